@@ -104,25 +104,3 @@ func TestNormalizeLeavesCopiesAlone(t *testing.T) {
 		t.Errorf("the caller's call has changed: %+v", b.Calls[0])
 	}
 }
-
-// TestNamesThatNoToolHas: whatever a model wrote for a name is no fault of the batch, and is shown short and printable.
-func TestNamesThatNoToolHas(t *testing.T) {
-	for name, shown := range map[string]string{
-		"": `""`, "read_file": "read_file", "a\x00b": `"a\x00b"`, "\x1b[2J": `"\x1b[2J"`, "a\ufffdb": `"a?b"`,
-		"ä\n": `"ä\n"`,
-		strings.Repeat("x", 200): `"` + strings.Repeat("x", 123) +
-			`"...`, strings.Repeat("x", 128): strings.Repeat("x", 128), "a\xff": `"a"`,
-	} {
-		b := good()
-		b.Calls[0].Tool = name
-		if err := b.Validate(); err != nil {
-			t.Errorf("%q: %v", name, err)
-		}
-		if got := toolyard.ShownName(name); got != shown || toolyard.CheckName("", got) != nil {
-			t.Errorf("%q is shown as %q, want %q", name, got, shown)
-		}
-	}
-	if shown := toolyard.ShownName(strings.Repeat("\x00ä", 1<<20)); toolyard.CheckName("", shown) != nil {
-		t.Errorf("%q", shown)
-	}
-}

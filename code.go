@@ -81,9 +81,3 @@ var Codes = []Code{
 
 // IsError reports whether a result with this code is an error: all are, but [OK] and the remark [ResultRedacted].
 func (c Code) IsError() bool { return c != OK && c != ResultRedacted }
-
-// FailsSiblings reports whether a call that ended so while executing says something about its siblings: infrastructure
-// and tool failures do, the model's own mistakes and people's decisions do not.
-func (c Code) FailsSiblings() bool {
-	return c == ExecutionFailed || c == Timeout || c == DependencyUnavailable
-}

@@ -29,10 +29,10 @@ type Content struct {
 	Name        string      `json:"name,omitempty"`
 	Title       string      `json:"title,omitempty"`
 	Description string      `json:"description,omitempty"`
-	// Sent is the name of a ContentTool for providers that do not take Name as it is, and Schema its input schema, as
-	// declared.
-	Sent   string          `json:"sent,omitempty"`
-	Schema json.RawMessage `json:"schema,omitempty"`
+	// WireName is the name of a ContentTool for providers that do not take Name as it is, and Schema its input schema,
+	// as declared.
+	WireName string          `json:"sent,omitempty"`
+	Schema   json.RawMessage `json:"schema,omitempty"`
 	// Blob is the reference under which the part is stored whole, for read_result, and Size how many bytes are there.
 	// Of what is too long to be here, Text is a preview then and Data is nil. Empty: nothing is missing.
 	Blob string `json:"blob,omitempty"`

@@ -2,7 +2,6 @@ package toolyard
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -56,21 +55,6 @@ func (e *InputError) Error() string {
 		return e.Problem
 	}
 	return e.Field + ": " + e.Problem
-}
-
-// ShownName is a name that a model wrote for a tool as results and plans have it: the name itself, or, where no tool
-// can have it, it in quotes, at most [MaxNameBytes] bytes long and printable.
-func ShownName(name string) string {
-	if CheckName("", name) == nil {
-		return name
-	}
-	const room = MaxNameBytes - len(`""...`)
-	shown := strconv.QuoteToGraphic(strings.ToValidUTF8(name[:min(len(name), MaxNameBytes)], ""))
-	shown = strings.ReplaceAll(shown[1:len(shown)-1], string(utf8.RuneError), "?")
-	if len(shown) <= room && len(name) <= MaxNameBytes {
-		return `"` + shown + `"`
-	}
-	return `"` + strings.ToValidUTF8(shown[:min(len(shown), room)], "") + `"...`
 }
 
 // CheckName says what is wrong with a name of an agent, batch, session, workspace, pool or call, or returns nil.

@@ -13,7 +13,7 @@ import (
 
 // Approval is a call that waits for a person.
 type Approval struct {
-	// ID names it for [Client.Approve] and [Client.Deny].
+	// ID names it for [Client.Decide].
 	ID        string             `json:"id"`
 	Agent     toolyard.Agent     `json:"agent"`
 	Batch     toolyard.BatchID   `json:"batch"`
@@ -39,21 +39,41 @@ type Approval struct {
 	Expires  time.Time `json:"expires"`
 }
 
+// Verdict is whether a call that waits for a person may run.
+type Verdict string
+
+// The verdicts.
+const (
+	Allow Verdict = "allow" // the call runs
+	Deny  Verdict = "deny"  // the call ends as approval_rejected
+)
+
 // Decision is what a person decides about a call.
 type Decision struct {
-	// By names the person; over HTTP, the token does. Reason is told to the model.
+	// Verdict is required.
+	Verdict Verdict
+	// By names the person, and is required; over HTTP the token does. Reason is told to the model, and has at most
+	// [MaxReasonBytes].
 	By, Reason string
-	// Input, for an approval, is run instead of the call's own: it is checked again first. Nil: as it was shown.
+	// Input, with Allow, replaces the call's own input and is checked first. Nil: the input as it was shown.
 	Input json.RawMessage
-	// InputSHA256, for an approval, is the hash of the input that the person has seen ([Approval.InputSHA256]): the
-	// call is not approved when it waits with another one. Empty: whichever it waits with.
+	// InputSHA256, with Allow, is the hash of the input that the person has seen ([Approval.InputSHA256]): the call is
+	// not allowed when it waits with another one. Empty: whichever it waits with.
 	InputSHA256 string
-	// ForSession keeps an approval for the rest of the session.
+	// ForSession, with Allow, also allows what [Approval.Remember] says for the rest of the session.
 	ForSession bool
 }
 
 // ErrNoApproval says that the call does not wait for a person, or no longer.
 var ErrNoApproval = broker.ErrNoApproval
+
+// ErrUnchecked says that no worker has looked at the input of an approval, so that the call goes on waiting.
+var ErrUnchecked = broker.ErrUnchecked
+
+// ParseApprovalID says which call an approval's id means. It fails with [ErrNoApproval] when it is none.
+func ParseApprovalID(id string) (k toolyard.BatchKey, index int, err error) {
+	return broker.ParseApprovalID(id)
+}
 
 // Approvals returns the calls that wait for a person, those that were asked about last first: of one agent, or of all
 // when it is empty. At most 10,000 are listed.
@@ -61,30 +81,35 @@ func (c *Client) Approvals(ctx context.Context, agent toolyard.Agent) ([]Approva
 	return c.t.approvals(ctx, agent)
 }
 
-// Approve lets a call run that waits for a person. It returns when that is stored. It fails with [ErrNoApproval] when
-// the call does not wait, and with a [*toolyard.InputError] for a decision that cannot be taken.
-func (c *Client) Approve(ctx context.Context, id string, d Decision) error {
-	if err := checkDecision(id, d); err != nil {
-		return err
-	}
-	return c.t.decide(ctx, id, true, d)
-}
-
-// Deny ends a call that waits for a person as approval_rejected. It returns when that is stored, and fails as Approve
-// does.
-func (c *Client) Deny(ctx context.Context, id string, d Decision) error {
-	if err := checkDecision(id, d); err != nil {
-		return err
-	}
-	if len(d.Input) > 0 || d.ForSession || d.InputSHA256 != "" {
-		return &toolyard.InputError{Problem: "a denial has no input, names none, and is not remembered"}
-	}
-	return c.t.decide(ctx, id, false, d)
-}
-
-func checkDecision(id string, d Decision) error {
+// Decide stores a person's decision about a call that waits, and returns when it is stored. It fails with
+// [ErrNoApproval] when the call does not wait, with [ErrUnchecked] when no worker could check the input that replaces
+// the call's own, and with a [*toolyard.InputError] for a decision that cannot be taken.
+func (c *Client) Decide(ctx context.Context, id string, d Decision) error {
 	if _, _, err := broker.ParseApprovalID(id); err != nil {
 		return err
+	}
+	if err := d.check(); err != nil {
+		return err
+	}
+	return c.t.decide(ctx, id, d)
+}
+
+func (d *Decision) check() error {
+	field := ""
+	switch {
+	case d.Verdict != Allow && d.Verdict != Deny:
+		return &toolyard.InputError{Field: "decision",
+			Problem: fmt.Sprintf("is %q; want %q or %q", d.Verdict, Allow, Deny)}
+	case d.Verdict == Allow:
+	case len(d.Input) > 0:
+		field = "input"
+	case d.InputSHA256 != "":
+		field = "input_sha256"
+	case d.ForSession:
+		field = "remember"
+	}
+	if field != "" {
+		return &toolyard.InputError{Field: field, Problem: "goes with an approval; leave it out of a denial"}
 	}
 	if err := toolyard.CheckName("by", d.By); err != nil {
 		return err

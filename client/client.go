@@ -1,14 +1,3 @@
-// Package client is how a Go program hands batches to Toolyard and gets their results.
-//
-//	c, err := client.Connect(ctx, nc, client.Options{}) // or client.ConnectHTTP(ctx, "http://127.0.0.1:8080", client.HTTPOptions{})
-//	b, err := c.Submit(ctx, toolyard.Batch{Agent: "agent-1", Calls: calls})
-//	for result, err := range b.Results(ctx) {
-//		...
-//	}
-//
-// Submit returns when the batch is stored: from then on each call gets exactly one result, whatever dies. Results come
-// in emission order, each as soon as all before it are there. A program that was away asks for the same batch again,
-// with [Client.Batch], and goes on where it likes.
 package client
 
 import (
@@ -58,13 +47,15 @@ func (e *RefusedError) Is(target error) bool {
 	return target == ErrFull && (e.Status == 429 || e.Status == 503 || e.Status == 409)
 }
 
-// Submit hands a batch in and returns when it is stored. What the batch leaves out gets its default; a batch that is
-// wrong is a [*toolyard.InputError], and nothing was stored; nor was it for [ErrFull], unless that says so. Over NATS
-// it waits for an answer for half a minute at most, over HTTP as long as the server does, and is [ErrNoAnswer] then.
-// Submitting the same batch again is answered the same.
+// Submit hands a batch in and returns when it is stored. What the batch leaves out gets its default.
+//
+// It fails with a [*toolyard.InputError] when the batch is wrong, with [ErrOtherContent] when another batch has its id,
+// and with [ErrFull] when there is no room: nothing was stored then. It fails with [ErrNoAnswer] when the system does
+// not answer, after half a minute over NATS and as long as the server waits over HTTP: the batch may have been stored.
+// Submitting the same batch again, under the same id, is safe and returns the same.
 func (c *Client) Submit(ctx context.Context, b toolyard.Batch) (*Batch, error) {
 	agent := b.Agent
-	b.Normalize(toolyard.BatchID(broker.NewID()))
+	b.Normalize(NewBatchID())
 	if err := b.Validate(); err != nil {
 		return nil, err
 	}
@@ -76,10 +67,14 @@ func (c *Client) Submit(ctx context.Context, b toolyard.Batch) (*Batch, error) {
 	return &Batch{c: c, key: k, submitted: true}, nil
 }
 
-// Batch returns a batch that was submitted before, by whomever.
+// NewBatchID makes an id that no other batch has: for a program that wants to know it before it submits the batch.
+func NewBatchID() toolyard.BatchID { return toolyard.BatchID(broker.NewID()) }
+
+// Batch returns a batch that was submitted before, by this program or another. It asks nothing: that there is no such
+// batch shows when it is used, as [ErrNoBatch].
 func (c *Client) Batch(k toolyard.BatchKey) *Batch { return &Batch{c: c, key: k} }
 
-// Batch is one batch, seen from outside.
+// Batch is a batch that was submitted. It is safe for concurrent use.
 type Batch struct {
 	c   *Client
 	key toolyard.BatchKey
@@ -90,8 +85,8 @@ type Batch struct {
 // Key is the batch's identity.
 func (b *Batch) Key() toolyard.BatchKey { return b.key }
 
-// Results yields the results from the first on, in emission order, and ends after the last. It waits for those that are
-// not there yet; an error ends it.
+// Results yields the results in the order of the calls, from the first on, and ends after the last. It waits for those
+// that are not there yet. An error ends it: [ErrNoBatch], [ErrDamaged], a [*RefusedError], or that ctx has ended.
 func (b *Batch) Results(ctx context.Context) iter.Seq2[toolyard.Result, error] {
 	return func(yield func(toolyard.Result, error) bool) {
 		err := b.c.t.results(ctx, b.key, b.submitted, func(r toolyard.Result) bool { return yield(r, nil) })
@@ -101,18 +96,17 @@ func (b *Batch) Results(ctx context.Context) iter.Seq2[toolyard.Result, error] {
 	}
 }
 
-// View is the batch as it stands now: the fold of its events.
+// View returns the batch as it stands now, with the results that are there.
 func (b *Batch) View(ctx context.Context) (toolyard.BatchView, error) { return b.c.t.view(ctx, b.key) }
 
-// Events yields all that is stored about the batch now, each as a CloudEvent in JSON.
+// Events yields the events of the batch that are stored now, each as a CloudEvent in JSON.
 func (b *Batch) Events(ctx context.Context) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		err := b.c.t.follow(ctx, b.key, false, func(l logged) error {
-			e, err := l.json()
-			if err == nil && !yield(e, nil) {
-				err = errLeft
+			if !yield(l.json, nil) {
+				return errLeft
 			}
-			return err
+			return nil
 		})
 		if err != nil && !errors.Is(err, errLeft) {
 			yield(nil, err)

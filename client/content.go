@@ -44,6 +44,12 @@ func (b *Batch) Fill(ctx context.Context, results []toolyard.Result) error {
 	return nil
 }
 
+// Blob reads what a result of an agent refers to: [toolyard.Result].Blob, or that of a part of its content. It wraps
+// [tool.ErrNoBlob] when there is no such thing, or no longer. Over HTTP it reads [MaxFillPartBytes] at most.
+func (c *Client) Blob(ctx context.Context, a toolyard.Agent, ref string) ([]byte, error) {
+	return c.t.blob(ctx, a, ref)
+}
+
 func (t overNATS) blob(ctx context.Context, a toolyard.Agent, ref string) ([]byte, error) {
 	return t.b.Result(ctx, a, ref)
 }

@@ -3,7 +3,9 @@ package client_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"log"
 	"os"
 
@@ -65,5 +67,51 @@ func ExampleConnectHTTP() {
 			log.Fatal(err)
 		}
 		fmt.Println(r.CallID, r.Code, r.Output, r.Error)
+	}
+}
+
+func ExampleClient_Feed() {
+	ctx := context.Background()
+	c, err := client.ConnectHTTP(ctx, "http://127.0.0.1:8080", client.HTTPOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	var response io.Reader // what Anthropic's API answers with "stream": true, as it comes
+	feed, err := c.Feed(ctx, client.Anthropic, toolyard.Batch{Agent: "reviewer"}, response)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if feed == nil {
+		return // the model called no tool
+	}
+	for r, err := range feed.Results(ctx) { // while the response still arrives
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(r.CallID, r.Code, r.Output)
+	}
+	if err := feed.Wait(); err != nil { // the response was cut or broken
+		log.Fatal(err)
+	}
+}
+
+func ExampleClient_Decide() {
+	ctx := context.Background()
+	c, err := client.ConnectHTTP(ctx, "http://127.0.0.1:8080", client.HTTPOptions{Token: os.Getenv("TOOLYARD_TOKEN")})
+	if err != nil {
+		log.Fatal(err)
+	}
+	waiting, err := c.Approvals(ctx, "reviewer")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, a := range waiting {
+		d := client.Decision{Verdict: client.Deny, By: "ann", Reason: "only reading is allowed today"}
+		if a.Class == toolyard.ReadOnly {
+			d = client.Decision{Verdict: client.Allow, By: "ann", InputSHA256: a.InputSHA256}
+		}
+		if err := c.Decide(ctx, a.ID, d); err != nil && !errors.Is(err, client.ErrNoApproval) { // or it was too late
+			log.Fatal(err)
+		}
 	}
 }

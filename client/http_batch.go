@@ -1,17 +1,21 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/replay"
 	"github.com/toolyard/toolyard/internal/sse"
+	"github.com/toolyard/toolyard/internal/submission"
 )
 
 // Batches over HTTP: docs/http.md is the contract.
@@ -27,16 +31,54 @@ func (t *overHTTP) submit(ctx context.Context, b toolyard.Batch) (toolyard.Batch
 	return toolyard.BatchKey{Agent: v.Agent, ID: v.ID}, err
 }
 
-func (t *overHTTP) append(ctx context.Context, k toolyard.BatchKey, seq uint64, calls []toolyard.Call) (uint64, error) {
+// httpInput appends to one open batch. The server knows what the batch has.
+type httpInput struct {
+	t *overHTTP
+	k toolyard.BatchKey
+	// fits is what is known here of the batch's calls; nil when that is not all.
+	fits *submission.Input
+}
+
+func (t *overHTTP) input(k toolyard.BatchKey, have []toolyard.Call) input {
+	in := &httpInput{t: t, k: k}
+	if have != nil {
+		in.fits = &submission.Input{}
+		in.fits.Add(have)
+	}
+	return in
+}
+
+// append gives each call an id before it is sent: when the answer is lost the request is repeated, and the server finds
+// calls by their ids.
+func (in *httpInput) append(ctx context.Context, calls []toolyard.Call) (int, error) {
+	if in.fits != nil {
+		fresh, err := in.fits.Fit(calls)
+		if err != nil {
+			return 0, err
+		}
+		calls = fresh
+	} else {
+		calls = slices.Clone(calls) // which are the caller's
+		for i := range calls {
+			calls[i].ID = cmp.Or(calls[i].ID, "call_"+broker.NewID())
+		}
+	}
 	body := struct {
 		Calls []toolyard.Call `json:"calls"`
 	}{calls}
-	return seq, t.ask(ctx, request{method: http.MethodPost, path: batchPath(k, "calls"), query: of(k.Agent),
-		body: body}, nil)
+	var out struct {
+		First int `json:"first"`
+	}
+	err := in.t.ask(ctx, request{method: http.MethodPost, path: batchPath(in.k, "calls"), query: of(in.k.Agent),
+		body: body}, &out)
+	if err == nil && in.fits != nil {
+		in.fits.Add(calls)
+	}
+	return out.First, err
 }
 
-func (t *overHTTP) closeInput(ctx context.Context, k toolyard.BatchKey, seq uint64) (uint64, error) {
-	return seq, t.ask(ctx, request{method: http.MethodPost, path: batchPath(k, "close"), query: of(k.Agent),
+func (in *httpInput) close(ctx context.Context, _ bool) error {
+	return in.t.ask(ctx, request{method: http.MethodPost, path: batchPath(in.k, "close"), query: of(in.k.Agent),
 		body: struct{}{}}, nil)
 }
 
@@ -113,7 +155,7 @@ func (t *overHTTP) follow(ctx context.Context, k toolyard.BatchKey, live bool, s
 			if err != nil {
 				return fmt.Errorf("batch %s: event %d cannot be read: %w", k, seq, err)
 			}
-			return see(logged{record: stored.Record, json: func() ([]byte, error) { return e.Data, nil }})
+			return see(logged{record: stored.Record, json: e.Data})
 		case "end":
 			return errEnd
 		}
@@ -133,7 +175,7 @@ type happening struct {
 
 func (h happening) event() (Event, error) {
 	e := Event{Batch: toolyard.BatchKey{Agent: h.Agent, ID: h.Batch}, Time: h.Time, What: h.What, Gap: h.Gap,
-		json: func() ([]byte, error) { return h.Event, nil }}
+		JSON: h.Event}
 	if len(h.Event) == 0 {
 		return e, nil
 	}
@@ -145,7 +187,7 @@ func (h happening) event() (Event, error) {
 	return e, nil
 }
 
-func (t *overHTTP) lookout(ctx context.Context, agent toolyard.Agent) (func(func(Event) bool) error, error) {
+func (t *overHTTP) subscribe(ctx context.Context, agent toolyard.Agent) (func(func(Event) bool) error, error) {
 	s := &tap{path: "/v1/events", query: of(agent)}
 	var err error
 	if s.conn, err = t.connect(ctx, s); err != nil {
@@ -189,7 +231,7 @@ func (t *overHTTP) cancel(ctx context.Context, k toolyard.BatchKey, reason strin
 		nil)
 }
 
-func (t *overHTTP) batches(ctx context.Context, f Filter) ([]Listed, bool, error) {
+func (t *overHTTP) batches(ctx context.Context, f Filter) ([]BatchInfo, bool, error) {
 	q := of(f.Agent)
 	for name, value := range map[string]string{"session": string(f.Session), "status": string(f.Status)} {
 		if value != "" {
@@ -205,8 +247,8 @@ func (t *overHTTP) batches(ctx context.Context, f Filter) ([]Listed, bool, error
 	}
 	q.Set("limit", strconv.Itoa(limit))
 	var page struct {
-		Batches []Listed `json:"batches"`
-		Next    uint64   `json:"next"`
+		Batches []BatchInfo `json:"batches"`
+		Next    uint64      `json:"next"`
 	}
 	err := t.ask(ctx, request{method: http.MethodGet, path: "/v1/batches", query: q}, &page)
 	return page.Batches, page.Next > 0, err

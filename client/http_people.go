@@ -20,17 +20,14 @@ func (t *overHTTP) approvals(ctx context.Context, agent toolyard.Agent) ([]Appro
 }
 
 // decide is not repeated: a decision whose answer was lost may be stored, and then a second one is refused.
-func (t *overHTTP) decide(ctx context.Context, id string, allow bool, d Decision) error {
+func (t *overHTTP) decide(ctx context.Context, id string, d Decision) error {
 	body := struct {
-		Decision string          `json:"decision"`
+		Decision Verdict         `json:"decision"`
 		Reason   string          `json:"reason,omitempty"`
 		Input    json.RawMessage `json:"input,omitempty"`
 		SHA256   string          `json:"input_sha256,omitempty"`
 		Remember string          `json:"remember,omitempty"`
-	}{Decision: "deny", Reason: d.Reason, Input: d.Input, SHA256: d.InputSHA256}
-	if allow {
-		body.Decision = "allow"
-	}
+	}{Decision: d.Verdict, Reason: d.Reason, Input: d.Input, SHA256: d.InputSHA256}
 	if d.ForSession {
 		body.Remember = "session"
 	}
@@ -44,9 +41,9 @@ func (t *overHTTP) session(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 func (t *overHTTP) changeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, c sessionChange) (v Session,
 	err error) {
 	body := struct {
-		Alone  *bool `json:"alone,omitempty"`
-		Forget bool  `json:"forget,omitempty"`
-	}{c.alone, c.forget}
+		Unattended *bool `json:"alone,omitempty"`
+		Forget     bool  `json:"forget,omitempty"`
+	}{c.unattended, c.forget}
 	return v, t.ask(ctx, request{method: http.MethodPost, path: path("v1", "sessions", string(s)), query: of(a),
 		body: body}, &v)
 }

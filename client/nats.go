@@ -6,22 +6,17 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/approval"
-	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/registry"
 )
-
-// rereadAfter is how long a client trusts the live feed before it reads the stream.
-const rereadAfter = time.Second
 
 // Options say how a client is on a NATS system. The zero value is fine.
 type Options struct {
@@ -42,11 +37,14 @@ func Connect(ctx context.Context, nc *nats.Conn, o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to Toolyard: %w", err)
 	}
-	return &Client{overNATS{b}}, nil
+	return &Client{overNATS{follow.New(b, follow.Options{}), b}}, nil
 }
 
 // overNATS reaches the streams themselves.
-type overNATS struct{ b store }
+type overNATS struct {
+	*follow.Reader
+	b store
+}
 
 // platformOnly refuses what the credentials of an agent do not reach.
 func (t overNATS) platformOnly(what string) error {
@@ -64,179 +62,65 @@ func (t overNATS) submit(ctx context.Context, b toolyard.Batch) (toolyard.BatchK
 	return b.Key(), t.b.Submit(ctx, b)
 }
 
-func (t overNATS) append(ctx context.Context, k toolyard.BatchKey, seq uint64, calls []toolyard.Call) (uint64, error) {
-	return t.b.Input(ctx, k, seq, events.Appended{Calls: calls})
-}
-
-func (t overNATS) closeInput(ctx context.Context, k toolyard.BatchKey, seq uint64) (uint64, error) {
-	return t.b.Input(ctx, k, seq, events.Closed{By: "agent"})
-}
-
 func (t overNATS) results(ctx context.Context, k toolyard.BatchKey, submitted bool,
-	yield func(toolyard.Result) bool) (err error) {
-	feed, err := t.b.FollowReplies(k)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, feed.Stop()) }()
+	yield func(toolyard.Result) bool) error {
 	if !submitted {
-		// to say at once that there is no such batch
-		if err := t.b.Find(ctx, k); err != nil && !errors.Is(err, ErrDamaged) {
+		if err := t.find(ctx, k); err != nil {
 			return err
 		}
 	}
-	seen, next := uint64(0), 0
-	take := func(rec batch.Record) (done bool, err error) {
-		seen = rec.Seq
-		switch body := rec.Body.(type) {
-		case events.Refused:
-			return true, &RefusedError{Status: body.Status, Field: body.Field, Detail: body.Detail}
-		case events.Reply:
-			for _, r := range body.Results {
-				if r.Index != next {
-					return true, fmt.Errorf("batch %s: the result of call %d came where that of call %d is next", k,
-						r.Index, next)
-				}
-				next++
-				if !yield(r) {
-					return true, errLeft
-				}
-			}
-			return body.Completed, nil
-		default:
-			return true, fmt.Errorf("batch %s: %T is no reply", k, rec.Body)
+	for reply, err := range t.Replies(ctx, k, nil) {
+		if err != nil {
+			return known(err)
 		}
-	}
-	quiet := broker.Quiet{}
-	catchUp := func() (done bool, err error) {
-		records, err := t.b.Replies(ctx, k, seen)
-		if err == nil && quiet.Long(len(records) > 0) {
-			err = t.b.Forsaken(ctx, k, seen)
-		}
-		for _, rec := range records {
-			if done, err := take(rec); done || err != nil {
-				return true, err
-			}
-		}
-		return err != nil, err
-	}
-	tick := time.NewTimer(0) // the first look is at once
-	defer tick.Stop()
-	for {
-		var done bool
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-			done, err = catchUp()
-		case m := <-feed.Copies():
-			rec, before, ferr := feed.Record(ctx, m)
-			switch {
-			case ferr != nil:
-				err = ferr
-			case rec.Seq <= seen:
-				continue
-			case before != seen:
-				done, err = catchUp()
-			default:
-				done, err = take(rec)
-			}
-		}
-		if err != nil && !t.repeatable(ctx, err) || done && err == nil {
-			return err
-		}
-		tick.Reset(rereadAfter)
-	}
-}
-
-// repeatable reports whether a read that failed is worth repeating: NATS was away for longer than one read lasts. Who
-// waits for results waits until ctx ends.
-func (t overNATS) repeatable(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && t.b.MayPass(err)
-}
-
-func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(Progress) bool) (err error) {
-	replies, err := t.b.FollowReplies(k)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, replies.Stop()) }()
-	feed, err := t.b.FollowProgress(k)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, feed.Stop()) }()
-	// to say at once that there is no such batch
-	if err := t.b.Find(ctx, k); err != nil && !errors.Is(err, ErrDamaged) {
-		return err
-	}
-	current, seen, quiet := broker.Runs{}, uint64(0), broker.Quiet{}
-	tell := func(m *broker.LiveMsg) error {
-		p, ok := feed.Read(m)
-		switch {
-		case !ok:
-		case p.Waiting != nil:
-			if !yield(Progress{Index: p.Index, Waiting: &Waiting{p.Waiting.Running, p.Waiting.Waiting}}) {
-				return errLeft
-			}
-		case current.Take(p):
-			if !yield(Progress{p.Index, p.CallID, p.Tool, p.Worker, p.Attempt, p.Progress, p.LostBytes, nil}) {
+		for _, r := range reply.Results {
+			if !yield(r) {
 				return errLeft
 			}
 		}
-		return nil
 	}
-	tick := time.NewTimer(0) // the first look is at once
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case m := <-feed.Copies():
-			if err := tell(m); err != nil {
-				return err
-			}
-			continue
-		case <-replies.Copies(): // it says when to look
-		case <-tick.C:
-		}
-		records, err := t.b.Replies(ctx, k, seen)
-		if err == nil && quiet.Long(len(records) > 0) {
-			err = t.b.Forsaken(ctx, k, seen)
-		}
-		if err != nil && !t.repeatable(ctx, err) {
-			return err
-		}
-		for more := true; more; { // what calls said before they had their results is here by now
-			select {
-			case m := <-feed.Copies():
-				if err := tell(m); err != nil {
-					return err
-				}
-			default:
-				more = false
-			}
-		}
-		for _, rec := range records {
-			seen = rec.Seq
-			switch body := rec.Body.(type) {
-			case events.Refused:
-				return &RefusedError{Status: body.Status, Field: body.Field, Detail: body.Detail}
-			case events.Reply:
-				for _, r := range body.Results {
-					current.Over(r.Index)
-				}
-				if body.Completed {
-					return nil
-				}
-			}
-		}
-		tick.Reset(rereadAfter)
+	return nil
+}
+
+// find says at once that there is no such batch. Where something is lost, the rest can be told.
+func (t overNATS) find(ctx context.Context, k toolyard.BatchKey) error {
+	if err := t.Find(ctx, k); !errors.Is(err, ErrDamaged) {
+		return err
 	}
+	return nil
+}
+
+// known is an error in this package's words.
+func known(err error) error {
+	if r, ok := errors.AsType[*follow.RefusedError](err); ok {
+		return &RefusedError{Status: r.Status, Field: r.Field, Detail: r.Detail}
+	}
+	return err
+}
+
+func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(Progress) bool) error {
+	if err := t.find(ctx, k); err != nil {
+		return err
+	}
+	for reports, err := range t.Progress(ctx, k) {
+		if err != nil {
+			return known(err)
+		}
+		for _, p := range reports {
+			out := Progress{p.Index, p.CallID, p.Tool, p.Worker, p.Attempt, p.Progress, p.LostBytes, nil}
+			if p.Waiting != nil {
+				out = Progress{Index: p.Index, Waiting: &Waiting{p.Waiting.Running, p.Waiting.Waiting}}
+			}
+			if !yield(out) {
+				return errLeft
+			}
+		}
+	}
+	return nil
 }
 
 func (t overNATS) view(ctx context.Context, k toolyard.BatchKey) (toolyard.BatchView, error) {
-	s, err := t.b.Look(ctx, k)
+	s, err := t.Look(ctx, k)
 	if err != nil {
 		return toolyard.BatchView{}, err
 	}
@@ -244,54 +128,44 @@ func (t overNATS) view(ctx context.Context, k toolyard.BatchKey) (toolyard.Batch
 }
 
 func (t overNATS) follow(ctx context.Context, k toolyard.BatchKey, live bool, see func(logged) error) error {
-	return t.b.Follow(ctx, k, live, rereadAfter, func(l broker.Logged) error { return see(stored(l)) })
+	for stored, err := range t.Events(ctx, k, follow.From{}, live, nil) {
+		if err != nil {
+			return err
+		}
+		for _, e := range stored {
+			if err := see(logged{e.Record, e.Data}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
-func stored(l broker.Logged) logged { return logged{record: l.Record, json: l.JSON} }
-
-func (t overNATS) lookout(ctx context.Context, agent toolyard.Agent) (func(func(Event) bool) error, error) {
-	out, err := t.b.Subscribe(ctx, agent)
+func (t overNATS) subscribe(ctx context.Context, agent toolyard.Agent) (func(func(Event) bool) error, error) {
+	stored, leave, err := t.Everything(ctx, agent)
 	if err != nil {
 		return nil, err
 	}
-	stop := sync.OnceValue(out.Stop)
-	unneeded := context.AfterFunc(ctx, func() { _ = stop() }) // the loop reports it
+	unneeded := context.AfterFunc(ctx, leave)
 	return func(yield func(Event) bool) error {
+		defer leave()
 		defer unneeded()
-		return errors.Join(watchAll(ctx, out, yield), stop())
-	}, nil
-}
-
-func watchAll(ctx context.Context, out broker.Subscription, yield func(Event) bool) error {
-	tick := time.NewTicker(rereadAfter)
-	defer tick.Stop()
-	for {
-		e := Event{Time: time.Now()}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-			if e.Gap = out.Missed(); e.Gap == "" {
-				continue
+		for all, err := range stored {
+			if err != nil {
+				return err
 			}
-		case m := <-out.Copies():
-			k, l, gap, err := out.Read(ctx, m)
-			switch {
-			case ctx.Err() != nil:
-				return context.Cause(ctx)
-			case err != nil:
-				e.Gap = "an event cannot be read: " + err.Error()
-			default:
-				e = eventOf(k, stored(l), nil)
-				if gap {
-					e.Gap = "an event of this batch before this one was not seen"
+			for _, h := range all {
+				e := Event{Time: h.Time, Gap: h.Gap}
+				if h.Gap == "" {
+					e = eventOf(h.Key, logged{h.Record, h.Data}, nil)
+				}
+				if !yield(e) {
+					return errLeft
 				}
 			}
 		}
-		if !yield(e) {
-			return errLeft
-		}
-	}
+		return nil
+	}, nil
 }
 
 func (t overNATS) cancel(ctx context.Context, k toolyard.BatchKey, reason string, calls []int) error {
@@ -319,7 +193,7 @@ func (t overNATS) approvals(ctx context.Context, agent toolyard.Agent) ([]Approv
 	return out, nil
 }
 
-func (t overNATS) decide(ctx context.Context, id string, allow bool, d Decision) error {
+func (t overNATS) decide(ctx context.Context, id string, d Decision) error {
 	if err := t.platformOnly("decides"); err != nil {
 		return err
 	}
@@ -328,7 +202,7 @@ func (t overNATS) decide(ctx context.Context, id string, allow bool, d Decision)
 		return err
 	}
 	decided := events.Decided{By: d.By, Reason: d.Reason}
-	if !allow {
+	if d.Verdict == Deny {
 		decided.Decision = events.Reject
 		return approval.Decide(ctx, t.b, k, index, decided)
 	}
@@ -348,7 +222,8 @@ func (t overNATS) session(ctx context.Context, a toolyard.Agent, s toolyard.Sess
 }
 
 func sessionOf(v broker.Session) Session {
-	return Session{Alone: v.Alone, Loaded: v.Loaded, Remembered: v.Remembered, Context: v.Context, Changed: v.Changed}
+	return Session{Unattended: v.Unattended, Loaded: v.Loaded, Remembered: v.Remembered, Context: v.Context,
+		Changed: v.Changed}
 }
 
 func (t overNATS) changeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, c sessionChange) (Session,
@@ -357,8 +232,8 @@ func (t overNATS) changeSession(ctx context.Context, a toolyard.Agent, s toolyar
 		return Session{}, err
 	}
 	v, err := t.b.ChangeSession(ctx, a, s, func(v *broker.Session) {
-		if c.alone != nil {
-			v.Alone = *c.alone
+		if c.unattended != nil {
+			v.Unattended = *c.unattended
 		}
 		if c.forget {
 			v.Remembered = nil
@@ -374,7 +249,7 @@ func (t overNATS) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Se
 	return t.b.Interrupt(ctx, a, s, reason)
 }
 
-func (t overNATS) batches(ctx context.Context, f Filter) (page []Listed, more bool, err error) {
+func (t overNATS) batches(ctx context.Context, f Filter) (page []BatchInfo, more bool, err error) {
 	if err := t.platformOnly("lists batches"); err != nil {
 		return nil, false, err
 	}
@@ -382,9 +257,9 @@ func (t overNATS) batches(ctx context.Context, f Filter) (page []Listed, more bo
 		Agent: f.Agent, Session: f.Session, Status: f.Status, After: f.After, Limit: f.Limit,
 	})
 	for _, e := range entries {
-		page = append(page, Listed{
+		page = append(page, BatchInfo{
 			ID: e.ID, Agent: e.Agent, Session: e.Session, Workspace: e.Workspace, Status: e.Status, Calls: e.Calls,
-			Submitted: e.Submitted, Changed: e.Changed, Place: e.Place,
+			Submitted: e.Submitted, Changed: e.Changed, Cursor: e.Place,
 		})
 	}
 	return page, more, err

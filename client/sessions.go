@@ -9,8 +9,8 @@ import (
 
 // Session is what is kept of a conversation between its batches.
 type Session struct {
-	// Alone says that nobody is there to ask: then its calls are not asked about, whatever their batch says.
-	Alone bool `json:"alone"`
+	// Unattended says that nobody is there to ask: then its calls are not asked about, whatever their batch says.
+	Unattended bool `json:"alone"`
 	// Loaded are the deferred tools whose schemas the model has seen.
 	Loaded []string `json:"loaded"`
 	// Remembered is what people have allowed for the rest of the session.
@@ -25,9 +25,10 @@ func (c *Client) Session(ctx context.Context, a toolyard.Agent, s toolyard.Sessi
 	return c.t.session(ctx, a, s)
 }
 
-// SetAlone says whether a session has nobody to ask, from its next batch on.
-func (c *Client) SetAlone(ctx context.Context, a toolyard.Agent, s toolyard.Session, alone bool) (Session, error) {
-	return c.t.changeSession(ctx, a, s, sessionChange{alone: &alone})
+// SetUnattended says whether a session has nobody to ask, from its next batch on.
+func (c *Client) SetUnattended(ctx context.Context, a toolyard.Agent, s toolyard.Session, unattended bool) (Session,
+	error) {
+	return c.t.changeSession(ctx, a, s, sessionChange{unattended: &unattended})
 }
 
 // Forget makes a session ask again for all that people have allowed in it.
@@ -51,14 +52,14 @@ type Filter struct {
 	Agent   toolyard.Agent
 	Session toolyard.Session
 	Status  toolyard.Status
-	// After is the Place of the last batch of the page before; 0 begins with the newest. Limit is how many a page has,
+	// After is the Cursor of the last batch of the page before; 0 begins with the newest. Limit is how many a page has,
 	// 1,000 at most and when it is 0.
 	After uint64
 	Limit int
 }
 
-// Listed is a batch as the index has it, which may be a moment behind its log.
-type Listed struct {
+// BatchInfo is a batch as the index has it, which may be a moment behind its log.
+type BatchInfo struct {
 	ID        toolyard.BatchID   `json:"id"`
 	Agent     toolyard.Agent     `json:"agent"`
 	Session   toolyard.Session   `json:"session"`
@@ -67,13 +68,13 @@ type Listed struct {
 	Calls     int                `json:"calls"`
 	Submitted time.Time          `json:"submitted"`
 	Changed   time.Time          `json:"changed"`
-	// Place is where the batch stands in the order of all: the higher, the later it was submitted.
-	Place uint64 `json:"place"`
+	// Cursor is the batch's position in the order of submission, for [Filter].After: a later batch has a greater one.
+	Cursor uint64 `json:"place"`
 }
 
 // Batches returns a page of batches and whether there are more. The newest come first: their order is that in which
 // they were submitted, and no batch changes its place in it. So pages that follow each other leave out none and repeat
 // none.
-func (c *Client) Batches(ctx context.Context, f Filter) (page []Listed, more bool, err error) {
+func (c *Client) Batches(ctx context.Context, f Filter) (page []BatchInfo, more bool, err error) {
 	return c.t.batches(ctx, f)
 }

@@ -9,21 +9,21 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// ErrNoSurface says that a client speaks NATS, where nobody says what a batch would see: a dispatcher's rules are its
+// ErrNoCatalog says that a client speaks NATS, where nobody says what a batch would see: a dispatcher's rules are its
 // own.
-var ErrNoSurface = errors.New("only a dispatcher's HTTP API tells the tools of the next batch; connect with " +
+var ErrNoCatalog = errors.New("only a dispatcher's HTTP API tells the tools of the next batch; connect with " +
 	"ConnectHTTP")
 
-// Surface returns the tools that a batch of an agent for a workspace would see if it came now with these deny rules, as
+// Catalog returns the tools that a batch of an agent for a workspace would see if it came now with these deny rules, as
 // a JSON document with their declarations and its hash. An empty workspace is [toolyard.DefaultWorkspace]. Over NATS it
-// fails with [ErrNoSurface].
-func (c *Client) Surface(ctx context.Context, a toolyard.Agent, w toolyard.Workspace, deny ...string) (json.RawMessage,
+// fails with [ErrNoCatalog].
+func (c *Client) Catalog(ctx context.Context, a toolyard.Agent, w toolyard.Workspace, deny ...string) (json.RawMessage,
 	error) {
 	return c.t.surface(ctx, a, w, deny)
 }
 
 func (overNATS) surface(context.Context, toolyard.Agent, toolyard.Workspace, []string) (json.RawMessage, error) {
-	return nil, ErrNoSurface
+	return nil, ErrNoCatalog
 }
 
 func (t *overHTTP) surface(ctx context.Context, a toolyard.Agent, w toolyard.Workspace, deny []string) (json.RawMessage,

@@ -14,10 +14,8 @@ import (
 type transport interface {
 	// submit stores a batch and returns whose it is: an empty agent is that of whoever hands it in.
 	submit(ctx context.Context, b toolyard.Batch) (toolyard.BatchKey, error)
-	// append adds calls to an open batch, and closeInput says that none follow. seq is what the call before has
-	// returned, 0 at first.
-	append(ctx context.Context, k toolyard.BatchKey, seq uint64, calls []toolyard.Call) (uint64, error)
-	closeInput(ctx context.Context, k toolyard.BatchKey, seq uint64) (uint64, error)
+	// input is how to append to an open batch. have are the calls that it has; nil: that is not known.
+	input(k toolyard.BatchKey, have []toolyard.Call) input
 
 	// results yields all results in order. submitted says that the batch is known to be there.
 	results(ctx context.Context, k toolyard.BatchKey, submitted bool, yield func(toolyard.Result) bool) error
@@ -26,18 +24,18 @@ type transport interface {
 	// follow yields all that is stored about a batch, and then, if live is set, each event as it is stored, to the
 	// last.
 	follow(ctx context.Context, k toolyard.BatchKey, live bool, see func(logged) error) error
-	// lookout follows all batches, of one agent if one is named. It has begun when it returns; what it returns yields
+	// subscribe follows all batches, of one agent if one is named. It has begun when it returns; what it returns yields
 	// the events.
-	lookout(ctx context.Context, agent toolyard.Agent) (func(yield func(Event) bool) error, error)
+	subscribe(ctx context.Context, agent toolyard.Agent) (func(yield func(Event) bool) error, error)
 
 	cancel(ctx context.Context, k toolyard.BatchKey, reason string, calls []int) error
 	approvals(ctx context.Context, agent toolyard.Agent) ([]Approval, error)
-	decide(ctx context.Context, id string, allow bool, d Decision) error
+	decide(ctx context.Context, id string, d Decision) error
 
 	session(ctx context.Context, a toolyard.Agent, s toolyard.Session) (Session, error)
 	changeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, c sessionChange) (Session, error)
 	interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (int, error)
-	batches(ctx context.Context, f Filter) ([]Listed, bool, error)
+	batches(ctx context.Context, f Filter) ([]BatchInfo, bool, error)
 	workers(ctx context.Context) ([]Worker, error)
 	surface(ctx context.Context, a toolyard.Agent, w toolyard.Workspace, deny []string) (json.RawMessage, error)
 	// blob reads what a result of an agent refers to; it wraps [tool.ErrNoBlob] when there is no such thing.
@@ -48,11 +46,11 @@ type transport interface {
 // logged is one stored event: what it says, and the CloudEvent in JSON.
 type logged struct {
 	record batch.Record
-	json   func() ([]byte, error)
+	json   []byte
 }
 
-// sessionChange is what [Client.SetAlone] and [Client.Forget] change; nil and false leave things as they are.
+// sessionChange is what [Client.SetUnattended] and [Client.Forget] change; nil and false leave things as they are.
 type sessionChange struct {
-	alone  *bool
-	forget bool
+	unattended *bool
+	forget     bool
 }

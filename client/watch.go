@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
 	"time"
@@ -25,15 +26,13 @@ type Event struct {
 	// says nothing else. Only [Client.Watch] has gaps.
 	Gap string
 
-	json func() ([]byte, error)
+	// JSON is the event as a CloudEvent in structured mode.
+	JSON json.RawMessage
 }
-
-// JSON is the event as a CloudEvent in structured mode.
-func (e Event) JSON() ([]byte, error) { return e.json() }
 
 func eventOf(k toolyard.BatchKey, l logged, s *batch.State) Event {
 	return Event{Batch: k, Type: string(l.record.Body.EventType()), Time: l.record.Time,
-		What: replay.Words(l.record, s), json: l.json}
+		What: replay.Words(l.record, s), JSON: l.json}
 }
 
 // Watch yields what is stored about the batch, from its submission on, and then each event as it is stored, none left
@@ -69,7 +68,7 @@ func (b *Batch) watch(ctx context.Context, yield func(Event) bool) error {
 // lost, events are missing, and a Gap says so. Submissions are not among them: a batch appears when it is planned. It
 // goes on until ctx ends or the loop does; whoever does not loop ends ctx.
 func (c *Client) Watch(ctx context.Context, agent toolyard.Agent) (iter.Seq2[Event, error], error) {
-	events, err := c.t.lookout(ctx, agent)
+	events, err := c.t.subscribe(ctx, agent)
 	if err != nil {
 		return nil, err
 	}

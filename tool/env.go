@@ -78,8 +78,8 @@ func (e Env) Secret(name string) (string, error) {
 // Offered is a tool as a batch sees it. It is not to be changed.
 type Offered struct {
 	Declaration
-	// Sent is the name for providers that take letters, digits, "_" and "-", at most 64 of them.
-	Sent string
+	// WireName is the name for providers that take letters, digits, "_" and "-", at most 64 of them.
+	WireName string
 	// Deferred says that the tool's schema is not in the prompt until it is loaded.
 	Deferred bool
 }

@@ -48,13 +48,23 @@ type HookCall struct {
 	Input json.RawMessage
 }
 
+// Decision is a hook's opinion on the permission of a call.
+type Decision string
+
+// The opinions.
+const (
+	Allow Decision = "allow" // the call may run, unless a rule says otherwise
+	Ask   Decision = "ask"   // a person decides
+	Deny  Decision = "deny"  // the call does not run
+)
+
 // Before is what a hook says before a call. The zero value is: nothing.
 type Before struct {
 	// Block refuses the call, Stop also asks for the agent to be stopped. Reason is what the model reads.
 	Block, Stop bool
 	Reason      string
-	// Decision is an opinion on permission: allow, ask or deny. An allow never beats a rule. Empty: none.
-	Decision string
+	// Decision is an opinion on permission. Empty: none.
+	Decision Decision
 	// Input replaces the whole input. What it has in common with the input that was shown stands for the original.
 	Input json.RawMessage
 	// Context is added to the output for the model.

@@ -168,7 +168,8 @@ was canceled, or its time is over.`,
 			if err != nil {
 				return &cli.UsageError{Err: err}
 			}
-			decision := client.Decision{By: d.who(), Reason: d.reason, InputSHA256: hash, ForSession: remember != ""}
+			decision := client.Decision{Verdict: client.Allow, By: d.who(), Reason: d.reason, InputSHA256: hash,
+				ForSession: remember != ""}
 			switch {
 			case input != "" && hash != "":
 				return cli.Usagef("--input and --input-sha256 exclude each other")
@@ -193,7 +194,7 @@ was canceled, or its time is over.`,
 					decision.InputSHA256 = seen
 				}
 				return s.decide(cmd.Context(), "approved: the call runs", &d, decided{ID: args[0], Decision: "allow"},
-					func(ctx context.Context) error { return c.Approve(ctx, args[0], decision) })
+					func(ctx context.Context) error { return c.Decide(ctx, args[0], decision) })
 			})
 		},
 	}
@@ -265,7 +266,8 @@ func (s *std) denyCommand() *cobra.Command {
 			return s.attach(cmd.Context(), &d.systemFlags, "toolyard decision", func(c *client.Client) error {
 				return s.decide(cmd.Context(), "denied: the call ends as approval_rejected", &d,
 					decided{ID: args[0], Decision: "deny"}, func(ctx context.Context) error {
-						return c.Deny(ctx, args[0], client.Decision{By: d.who(), Reason: d.reason})
+						return c.Decide(ctx, args[0],
+							client.Decision{Verdict: client.Deny, By: d.who(), Reason: d.reason})
 					})
 			})
 		},

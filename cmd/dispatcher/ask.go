@@ -64,7 +64,7 @@ func (s *std) askOne(ctx context.Context, c *client.Client, a client.Approval, l
 	before *string) error {
 	defer s.bars.hold()()
 	k := &asker{sheetOf(s.err), lines}
-	decision := client.Decision{By: person()}
+	decision := client.Decision{Verdict: client.Deny, By: person()}
 	text, partial := described(a, k.columns, before)
 	if partial != nil {
 		decision.Reason = partial.Error()
@@ -72,7 +72,7 @@ func (s *std) askOne(ctx context.Context, c *client.Client, a client.Approval, l
 			!errors.Is(err, io.EOF) {
 			return fmt.Errorf("say that a call is denied: %w", err)
 		}
-		return c.Deny(ctx, a.ID, decision)
+		return c.Decide(ctx, a.ID, decision)
 	}
 	said, err := k.ask("May this call run?", text, a.Remember != "")
 	if err != nil {
@@ -80,10 +80,9 @@ func (s *std) askOne(ctx context.Context, c *client.Client, a client.Approval, l
 	}
 	switch said {
 	case yes, forSession:
-		decision.InputSHA256, decision.ForSession = a.InputSHA256, said == forSession
-		return c.Approve(ctx, a.ID, decision)
+		decision.Verdict, decision.InputSHA256, decision.ForSession = client.Allow, a.InputSHA256, said == forSession
 	case silent:
 		decision.Reason = "the terminal was closed"
 	}
-	return c.Deny(ctx, a.ID, decision)
+	return c.Decide(ctx, a.ID, decision)
 }

@@ -214,7 +214,7 @@ func (s *std) planServed(ctx context.Context, sys *systemFlags, p *dispatcher.Pl
 		for _, r := range p.Rules.Deny {
 			deny = append(deny, r.String())
 		}
-		raw, err := c.Surface(asked, agent, b.Workspace, slices.Concat(deny, b.Options.Deny)...)
+		raw, err := c.Catalog(asked, agent, b.Workspace, slices.Concat(deny, b.Options.Deny)...)
 		if err != nil {
 			return err
 		}

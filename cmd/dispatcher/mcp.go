@@ -19,9 +19,11 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/mcp/server"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 // The MCP server of a process: its path over HTTP, and how long it waits beyond the time limit of a batch.
@@ -82,8 +84,7 @@ type mcpParts struct {
 // newMCP makes an MCP server whose tools follow the workers', from when it returns until ctx ends.
 func newMCP(ctx context.Context, p mcpParts, cfg server.Config) (*server.Server, error) {
 	p.log = p.broker.Quiet(p.log)
-	cfg.Client, cfg.Log, cfg.Version = p.client, p.log, toolyard.Build()
-	cfg.Blob = p.broker.Result
+	cfg.Client, cfg.Log, cfg.Version = p.client, p.log, version.Build()
 	cfg.Load = func(ctx context.Context, agent toolyard.Agent, session toolyard.Session, tool string) error {
 		_, err := p.broker.ChangeSession(ctx, agent, session, func(s *broker.Session) { s.Load(tool) })
 		return err
@@ -94,7 +95,7 @@ func newMCP(ctx context.Context, p mcpParts, cfg server.Config) (*server.Server,
 	}
 	ready := make(chan struct{})
 	first := sync.OnceFunc(func() { close(ready) })
-	go server.Offers{Broker: p.broker, Base: p.base, Blocked: p.blocked, Log: p.log}.Follow(ctx,
+	go follow.Offers{Store: p.broker, Base: p.base, Blocked: p.blocked, Log: p.log}.Follow(ctx,
 		func(tools registry.Surface) error {
 			defer first()
 			return m.SetSurface(tools)

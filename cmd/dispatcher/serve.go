@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/mcp/server"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -352,7 +353,8 @@ func (n *node) api(ctx context.Context, at net.Addr, tokens *api.Tokens) (*api.S
 			at)
 	}
 	return api.New(api.Config{
-		Client: c, Broker: n.broker.As("/api/" + broker.NewID()), Tokens: tokens, Loopback: loopback, Log: n.log,
+		Client: c, Reader: follow.New(n.broker.As("/api/"+broker.NewID()), follow.Options{Shared: true}),
+		Tokens: tokens, Loopback: loopback, Log: n.log,
 		Surface: n.surface, Metrics: n.metrics,
 		Ready: n.ready, Room: n.room, Crowded: n.crowded,
 	})

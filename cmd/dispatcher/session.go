@@ -84,7 +84,7 @@ nothing was kept of is shown as a new one. What is changed here counts from the 
 				defer stop()
 				v, err := c.Session(ctx, agent, session)
 				if err == nil && cmd.Flags().Changed("alone") {
-					v, err = c.SetAlone(ctx, agent, session, alone)
+					v, err = c.SetUnattended(ctx, agent, session, alone)
 				}
 				if err == nil && forget {
 					v, err = c.Forget(ctx, agent, session)
@@ -97,7 +97,7 @@ nothing was kept of is shown as a new one. What is changed here counts from the 
 				}
 				p := &show{w: s.out, on: true}
 				p.printf("session %s of %s\n", cli.OneLine(args[0]), cli.OneLine(whose(agent)))
-				if v.Alone {
+				if v.Unattended {
 					p.printf("  alone: nobody is asked\n")
 				}
 				for _, list := range []struct {
@@ -157,11 +157,11 @@ first. The index is written by the batches' owners and may be a moment behind: "
 				}
 				if asJSON {
 					if page == nil {
-						page = []client.Listed{}
+						page = []client.BatchInfo{}
 					}
 					return printJSON(s.out, struct {
-						Batches []client.Listed `json:"batches"`
-						More    bool            `json:"more"`
+						Batches []client.BatchInfo `json:"batches"`
+						More    bool               `json:"more"`
 					}{page, more})
 				}
 				p := &show{w: s.out, on: true}
@@ -173,7 +173,7 @@ first. The index is written by the batches' owners and may be a moment behind: "
 				}
 				p.printf("%s", count(len(page), "batch", "batches"))
 				if more {
-					p.printf("; more with --after %d", page[len(page)-1].Place)
+					p.printf("; more with --after %d", page[len(page)-1].Cursor)
 				}
 				p.printf("\n")
 				return p.err

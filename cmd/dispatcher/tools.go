@@ -222,7 +222,7 @@ func (s *std) servedTools(ctx context.Context, f *toolsFlags) (out registry.Surf
 	err = s.attach(ctx, &f.systemFlags, "toolyard tools", func(c *client.Client) error {
 		asked, cancel := context.WithTimeout(ctx, setupTimeout)
 		defer cancel()
-		raw, err := c.Surface(asked, agent, "", f.perms.Deny...)
+		raw, err := c.Catalog(asked, agent, "", f.perms.Deny...)
 		if err != nil {
 			return err
 		}

@@ -146,11 +146,7 @@ func (p *eventPrinter) whole(ctx context.Context, c *client.Client, e client.Eve
 	if k == (toolyard.BatchKey{}) || e.Type == "" {
 		return p.print(e)
 	}
-	line, err := e.JSON()
-	if err != nil {
-		return err
-	}
-	fresh := told.add(k, idOf(line))
+	fresh := told.add(k, idOf(e.JSON))
 	if !told.began(k) || e.Gap != "" {
 		for raw, err := range c.Batch(k).Events(ctx) {
 			if err != nil {
@@ -165,7 +161,7 @@ func (p *eventPrinter) whole(ctx context.Context, c *client.Client, e client.Eve
 				}
 				break
 			}
-			if id := idOf(raw); id == idOf(line) && fresh {
+			if id := idOf(raw); id == idOf(e.JSON) && fresh {
 				fresh = false
 			} else if !told.add(k, id) {
 				continue
@@ -254,10 +250,6 @@ func (p *eventPrinter) print(e client.Event) error {
 		_, err := fmt.Fprintf(p.s.err, "%s\n", cli.OneLine(e.What))
 		return err
 	}
-	line, err := e.JSON()
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(p.out, "%s\n", display.EscapeJSON(line))
+	_, err := fmt.Fprintf(p.out, "%s\n", display.EscapeJSON(e.JSON))
 	return err
 }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
-	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/metrics"
 	"github.com/toolyard/toolyard/internal/quota"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -23,8 +23,8 @@ import (
 // Config is what a server needs.
 type Config struct {
 	Client *client.Client
-	// Broker is for what package client has not: offloaded results, and open batches that no process holds.
-	Broker Broker
+	// Reader reads for all streams of this process what is stored about batches.
+	Reader *follow.Reader
 	// Tokens says who asks. Nil: nobody is asked, and the server must be Loopback.
 	Tokens *Tokens
 	// Loopback says that the listener is this machine's own: then requests of other sites' pages are refused.
@@ -53,20 +53,10 @@ type Server struct {
 	mux                  *http.ServeMux
 	document             []byte
 	streams, submissions *quota.Quota
-	// Streams are fed through these: see follow.go and share.go.
-	hub        broker.Hub
-	happened   topics[told]
-	answered   topics[replied]
-	reported   topics[report]
-	everything topics[[]byte]
-	folds      flights[toolyard.BatchKey, batch.State]
-	pieces     pieces
-	turns      *turns
-	bytes      *pace
-	rates      *pace
-	conns      *connections
-	stopping   context.Context
-	stop       context.CancelFunc
+	bytes, rates         *pace
+	conns                *connections
+	stopping             context.Context
+	stop                 context.CancelFunc
 }
 
 // New makes a server. It fails when anybody on a network could use it without a token.
@@ -74,7 +64,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Tokens == nil && !cfg.Loopback {
 		return nil, errors.New("without a token file the HTTP server listens on this machine only")
 	}
-	cfg.Log = cfg.Broker.Quiet(cfg.Log)
+	cfg.Log = cfg.Reader.Quiet(cfg.Log)
 	if cfg.MaxStreams == 0 {
 		cfg.MaxStreams = MaxStreams
 	}
@@ -89,7 +79,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(),
-		hub: cfg.Broker.Hub(), turns: newTurns(MaxAgentReads), bytes: newPace(), rates: newPace(),
+		bytes: newPace(), rates: newPace(),
 		conns:       newConnections(),
 		streams:     quota.New(cfg.MaxStreams, MaxAgentStreams),
 		submissions: quota.New(MaxSubmissions, MaxAgentSubmissions),
@@ -264,11 +254,11 @@ func register[I, O any](s *Server, api huma.API, op huma.Operation,
 		var out *O
 		var err error
 		if !aside[op.OperationID] {
-			if err = s.cfg.Broker.Present(ctx); err != nil {
+			if err = s.cfg.Reader.Present(ctx); err != nil {
 				return nil, s.problem(x, err)
 			}
 			var done context.CancelFunc
-			ctx, done = s.cfg.Broker.WhilePresent(ctx)
+			ctx, done = s.cfg.Reader.WhilePresent(ctx)
 			defer done()
 		}
 		// which looks whether the batch is stored already
@@ -280,7 +270,7 @@ func register[I, O any](s *Server, api huma.API, op huma.Operation,
 		}
 		if err != nil {
 			away := context.Cause(ctx)
-			if errors.Is(away, client.ErrNoAnswer) && (errors.Is(err, context.Canceled) || s.cfg.Broker.MayPass(err)) {
+			if errors.Is(away, client.ErrNoAnswer) && (errors.Is(err, context.Canceled) || s.cfg.Reader.MayPass(err)) {
 				err = away
 			}
 			return nil, s.problem(x, err)

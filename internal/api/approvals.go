@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"github.com/toolyard/toolyard/client"
-	"github.com/toolyard/toolyard/internal/broker"
 )
 
 type approvalsInput struct {
@@ -33,12 +32,12 @@ type approvalPath struct {
 
 // Decided says what was stored.
 type Decided struct {
-	ID       string `json:"id"`
-	Decision string `json:"decision" enum:"allow,deny"`
+	ID       string         `json:"id"`
+	Decision client.Verdict `json:"decision" enum:"allow,deny"`
 }
 
 func (s *Server) decide(ctx context.Context, x *exchange, in *approvalPath) (*struct{ Body Decided }, error) {
-	k, index, err := broker.ParseApprovalID(in.ID)
+	k, index, err := client.ParseApprovalID(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -49,20 +48,16 @@ func (s *Server) decide(ctx context.Context, x *exchange, in *approvalPath) (*st
 	if err != nil {
 		return nil, err
 	}
-	d, allow, err := decodeDecision(data)
+	d, err := decodeDecision(data)
 	if err != nil {
 		return nil, err
 	}
-	if allow && !x.who.any { // what runs the model may hold the agent's token
+	if d.Verdict == client.Allow && !x.who.any { // what runs the model may hold the agent's token
 		return nil, newProblem(http.StatusForbidden, "",
 			"an agent does not allow its own calls; use an operator's token")
 	}
 	d.By = x.who.name
-	if allow {
-		err = s.cfg.Client.Approve(ctx, in.ID, d)
-	} else {
-		err = s.cfg.Client.Deny(ctx, in.ID, d)
-	}
+	err = s.cfg.Client.Decide(ctx, in.ID, d)
 	if errors.Is(err, client.ErrNoApproval) {
 		st, ferr := s.fold(ctx, k)
 		switch {
@@ -78,9 +73,5 @@ func (s *Server) decide(ctx context.Context, x *exchange, in *approvalPath) (*st
 	if err != nil {
 		return nil, err
 	}
-	out := Decided{ID: in.ID, Decision: "deny"}
-	if allow {
-		out.Decision = "allow"
-	}
-	return &struct{ Body Decided }{out}, nil
+	return &struct{ Body Decided }{Decided{in.ID, d.Verdict}}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/provider"
 )
 
@@ -101,7 +102,7 @@ func (s *Server) accept(ctx context.Context, x *exchange, in *submitInput) (*cli
 	if b.Open && b.Calls == nil {
 		b.Calls = []toolyard.Call{}
 	}
-	return s.handIn(ctx, b, len(data))
+	return handIn(ctx, s, b, len(data), s.cfg.Client.Submit)
 }
 
 // answer says how a batch stands, after a wait if one is asked for: 200 when it is complete, 202 when it is not and
@@ -162,11 +163,11 @@ func (s *Server) await(x *exchange, sub *client.Batch, most time.Duration) ([]to
 // resultsOf waits for all results of a batch.
 func (s *Server) resultsOf(ctx context.Context, k toolyard.BatchKey) ([]toolyard.Result, error) {
 	var results []toolyard.Result
-	for r, err := range s.replies(ctx, k, never) {
+	for r, err := range s.cfg.Reader.Replies(ctx, k, nil) {
 		if err != nil {
 			return nil, err
 		}
-		results = append(results, r.results...)
+		results = append(results, r.Results...)
 	}
 	return results, nil
 }
@@ -204,19 +205,12 @@ func render(
 
 // fold reads a batch; one that was refused is the problem that it was refused with.
 func (s *Server) fold(ctx context.Context, k toolyard.BatchKey) (batch.State, error) {
-	st, err := s.folds.do(ctx, k, func(ctx context.Context) (batch.State, error) {
-		done, err := s.turns.take(ctx, string(k.Agent))
-		if err != nil {
-			return batch.State{}, err
-		}
-		defer done()
-		return s.cfg.Broker.Look(ctx, k)
-	})
+	st, err := s.cfg.Reader.State(ctx, k)
 	if errors.Is(err, client.ErrNoBatch) {
 		return st, s.missing(k, err)
 	}
 	if err == nil && st.Refused != nil {
-		err = refusedBatch(st.Refused)
+		err = &follow.RefusedError{Refused: *st.Refused}
 	}
 	return st, err
 }
@@ -228,7 +222,7 @@ func (s *Server) missing(k toolyard.BatchKey, err error) error {
 		return err
 	}
 	made := time.Unix(id.Time().UnixTime())
-	if lifetime := s.cfg.Broker.Settings().Lifetime; time.Since(made) > lifetime {
+	if lifetime := s.cfg.Reader.Settings().Lifetime; time.Since(made) > lifetime {
 		return typed(err, http.StatusGone, "id", "batches are kept for %s, and this id is of %s", lifetime,
 			made.UTC().Format(time.RFC3339))
 	}
@@ -263,8 +257,8 @@ type listInput struct {
 
 // Page is a part of the list of batches.
 type Page struct {
-	Batches []client.Listed `json:"batches" doc:"The newest first, in the order of submission. The list may be a moment behind."`
-	Next    uint64          `json:"next,omitempty" doc:"The after of the next page; left out when this is the last."`
+	Batches []client.BatchInfo `json:"batches" doc:"The newest first, in the order of submission. The list may be a moment behind."`
+	Next    uint64             `json:"next,omitempty" doc:"The after of the next page; left out when this is the last."`
 }
 
 func (s *Server) list(ctx context.Context, x *exchange, in *listInput) (*struct{ Body Page }, error) {
@@ -284,9 +278,9 @@ func (s *Server) list(ctx context.Context, x *exchange, in *listInput) (*struct{
 	if err != nil {
 		return nil, err
 	}
-	out := Page{Batches: append([]client.Listed{}, page...)}
+	out := Page{Batches: append([]client.BatchInfo{}, page...)}
 	if more && len(page) > 0 {
-		out.Next = page[len(page)-1].Place
+		out.Next = page[len(page)-1].Cursor
 	}
 	return &struct{ Body Page }{out}, nil
 }

@@ -32,7 +32,7 @@ func (s *Server) blob(ctx context.Context, x *exchange, in *blobInput) (*struct{
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.cfg.Broker.Result(ctx, agent, in.Ref)
+	all, err := s.cfg.Client.Blob(ctx, agent, in.Ref)
 	if err != nil {
 		return nil, err
 	}

@@ -193,44 +193,33 @@ func decodeCancel(data []byte) (reason string, calls []int, err error) {
 }
 
 // decodeDecision reads what a person decides.
-func decodeDecision(data []byte) (d client.Decision, allow bool, err error) {
+func decodeDecision(data []byte) (d client.Decision, err error) {
 	o, err := object(data, "decision", "reason", "input", "input_sha256", "remember")
 	if err != nil {
-		return d, false, err
+		return d, err
 	}
 	what, err := o.OptionalString("decision")
 	if err != nil {
-		return d, false, err
+		return d, err
 	}
-	if what != "allow" && what != "deny" {
-		return d, false, strictjson.Errorf("decision", `is %q; want "allow" or "deny"`, what)
-	}
-	allow = what == "allow"
+	d.Verdict = client.Verdict(what)
 	if d.Reason, err = o.OptionalString("reason"); err != nil {
-		return d, allow, err
+		return d, err
 	}
 	remember, err := o.OptionalString("remember")
 	if err != nil {
-		return d, allow, err
+		return d, err
 	}
 	if remember != "" && remember != approval.RememberSession {
-		return d, allow, strictjson.Errorf("remember", "is %q; use %q, or leave it out", remember,
+		return d, strictjson.Errorf("remember", "is %q; use %q, or leave it out", remember,
 			approval.RememberSession)
 	}
 	d.ForSession = remember != ""
 	if d.InputSHA256, err = o.OptionalString("input_sha256"); err != nil {
-		return d, allow, err
+		return d, err
 	}
 	if o.Given("input") {
 		d.Input = o.Value("input")
 	}
-	switch {
-	case !allow && d.Input != nil:
-		return d, allow, strictjson.Errorf("input", "goes with an approval; leave it out of a denial")
-	case !allow && d.InputSHA256 != "":
-		return d, allow, strictjson.Errorf("input_sha256", "goes with an approval; leave it out of a denial")
-	case !allow && d.ForSession:
-		return d, allow, strictjson.Errorf("remember", "goes with an approval; leave it out of a denial")
-	}
-	return d, allow, nil
+	return d, nil
 }

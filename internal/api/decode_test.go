@@ -41,7 +41,7 @@ func TestDescribedBodies(t *testing.T) {
 	if got, want := names(Call{}), names(toolyard.Call{}); !slices.Equal(got, want) {
 		t.Errorf("a call is described with %v, and read with %v", got, want)
 	}
-	if _, _, err := decodeDecision([]byte(`{"decision": "allow", "reason": "r", "input": {}, "input_sha256": "00", "remember": "session"}`)); err != nil || len(names(Decision{})) != 5 {
+	if _, err := decodeDecision([]byte(`{"decision": "allow", "reason": "r", "input": {}, "input_sha256": "00", "remember": "session"}`)); err != nil || len(names(Decision{})) != 5 {
 		t.Errorf("a decision is described with %v, and is read: %v", names(Decision{}), err)
 	}
 	if reason, err := decodeReason([]byte(`{"reason": "r"}`)); err != nil || reason != "r" ||
@@ -120,19 +120,6 @@ func TestLoopbackHosts(t *testing.T) {
 	}
 }
 
-func TestCursors(t *testing.T) {
-	for id, want := range map[string]cursor{"0.0": {}, "12.3": {12, 3}} {
-		if c, err := parseCursor(id); err != nil || c != want || c.String() != id {
-			t.Errorf("%q: %+v, %v", id, c, err)
-		}
-	}
-	for _, id := range []string{"", "1", "1.", "-1.0", "01.0", "1.2x", " 1.2", "99999999999999999999.0"} {
-		if c, err := parseCursor(id); err == nil {
-			t.Errorf("%q is %+v", id, c)
-		}
-	}
-}
-
 // TestEnter: whoever may be anybody is bounded with all others only, and a token may have a bound of its own.
 func TestEnter(t *testing.T) {
 	q := quota.New(5, 2)
@@ -190,16 +177,14 @@ func FuzzBodies(f *testing.F) {
 		}
 		calls, err := decodeCalls(data)
 		if mistake(err); err == nil {
-			if at, ok := repeated(calls, calls); len(calls) == 0 || !ok && calls[0].ID != "" || ok && at != 0 {
-				t.Errorf("calls are not known again: %d, %t", at, ok)
+			if len(calls) == 0 {
+				t.Error("there are no calls to append")
 			}
 			_, err := new(submission.Input).Fit(calls)
 			mistake(err)
 		}
-		d, allow, err := decodeDecision(data)
-		if mistake(err); err == nil && !allow && (d.Input != nil || d.ForSession) {
-			t.Errorf("a denial has %+v", d)
-		}
+		_, err = decodeDecision(data)
+		mistake(err)
 		_, err = decodeReason(data)
 		mistake(err)
 	})

@@ -3,46 +3,15 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/follow"
 )
-
-// A batch's events come out of two streams, and where they are merged is not the same at every reading. So the id of an
-// event on the wire is how far both were read, and going on behind it leaves none out and sends none twice.
-
-// cursor is how far the streams of events and of replies were read. The zero cursor is behind the submission.
-type cursor struct{ event, reply uint64 }
-
-// before reports whether whoever has read up to d has read what is up to c.
-func (c cursor) before(d cursor) bool { return c.event <= d.event && c.reply <= d.reply }
-
-func (c cursor) String() string { return fmt.Sprintf("%d.%d", c.event, c.reply) }
-
-func parseCursor(id string) (c cursor, err error) {
-	_, err = fmt.Sscanf(id, "%d.%d", &c.event, &c.reply)
-	if err == nil && c.String() != id {
-		err = errors.New("it is written otherwise")
-	}
-	return c, err
-}
-
-// pass moves the cursor over an event, or a reply, and reports whether it was behind the cursor.
-func (c *cursor) pass(isReply bool, seq uint64) bool {
-	at := &c.event
-	if isReply {
-		at = &c.reply
-	}
-	if seq <= *at {
-		return false
-	}
-	*at = seq
-	return true
-}
 
 // endEvent is the name of the last event of an event stream that has said all, for who asks for it.
 const endEvent = "end"
@@ -68,13 +37,13 @@ func (s *Server) events(ctx context.Context, x *exchange, in *eventsInput) (*hum
 	if lines && in.Progress == "true" {
 		return nil, newProblem(http.StatusBadRequest, "progress", "comes in %s only; ask for that in Accept", sseType)
 	}
-	at, resumed := cursor{}, in.LastEventID != ""
-	if resumed {
-		if at, err = parseCursor(in.LastEventID); err != nil {
+	from := follow.From{Resumed: in.LastEventID != ""}
+	if from.Resumed {
+		if from.After, err = follow.ParseCursor(in.LastEventID); err != nil {
 			return nil, newProblem(http.StatusBadRequest, "Last-Event-ID", "is no id of an event of this stream")
 		}
 	}
-	if err := s.cfg.Broker.Find(ctx, k); errors.Is(err, client.ErrNoBatch) {
+	if err := s.cfg.Reader.Find(ctx, k); errors.Is(err, client.ErrNoBatch) {
 		return nil, s.missing(k, err)
 	} else if err != nil {
 		return nil, err
@@ -96,7 +65,7 @@ func (s *Server) events(ctx context.Context, x *exchange, in *eventsInput) (*hum
 			progress = s.sendProgress(ctx, out, k)
 		}
 		defer func() { progress.stop() }()
-		err := s.followEvents(ctx, out, k, at, resumed, in.Follow != "false")
+		err := s.sendEvents(ctx, out, k, from, in.Follow != "false")
 		if err == nil {
 			progress.finish()
 		}
@@ -108,6 +77,23 @@ func (s *Server) events(ctx context.Context, x *exchange, in *eventsInput) (*hum
 			_ = out.send("", endEvent, []byte("{}")) // whoever does not get it asks again
 		}
 	}}, nil
+}
+
+// sendEvents writes the events of a batch: those that are stored, and with live all others to the last.
+func (s *Server) sendEvents(ctx context.Context, out *stream, k toolyard.BatchKey, from follow.From, live bool) error {
+	for stored, err := range s.cfg.Reader.Events(ctx, k, from, live, out.slow) {
+		if err != nil {
+			return err
+		}
+		entries := make([]entry, len(stored))
+		for i, e := range stored {
+			entries[i] = entry{id: e.At.String(), name: "cloudevent", data: e.Data}
+		}
+		if err := out.sendAll(entries); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // wantsLines reads an Accept header: lines of JSON, unless server-sent events are asked for.

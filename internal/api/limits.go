@@ -18,21 +18,12 @@ const (
 	// agent.
 	MaxStreams      = 1_024
 	MaxAgentStreams = 256
-	// MaxAgentReads is how many requests and streams read what is stored about one agent's batches at the same moment:
-	// the others wait for their turn.
-	MaxAgentReads = 2
 	// AgentBytesPerSecond is how much all streams of one token's agent may send in a second, and as much at once after
 	// a pause. A write counts minWriteBytes at least.
 	AgentBytesPerSecond = 8 << 20
 	minWriteBytes       = 4 << 10
-	// maxWriteBytes is about how much of a stream is written at once; maxPieceEvents, maxPieceBytes and maxPieceReplies
-	// are how much of what is stored is read in one turn.
-	maxWriteBytes   = 64 << 10
-	maxPieceEvents  = 64
-	maxPieceBytes   = 256 << 10
-	maxPieceReplies = 16
-	// maxKeptBytes is how much of batches' logs is kept for other streams.
-	maxKeptBytes = 32 << 20
+	// maxWriteBytes is about how much of a stream is written at once.
+	maxWriteBytes = 64 << 10
 	// maxPaced is how many keys a pace keeps before it forgets those that owe nothing.
 	maxPaced = 10_000
 	// MaxSubmissions is how many submissions are read at a time, and MaxAgentSubmissions how many of one token's agent:
@@ -79,8 +70,6 @@ const (
 	submitPerMiB  = time.Second
 	// writeTimeout is how long a client may take to read what is written at once.
 	writeTimeout = 30 * time.Second
-	// maxKeptAge is how long it is kept.
-	maxKeptAge = 30 * time.Second
 	// slowWrite is how long a client takes for what is written at once when it is a slow one.
 	slowWrite = time.Second
 	// DefaultFeedIdle is how long a model's stream may be silent, maxFeed how long it may take, and feedDrain how long
@@ -94,9 +83,4 @@ const (
 	retryAfter = time.Second
 	// streamRetry is after how long a client whose stream broke comes again, unless it knows better.
 	streamRetry = time.Second
-	// reread is how long the live feed is trusted before the stream is read.
-	reread = time.Second
 )
-
-// maxAppendTries is how often calls are appended against other writers.
-const maxAppendTries = 100

@@ -36,7 +36,7 @@ func (s *Server) mounted(x *exchange, maxBody int64, answer Answer) error {
 		return err
 	}
 	if x.r.Method == http.MethodPost {
-		if err := s.cfg.Broker.Present(x.r.Context()); err != nil {
+		if err := s.cfg.Reader.Present(x.r.Context()); err != nil {
 			return err
 		}
 	}

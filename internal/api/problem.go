@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -112,6 +113,9 @@ func (s *Server) problem(x *exchange, err error) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		return p
 	}
+	if refused, ok := errors.AsType[*follow.RefusedError](err); ok {
+		return refusal(refused.Status, refused.Field, refused.Detail)
+	}
 	if p := known(err); p != nil {
 		p.Type = client.ProblemType(err)
 		if errors.Is(err, client.ErrNoBatch) && x.who.several() && x.r.URL.Query().Get("agent") == "" {
@@ -151,7 +155,7 @@ func known(err error) *Problem {
 	switch {
 	case errors.Is(err, client.ErrDamaged):
 		return newProblem(http.StatusInternalServerError, "", "%v", err)
-	case errors.Is(err, client.ErrNoAnswer), errors.Is(err, broker.ErrUnchecked):
+	case errors.Is(err, client.ErrNoAnswer), errors.Is(err, client.ErrUnchecked):
 		return newProblem(http.StatusServiceUnavailable, "", "%v", err).again()
 	case errors.Is(err, client.ErrOtherContent):
 		return newProblem(http.StatusConflict, "id", "%v", err)
@@ -191,5 +195,3 @@ func refusal(status int, field, detail string) *Problem {
 	}
 	return typed(&client.RefusedError{}, status, field, "the batch was refused: %s", detail)
 }
-
-func refusedBatch(r *events.Refused) error { return refusal(r.Status, r.Field, r.Detail) }

@@ -2,9 +2,12 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/follow"
 )
 
 // Progress goes out beside what a stream is for: events without an id, so that whoever comes again with Last-Event-ID
@@ -41,37 +44,41 @@ func (s *Server) sendWaiting(ctx context.Context, out *stream, k toolyard.BatchK
 func (s *Server) sendReports(ctx context.Context, out *stream, k toolyard.BatchKey, all bool) *telling {
 	ctx, cancel := context.WithCancel(ctx)
 	t := &telling{cancel: cancel, done: make(chan struct{}), endless: !all}
-	f, leave, _ := s.reported.join(k.String(), report{}, func(report) bool { return true },
-		func(ctx context.Context, t *topic[report]) error { return s.readProgress(ctx, k, t) })
 	go func() {
 		defer close(t.done)
-		defer leave()
-		if f.skip(ctx) != nil {
-			return
-		}
-		for {
-			got, err := f.take(ctx) // what is missing in it is not sent again
-			if err != nil {
-				return
-			}
+		for reports, err := range s.cfg.Reader.Progress(ctx, k) {
 			var entries []entry
-			for _, r := range got.items {
-				if all || r.name == waitingEvent {
-					entries = append(entries, entry{name: r.name, data: r.data})
-				}
+			if err == nil {
+				entries, err = reportEntries(reports, all)
 			}
-			if out.sendAll(entries) != nil {
-				return // the stream says so itself
+			if err != nil && ctx.Err() == nil {
+				s.cfg.Log.Debug("progress is not told any more", "batch", k, "error", err)
 			}
-			if got.ended {
-				if got.err != nil && ctx.Err() == nil {
-					s.cfg.Log.Debug("progress is not told any more", "batch", k, "error", got.err)
-				}
+			if err != nil || out.sendAll(entries) != nil { // of the stream it says so itself
 				return
 			}
 		}
 	}()
 	return t
+}
+
+// reportEntries are reports as a stream has them: all, or only those that say that the batch waits.
+func reportEntries(reports []follow.Report, all bool) (out []entry, err error) {
+	for _, p := range reports {
+		e, said := entry{name: progressEvent}, any(client.Progress{Index: p.Index, CallID: p.CallID, Tool: p.Tool,
+			Worker: p.Worker, Attempt: p.Attempt, Progress: p.Progress, LostBytes: p.LostBytes})
+		switch {
+		case p.Waiting != nil:
+			e.name, said = waitingEvent, client.Waiting{Running: p.Waiting.Running, Waiting: p.Waiting.Waiting}
+		case !all:
+			continue
+		}
+		if e.data, err = json.Marshal(said); err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	return out, nil
 }
 
 // finish lets what is left go out: the batch is complete. After it, nothing does.

@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/follow"
 )
 
 // Results as they come. The id of an event is the index of its result, so a client that comes again with the last id
@@ -104,12 +105,16 @@ func (s *Server) sendResults(x *exchange, k toolyard.BatchKey, next int, which s
 func (s *Server) writeResults(ctx context.Context, out *stream, k toolyard.BatchKey, next int,
 	also func(batch.State) error) error {
 	seen := 0
-	for r, err := range s.replies(ctx, k, out.slow) {
+	for r, err := range s.cfg.Reader.Replies(ctx, k, out.slow) {
 		if err != nil {
 			return err
 		}
-		seen += len(r.results)
-		if out.sendAll(resultEntries(r, next)) != nil {
+		seen += len(r.Results)
+		entries, err := resultEntries(r, next)
+		if err != nil {
+			return err
+		}
+		if out.sendAll(entries) != nil {
 			return nil
 		}
 	}
@@ -134,9 +139,34 @@ func (s *Server) writeResults(ctx context.Context, out *stream, k toolyard.Batch
 	return nil
 }
 
+// resultEntries are the results of a reply as a stream has them, from one index on.
+func resultEntries(r follow.Reply, next int) (out []entry, err error) {
+	data, err := r.JSON()
+	if err != nil {
+		return nil, err
+	}
+	for i, res := range r.Results {
+		if res.Index >= next {
+			out = append(out, entry{id: strconv.Itoa(res.Index), name: "result", data: data[i]})
+		}
+	}
+	return out, nil
+}
+
+// behindEvent is the name of the last event of a stream that was too slow.
+const behindEvent = "behind"
+
+// Behind is the data of an event behind.
+type Behind struct {
+	Detail string `json:"detail"`
+}
+
+const behindDetail = "this stream was read too slowly, so the server ended it; go on behind the last event with " +
+	"Last-Event-ID"
+
 // sendProblem ends a stream that has begun: the status is gone already.
 func (s *Server) sendProblem(x *exchange, out *stream, err error) {
-	if errors.Is(err, errBehind) {
+	if errors.Is(err, follow.ErrBehind) {
 		s.sendBehind(out)
 		return
 	}

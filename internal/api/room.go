@@ -22,7 +22,7 @@ func (s *Server) takesNew(ctx context.Context, k toolyard.BatchKey) error {
 		return nil
 	}
 	if k.ID != "" {
-		if stored, err := s.cfg.Broker.Submitted(ctx, k); err != nil || stored {
+		if stored, err := s.cfg.Reader.Submitted(ctx, k); err != nil || stored {
 			return err
 		}
 	}
@@ -46,17 +46,18 @@ func submitWithin(bytes int) time.Duration {
 	return submitTimeout + time.Duration(bytes>>20)*submitPerMiB
 }
 
-// handIn stores a batch that a request of so many bytes holds, or says soon that it could not.
-func (s *Server) handIn(ctx context.Context, b toolyard.Batch, bytes int) (*client.Batch, error) {
+// handIn has submit store a batch that a request of so many bytes holds, or says soon that it could not.
+func handIn[T any](ctx context.Context, s *Server, b toolyard.Batch, bytes int,
+	submit func(context.Context, toolyard.Batch) (T, error)) (sub T, err error) {
 	if err := s.takesNew(ctx, b.Key()); err != nil {
-		return nil, err
+		return sub, err
 	}
 	within := submitWithin(bytes)
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf(
 		"%w: the batch was not acknowledged within %s. The same one again, under the same id, is safe",
 		client.ErrNoAnswer, within))
 	defer cancel()
-	sub, err := s.cfg.Client.Submit(ctx, b)
+	sub, err = submit(ctx, b)
 	if errors.Is(err, client.ErrNoAnswer) {
 		if room := s.cfg.Room(); room.Stalled { // by now it is known why
 			err = &broker.NoRoomError{Reason: room.Reason, Unsure: true}

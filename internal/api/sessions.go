@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/follow"
+	"github.com/toolyard/toolyard/internal/replay"
 )
 
 // What is kept of a session, and what an operator looks at.
@@ -36,8 +39,8 @@ func (s *Server) session(ctx context.Context, x *exchange, in *sessionPath) (*se
 
 // SessionChange is what may be changed of a session. What is left out stays.
 type SessionChange struct {
-	Alone  *bool `json:"alone,omitempty" doc:"Whether nobody is there to ask. Only an operator's token says that somebody is."`
-	Forget bool  `json:"forget,omitempty" doc:"Ask again for all that people have allowed in the session."`
+	Unattended *bool `json:"alone,omitempty" doc:"Whether nobody is there to ask. Only an operator's token says that somebody is."`
+	Forget     bool  `json:"forget,omitempty" doc:"Ask again for all that people have allowed in the session."`
 }
 
 func (s *Server) changeSession(ctx context.Context, x *exchange, in *sessionPath) (*sessionAnswer, error) {
@@ -53,13 +56,14 @@ func (s *Server) changeSession(ctx context.Context, x *exchange, in *sessionPath
 	if err != nil {
 		return nil, err
 	}
-	if change.Alone != nil && !*change.Alone && !x.who.interactive() { // with somebody to ask, more is possible
+	if change.Unattended != nil && !*change.Unattended &&
+		!x.who.interactive() { // with somebody to ask, more is possible
 		return nil, newProblem(http.StatusForbidden, "alone",
 			"an agent does not say that somebody is there; use an operator's token")
 	}
 	v, err := s.cfg.Client.Session(ctx, agent, name)
-	if err == nil && change.Alone != nil {
-		v, err = s.cfg.Client.SetAlone(ctx, agent, name, *change.Alone)
+	if err == nil && change.Unattended != nil {
+		v, err = s.cfg.Client.SetUnattended(ctx, agent, name, *change.Unattended)
 	}
 	if err == nil && change.Forget {
 		v, err = s.cfg.Client.Forget(ctx, agent, name)
@@ -86,7 +90,7 @@ func decodeSessionChange(data []byte) (c SessionChange, err error) {
 		if err != nil {
 			return c, err
 		}
-		c.Alone = &alone
+		c.Unattended = &alone
 	}
 	c.Forget, err = o.OptionalBool("forget")
 	return c, err
@@ -135,10 +139,8 @@ func (s *Server) happening(_ context.Context, x *exchange, in *happeningInput) (
 	}
 	alive, end := s.alive(x)
 	ctx, cancel := context.WithCancel(alive)
-	f, left, _ := s.everything.join(string(agent), nil, func([]byte) bool { return true },
-		func(ctx context.Context, t *topic[[]byte]) error { return s.readEverything(ctx, agent, t) })
-	if err := f.skip(ctx); err != nil { // the answer's headers say that it has begun
-		left()
+	stored, left, err := s.cfg.Reader.Everything(ctx, agent)
+	if err != nil { // the answer's headers say that it has begun
 		cancel()
 		end()
 		leave()
@@ -151,10 +153,10 @@ func (s *Server) happening(_ context.Context, x *exchange, in *happeningInput) (
 		defer cancel()
 		out := openStream(x, false)
 		defer out.beat(ctx, cancel)()
-		for {
-			got, err := f.take(ctx)
-			if err == nil && got.ended {
-				err = got.err
+		for all, err := range stored {
+			var entries []entry
+			if err == nil {
+				entries, err = happeningEntries(all)
 			}
 			switch {
 			case ctx.Err() != nil:
@@ -163,21 +165,25 @@ func (s *Server) happening(_ context.Context, x *exchange, in *happeningInput) (
 				s.sendProblem(x, out, err)
 				return
 			}
-			var entries []entry
-			if got.behind {
-				data, err := json.Marshal(Happening{Time: time.Now(), Gap: gapSlow})
-				if err != nil {
-					s.sendProblem(x, out, err)
-					return
-				}
-				entries = append(entries, entry{name: "cloudevent", data: data})
-			}
-			for _, data := range got.items {
-				entries = append(entries, entry{name: "cloudevent", data: data})
-			}
 			if out.sendAll(entries) != nil {
 				return
 			}
 		}
 	}}, nil
+}
+
+func happeningEntries(all []follow.Happening) ([]entry, error) {
+	out := make([]entry, len(all))
+	for i, h := range all {
+		said := Happening{Agent: h.Key.Agent, Batch: h.Key.ID, Time: h.Time, Gap: h.Gap, Event: h.Data}
+		if h.Gap == "" {
+			said.What = cmp.Or(replay.Words(h.Record, nil), string(h.Body.EventType()))
+		}
+		data, err := json.Marshal(said)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = entry{name: "cloudevent", data: data}
+	}
+	return out, nil
 }

@@ -18,8 +18,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/batch"
-	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/outcome"
 	"github.com/toolyard/toolyard/internal/provider"
 	"github.com/toolyard/toolyard/internal/provider/eventstream"
 )
@@ -79,7 +78,7 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 	if err := x.who.permit(&b); err != nil {
 		return nil, err
 	}
-	b.Normalize(toolyard.BatchID(broker.NewID()))
+	b.Normalize(client.NewBatchID())
 	if err := b.Validate(); err != nil {
 		return nil, err
 	}
@@ -104,7 +103,7 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 	}
 	return &huma.StreamResponse{Body: func(huma.Context) {
 		defer leave()
-		(&feeding{s: s, x: x, batch: b, made: in.ID == "", format: format, opened: make(chan struct{}),
+		(&feeding{s: s, x: x, batch: b, format: format, opened: make(chan struct{}),
 			over: make(chan struct{})}).run(d)
 	}}, nil
 }
@@ -114,10 +113,10 @@ type feeding struct {
 	s      *Server
 	x      *exchange
 	batch  toolyard.Batch
-	made   bool // the id is ours: nobody else has such a batch
 	format provider.Format
 	out    *stream
-	calls  appender
+	calls  *client.Stream
+	closed bool          // the batch is
 	opened chan struct{} // closed when the batch is there
 
 	// handed are the calls of the response, in its order, and stale the indices of those that went out before it began
@@ -221,11 +220,8 @@ func (f *feeding) work() (context.Context, context.CancelFunc) {
 func (f *feeding) open() error {
 	ctx, done := f.work()
 	defer done()
-	if _, err := f.s.handIn(ctx, f.batch, 0); err != nil {
-		return err
-	}
-	f.calls = appender{s: f.s, k: f.batch.Key(), known: f.made}
-	if err := f.calls.read(ctx); err != nil {
+	var err error
+	if f.calls, err = handIn(ctx, f.s, f.batch, 0, f.s.cfg.Client.Open); err != nil {
 		return err
 	}
 	close(f.opened)
@@ -238,7 +234,7 @@ func (f *feeding) append(calls []toolyard.Call) error {
 	}
 	ctx, done := f.work()
 	defer done()
-	out, err := f.calls.append(ctx, calls)
+	first, err := f.calls.AppendAt(ctx, calls...)
 	if len(calls) > 1 && errors.Is(err, client.ErrClosed) { // some of them may be there
 		for i := range calls {
 			if err := f.append(calls[i : i+1]); err != nil {
@@ -255,7 +251,7 @@ func (f *feeding) append(calls []toolyard.Call) error {
 		return err
 	}
 	for i, c := range calls {
-		f.handed = append(f.handed, handed{out.First + i, toolyard.Call{ID: c.ID, Tool: c.Tool}})
+		f.handed = append(f.handed, handed{first + i, toolyard.Call{ID: c.ID, Tool: c.Tool}})
 	}
 	return nil
 }
@@ -268,33 +264,31 @@ func (f *feeding) anew() {
 		}
 	}
 	f.handed = nil
-	f.calls.known, f.calls.own = false, nil
+	if f.isOpen() {
+		f.calls = f.s.cfg.Client.Reopen(f.batch.Key())
+	}
 }
 
 // close says that no calls follow, to a batch that is there and open. When the connection is lost and somebody else has
 // appended to it, such as the same client that has come again, it is the other's to close.
-func (f *feeding) close(lost bool) error {
-	if !f.isOpen() || f.calls.st.InputClosed {
+func (f *feeding) close(lost bool) (err error) {
+	if !f.isOpen() || f.closed {
 		return nil
 	}
 	ctx, done := f.work()
 	defer done()
-	k := f.batch.Key()
 	if stale := f.superseded(); len(stale) > 0 {
-		if err := f.s.cfg.Client.Batch(k).Cancel(ctx, "the model's response began anew", stale...); err != nil {
-			f.s.cfg.Log.Warn("calls of a response that began anew were not canceled", "batch", k.String(), "error", err)
+		if err := f.calls.Cancel(ctx, "the model's response began anew", stale...); err != nil {
+			f.s.cfg.Log.Warn("calls of a response that began anew were not canceled", "batch", f.calls.Key(), "error",
+				err)
 		}
 	}
 	if lost {
-		st := batch.State{Key: k, InputSeq: f.calls.st.InputSeq}
-		if err := f.s.cfg.Broker.CatchUp(ctx, &st, batch.ChainInput, 0); err != nil {
-			return err
-		}
-		if st.InputSeq != f.calls.st.InputSeq {
-			return nil
-		}
+		err = f.calls.Release(ctx)
+	} else {
+		err = f.calls.Close(ctx)
 	}
-	_, err := f.s.cfg.Broker.Input(ctx, k, f.calls.st.InputSeq, events.Closed{By: "agent"})
+	f.closed = err == nil
 	return err
 }
 
@@ -372,9 +366,9 @@ func (f *feeding) reply(ctx context.Context, sub *client.Batch, notice *toolyard
 		calls[i] = h.call
 		switch {
 		case h.index < 0:
-			results[i] = toolyard.Result{CallID: h.call.ID, Tool: toolyard.ShownName(h.call.Tool), Echo: h.call.Echo,
-				IsError: true, Code: toolyard.IncompleteCall,
-				Error: "The call came when its batch was closed already, and nothing was run. Make the call again."}
+			results[i] = outcome.NotRun(i, h.call, toolyard.IncompleteCall,
+				"The call came when its batch was closed already, and nothing was run. Make the call again.",
+				"the batch was closed")
 		case h.index < len(have):
 			results[i] = have[h.index]
 		default:

@@ -3,8 +3,10 @@ package archtest
 import (
 	"flag"
 	"fmt"
+	"go/ast"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -138,6 +140,64 @@ func TestStrangers(t *testing.T) {
 		{"in a test",
 			map[string]string{"internal/worker/w_test.go": `package worker_test; import _ "m/internal/dispatcher"`},
 			"only through events"},
+	})
+}
+
+// checkNarrow: of these imports only the named symbols are used.
+func checkNarrow(t *tree) (problems []string) {
+	for _, n := range narrow {
+		for _, p := range t.pkgs {
+			if !matches(n.path, p.path) {
+				continue
+			}
+			for _, f := range p.files {
+				if f.test {
+					continue
+				}
+				for _, spec := range f.syntax.Imports {
+					imp := strings.Trim(spec.Path.Value, `"`)
+					if target, ok := t.inside(imp); !ok || !matches(n.imports, target) {
+						continue
+					}
+					name := path.Base(imp)
+					if spec.Name != nil {
+						name = spec.Name.Name
+					}
+					if name == "." || name == "_" {
+						problems = append(problems, fmt.Sprintf("%s imports %s as %q: %s", f.name, imp, name, n.why))
+					}
+					ast.Inspect(f.syntax, func(node ast.Node) bool {
+						if s, ok := node.(*ast.SelectorExpr); ok {
+							if x, ok := s.X.(*ast.Ident); ok && x.Name == name && x.Obj == nil &&
+								!slices.Contains(n.names, s.Sel.Name) {
+								problems = append(problems, fmt.Sprintf("%s uses %s.%s: %s", f.at(s.Pos()), name,
+									s.Sel.Name, n.why))
+							}
+						}
+						return true
+					})
+				}
+			}
+		}
+	}
+	return problems
+}
+
+func TestNarrow(t *testing.T) {
+	holds(t, checkNarrow)
+	server := "internal/mcp/server/s.go"
+	try(t, checkNarrow, []trial{
+		{"named", map[string]string{"internal/api/a.go": `package api; import "m/internal/broker"; var _ broker.Room`},
+			""},
+		{"another", map[string]string{"internal/api/a.go": `package api; import "m/internal/broker"; var _ broker.Log`},
+			"act through package client"},
+		{"under another name",
+			map[string]string{server: `package server; import b "m/internal/broker"; var _ b.Room`}, "uses b.Room"},
+		{"a driver", map[string]string{server: `package server; import n "m/internal/broker/natsbroker"; var _ n.Broker`},
+			"uses n.Broker"},
+		{"dot", map[string]string{server: `package server; import . "m/internal/broker"`}, "act through package client"},
+		{"in a test",
+			map[string]string{"internal/api/a_test.go": `package api; import "m/internal/broker"; var _ broker.Log`}, ""},
 	})
 }
 

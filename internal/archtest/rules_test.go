@@ -36,6 +36,8 @@ var packages = []struct {
 }{
 	{"", vocabulary, "what agents hand in and get back: others' programs compile against it"},
 
+	{"internal/version", vocabulary, "the version of what is written, and of the build"},
+
 	{"tool", values, "a tool author's view: declarations and typed handlers"},
 	{"internal/access", values, "who may do what on NATS: principals and grants"},
 	{"internal/protect", values, "the list of protected places: what runs or is obeyed by itself in a workspace"},
@@ -76,6 +78,7 @@ var packages = []struct {
 
 	{"internal/broker", drivers, "what shells know of the store: ports and words"},
 	{"internal/broker/natsbroker", drivers, "the ports on JetStream: appends, queues, tickets"},
+	{"internal/follow", drivers, "reading what is stored, for all who follow it in one process"},
 	{"internal/approval", drivers, "what a person may decide about a call that waits"},
 	{"internal/lock", drivers, "workspace locks: places in the wait queues that NATS stores"},
 	{"internal/quota", drivers,
@@ -171,6 +174,7 @@ var sameLayer = []struct{ from, to, why string }{
 	{"tool/tooltest", "internal/worker", "rules decide in a test as they do in a worker"},
 	{"internal/api", "client", "a request asks for what a Go agent asks for"},
 	{"internal/mcp/server", "client", "a call asks for what a Go agent asks for"},
+	{"internal/follow", "internal/broker", "what is followed is stored there"},
 	{"cmd/...", "cmd/internal/cli", "the two commands read flags, environment and files alike"},
 }
 
@@ -178,6 +182,18 @@ var sameLayer = []struct{ from, to, why string }{
 var strangers = []struct{ a, b, why string }{
 	{"internal/dispatcher", "internal/worker",
 		"they meet only through events: either can be killed, replaced or run elsewhere; what needs both is in test/"},
+}
+
+// narrow are imports of which only the named symbols are used.
+var narrow = []struct {
+	path, imports string
+	names         []string
+	why           string
+}{
+	{"internal/api", "internal/broker/...", []string{"Room", "NoRoomError"},
+		"requests act through package client and read through internal/follow; only the dispatcher of the same process " +
+			"knows how full its disk is"},
+	{"internal/mcp/server", "internal/broker/...", nil, "calls act through package client"},
 }
 
 // reserved are modules that only the named packages import: a heavy dependency stays in one leaf, and can be

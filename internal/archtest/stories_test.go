@@ -89,7 +89,10 @@ func (noImports) Import(string) (*types.Package, error) { return nil, errors.New
 
 func TestStories(t *testing.T) {
 	holds(t, checkStories)
-	repo := repository(t)
+	repo, err := repository()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for pkg, order := range stories {
 		for _, name := range order {
 			if _, err := fs.Stat(repo.fsys, path.Join(pkg, name)); err != nil {

@@ -163,11 +163,17 @@ func (m *Machine) update(i int) {
 			m.index.failed = i
 		}
 		g := m.index.groupOf[i]
-		if first, ok := m.index.culprits[g]; (!ok || i < first) && r.Code.FailsSiblings() &&
+		if first, ok := m.index.culprits[g]; (!ok || i < first) && failsSiblings(r.Code) &&
 			m.state.Plan.Calls[i].AbortsSiblings && executed(r) {
 			m.index.culprits[g] = i
 		}
 	}
+}
+
+// failsSiblings reports whether a call that ended so while executing says something about its siblings: infrastructure
+// and tool failures do, the model's own mistakes and people's decisions do not.
+func failsSiblings(c toolyard.Code) bool {
+	return c == toolyard.ExecutionFailed || c == toolyard.Timeout || c == toolyard.DependencyUnavailable
 }
 
 // Idle reports whether the batch is open and has nothing to do until calls are appended or it is closed.

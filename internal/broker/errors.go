@@ -75,5 +75,7 @@ func (e *NoRoomError) Error() string {
 	return "there is no room: " + e.Reason + ". Nothing of the batch was stored: try again later"
 }
 
-// Is makes it match [ErrFull].
-func (e *NoRoomError) Is(target error) bool { return target == ErrFull }
+// Is makes it an [ErrFull], and an [ErrNoAnswer] when it is unsure.
+func (e *NoRoomError) Is(target error) bool {
+	return target == ErrFull || target == ErrNoAnswer && e.Unsure
+}

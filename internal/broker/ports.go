@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"log/slog"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -51,8 +50,7 @@ type Log interface {
 	// AsPlanned returns the batch as its plan describes it, for use if its submission is lost; nil if it has no plan.
 	AsPlanned(ctx context.Context, k toolyard.BatchKey) (*toolyard.Batch, error)
 
-	// Replies reads the replies of a batch after a sequence, in order. RepliesFrom reads at most most of them.
-	Replies(ctx context.Context, k toolyard.BatchKey, after uint64) ([]batch.Record, error)
+	// RepliesFrom reads the replies of a batch after a sequence, in order, and so many at most.
 	RepliesFrom(ctx context.Context, k toolyard.BatchKey, after uint64, most int) ([]batch.Record, error)
 	// Ended reports whether no reply of a batch follows one, as far as is stored now.
 	Ended(ctx context.Context, k toolyard.BatchKey, seq uint64) (bool, error)
@@ -63,8 +61,6 @@ type Log interface {
 	// Tail reads everything stored about a batch, from its submission on; TailAt begins after two sequences.
 	Tail(k toolyard.BatchKey) Tail
 	TailAt(k toolyard.BatchKey, event, reply uint64) Tail
-	// Follow calls see with everything stored about a batch and then, if live is set, with each event as it is stored.
-	Follow(ctx context.Context, k toolyard.BatchKey, live bool, reread time.Duration, see func(Logged) error) error
 }
 
 // Tail reads what is stored about one batch: each event once, none left out, and no reply before the results in it. It
@@ -80,9 +76,7 @@ type Inbox interface {
 	// Submit stores a batch. If it returns nil, the batch is accepted. Submitting the same batch again is accepted
 	// again and runs nothing; other content under its id wraps [ErrOtherContent].
 	Submit(ctx context.Context, sub toolyard.Batch) error
-	// Input appends calls to an open batch, or closes it. It wraps [ErrClosed] if the batch is closed.
-	Input(ctx context.Context, k toolyard.BatchKey, after uint64, body events.Body) (uint64, error)
-	// Submissions starts the delivery of submissions to one dispatcher.
+	// Submissions starts to take submissions for one dispatcher.
 	Submissions() (Submissions, error)
 	// WakeIfParked wakes a batch if it is parked. Controlled reports whether anything was requested of it since.
 	WakeIfParked(ctx context.Context, k toolyard.BatchKey) (parked bool, err error)
@@ -236,15 +230,11 @@ type LiveMsg = nats.Msg
 
 // Live is live copies of what is stored. They are hints to read: some may be missing.
 type Live interface {
-	// FollowEvents and FollowReplies start a feed of one batch. Subscribe first, then read, so that nothing is missed.
+	// FollowEvents starts a feed of one batch's events. Subscribe first, then read: nothing falls between.
 	FollowEvents(k toolyard.BatchKey) (Feed, error)
-	FollowReplies(k toolyard.BatchKey) (Feed, error)
-	// FollowProgress starts a feed of the progress of the batch's running calls.
-	FollowProgress(k toolyard.BatchKey) (ProgressFeed, error)
-	// Subscribe starts to follow all batches of an agent; "" means all agents.
-	Subscribe(ctx context.Context, agent toolyard.Agent) (Subscription, error)
-	// Hub is the live copies of all batches for one process.
-	Hub() Hub
+	// Hub is the live copies of batches for one process: with all through one subscription for each kind, else through
+	// one for each batch that is followed.
+	Hub(all bool) Hub
 }
 
 // Feed is the live copies of what is stored about one batch.
@@ -261,27 +251,7 @@ type Feed interface {
 	Stop() error
 }
 
-// ProgressFeed is the progress of the calls of one batch, from its creation on.
-type ProgressFeed interface {
-	Copies() <-chan *LiveMsg
-	// Read reads a message; ok is false if it has no progress.
-	Read(m *LiveMsg) (p Progress, ok bool)
-	Stop() error
-}
-
-// Subscription is the live copies of all batches of an agent, or of all agents. It is not safe for concurrent use, but
-// the channel is.
-type Subscription interface {
-	Copies() <-chan *LiveMsg
-	// Read reads a message. gap says that an earlier event of the same chain is missing.
-	Read(ctx context.Context, m *LiveMsg) (k toolyard.BatchKey, e Logged, gap bool, err error)
-	// Missed describes what was lost since the last call; "" if no loss is known.
-	Missed() string
-	Stop() error
-}
-
-// Hub is the live copies of all batches for one process: one subscription of each kind, whatever the number of
-// followers.
+// Hub is the live copies of batches for one process, however many follow.
 type Hub interface {
 	// Follower follows a batch after these sequences of events and replies, ReplyFollower after one of replies.
 	Follower(ctx context.Context, k toolyard.BatchKey, event, reply uint64) (Follower, error)

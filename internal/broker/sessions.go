@@ -18,8 +18,8 @@ const (
 
 // Session is the stored state of a conversation between its batches. The zero Session is a new one.
 type Session struct {
-	// Alone says that nobody is there to ask, whatever a batch says.
-	Alone bool `json:"alone,omitempty"`
+	// Unattended says that nobody is there to ask, whatever a batch says.
+	Unattended bool `json:"alone,omitempty"`
 	// Loaded are the deferred tools whose schemas the model has seen.
 	Loaded []string `json:"loaded,omitempty"`
 	// Remembered are the rules that people have allowed for the rest of the session.

@@ -121,8 +121,8 @@ func searchTools(offered []tool.Offered, query string, limit int) tool.Output {
 		out.Session.Loads = append(out.Session.Loads, o.Name)
 		part := toolyard.Content{Type: toolyard.ContentTool, Name: o.Name, Description: o.Description,
 			Schema: o.InputSchema}
-		if o.Sent != o.Name {
-			part.Sent = o.Sent
+		if o.WireName != o.Name {
+			part.WireName = o.WireName
 		}
 		out.Content = append(out.Content, part)
 	}
@@ -145,7 +145,7 @@ func selectTools(offered []tool.Offered, names string) (found []tool.Offered, no
 		name = strings.TrimSpace(name)
 		i := slices.IndexFunc(offered, func(o tool.Offered) bool { return o.Name == name })
 		if i < 0 {
-			i = slices.IndexFunc(offered, func(o tool.Offered) bool { return o.Sent == name })
+			i = slices.IndexFunc(offered, func(o tool.Offered) bool { return o.WireName == name })
 		}
 		switch {
 		case name == "":
@@ -176,7 +176,7 @@ func nothingFound(deferred []tool.Offered, query string) string {
 func nameSome(tools []tool.Offered) string {
 	var names []string
 	for _, o := range tools[:min(MaxSearchNames, len(tools))] {
-		names = append(names, show(o.Sent))
+		names = append(names, show(o.WireName))
 	}
 	if rest := len(tools) - len(names); rest > 0 {
 		names = append(names, fmt.Sprintf("and %d more", rest))
@@ -190,7 +190,8 @@ func gist(o *tool.Offered) string {
 	if cut {
 		description += "…"
 	}
-	return fmt.Sprintf("%s: %s\n  input: %s\n", show(o.Sent), description, strings.Join(inputs(o.InputSchema), ", "))
+	return fmt.Sprintf("%s: %s\n  input: %s\n", show(o.WireName), description,
+		strings.Join(inputs(o.InputSchema), ", "))
 }
 
 // inputs lists the fields of a tool's input, with their types and whether they are required: "title (string,

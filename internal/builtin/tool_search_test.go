@@ -21,7 +21,7 @@ func offered(name, description, properties string, deferred bool) tool.Offered {
 	return tool.Offered{
 		Declaration: tool.Declaration{Name: name, Description: description,
 			InputSchema: json.RawMessage(`{"type":"object","properties":{` + properties + `}}`)},
-		Sent: strings.ReplaceAll(name, ".", "_"), Deferred: deferred,
+		WireName: strings.ReplaceAll(name, ".", "_"), Deferred: deferred,
 	}
 }
 
@@ -78,7 +78,7 @@ func TestToolSearchFinds(t *testing.T) {
 		}
 		for _, p := range out.Content {
 			if parts = append(parts, p.Name); p.Type != toolyard.ContentTool || len(p.Schema) == 0 ||
-				p.Sent != strings.ReplaceAll(p.Name, ".", "_") {
+				p.WireName != strings.ReplaceAll(p.Name, ".", "_") {
 				t.Errorf("%s: the part %+v", tt.input, p)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 // A batch about which a newer version has written what this one does not know (its submission, an event, its session,
@@ -141,7 +142,7 @@ func (d *Dispatcher) logNewer(why error, batches int) {
 		reason = fmt.Sprint(says...)
 	}
 	if d.newer.shouldLog(reason, time.Now()) {
-		says = append(says, "own_wire_version", toolyard.WireVersion, "batches", batches)
+		says = append(says, "own_wire_version", version.Wire, "batches", batches)
 		d.log.Warn("what a newer version wrote is left to a dispatcher of that version; start one", says...)
 	}
 }

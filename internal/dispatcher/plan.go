@@ -45,7 +45,7 @@ func (d *Dispatcher) plan(ctx context.Context, k *kept, s *batch.State) (planned
 	}
 	planned = plan.Finish(d.cfg.ID, k.submission().Seq, time.Now().Add(timeout).UTC())
 	planned.Lane = d.admission.laneOf(s.Key.Agent)
-	planned.Remembered, planned.Context, planned.Unattended = session.Remembered, session.Context, session.Alone
+	planned.Remembered, planned.Context, planned.Unattended = session.Remembered, session.Context, session.Unattended
 	planned.ApprovalWaitMS, planned.End = d.cfg.ApprovalWait.Milliseconds(),
 		s.SubmittedAt.Add(d.b.Settings().Lifetime).UTC()
 	return planned, &plan.Surface, nil

@@ -20,6 +20,7 @@ import (
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/schema"
 	"github.com/toolyard/toolyard/internal/shell"
+	"github.com/toolyard/toolyard/internal/submission"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -101,28 +102,22 @@ func (p *Planner) Extend(surface registry.Surface, s *batch.State) *Plan {
 		}
 	}
 	p.judge(plan, s.Plan.Loaded)
-	ids := map[string]int{}
-	for i, c := range s.Plan.Calls {
-		ids[c.ID] = i
+	var have submission.Input
+	for _, c := range s.Plan.Calls {
+		have.Add([]toolyard.Call{{ID: c.ID}})
 	}
 	for n, call := range plan.calls {
 		i := plan.from + n
-		problem := cmp.Or(toolyard.CheckName("id", call.ID), echoes[n])
-		if first, ok := ids[call.ID]; ok {
-			problem = &toolyard.InputError{Field: "id", Problem: fmt.Sprintf("%q is also the id of call %d", call.ID,
-				first)}
-		}
-		ids[call.ID] = i
+		problem := cmp.Or(have.Repeats("id", call.ID), toolyard.CheckName("id", call.ID), echoes[n])
+		have.Add([]toolyard.Call{call})
 		if problem == nil || slices.ContainsFunc(plan.planned.Results,
 			func(r toolyard.Result) bool { return r.Index == i }) {
 			continue
 		}
 		plan.planned.Calls[n].Judgement = tool.Strictest("it cannot run")
-		plan.planned.Results = append(plan.planned.Results, outcome.Ended(toolyard.Result{
-			Index: i, CallID: call.ID, Tool: plan.planned.Calls[n].Tool, Code: toolyard.InvalidArguments,
-			Class: toolyard.Unsafe,
-			Error: "The call cannot be accepted: " + problem.Error() + ".",
-		}, toolyard.PhaseResolveTool, problem.Error()))
+		call.Tool = plan.planned.Calls[n].Tool
+		plan.planned.Results = append(plan.planned.Results, outcome.NotRun(i, call, toolyard.InvalidArguments,
+			"The call cannot be accepted: "+problem.Error()+".", problem.Error()))
 	}
 	return plan
 }
@@ -149,7 +144,7 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 			failed = incomplete(call, entry)
 		}
 		plan.entries[i] = entry
-		c := events.PlannedCall{ID: call.ID, Tool: toolyard.ShownName(call.Tool), Pool: entry.Pool,
+		c := events.PlannedCall{ID: call.ID, Tool: submission.ShownName(call.Tool), Pool: entry.Pool,
 			Declaration: entry.Hash, InputSHA256: inputHash(call.Input)}
 		if entry.Name != "" {
 			c.Tool = entry.Name
@@ -402,14 +397,11 @@ func (p *Planner) Surface(reg registry.Registry, a toolyard.Agent, o toolyard.Op
 
 // incomplete answers a call that was cut off with the model's stream. No part of its input is used.
 func incomplete(call toolyard.Call, entry registry.Entry) *toolyard.Result {
-	name := toolyard.ShownName(call.Tool)
 	if entry.Name != "" {
-		name = entry.Name
+		call.Tool = entry.Name
 	}
-	res := outcome.Ended(toolyard.Result{
-		CallID: call.ID, Tool: name, Echo: call.Echo, Code: toolyard.IncompleteCall,
-		Error: "The call was cut off before its input was complete, and nothing was run. Make the call again, with " +
-			"a shorter input if it was long.",
-	}, toolyard.PhaseResolveTool, "the model's stream was cut inside the call")
+	res := outcome.NotRun(0, call, toolyard.IncompleteCall, "The call was cut off before its input was complete, and "+
+		"nothing was run. Make the call again, with a shorter input if it was long.",
+		"the model's stream was cut inside the call")
 	return &res
 }

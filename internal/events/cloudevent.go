@@ -10,6 +10,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 // Meta has the CloudEvents attributes of an event. Every value is printable ASCII without spaces, because the NATS
@@ -139,15 +140,15 @@ func Decode(e event.Event) (Meta, Body, error) {
 	}
 	newer.Version = m.Version
 	t, known := bodies[newer.Type]
-	switch later := m.Version > toolyard.WireVersion; {
-	case newer.MinReaderVersion > toolyard.WireVersion, later && !known:
+	switch later := m.Version > version.Wire; {
+	case newer.MinReaderVersion > version.Wire, later && !known:
 		return m, nil, &NewerError{newer}
 	case !known:
 		return fail("its type is not known, and it names no newer version")
 	}
 	p := reflect.New(t)
 	err = json.Unmarshal(e.Data(), p.Interface())
-	if err != nil && m.Version > toolyard.WireVersion {
+	if err != nil && m.Version > version.Wire {
 		return m, nil, &NewerError{newer}
 	}
 	if err != nil {

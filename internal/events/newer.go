@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 // ErrNewer is wrapped by every error about an event, a key or settings that a newer version wrote and this one does not
@@ -17,7 +17,7 @@ type NewerError struct{ Newer }
 
 func (e *NewerError) Error() string {
 	return fmt.Sprintf("event %q of type %q: %s (wire version %d); this is wire version %d",
-		e.ID, e.Type, ErrNewer, e.Needs(), toolyard.WireVersion)
+		e.ID, e.Type, ErrNewer, e.Needs(), version.Wire)
 }
 
 // Is makes it match [ErrNewer].

@@ -10,13 +10,12 @@ import (
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 // TestNewerEventsAreToldApart: an event of a newer version is left to a process that knows it, and is shown unchanged.
 func TestNewerEventsAreToldApart(t *testing.T) {
-	later := strconv.Itoa(toolyard.WireVersion + 1)
+	later := strconv.Itoa(version.Wire + 1)
 	for name, c := range map[string]struct {
 		change func(*event.Event)
 		newer  bool

@@ -7,8 +7,7 @@ import (
 	"strconv"
 
 	"github.com/cloudevents/sdk-go/v2/event"
-
-	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 // Noted is an event that only the next version knows. An owner writes it after the plan.
@@ -31,7 +30,7 @@ func inNextForm(e *event.Event, b Body) {
 	e.DataEncoded = bytes.Replace(e.DataEncoded, []byte("{"), []byte(`{"hint":{"of":"tomorrow"},`), 1)
 	for _, c := range work.Calls {
 		if c.Claim {
-			e.SetExtension(extMinReader, strconv.Itoa(toolyard.WireVersion))
+			e.SetExtension(extMinReader, strconv.Itoa(version.Wire))
 		}
 	}
 }

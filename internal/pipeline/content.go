@@ -235,5 +235,5 @@ func (c *call) redactParts() error {
 
 // texts are the texts of a part.
 func texts(p *toolyard.Content) []*string {
-	return []*string{&p.Text, &p.MIMEType, &p.URI, &p.Name, &p.Sent, &p.Title, &p.Description}
+	return []*string{&p.Text, &p.MIMEType, &p.URI, &p.Name, &p.WireName, &p.Title, &p.Description}
 }

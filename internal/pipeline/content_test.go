@@ -147,7 +147,7 @@ func TestTooMuchOfParts(t *testing.T) {
 func TestPartsAreRedacted(t *testing.T) {
 	s := "a s3cret"
 	out := tool.Output{Structured: json.RawMessage(`{"s3cret":["s3cret"]}`), Content: []toolyard.Content{
-		{Type: toolyard.ContentLink, URI: s, Name: s, Title: s, Description: s, MIMEType: s, Sent: s}, text(s),
+		{Type: toolyard.ContentLink, URI: s, Name: s, Title: s, Description: s, MIMEType: s, WireName: s}, text(s),
 		{Type: toolyard.ContentResource, Text: s}, {Type: toolyard.ContentResource, Data: []byte(s)},
 		{Type: toolyard.ContentTool, Name: "t", Schema: json.RawMessage(`"s3cret"`)},
 	}}
@@ -178,7 +178,7 @@ func TestWhatDescribesAPartIsCut(t *testing.T) {
 	var parts []toolyard.Content
 	for range MaxContentParts {
 		parts = append(parts, toolyard.Content{Type: toolyard.ContentLink, URI: long, Name: long, Title: long,
-			Description: long, MIMEType: long, Sent: long})
+			Description: long, MIMEType: long, WireName: long})
 	}
 	res := newRig(gives(tool.Output{Text: "t", Content: parts}, nil)).result(t)
 	for _, s := range texts(&res.Content[0]) {

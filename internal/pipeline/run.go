@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/breaker"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/internal/submission"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -167,7 +168,7 @@ func (p *Pipeline) begin(job Job) *call {
 		c.contexts, waited = slices.Clone(a.Context), ms(a.Waited)
 	}
 	c.res = toolyard.Result{
-		Index: job.Index, CallID: job.Call.ID, Tool: toolyard.ShownName(job.Call.Tool), Echo: job.Call.Echo,
+		Index: job.Index, CallID: job.Call.ID, Tool: submission.ShownName(job.Call.Tool), Echo: job.Call.Echo,
 		Class:   job.Judgement.Class,
 		QueueMS: job.QueueMS, ApprovalWaitMS: waited, Worker: p.Worker,
 		Attempts: job.Attempt - 1, Phases: make([]toolyard.Fact, 0, len(c.rows)),

@@ -31,6 +31,16 @@ func (in *Input) Add(calls []toolyard.Call) {
 	in.bytes += toolyard.CallBytes(calls)
 }
 
+// Repeats is a [*toolyard.InputError] about a field when a call that was added has the id, and nil otherwise.
+func (in *Input) Repeats(field, id string) error {
+	first, ok := in.ids[id]
+	if !ok {
+		return nil
+	}
+	return &toolyard.InputError{Field: field,
+		Problem: fmt.Sprintf("%q is also the id of call %d; results are paired by id, so each needs its own", id, first)}
+}
+
 // Fit returns calls as they are to be appended, normalized and checked. What is wrong is a [*toolyard.InputError].
 func (in *Input) Fit(calls []toolyard.Call) ([]toolyard.Call, error) {
 	if n := in.calls + len(calls); n > toolyard.MaxCallsPerBatch {
@@ -45,10 +55,8 @@ func (in *Input) Fit(calls []toolyard.Call) ([]toolyard.Call, error) {
 		return nil, err
 	}
 	for i, c := range calls {
-		if first, ok := in.ids[c.ID]; ok {
-			return nil, &toolyard.InputError{Field: fmt.Sprintf("calls[%d].id", i),
-				Problem: fmt.Sprintf("%q is also the id of call %d; results are paired by id, so each needs its own",
-					c.ID, first)}
+		if err := in.Repeats(fmt.Sprintf("calls[%d].id", i), c.ID); err != nil {
+			return nil, err
 		}
 	}
 	if size := in.bytes + toolyard.CallBytes(calls); size > toolyard.MaxBatchBytes {

@@ -82,3 +82,25 @@ func TestSame(t *testing.T) {
 		t.Error("an input that is left out, or none")
 	}
 }
+
+// TestNamesThatNoToolHas: whatever a model wrote for a name is no fault of the batch, and is shown short and printable.
+func TestNamesThatNoToolHas(t *testing.T) {
+	for name, shown := range map[string]string{
+		"": `""`, "read_file": "read_file", "a\x00b": `"a\x00b"`, "\x1b[2J": `"\x1b[2J"`, "a\ufffdb": `"a?b"`,
+		"ä\n": `"ä\n"`,
+		strings.Repeat("x", 200): `"` + strings.Repeat("x", 123) +
+			`"...`, strings.Repeat("x", 128): strings.Repeat("x", 128), "a\xff": `"a"`,
+	} {
+		b := toolyard.Batch{Calls: []toolyard.Call{{Tool: name}}}
+		b.Normalize("b")
+		if err := b.Validate(); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+		if got := ShownName(name); got != shown || toolyard.CheckName("", got) != nil {
+			t.Errorf("%q is shown as %q, want %q", name, got, shown)
+		}
+	}
+	if shown := ShownName(strings.Repeat("\x00ä", 1<<20)); toolyard.CheckName("", shown) != nil {
+		t.Errorf("%q", shown)
+	}
+}

@@ -45,7 +45,7 @@ func (s *surfaces) offered(ctx context.Context, b Broker, hash string) ([]tool.O
 	tools := make([]tool.Offered, len(decoded.Tools))
 	for i := range decoded.Tools {
 		e := &decoded.Tools[i]
-		tools[i] = tool.Offered{Declaration: e.Declaration, Sent: names.Sent(e.Name), Deferred: e.Deferred()}
+		tools[i] = tool.Offered{Declaration: e.Declaration, WireName: names.Sent(e.Name), Deferred: e.Deferred()}
 	}
 	s.put(surface{hash, tools})
 	return slices.Clone(tools), nil

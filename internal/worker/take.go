@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/outcome"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 // maxBesideLane is how many calls of tools with a cap wait in a worker beside each lane, so that what stands behind
@@ -134,7 +135,7 @@ func (w *Worker) logNewer(e *events.NewerError) {
 	w.mu.Unlock()
 	if !told {
 		w.log.Warn("calls that a newer version has queued are left to a worker of that version; start one",
-			"type", e.Type, "wire_version", e.Needs(), "own_wire_version", toolyard.WireVersion)
+			"type", e.Type, "wire_version", e.Needs(), "own_wire_version", version.Wire)
 	}
 }
 

@@ -38,7 +38,7 @@ var notLimits = []string{"cmd/internal/cli", "internal/archtest", "internal/sim"
 
 // numbers matches the names of constants that bound nothing.
 var numbers = regexp.MustCompile(`^(` + strings.Join([]string{
-	"WireVersion|yetToCome|layout",     // versions
+	"Wire|yetToCome|layout",            // versions
 	"code[A-Z].*|status[A-Z].*",        // error codes of JetStream and statuses of HTTP
 	"part[A-Z].*|parts[A-Z].*|.*Parts", // shares of the store
 	"in(Name|Input|Description)",       // weights of a search

@@ -12,6 +12,7 @@ import (
 
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/api"
+	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
@@ -26,7 +27,8 @@ func TestAPostWhileNATSIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	door, err := api.New(api.Config{Client: c, Broker: b, Loopback: true, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	door, err := api.New(api.Config{Client: c, Reader: follow.New(b, follow.Options{Shared: true}),
+		Loopback: true, Log: slog.New(slog.NewTextHandler(&log, nil)),
 		Ready: func() error {
 			if !nc.IsConnected() {
 				return errors.New("not connected to NATS")

@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 const batches = "/v1/batches"
@@ -385,7 +386,7 @@ func TestBatchesOfALaterVersion(t *testing.T) {
 	p := start(t, nil)
 	later := func(k toolyard.BatchKey, c batch.Chain, eventType events.Type) {
 		t.Helper()
-		body := events.Newer{Type: eventType, MinReaderVersion: toolyard.WireVersion + 1, Data: []byte(`{"to":3}`)}
+		body := events.Newer{Type: eventType, MinReaderVersion: version.Wire + 1, Data: []byte(`{"to":3}`)}
 		if _, err := p.broker.Append(t.Context(), k, c, "", 0, 0, body); err != nil {
 			t.Fatal(err)
 		}

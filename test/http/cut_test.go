@@ -139,11 +139,7 @@ func TestCutConnections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		raw, err := e.JSON()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, string(raw))
+		got = append(got, string(e.JSON))
 	}
 	if len(got) != len(want) {
 		t.Errorf("watched %d events, %d are stored", len(got), len(want))
@@ -230,7 +226,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 	var refused error
 	c.once.Store(10)
-	if refused = over.Deny(t.Context(), "a.b.0", client.Decision{By: "ann"}); refused == nil ||
+	if refused = over.Decide(t.Context(), "a.b.0", client.Decision{Verdict: client.Deny, By: "ann"}); refused == nil ||
 		errors.Is(refused, client.ErrNoApproval) {
 		t.Errorf("a decision is not repeated, for nobody knows what became of it: %v", refused)
 	}
@@ -265,7 +261,7 @@ func TestClientsWithTokens(t *testing.T) {
 	if _, err := ann.Session(t.Context(), "", "s"); err != nil {
 		t.Error(err)
 	}
-	if v, err := ann.SetAlone(t.Context(), "", "s", true); err != nil || !v.Alone {
+	if v, err := ann.SetUnattended(t.Context(), "", "s", true); err != nil || !v.Unattended {
 		t.Errorf("%+v, %v", v, err)
 	}
 	if _, err := overHTTP(t, p, client.HTTPOptions{Token: "secret-b"}).Submit(t.Context(),
@@ -281,7 +277,7 @@ func TestClientsWithTokens(t *testing.T) {
 		}
 	}
 	forbidden := map[string]func() error{
-		"somebody is there": func() error { _, err := ann.SetAlone(t.Context(), "", "s", false); return err },
+		"somebody is there": func() error { _, err := ann.SetUnattended(t.Context(), "", "s", false); return err },
 		"another's name": func() error {
 			_, err := ann.Submit(t.Context(), toolyard.Batch{Agent: "bob", Calls: []toolyard.Call{{Tool: "echo"}}})
 			return err

@@ -499,23 +499,13 @@ func TestClientFeed(t *testing.T) {
 
 func feeds(t *testing.T, c *client.Client) {
 	out, in := io.Pipe()
-	first := make(chan toolyard.Result, 1)
-	fed := make(chan error, 1)
-	var b *client.Batch
+	fed := make(chan *client.Feed, 1)
 	go func() {
-		var err error
-		b, err = c.Feed(t.Context(), "anthropic", toolyard.Batch{Session: "s"}, out, func(b *client.Batch) {
-			go func() {
-				for r, err := range b.Results(t.Context()) {
-					if err != nil {
-						t.Error(err)
-					}
-					first <- r
-					return
-				}
-			}()
-		})
-		fed <- err
+		f, err := c.Feed(t.Context(), "anthropic", toolyard.Batch{Session: "s"}, out)
+		if err != nil {
+			t.Error(err)
+		}
+		fed <- f
 	}()
 	write := func(s string) {
 		if _, err := io.WriteString(in, s); err != nil {
@@ -523,25 +513,32 @@ func feeds(t *testing.T, c *client.Client) {
 		}
 	}
 	write(use(0, "a", "echo", `{"text":"x"}`))
-	if r := <-first; r.Output != "x" { // the response has not ended
-		t.Errorf("the first result is %+v", r)
+	f := <-fed
+	if f == nil {
+		t.Fatal("no batch was opened")
+	}
+	for r, err := range f.Results(t.Context()) { // the response has not ended
+		if err != nil || r.Output != "x" {
+			t.Errorf("the first result is %+v, %v", r, err)
+		}
+		break
 	}
 	write(begins(1, "b", "echo"))
 	if err := in.CloseWithError(errors.New("the wire is gone")); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-fed; !errors.Is(err, client.ErrCut) || !strings.Contains(err.Error(), "the wire is gone") {
+	if err := f.Wait(); !errors.Is(err, client.ErrCut) || !strings.Contains(err.Error(), "the wire is gone") {
 		t.Errorf("it ends with %v", err)
 	}
-	results, err := collect(b, t.Context())
+	results, err := collect(f.Batch, t.Context())
 	if err != nil || len(results) != 2 || results[1].Code != toolyard.IncompleteCall {
 		t.Errorf("%+v, %v", results, err)
 	}
-	if b, err := c.Feed(t.Context(), "anthropic", toolyard.Batch{}, strings.NewReader(over), nil); b != nil ||
+	if f, err := c.Feed(t.Context(), "anthropic", toolyard.Batch{}, strings.NewReader(over)); f != nil ||
 		err != nil {
-		t.Errorf("without calls: %v, %v", b, err)
+		t.Errorf("without calls: %v, %v", f, err)
 	}
-	if _, err := c.Feed(t.Context(), "gemini", toolyard.Batch{}, strings.NewReader(over), nil); err == nil ||
+	if _, err := c.Feed(t.Context(), "gemini", toolyard.Batch{}, strings.NewReader(over)); err == nil ||
 		!strings.Contains(err.Error(), "openai-chat") {
 		t.Errorf("another form: %v", err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/metrics"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -163,7 +164,8 @@ func startWith(t testing.TB, limits dispatcher.Config, change func(*api.Config, 
 		t.Fatal(err)
 	}
 	cfg := api.Config{
-		Client: p.client, Broker: p.broker, Loopback: true, Log: testenv.Log(t), Surface: d.Surface, Metrics: counted,
+		Client: p.client, Reader: follow.New(p.broker, follow.Options{Shared: true}),
+		Loopback: true, Log: testenv.Log(t), Surface: d.Surface, Metrics: counted,
 		Ready: func() error {
 			if !nc.IsConnected() {
 				return errors.New("not connected to NATS")

@@ -104,7 +104,7 @@ func TestSmallBodies(t *testing.T) {
 		}
 	}
 	if v := want[client.Session](p, http.StatusOK, http.MethodPost, "/v1/sessions/s",
-		`{"alone": true, "forget": true}`); !v.Alone || v.Loaded == nil || v.Remembered == nil || v.Context == nil {
+		`{"alone": true, "forget": true}`); !v.Unattended || v.Loaded == nil || v.Remembered == nil || v.Context == nil {
 		t.Errorf("%+v", v)
 	}
 	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+

@@ -250,11 +250,7 @@ var scenarios = map[string]func(*scenario){
 			if !ok {
 				break
 			}
-			raw, err := e.JSON()
-			if err != nil {
-				s.Fatal(err)
-			}
-			_, body, err := events.DecodeJSON(raw)
+			_, body, err := events.DecodeJSON(e.JSON)
 			if err != nil || string(body.EventType()) != e.Type || e.What == "" || e.Gap != "" ||
 				e.Batch != sub.Key() || e.Time.IsZero() {
 				s.Errorf("event %+v is %T, %v", e, body, err)
@@ -299,8 +295,8 @@ var scenarios = map[string]func(*scenario){
 			if e.Batch != k || e.What == "" || e.Gap != "" || e.Time.IsZero() {
 				s.Errorf("%+v", e)
 			}
-			if raw, err := e.JSON(); err != nil || !json.Valid(raw) {
-				s.Errorf("%s, %v", raw, err)
+			if !json.Valid(e.JSON) {
+				s.Errorf("%s", e.JSON)
 			}
 			if replied = e.Type == string(events.Results); replied {
 				break
@@ -364,20 +360,26 @@ var scenarios = map[string]func(*scenario){
 				s.Fatal(err)
 			}
 		}
-		decide(0, func(id string) error { return s.c.Approve(s.Context(), id, client.Decision{By: "ann"}) })
-		decide(1, func(id string) error { return s.c.Deny(s.Context(), id, client.Decision{By: "ann", Reason: "no"}) })
+		decide(0, func(id string) error {
+			return s.c.Decide(s.Context(), id, client.Decision{Verdict: client.Allow, By: "ann"})
+		})
+		decide(1, func(id string) error {
+			return s.c.Decide(s.Context(), id, client.Decision{Verdict: client.Deny, By: "ann", Reason: "no"})
+		})
 		decide(2, func(id string) error {
-			if err := s.c.Deny(s.Context(), id, client.Decision{By: "ann", ForSession: true}); !errors.As(err,
-				new(*toolyard.InputError)) {
+			err := s.c.Decide(s.Context(), id, client.Decision{Verdict: client.Deny, By: "ann", ForSession: true})
+			if !errors.As(err, new(*toolyard.InputError)) {
 				s.Errorf("a denial for the session: %v", err)
 			}
-			return s.c.Approve(s.Context(), id, client.Decision{By: "ann", Input: json.RawMessage(`{"text": "z"}`)})
+			return s.c.Decide(s.Context(), id,
+				client.Decision{Verdict: client.Allow, By: "ann", Input: json.RawMessage(`{"text": "z"}`)})
 		})
 		if got := outcomes(must(s, sub.Results(s.Context()))); got != "0:wrote a 1:approval_rejected 2:wrote z" {
 			s.Errorf("results: %s", got)
 		}
 		for _, id := range []string{ids[0], "nonsense"} {
-			if err := s.c.Approve(s.Context(), id, client.Decision{By: "ann"}); !errors.Is(err, client.ErrNoApproval) {
+			err := s.c.Decide(s.Context(), id, client.Decision{Verdict: client.Allow, By: "ann"})
+			if !errors.Is(err, client.ErrNoApproval) {
 				s.Errorf("%s: %v", id, err)
 			}
 		}
@@ -385,16 +387,16 @@ var scenarios = map[string]func(*scenario){
 	"sessions": func(s *scenario) {
 		const name = "a session/é"
 		v, err := s.c.Session(s.Context(), s.agent, name)
-		if err != nil || v.Alone || len(v.Remembered) != 0 || !v.Changed.IsZero() {
+		if err != nil || v.Unattended || len(v.Remembered) != 0 || !v.Changed.IsZero() {
 			s.Errorf("a new one: %+v, %v", v, err)
 		}
-		if v, err = s.c.SetAlone(s.Context(), s.agent, name, true); err != nil || !v.Alone {
+		if v, err = s.c.SetUnattended(s.Context(), s.agent, name, true); err != nil || !v.Unattended {
 			s.Errorf("%+v, %v", v, err)
 		}
-		if v, err = s.c.Forget(s.Context(), s.agent, name); err != nil || !v.Alone || v.Changed.IsZero() {
+		if v, err = s.c.Forget(s.Context(), s.agent, name); err != nil || !v.Unattended || v.Changed.IsZero() {
 			s.Errorf("%+v, %v", v, err)
 		}
-		if v, err = s.c.SetAlone(s.Context(), s.agent, name, false); err != nil || v.Alone {
+		if v, err = s.c.SetUnattended(s.Context(), s.agent, name, false); err != nil || v.Unattended {
 			s.Errorf("%+v, %v", v, err)
 		}
 		b := s.batch("b", "echo", "wait", "wait")
@@ -436,7 +438,7 @@ var scenarios = map[string]func(*scenario){
 				}
 				for _, b := range page {
 					ids = append(ids, string(b.ID))
-					f.After = b.Place
+					f.After = b.Cursor
 				}
 				if !more {
 					return len(ids) >= 3

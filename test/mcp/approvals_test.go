@@ -189,7 +189,8 @@ func TestSomebodyElseMayDecide(t *testing.T) {
 			t.Errorf("there wait %+v (%v)", list, err)
 			return nil, err
 		}
-		if err := p.client.Deny(ctx, list[0].ID, client.Decision{By: "operator", Reason: "not today"}); err != nil {
+		if err := p.client.Decide(ctx, list[0].ID,
+			client.Decision{Verdict: client.Deny, By: "operator", Reason: "not today"}); err != nil {
 			return nil, err
 		}
 		return accepts("allow", ""), nil

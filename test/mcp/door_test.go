@@ -191,7 +191,7 @@ func TestMalformedMessages(t *testing.T) {
 func (p *pool) beside(key []byte) *sdk.ClientSession {
 	p.Helper()
 	m, err := server.New(server.Config{
-		Client: p.client, Blob: p.broker.Result, Log: testenv.Log(p.T), Key: key, Approvals: true,
+		Client: p.client, Log: testenv.Log(p.T), Key: key, Approvals: true,
 		Pipe: server.Caller{Agent: "agent-a"},
 	})
 	if err != nil {

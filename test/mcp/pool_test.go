@@ -23,6 +23,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/mcp/server"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/pipeline"
@@ -199,7 +200,7 @@ func start(t *testing.T, change func(*server.Config)) *pool {
 		t.Fatal(err)
 	}
 	cfg := server.Config{
-		Client: p.client, Blob: p.broker.Result, Log: testenv.Log(t), Version: "test",
+		Client: p.client, Log: testenv.Log(t), Version: "test",
 		Load: func(ctx context.Context, a toolyard.Agent, s toolyard.Session, name string) error {
 			_, err := p.broker.ChangeSession(ctx, a, s, func(s *broker.Session) { s.Load(name) })
 			return err
@@ -217,7 +218,8 @@ func start(t *testing.T, change func(*server.Config)) *pool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	door, err := api.New(api.Config{Client: p.client, Broker: p.broker, Tokens: who, Log: testenv.Log(t),
+	door, err := api.New(api.Config{Client: p.client, Reader: follow.New(p.broker, follow.Options{Shared: true}),
+		Tokens: who, Log: testenv.Log(t),
 		Ready: func() error { return nil }})
 	if err != nil {
 		t.Fatal(err)
@@ -255,7 +257,7 @@ func (p *pool) follow() {
 	go func() {
 		defer close(done)
 		blocks := func(name string, _ []string) bool { return name == "blocked" }
-		server.Offers{Broker: p.broker, Blocked: blocks, Log: testenv.Log(p.T)}.Follow(ctx,
+		follow.Offers{Store: p.broker, Blocked: blocks, Log: testenv.Log(p.T)}.Follow(ctx,
 			func(s registry.Surface) error {
 				defer first()
 				return p.mcp.SetSurface(s)

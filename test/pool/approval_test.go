@@ -249,7 +249,7 @@ func TestASessionRemembers(t *testing.T) {
 	}
 	<-done
 	if _, err := b.ChangeSession(t.Context(), "remembers", "s",
-		func(s *broker.Session) { s.Alone = true }); err != nil {
+		func(s *broker.Session) { s.Unattended = true }); err != nil {
 		t.Fatal(err)
 	}
 	if res := run("three"); res[0].Code != toolyard.PermissionDenied {

@@ -22,6 +22,7 @@ import (
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/version"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -503,7 +504,7 @@ func TestNothingIsApproved(t *testing.T) {
 	for k, v := range map[string]string{
 		"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/client/ann",
 		"ce-type": string(events.CallDecided), "ce-datacontenttype": "application/json",
-		"ce-time": time.Now().UTC().Format(time.RFC3339Nano), "ce-tyversion": fmt.Sprint(toolyard.WireVersion),
+		"ce-time": time.Now().UTC().Format(time.RFC3339Nano), "ce-tyversion": fmt.Sprint(version.Wire),
 		"Nats-Expected-Last-Subject-Sequence": fmt.Sprint(seq),
 	} {
 		m.Header.Set(k, v)

@@ -49,7 +49,8 @@ func TestAnEditIsCheckedBeforeItCounts(t *testing.T) {
 		`{"text":"rm x"}`:                  "write(rm:*)",
 		`{"text":"a [redacted: TOKEN] b"}`: "mark of a secret", `{"text":`: "",
 	} {
-		err := c.Approve(t.Context(), id, client.Decision{By: "ann", Input: json.RawMessage(input)})
+		err := c.Decide(t.Context(), id,
+			client.Decision{Verdict: client.Allow, By: "ann", Input: json.RawMessage(input)})
 		if bad := new(toolyard.InputError); !errors.As(err, &bad) || !strings.Contains(err.Error(), want) {
 			t.Errorf("an edit to %s: %v, want an input error with %q", input, err, want)
 		}
@@ -57,7 +58,7 @@ func TestAnEditIsCheckedBeforeItCounts(t *testing.T) {
 	if list, err := b.Approvals(t.Context(), "edits"); err != nil || len(list) != 1 || runs.Load() != 0 {
 		t.Fatalf("after edits that were refused %v waits (%v), %d ran", list, err, runs.Load())
 	}
-	if err := c.Approve(t.Context(), id, client.Decision{By: "ann",
+	if err := c.Decide(t.Context(), id, client.Decision{Verdict: client.Allow, By: "ann",
 		Input: json.RawMessage(`{"text":"two"}`)}); err != nil {
 		t.Fatal(err)
 	}
@@ -81,12 +82,12 @@ func TestAnEditThatNobodyCanCheck(t *testing.T) {
 	}
 	id := asked(t, b, "alone", 1)[0].ID
 	w.end(t)
-	if err := c.Approve(t.Context(), id, client.Decision{By: "ann",
+	if err := c.Decide(t.Context(), id, client.Decision{Verdict: client.Allow, By: "ann",
 		Input: json.RawMessage(`{"text":"two"}`)}); !errors.Is(err, broker.ErrUnchecked) {
 		t.Errorf("an edit that nobody has checked: %v", err)
 	}
 	asked(t, b, "alone", 1)
-	if err := c.Approve(t.Context(), id, client.Decision{By: "ann"}); err != nil {
+	if err := c.Decide(t.Context(), id, client.Decision{Verdict: client.Allow, By: "ann"}); err != nil {
 		t.Error(err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/worker"
@@ -43,7 +44,8 @@ func BenchmarkStream(b *testing.B) {
 	}
 	c, s := benchSystem(b, worker.Config{Mode: policy.Bypass, Tools: []tool.Tool{read}})
 	broker := testenv.Broker(b, s, "/api/bench")
-	handler, err := api.New(api.Config{Client: c, Broker: broker, Loopback: true, Log: slog.New(slog.DiscardHandler),
+	handler, err := api.New(api.Config{Client: c, Reader: follow.New(broker, follow.Options{Shared: true}),
+		Loopback: true, Log: slog.New(slog.DiscardHandler),
 		Ready: func() error { return nil }})
 	if err != nil {
 		b.Fatal(err)

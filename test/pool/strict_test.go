@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/version"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -57,13 +58,13 @@ func TestASubmissionOverNATSIsReadAsOverHTTP(t *testing.T) {
 		"two-cases": {`{` + call + `,"options":{"deny":["read"],"DENY":[]}}`, "options.DENY",
 			`did you mean "deny"`},
 	} {
-		submit(name, strconv.Itoa(toolyard.WireVersion), tt.data)
+		submit(name, strconv.Itoa(version.Wire), tt.data)
 		if why := refusalOf(t, b, toolyard.BatchKey{Agent: "a", ID: toolyard.BatchID(name)}); why == nil ||
 			why.Status != 400 || why.Field != tt.field || !strings.Contains(why.Detail, tt.says) {
 			t.Errorf("%s: %+v; want %s %q", name, why, tt.field, tt.says)
 		}
 	}
-	for name, version := range map[string]string{"ours": strconv.Itoa(toolyard.WireVersion), "later": laterVersion} {
+	for name, version := range map[string]string{"ours": strconv.Itoa(version.Wire), "later": laterVersion} {
 		data := `{` + call + `,"options":{"deny":null}}`
 		if name == "later" {
 			data = `{` + call + `,"colour":"red"}`
@@ -90,7 +91,7 @@ func TestABadCallOverNATS(t *testing.T) {
 			"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/agent/a", "ce-type": string(kind),
 			"ce-subject": "a/b",
 			"ce-time":    time.Now().UTC().Format(time.RFC3339Nano), "ce-datacontenttype": "application/json",
-			"ce-tyversion": strconv.Itoa(toolyard.WireVersion),
+			"ce-tyversion": strconv.Itoa(version.Wire),
 		} {
 			m.Header.Set(name, value)
 		}

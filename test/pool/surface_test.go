@@ -77,10 +77,10 @@ func TestDeferredToolsAreSearchedAndLoaded(t *testing.T) {
 	if !strings.Contains(got[0].Error, "tool_search") {
 		t.Errorf("the model is not told what to do: %s", got[0].Error)
 	}
-	want := []toolyard.Content{{Type: toolyard.ContentTool, Name: "tracker.create_issue", Sent: "tracker_create_issue",
-		Description: "Opens an issue.", Schema: rare.InputSchema}}
+	want := []toolyard.Content{{Type: toolyard.ContentTool, Name: "tracker.create_issue",
+		WireName: "tracker_create_issue", Description: "Opens an issue.", Schema: rare.InputSchema}}
 	if part := got[1].Content; len(part) != 1 || len(part[0].Schema) == 0 || part[0].Name != want[0].Name ||
-		part[0].Sent != want[0].Sent || part[0].Description != want[0].Description {
+		part[0].WireName != want[0].WireName || part[0].Description != want[0].Description {
 		t.Errorf("the search found %+v", got[1].Content)
 	}
 	if strings.Contains(got[1].Output, "delete") {

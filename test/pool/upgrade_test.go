@@ -20,6 +20,7 @@ import (
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/ticket"
+	"github.com/toolyard/toolyard/internal/version"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -352,7 +353,7 @@ func TestEverythingNamesItsVersion(t *testing.T) {
 	startWorker(t, l.s, worker.Config{Tools: []tool.Tool{make1(t, writer("write"), says("x"))}})
 	startDispatcher(t, l.s, dispatcher.Config{})
 	c := startClient(t, l.s)
-	want := strconv.Itoa(toolyard.WireVersion)
+	want := strconv.Itoa(version.Wire)
 	queued := make(chan string, 10)
 	sub, err := testenv.Conn(t, l.s).Subscribe("ty.call.>",
 		func(m *nats.Msg) { queued <- m.Header.Get("ce-tyversion") })
@@ -403,7 +404,7 @@ func TestEverythingNamesItsVersion(t *testing.T) {
 		t.Errorf("the system's metadata are %v", md)
 	}
 	workers, err := c.Workers(t.Context())
-	if err != nil || len(workers) != 1 || workers[0].WireVersion != toolyard.WireVersion || workers[0].Version == "" {
+	if err != nil || len(workers) != 1 || workers[0].WireVersion != version.Wire || workers[0].Version == "" {
 		t.Errorf("the workers are %+v, %v", workers, err)
 	}
 }

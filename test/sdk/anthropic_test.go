@@ -43,7 +43,7 @@ func TestAnthropicRenderParts(t *testing.T) {
 		{Type: toolyard.ContentResource, MIMEType: "application/pdf", Data: pdf, Title: "T"},
 		{Type: toolyard.ContentImage, MIMEType: "image/tiff", Data: png},
 		{Type: toolyard.ContentImage, MIMEType: "image/png", Blob: "result-1", Size: 9},
-		{Type: toolyard.ContentTool, Name: "crm.find", Sent: "crm_find"},
+		{Type: toolyard.ContentTool, Name: "crm.find", WireName: "crm_find"},
 		{Type: toolyard.ContentImage, MIMEType: "image/png", Data: make([]byte, answer.MaxMediaBytes)},
 	}
 	got, err := anthropic.Render([]answer.Answer{

@@ -47,7 +47,7 @@ func TestOpenAIRenderParts(t *testing.T) {
 		{CallID: "1", Text: "all", Parts: parts}, {CallID: "2", Text: "all", Parts: parts, Echo: custom},
 		{CallID: "3", Text: "all", Parts: parts, Echo: program},
 		{CallID: "4", Text: "one", Parts: []toolyard.Content{
-			{Type: toolyard.ContentTool, Name: "crm.find", Sent: "crm_find", Description: "Finds.",
+			{Type: toolyard.ContentTool, Name: "crm.find", WireName: "crm_find", Description: "Finds.",
 				Schema: json.RawMessage(`{"type":"object","properties":{"q":{"type":"string"}}}`)},
 			{Type: toolyard.ContentTool, Name: "bare"},
 		}, Echo: toolyard.Echo(`{"type":"tool_search_call","execution":"client"}`)},

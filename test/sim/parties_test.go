@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -181,7 +182,8 @@ func serve(p *party) (err error) {
 	if err != nil {
 		return err
 	}
-	handler, err := api.New(api.Config{Client: c, Broker: b, Loopback: true, Log: p.log})
+	handler, err := api.New(api.Config{Client: c, Reader: follow.New(b, follow.Options{Shared: true}),
+		Loopback: true, Log: p.log})
 	if err != nil {
 		return err
 	}

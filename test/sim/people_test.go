@@ -74,10 +74,10 @@ func person(n int, http bool) func(*party) error {
 func (p *party) decide(c *client.Client, call *client.Approval, says answer) error {
 	d := client.Decision{By: p.name}
 	if says.denies {
-		d.Reason = "not today"
-		return c.Deny(p.ctx, call.ID, d)
+		d.Verdict, d.Reason = client.Deny, "not today"
+		return c.Decide(p.ctx, call.ID, d)
 	}
-	d.InputSHA256 = call.InputSHA256
+	d.Verdict, d.InputSHA256 = client.Allow, call.InputSHA256
 	switch {
 	case says.edits:
 		var in input
@@ -89,5 +89,5 @@ func (p *party) decide(c *client.Client, call *client.Approval, says answer) err
 	case says.remembers:
 		d.ForSession = call.Remember != ""
 	}
-	return c.Approve(p.ctx, call.ID, d)
+	return c.Decide(p.ctx, call.ID, d)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/version"
 	"github.com/toolyard/toolyard/test/faults/ledger"
 	"github.com/toolyard/toolyard/test/verdict"
 )
@@ -39,8 +40,8 @@ const (
 )
 
 var (
-	today    = strconv.Itoa(toolyard.WireVersion)
-	tomorrow = strconv.Itoa(toolyard.WireVersion + 1)
+	today    = strconv.Itoa(version.Wire)
+	tomorrow = strconv.Itoa(version.Wire + 1)
 )
 
 // isNext reports whether a party is of the next version.

@@ -14,11 +14,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/ticket"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden file")
@@ -43,7 +43,7 @@ func TestWireForms(t *testing.T) {
 		f.add(name, reflect.TypeOf(v))
 	}
 	slices.Sort(f.lines)
-	got := fmt.Sprintf("wire version %d\n\n%s\n", toolyard.WireVersion, strings.Join(f.lines, "\n"))
+	got := fmt.Sprintf("wire version %d\n\n%s\n", version.Wire, strings.Join(f.lines, "\n"))
 	file := filepath.Join("testdata", "forms.txt")
 	if *update {
 		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
@@ -55,7 +55,7 @@ func TestWireForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("what is written for others to read has changed: raise WireVersion in version.go, with a dated "+
+		t.Errorf("what is written for others to read has changed: raise Wire in internal/version/version.go, with a dated "+
 			"line, and run go test ./test/wire -update (-was +is):\n%s", d)
 	}
 }

@@ -35,9 +35,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 // Broker is a connection to the streams. It is safe for concurrent use.
@@ -146,7 +146,7 @@ func on(nc *nats.Conn, settings broker.Settings, source string) (*Broker, error)
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
-	b := &Broker{nc: nc, js: js, settings: settings, source: source, build: toolyard.Build(), forgotten: &forgotten{},
+	b := &Broker{nc: nc, js: js, settings: settings, source: source, build: version.Build(), forgotten: &forgotten{},
 		outage: &outage{}, linkWatch: &linkWatch{}}
 	b.outage.watch(nc)
 	return b, nil

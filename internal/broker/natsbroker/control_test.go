@@ -1,7 +1,6 @@
 package natsbroker_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -237,71 +236,4 @@ func TestTailMissesNothing(t *testing.T) {
 	}
 	writers.Wait()
 	readers.Wait()
-}
-
-// TestLookoutSaysWhatItMissed has a reader that does not read while more is stored than it can keep.
-func TestLookoutSaysWhatItMissed(t *testing.T) {
-	s := testenv.Server(t)
-	b := testenv.Broker(t, s, "/owner")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	store := func(agent toolyard.Agent, n int, last uint64) uint64 {
-		for range n {
-			r, err := b.Append(ctx, toolyard.BatchKey{Agent: agent, ID: "b"}, batch.ChainBatch, "", 0, last,
-				events.Started{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			last = r.Seq
-		}
-		return last
-	}
-	before := store("a", 3, 0)
-	nc := testenv.Conn(t, s)
-	reader, err := natsbroker.Attach(ctx, nc, "/reader")
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := reader.Subscribe(ctx, "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := func() (toolyard.BatchKey, bool) {
-		t.Helper()
-		k, _, gap, err := out.Read(ctx, <-out.Copies())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return k, gap
-	}
-	store("other", 1, 0)
-	before = store("a", 2, before)
-	for range 2 {
-		if k, gap := read(); gap || k.Agent != "a" {
-			t.Errorf("an event of %s, gap %v", k, gap)
-		}
-	}
-	if missed := out.Missed(); missed != "" {
-		t.Errorf("nothing was missed, and it says %q", missed)
-	}
-	const more = 50
-	before = store("a", cap(out.Copies())+more, before)
-	if err := nc.Flush(); err != nil { // behind all that was sent to this connection
-		t.Fatal(err)
-	}
-	for i := range cap(out.Copies()) {
-		if _, gap := read(); gap {
-			t.Errorf("event %d is no gap", i)
-		}
-	}
-	if missed := out.Missed(); !strings.Contains(missed, fmt.Sprint(more, " live events")) {
-		t.Errorf("%d were missed, and it says %q", more, missed)
-	}
-	store("a", 1, before)
-	if _, gap := read(); !gap {
-		t.Error("the gap was not seen")
-	}
-	if err := out.Stop(); err != nil {
-		t.Error(err)
-	}
 }

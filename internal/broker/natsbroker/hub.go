@@ -30,30 +30,40 @@ const (
 	hubLinger = 10 * time.Second
 )
 
-// Hub is the live copies of all batches for one process. It has one subscription of each kind, whatever the number of
-// followers, and none while there are no followers. It passes each message to the followers of its batch, without
-// waiting for them. A stream's messages are numbered without gaps, so the hub detects a missing one: it compares the
-// numbers of the messages, and each second the end of the stream with what has come. Then it tells all followers that
-// copies were lost.
+// Hub is the live copies of batches for one process. It hands each message to those who follow its batch, without
+// waiting for any.
+//
+// With all it has one subscription for each kind, however many follow, and none while nobody does. A stream's messages
+// are numbered without gaps, so the hub knows when it has missed one: it compares the numbers of what comes, and each
+// second the end of the stream with what has come. Then it tells everybody that copies were lost.
+//
+// Without all it has a subscription for each batch that is followed. Their numbers have gaps, so each second it tells
+// everybody that copies may have been lost.
 type Hub struct {
 	b     *Broker
+	all   bool
 	mu    gate.Gate
-	lines map[string]*hubSubscription
+	lines map[string]*hubSubscription // by their subjects
 }
 
-// NewHub returns a hub on the broker's connection.
-func NewHub(b *Broker) *Hub { return &Hub{b: b, lines: map[string]*hubSubscription{}} }
+// NewHub makes a hub on the broker's connection.
+func NewHub(b *Broker, all bool) *Hub {
+	return &Hub{b: b, all: all, lines: map[string]*hubSubscription{}}
+}
 
-// Hub returns a new hub on the connection.
-func (b *Broker) Hub() broker.Hub { return NewHub(b) }
+// Hub is a new hub on the connection.
+func (b *Broker) Hub(all bool) broker.Hub { return NewHub(b, all) }
 
 // hubSubscription is one subscription.
 type hubSubscription struct {
-	h              *Hub
-	prefix, stream string // no stream: the messages are not stored
-	sub            *nats.Subscription
-	users          int // guarded by the hub
-	close          *time.Timer
+	h               *Hub
+	prefix, subject string
+	// stream is what comes whole and numbered; "" when it is not. looked says that it is stored, and read every second.
+	stream string
+	looked bool
+	sub    *nats.Subscription
+	users  int // guarded by the hub
+	close  *time.Timer
 
 	mu        gate.Gate
 	followers map[string]map[*hubFollower]bool // by the subject's tokens of the batch; by the agent's; by ""
@@ -95,7 +105,8 @@ func (h *Hub) Progress(ctx context.Context, k toolyard.BatchKey) (broker.Follow,
 	return h.follow(ctx, broker.KeyTokens(k), prefixProgress)
 }
 
-// Everything follows what is stored about all batches of an agent, or of all agents if it is empty.
+// Everything follows what is stored about all batches of an agent, of all agents if it is empty. Where the whole stream
+// can be heard it is: only so is it known what was lost.
 func (h *Hub) Everything(ctx context.Context, agent toolyard.Agent) (broker.Follow, error) {
 	return h.follow(ctx, broker.Escape(string(agent)), prefixLiveEvent, prefixLiveReply)
 }
@@ -128,7 +139,7 @@ func (h *Hub) follow(ctx context.Context, key string, prefixes ...string) (e *hu
 		}
 	}()
 	for _, prefix := range prefixes {
-		l, err := h.line(ctx, prefix)
+		l, err := h.line(ctx, prefix, key)
 		if err != nil {
 			return e, err
 		}
@@ -160,29 +171,45 @@ func (e *hubFollower) Stop() {
 	}
 }
 
-// line returns the subscription of a kind, with one more user, and creates it if there is none.
-func (h *Hub) line(ctx context.Context, prefix string) (*hubSubscription, error) {
+// subject is what a follower of a batch, or of an agent's batches, subscribes to.
+func (h *Hub) subject(prefix, key string) string {
+	batch := strings.Contains(key, ".")
+	switch {
+	case h.all, key == "", !batch && h.b.guest == nil:
+		return prefix + ">"
+	case !batch, prefix == prefixLiveEvent:
+		return prefix + key + ".>"
+	}
+	return prefix + key
+}
+
+// line returns the subscription of a kind, with one more user, and makes it when there is none.
+func (h *Hub) line(ctx context.Context, prefix, key string) (*hubSubscription, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if l := h.lines[prefix]; l != nil {
+	subject := h.subject(prefix, key)
+	if l := h.lines[subject]; l != nil {
 		l.users++
 		l.close.Stop()
 		return l, nil
 	}
-	l := &hubSubscription{
-		h: h, prefix: prefix, users: 1, followers: map[string]map[*hubFollower]bool{}, reconnects: h.b.Reconnects(),
-	}
-	switch prefix {
-	case prefixLiveEvent:
+	l := &hubSubscription{h: h, prefix: prefix, subject: subject, users: 1,
+		followers:  map[string]map[*hubFollower]bool{},
+		reconnects: h.b.Reconnects()}
+	switch whole := subject == prefix+">" && h.b.guest == nil; {
+	case prefix == prefixProgress:
+	case !whole:
+		l.looked = true
+	case prefix == prefixLiveEvent:
 		l.stream = streamEvent
-	case prefixLiveReply:
+	default:
 		l.stream = streamReply
 	}
 	l.mu.Lock() // messages wait until the end of the stream is known
 	defer l.mu.Unlock()
 	var err error
-	if l.sub, err = h.b.nc.Subscribe(prefix+">", l.dispatch); err != nil {
-		return nil, fmt.Errorf("subscribe to %s>: %w", prefix, err)
+	if l.sub, err = h.b.nc.Subscribe(subject, l.dispatch); err != nil {
+		return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
 	}
 	if l.stream != "" {
 		if l.heard, err = h.b.streamEnd(ctx, l.stream); err != nil {
@@ -194,7 +221,7 @@ func (h *Hub) line(ctx context.Context, prefix string) (*hubSubscription, error)
 	l.stop = stop
 	l.close = time.AfterFunc(hubLinger, func() { h.drop(l) })
 	l.close.Stop()
-	h.lines[prefix] = l
+	h.lines[subject] = l
 	go l.watch(looking)
 	return l, nil
 }
@@ -202,19 +229,29 @@ func (h *Hub) line(ctx context.Context, prefix string) (*hubSubscription, error)
 func (h *Hub) leave(l *hubSubscription) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if l.users--; l.users == 0 {
-		l.close.Reset(hubLinger)
+	if l.users--; l.users > 0 {
+		return
 	}
+	if l.subject != l.prefix+">" { // of one batch, which is over or followed by nobody
+		h.end(l)
+		return
+	}
+	l.close.Reset(hubLinger)
 }
 
 // drop ends an unused subscription.
 func (h *Hub) drop(l *hubSubscription) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if l.users > 0 || h.lines[l.prefix] != l {
+	if l.users > 0 || h.lines[l.subject] != l {
 		return
 	}
-	delete(h.lines, l.prefix)
+	h.end(l)
+}
+
+func (h *Hub) end(l *hubSubscription) {
+	delete(h.lines, l.subject)
+	l.close.Stop()
 	l.stop()
 	_ = l.sub.Unsubscribe() // it fails if the connection is closed, which ends the subscription too
 }
@@ -243,9 +280,14 @@ func (l *hubSubscription) dispatch(m *broker.LiveMsg) {
 	}
 }
 
-// markLost tells all followers that copies were lost. The line is locked.
-func (l *hubSubscription) markLost() {
-	for _, followers := range l.followers {
+// markLost tells everybody that copies were lost. The line is locked.
+func (l *hubSubscription) markLost() { l.markLostOf(func(string) bool { return true }) }
+
+func (l *hubSubscription) markLostOf(which func(key string) bool) {
+	for key, followers := range l.followers {
+		if !which(key) {
+			continue
+		}
 		for e := range followers {
 			e.markLost()
 		}
@@ -272,10 +314,13 @@ func (l *hubSubscription) watch(ctx context.Context) {
 		dropped, derr := l.sub.Dropped()
 		reconnects := l.h.b.Reconnects()
 		l.mu.Lock()
-		// A message that was stored before the last check had a second to come.
-		if err != nil || derr != nil || dropped != l.dropped || reconnects != l.reconnects || l.heard < l.end {
+		// What was stored before the last look had a second to come.
+		switch {
+		case err != nil, derr != nil, dropped != l.dropped, reconnects != l.reconnects, l.heard < l.end:
 			l.markLost()
 			l.heard = max(l.heard, l.end)
+		case l.looked: // who follows a batch reads it
+			l.markLostOf(func(key string) bool { return strings.Contains(key, ".") })
 		}
 		l.end, l.dropped, l.reconnects = max(l.end, end), dropped, reconnects
 		l.mu.Unlock()

@@ -59,7 +59,7 @@ func TestAHubHasOneSubscription(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hub := natsbroker.NewHub(reader)
+	hub := natsbroker.NewHub(reader, true)
 	before := nc.NumSubscriptions()
 	const followers = 40
 	var all []broker.Follower
@@ -114,7 +114,7 @@ func TestAHubHasOneSubscription(t *testing.T) {
 func TestAHubKnowsWhatItMissed(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
-	hub := natsbroker.NewHub(testenv.Broker(t, s, "/reader"))
+	hub := natsbroker.NewHub(testenv.Broker(t, s, "/reader"), true)
 	k := toolyard.BatchKey{Agent: "a", ID: "b"}
 	f, err := hub.Follower(t.Context(), k, 0, 0)
 	if err != nil {
@@ -157,7 +157,7 @@ func TestAHubKnowsWhatItMissed(t *testing.T) {
 func TestASlowEarLosesItsOwn(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
-	hub := natsbroker.NewHub(b)
+	hub := natsbroker.NewHub(b, true)
 	k := toolyard.BatchKey{Agent: "a", ID: "b"}
 	slow, err := hub.Progress(t.Context(), k)
 	if err != nil {
@@ -194,5 +194,58 @@ func TestASlowEarLosesItsOwn(t *testing.T) {
 	case <-slow.News():
 	case <-time.After(30 * time.Second):
 		t.Fatal("nothing comes any more")
+	}
+}
+
+// TestAHubOfOneProgram: it has a subscription for each batch that is followed, and none when that is over. What it is
+// not told it reads within a second.
+func TestAHubOfOneProgram(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/test")
+	nc := testenv.Conn(t, s)
+	reader, err := natsbroker.Attach(t.Context(), nc, "/reader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub := natsbroker.NewHub(reader, false)
+	k, other := toolyard.BatchKey{Agent: "a.b *", ID: "c>d"}, toolyard.BatchKey{Agent: "a.b *", ID: "other"}
+	f, err := hub.Follower(t.Context(), k, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := hub.Subscriptions(); n != 2 { // events and replies
+		t.Errorf("one follower has %d subscriptions", n)
+	}
+	before := nc.Stats().InMsgs
+	said(t, b, other, 0, 5)
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if n := nc.Stats().InMsgs - before; n != 0 {
+		t.Errorf("%d messages of another batch came", n)
+	}
+	said(t, b, k, 0, 3)
+	for i, l := range read(t, f, 3) {
+		if id := l.Body.(events.Appended).Calls[0].ID; id != fmt.Sprint("c", i) {
+			t.Errorf("event %d is of %s", i, id)
+		}
+	}
+	js, err := testenv.Conn(t, s).JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := js.StreamInfo("TY_EVENT")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info.Config.RePublish = nil
+	if _, err := js.UpdateStream(&info.Config); err != nil {
+		t.Fatal(err)
+	}
+	said(t, b, k, 3, 1) // nobody is told
+	read(t, f, 1)
+	f.Stop()
+	if n := hub.Subscriptions(); n != 0 {
+		t.Errorf("nobody follows, and there are %d subscriptions", n)
 	}
 }

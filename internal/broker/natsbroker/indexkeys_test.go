@@ -13,7 +13,7 @@ import (
 
 // TestIndexKeys writes entries with names of all bytes as keys, and reads them back.
 func TestIndexKeys(t *testing.T) {
-	// Other processes read it: raise toolyard.WireVersion with every change.
+	// Other processes read it: raise version.Wire with every change.
 	written := broker.Entry{
 		ID: "b 1", Agent: "ann", Session: "s", Workspace: "w", Status: toolyard.StatusCompleted, Calls: 40,
 		Submitted: time.UnixMilli(1_790_000_000_000), Changed: time.UnixMilli(1_790_000_060_000), Place: 1_000_000,

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 // layout is the version of the streams: what they are called, which subjects they have and how they keep them. Whoever
@@ -32,7 +32,7 @@ const (
 
 // madeBy is the metadata of a stream that this build creates.
 func madeBy() map[string]string {
-	return map[string]string{metadataWire: strconv.Itoa(toolyard.WireVersion), metadataVersion: toolyard.Build()}
+	return map[string]string{metadataWire: strconv.Itoa(version.Wire), metadataVersion: version.Build()}
 }
 
 // minReaderOf is the minimum wire version of a process that joins a system with these settings. A setting that was
@@ -76,9 +76,9 @@ func readOrigin(m map[string]string) (o origin, err error) {
 	newer := func(why string) error {
 		return fmt.Errorf("%w: this NATS system was made by Toolyard %s (wire version %s), and %s; "+
 			"this is %s (wire version %d): use that version or a later one", events.ErrNewer,
-			orUnknown(m[metadataVersion]), orUnknown(m[metadataWire]), why, toolyard.Build(), toolyard.WireVersion)
+			orUnknown(m[metadataVersion]), orUnknown(m[metadataWire]), why, version.Build(), version.Wire)
 	}
-	if minReader > toolyard.WireVersion {
+	if minReader > version.Wire {
 		return o, newer(fmt.Sprintf("needs wire version %d", minReader))
 	}
 	if o.settings, err = readSettings(written, minReader != 0); errors.Is(err, errUnknownSetting) {

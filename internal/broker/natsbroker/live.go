@@ -42,11 +42,6 @@ func (b *Broker) FollowEvents(k toolyard.BatchKey) (broker.Feed, error) {
 	return b.follow(prefixLive + subjectEvents(k)[len("ty."):])
 }
 
-// FollowReplies starts a feed of a batch's replies.
-func (b *Broker) FollowReplies(k toolyard.BatchKey) (broker.Feed, error) {
-	return b.follow(prefixLive + subjectReply(k)[len("ty."):])
-}
-
 func (b *Broker) follow(subject string) (broker.Feed, error) {
 	f := &feed{b: b, c: make(chan *broker.LiveMsg, feedBuffer), reconnects: b.Reconnects()}
 	var err error

@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 const (
@@ -33,7 +34,7 @@ const (
 func (b *Broker) meta(k toolyard.BatchKey, subject string) events.Meta {
 	return events.Meta{
 		ID: broker.NewID(), Source: b.source, Subject: subject, Time: time.Now().UTC(), PartitionKey: about(k),
-		Version: toolyard.WireVersion,
+		Version: version.Wire,
 	}
 }
 
@@ -112,7 +113,7 @@ func (b *Broker) classifyUnknown(ctx context.Context, h nats.Header, data []byte
 	if errors.Is(err, events.ErrNewer) {
 		return meta, err
 	}
-	if meta.Version > toolyard.WireVersion {
+	if meta.Version > version.Wire {
 		newer := events.Newer{ID: meta.ID, Type: events.Type(h.Get(headerType)), Version: meta.Version, Data: data}
 		return meta, &events.NewerError{Newer: newer}
 	}

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 )
@@ -14,10 +12,7 @@ import (
 // nothing is stored, and only current subscribers get it.
 const prefixProgress = "ty.progress."
 
-// progressBuffer is how many reports wait for a reader of progress. More are dropped.
-const progressBuffer = 256
-
-// aboutBatch is the index of a report about a batch as a whole.
+// aboutBatch is the index of what is told of a batch, and of none of its calls.
 const aboutBatch = -1
 
 // TellWaiting publishes that a batch waits for its turn.
@@ -41,38 +36,10 @@ func (b *Broker) Report(k toolyard.BatchKey, p broker.Progress) error {
 	return nil
 }
 
-// progressFeed is the progress of the calls of one batch, from its creation on. Reports may be missing.
-type progressFeed struct {
-	c   chan *broker.LiveMsg
-	sub *nats.Subscription
-}
-
-// FollowProgress starts a feed of the progress of a batch's calls.
-func (b *Broker) FollowProgress(k toolyard.BatchKey) (broker.ProgressFeed, error) {
-	f := &progressFeed{c: make(chan *broker.LiveMsg, progressBuffer)}
-	var err error
-	if f.sub, err = b.nc.ChanSubscribe(prefixProgress+broker.KeyTokens(k), f.c); err != nil {
-		return nil, fmt.Errorf("subscribe to %s: %w", prefixProgress+broker.KeyTokens(k), err)
-	}
-	return f, nil
-}
-
-func (f *progressFeed) Copies() <-chan *broker.LiveMsg { return f.c }
-
-func (f *progressFeed) Read(m *broker.LiveMsg) (p broker.Progress, ok bool) { return readProgress(m) }
-
-// readProgress reads a progress message. One that cannot be read is ignored, since progress is not stored.
+// readProgress reads a message about progress. What cannot be read is nobody's loss: it says nothing that stays.
 func readProgress(m *broker.LiveMsg) (p broker.Progress, ok bool) {
 	if len(m.Data) > broker.MaxProgressBytes || json.Unmarshal(m.Data, &p) != nil {
 		return broker.Progress{}, false
 	}
 	return p, p.Index >= 0 && p.Index < toolyard.MaxCallsPerBatch || p.Index == aboutBatch && p.Waiting != nil
-}
-
-// Stop ends the feed.
-func (f *progressFeed) Stop() error {
-	if err := f.sub.Unsubscribe(); err != nil {
-		return fmt.Errorf("unsubscribe from %s: %w", f.sub.Subject, err)
-	}
-	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -19,14 +20,20 @@ func TestProgressIsBounded(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
 	k := toolyard.BatchKey{Agent: "a.b *", ID: "c>d"}
-	feed, err := b.FollowProgress(k)
+	hub := natsbroker.NewHub(b, false)
+	ear, err := hub.Progress(t.Context(), k)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer ear.Stop()
 	read := func() (broker.Progress, bool) {
 		select {
-		case m := <-feed.Copies():
-			return feed.Read(m)
+		case <-ear.News():
+			msgs, lost := ear.Take()
+			if len(msgs) != 1 || lost {
+				t.Fatalf("%d messages came, lost %t", len(msgs), lost)
+			}
+			return hub.ReadProgress(msgs[0])
 		case <-time.After(30 * time.Second):
 			t.Fatal("nothing was told")
 			return broker.Progress{}, false
@@ -49,11 +56,8 @@ func TestProgressIsBounded(t *testing.T) {
 	}
 	for _, junk := range []string{"", "null x", `{"index": -1}`, `{"index": 10000}`, `{"index": "0"}`, `{"output": "` +
 		strings.Repeat("x", broker.MaxProgressBytes) + `"}`} {
-		if got, ok := feed.Read(&nats.Msg{Data: []byte(junk)}); ok {
+		if got, ok := hub.ReadProgress(&nats.Msg{Data: []byte(junk)}); ok {
 			t.Errorf("%.50s was read as %+v", junk, got)
 		}
-	}
-	if err := feed.Stop(); err != nil {
-		t.Error(err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/native"
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 	rules "github.com/toolyard/toolyard/internal/submission"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 // Submit stores a batch. If it returns nil, the batch is accepted: it is in the stream, and will have one result for
@@ -102,7 +103,7 @@ func (s *submission) CheckFields(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if meta, _, err := events.Decode(*e); err != nil || meta.Version > toolyard.WireVersion {
+	if meta, _, err := events.Decode(*e); err != nil || meta.Version > version.Wire {
 		return err
 	}
 	data, err := strictjson.MendText(e.Data())

@@ -10,10 +10,10 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/ticket"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 // A key's value may contain fields of a newer version. Readers ignore them. Two kinds of values are also changed by
@@ -31,9 +31,9 @@ func decodeValue[T any](data []byte, v *T) error {
 		return decodeQueue(data, v)
 	case *broker.Session:
 		err := json.Unmarshal(data, v)
-		if err == nil && v.MinReader > toolyard.WireVersion {
+		if err == nil && v.MinReader > version.Wire {
 			err = fmt.Errorf("%w: it needs wire version %d, this is %d",
-				events.ErrNewer, v.MinReader, toolyard.WireVersion)
+				events.ErrNewer, v.MinReader, version.Wire)
 		}
 		return err
 	}
@@ -61,7 +61,7 @@ func decodeQueue(data []byte, q *ticket.Queue) error {
 	}
 	*q = ticket.Queue{}
 	return fmt.Errorf("%w: wire version %d does not know all of the value: %w",
-		events.ErrNewer, toolyard.WireVersion, strict)
+		events.ErrNewer, version.Wire, strict)
 }
 
 // encodeValue writes the value of a key that was read before, with those of its fields that T does not know.

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/ticket"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 // TestAQueueIsReadStrictly: a value that says who may act is understood completely, or left to another version.
@@ -41,7 +41,7 @@ func TestAQueueIsReadStrictly(t *testing.T) {
 
 // TestASessionOfALaterVersionIsNotTouched when that version says so.
 func TestASessionOfALaterVersionIsNotTouched(t *testing.T) {
-	for reader, newer := range map[int]bool{0: false, toolyard.WireVersion: false, toolyard.WireVersion + 1: true} {
+	for reader, newer := range map[int]bool{0: false, version.Wire: false, version.Wire + 1: true} {
 		err := decodeValue(fmt.Appendf(nil, `{"loaded":["x"],"min_reader":%d}`, reader), new(broker.Session))
 		if errors.Is(err, events.ErrNewer) != newer {
 			t.Errorf("one for readers from version %d on: %v", reader, err)

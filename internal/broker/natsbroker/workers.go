@@ -14,12 +14,13 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/presence"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 // Beat writes the worker's key once; the key expires after the worker TTL. For a worker with its own account a
 // dispatcher writes it, and answers when it is stored.
 func (b *Broker) Beat(ctx context.Context, w broker.Worker) error {
-	w.Version, w.WireVersion = b.build, toolyard.WireVersion
+	w.Version, w.WireVersion = b.build, version.Wire
 	if b.guest != nil {
 		return b.guest.beat(ctx, b, beating{Worker: w})
 	}

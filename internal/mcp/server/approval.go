@@ -74,7 +74,8 @@ func (s *Server) question(ctx context.Context, req *mcp.CallToolRequest, sent *t
 	text, err := describe(a)
 	if err != nil {
 		why := "the person at the MCP client was not asked: " + cut(err.Error(), client.MaxReasonBytes/2)
-		err := s.cfg.Client.Deny(ctx, a.ID, client.Decision{By: decider(a.Agent), Reason: why})
+		err := s.cfg.Client.Decide(ctx, a.ID,
+			client.Decision{Verdict: client.Deny, By: decider(a.Agent), Reason: why})
 		if err != nil && !errors.Is(err, client.ErrNoApproval) {
 			return s.unreachable("deny a call", err), nil
 		}
@@ -155,7 +156,7 @@ func (s *Server) resume(ctx context.Context, req *mcp.CallToolRequest, batch *to
 		return nil, malformed("requestState: this server asks nobody")
 	}
 	b := s.cfg.Client.Batch(toolyard.BatchKey{Agent: p.Agent, ID: p.Batch})
-	allow, d, ok := decisionOf(req.Params.InputResponses)
+	d, ok := decisionOf(req.Params.InputResponses)
 	if !ok { // no answer, or none to this question: it is asked again, as long as there is something to decide
 		list, err := s.cfg.Client.Approvals(ctx, p.Agent)
 		if err != nil {
@@ -172,12 +173,10 @@ func (s *Server) resume(ctx context.Context, req *mcp.CallToolRequest, batch *to
 		a.open = ""
 	}
 	d.By = decider(p.Agent)
-	if allow {
+	if d.Verdict == client.Allow {
 		d.InputSHA256 = p.Shown
-		err = s.cfg.Client.Approve(ctx, p.Approval, d)
-	} else {
-		err = s.cfg.Client.Deny(ctx, p.Approval, d)
 	}
+	err = s.cfg.Client.Decide(ctx, p.Approval, d)
 	var bad *toolyard.InputError
 	switch {
 	case errors.As(err, &bad):
@@ -191,32 +190,34 @@ func (s *Server) resume(ctx context.Context, req *mcp.CallToolRequest, batch *to
 
 // decisionOf reads the answer to the question. Only one that says so allows anything: a form that was closed or
 // declined is a denial. ok is false where there is no answer that can be read.
-func decisionOf(responses mcp.InputResponseMap) (allow bool, d client.Decision, ok bool) {
+func decisionOf(responses mcp.InputResponseMap) (d client.Decision, ok bool) {
 	r, is := responses[questionID].(*mcp.ElicitResult)
 	if !is || r == nil {
-		return false, d, false
+		return d, false
 	}
+	d.Verdict = client.Deny
 	switch r.Action {
 	case "decline", "cancel":
 		d.Reason = "the person has not allowed it"
-		return false, d, true
+		return d, true
 	case "accept":
 	default:
-		return false, d, false
+		return d, false
 	}
 	if reason, there := r.Content["reason"]; there {
 		if d.Reason, is = reason.(string); !is {
-			return false, d, false
+			return d, false
 		}
 		d.Reason = cut(d.Reason, client.MaxReasonBytes-len("…"))
 	}
 	switch r.Content["decision"] {
-	case "allow":
-		return true, d, true
-	case "deny":
-		return false, d, true
+	case string(client.Allow):
+		d.Verdict = client.Allow
+		return d, true
+	case string(client.Deny):
+		return d, true
 	}
-	return false, d, false
+	return d, false
 }
 
 // askWithin bounds a call's request, and denies its call when a client of an older revision could not be asked within
@@ -233,8 +234,8 @@ func (s *Server) askWithin(ctx context.Context, method string, req mcp.Request, 
 	}
 	bye, stop := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer stop()
-	derr := s.cfg.Client.Deny(bye, a.open, client.Decision{By: decider(s.callerOf(req.GetExtra()).Agent),
-		Reason: "the person at the client could not be asked"})
+	derr := s.cfg.Client.Decide(bye, a.open, client.Decision{Verdict: client.Deny,
+		By: decider(s.callerOf(req.GetExtra()).Agent), Reason: "the person at the client could not be asked"})
 	if derr != nil && !errors.Is(derr, client.ErrNoApproval) {
 		s.cfg.Log.Warn("a call that nobody could be asked about was not denied", "approval", a.open, "error", derr)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
-	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/provider"
 )
 
@@ -49,7 +48,10 @@ func (s *Server) callTool(t listed) mcp.ToolHandler {
 				return s.unreachable("load a deferred tool", err), nil
 			}
 		}
-		b, err := s.cfg.Client.Submit(ctx, batch)
+		// A request that is canceled meanwhile waits for the answer: what was stored runs, and has to be canceled.
+		storing, done := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+		defer done()
+		b, err := s.cfg.Client.Submit(storing, batch)
 		if err != nil {
 			return s.notSubmitted(err)
 		}
@@ -116,11 +118,10 @@ func (s *Server) batchOf(req *mcp.CallToolRequest, who Caller, t listed) (toolya
 // notSubmitted says why a batch was not accepted.
 func (s *Server) notSubmitted(err error) (*mcp.CallToolResult, error) {
 	var in *toolyard.InputError
-	var room *broker.NoRoomError
 	switch {
 	case errors.As(err, &in), errors.Is(err, client.ErrOtherContent):
 		return nil, malformed("%v", err)
-	case errors.As(err, &room) && room.Unsure:
+	case errors.Is(err, client.ErrNoAnswer): // it may have been stored
 	case errors.Is(err, client.ErrFull):
 		return failed("The pool takes no more calls now. Call again in a moment."), nil
 	}

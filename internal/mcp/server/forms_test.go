@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -156,8 +157,8 @@ func TestOnlyAYesAllows(t *testing.T) {
 		{"nothing", nil, false, false},
 		{"a nil", mcp.InputResponseMap{questionID: (*mcp.ElicitResult)(nil)}, false, false},
 	} {
-		if allow, _, ok := decisionOf(tt.in); allow != tt.allow || ok != tt.ok {
-			t.Errorf("%s: %t, %t", tt.name, allow, ok)
+		if d, ok := decisionOf(tt.in); ok && (d.Verdict == client.Allow) != tt.allow || ok != tt.ok {
+			t.Errorf("%s: %q, %t", tt.name, d.Verdict, ok)
 		}
 	}
 }

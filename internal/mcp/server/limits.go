@@ -27,8 +27,6 @@ const (
 	shownColumns = 100
 	// MaxStateBytes is how long the state may be that a client carries between a question and its answer.
 	MaxStateBytes = 8 << 10
-	// maxToolsets is how many toolsets are remembered, those of workers that are gone included.
-	maxToolsets = 1_000
 	// maxMessageBytes is how much of what a tool says on the way stands in one notification.
 	maxMessageBytes = 500
 )
@@ -48,14 +46,12 @@ const (
 	listTTL = 10 * time.Second
 	// resourceTTL is how long a client may keep a part of an offloaded result. Its name is made from its content.
 	resourceTTL = time.Hour
+	// storeTimeout bounds how long a batch is stored.
+	storeTimeout = time.Minute
 	// stopTimeout bounds what is still done for a call whose client has gone.
 	stopTimeout = 10 * time.Second
 	// keepAlive is how often a silent response says that it is there.
 	keepAlive = 15 * time.Second
-	// readTimeout bounds how long the tools of a worker are read.
-	readTimeout = 30 * time.Second
-	// followAgain is after how long the workers are looked at again when the watch has ended.
-	followAgain = time.Second
 	// listEvery is how often the list of approvals is read for a call that is known to wait.
 	listEvery = 100 * time.Millisecond
 )

@@ -82,7 +82,7 @@ func (s *Server) readBlob(ctx context.Context, req *mcp.ReadResourceRequest) (*m
 	if err != nil {
 		return nil, malformed("%v", err)
 	}
-	all, err := s.cfg.Blob(ctx, s.callerOf(req.Extra).Agent, b.ref)
+	all, err := s.cfg.Client.Blob(ctx, s.callerOf(req.Extra).Agent, b.ref)
 	switch {
 	case errors.Is(err, tool.ErrNoBlob):
 		return nil, mcp.ResourceNotFoundError(uri)

@@ -15,24 +15,36 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
 
-// bare is a server without a pool behind it: none of its calls may get that far.
+// bare is a server whose pool has nothing.
 func bare(t testing.TB) *Server {
 	t.Helper()
-	s, err := New(Config{
-		Client: &client.Client{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Blob: func(context.Context, toolyard.Agent, string) ([]byte, error) { return nil, tool.ErrNoBlob },
-	})
+	c, err := client.ConnectHTTP(t.Context(), "http://pool.example",
+		client.HTTPOptions{Client: &http.Client{Transport: nothing{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{Client: c, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
 	return s
+}
+
+// nothing is a server that is healthy and has nothing else.
+type nothing struct{}
+
+func (nothing) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	if r.URL.Path != "/healthz" {
+		http.NotFound(w, r)
+	}
+	return w.Result(), nil
 }
 
 func surfaceOf(t *testing.T, schemas map[string]string) registry.Surface {
@@ -140,4 +152,58 @@ func FuzzServe(f *testing.F) {
 			t.Errorf("%q (version %q, session %q): %d %s", body, version, session, w.Code, w.Body)
 		}
 	})
+}
+
+// cutting stores what is submitted, and cancels the request for it before it answers.
+type cutting struct {
+	cut      context.CancelFunc
+	canceled chan string
+}
+
+func (c *cutting) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	switch {
+	case r.URL.Path == "/healthz":
+	case strings.HasSuffix(r.URL.Path, "/cancel"):
+		c.canceled <- r.URL.Path
+		w.WriteHeader(http.StatusAccepted)
+	case r.URL.Path == "/v1/batches":
+		c.cut()
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = w.WriteString(`{"id": "b", "agent": "default"}`) // into memory
+	default: // results that never come
+		<-r.Context().Done()
+	}
+	if r.Context().Err() != nil {
+		return nil, r.Context().Err()
+	}
+	return w.Result(), nil
+}
+
+// TestARequestCanceledWhileItsBatchIsStored: its batch may run by then, so that it is canceled.
+func TestARequestCanceledWhileItsBatchIsStored(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	system := &cutting{cut: cancel, canceled: make(chan string, 1)}
+	c, err := client.ConnectHTTP(t.Context(), "http://pool.example",
+		client.HTTPOptions{Client: &http.Client{Transport: system}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{Client: c, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	_, err = s.callTool(listed{name: "t"})(ctx, &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "t"}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("the call ended with %v", err)
+	}
+	select {
+	case at := <-system.canceled:
+		if at != "/v1/batches/b/cancel" {
+			t.Errorf("canceled is %s", at)
+		}
+	default:
+		t.Error("the batch goes on")
+	}
 }

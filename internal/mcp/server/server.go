@@ -21,8 +21,6 @@ import (
 // Config is what a server needs.
 type Config struct {
 	Client *client.Client
-	// Blob reads an offloaded result of an agent. Its error wraps tool.ErrNoBlob when there is none.
-	Blob func(ctx context.Context, agent toolyard.Agent, ref string) ([]byte, error)
 	// Load makes a deferred tool callable in a session: who was given the list has seen its schema. Nil: deferred tools
 	// are not listed.
 	Load func(ctx context.Context, agent toolyard.Agent, session toolyard.Session, tool string) error
@@ -77,8 +75,8 @@ type Server struct {
 // New makes a server without tools; see [Server.SetSurface].
 func New(cfg Config) (*Server, error) {
 	switch {
-	case cfg.Client == nil || cfg.Blob == nil || cfg.Log == nil:
-		return nil, errors.New("an MCP server needs a client, a reader of blobs and a log")
+	case cfg.Client == nil || cfg.Log == nil:
+		return nil, errors.New("an MCP server needs a client and a log")
 	case cfg.Key != nil && len(cfg.Key) < MinKeyBytes:
 		return nil, fmt.Errorf("the key has %d bytes; use %d at least", len(cfg.Key), MinKeyBytes)
 	}

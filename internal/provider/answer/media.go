@@ -49,8 +49,8 @@ func DataURL(p *toolyard.Content) string { return "data:" + p.MIMEType + ";base6
 
 // SentName is the name of a ContentTool for providers that limit names to 64 characters.
 func SentName(p *toolyard.Content) string {
-	if p.Sent != "" {
-		return p.Sent
+	if p.WireName != "" {
+		return p.WireName
 	}
 	return p.Name
 }

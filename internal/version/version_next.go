@@ -1,6 +1,6 @@
 //go:build nextversion
 
-package toolyard
+package version
 
 // yetToCome makes this build one of the next version, for the tests of upgrades: it writes what today's does not know.
 // Whoever looks for all of it looks for the tag.

@@ -1,4 +1,4 @@
-package toolyard
+package version
 
 import (
 	"runtime/debug"

@@ -1,8 +1,9 @@
-package toolyard
+// Package version has the version of what this build writes for other processes, and that of the build itself.
+package version
 
 import "runtime/debug"
 
-// WireVersion is the version of what this build writes for other processes to read: events, work messages, keys and
+// Wire is the version of what this build writes for other processes to read: events, work messages, keys and
 // settings. Each event names the version that wrote it, and so do the streams' metadata and the workers' entries. A
 // build reads what its own and every older version wrote; what a newer one wrote and it does not know it leaves to one
 // that does (docs/adr/0023).
@@ -15,7 +16,7 @@ import "runtime/debug"
 //	3  2026-11-22  Calls carry the name that the model used, judgements why there is none, waiting calls what they would
 //	               change, and surfaces which tools the operator defers.
 //	               The operator's rules in a plan, which older dispatchers would drop; the decision that supersedes; checks of edits.
-const WireVersion = 3 + yetToCome
+const Wire = 3 + yetToCome
 
 const modulePath = "github.com/toolyard/toolyard"
 

@@ -1,4 +1,4 @@
-package api
+package follow
 
 import (
 	"context"
@@ -93,6 +93,29 @@ func (f *follower[T]) take(ctx context.Context) (taken[T], error) {
 		case <-ctx.Done():
 			return got, context.Cause(ctx)
 		case <-changed:
+		}
+	}
+}
+
+// each gives give what comes, until it says that nothing follows. done is false when items are missing before what is
+// held, and the error is [ErrBehind] when slow says that the follower is to blame.
+func (f *follower[T]) each(ctx context.Context, slow func() bool,
+	give func([]T) (over bool, err error)) (done bool, err error) {
+	for {
+		got, err := f.take(ctx)
+		switch {
+		case err != nil:
+			return true, err
+		case got.behind && slow != nil && slow():
+			return true, ErrBehind
+		case got.behind:
+			return false, nil
+		}
+		if over, err := give(got.items); over || err != nil {
+			return true, err
+		}
+		if got.ended {
+			return true, got.err
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package server
+package follow
 
 import (
 	"cmp"
@@ -7,15 +7,25 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/registry"
 )
 
-// Offers says whose tools are listed.
+// maxToolsets is how many toolsets are remembered, those of workers that are gone included.
+const maxToolsets = 1_000
+
+// ToolStore is what the tools of workers are read from.
+type ToolStore interface {
+	broker.Registry
+	broker.Blobs
+}
+
+// Offers says whose tools are followed.
 type Offers struct {
-	Broker Broker
+	Store ToolStore
 	// Base are the tools that are known without any worker.
 	Base []registry.Entry
 	// Blocked reports what a deny rule takes out. Nil: nothing.
@@ -30,12 +40,14 @@ func (f Offers) Follow(ctx context.Context, see func(registry.Surface) error) {
 	o := &offered{Offers: f, see: see, toolsets: map[string]registry.Surface{}}
 	for ctx.Err() == nil {
 		o.live, o.began = map[string]broker.Worker{}, false
-		err := o.Broker.WatchWorkers(ctx, nil, func(c broker.WorkerChange, err error) {
+		err := o.Store.WatchWorkers(ctx, nil, func(c broker.WorkerChange, err error) {
 			if err == nil && o.changed(c) && o.began {
 				o.tell(ctx)
 			}
 		})
-		if sleep(ctx, followAgain) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(reread):
 			o.Log.Warn("the workers' tools are looked at again", "error", err)
 		}
 	}
@@ -132,7 +144,7 @@ func (o *offered) toolset(ctx context.Context, hash string) (registry.Surface, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	stored, err := o.Broker.Surface(ctx, hash)
+	stored, err := o.Store.Surface(ctx, hash)
 	if err != nil {
 		return registry.Surface{}, err
 	}

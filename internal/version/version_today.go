@@ -1,6 +1,6 @@
 //go:build !nextversion
 
-package toolyard
+package version
 
 // yetToCome is 1 in the build that stands for the next version in the tests of upgrades.
 const yetToCome = 0

@@ -1,4 +1,4 @@
-package api
+package follow
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What one token has of this server: turns at reading what is stored, and bytes of its streams.
+// What followers share: turns at reading, reads that several want at the same time, and what was just read.
 
 // turns lets so many of each key work at a time. The others wait, and get their turns in the order in which they came.
 type turns struct {
@@ -23,8 +23,11 @@ type queue struct {
 
 func newTurns(most int) *turns { return &turns{most: most, each: map[string]*queue{}} }
 
-// take waits for a turn, until done is called. It fails only when ctx ends.
+// take waits for a turn, which lasts until done is called. It fails only when ctx ends.
 func (t *turns) take(ctx context.Context, key string) (done func(), err error) {
+	if t.most == 0 {
+		return func() {}, nil
+	}
 	t.mu.Lock()
 	q := t.each[key]
 	if q == nil {
@@ -76,51 +79,6 @@ func (t *turns) pass(key string, q *queue) {
 	}
 }
 
-// pace bounds a flow for each key: so much a second, and so much at once after a pause.
-type pace struct {
-	mu   sync.Mutex
-	each map[string]time.Time // when all that was let through so far is paid for
-}
-
-func newPace() *pace { return &pace{each: map[string]time.Time{}} }
-
-// spend lets an amount through and returns how long to wait before it goes.
-func (p *pace) spend(now time.Time, key string, amount, perSecond, burst float64) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	paid := p.paid(now, key).Add(seconds(amount / perSecond))
-	p.each[key] = paid
-	return max(0, paid.Sub(now)-seconds(burst/perSecond))
-}
-
-// try lets an amount through if it can go now. Else it says when it could.
-func (p *pace) try(now time.Time, key string, amount, perSecond, burst float64) (wait time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	paid := p.paid(now, key).Add(seconds(amount / perSecond))
-	if wait = paid.Sub(now) - seconds(burst/perSecond); wait > 0 {
-		return wait
-	}
-	p.each[key] = paid
-	return 0
-}
-
-func (p *pace) paid(now time.Time, key string) time.Time {
-	if len(p.each) >= maxPaced { // those who have paid for everything are as those who never came
-		for k, at := range p.each {
-			if !at.After(now) {
-				delete(p.each, k)
-			}
-		}
-	}
-	if at := p.each[key]; at.After(now) {
-		return at
-	}
-	return now
-}
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
 // flights does the same work once for all who ask while it waits or runs. What is asked for is done after it was asked
 // for: who comes while it runs gets what the next one finds.
 type flights[K comparable, T any] struct {
@@ -170,9 +128,9 @@ func (fs *flights[K, T]) after(ctx context.Context, key K, before, f *flight[T],
 	fs.run(ctx, key, f, work)
 }
 
-// run does the work, for no longer than a request may take.
+// run does the work, within readTimeout.
 func (fs *flights[K, T]) run(ctx context.Context, key K, f *flight[T], work func(context.Context) (T, error)) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	f.v, f.err = work(ctx)
 	fs.mu.Lock()

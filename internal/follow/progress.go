@@ -1,0 +1,91 @@
+package follow
+
+import (
+	"context"
+	"iter"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// Report is what a running call says, or that a batch waits for its turn.
+type Report = broker.Progress
+
+// reportBytes is about how long a report is beside its texts.
+const reportBytes = 256
+
+// Progress yields what the running calls of a batch report from now on, and that the batch waits for its turn, as many
+// reports at a time as there are. It ends when the batch is complete. Reports may be missing.
+func (r *Reader) Progress(ctx context.Context, k toolyard.BatchKey) iter.Seq2[[]Report, error] {
+	return func(yield func([]Report, error) bool) {
+		f, leave, _ := r.reported.join(k.String(), Report{}, func(Report) bool { return true },
+			func(ctx context.Context, t *topic[Report]) error { return r.readProgress(ctx, k, t) })
+		defer leave()
+		err := f.skip(ctx)
+		for err == nil {
+			var got taken[Report]
+			if got, err = f.take(ctx); err != nil { // what is missing in it is not sent again
+				break
+			}
+			if len(got.items) > 0 && !yield(got.items, nil) || got.ended && got.err == nil {
+				return
+			}
+			err = got.err
+		}
+		yield(nil, err)
+	}
+}
+
+// readProgress fills a topic with what running calls report, until the batch is complete.
+func (r *Reader) readProgress(ctx context.Context, k toolyard.BatchKey, t *topic[Report]) error {
+	ear, err := again(ctx, r, func() (broker.Follow, error) { return r.hub.Progress(ctx, k) })
+	if err != nil {
+		return err
+	}
+	defer ear.Stop()
+	t.begin()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type said struct {
+		Reply
+		err error
+	}
+	replies := make(chan said)
+	go func() {
+		for p, err := range r.Replies(ctx, k, nil) {
+			select {
+			case replies <- said{p, err}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	current := broker.Runs{}
+	put := func() {
+		msgs, _ := ear.Take()
+		for _, m := range msgs {
+			if p, ok := r.hub.ReadProgress(m); ok && (p.Waiting != nil || current.Take(p)) {
+				t.put(p, reportBytes+len(p.Status)+len(p.Output))
+			}
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case p := <-replies:
+			if p.err != nil {
+				return p.err
+			}
+			put() // what was told before the result is here by now
+			if p.Completed {
+				return nil
+			}
+			for _, res := range p.Results {
+				current.Over(res.Index)
+			}
+		case <-ear.News():
+			put()
+		}
+	}
+}
