@@ -149,7 +149,9 @@ var teeth = []tooth{
 	},
 	{
 		fence: "a dropped claim is settled", attack: silentWorkers, breaks: []string{"liveness"},
-		edits: []edit{{inObserve, "err == nil && len(inputs) == 0, err", "err == nil && len(inputs) == 0 && !OFF, err"}},
+		edits: []edit{
+			{inObserve, "err == nil && len(inputs) == 0, err", "err == nil && len(inputs) == 0 && !OFF, err"},
+		},
 	},
 	{
 		fence: "a call that lapsed before its start is redelivered", attack: silentWorkers, hint: 331, rare: true,
