@@ -92,7 +92,29 @@ func (w *Worker) withdrawn(ctx context.Context, name string) bool {
 	return true
 }
 
-// learn takes note of a worker, or that it is gone (nil).
+// mayBeElsewhere reports whether another worker of the pool may have the tool of a declaration. It reports false only
+// when it is known that none has. A call that was handed out often may just have met workers without the tool: how long
+// it waits for one with it is its owner's decision.
+func (w *Worker) mayBeElsewhere(ctx context.Context, declaration string) bool {
+	hashes, ok := w.peers.toolsets(w.cfg.Pool)
+	if !ok {
+		return true
+	}
+	for hash := range hashes {
+		tools, err := w.surfaces.offered(ctx, w.b, hash)
+		if err != nil {
+			return true
+		}
+		for i := range tools {
+			if offered, err := registry.Hash(tools[i].Declaration); err != nil || offered == declaration {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// update takes note of a worker, or that it is gone (nil).
 func (p *peers) update(id string, w *broker.Worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

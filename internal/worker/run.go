@@ -103,7 +103,7 @@ func (w *Worker) canRun(ctx context.Context, r *running) (able bool, instead *to
 		return false, new(w.toolWithdrawn(r))
 	case known && entry.Hash == r.call.Declaration:
 		return last || !w.elsewhere(&entry.Declaration, r.call.Judgement.Class), nil
-	case last:
+	case last && !w.mayBeElsewhere(ctx, r.call.Declaration):
 		r.log.Warn("no worker of the pool has the tool as it was planned")
 		return false, new(w.toolUnavailable(r))
 	}

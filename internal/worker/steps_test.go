@@ -296,6 +296,37 @@ func TestAWorkerThatIsStopped(t *testing.T) {
 	}
 }
 
+// TestAToolThatABusyWorkerHas: its call is given back for as long as it takes, and does not end for want of a worker.
+func TestAToolThatABusyWorkerHas(t *testing.T) {
+	inYard(t, 1, func(y *yard) {
+		free := make(chan struct{})
+		rare, err := tool.New(tool.Typed[struct{}, string]{
+			Declaration: tool.Declaration{Name: "rare", Description: "A tool that one worker has.",
+				Class: tool.ClassRule{Static: toolyard.WriteExclusive}},
+			Run: func(context.Context, tool.Env, struct{}) (string, error) { <-free; return "done", nil },
+		})
+		if err != nil {
+			y.Fatal(err)
+		}
+		busy, err := New(y.Broker("busy"), Config{ID: "busy", Tools: []tool.Tool{rare}, Origin: registry.Toolset,
+			Mode: policy.Bypass, Slots: map[toolyard.Class]int{toolyard.WriteExclusive: 1}, Log: y.Log()})
+		if err != nil {
+			y.Fatal(err)
+		}
+		y.Start(busy)
+		_, e, _ := busy.tools.Lookup("rare")
+		asRare := func(c *events.RequestedCall) { c.Tool, c.Declaration = "rare", e.Hash }
+		first, second := y.queue("write", asRare), y.queue("write", asRare)
+		time.Sleep(2 * maxDeliveries * returnPause)
+		close(free)
+		for _, q := range []queued{first, second} {
+			if r := q.result(); r.IsError || r.Worker != "busy" {
+				y.Errorf("%+v", r)
+			}
+		}
+	})
+}
+
 // TestAToolThatNobodyHasAsPlanned: its call is given back for a while, and then ends.
 func TestAToolThatNobodyHasAsPlanned(t *testing.T) {
 	inYard(t, 1, func(y *yard) {
