@@ -99,13 +99,9 @@ func (in *natsInput) read(ctx context.Context) error {
 	if in.known {
 		return nil
 	}
-	first, _, err := in.t.Tail(in.k).Next(ctx)
+	sub, err := in.t.Submission(ctx, in.k)
 	if err != nil {
 		return err
-	}
-	sub, ok := first.Body.(events.Submitted)
-	if !ok {
-		return fmt.Errorf("batch %s begins with %T", in.k, first.Body)
 	}
 	if !sub.Open {
 		return fmt.Errorf("%w: %s", ErrNotOpened, in.k)

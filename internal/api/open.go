@@ -3,12 +3,10 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
-	"github.com/toolyard/toolyard/internal/events"
 )
 
 // Open batches. No process holds one: each request reads what was appended so far, and appends behind exactly that.
@@ -66,13 +64,9 @@ func (s *Server) appends(ctx context.Context, who caller, k toolyard.BatchKey) e
 	if len(who.grant.workspaces) == 0 {
 		return nil
 	}
-	first, _, err := s.cfg.Reader.Tail(k).Next(ctx)
+	sub, err := s.cfg.Reader.Submission(ctx, k)
 	if err != nil {
 		return s.unopened(k, err)
-	}
-	sub, ok := first.Body.(events.Submitted)
-	if !ok {
-		return fmt.Errorf("batch %s begins with %T", k, first.Body)
 	}
 	return who.workspace(sub.Workspace)
 }

@@ -197,7 +197,8 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) (inputs []
 		case batch.Park:
 			return nil, true, r.park(ctx)
 		case batch.Complete:
-			return nil, true, r.settle(ctx)
+			r.settle(ctx)
+			return nil, true, nil
 		}
 		if err != nil {
 			return nil, false, err

@@ -78,7 +78,7 @@ func (r *runner) remember(ctx context.Context, change tool.SessionChange) error 
 }
 
 // settle releases a batch that is complete: its entry in the index says so, and then its submission is acknowledged.
-func (r *runner) settle(ctx context.Context) error {
+func (r *runner) settle(ctx context.Context) {
 	r.meter()
 	failpoint.Hit(failpoint.BatchOver)
 	r.indexing.Wait()
@@ -91,7 +91,6 @@ func (r *runner) settle(ctx context.Context) error {
 		}
 		r.log.Log(ctx, level, "the batch is complete, but its submission could not be acknowledged", "error", err)
 	}
-	return nil
 }
 
 // indexTimeout bounds the writing of an entry of the index: a batch does not wait long for it.

@@ -15,6 +15,7 @@ package follow
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -102,6 +103,19 @@ func (r *Reader) State(ctx context.Context, k toolyard.BatchKey) (batch.State, e
 		defer done()
 		return r.Look(ctx, k)
 	})
+}
+
+// Submission reads how a batch was handed in.
+func (r *Reader) Submission(ctx context.Context, k toolyard.BatchKey) (toolyard.Batch, error) {
+	first, _, err := r.Tail(k).Next(ctx)
+	if err != nil {
+		return toolyard.Batch{}, err
+	}
+	sub, ok := first.Body.(events.Submitted)
+	if !ok {
+		return toolyard.Batch{}, fmt.Errorf("batch %s begins with %T", k, first.Body)
+	}
+	return sub.Batch, nil
 }
 
 // again calls read until it succeeds, or fails so that it will not succeed later. NATS may be away for longer than a

@@ -79,36 +79,29 @@ func (w *Worker) withdrawn(ctx context.Context, name string) bool {
 			return false
 		}
 	}
-	hashes, ok := w.peers.toolsets(w.cfg.Pool)
-	if !ok {
-		return false
-	}
-	for hash := range hashes {
-		tools, err := w.surfaces.offered(ctx, w.b, hash)
-		if err != nil || slices.ContainsFunc(tools, func(t tool.Offered) bool { return t.Name == name }) {
-			return false
-		}
-	}
-	return true
+	return !w.mayOffer(ctx, func(d *tool.Declaration) bool { return d.Name == name })
 }
 
-// mayBeElsewhere reports whether another worker of the pool may have the tool of a declaration. It reports false only
-// when it is known that none has. A call that was handed out often may just have met workers without the tool: how long
-// it waits for one with it is its owner's decision.
+// mayBeElsewhere reports whether another worker of the pool may have the tool of a declaration. A call that was handed
+// out often may just have met workers without the tool: how long it waits for one with it is its owner's decision.
 func (w *Worker) mayBeElsewhere(ctx context.Context, declaration string) bool {
+	return w.mayOffer(ctx, func(d *tool.Declaration) bool {
+		hash, err := registry.Hash(*d)
+		return err != nil || hash == declaration
+	})
+}
+
+// mayOffer reports whether another worker of the pool may offer a tool. It reports false only when it is known that
+// none does.
+func (w *Worker) mayOffer(ctx context.Context, is func(*tool.Declaration) bool) bool {
 	hashes, ok := w.peers.toolsets(w.cfg.Pool)
 	if !ok {
 		return true
 	}
 	for hash := range hashes {
 		tools, err := w.surfaces.offered(ctx, w.b, hash)
-		if err != nil {
+		if err != nil || slices.ContainsFunc(tools, func(t tool.Offered) bool { return is(&t.Declaration) }) {
 			return true
-		}
-		for i := range tools {
-			if offered, err := registry.Hash(tools[i].Declaration); err != nil || offered == declaration {
-				return true
-			}
 		}
 	}
 	return false

@@ -76,7 +76,7 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 	interval := broker.Heartbeat(w.b.Settings().WorkerTTL)
 	var sent sync.WaitGroup
 	defer sent.Wait()
-	stored, failed := make(chan struct{}, 1), make(chan error, 1)
+	answers := make(chan error, 1)       // of heartbeats: nil when one was stored
 	var failing time.Time                // since when, if the last one was not stored
 	lost, level := false, slog.LevelWarn // that they fail was said, at that level
 	send := func() {
@@ -84,16 +84,9 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 		entry := e
 		sent.Go(func() {
 			err := w.sendBeat(ctx, entry)
-			if err != nil {
-				select {
-				case failed <- err:
-				default: // one failure is like another
-				}
-				return
-			}
 			select {
-			case stored <- struct{}{}:
-			default:
+			case answers <- err:
+			case <-ctx.Done():
 			}
 		})
 	}
@@ -109,9 +102,17 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 				e = next
 				send()
 			}
-		case err := <-failed:
-			if ctx.Err() != nil {
+		case err := <-answers:
+			switch {
+			case ctx.Err() != nil:
 				return
+			case err == nil:
+				failing = time.Time{}
+				if lost {
+					lost = false
+					w.log.Log(ctx, level, "heartbeats are stored again")
+				}
+				continue
 			}
 			if failing.IsZero() {
 				failing = time.Now()
@@ -126,12 +127,6 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 				w.log.Log(ctx, level, "heartbeats fail", "error", err)
 			}
 			due.Reset(beatAgain)
-		case <-stored:
-			failing = time.Time{}
-			if lost {
-				lost = false
-				w.log.Log(ctx, level, "heartbeats are stored again")
-			}
 		case <-due.C:
 			// What it offers comes second: a store that is full or slow must not make it look dead.
 			send()
