@@ -195,7 +195,7 @@ func TestApproveShowsAndAsks(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := events.Waiting{Input: json.RawMessage(input), InputSHA256: v.Hash()}
-		if _, err := b.Append(t.Context(), k, batch.ChainCall, "default", i, 0, w); err != nil {
+		if _, err := b.Append(t.Context(), k, batch.ChainItem, "default", i, 0, w); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.PutApproval(t.Context(), broker.Approval{Agent: "a", Batch: "b", Index: i, Tool: "bash",
@@ -228,7 +228,7 @@ func TestApproveShowsAndAsks(t *testing.T) {
 			t.Errorf("%s, %q: %s\n%s", tt.id, tt.typed, got, errs.String())
 		}
 		index := int(tt.id[len(tt.id)-1] - '0')
-		_, _, _, err = b.Asked(t.Context(), k, index)
+		_, _, err = b.Asked(t.Context(), k, index)
 		if decided := errors.Is(err, broker.ErrNoApproval); index != 2 &&
 			decided != strings.HasPrefix(tt.says, "approved") {
 			t.Errorf("%s, %q: it is decided: %t (%v)", tt.id, tt.typed, decided, err)

@@ -38,7 +38,7 @@ const RememberSession = "session"
 // hash names, or for the one that the call waits with; with another hash it is a [*toolyard.InputError]. It wraps
 // [broker.ErrNoApproval] when somebody was faster.
 func Decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d events.Decided) error {
-	asked, pool, seq, err := s.Asked(ctx, k, index)
+	asked, at, err := s.Asked(ctx, k, index)
 	if err != nil {
 		return err
 	}
@@ -48,10 +48,18 @@ func Decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d even
 		}
 		d.InputSHA256 = asked.InputSHA256
 	}
-	_, err = s.Append(ctx, k, batch.ChainCall, pool, index, seq, d)
-	if errors.Is(err, broker.ErrConflict) {
-		if _, _, _, again := s.Asked(ctx, k, index); again != nil {
-			return again
+	d.Call = index
+	for {
+		_, err = s.Append(ctx, k, batch.ChainItem, at.Pool, at.Item, at.Seq, d)
+		if !errors.Is(err, broker.ErrConflict) {
+			break
+		}
+		seen := at.Seq
+		if _, at, err = s.Asked(ctx, k, index); err != nil {
+			return err
+		}
+		if at.Seq == seen {
+			return broker.ErrConflict
 		}
 	}
 	if err != nil {
@@ -68,7 +76,7 @@ func Decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d even
 // [*toolyard.InputError], and the call goes on waiting.
 func Approve(ctx context.Context, s Store, k toolyard.BatchKey, index int, d events.Decided,
 	input json.RawMessage) error {
-	asked, pool, _, err := s.Asked(ctx, k, index)
+	asked, at, err := s.Asked(ctx, k, index)
 	if err != nil {
 		return err
 	}
@@ -96,7 +104,7 @@ func Approve(ctx context.Context, s Store, k toolyard.BatchKey, index int, d eve
 		return &toolyard.InputError{Field: "remember", Problem: problem}
 	}
 	if d.Edited != "" { // last, since it takes time: an edit that cannot run must not use up the approval
-		if err := check(ctx, s, k, index, pool, d); err != nil {
+		if err := check(ctx, s, k, index, at.Pool, d); err != nil {
 			return err
 		}
 	}

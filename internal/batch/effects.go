@@ -27,8 +27,9 @@ type (
 	}
 	// Observed says what is known of the workers now.
 	Observed struct {
-		// Absent are the routes that no worker serves.
-		Absent []Route
+		// Absent are the routes that no worker serves, and Serving how many serve each of the others.
+		Absent  []Route
+		Serving map[Route]int
 		// Dropped are the calls that their worker no longer runs, with the sequence of its claim. The worker says so,
 		// or it has been silent for so long that it cannot run anything.
 		Dropped map[int]uint64
@@ -74,7 +75,7 @@ type (
 	}
 	// ReleaseTickets takes the batch's tickets up to this group's out of the queue.
 	ReleaseTickets struct{ Group int }
-	// Queue hands a call to the workers of its route.
+	// Queue hands calls of one item to the workers of their route.
 	Queue struct {
 		Route   Route
 		Request events.Requested

@@ -178,13 +178,11 @@ func (m *Machine) interruptVerdict(i int) (verdict, bool) {
 	return v, s.Plan.Calls[i].Interruptible || s.Calls[i].Status != Claimed && !m.unseen(i)
 }
 
-// unseen reports whether a worker may be executing a call although the log says nothing: the call needs no claim,
-// and was queued for the first time, by this owner or a former one, or for the first time since a person allowed
-// it.
+// unseen reports whether a worker may be executing a call although the log says nothing: the call needs no claim, and
+// nothing has happened to it since it was queued, by this owner or a former one.
 func (m *Machine) unseen(i int) bool {
 	c := &m.state.Calls[i]
-	allowed := c.Status == Decided && c.Decision.Decision == events.Approve
-	if m.state.Plan.Calls[i].Claim || c.Status != Pending && !allowed || c.Attempt > 0 {
+	if m.state.Plan.Calls[i].Claim || c.Status != Pending || c.Seq > 0 {
 		return false
 	}
 	return m.flight.active[i] || m.state.Takeovers > 0 && m.isStarted(i)
@@ -251,6 +249,7 @@ func (m *Machine) unserved(i int) (time.Time, bool) {
 func (m *Machine) endCalls() []Effect {
 	s := &m.state
 	var settled []toolyard.Result
+	ended := map[int][]events.End{} // by item
 	var appends, out []Effect
 	tell := map[Stop][]int{}
 	for stop, calls := range m.ends.stopped {
@@ -284,13 +283,16 @@ func (m *Machine) endCalls() []Effect {
 			}
 			e.detail = join(e.detail, fmt.Sprintf("no worker has answered for it within %s", m.cfg.EndGrace))
 		}
-		if e.tried && e.asked == c.Seq {
+		if e.tried && e.asked == s.End(i) {
 			continue
 		}
 		_, queued := m.flight.queued[i]
-		e.tried, e.asked, e.handed = true, c.Seq, queued || s.Takeovers > 0
-		appends = append(appends, Append{Chain: ChainCall, Index: i, Expected: c.Seq,
-			Body: events.Finished{Result: m.result(i, e)}})
+		e.tried, e.asked, e.handed = true, s.End(i), queued || s.Takeovers > 0
+		ended[c.Item] = append(ended[c.Item], events.End{Result: m.result(i, e)})
+	}
+	for _, item := range slices.Sorted(maps.Keys(ended)) {
+		appends = append(appends, Append{Chain: ChainItem, Index: item, Expected: s.End(item),
+			Body: events.Finish(ended[item]...)})
 	}
 	if len(settled) > 0 && !m.appends.batch {
 		m.appends.batch = true
@@ -304,7 +306,7 @@ func (m *Machine) endCalls() []Effect {
 	if len(withdraw) > 0 {
 		out = append(out, Withdraw{Calls: withdraw})
 	}
-	return slices.Concat(out, appends, m.retryLost())
+	return slices.Concat(out, appends, m.retryLost(ended))
 }
 
 func (s Stop) compare(other Stop) int {
@@ -319,20 +321,25 @@ func (m *Machine) isLost(i int) bool {
 	return c.Status == Claimed && dropped && seq == c.Seq
 }
 
-// retryLost gives up the claims of lost workers on idempotent calls, so that they run again.
-func (m *Machine) retryLost() []Effect {
+// retryLost gives up the claims of lost workers on idempotent calls, so that they run again. One append is made on a
+// chain at a time: where calls of an item are being ended, or a claim is given up, the next one waits for its answer.
+func (m *Machine) retryLost(ended map[int][]events.End) []Effect {
 	var out []Effect
+	busy := map[int]bool{}
+	for item := range ended {
+		busy[item] = true
+	}
 	for _, i := range m.InFlight() {
 		c := m.state.Calls[i]
 		if _, ends := m.ends.decided[i]; ends || !m.isLost(i) {
 			continue
 		}
-		if at, ok := m.ends.retried[i]; ok && at == c.Seq {
+		if at, ok := m.ends.retried[i]; ok && at == m.state.End(i) || busy[c.Item] {
 			continue
 		}
-		m.ends.retried[i] = c.Seq
-		out = append(out, Append{Chain: ChainCall, Index: i, Expected: c.Seq, Body: events.AttemptFailed{
-			Worker: c.Worker, Attempt: c.Attempt, Code: toolyard.OutcomeUnknown, Reason: "the worker was lost",
+		m.ends.retried[i], busy[c.Item] = m.state.End(i), true
+		out = append(out, Append{Chain: ChainItem, Index: c.Item, Expected: m.state.End(i), Body: events.AttemptFailed{
+			Call: i, Worker: c.Worker, Attempt: c.Attempt, Code: toolyard.OutcomeUnknown, Reason: "the worker was lost",
 		}})
 	}
 	return out

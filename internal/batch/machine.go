@@ -31,6 +31,8 @@ type Config struct {
 	// ends as dependency_unavailable. One that needs no claim may be running unseen, and has its tool's timeout on
 	// top.
 	QueueWait time.Duration
+	// ItemCalls is how many calls one item has at most. 0: [MaxItemCalls].
+	ItemCalls int
 	// Hooks says that hooks want to know of a batch that is over, before the reply that says so.
 	Hooks bool
 }
@@ -58,6 +60,7 @@ type Machine struct {
 type index struct {
 	groupOf []int // by call
 	openIn  []int // calls without a result, by group
+	items   []int // items, by group
 	failed  int   // the first call with an error, -1 for none
 	// culprits are, by group, the first calls whose failure ends their siblings.
 	culprits map[int]int
@@ -74,7 +77,8 @@ type tickets struct {
 type flight struct {
 	queued   map[int]time.Time // since when each call that this owner has queued is in the work queue
 	active   map[int]bool      // calls that are queued, or claimed by a worker
-	retrying map[int]bool      // calls that wait to be queued for another attempt
+	inItem   map[int]int       // how many calls are active, by item
+	retrying map[int]bool      // calls that wait to be queued again
 	next     int               // the place in the current group before which every call was queued once, or is answered
 }
 
@@ -102,6 +106,7 @@ type ends struct {
 // workers is what is known of them.
 type workers struct {
 	absent  map[Route]time.Time // since when no worker serves a route
+	serving map[Route]int       // how many workers serve each route, as far as is known
 	dropped map[int]uint64      // the sequence of a claim whose worker no longer runs the call, by call
 }
 
@@ -115,7 +120,8 @@ type notice struct {
 func New(cfg Config, s State) *Machine {
 	m := &Machine{
 		state: s, cfg: cfg, tickets: tickets{group: -1},
-		flight:    flight{queued: map[int]time.Time{}, active: map[int]bool{}, retrying: map[int]bool{}},
+		flight: flight{queued: map[int]time.Time{}, active: map[int]bool{}, inItem: map[int]int{},
+			retrying: map[int]bool{}},
 		approvals: approvals{waiting: map[int]bool{}, listed: map[int]bool{}, unproven: map[int]bool{}},
 		ends:      ends{decided: map[int]*ending{}, stopped: map[Stop][]int{}, retried: map[int]uint64{}},
 		workers:   workers{absent: map[Route]time.Time{}, dropped: map[int]uint64{}},
@@ -136,10 +142,14 @@ func New(cfg Config, s State) *Machine {
 func (m *Machine) reindex() {
 	m.index.groupOf = make([]int, len(m.state.Calls))
 	m.index.openIn = make([]int, len(m.state.Plan.Groups))
+	m.index.items = make([]int, len(m.state.Plan.Groups))
 	m.flight.next, m.index.failed, m.index.culprits = 0, -1, map[int]int{}
 	for g, group := range m.state.Plan.Groups {
 		for _, i := range group.Calls {
 			m.index.groupOf[i] = g
+			if m.state.Calls[i].Item == i {
+				m.index.items[g]++
+			}
 			if m.state.Open(i) {
 				m.index.openIn[g]++
 			}
@@ -155,8 +165,9 @@ func (m *Machine) update(i int) {
 	c := &m.state.Calls[i]
 	_, queued := m.flight.queued[i]
 	open := c.Result == nil
-	set(m.flight.active, i, open && (queued || c.Status == Claimed))
-	set(m.flight.retrying, i, open && !queued && (c.Status == Retrying || c.Status == Decided))
+	m.setActive(i, open && (queued || c.Status == Claimed))
+	set(m.flight.retrying, i, open && !queued && (c.Status == Retrying || c.Status == Decided ||
+		c.Status == Pending && c.Back))
 	set(m.approvals.waiting, i, c.Status == Waiting)
 	if r := c.Result; r != nil && r.IsError {
 		if m.index.failed < 0 || i < m.index.failed {
@@ -277,6 +288,20 @@ func (m *Machine) Step(now time.Time, inputs ...Input) ([]Effect, error) {
 	return slices.Concat(m.input(), m.endCalls(), m.listApprovals(), m.reply(), m.advance()), nil
 }
 
+// setActive says whether workers may have a call.
+func (m *Machine) setActive(i int, active bool) {
+	if m.flight.active[i] == active {
+		return
+	}
+	set(m.flight.active, i, active)
+	item := m.state.Calls[i].Item
+	if active {
+		m.flight.inItem[item]++
+	} else if m.flight.inItem[item]--; m.flight.inItem[item] == 0 {
+		delete(m.flight.inItem, item)
+	}
+}
+
 // set puts a call into a set, or takes it out.
 func set(calls map[int]bool, i int, in bool) {
 	if delete(calls, i); in {
@@ -330,7 +355,15 @@ func (m *Machine) queueEnd(i int) (time.Time, bool) {
 func (m *Machine) apply(in Input) error {
 	switch in := in.(type) {
 	case Stored:
-		open := in.Chain == ChainCall && in.Index < len(m.state.Calls) && m.state.Open(in.Index)
+		if in.Chain == ChainItem && in.Index >= 0 && in.Index < len(m.state.Calls) && in.Seq <= m.state.End(in.Index) {
+			return nil // it was taken in before
+		}
+		var open []int // calls that this may end
+		for _, i := range in.Calls() {
+			if i >= 0 && i < len(m.state.Calls) && m.state.Open(i) {
+				open = append(open, i)
+			}
+		}
 		if err := m.state.Apply(in.Record); err != nil {
 			return err
 		}
@@ -347,27 +380,18 @@ func (m *Machine) apply(in Input) error {
 				m.group = min(m.group, b.FirstGroup)
 			case events.Settled:
 				m.reindex()
+			case events.Started:
+				if len(b.Items) > 0 {
+					m.reindex()
+				}
 			}
 		case ChainInput:
 			m.appends.input = false
 		case ChainReply:
 			m.appends.reply = false
-		case ChainCall:
-			if in.Body.EventType() == events.CallDecided {
-				m.approvals.unproven[in.Index] = true
-			}
-			switch m.state.Calls[in.Index].Status {
-			case Retrying, Waiting, Decided:
-				delete(m.flight.queued, in.Index)
-			}
-			if open && !m.state.Open(in.Index) {
-				m.index.openIn[m.index.groupOf[in.Index]]--
-				delete(m.flight.queued, in.Index)
-			}
-			m.update(in.Index)
-			// What was decided of a call in another state is decided anew: one that was claimed meanwhile is running.
-			if e, ok := m.ends.decided[in.Index]; ok && !e.stops() && m.state.Open(in.Index) {
-				delete(m.ends.decided, in.Index)
+		case ChainItem:
+			for _, i := range open {
+				m.heard(i, in.Body)
 			}
 		}
 		for i, e := range m.ends.decided {
@@ -402,10 +426,31 @@ func (m *Machine) apply(in Input) error {
 				seen[r] = since
 			}
 		}
-		m.workers.absent = seen
+		m.workers.absent, m.workers.serving = seen, in.Serving
 		maps.Copy(m.workers.dropped, in.Dropped)
 	}
 	return nil
+}
+
+// heard takes in an event about a call that was open.
+func (m *Machine) heard(i int, body events.Body) {
+	if body.EventType() == events.CallDecided {
+		m.approvals.unproven[i] = true
+	}
+	back, _ := body.(events.Returned)
+	switch status := m.state.Calls[i].Status; {
+	case len(back.Calls) > 0, status == Retrying, status == Waiting, status == Decided:
+		delete(m.flight.queued, i)
+	}
+	if !m.state.Open(i) {
+		m.index.openIn[m.index.groupOf[i]]--
+		delete(m.flight.queued, i)
+	}
+	m.update(i)
+	// What was decided of a call in another state is decided anew: one that was claimed meanwhile is running.
+	if e, ok := m.ends.decided[i]; ok && !e.stops() && m.state.Open(i) {
+		delete(m.ends.decided, i)
+	}
 }
 
 // input plans calls that were appended to an open batch, and closes one that gets no more. It closes on the input
@@ -460,7 +505,7 @@ func (m *Machine) reply() []Effect {
 	r := events.Reply{Results: []toolyard.Result{}}
 	size := 0
 	for i := s.Replied; i < len(s.Calls) && !s.Open(i); i++ {
-		size += replyBytes(s.Calls[i].Result)
+		size += ResultBytes(s.Calls[i].Result)
 		if size > MaxReplyBytes && len(r.Results) > 0 {
 			break
 		}
@@ -491,8 +536,8 @@ func (m *Machine) reply() []Effect {
 	return append(out, Append{Chain: ChainReply, Index: s.Replied, Expected: s.ReplySeq, Body: r})
 }
 
-// replyBytes returns what a result adds to a reply, beside what every result has.
-func replyBytes(r *toolyard.Result) int {
+// ResultBytes returns what a result adds to a reply, or to an event, beside what every result has.
+func ResultBytes(r *toolyard.Result) int {
 	size := len(r.Output) + len(r.Error) + len(r.Structured) + len(r.Echo)
 	for i := range r.Content {
 		p := &r.Content[i]
@@ -543,15 +588,17 @@ func (m *Machine) advance() []Effect {
 	// that, and every later owner then knows of the decision and keeps the ticket.
 	decided := g.Ticket && slices.ContainsFunc(g.Calls,
 		func(i int) bool { return m.approvals.unproven[i] && s.Open(i) })
-	if started, ok := s.Started[m.group]; !ok || started != number || decided {
+	if ticket, ok := s.Started[m.group]; !ok || ticket != number || decided {
 		if m.appends.batch {
 			return out
 		}
 		m.appends.batch = true
 		m.appends.proving = slices.Sorted(maps.Keys(m.approvals.unproven))
-		return append(out, Append{
-			Chain: ChainBatch, Expected: s.BatchSeq, Body: events.Started{Group: m.group, Ticket: number},
-		})
+		started := events.Started{Group: m.group, Ticket: number}
+		if !ok {
+			started.Items = m.cut(g)
+		}
+		return append(out, Append{Chain: ChainBatch, Expected: s.BatchSeq, Body: started})
 	}
 	return append(out, m.queueCalls(g, number)...)
 }
@@ -606,59 +653,4 @@ func (m *Machine) allEnd(g events.Group) bool {
 		}
 	}
 	return true
-}
-
-// queueCalls queues calls of a started group up to the batch's limit of calls in flight. A call that is claimed
-// already, by a worker of a former owner, counts as in flight.
-func (m *Machine) queueCalls(g events.Group, number uint64) []Effect {
-	s := &m.state
-	var handed []int
-	// room reports whether another call may be in flight.
-	room := func() bool { return len(m.flight.active) < s.Plan.MaxConcurrency }
-	hand := func(i int) {
-		if _, ends := m.ends.decided[i]; !s.Open(i) || m.flight.active[i] || m.approvals.waiting[i] || ends ||
-			m.now.Before(s.Calls[i].NotBefore) {
-			return
-		}
-		m.flight.queued[i] = m.now
-		m.flight.active[i] = true
-		delete(m.flight.retrying, i)
-		handed = append(handed, i)
-	}
-	for _, i := range slices.Sorted(maps.Keys(m.flight.retrying)) {
-		if room() {
-			hand(i)
-		}
-	}
-	for ; m.flight.next < len(g.Calls) && room(); m.flight.next++ {
-		if i := g.Calls[m.flight.next]; !m.flight.retrying[i] {
-			hand(i)
-		}
-	}
-	if len(handed) == 0 {
-		return nil
-	}
-	context := s.Context() // exclusive calls change it, so it is the same for all calls of a group
-	out := make([]Effect, len(handed))
-	for n, i := range handed {
-		out[n] = m.queue(i, number, context)
-	}
-	return out
-}
-
-func (m *Machine) queue(i int, number uint64, context map[string]string) Queue {
-	s, plan := &m.state, m.state.Plan
-	req := s.Request(i, s.approved(i))
-	req.Group, req.Ticket, req.WasConcurrent = m.group, number, len(m.flight.active) > 1
-	req.Context = context
-	req.CallTimeoutMS = s.Submission.Options.CallTimeoutMS
-	req.RemainingMS = max(0, plan.Deadline.Sub(m.now).Milliseconds())
-	req.QueuedAt, req.MaxAttempts = m.now, m.cfg.MaxAttempts
-	p, given, c := &plan.Calls[i], s.call(i), &req.Calls[0]
-	c.Input, c.Echo, c.Claim = given.Input, given.Echo, p.Claim
-	c.Expected, c.Attempt, c.Again = s.Calls[i].Seq, s.Calls[i].Attempt+1, s.Takeovers > 0 || m.lapsed
-	if given.Tool != c.Tool {
-		c.As = given.Tool
-	}
-	return Queue{Route: Route{Pool: p.Pool, Class: p.Judgement.Class}, Request: req}
 }

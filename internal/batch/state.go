@@ -27,8 +27,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Chain names a line of events in which each append expects the one before it. A batch has one of each but of call
-// chains, of which it has one for each call.
+// Chain names a line of events in which each append expects the one before it. A batch has one of each but of item
+// chains, of which it has one for each item.
 type Chain string
 
 // The chains, each with who appends to it.
@@ -37,14 +37,14 @@ const (
 	ChainBatch      Chain = "batch"      // the owner alone
 	ChainControl    Chain = "control"    // whoever may cancel
 	ChainInput      Chain = "input"      // the agent, to append calls and to close; the owner, to close
-	ChainCall       Chain = "call"       // the claiming worker, the owner
+	ChainItem       Chain = "item"       // the workers that run its calls, the owner; people, to decide
 	ChainReply      Chain = "reply"      // the owner; any owner would append the same
 )
 
 // Record is one stored event.
 type Record struct {
 	Chain Chain
-	// Index is the call's in ChainCall, and that of the first result in ChainReply.
+	// Index is the first call of the item in ChainItem, and that of the first result in ChainReply.
 	Index int
 	// Pool is the one in a call's subject; empty in a record that was not read. Events of a call under another pool's
 	// subject stand in another chain, and mean nothing.
@@ -80,13 +80,19 @@ const (
 // Call is the state of one call.
 type Call struct {
 	Status CallStatus
-	// Seq is the sequence of the last event on the call's own subject, 0 when there is none: its next append's fence.
-	Seq     uint64
+	// Item is the first call of the item that the call belongs to.
+	Item int
+	// Seq is the sequence of the last event about the call, 0 when there is none. It names a claim.
+	Seq uint64
+	// end is the sequence of the last event on the chain of the item that this call is the first of.
+	end     uint64
 	Worker  string
 	Attempt int
 	// Unstarted counts the attempts whose worker said that it had not started the tool.
 	Unstarted int
-	// NotBefore is when the next attempt may be queued, while the call is retrying.
+	// Back says that a worker has given the call back, for its owner to queue it again.
+	Back bool
+	// NotBefore is when the call may be queued again, while it is retrying or back.
 	NotBefore time.Time
 	// Asked is what a person was asked, AskedAt when, Waited how long it took; Decision is the answer. They stay.
 	Asked    *events.Waiting
@@ -136,6 +142,8 @@ type State struct {
 	// Started has the ticket of each group that was started, by group.
 	Started map[int]uint64
 	Calls   []Call
+	// items are those of more than one call, by their first.
+	items map[int]events.Item
 	// changing are the calls that change something in their session, in order.
 	changing []int
 	// Replied counts the results that were replied: those of the calls before that index.
@@ -175,8 +183,8 @@ type InvariantError struct {
 
 func (e *InvariantError) Error() string {
 	where := string(e.Record.Chain)
-	if e.Record.Chain == ChainCall {
-		where = fmt.Sprintf("call %d", e.Record.Index)
+	if e.Record.Chain == ChainItem {
+		where = fmt.Sprintf("item %d", e.Record.Index)
 	}
 	return fmt.Sprintf("batch %s: event %d on the %s chain: %s", e.Key, e.Record.Seq, where, e.Problem)
 }
@@ -253,8 +261,8 @@ func (s *State) Apply(r Record) error {
 		}
 		s.ReplySeq = r.Seq
 		return nil
-	case ChainCall:
-		return s.applyCall(r, bad)
+	case ChainItem:
+		return s.applyItem(r, bad)
 	}
 	return bad("there is no chain %q", r.Chain)
 }
@@ -265,11 +273,11 @@ func (s *State) passOver(r Record, n events.Newer) {
 	seq := map[Chain]*uint64{
 		ChainBatch: &s.BatchSeq, ChainControl: &s.ControlSeq, ChainInput: &s.InputSeq, ChainReply: &s.ReplySeq,
 	}[r.Chain]
-	if r.Chain == ChainCall && r.Index >= 0 && r.Index < len(s.Calls) {
+	if r.Chain == ChainItem && r.Index >= 0 && r.Index < len(s.Calls) {
 		if r.Pool != "" && r.Pool != s.Plan.Calls[r.Index].Pool {
 			return
 		}
-		seq = &s.Calls[r.Index].Seq
+		seq = &s.Calls[r.Index].end
 	}
 	if seq != nil {
 		if r.Seq <= *seq {
@@ -312,6 +320,9 @@ func (s *State) applyBatch(r Record, bad badFunc) error {
 		if b.Group < 0 || b.Group >= len(s.Plan.Groups) {
 			return bad("there is no group %d", b.Group)
 		}
+		if err := s.cut(b.Items, bad); err != nil {
+			return err
+		}
 		s.Started[b.Group] = b.Ticket
 	case events.Settled:
 		return s.finishAll(b.Results, bad)
@@ -341,7 +352,7 @@ func (s *State) applyPlanned(b events.Planned, bad badFunc) error {
 	next.Started = map[int]uint64{}
 	next.Calls = make([]Call, len(b.Calls))
 	for i := range next.Calls {
-		next.Calls[i].Status = Pending
+		next.Calls[i].Status, next.Calls[i].Item = Pending, i
 	}
 	if err := next.finishAll(b.Results, bad); err != nil {
 		return err
@@ -385,7 +396,7 @@ func (s *State) applyExtended(b events.Extended, bad badFunc) error {
 	next := *s
 	next.Plan, next.PlannedInput, next.Closed = &plan, b.InputSeq, b.Closed
 	for range b.Calls {
-		next.Calls = append(next.Calls, Call{Status: Pending})
+		next.Calls = append(next.Calls, Call{Status: Pending, Item: len(next.Calls)})
 	}
 	if err := next.finishAll(b.Results, bad); err != nil {
 		return err
@@ -411,68 +422,6 @@ func (s *State) finishAll(results []toolyard.Result, bad badFunc) error {
 	for _, res := range results {
 		s.Calls[res.Index].Status, s.Calls[res.Index].Result = Finished, &res
 	}
-	return nil
-}
-
-func (s *State) applyCall(r Record, bad badFunc) error {
-	if s.Plan == nil {
-		return bad("before planned")
-	}
-	if r.Index < 0 || r.Index >= len(s.Calls) {
-		return bad("there is no call %d", r.Index)
-	}
-	c := &s.Calls[r.Index]
-	if r.Pool != "" && r.Pool != s.Plan.Calls[r.Index].Pool {
-		return nil
-	}
-	if r.Seq <= c.Seq {
-		return nil
-	}
-	if c.Status == Finished {
-		return bad("it has its result already")
-	}
-	switch b := r.Body.(type) {
-	case events.Claimed:
-		c.Status, c.Worker, c.Attempt = Claimed, b.Worker, b.Attempt
-	case events.Returned:
-		if c.Status == Claimed || c.Status == Retrying || c.Status == Waiting {
-			return bad("it is %s and cannot be given back", c.Status)
-		}
-	case events.AttemptFailed:
-		c.Status, c.Worker, c.Attempt = Retrying, "", b.Attempt
-		if b.NotStarted {
-			c.Unstarted++
-		}
-		c.NotBefore = r.Time.Add(max(retryPause(b.Attempt), time.Duration(b.RetryAfterMS)*time.Millisecond))
-	case events.Waiting:
-		if c.Status != Pending && c.Status != Retrying {
-			return bad("it is %s and cannot wait for a person", c.Status)
-		}
-		c.Status, c.Worker, c.Attempt, c.Asked, c.AskedAt = Waiting, "", b.Attempt, &b, r.Time
-	case events.Decided:
-		if c.Status != Waiting {
-			return bad("it is %s: there is nothing to decide", c.Status)
-		}
-		c.Status, c.Decision, c.Waited = Decided, &b, r.Time.Sub(c.AskedAt)
-	case events.Finished:
-		if b.Result.Index != r.Index {
-			return bad("its result is that of call %d", b.Result.Index)
-		}
-		if b.Result.CallID == "" { // of a worker that could not read the call
-			b.Result.CallID, b.Result.Tool = s.Plan.Calls[r.Index].ID, s.Plan.Calls[r.Index].Tool
-			if s.Submission != nil {
-				b.Result.Echo = s.call(r.Index).Echo
-			}
-		}
-		c.Status, c.Result, c.Session = Finished, &b.Result, b.Session
-		if c.Session != nil {
-			at, _ := slices.BinarySearch(s.changing, r.Index)
-			s.changing = slices.Insert(slices.Clone(s.changing), at, r.Index)
-		}
-	default:
-		return bad("%T is no call event", r.Body)
-	}
-	c.Seq = r.Seq
 	return nil
 }
 
@@ -613,15 +562,20 @@ func (s *State) approved(index int) *events.Approved {
 // Request makes the request by which a worker is asked whether it could run a call with what a person says of it.
 // It has no turn and no attempt: nothing may be run by it.
 func (s *State) Request(index int, approved *events.Approved) events.Requested {
-	sub, plan, c := s.Submission, s.Plan, s.Plan.Calls[index]
+	sub, plan := s.Submission, s.Plan
 	return events.Requested{
 		Agent: s.Key.Agent, Batch: s.Key.ID, Session: plan.Session, Workspace: plan.Workspace,
 		Interactive: sub.Interactive && !plan.Unattended,
 		Deny:        slices.Concat(sub.Options.Deny, plan.Deny), Ask: slices.Concat(sub.Options.Ask, plan.Ask),
 		Remembered: plan.Remembered, Context: plan.Context, Surface: plan.Surface,
-		Calls: []events.RequestedCall{{Index: index, ID: c.ID, Tool: c.Tool, Declaration: c.Declaration,
-			Judgement: c.Judgement, Approved: approved}},
+		Calls: []events.RequestedCall{s.requested(index, approved)},
 	}
+}
+
+func (s *State) requested(index int, approved *events.Approved) events.RequestedCall {
+	c := s.Plan.Calls[index]
+	return events.RequestedCall{Index: index, ID: c.ID, Tool: c.Tool, Declaration: c.Declaration,
+		Judgement: c.Judgement, Approved: approved}
 }
 
 // Open reports whether the call of that index has no result yet.

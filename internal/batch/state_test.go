@@ -16,7 +16,8 @@ func TestAResultOfACallThatCouldNotBeRead(t *testing.T) {
 			Tool: "alias", Echo: echo}}}}},
 		{Chain: ChainBatch, Body: events.Planned{Calls: []events.PlannedCall{{ID: "c1", Tool: "t", Pool: "default"}},
 			Groups: []events.Group{{Calls: []int{0}}}}},
-		{Chain: ChainCall, Body: events.Finished{Result: toolyard.Result{IsError: true, Code: toolyard.InternalError}}},
+		{Chain: ChainItem, Body: events.Finish(events.End{
+			Result: toolyard.Result{IsError: true, Code: toolyard.InternalError}})},
 	} {
 		r.Seq = uint64(i + 1)
 		if err := s.Apply(r); err != nil {
@@ -37,7 +38,7 @@ func TestRepliesAreCutByAllThatResultsHold(t *testing.T) {
 		"tools": {Content: []toolyard.Content{{Schema: make([]byte, MaxReplyBytes+1)}}},
 		"json":  {Structured: make([]byte, MaxReplyBytes+1)},
 	} {
-		if got := replyBytes(&r); got <= MaxReplyBytes {
+		if got := ResultBytes(&r); got <= MaxReplyBytes {
 			t.Errorf("%s: %d bytes", name, got)
 		}
 	}

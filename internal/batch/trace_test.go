@@ -86,7 +86,7 @@ type player struct {
 func (p *player) possible(args []string) string {
 	switch args[0] {
 	case "claim", "finish", "die", "retry", "wait":
-		i := p.num(args[1])
+		i := p.nums(args[1])[0]
 		early := len(args) > 3 && args[3] == "early" // the tool was not started
 		claimed := p.m.State().Calls[i].Status == Claimed
 		switch {
@@ -124,12 +124,13 @@ func (p *player) possible(args []string) string {
 	return ""
 }
 
-// runsUnclaimed reports whether a worker may run a call without a claim: it was handed the call behind the last event
-// of its chain, for the first time.
+// runsUnclaimed reports whether a worker may run a call without a claim: it was handed the call for the first time, and
+// nothing had happened to its item.
 func (p *player) runsUnclaimed(i int) bool {
 	return slices.ContainsFunc(p.requests[i], func(r events.Requested) bool {
-		c := r.Calls[0]
-		return c.Expected == p.m.State().Calls[i].Seq && !c.Claim && !c.Again && c.Attempt == 1
+		n := slices.IndexFunc(r.Calls, func(c events.RequestedCall) bool { return c.Index == i })
+		c := r.Calls[n]
+		return r.Expected == 0 && p.m.State().Calls[i].Seq == 0 && !c.Claim && !c.Again && c.Attempt == 1
 	})
 }
 
@@ -137,8 +138,9 @@ func (p *player) runsUnclaimed(i int) bool {
 func (p *player) note(e Effect) {
 	switch e := e.(type) {
 	case Queue:
-		i := e.Request.Calls[0].Index
-		p.requests[i] = append(p.requests[i], e.Request)
+		for _, i := range callsOf(e.Request) {
+			p.requests[i] = append(p.requests[i], e.Request)
+		}
 	case Withdraw:
 		for _, i := range e.Calls {
 			p.withdrawn[i] = true
@@ -203,11 +205,12 @@ func (p *player) do(args []string) {
 		fmt.Fprintf(&p.out, "  time left: %s\n", p.m.State().Plan.Deadline.Sub(p.now))
 	case "wait":
 		i := p.num(args[1])
-		p.step(Stored{p.store(Record{Chain: ChainCall, Index: i, Body: events.Waiting{Worker: "w1", InputSHA256: "hash",
-			Attempt: p.m.State().Calls[i].Attempt}})})
+		p.step(Stored{p.store(Record{Chain: ChainItem, Index: i, Body: events.Waiting{Call: i, Worker: "w1",
+			InputSHA256: "hash", Attempt: p.m.State().Calls[i].Attempt}})})
 	case "decide":
-		r := p.store(Record{Chain: ChainCall, Index: p.num(args[1]),
-			Body: events.Decided{Decision: events.Decision(args[2]), By: "person", InputSHA256: "hash"}})
+		r := p.store(Record{Chain: ChainItem, Index: p.num(args[1]),
+			Body: events.Decided{Call: p.num(args[1]), Decision: events.Decision(args[2]), By: "person",
+				InputSHA256: "hash"}})
 		if !p.m.State().Parked {
 			p.step(Stored{r})
 		}
@@ -227,14 +230,17 @@ func (p *player) do(args []string) {
 			p.step(Stored{r})
 		}
 	case "claim":
-		p.step(Stored{p.store(Record{Chain: ChainCall, Index: p.num(args[1]),
-			Body: events.Claimed{Worker: args[2], Attempt: p.m.State().Calls[p.num(args[1])].Attempt + 1}})})
+		p.step(Stored{p.store(Record{Chain: ChainItem, Index: p.num(args[1]),
+			Body: events.Claimed{Call: p.num(args[1]), Worker: args[2],
+				Attempt: p.m.State().Calls[p.num(args[1])].Attempt + 1}})})
 	case "finish":
-		p.step(Stored{p.store(Record{Chain: ChainCall, Index: p.num(args[1]),
-			Body: events.Finished{Result: resultFor(p.num(args[1]), args[2:])}})})
+		p.step(Stored{p.store(p.finished(args[1], args[2:]))})
 	case "die": // the call is finished, and the owner dies before it knows
-		p.store(Record{Chain: ChainCall, Index: p.num(args[1]),
-			Body: events.Finished{Result: resultFor(p.num(args[1]), args[2:])}})
+		p.store(p.finished(args[1], args[2:]))
+	case "return": // a worker gives calls back that it has not started
+		calls := p.nums(args[1])
+		p.step(Stored{p.store(Record{Chain: ChainItem, Index: calls[0], Body: events.Returned{Worker: "w1",
+			Calls: calls}})})
 	case "append":
 		var b events.Appended
 		for _, letter := range args[1] {
@@ -245,14 +251,14 @@ func (p *player) do(args []string) {
 		p.step(Stored{p.store(Record{Chain: ChainInput, Body: events.Closed{By: "agent"}})})
 	case "retry":
 		c := p.m.State().Calls[p.num(args[1])]
-		b := events.AttemptFailed{Attempt: c.Attempt, Code: toolyard.DependencyUnavailable}
+		b := events.AttemptFailed{Call: p.num(args[1]), Attempt: c.Attempt, Code: toolyard.DependencyUnavailable}
 		if c.Status != Claimed {
 			b.Attempt++
 		}
 		if len(args) > 2 {
 			b.RetryAfterMS = int64(p.num(args[2]))
 		}
-		p.step(Stored{p.store(Record{Chain: ChainCall, Index: p.num(args[1]), Body: b})})
+		p.step(Stored{p.store(Record{Chain: ChainItem, Index: p.num(args[1]), Body: b})})
 	case "cancel":
 		c := events.Canceled{By: "person"}
 		for _, a := range args[1:] {
@@ -267,6 +273,8 @@ func (p *player) do(args []string) {
 		for _, a := range args[1:] {
 			if i, ok := strings.CutPrefix(a, "dropped="); ok {
 				o.Dropped = map[int]uint64{p.num(i): p.m.State().Calls[p.num(i)].Seq}
+			} else if n, ok := strings.CutPrefix(a, "serving="); ok {
+				o.Serving = map[Route]int{{Pool: "default", Class: toolyard.ReadOnly}: p.num(n)}
 			} else if r, ok := strings.CutPrefix(a, "absent="); ok {
 				pool, class, _ := strings.Cut(r, "/")
 				o.Absent = append(o.Absent, Route{Pool: toolyard.Pool(pool), Class: toolyard.Class(class)})
@@ -297,8 +305,33 @@ func (p *player) num(s string) int {
 	return n
 }
 
-// store puts an event into the log.
+// nums reads the indices of calls, "0,2".
+func (p *player) nums(s string) (out []int) {
+	for _, n := range strings.Split(s, ",") {
+		out = append(out, p.num(n))
+	}
+	return out
+}
+
+// finished is the event by which calls of one item get their results.
+func (p *player) finished(calls string, as []string) Record {
+	which := p.nums(calls)
+	return Record{Chain: ChainItem, Index: which[0], Body: finished(which, as)}
+}
+
+func finished(calls []int, as []string) events.Finished {
+	var ends []events.End
+	for _, i := range calls {
+		ends = append(ends, events.End{Result: resultFor(i, as)})
+	}
+	return events.Finish(ends...)
+}
+
+// store puts an event into the log. The index of a call stands for its item.
 func (p *player) store(r Record) Record {
+	if r.Chain == ChainItem {
+		r.Index = p.m.State().Calls[r.Index].Item
+	}
 	p.seq++
 	r.Seq, r.Time = p.seq, p.now
 	p.log = append(p.log, r)
@@ -344,12 +377,12 @@ func (p *player) step(inputs ...Input) {
 			rec := Record{Chain: a.Chain, Index: a.Index, Body: a.Body}
 			if p.overtake > 0 {
 				p.overtake--
-				rec.Body = events.Claimed{Worker: "w1", Attempt: 1}
+				rec.Body = events.Claimed{Call: rec.Calls()[0], Worker: "w1", Attempt: 1}
 				fmt.Fprintf(&p.out, "  conflict: a worker has claimed it\n")
 			}
 			if p.conflict > 0 {
 				p.conflict--
-				rec.Body = events.Finished{Result: resultFor(a.Index, nil)}
+				rec.Body = finished(rec.Calls(), nil)
 				fmt.Fprintf(&p.out, "  conflict: the worker was faster\n")
 			}
 			inputs = append(inputs, Stored{p.store(rec)})
@@ -384,7 +417,7 @@ func (p *player) step(inputs ...Input) {
 // expected is where a chain of the log ends.
 func (p *player) expected(a Append) uint64 {
 	for _, r := range slices.Backward(p.log) {
-		if r.Chain == a.Chain && (a.Chain != ChainCall || r.Index == a.Index) {
+		if r.Chain == a.Chain && (a.Chain != ChainItem || r.Index == a.Index) {
 			return r.Seq
 		}
 	}
@@ -481,12 +514,23 @@ func resultFor(i int, args []string) toolyard.Result {
 }
 
 // line is an effect for people.
+func callsOf(r events.Requested) (out []int) {
+	for _, c := range r.Calls {
+		out = append(out, c.Index)
+	}
+	return out
+}
+
 func line(e Effect) string {
 	switch e := e.(type) {
 	case Append:
 		switch b := e.Body.(type) {
 		case events.Started:
-			return fmt.Sprintf("  append started group=%d ticket=%d", b.Group, b.Ticket)
+			s := fmt.Sprintf("  append started group=%d ticket=%d", b.Group, b.Ticket)
+			for _, item := range b.Items {
+				s += fmt.Sprint(" ", item)
+			}
+			return s
 		case events.Extended:
 			s := fmt.Sprintf("  append extended calls=%d groups from %d:", len(b.Calls), b.FirstGroup)
 			for _, g := range b.Groups {
@@ -503,9 +547,9 @@ func line(e Effect) string {
 		case events.Settled:
 			return "  append settled " + outcomes(b.Results)
 		case events.Finished:
-			return "  append finished " + outcomes([]toolyard.Result{b.Result})
+			return "  append finished " + outcomes(b.Results())
 		case events.AttemptFailed:
-			return fmt.Sprintf("  append attempt_failed call=%d attempt=%d %s", e.Index, b.Attempt, b.Code)
+			return fmt.Sprintf("  append attempt_failed call=%d attempt=%d %s", b.Call, b.Attempt, b.Code)
 		case events.Reply:
 			s := "  reply " + outcomes(b.Results)
 			if b.Completed {
@@ -522,8 +566,12 @@ func line(e Effect) string {
 		return fmt.Sprintf("  leave ticket up to group=%d", e.Group)
 	case Queue:
 		c := e.Request.Calls[0]
-		s := fmt.Sprintf("  queue call=%d %s/%s ticket=%d attempt=%d expected=%v claim=%v together=%v",
-			c.Index, e.Route.Pool, e.Route.Class, e.Request.Ticket, c.Attempt, c.Expected > 0, c.Claim,
+		calls := fmt.Sprint("call=", c.Index)
+		if len(e.Request.Calls) > 1 {
+			calls = fmt.Sprintf("calls=%v width=%d", callsOf(e.Request), e.Request.Width)
+		}
+		s := fmt.Sprintf("  queue %s %s/%s ticket=%d attempt=%d expected=%v claim=%v together=%v",
+			calls, e.Route.Pool, e.Route.Class, e.Request.Ticket, c.Attempt, e.Request.Expected > 0, c.Claim,
 			e.Request.WasConcurrent)
 		if c.Again {
 			s += " again"
@@ -615,10 +663,8 @@ func BenchmarkMachine(b *testing.B) {
 								replied += len(r.Results)
 							}
 						case Queue:
-							i := e.Request.Calls[0].Index
-							inputs = append(inputs,
-								store(Record{Chain: ChainCall, Index: i,
-									Body: events.Finished{Result: resultFor(i, nil)}}))
+							inputs = append(inputs, store(Record{Chain: ChainItem, Index: e.Request.Item,
+								Body: finished(callsOf(e.Request), nil)}))
 						}
 					}
 				}

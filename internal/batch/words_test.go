@@ -25,7 +25,8 @@ type situation struct {
 // situations are those in which a call can end without a result of its tool's own.
 var situations = []situation{
 	{"its group has not started", "wr", nil, 1, func(p *player) { p.grant(0) }, false},
-	{"it was not handed out", "rr", []string{"max=1"}, 1, func(p *player) { p.grant(0) }, false},
+	{"its item was not handed out", strings.Repeat("r", MaxItemCalls+1), []string{"max=1"}, MaxItemCalls,
+		func(p *player) { p.grant(0) }, false},
 	{"a read, handed out", "r", nil, 0, func(p *player) { p.grant(0) }, true},
 	{"a read, handed out by the former owner", "r", nil, 0, func(p *player) {
 		p.grant(0)
@@ -53,7 +54,7 @@ var situations = []situation{
 	}, true},
 	{"a write whose first attempt was not started", "w", nil, 0, func(p *player) {
 		p.grant(0)
-		p.step(Stored{p.store(Record{Chain: ChainCall, Body: events.AttemptFailed{Attempt: 1, NotStarted: true}})})
+		p.step(Stored{p.store(Record{Chain: ChainItem, Body: events.AttemptFailed{Attempt: 1, NotStarted: true}})})
 	}, false},
 	{"a write that waits for a person", "w", nil, 0, func(p *player) {
 		p.grant(0)

@@ -58,3 +58,10 @@ type ApprovalChange struct {
 	ID       string
 	Approval *Approval
 }
+
+// ItemEnd is where the next event of an item is to stand: behind the last one of its chain.
+type ItemEnd struct {
+	Pool toolyard.Pool
+	Item int
+	Seq  uint64
+}

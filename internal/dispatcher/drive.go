@@ -98,6 +98,7 @@ func (r *runner) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	inputs = append(inputs, batch.Observed{Serving: r.d.workers.serving()})
 	beat := time.NewTicker(broker.Heartbeat(r.d.b.Settings().BatchAckWait))
 	defer beat.Stop()
 	wake := time.NewTimer(0)
@@ -220,7 +221,7 @@ func (r *runner) abort(e batch.Abort) {
 // append stores an event, or finds what stands there instead.
 func (r *runner) append(ctx context.Context, e batch.Append) ([]batch.Input, error) {
 	var pool toolyard.Pool
-	if e.Chain == batch.ChainCall {
+	if e.Chain == batch.ChainItem {
 		pool = r.m.State().Plan.Calls[e.Index].Pool
 	}
 	var rec batch.Record
@@ -260,7 +261,9 @@ func (r *runner) queue(ctx context.Context, calls []batch.Queue) error {
 			case q.Err != nil:
 				return q.Err
 			default:
-				r.queued[c.Request.Calls[0].Index] = queued{c.Route, q.Seq, reconnects}
+				for _, call := range c.Request.Calls {
+					r.queued[call.Index] = queued{c.Route, q.Seq, reconnects}
+				}
 			}
 		}
 		failpoint.HitIf(full == nil, failpoint.CallsQueued)
@@ -269,35 +272,49 @@ func (r *runner) queue(ctx context.Context, calls []batch.Queue) error {
 	})
 }
 
-// unqueue takes the messages of calls that have ended out of the work queue, so that none of them starts late. The
-// worker that takes one that stays finds its answer.
+// unqueue takes messages out of the work queue whose calls have all ended, so that none of them starts late. The worker
+// that takes one that stays finds the answers.
 func (r *runner) unqueue(ctx context.Context, calls []int) {
 	for _, i := range calls {
 		q, ok := r.queued[i]
-		if !ok || r.m.State().Open(i) {
+		if !ok || !r.all(i, func(i int) bool { return !r.m.State().Open(i) }) {
 			continue
 		}
-		delete(r.queued, i)
+		for _, i := range r.m.State().Item(i) {
+			delete(r.queued, i)
+		}
 		if err := r.d.b.Unqueue(ctx, q.seq); err != nil {
 			r.log.Info("a call that is over stays in the work queue", "call", i, "error", err)
 		}
 	}
 }
 
-// withdraw takes the messages of calls out of the work queue, and returns which of them no worker was ever
-// given. A server that may have restarted since they were queued has forgotten what it delivered: then nothing
-// is known.
+// all reports whether a condition holds for all calls that are in one message with a call.
+func (r *runner) all(call int, holds func(int) bool) bool {
+	for _, i := range r.m.State().Item(call) {
+		if r.queued[i].seq == r.queued[call].seq && !holds(i) {
+			return false
+		}
+	}
+	return true
+}
+
+// withdraw takes the messages of calls out of the work queue, if they have no others to run, and returns which of the
+// calls no worker was ever given. A server that may have restarted since they were queued has forgotten what it
+// delivered: then nothing is known.
 func (r *runner) withdraw(ctx context.Context, calls []int) []batch.Input {
-	byRoute := map[batch.Route]map[uint64]int{}
+	byRoute := map[batch.Route]map[uint64][]int{}
 	for _, i := range calls {
 		q, ok := r.queued[i]
-		if !ok || q.seq == 0 {
+		if !ok || q.seq == 0 || !r.all(i, func(i int) bool {
+			return !r.m.State().Open(i) || slices.Contains(calls, i)
+		}) {
 			continue
 		}
 		if byRoute[q.route] == nil {
-			byRoute[q.route] = map[uint64]int{}
+			byRoute[q.route] = map[uint64][]int{}
 		}
-		byRoute[q.route][q.seq] = i
+		byRoute[q.route][q.seq] = append(byRoute[q.route][q.seq], i)
 	}
 	var proven batch.Withdrawn
 	for route, bySeq := range byRoute {
@@ -307,14 +324,17 @@ func (r *runner) withdraw(ctx context.Context, calls []int) []batch.Input {
 			continue
 		}
 		for _, seq := range never {
-			if i := bySeq[seq]; r.queued[i].reconnects == r.d.b.Reconnects() {
-				proven.Never = append(proven.Never, i)
+			for _, i := range bySeq[seq] {
+				if r.queued[i].reconnects == r.d.b.Reconnects() {
+					proven.Never = append(proven.Never, i)
+				}
 			}
 		}
 	}
 	if len(proven.Never) == 0 {
 		return nil
 	}
+	slices.Sort(proven.Never)
 	return []batch.Input{proven}
 }
 

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -128,8 +129,9 @@ const (
 
 // copies takes in a live copy of an event, and those that came meanwhile: they are one step, and one reply.
 func (r *runner) copies(ctx context.Context, m *broker.LiveMsg) (inputs []batch.Input, err error) {
+	ends := map[int]uint64{} // of items, by what came and is not applied yet
 	for {
-		news, err := r.live(ctx, m)
+		news, err := r.live(ctx, m, ends)
 		if err != nil {
 			return nil, err
 		}
@@ -142,8 +144,9 @@ func (r *runner) copies(ctx context.Context, m *broker.LiveMsg) (inputs []batch.
 	}
 }
 
-// live takes in a live copy of an event. If it shows a gap, the chain is read instead.
-func (r *runner) live(ctx context.Context, m *broker.LiveMsg) ([]batch.Input, error) {
+// live takes in a live copy of an event. If it shows a gap, the chain is read instead. ends has the ends of items that
+// the state does not have yet.
+func (r *runner) live(ctx context.Context, m *broker.LiveMsg, ends map[int]uint64) (inputs []batch.Input, err error) {
 	unread := func(err error) ([]batch.Input, error) {
 		r.log.Warn("a live event cannot be read; reading the stream instead", "error", err)
 		r.lastNews = time.Time{}
@@ -164,12 +167,17 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg) ([]batch.Input, er
 		last = s.ControlSeq
 	case batch.ChainInput:
 		last = s.InputSeq
-	case batch.ChainCall:
+	case batch.ChainItem:
 		if head.Index >= len(s.Calls) {
 			return nil, errLost // the next owner has extended the batch
 		}
-		last = s.Calls[head.Index].Seq
+		last = max(s.End(head.Index), ends[head.Index])
 		r.lastHeard[head.Index] = r.lastNews
+		defer func() {
+			for _, in := range inputs {
+				ends[head.Index] = max(ends[head.Index], in.(batch.Stored).Seq)
+			}
+		}()
 	}
 	switch {
 	case head.Seq <= last: // the copies of this owner's own events, for the most part
@@ -184,7 +192,10 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg) ([]batch.Input, er
 	if err != nil {
 		return unread(err)
 	}
-	if _, finished := rec.Body.(events.Finished); before != last && !finished {
+	// The result of a call that is an item of its own says all; of others something may be missing.
+	_, finished := rec.Body.(events.Finished)
+	whole := finished && head.Chain == batch.ChainItem && len(s.Item(head.Index)) == 1
+	if before != last && !whole {
 		return r.read(ctx, rec.Chain, rec.Index)
 	}
 	failpoint.HitIf(failpoint.Enabled && r.someIn(rec), failpoint.ResultSeen)
@@ -234,12 +245,12 @@ func (r *runner) beat(ctx context.Context) (inputs []batch.Input, err error) {
 		default:
 			routes[batch.Route{Pool: p.Pool, Class: p.Judgement.Class}] = true
 		}
-		if time.Since(r.lastHeard[i]) >= rereadAfter && reads < maxReads {
+		if time.Since(r.lastHeard[c.Item]) >= rereadAfter && reads < maxReads {
 			reads++
-			if err := read(batch.ChainCall, i); err != nil {
+			if err := read(batch.ChainItem, i); err != nil {
 				return nil, err
 			}
-			r.lastHeard[i] = time.Now()
+			r.lastHeard[c.Item] = time.Now()
 		}
 	}
 	if quiet {
@@ -269,7 +280,7 @@ func (r *runner) beat(ctx context.Context) (inputs []batch.Input, err error) {
 			observed.Dropped[i] = s.Calls[i].Seq
 		}
 	}
-	observed.Absent = r.d.workers.unserved(routes)
+	observed.Absent, observed.Serving = r.d.workers.unserved(routes), r.d.workers.serving()
 	return append(inputs, observed), nil
 }
 
@@ -296,8 +307,12 @@ func (r *runner) askHolder(ctx context.Context, i int, silent map[string]bool,
 		return nil, false, nil
 	case answered:
 		// It lets go of a call only after it has written what became of it: that is there now, if ever.
-		inputs, err = r.read(ctx, batch.ChainCall, i)
-		return inputs, err == nil && len(inputs) == 0, err
+		inputs, err = r.read(ctx, batch.ChainItem, i)
+		for _, in := range inputs {
+			rec := in.(batch.Stored).Record
+			has = has || slices.Contains(rec.Calls(), i)
+		}
+		return inputs, err == nil && !has, err
 	}
 	gone, err := r.d.workers.provenSilent(ctx, c.Worker)
 	if err != nil {

@@ -47,7 +47,7 @@ func claimedBy(t *testing.T, b Broker, worker string) *runner {
 		{Chain: batch.ChainSubmission, Seq: 1, Body: events.Submitted{Batch: toolyard.Batch{Agent: "a", ID: "b"}}},
 		{Chain: batch.ChainBatch, Seq: 2, Body: events.Planned{Calls: []events.PlannedCall{{ID: "c"}},
 			Groups: []events.Group{{Calls: []int{0}}}}},
-		{Chain: batch.ChainCall, Seq: 3, Body: events.Claimed{Worker: worker, Attempt: 1}},
+		{Chain: batch.ChainItem, Seq: 3, Body: events.Claimed{Worker: worker, Attempt: 1}},
 	} {
 		if err := s.Apply(rec); err != nil {
 			t.Fatal(err)
@@ -61,7 +61,7 @@ func claimedBy(t *testing.T, b Broker, worker string) *runner {
 // log, or when the holder is proven to be silent.
 func TestAskHolder(t *testing.T) {
 	lost := errors.New("lost")
-	finished := []batch.Record{{Chain: batch.ChainCall, Seq: 4, Body: events.Finished{}}}
+	finished := []batch.Record{{Chain: batch.ChainItem, Seq: 4, Body: events.Finished{}}}
 	for name, tt := range map[string]struct {
 		has, answered bool
 		err, newerErr error

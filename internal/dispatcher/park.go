@@ -64,7 +64,7 @@ func (r *runner) haveNews(ctx context.Context) (bool, error) {
 			break
 		}
 		if s.Calls[i].Status == batch.Waiting {
-			news, err = r.d.b.Newer(ctx, s, batch.ChainCall, i)
+			news, err = r.d.b.Newer(ctx, s, batch.ChainItem, i)
 		}
 	}
 	return len(news) > 0, err
@@ -156,7 +156,7 @@ func (w *approvalWatch) wakeDue(ctx context.Context, now time.Time) {
 		}
 		checks++
 		c.checked = now
-		_, _, _, err := w.d.b.Asked(ctx, c.Key(), c.Index)
+		_, _, err := w.d.b.Asked(ctx, c.Key(), c.Index)
 		decided := errors.Is(err, broker.ErrNoApproval)
 		if err != nil && !decided {
 			w.d.log.Warn("a call that waits for a person cannot be read", "approval", id, "error", err)

@@ -351,6 +351,19 @@ func (r *workerRegistry) unserved(routes map[batch.Route]bool) []batch.Route {
 	return out
 }
 
+// serving is how many live workers serve each route.
+func (r *workerRegistry) serving() map[batch.Route]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[batch.Route]int{}
+	for _, w := range r.live {
+		for _, class := range w.Classes {
+			out[batch.Route{Pool: w.Pool, Class: class}]++
+		}
+	}
+	return out
+}
+
 // registered reports whether a worker is in the registry, as far as is known.
 func (r *workerRegistry) registered(id string) bool {
 	r.mu.Lock()

@@ -190,7 +190,7 @@ func (y *yard) take(class toolyard.Class) *broker.Delivery {
 func (y *yard) claim(d *broker.Delivery, worker string) uint64 {
 	y.Helper()
 	c := d.Calls[0]
-	rec, err := y.b.Append(y.Context(), d.Key(), batch.ChainCall, toolyard.DefaultPool, c.Index, c.Expected,
+	rec, err := y.b.Append(y.Context(), d.Key(), batch.ChainItem, toolyard.DefaultPool, d.Item, d.Expected,
 		events.Claimed{Worker: worker, Attempt: c.Attempt, Ticket: d.Ticket})
 	if err == nil {
 		err = d.Done(y.Context())
@@ -201,19 +201,19 @@ func (y *yard) claim(d *broker.Delivery, worker string) uint64 {
 	return rec.Seq
 }
 
-// run runs a call that was taken, as a worker does: behind a claim where it needs one, and not when it is answered or
-// claimed already.
+// run runs the calls of a message, as a worker does: behind a claim where they need one, and not when they are answered
+// or claimed already.
 func (y *yard) run(d *broker.Delivery) {
-	c, ctx := d.Calls[0], context.WithoutCancel(y.Context())
-	seq, err := c.Expected, error(nil)
+	ctx := context.WithoutCancel(y.Context())
+	c, seq, err := d.Calls[0], d.Expected, error(nil)
 	if c.Claim || c.Again || d.Deliveries > 1 {
 		var rec batch.Record
-		rec, err = y.b.Append(ctx, d.Key(), batch.ChainCall, toolyard.DefaultPool, c.Index, seq,
-			events.Claimed{Worker: "w", Attempt: c.Attempt, Ticket: d.Ticket})
+		rec, err = y.b.Append(ctx, d.Key(), batch.ChainItem, toolyard.DefaultPool, d.Item, seq,
+			events.Claimed{Call: c.Index, Worker: "w", Attempt: c.Attempt, Ticket: d.Ticket})
 		seq = rec.Seq
 	}
 	if err == nil {
-		y.ran.Add(1)
+		y.ran.Add(int32(len(d.Calls)))
 		y.mu.Lock()
 		y.agents = append(y.agents, d.Agent)
 		y.mu.Unlock()
@@ -227,12 +227,15 @@ func (y *yard) run(d *broker.Delivery) {
 	}
 }
 
-// finish stores the result of a call behind an event of its chain.
+// finish stores the results of a message's calls behind an event of their item's chain.
 func (y *yard) finish(d *broker.Delivery, seq uint64) error {
-	c := d.Calls[0]
-	_, err := y.b.Append(context.WithoutCancel(y.Context()), d.Key(), batch.ChainCall, toolyard.DefaultPool, c.Index,
-		seq, events.Finished{Result: toolyard.Result{Index: c.Index, CallID: c.ID, Tool: c.Tool, Output: "done",
-			Worker: "w", Attempts: c.Attempt, Class: c.Judgement.Class}})
+	var ends []events.End
+	for _, c := range d.Calls {
+		ends = append(ends, events.End{Result: toolyard.Result{Index: c.Index, CallID: c.ID, Tool: c.Tool,
+			Output: "done", Worker: "w", Attempts: c.Attempt, Class: c.Judgement.Class}})
+	}
+	_, err := y.b.Append(context.WithoutCancel(y.Context()), d.Key(), batch.ChainItem, toolyard.DefaultPool, d.Item,
+		seq, events.Finish(ends...))
 	return err
 }
 

@@ -100,8 +100,11 @@ type Planned struct {
 	Unattended bool `json:"alone,omitempty"`
 }
 
-// rulesInPlans is the wire version from which plans have rules.
-const rulesInPlans = 3
+// The wire versions from which events have what an older reader must not pass over.
+const (
+	rulesInPlans = 3
+	items        = 4
+)
 
 // MinReader is the required wire version of a reader: an older dispatcher would continue without the rules.
 func (p Planned) MinReader() int {
@@ -111,7 +114,38 @@ func (p Planned) MinReader() int {
 	return 0
 }
 
-// PlannedCall is what was decided about one call. Its input stays in the submission; its hash is here.
+// MinReader is the wire version that a reader must have: an older one knows no items.
+func (s Started) MinReader() int { return itemReader(len(s.Items) > 0) }
+
+// MinReader is as that of [Started].
+func (r Requested) MinReader() int { return items }
+
+// MinReader is as that of [Started].
+func (c Claimed) MinReader() int { return itemReader(c.Call > 0) }
+
+// MinReader is as that of [Started].
+func (r Returned) MinReader() int { return itemReader(len(r.Calls) > 0) }
+
+// MinReader is as that of [Started].
+func (f AttemptFailed) MinReader() int { return itemReader(f.Call > 0) }
+
+// MinReader is as that of [Started].
+func (w Waiting) MinReader() int { return itemReader(w.Call > 0) }
+
+// MinReader is as that of [Started].
+func (d Decided) MinReader() int { return itemReader(d.Call > 0) }
+
+// MinReader is as that of [Started].
+func (f Finished) MinReader() int { return itemReader(len(f.More) > 0) }
+
+func itemReader(names bool) int {
+	if names {
+		return items
+	}
+	return 0
+}
+
+// PlannedCall is what was decided about one call. Its input stays in the submission; here is its hash.
 type PlannedCall struct {
 	ID string `json:"id"`
 	// Tool is the tool's own name, or the name that the model used if there is no such tool.
@@ -172,6 +206,7 @@ type Interrupted struct {
 // Waiting says that a call needs a person's decision. The attempt was not started, and the worker's work on the call is
 // over.
 type Waiting struct {
+	Call   int    `json:"call,omitempty"`
 	Worker string `json:"worker"`
 	// Attempt is the number of executions that were started.
 	Attempt int `json:"attempt,omitempty"`
@@ -207,6 +242,7 @@ const (
 
 // Decided is a person's decision about a waiting call.
 type Decided struct {
+	Call     int      `json:"call,omitempty"`
 	Decision Decision `json:"decision"`
 	By       string   `json:"by"`
 	// Reason is for the model.
@@ -260,10 +296,17 @@ type Started struct {
 	Group int `json:"group"`
 	// Ticket is the ticket's number, the fencing token of the group's calls; 0 if the group needs none.
 	Ticket uint64 `json:"ticket,omitempty"`
+	// Items are the items of more than one call that begin with this start. Calls that no item has are items of their
+	// own.
+	Items []Item `json:"items,omitempty"`
 }
 
-// Settled gives calls of groups that never started their results. Such a call was never queued, so only the owner can
-// write about it, and one event can have many results.
+// Item is calls of one group that share one chain of events, in ascending order. Its name is the index of its first
+// call.
+type Item []int
+
+// Settled gives calls of groups that never started their results. Such a call was never queued, so nobody but the
+// owner can write about it, and one event can carry many.
 type Settled struct {
 	Results []toolyard.Result `json:"results"`
 }
@@ -278,8 +321,14 @@ type Requested struct {
 	Group       int                `json:"group"`
 	Ticket      uint64             `json:"ticket,omitempty"`
 	// WasConcurrent says that other calls of the batch were in flight when these were queued.
-	WasConcurrent bool            `json:"was_concurrent,omitempty"`
-	Calls         []RequestedCall `json:"calls"`
+	WasConcurrent bool `json:"was_concurrent,omitempty"`
+	// Item is the item that the calls belong to, and Expected the sequence of the last event on its chain, 0 when there
+	// is none: what the worker's first append must expect.
+	Item     int             `json:"item"`
+	Expected uint64          `json:"expected,omitempty"`
+	Calls    []RequestedCall `json:"calls"`
+	// Width is how many of the calls may run at a time.
+	Width int `json:"width"`
 	// Deny and Ask are the permission rules of the batch and of its plan.
 	Deny []string `json:"deny,omitempty"`
 	Ask  []string `json:"ask,omitempty"`
@@ -299,6 +348,9 @@ type Requested struct {
 	Surface string `json:"surface,omitempty"`
 }
 
+// Key returns the batch's.
+func (r *Requested) Key() toolyard.BatchKey { return toolyard.BatchKey{Agent: r.Agent, ID: r.Batch} }
+
 // RequestedCall is one call to run.
 type RequestedCall struct {
 	Index       int             `json:"index"`
@@ -308,10 +360,7 @@ type RequestedCall struct {
 	Declaration string          `json:"declaration"`
 	Judgement   tool.Judgement  `json:"judgement"`
 	Claim       bool            `json:"claim,omitempty"`
-	// Expected is the sequence of the last event on the call's own subject, 0 if there is none: the worker's first
-	// append must expect it.
-	Expected uint64 `json:"expected"`
-	// Attempt counts the executions, including this one.
+	// Attempt counts the executions, this one included.
 	Attempt int `json:"attempt"`
 	// Again says that the call may have been queued before, or that its owner may have lost the batch: the worker must
 	// claim it.
@@ -335,8 +384,11 @@ type Approved struct {
 	Context  []string `json:"context,omitempty"`
 }
 
+// Events on the chain of an item name the call that they are about, unless it is the item's first.
+
 // Claimed is one worker's right to execute one call.
 type Claimed struct {
+	Call    int    `json:"call,omitempty"`
 	Worker  string `json:"worker"`
 	Attempt int    `json:"attempt"`
 	Ticket  uint64 `json:"ticket,omitempty"`
@@ -344,14 +396,18 @@ type Claimed struct {
 	Renewed bool `json:"renewed,omitempty"`
 }
 
-// Returned says that a worker gave back a call that it could have started without a claim, but did not start. A worker
-// that gets a second delivery, and finds neither this event nor a claim, counts the first delivery as an attempt.
+// Returned says that a worker gave calls back without having started them, which could have begun without a claim. Who
+// is handed such a call a second time, and finds neither this nor a claim, counts the first time as an attempt.
 type Returned struct {
 	Worker string `json:"worker"`
+	// Calls are those that their owner has to queue again. Without any it is the item's only call, whose message comes
+	// back by itself.
+	Calls []int `json:"calls,omitempty"`
 }
 
 // AttemptFailed says that an attempt ended without a result, and that the call will run again.
 type AttemptFailed struct {
+	Call    int           `json:"call,omitempty"`
 	Worker  string        `json:"worker,omitempty"`
 	Attempt int           `json:"attempt"`
 	Code    toolyard.Code `json:"code"`
@@ -362,15 +418,36 @@ type AttemptFailed struct {
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 }
 
-// Finished gives a call its result.
+// Finished gives calls of an item their results.
 type Finished struct {
+	End
+	// More are the ends of other calls of the item.
+	More []End `json:"more,omitempty"`
+}
+
+// End is the end of one call.
+type End struct {
 	Result toolyard.Result `json:"result"`
 	// Session is the call's change of its session; nil if there is none.
 	Session *tool.SessionChange `json:"session,omitempty"`
 }
 
-// Reply carries all results that were ready, in emission order. The sequence extension of its CloudEvent is the index
-// of the first.
+// Finish makes the event of one end or more.
+func Finish(ends ...End) Finished { return Finished{End: ends[0], More: ends[1:]} }
+
+// Ends are those of all calls that the event is about.
+func (f *Finished) Ends() []End { return append([]End{f.End}, f.More...) }
+
+// Results are those of all calls that the event is about.
+func (f *Finished) Results() []toolyard.Result {
+	out := make([]toolyard.Result, 0, 1+len(f.More))
+	for _, e := range f.Ends() {
+		out = append(out, e.Result)
+	}
+	return out
+}
+
+// Reply carries all results that were ready, in emission order. Its CloudEvent's sequence is the first's index.
 type Reply struct {
 	Results   []toolyard.Result `json:"results"`
 	Completed bool              `json:"completed"`

@@ -128,7 +128,7 @@ func (p *Replay) belongs(e Event) string {
 	switch {
 	case err != nil:
 		return err.Error()
-	case inCall != (e.Chain == batch.ChainCall), inCall && index != e.Index:
+	case inCall != (e.Chain == batch.ChainItem), inCall && index != e.Index:
 		return fmt.Sprintf("its subject %q is not that of its place", e.Meta.Subject)
 	case p.key != toolyard.BatchKey{} && k != p.key:
 		return fmt.Sprintf("it is an event of batch %s in the log of batch %s", k, p.key)
@@ -137,11 +137,11 @@ func (p *Replay) belongs(e Event) string {
 	return p.sameKey()
 }
 
-// foreign reports whether an event is on the chain of a call for a pool that the call was not planned for. A process
+// foreign reports whether an event is on the chain of an item for a pool that its calls were not planned for. A process
 // with write access to the stream may put it there, but no reader uses it.
 func (p *Replay) foreign(e Event) bool {
 	s := &p.state
-	return e.Chain == batch.ChainCall && e.Pool != "" && s.Plan != nil && e.Index >= 0 && e.Index < len(s.Plan.Calls) &&
+	return e.Chain == batch.ChainItem && e.Pool != "" && s.Plan != nil && e.Index >= 0 && e.Index < len(s.Plan.Calls) &&
 		e.Pool != s.Plan.Calls[e.Index].Pool
 }
 
@@ -226,8 +226,8 @@ func (p *Replay) follows(e Event) string {
 			}
 		}
 	}
-	if e.Chain == batch.ChainCall {
-		return p.inCall(e)
+	if e.Chain == batch.ChainItem {
+		return p.inItem(e)
 	}
 	return ""
 }
@@ -251,8 +251,8 @@ func (p *Replay) barrier(group int) string {
 		1, s.Plan.Groups[p.over].Calls[open], p.over+1)
 }
 
-// inCall checks an event of one call against its group and its claim.
-func (p *Replay) inCall(e Event) string {
+// inItem checks an event of an item against its group and the claims of its calls.
+func (p *Replay) inItem(e Event) string {
 	s := &p.state
 	g, ok := p.groupOf[e.Index]
 	if !ok {
@@ -262,9 +262,16 @@ func (p *Replay) inCall(e Event) string {
 		return fmt.Sprintf("call %d has an event before its group %d started", e.Index, g+1)
 	}
 	claim, claims := e.Body.(events.Claimed)
-	if c := s.Calls[e.Index]; claims && c.Status == batch.Claimed &&
+	if !claims {
+		return ""
+	}
+	call := e.Calls()[0]
+	if call < 0 || call >= len(s.Calls) {
+		return ""
+	}
+	if c := s.Calls[call]; c.Status == batch.Claimed &&
 		(!claim.Renewed || claim.Worker != c.Worker || claim.Attempt != c.Attempt) {
-		return fmt.Sprintf("call %d is claimed while the claim of worker %s stands", e.Index, s.Calls[e.Index].Worker)
+		return fmt.Sprintf("call %d is claimed while the claim of worker %s stands", call, c.Worker)
 	}
 	return ""
 }
@@ -358,7 +365,7 @@ func resultsIn(body events.Body) []toolyard.Result {
 	case events.Settled:
 		return b.Results
 	case events.Finished:
-		return []toolyard.Result{b.Result}
+		return b.Results()
 	}
 	return nil
 }

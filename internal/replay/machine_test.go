@@ -26,7 +26,7 @@ func TestWhatTheMachineDoesIsConsistent(t *testing.T) {
 		}
 	}
 	for _, want := range []events.Type{events.BatchAdopted, events.BatchCanceled, events.CallsSettled,
-		events.CallClaimed, events.CallAttemptFailed} {
+		events.CallClaimed, events.CallAttemptFailed, events.CallReturned} {
 		if seen[want] < 20 {
 			t.Errorf("%s was seen %d times, too seldom to have tested anything", want, seen[want])
 		}
@@ -122,33 +122,54 @@ func (x *random) happen() {
 	}
 }
 
-// run is a worker that takes a call: it claims it, or ends it, unless another process was faster.
+// run is a worker that takes a message. What may be a duplicate, and what needs a claim, it claims call by call. Of the
+// others it ends some, and the rest later. Calls that somebody else has ended meanwhile it leaves alone.
 func (x *random) run(req events.Requested) {
-	call := req.Calls[0]
-	c := x.m.State().Calls[call.Index]
+	s := x.m.State()
 	worker := fmt.Sprint("w", x.r.IntN(3))
-	if call.Claim && c.Status != batch.Claimed {
-		if c.Seq == call.Expected && c.Status != batch.Finished {
-			x.inputs = append(x.inputs, x.store(batch.ChainCall, call.Index,
-				events.Claimed{Worker: worker, Attempt: call.Attempt}))
+	store := func(body events.Body, more bool) {
+		x.inputs = append(x.inputs, x.store(batch.ChainItem, req.Item, body))
+		if more {
 			x.work = append(x.work, req)
 		}
+	}
+	var calls []int
+	for _, call := range req.Calls {
+		c := s.Calls[call.Index]
+		claims := call.Claim || call.Again || call.Attempt > 1 || req.Expected > 0
+		switch mine := c.Status == batch.Claimed && c.Attempt == call.Attempt; {
+		case c.Status == batch.Finished, c.Seq > req.Expected && !(claims && mine):
+			continue
+		case claims && !mine:
+			store(events.Claimed{Call: call.Index, Worker: worker, Attempt: call.Attempt}, true)
+			return
+		}
+		calls = append(calls, call.Index)
+	}
+	if len(calls) == 0 {
 		return
 	}
-	if call.Claim && c.Attempt != call.Attempt || !call.Claim && c.Seq != call.Expected || c.Status == batch.Finished {
-		return
+	x.r.Shuffle(len(calls), func(i, j int) { calls[i], calls[j] = calls[j], calls[i] })
+	some := calls[:1+x.r.IntN(len(calls))]
+	first, attempt := s.Calls[some[0]], req.Calls[0].Attempt
+	switch k := x.r.IntN(12); {
+	case k == 0 && attempt < 3:
+		store(events.AttemptFailed{Call: some[0], Worker: worker, Attempt: attempt,
+			Code: toolyard.DependencyUnavailable, RetryAfterMS: 100}, true)
+	case k == 1 && first.Status == batch.Pending:
+		store(events.Returned{Worker: worker, Calls: some}, true)
+	case k == 2: // it dies
+	default:
+		var ends []events.End
+		for _, i := range some {
+			if k == 3 {
+				ends = append(ends, events.End{Result: result(i, "broken", toolyard.ExecutionFailed)})
+			} else {
+				ends = append(ends, events.End{Result: result(i, "fine", "")})
+			}
+		}
+		store(events.Finish(ends...), true)
 	}
-	body := events.Body(events.Finished{Result: result(call.Index, "fine", "")})
-	switch k := x.r.IntN(10); {
-	case k == 0 && call.Attempt < 3:
-		body = events.AttemptFailed{Worker: worker, Attempt: call.Attempt, Code: toolyard.DependencyUnavailable,
-			RetryAfterMS: 100}
-	case k == 1:
-		body = events.Finished{Result: result(call.Index, "broken", toolyard.ExecutionFailed)}
-	case k == 2:
-		return // it dies
-	}
-	x.inputs = append(x.inputs, x.store(batch.ChainCall, call.Index, body))
 }
 
 // step steps the machine and performs its effects.

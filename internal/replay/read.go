@@ -107,7 +107,7 @@ func Decode(text []byte, seq uint64) (Event, error) {
 	default:
 		e.Chain = batch.ChainBatch
 		if inCall {
-			e.Chain, e.Index = batch.ChainCall, index
+			e.Chain, e.Index = batch.ChainItem, index
 		}
 	}
 	return e, err

@@ -28,7 +28,7 @@ type logged []Event
 
 func (l *logged) add(ms float64, c batch.Chain, index int, source string, body events.Body) {
 	subject := "agent=2e1/b"
-	if c == batch.ChainCall {
+	if c == batch.ChainItem {
 		subject += fmt.Sprintf("/%d", index)
 	}
 	at := noon.Add(time.Duration(ms * float64(time.Millisecond)))
@@ -97,17 +97,18 @@ func whole() logged {
 	l.add(0, batch.ChainSubmission, 0, "/client/1", submitted(5))
 	l.add(1, batch.ChainBatch, 0, "/dispatcher/d1", planned(2, 1, 2))
 	l.add(2, batch.ChainBatch, 0, "/dispatcher/d1", events.Started{Group: 0, Ticket: 7})
-	l.add(4, batch.ChainCall, 1, "/worker/w1", events.Finished{Result: result(1, "one", "")})
-	l.add(5, batch.ChainCall, 0, "/worker/w2", events.AttemptFailed{Worker: "w2", Attempt: 1,
+	l.add(4, batch.ChainItem, 1, "/worker/w1", events.Finish(events.End{Result: result(1, "one", "")}))
+	l.add(5, batch.ChainItem, 0, "/worker/w2", events.AttemptFailed{Worker: "w2", Attempt: 1,
 		Code: toolyard.DependencyUnavailable, Reason: "busy"})
 	l.add(6, batch.ChainBatch, 0, "/dispatcher/d2", events.Adopted{Owner: "d2", Takeover: 1})
-	l.add(9, batch.ChainCall, 0, "/worker/w1", events.Finished{Result: result(0, "line 1\nline 2", "")})
+	l.add(9, batch.ChainItem, 0, "/worker/w1", events.Finish(events.End{Result: result(0, "line 1\nline 2", "")}))
 	l.add(10, batch.ChainReply, 0, "/dispatcher/d2", events.Reply{Results: []toolyard.Result{result(0, "line 1\nline 2",
 		""), result(1, "one", "")}})
 	l.add(11, batch.ChainBatch, 0, "/dispatcher/d2", events.Started{Group: 1, Ticket: 8})
-	l.add(12, batch.ChainCall, 2, "/worker/w1", events.Claimed{Worker: "w1", Attempt: 1, Ticket: 8})
+	l.add(12, batch.ChainItem, 2, "/worker/w1", events.Claimed{Call: 2, Worker: "w1", Attempt: 1, Ticket: 8})
 	l.add(15, batch.ChainControl, 0, "/client/1", events.Canceled{By: "/client/1", Reason: "no longer needed"})
-	l.add(17, batch.ChainCall, 2, "/worker/w1", events.Finished{Result: result(2, "stopped", toolyard.Canceled)})
+	l.add(17, batch.ChainItem, 2, "/worker/w1",
+		events.Finish(events.End{Result: result(2, "stopped", toolyard.Canceled)}))
 	l.add(18, batch.ChainBatch, 0, "/dispatcher/d2", events.Settled{Results: []toolyard.Result{notRun(3,
 		toolyard.Canceled), notRun(4, toolyard.Canceled)}})
 	l.add(20, batch.ChainReply, 2, "/dispatcher/d2", events.Reply{Completed: true, Results: []toolyard.Result{
@@ -147,7 +148,9 @@ func TestContradictions(t *testing.T) {
 	if r := play(whole()); !r.Consistent {
 		t.Fatalf("the log to begin with is not good: %v", r.Contradiction)
 	}
-	one := func(i int, text string) events.Finished { return events.Finished{Result: result(i, text, "")} }
+	one := func(i int, text string) events.Finished {
+		return events.Finish(events.End{Result: result(i, text, "")})
+	}
 	for _, c := range []struct {
 		name  string
 		log   logged
@@ -205,15 +208,17 @@ func TestContradictions(t *testing.T) {
 		{"a group that is none", insert(whole(), 9, batch.ChainBatch, 0, events.Started{Group: 3}), 9, "no group 3"},
 		{"a call of a group that did not start", slices.Delete(whole(), 2, 3), 3, "before its group 1 started"},
 		{"claimed before its group started", slices.Delete(whole(), 8, 9), 9, "before its group 2 started"},
-		{"two claims", insert(whole(), 11, batch.ChainCall, 2, events.Claimed{Worker: "w9", Attempt: 2}), 11,
+		{"two claims", insert(whole(), 11, batch.ChainItem, 2, events.Claimed{Call: 2, Worker: "w9", Attempt: 2}), 11,
 			"while the claim of worker w1 stands"},
-		{"a renewal by another worker", insert(whole(), 11, batch.ChainCall, 2,
-			events.Claimed{Worker: "w9", Attempt: 1, Renewed: true}), 11, "while the claim of worker w1 stands"},
-		{"a renewal of another attempt", insert(whole(), 11, batch.ChainCall, 2,
-			events.Claimed{Worker: "w1", Attempt: 2, Renewed: true}), 11, "while the claim of worker w1 stands"},
-		{"two results", insert(whole(), 8, batch.ChainCall, 0, one(0, "again")), 8, "result already"},
+		{"a renewal by another worker", insert(whole(), 11, batch.ChainItem, 2,
+			events.Claimed{Call: 2, Worker: "w9", Attempt: 1, Renewed: true}), 11,
+			"while the claim of worker w1 stands"},
+		{"a renewal of another attempt", insert(whole(), 11, batch.ChainItem, 2,
+			events.Claimed{Call: 2, Worker: "w1", Attempt: 2, Renewed: true}), 11,
+			"while the claim of worker w1 stands"},
+		{"two results", insert(whole(), 8, batch.ChainItem, 0, one(0, "again")), 8, "result already"},
 		{"a result of another call", edit(whole(), 4, func(f *events.Finished) { f.Result.Index = 0 }), 4,
-			"result is that of call 0"},
+			"names call 0, which is not in the item"},
 		{"a result with another call's id", edit(whole(), 4, func(f *events.Finished) { f.Result.CallID = "c0" }), 4,
 			`that of "c0", and the call is "c1"`},
 		{"settled what was started", edit(whole(), 13, func(s *events.Settled) {
@@ -270,7 +275,8 @@ func TestContradictions(t *testing.T) {
 
 // TestARenewedClaimIsNoSecondClaim: a worker proves by it that its attempt has not been settled.
 func TestARenewedClaimIsNoSecondClaim(t *testing.T) {
-	l := insert(whole(), 11, batch.ChainCall, 2, events.Claimed{Worker: "w1", Attempt: 1, Ticket: 8, Renewed: true})
+	l := insert(whole(), 11, batch.ChainItem, 2,
+		events.Claimed{Call: 2, Worker: "w1", Attempt: 1, Ticket: 8, Renewed: true})
 	if r := play(l); !r.Consistent {
 		t.Errorf("it is taken for a contradiction: %v", r.Contradiction)
 	}
@@ -291,7 +297,7 @@ func TestSubmissionThatNamesNobody(t *testing.T) {
 
 // TestForeignPool writes about a call under another pool's name, where no reader looks.
 func TestForeignPool(t *testing.T) {
-	l := insert(whole(), 11, batch.ChainCall, 2, events.Finished{Result: result(2, "forged", "")})
+	l := insert(whole(), 11, batch.ChainItem, 2, events.Finish(events.End{Result: result(2, "forged", "")}))
 	l[10].Pool = "other"
 	r := play(l)
 	if !r.Consistent || r.Batch.Results[2].Code != toolyard.Canceled {
@@ -360,7 +366,7 @@ func TestGivenUp(t *testing.T) {
 	late := whole()[:11]
 	late.add(20, batch.ChainReply, 2, "/dispatcher/d1",
 		events.Reply{Results: []toolyard.Result{lost(2), lost(3), lost(4)}, Completed: true})
-	late.add(21, batch.ChainCall, 2, "/worker/w1", events.Finished{Result: result(2, "too late", "")})
+	late.add(21, batch.ChainItem, 2, "/worker/w1", events.Finish(events.End{Result: result(2, "too late", "")}))
 	for want, l := range map[string]logged{"given up at +2.00 ms: 5 calls answered as internal_error: [0-4]": early,
 		"given up at +21.00 ms: 3 calls answered as internal_error: [2-4]": late} {
 		if r := play(l); !r.Consistent || !strings.Contains(r.Text(), want) {
@@ -390,12 +396,12 @@ func TestOpenBatch(t *testing.T) {
 		x := planned(2, 1)
 		l.add(5, batch.ChainBatch, 0, "/dispatcher/d1",
 			events.Extended{InputSeq: 5, Closed: true, Calls: x.Calls[1:], FirstGroup: first, Groups: x.Groups[first:]})
-		l.add(6, batch.ChainCall, 1, "/worker/w1", events.Finished{Result: result(1, "one", "")})
-		l.add(7, batch.ChainCall, 0, "/worker/w1", events.Finished{Result: result(0, "zero", "")})
+		l.add(6, batch.ChainItem, 1, "/worker/w1", events.Finish(events.End{Result: result(1, "one", "")}))
+		l.add(7, batch.ChainItem, 0, "/worker/w1", events.Finish(events.End{Result: result(0, "zero", "")}))
 		l.add(8, batch.ChainReply, 0, "/dispatcher/d1",
 			events.Reply{Results: []toolyard.Result{result(0, "zero", ""), result(1, "one", "")}})
 		l.add(9, batch.ChainBatch, 0, "/dispatcher/d1", events.Started{Group: 1})
-		l.add(10, batch.ChainCall, 2, "/worker/w1", events.Finished{Result: result(2, "two", "")})
+		l.add(10, batch.ChainItem, 2, "/worker/w1", events.Finish(events.End{Result: result(2, "two", "")}))
 		l.add(11, batch.ChainReply, 2, "/dispatcher/d1",
 			events.Reply{Results: []toolyard.Result{result(2, "two", "")}, Completed: true})
 		return l

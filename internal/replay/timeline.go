@@ -71,17 +71,19 @@ func (t *times) record(e Event, s *batch.State) {
 		}
 		t.groups[b.Group] = e.Time
 	case events.Claimed:
-		c := t.call(e.Index)
+		c := t.call(e.Calls()[0])
 		c.attempts = append(c.attempts, attempt{n: b.Attempt, worker: b.Worker, claimed: e.Time})
 	case events.AttemptFailed:
-		c := t.call(e.Index)
+		c := t.call(e.Calls()[0])
 		if n := len(c.attempts); n == 0 || !c.attempts[n-1].failed.IsZero() { // it needed no claim
 			c.attempts = append(c.attempts, attempt{n: b.Attempt, worker: b.Worker})
 		}
 		last := &c.attempts[len(c.attempts)-1]
 		last.failed, last.code = e.Time, b.Code
 	case events.Finished:
-		t.call(e.Index).finished = e.Time
+		for _, i := range e.Calls() {
+			t.call(i).finished = e.Time
+		}
 	case events.Reply:
 		t.replies = append(t.replies, moment{e.Time, strings.TrimPrefix(Words(e.Record, s), "replied ")})
 	case events.Adopted, events.Canceled, events.Interrupted, events.Parked, events.Waiting, events.Decided,

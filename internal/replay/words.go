@@ -18,16 +18,17 @@ const maxListed = 12
 // tools; it may be nil.
 func Words(r batch.Record, s *batch.State) string {
 	call := func() string {
-		name := fmt.Sprintf("[%d]", r.Index)
-		if f, ok := r.Body.(events.Finished); ok {
-			return name + " " + plain(f.Result.Tool)
+		calls := r.Calls()
+		if len(calls) != 1 {
+			return ranges(calls)
 		}
-		if s != nil && s.Plan != nil && r.Index < len(s.Plan.Calls) {
-			name += " " + plain(s.Plan.Calls[r.Index].Tool)
+		name := fmt.Sprintf("[%d]", calls[0])
+		if s != nil && s.Plan != nil && calls[0] >= 0 && calls[0] < len(s.Plan.Calls) {
+			name += " " + plain(s.Plan.Calls[calls[0]].Tool)
 		}
 		return name
 	}
-	if s != nil && s.Plan != nil && r.Chain == batch.ChainCall && r.Pool != "" && r.Index < len(s.Plan.Calls) &&
+	if s != nil && s.Plan != nil && r.Chain == batch.ChainItem && r.Pool != "" && r.Index < len(s.Plan.Calls) &&
 		r.Pool != s.Plan.Calls[r.Index].Pool {
 		return fmt.Sprintf("[%d] an event for pool %s, where the call is none of its: it changes nothing", r.Index,
 			r.Pool)
@@ -76,7 +77,7 @@ func Words(r batch.Record, s *batch.State) string {
 			when(b.Edited != "", ", with another input"), when(b.Remember != "", ", for the whole "+plain(b.Remember)),
 			because(b.Reason))
 	case events.Started:
-		return fmt.Sprintf("group %d started%s", b.Group+1, ticketWords(b.Ticket))
+		return fmt.Sprintf("group %d started%s%s", b.Group+1, ticketWords(b.Ticket), itemWords(b.Items))
 	case events.Settled:
 		return "settled without running: " + outcomes(b.Results)
 	case events.Claimed:
@@ -86,8 +87,14 @@ func Words(r batch.Record, s *batch.State) string {
 	case events.AttemptFailed:
 		return fmt.Sprintf("%s attempt %d failed, to be repeated: %s%s", call(), b.Attempt, b.Code, because(b.Reason))
 	case events.Finished:
-		return fmt.Sprintf("%s finished: %s in %s ms%s", call(), outcome(&b.Result), millis(b.Result.DurationMS),
-			by(b.Result.Worker))
+		results := b.Results()
+		said := make([]string, len(results))
+		for n := range results {
+			res := &results[n]
+			said[n] = fmt.Sprintf("[%d] %s finished: %s in %s ms%s", res.Index, plain(res.Tool), outcome(res),
+				millis(res.DurationMS), by(res.Worker))
+		}
+		return strings.Join(said, "; ")
 	case events.Reply:
 		indices := make([]int, len(b.Results))
 		for i := range b.Results {
@@ -101,6 +108,18 @@ func Words(r batch.Record, s *batch.State) string {
 		return "something that cannot be read, and changes nothing: " + plain(b.Problem)
 	}
 	return string(r.Body.EventType())
+}
+
+// itemWords shows items of several calls: ", in items [0-4] [5-9]".
+func itemWords(items []events.Item) string {
+	if len(items) == 0 {
+		return ""
+	}
+	var out strings.Builder
+	for _, item := range items[:min(len(items), maxListed)] {
+		out.WriteString(" " + ranges(item))
+	}
+	return ", in items" + out.String() + when(len(items) > maxListed, " …")
 }
 
 // groupList shows groups by the indices of their calls: [0-2] [3].

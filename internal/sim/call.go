@@ -64,7 +64,7 @@ func (w *worker) run(d *delivery, then func(settled bool)) {
 	call := &d.request.Calls[0]
 	r := &running{
 		s: s, w: w, th: &thread{p: w.p}, d: d, call: call, spec: &d.batch.spec.calls[call.Index], ctx: &context{},
-		lease: rightToAct{length: lease, since: d.received}, sent: s.now, seq: call.Expected,
+		lease: rightToAct{length: lease, since: d.received}, sent: s.now, seq: d.request.Expected,
 	}
 	w.registered.holds(s.now)
 	r.term = w.registered.term
@@ -83,7 +83,7 @@ func (w *worker) run(d *delivery, then func(settled bool)) {
 			r.giveBack()
 			return
 		}
-		r.store(events.Finished{Result: r.result(toolyard.DependencyUnavailable)},
+		r.store(events.Finish(events.End{Result: r.result(toolyard.DependencyUnavailable)}),
 			func(err error) { r.then(answered(err)) })
 		return
 	}
@@ -218,7 +218,7 @@ func (r *running) start() {
 	}
 	began := s.now
 	claim := events.Claimed{Worker: r.w.p.name, Attempt: r.call.Attempt, Ticket: r.d.request.Ticket}
-	s.append(r.th, r.ctx, r.d.batch, batch.ChainCall, r.call.Index, r.seq, claim, func(rec batch.Record, err error) {
+	s.append(r.th, r.ctx, r.d.batch, batch.ChainItem, r.call.Index, r.seq, claim, func(rec batch.Record, err error) {
 		switch {
 		case err == errConflict:
 			// A claim that this worker stored before, and never knew of, is as good: nothing was started on it.
@@ -239,7 +239,7 @@ func (r *running) start() {
 				return
 			}
 			// The answer came late: the call may have been answered behind the claim.
-			s.last(r.th, nil, r.d.batch, batch.ChainCall, r.call.Index, func(m *stored) {
+			s.last(r.th, nil, r.d.batch, batch.ChainItem, r.call.Index, func(m *stored) {
 				if m.Seq != rec.Seq {
 					r.conflict = true
 					r.end(errTaken)
@@ -255,7 +255,8 @@ func (r *running) start() {
 func (r *running) mustClaim() bool {
 	reconnected := r.s.has(FenceForgotten) && r.s.restored(r.w.p) != r.d.restored
 	stale := r.d.request.Ticket > 0 && !r.d.fresh()
-	return r.call.Claim || r.call.Again || r.call.Attempt > 1 || r.d.n > 1 || r.d.again || reconnected || stale
+	return r.call.Claim || r.call.Again || r.call.Attempt > 1 || r.d.request.Expected > 0 || r.d.n > 1 || r.d.again ||
+		reconnected || stale
 }
 
 // approved is pipeline.stillApproved: whether what was approved, if anything was, is what would run. A hook changes the
@@ -304,7 +305,7 @@ func (r *running) recognise(then func()) {
 		then()
 		return
 	}
-	r.s.last(r.th, nil, r.d.batch, batch.ChainCall, r.call.Index, func(m *stored) {
+	r.s.last(r.th, nil, r.d.batch, batch.ChainItem, r.call.Index, func(m *stored) {
 		if m != nil {
 			if c, ok := m.Body.(events.Claimed); ok && c.Worker == r.w.p.name && c.Attempt == r.call.Attempt {
 				r.seq, r.claimed = m.Seq, true
@@ -405,7 +406,7 @@ func (r *running) end(why error) {
 				Reason: why.Error()},
 				func(err error) { r.then(answered(err)) })
 		case r.claimed:
-			r.store(events.Finished{Result: r.result(toolyard.OutcomeUnknown)},
+			r.store(events.Finish(events.End{Result: r.result(toolyard.OutcomeUnknown)}),
 				func(err error) { r.then(answered(err)) })
 		case why == errShutdown:
 			r.giveBack()
@@ -425,7 +426,7 @@ func answered(err error) bool { return err == nil || err == errConflict }
 
 // finish stores a result, or that the attempt failed in a way that may pass.
 func (r *running) finish(res toolyard.Result) {
-	var body events.Body = events.Finished{Result: res}
+	var body events.Body = events.Finish(events.End{Result: res})
 	started := res.Attempts >= r.call.Attempt
 	if res.Retryable && res.Code != toolyard.Timeout && (r.call.Judgement.Idempotent || !started) &&
 		r.call.Attempt < r.d.request.MaxAttempts && r.remaining() > retryRoom {
@@ -436,7 +437,7 @@ func (r *running) finish(res toolyard.Result) {
 
 // store is worker.appendCall: a conflict with this worker's own claim, whose answer was lost, is none.
 func (r *running) store(body events.Body, then func(error)) {
-	r.s.append(r.th, nil, r.d.batch, batch.ChainCall, r.call.Index, r.seq, body, func(rec batch.Record, err error) {
+	r.s.append(r.th, nil, r.d.batch, batch.ChainItem, r.call.Index, r.seq, body, func(rec batch.Record, err error) {
 		switch {
 		case err == nil:
 			r.seq = rec.Seq

@@ -80,7 +80,7 @@ func (s *Sim) forced(c batch.Chain, body events.Body) bool {
 		return !s.has(FenceBatch)
 	case batch.ChainReply:
 		return !s.has(FenceReply)
-	case batch.ChainCall:
+	case batch.ChainItem:
 		switch body.(type) {
 		case events.Claimed:
 			return !s.has(FenceClaim)
@@ -92,7 +92,7 @@ func (s *Sim) forced(c batch.Chain, body events.Body) bool {
 }
 
 func (b *batchLog) subjectName(c batch.Chain, index int) string {
-	if c == batch.ChainCall {
+	if c == batch.ChainItem {
 		return fmt.Sprintf("%s#%d", b.spec.name, index)
 	}
 	return fmt.Sprintf("%s.%s", b.spec.name, c)
@@ -179,7 +179,7 @@ func (s *Sim) newer(th *thread, b *batchLog, st *batch.State, c batch.Chain, ind
 		})
 	default:
 		seen := st.ReplySeq
-		if c == batch.ChainCall {
+		if c == batch.ChainItem {
 			seen = st.Calls[index].Seq
 		}
 		s.last(th, nil, b, c, index, func(m *stored) {
@@ -187,7 +187,7 @@ func (s *Sim) newer(th *thread, b *batchLog, st *batch.State, c batch.Chain, ind
 				then(nil)
 				return
 			}
-			if _, over := m.Body.(events.Finished); c == batch.ChainCall && !over && s.has(FenceWholeChain) {
+			if _, over := m.Body.(events.Finished); c == batch.ChainItem && !over && s.has(FenceWholeChain) {
 				s.behind(th, nil, b, c, index, seen, m, func(ms []*stored) { then(records(ms)) })
 				return
 			}
@@ -242,7 +242,7 @@ func (s *Sim) fold(th *thread, b *batchLog, then func(*batch.State, error)) {
 					}
 					i := calls[0]
 					calls = calls[1:]
-					catchUp(batch.ChainCall, i, each)
+					catchUp(batch.ChainItem, i, each)
 				}
 				catchUp(batch.ChainControl, 0, each)
 			})

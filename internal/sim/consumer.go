@@ -71,7 +71,7 @@ func (c *consumer) queue(m *message) {
 	call := &m.request.Calls[0]
 	for _, o := range c.all {
 		stands := &o.request.Calls[0]
-		if !o.gone && o.batch == m.batch && stands.Index == call.Index && stands.Expected == call.Expected {
+		if !o.gone && o.batch == m.batch && stands.Index == call.Index && o.request.Expected == m.request.Expected {
 			return
 		}
 	}

@@ -19,7 +19,8 @@ const pullAgain = 3 * time.Second
 // machineConfig is what the owner decides with. It waits less than the real one, so that histories are short.
 func (s *Sim) machineConfig() batch.Config {
 	return batch.Config{WorkerWait: 4 * time.Second, MaxAttempts: 3, OpenIdle: 2500 * time.Millisecond,
-		AbortEvery: time.Second, EndGrace: settings.CallAckWait * 3 / 2, QueueWait: s.sc.queueWait, Hooks: s.sc.hooks}
+		AbortEvery: time.Second, EndGrace: settings.CallAckWait * 3 / 2, QueueWait: s.sc.queueWait, Hooks: s.sc.hooks,
+		ItemCalls: 1}
 }
 
 // dispatcher is the shell of package dispatcher: it takes submissions, and runs their batches.

@@ -81,7 +81,7 @@ func sortedCalls[T any](m map[callKey]T) []callKey {
 
 // asked is broker.Asked: the event by which a call waits for a person; nil when it does not.
 func (s *Sim) asked(th *thread, k callKey, then func(*stored)) {
-	s.last(th, nil, k.b, batch.ChainCall, k.index, func(m *stored) {
+	s.last(th, nil, k.b, batch.ChainItem, k.index, func(m *stored) {
 		if m != nil && m.Body.EventType() != events.CallWaiting {
 			m = nil
 		}
@@ -103,7 +103,7 @@ func (s *Sim) decide(th *thread, k callKey, a *answer) {
 		case a.decision == events.Approve:
 			d.InputSHA256 = m.Body.(events.Waiting).InputSHA256
 		}
-		s.append(th, nil, k.b, batch.ChainCall, k.index, m.Seq, d, func(_ batch.Record, err error) {
+		s.append(th, nil, k.b, batch.ChainItem, k.index, m.Seq, d, func(_ batch.Record, err error) {
 			if err != nil { // somebody was faster
 				return
 			}
@@ -218,7 +218,7 @@ func (r *runner) park(then func()) {
 	chains := []chain{{batch.ChainControl, 0}}
 	for i := range st.Calls {
 		if st.Calls[i].Status == batch.Waiting {
-			chains = append(chains, chain{batch.ChainCall, i})
+			chains = append(chains, chain{batch.ChainItem, i})
 		}
 	}
 	if !s.has(FenceParkReread) {

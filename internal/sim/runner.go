@@ -325,7 +325,7 @@ func (r *runner) queue(calls []batch.Queue, then func()) {
 		what := "queue"
 		if s.opt.Trace {
 			what = fmt.Sprintf("queue %s#%d, attempt %d, behind %d", r.b.spec.name, c.Request.Calls[0].Index,
-				c.Request.Calls[0].Attempt, c.Request.Calls[0].Expected)
+				c.Request.Calls[0].Attempt, c.Request.Expected)
 		}
 		tries := 0
 		s.retry(r.th, nil, what, func() error {
@@ -366,7 +366,7 @@ func (r *runner) drain() {
 		last = st.ControlSeq
 	case batch.ChainInput:
 		last = st.InputSeq
-	case batch.ChainCall:
+	case batch.ChainItem:
 		if c.m.Index >= len(st.Calls) { // another owner has planned it
 			r.stop("a live event is about a call that it does not know")
 			return
@@ -379,7 +379,7 @@ func (r *runner) drain() {
 	case c.m.Chain == batch.ChainBatch:
 		r.stop("the live feed says that it has another owner")
 		return
-	case c.before != last && (c.m.Chain != batch.ChainCall || c.m.Body.EventType() != events.CallFinished &&
+	case c.before != last && (c.m.Chain != batch.ChainItem || c.m.Body.EventType() != events.CallFinished &&
 		r.s.has(FenceGap)):
 		r.read(c.m.Chain, c.m.Index, r.drain)
 		return
@@ -425,7 +425,7 @@ func (r *runner) beat() {
 		}
 		if reread && s.now-r.heard[i] >= rereadAfter {
 			r.heard[i] = s.now
-			todo = append(todo, func(next func()) { r.read(batch.ChainCall, i, next) })
+			todo = append(todo, func(next func()) { r.read(batch.ChainItem, i, next) })
 		}
 	}
 	if reread && quiet {
@@ -581,7 +581,7 @@ func (r *runner) askHolder(i int, silent map[string]bool, seen *batch.Observed, 
 		case known && !s.has(FenceHolder):
 			then()
 		case known:
-			s.newer(r.th, r.b, r.m.State(), batch.ChainCall, i, func(rs []batch.Record) {
+			s.newer(r.th, r.b, r.m.State(), batch.ChainItem, i, func(rs []batch.Record) {
 				if len(rs) == 0 {
 					seen.Dropped[i] = c.Seq
 					r.b.dropped[c.Seq] = true

@@ -159,7 +159,7 @@ func (n *server) append(b *batchLog, c batch.Chain, index int, expected, id uint
 		return 0, errConflict
 	}
 	stream := c
-	if c == batch.ChainCall || c == batch.ChainControl || c == batch.ChainInput {
+	if c == batch.ChainItem || c == batch.ChainControl || c == batch.ChainInput {
 		stream = batch.ChainBatch
 	}
 	n.seq[stream]++

@@ -16,7 +16,8 @@ import "runtime/debug"
 //	3  2026-11-22  Calls carry the name that the model used, judgements why there is none, waiting calls what they would
 //	               change, and surfaces which tools the operator defers.
 //	               The operator's rules in a plan, which older dispatchers would drop; the decision that supersedes; checks of edits.
-const Wire = 3 + yetToCome
+//	4  2026-11-23  Calls are queued and end in items: a start lists them, and events of an item name their calls.
+const Wire = 4 + yetToCome
 
 const modulePath = "github.com/toolyard/toolyard"
 

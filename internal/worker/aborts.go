@@ -43,16 +43,11 @@ func (a *aborts) add(k callKey, why error, now time.Time) {
 // reason returns why a call was aborted, nil if it was not, or long ago.
 func (a *aborts) reason(k callKey) error { return a.why[k] }
 
-// aborted reports whether every call of a message was aborted.
-func (w *Worker) aborted(d *broker.Delivery) bool {
+// aborted reports whether a call was aborted.
+func (w *Worker) aborted(k toolyard.BatchKey, index int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, c := range d.Calls {
-		if w.aborts.reason(callKey{d.Key(), c.Index}) == nil {
-			return false
-		}
-	}
-	return true
+	return w.aborts.reason(callKey{k, index}) != nil
 }
 
 // abort stops calls that were aborted by broadcast, and those that arrive a moment later.

@@ -29,8 +29,11 @@ type callKey struct {
 
 // running is a call that this worker has.
 type running struct {
-	d      *broker.Delivery
-	call   events.RequestedCall
+	d     *broker.Delivery
+	chain *chain
+	call  events.RequestedCall
+	// late says that the call begins so long after the message came that its owner may have ended it.
+	late   bool
 	log    *slog.Logger
 	cancel context.CancelCauseFunc
 	lease  lease
@@ -40,10 +43,10 @@ type running struct {
 	mu gate.Gate // of what follows
 	// term is that of the worker's registration in which the right to the call was last proven.
 	term     int
-	seq      uint64      // what the next append on the call's chain expects
+	seen     uint64      // the last event about the call that is known here, 0 for none
 	claimed  bool        // the claim is this worker's
 	conflict bool        // the call is another's, or answered: that was seen in the log
-	other    events.Body // what another has written at the end of the call's chain, when a result met it there
+	other    events.Body // what another has written about the call, when a result met it
 	started  bool        // the tool may have begun
 	// returned is closed when the tool has returned; nil while it has not begun.
 	returned chan struct{}
@@ -64,9 +67,13 @@ func (r *running) wasStopped() bool {
 	if !ok {
 		return false
 	}
-	switch end.Result.Code {
-	case toolyard.Canceled, toolyard.SiblingCanceled, toolyard.DeadlineExceeded, toolyard.Skipped:
-		return true
+	for _, res := range end.Results() {
+		switch res.Code {
+		case toolyard.Canceled, toolyard.SiblingCanceled, toolyard.DeadlineExceeded, toolyard.Skipped:
+			if res.Index == r.call.Index {
+				return true
+			}
+		}
 	}
 	return false
 }
@@ -92,6 +99,14 @@ func (r *running) leftBehind() bool {
 	}
 }
 
+// named is how an event names the call: not at all when it is the first of its item.
+func (r *running) named() int {
+	if r.call.Index == r.d.Item {
+		return 0
+	}
+	return r.call.Index
+}
+
 func (r *running) key() callKey { return callKey{r.d.Key(), r.call.Index} }
 
 func (w *Worker) addRunning(r *running) bool {
@@ -105,14 +120,6 @@ func (w *Worker) addRunning(r *running) bool {
 		r.cancel(why)
 	}
 	return true
-}
-
-// holds reports whether this worker has a call.
-func (w *Worker) holds(k toolyard.BatchKey, index int) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	_, ok := w.running[callKey{k, index}]
-	return ok
 }
 
 func (w *Worker) removeRunning(r *running) {

@@ -40,7 +40,7 @@ func (w *Worker) findEarlierRun(ctx context.Context, r *running) error {
 	if r.d.Deliveries == 1 || claimsFirst(r.d, &r.call) {
 		return nil
 	}
-	end, err := w.b.CallEnd(ctx, r.d.Key(), w.cfg.Pool, r.call.Index)
+	end, err := r.chain.look(ctx, r.call.Index)
 	if err != nil {
 		return fmt.Errorf("look what became of the call when it was delivered first: %w", err)
 	}
@@ -48,7 +48,7 @@ func (w *Worker) findEarlierRun(ctx context.Context, r *running) error {
 	case nil:
 		r.call.Attempt++
 	case events.Returned:
-		r.seq = end.Seq
+		r.seen = end.Seq
 	case events.Claimed:
 		if b.Worker == w.cfg.ID { // it may be given up, or go on
 			r.call.Attempt = b.Attempt
@@ -103,23 +103,20 @@ func (w *Worker) claim(ctx context.Context, r *running) error {
 
 func (w *Worker) claimLocked(ctx context.Context, r *running) error {
 	began := time.Now()
-	rec, err := w.b.Append(ctx, r.d.Key(), batch.ChainCall, w.cfg.Pool, r.call.Index, r.seq,
-		events.Claimed{Worker: w.cfg.ID, Attempt: r.call.Attempt, Ticket: r.d.Ticket})
+	rec, err := r.chain.append(ctx, r.call.Index, r.seen,
+		events.Claimed{Call: r.named(), Worker: w.cfg.ID, Attempt: r.call.Attempt, Ticket: r.d.Ticket})
 	switch {
-	case errors.Is(err, broker.ErrConflict):
-		// A claim that this worker stored before, and never knew of, is as good, if nothing was started on it.
-		end, err := w.recogniseLocked(ctx, r)
-		if err != nil {
-			return err
-		}
-		if _, returned := end.Body.(events.Returned); returned && end.Seq > r.seq { // just now, by who had it before
-			r.seq = end.Seq
+	case errors.Is(err, broker.ErrConflict) && rec.Seq > 0:
+		if _, returned := rec.Body.(events.Returned); returned { // just now, by who had it before
+			r.seen = rec.Seq
 			return w.claimLocked(ctx, r)
 		}
-		if !r.claimed {
+		// A claim that this worker stored before, and never knew of, is as good, if nothing was started on it.
+		if !w.claimed(r, rec) {
 			r.conflict = true
 			return pipeline.ErrLost
 		}
+		r.seen, r.claimed = rec.Seq, true
 		if w.hasBegun(r) { // and what became of it could not be stored: it is not run a second time
 			r.started = true
 			r.cancel(errForgotten)
@@ -128,9 +125,9 @@ func (w *Worker) claimLocked(ctx context.Context, r *running) error {
 	case err != nil:
 		return err
 	default:
-		r.seq, r.claimed = rec.Seq, true
+		r.seen, r.claimed = rec.Seq, true
 		if time.Since(began) > slowClaim { // the answer came late: the call may have been answered behind the claim
-			if end, err := w.b.CallEnd(ctx, r.d.Key(), w.cfg.Pool, r.call.Index); err != nil || !w.claimed(r, end) {
+			if end, err := r.chain.look(ctx, r.call.Index); err != nil || !w.claimed(r, end) {
 				r.conflict = err == nil
 				return orLost(err)
 			}
@@ -139,25 +136,20 @@ func (w *Worker) claimLocked(ctx context.Context, r *running) error {
 	return nil
 }
 
-// recognise finds out whether the last event of the call is this worker's claim of this attempt.
+// recognise finds out whether the last event about the call is this worker's claim of this attempt.
 func (w *Worker) recognise(ctx context.Context, r *running) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := w.recogniseLocked(ctx, r)
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
+	defer cancel()
+	end, err := r.chain.look(looking, r.call.Index)
+	if err == nil && w.claimed(r, end) {
+		r.seen, r.claimed = end.Seq, true
+	}
 	return err
 }
 
-func (w *Worker) recogniseLocked(ctx context.Context, r *running) (end batch.Record, err error) {
-	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
-	defer cancel()
-	end, err = w.b.CallEnd(looking, r.d.Key(), w.cfg.Pool, r.call.Index)
-	if err == nil && w.claimed(r, end) {
-		r.seq, r.claimed = end.Seq, true
-	}
-	return end, err
-}
-
-// claimed reports whether a call's last event is this worker's claim of the attempt.
+// claimed reports whether an event is this worker's claim of the attempt.
 func (w *Worker) claimed(r *running, end batch.Record) bool {
 	c, ok := end.Body.(events.Claimed)
 	return ok && c.Worker == w.cfg.ID && c.Attempt == r.call.Attempt

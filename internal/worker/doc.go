@@ -9,19 +9,22 @@
 //
 // One message goes through these files:
 //
-//	take      asks a lane for messages while slots are free, and runs each in a slot (slots), or gives it back.
-//	run       takes each call of a message to its result: it looks whether this worker can run it, keeps its lease,
-//	          has the pipeline run it, and decides what is stored. It acknowledges the message behind that.
-//	drain     settles a call that this worker had to give up, and gives messages back.
+//	take      asks a lane for messages while slots are free, and runs their calls in slots (slots), or gives them back.
+//	run       takes a call to its result: it looks whether this worker can run it, has the pipeline run it, and decides
+//	          what is stored.
+//	drain     settles a call that this worker had to give up.
+//	message   keeps a message's lease, and acknowledges it, or gives it back, when all of its calls are over.
 //	job       says to the pipeline what the call is. The pipeline calls back for the claim and at commit points.
-//	finish    appends to the call's chain, and makes the results that no tool made.
+//	finish    appends what came of the call, and makes the results that no tool made.
 //	claim     finds out what became of the call before, and claims it.
 //	lease     says whether the worker may act for the call, and proves it again.
 //	call      is a call that this worker has, and which it has.
+//	chain     is the chain of events of a message's item. It makes one append at a time: results that become ready
+//	          meanwhile go together.
 //
 // Calls go down this list only; internal/archtest holds the order. register keeps the worker itself registered.
 //
-// Ordering: each class has slots, and each slot runs one message at a time. Agents queue in lanes, which are served
+// Ordering: each class has slots, and each slot runs one call at a time. Agents queue in lanes, which are served
 // side by side: each holds a few messages at most that wait for a slot, and slots are given to the agents of these in
 // turn.
 //

@@ -21,11 +21,11 @@ func answered(err error) bool { return err == nil || errors.Is(err, broker.ErrCo
 
 // finish stores a result as the call's. It wraps [broker.ErrConflict] when the call has one already.
 func (w *Worker) finish(ctx context.Context, r *running, res toolyard.Result) error {
-	return w.appendCall(ctx, r, events.Finished{Result: res})
+	return w.appendCall(ctx, r, events.Finish(events.End{Result: res}))
 }
 
-// appendCall appends to the call's chain. It retries behind this worker's own claim, whose answer was lost, and
-// waits while the stream is full.
+// appendCall appends an event about the call to its item's chain. It retries behind this worker's own claim, whose
+// answer was lost, and waits while the stream is full.
 func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -35,30 +35,29 @@ func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) e
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(goodbyeTimeout, cancel) })()
 	for {
 		var rec batch.Record
-		err := broker.RetryFull(storing, w.log.With("batch", r.d.Key(), "call", r.call.Index), func() (err error) {
-			rec, err = w.b.Append(storing, r.d.Key(), batch.ChainCall, w.cfg.Pool, r.call.Index, r.seq, body)
-			return err
-		})
+		var err error
+		if f, ok := body.(events.Finished); ok {
+			rec, err = r.chain.finish(storing, r.seen, f.End)
+		} else {
+			rec, err = r.chain.append(storing, r.call.Index, r.seen, body)
+		}
 		switch {
 		case err == nil:
-			r.seq = rec.Seq
+			r.seen = rec.Seq
 			w.noteEnded(r)
 			return nil
-		case errors.Is(err, broker.ErrConflict) && !r.conflict:
-			expected, claimed := r.seq, r.claimed
-			if end, lookErr := w.recogniseLocked(ctx, r); lookErr != nil || r.seq == expected {
-				if lookErr == nil { // somebody else has stored an end
-					r.conflict, r.other = true, end.Body
-					w.noteEnded(r)
-				}
-				return errors.Join(err, lookErr)
-			}
-			// not behind a claim, under which something may have begun
-			if body.EventType() == events.CallWaiting && !claimed {
-				return errClaimed
-			}
-		default:
+		case !errors.Is(err, broker.ErrConflict) || rec.Seq == 0 || r.conflict:
 			return err
+		case !w.claimed(r, rec): // somebody else has stored an end
+			r.conflict, r.other = true, rec.Body
+			w.noteEnded(r)
+			return err
+		}
+		claimed := r.claimed
+		r.seen, r.claimed = rec.Seq, true
+		// not behind a claim, under which something may have begun
+		if body.EventType() == events.CallWaiting && !claimed {
+			return errClaimed
 		}
 	}
 }

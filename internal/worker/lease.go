@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/pipeline"
@@ -57,6 +56,14 @@ func (l *lease) holds() (term int, ok bool) {
 	defer l.mu.Unlock()
 	l.checkLapsed()
 	return l.term, !l.lapsed
+}
+
+// current returns since when the lease holds. It reports false when it has lapsed.
+func (l *lease) current() (since time.Time, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.checkLapsed()
+	return l.since, !l.lapsed
 }
 
 // renew extends the lease, unless it has lapsed. Answers may come out of order.
@@ -196,30 +203,26 @@ func (w *Worker) claimAnew(ctx context.Context, r *running, term int) error {
 	if err := r.d.Alive(ctx); err != nil { // or others are handed the call while it runs
 		return err
 	}
-	rec, err := w.b.Append(ctx, r.d.Key(), batch.ChainCall, w.cfg.Pool, r.call.Index, r.seq,
-		events.Claimed{Worker: w.cfg.ID, Attempt: r.call.Attempt, Ticket: r.d.Ticket, Renewed: true})
+	rec, err := r.chain.append(ctx, r.call.Index, r.seen, events.Claimed{Call: r.named(), Worker: w.cfg.ID,
+		Attempt: r.call.Attempt, Ticket: r.d.Ticket, Renewed: true})
 	if err != nil {
 		return err
 	}
-	r.seq, r.claimed, r.term = rec.Seq, true, term
+	r.seen, r.claimed, r.term = rec.Seq, true, term
 	r.lease.begin(w.b.Settings().CallAckWait, sent)
 	return w.mayActLocked(r)
 }
 
-// keepLease renews the delivery's lease and proves the right to a running call when a lease has lapsed. It stops
-// the tool when that fails, or when the log says that the call has ended: the broadcast may have been lost.
+// keepLease proves the right to a running call when a lease has lapsed, and stops the tool when that fails. The
+// message's heartbeats renew the lease.
 func (w *Worker) keepLease(ctx context.Context, r *running) {
-	beat := broker.Heartbeat(w.b.Settings().CallAckWait)
-	var beating sync.WaitGroup
-	defer beating.Wait()
-	sent := r.d.Received
-	timer := time.NewTimer(beat)
-	defer timer.Stop()
 	for {
+		lapses := time.NewTimer(max(0, min(r.lease.remaining(), w.registered.remaining())) + time.Millisecond)
 		select {
 		case <-ctx.Done():
+			lapses.Stop()
 			return
-		case <-timer.C:
+		case <-lapses.C:
 		}
 		if err := w.mayAct(r); err != nil {
 			if r.began() {
@@ -230,27 +233,5 @@ func (w *Worker) keepLease(ctx context.Context, r *running) {
 				return
 			}
 		}
-		// Heartbeats do not wait for each other's answers: these may take long to come, and still be worth something.
-		if time.Since(sent) >= beat {
-			sent = time.Now()
-			beating.Go(func() { w.heartbeat(ctx, r) })
-		}
-		timer.Reset(max(time.Millisecond, min(beat-time.Since(sent), r.lease.remaining()+time.Millisecond,
-			w.registered.remaining()+time.Millisecond)))
-	}
-}
-
-// heartbeat renews the lease of a delivery, and looks in the log whether the call has ended.
-func (w *Worker) heartbeat(ctx context.Context, r *running) {
-	wait := w.b.Settings().CallAckWait
-	ctx, cancel := context.WithTimeout(ctx, broker.Lease(wait))
-	defer cancel()
-	sent := time.Now()
-	if err := r.d.Alive(ctx); err != nil {
-		return // the lease says what that means
-	}
-	r.lease.renew(sent)
-	if over, err := w.b.Answered(ctx, r.d.Key(), w.cfg.Pool, r.call.Index); err == nil && over {
-		r.cancel(pipeline.ErrCanceled)
 	}
 }

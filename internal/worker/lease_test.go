@@ -93,7 +93,7 @@ func (b *bench) chain() []batch.Record {
 	b.t.Helper()
 	s := batch.State{Key: b.key, Plan: &events.Planned{Calls: []events.PlannedCall{{Pool: toolyard.DefaultPool}}},
 		Calls: make([]batch.Call, 1)}
-	out, err := b.b.Newer(b.t.Context(), &s, batch.ChainCall, 0)
+	out, err := b.b.Newer(b.t.Context(), &s, batch.ChainItem, 0)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -186,9 +186,9 @@ func TestASettledCallIsNotProven(t *testing.T) {
 	<-began
 	b.w.registered.lapse(between(4 * time.Minute))
 	claim := b.chain()[0]
-	settled := events.Finished{Result: toolyard.Result{CallID: "c", Tool: "do", IsError: true,
-		Code: toolyard.OutcomeUnknown, Error: "lost"}}
-	if _, err := b.b.Append(t.Context(), b.key, batch.ChainCall, toolyard.DefaultPool, 0, claim.Seq,
+	settled := events.Finish(events.End{Result: toolyard.Result{CallID: "c", Tool: "do", IsError: true,
+		Code: toolyard.OutcomeUnknown, Error: "lost"}})
+	if _, err := b.b.Append(t.Context(), b.key, batch.ChainItem, toolyard.DefaultPool, 0, claim.Seq,
 		settled); err != nil {
 		t.Fatal(err)
 	}

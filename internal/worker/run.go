@@ -21,62 +21,35 @@ const (
 	maxDeliveries = 40 // then the call ends as dependency_unavailable, or internal_error when it cannot be read
 )
 
-// runMessage runs the calls of one message.
-func (w *Worker) runMessage(ctx context.Context, d *broker.Delivery) {
-	failpoint.Hit(failpoint.CallTaken)
-	var tools []<-chan struct{} // each closed when a tool has returned
-	defer func() {              // one that does not keeps the slot, until it does or the worker ends
-		for _, returned := range tools {
-			select {
-			case <-returned:
-			case <-ctx.Done():
-			}
-		}
-	}()
-	done := true
-	for _, call := range d.Calls {
-		settled, returned := w.runCall(ctx, d, call)
-		if returned != nil {
-			tools = append(tools, returned)
-		}
-		done = settled && done
-	}
-	if !done {
-		return // given back, or left to be delivered again
-	}
-	failpoint.Hit(failpoint.ResultStored)
-	if err := d.Done(ctx); err != nil {
-		// It will be delivered again, and found to be answered.
-		w.log.Info("a call is answered, but its message could not be acknowledged", "batch", d.Key(), "error", err)
-	}
-}
-
-// runCall takes one call to its result in the log. It reports whether the call no longer needs this message, and
-// returns what is closed when its tool has returned, or nil when no tool was started.
-func (w *Worker) runCall(ctx context.Context, d *broker.Delivery, call events.RequestedCall,
-) (settled bool, returned <-chan struct{}) {
+// runCall takes one call to its result in the log. It reports whether the call no longer needs this message, and if it
+// does, how long to pause before that is given back. It returns what is closed when its tool has returned, or nil when
+// no tool was started.
+func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedCall,
+) (settled bool, pause time.Duration, returned <-chan struct{}) {
+	d := m.d
 	log := w.log.With("agent", d.Agent, "batch", d.Batch, "call", call.Index, "tool", call.Tool)
 	callCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &running{d: d, call: call, cancel: cancel, seq: call.Expected, log: log}
-	r.lease.begin(w.b.Settings().CallAckWait, d.Received)
+	r := &running{d: d, chain: m.chain, call: call, cancel: cancel, log: log,
+		late: time.Since(d.Received) > m.late()}
 	r.term, _ = w.registered.holds()
+	if !m.begin(r) {
+		return false, 0, nil // it is delivered again
+	}
+	defer m.end(r)
 	if !w.addRunning(r) { // delivered again while this worker still has it
-		w.giveBack(log, d, returnPause)
-		return false, nil
+		return false, returnPause, nil
 	}
 	defer w.removeRunning(r)
 	if err := w.findEarlierRun(ctx, r); err != nil {
 		log.Warn("a call that was delivered before is given back", "error", err)
-		w.giveBack(log, d, returnPause)
-		return false, nil
+		return false, returnPause, nil
 	}
 	switch able, instead := w.canRun(ctx, r); {
 	case instead != nil:
-		return answered(w.finish(ctx, r, *instead)), nil
+		return answered(w.finish(ctx, r, *instead)), 0, nil
 	case !able:
-		w.returnUnstarted(ctx, d, returnPause)
-		return false, nil
+		return w.returnCall(ctx, m, call), returnPause, nil
 	}
 	kept, stopKeeping := context.WithCancel(callCtx)
 	var keeping sync.WaitGroup
@@ -88,8 +61,8 @@ func (w *Worker) runCall(ctx context.Context, d *broker.Delivery, call events.Re
 	limited, stopLimit := context.WithTimeoutCause(callCtx, time.Duration(d.RemainingMS)*time.Millisecond,
 		pipeline.ErrDeadline)
 	defer stopLimit()
-	settled = w.execute(ctx, limited, r)
-	return settled, r.whenReturned()
+	settled, pause = w.execute(ctx, limited, m, r)
+	return settled, pause, r.whenReturned()
 }
 
 // canRun reports whether this worker can run a call. If it cannot, another worker may; when nobody can, it returns the
@@ -111,17 +84,16 @@ func (w *Worker) canRun(ctx context.Context, r *running) (able bool, instead *to
 }
 
 // execute runs a call in the pipeline, which ends with limited, and stores what came of it. It reports whether the call
-// no longer needs this message.
-func (w *Worker) execute(ctx, limited context.Context, r *running) (settled bool) {
+// no longer needs this message, and if it does, how long to pause before that is given back.
+func (w *Worker) execute(ctx, limited context.Context, m *message, r *running) (settled bool, pause time.Duration) {
 	job, err := w.job(limited, r)
 	if err != nil {
 		r.log.Error("a call cannot be run", "error", err, "deliveries", r.d.Deliveries)
 		if r.d.Deliveries < maxDeliveries { // what it needs may only be slow to come
-			w.returnUnstarted(ctx, r.d, returnPause)
-			return false
+			return w.returnCall(ctx, m, r.call), returnPause
 		}
 		return answered(w.finish(ctx, r, w.ended(r, toolyard.PhaseSchedule, toolyard.InternalError,
-			"Internal error: the worker could not read this call."+r.earlierEvidence().Sentence(), err)))
+			"Internal error: the worker could not read this call."+r.earlierEvidence().Sentence(), err))), 0
 	}
 	job.QueueMS = max(0, float64(r.d.Received.Sub(r.d.QueuedAt))/float64(time.Millisecond))
 	var change *tool.SessionChange
@@ -134,16 +106,16 @@ func (w *Worker) execute(ctx, limited context.Context, r *running) (settled bool
 		r.log.Warn("a tool was told to stop and has not returned; it keeps its slot", "reason", context.Cause(limited))
 	}
 	if waiting, ok := errors.AsType[*pipeline.WaitingError](err); ok {
-		return w.storeWaiting(limited, r, waiting)
+		return w.storeWaiting(limited, m, r, waiting)
 	}
 	if errors.Is(err, pipeline.ErrLost) {
-		return w.settleLost(ctx, r, context.Cause(limited))
+		return w.settleLost(ctx, m, r, context.Cause(limited))
 	}
 	failpoint.Hit(failpoint.ResultReady)
-	var body events.Body = events.Finished{Result: result, Session: change}
+	var body events.Body = events.Finish(events.End{Result: result, Session: change})
 	if w.worthRetrying(r, &result) {
 		body = events.AttemptFailed{
-			Worker: w.cfg.ID, Attempt: r.call.Attempt, Code: result.Code, Reason: result.Error,
+			Call: r.named(), Worker: w.cfg.ID, Attempt: r.call.Attempt, Code: result.Code, Reason: result.Error,
 			RetryAfterMS: result.RetryAfterMS,
 			NotStarted:   result.Attempts < r.call.Attempt,
 		}
@@ -156,14 +128,15 @@ func (w *Worker) execute(ctx, limited context.Context, r *running) (settled bool
 		}
 		r.log.Log(ctx, level, "a result was not stored", "error", err)
 	}
-	return answered(err)
+	return answered(err), 0
 }
 
 // storeWaiting stores that a call needs a person. The worker is then done with it: after the decision it is queued
 // again.
-func (w *Worker) storeWaiting(ctx context.Context, r *running, e *pipeline.WaitingError) (settled bool) {
+func (w *Worker) storeWaiting(ctx context.Context, m *message, r *running, e *pipeline.WaitingError,
+) (settled bool, pause time.Duration) {
 	body := events.Waiting{
-		Worker: w.cfg.ID, Attempt: r.call.Attempt - 1, Reason: e.Reason, Source: e.Source,
+		Call: r.named(), Worker: w.cfg.ID, Attempt: r.call.Attempt - 1, Reason: e.Reason, Source: e.Source,
 		Destructive: e.Judgement.Destructive,
 		Class:       e.Judgement.Class, Input: e.Observable, InputSHA256: e.InputHash, Remember: e.Remember,
 		Facts:   e.Facts,
@@ -181,13 +154,13 @@ func (w *Worker) storeWaiting(ctx context.Context, r *running, e *pipeline.Waiti
 		r.mu.Lock()
 		r.started = w.hasBegun(r)
 		r.mu.Unlock()
-		return w.settleLost(ctx, r, err)
+		return w.settleLost(ctx, m, r, err)
 	}
 	if err != nil && !errors.Is(err, broker.ErrConflict) {
 		w.log.Warn("a call that needs a person is delivered again", "batch", r.d.Key(), "call", r.call.Index,
 			"error", err)
 	}
-	return answered(err)
+	return answered(err), 0
 }
 
 // maxRetryAfter is the longest pause that a tool may ask for and still be retried here; a longer one is the model's to

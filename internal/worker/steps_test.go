@@ -116,17 +116,20 @@ func (y *yard) queueFor(a toolyard.Agent, lane int, name string, change ...func(
 // end is the last event of the call.
 func (q queued) end() batch.Record {
 	q.y.Helper()
-	rec, err := q.y.b.CallEnd(q.y.Context(), q.key, toolyard.DefaultPool, 0)
+	records, err := q.y.b.Item(q.y.Context(), q.key, toolyard.DefaultPool, 0, 0)
 	if err != nil {
 		q.y.Fatal(err)
 	}
-	return rec
+	if len(records) == 0 {
+		return batch.Record{}
+	}
+	return records[len(records)-1]
 }
 
 // append stores somebody's event behind one of the call.
 func (q queued) append(expected uint64, body events.Body) {
 	q.y.Helper()
-	if _, err := q.y.b.Append(q.y.Context(), q.key, batch.ChainCall, toolyard.DefaultPool, 0, expected,
+	if _, err := q.y.b.Append(q.y.Context(), q.key, batch.ChainItem, toolyard.DefaultPool, 0, expected,
 		body); err != nil {
 		q.y.Fatal(err)
 	}
@@ -194,8 +197,8 @@ func TestLostAnswers(t *testing.T) {
 func TestAConflict(t *testing.T) {
 	for name, end := range map[string]events.Body{
 		"claimed by another": events.Claimed{Worker: "other", Attempt: 1},
-		"answered": events.Finished{Result: toolyard.Result{CallID: "c", Tool: "write", IsError: true,
-			Code: toolyard.Canceled}},
+		"answered": events.Finish(events.End{Result: toolyard.Result{CallID: "c", Tool: "write", IsError: true,
+			Code: toolyard.Canceled}}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			inYard(t, 1, func(y *yard) {

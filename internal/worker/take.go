@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/outcome"
 	"github.com/toolyard/toolyard/internal/version"
 )
@@ -36,12 +37,13 @@ func (w *Worker) serve(taking, calls context.Context, lane broker.Lane, at laneK
 		most = 1 // one exclusive call holds the workspace
 	}
 	last := time.Now()
+	size := 1 // of the messages that came last, in calls that run at a time
 	for {
 		free, err := w.slots.awaitFree(taking, at.class)
 		if err != nil {
 			return nil
 		}
-		for d, err := range lane.Take(calls, min(free, most)) {
+		for d, err := range lane.Take(calls, max(1, min(free, most)/size)) {
 			bad, isBad := errors.AsType[*broker.BadWorkError](err)
 			newer, isNewer := errors.AsType[*events.NewerError](err)
 			switch {
@@ -60,38 +62,89 @@ func (w *Worker) serve(taking, calls context.Context, lane broker.Lane, at laneK
 				return err
 			default:
 				w.countStall(d, at, last)
-				w.runInSlot(taking, calls, d, at, &running)
+				size = max(1, (3*size+d.Width+3)/4)
+				w.startMessage(taking, calls, d, at, &running)
 			}
 			last = time.Now()
 		}
 	}
 }
 
-// runInSlot runs a message in a slot, beside its lane. A message that gets no slot within half a lease is given
-// back, because another worker may have one. Of tools with a cap only so many wait, and more are given back at
-// once.
-func (w *Worker) runInSlot(taking, calls context.Context, d *broker.Delivery, at laneKey, running *sync.WaitGroup) {
-	c := w.newWaiter(d, at.class)
+// startMessage begins to run the calls of a message: as many at a time as it says and slots are free. Those that are
+// first stand in line for a slot when it returns, so that no more messages are taken than there is room for.
+func (w *Worker) startMessage(taking, calls context.Context, d *broker.Delivery, at laneKey, running *sync.WaitGroup) {
+	m := w.newMessage(d)
+	width := max(1, min(d.Width, len(d.Calls)))
+	if m.mayRepeat() {
+		width = 1
+	}
+	var parts sync.WaitGroup
+	for range width {
+		call, ok := m.next()
+		if !ok {
+			break
+		}
+		c := w.enqueue(m, &call, at)
+		parts.Go(func() {
+			for ok {
+				w.runInSlot(taking, calls, m, call, c, at)
+				if call, ok = m.next(); ok {
+					c = w.enqueue(m, &call, at)
+				}
+			}
+		})
+	}
+	running.Go(func() {
+		keeping, stop := context.WithCancel(calls)
+		var kept sync.WaitGroup
+		kept.Go(func() { m.keep(keeping) })
+		parts.Wait()
+		stop()
+		kept.Wait()
+		w.removeMessage(m)
+	})
+}
+
+// enqueue has a call stand in line for a slot. It returns nil when too many calls of tools with a cap wait beside the
+// lane.
+func (w *Worker) enqueue(m *message, call *events.RequestedCall, at laneKey) *waiter {
+	c := w.newWaiter(m.d, call, at.class)
 	if c.cap > 0 && !w.slots.addBeside(at) {
-		w.returnUnstarted(calls, d, min(returnPause<<min(d.Deliveries, 8), longestReturn))
-		return
+		return nil
 	}
 	w.slots.enqueue(c)
-	running.Go(func() {
-		has := w.slots.await(taking, c, time.Until(d.Received.Add(broker.Lease(w.b.Settings().CallAckWait)/2)))
-		if c.cap > 0 {
-			w.slots.removeBeside(at)
+	return c
+}
+
+// runInSlot runs a call of a message in the slot for which it stands in line. A call that gets none within half a lease
+// is given back, because another worker may have one. Of tools with a cap only so many wait, and more are given back at
+// once.
+func (w *Worker) runInSlot(taking, calls context.Context, m *message, call events.RequestedCall, c *waiter,
+	at laneKey) {
+	if c == nil {
+		m.over(calls, call.Index, m.returned(calls, []events.RequestedCall{call}),
+			min(returnPause<<min(m.d.Deliveries, 8), longestReturn))
+		return
+	}
+	has := w.slots.await(taking, c, time.Until(m.d.Received.Add(m.late())))
+	if c.cap > 0 {
+		w.slots.removeBeside(at)
+	}
+	if has {
+		defer w.slots.release(c)
+	} else if !w.aborted(m.d.Key(), call.Index) { // one that was aborted ends without a slot: nothing of it begins
+		m.over(calls, call.Index, m.returned(calls, []events.RequestedCall{call}), returnPause)
+		return
+	}
+	failpoint.Hit(failpoint.CallTaken)
+	settled, pause, returned := w.runCall(calls, m, call)
+	m.over(calls, call.Index, settled, pause)
+	if returned != nil { // a tool that does not return keeps the slot, until it does or the worker ends
+		select {
+		case <-returned:
+		case <-calls.Done():
 		}
-		switch {
-		case has:
-			defer w.slots.release(c)
-			w.runMessage(calls, d)
-		case w.aborted(d): // it ends without a slot: nothing of it begins
-			w.runMessage(calls, d)
-		default:
-			w.returnUnstarted(calls, d, returnPause)
-		}
-	})
+	}
 }
 
 // stalledAfter is how long a call may lie in the queue beside a worker that has room and asks for calls.
@@ -139,23 +192,17 @@ func (w *Worker) logNewer(e *events.NewerError) {
 	}
 }
 
-// newWaiter makes a message's waiter: for its first tool with a cap, or for a toolset, if one of its calls is of
-// one.
-func (w *Worker) newWaiter(d *broker.Delivery, class toolyard.Class) *waiter {
+// newWaiter makes a call's waiter: for its tool, if that has a cap, or for its toolset.
+func (w *Worker) newWaiter(d *broker.Delivery, call *events.RequestedCall, class toolyard.Class) *waiter {
 	c := &waiter{class: class, agent: d.Agent}
-	for _, call := range d.Calls {
-		_, e, ok := w.tools.Lookup(call.Tool)
-		if !ok {
-			continue
-		}
-		if set := w.tools.setOf(&e); set != nil {
-			c.tool, c.cap, c.ofToolset = "toolset "+set.Name(), set.Slots(), true
-			break
-		}
-		if e.MaxInFlight > 0 {
-			c.tool, c.cap = e.Name, e.MaxInFlight
-			break
-		}
+	_, e, ok := w.tools.Lookup(call.Tool)
+	if !ok {
+		return c
+	}
+	if set := w.tools.setOf(&e); set != nil {
+		c.tool, c.cap, c.ofToolset = "toolset "+set.Name(), set.Slots(), true
+	} else if e.MaxInFlight > 0 {
+		c.tool, c.cap = e.Name, e.MaxInFlight
 	}
 	return c
 }
@@ -173,7 +220,8 @@ func (w *Worker) answerUnreadable(ctx context.Context, bad *broker.BadWorkError)
 	}, toolyard.PhaseSchedule, "")
 	storing, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	_, err := w.b.Append(storing, bad.Key, batch.ChainCall, w.cfg.Pool, bad.Index, 0, events.Finished{Result: res})
+	_, err := w.b.Append(storing, bad.Key, batch.ChainItem, w.cfg.Pool, bad.Index, 0,
+		events.Finish(events.End{Result: res}))
 	if err != nil && !errors.Is(err, broker.ErrConflict) {
 		w.log.Error("a call that cannot be read was not answered", "batch", bad.Key, "call", bad.Index, "error", err)
 	}

@@ -110,6 +110,8 @@ type Worker struct {
 
 	mu      sync.Mutex
 	running map[callKey]*running
+	// messages are those that this worker has.
+	messages map[*message]bool
 	// begun are attempts of calls that may not run twice which were started here and whose end is not stored yet.
 	begun map[attemptKey]bool
 	// newer are the messages of newer versions that the log has spoken of.
@@ -187,7 +189,8 @@ func New(b Broker, cfg Config) (*Worker, error) {
 	w := &Worker{
 		roots: roots, b: b, cfg: cfg, log: b.Quiet(cfg.Log).With("worker", cfg.ID), tools: tools,
 		ready:   make(chan struct{}),
-		running: map[callKey]*running{}, begun: map[attemptKey]bool{}, newer: map[string]bool{},
+		running: map[callKey]*running{}, messages: map[*message]bool{},
+		begun: map[attemptKey]bool{}, newer: map[string]bool{},
 		breakers: breaker.New(breaker.Options{}), slots: newSlots(slots),
 		reoffer: make(chan struct{}, 1), judging: make(chan struct{}, maxJudging),
 		aborts: newAborts(broker.Patience(b.Settings().CallAckWait)),
@@ -264,7 +267,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		for lane := range broker.Lanes {
 			opened.Go(func() {
 				from, err := w.b.Lane(ctx, batch.Route{Pool: w.cfg.Pool, Class: class}, lane,
-					func(d *broker.Delivery) { w.returnUnstarted(ctx, d, 0) })
+					func(d *broker.Delivery) { w.returnMessage(ctx, d) })
 				if err != nil {
 					stop(err)
 					return

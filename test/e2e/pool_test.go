@@ -188,7 +188,7 @@ func spansOf(t *testing.T, agent string, log []broker.Logged, owners map[string]
 			}
 		case events.Claimed, events.Finished:
 			s := spans[groupOf[l.Index]]
-			if l.Chain != batch.ChainCall || s == nil {
+			if l.Chain != batch.ChainItem || s == nil {
 				t.Errorf("agent %s: call %d has an event before its group %d started", agent, l.Index, groupOf[l.Index])
 				continue
 			}

@@ -58,7 +58,7 @@ func foldEvents(t *testing.T, path string) batch.State {
 		case events.Canceled:
 			r.Chain = batch.ChainControl
 		case events.Claimed, events.AttemptFailed, events.Finished:
-			r.Chain = batch.ChainCall
+			r.Chain = batch.ChainItem
 			if r.Index, err = strconv.Atoi(e.Subject()[strings.LastIndexByte(e.Subject(), '/')+1:]); err != nil {
 				t.Fatalf("line %d: the subject %q has no call: %v", n, e.Subject(), err)
 			}

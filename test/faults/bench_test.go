@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/test/faults/ledger"
 	"github.com/toolyard/toolyard/test/verdict"
@@ -167,9 +166,14 @@ func BenchmarkAbort(b *testing.B) {
 		}
 		for _, e := range log {
 			f, ok := e.Body.(events.Finished)
-			at, stopped := told[verdict.Call{BatchKey: k, Index: e.Index}]
-			if ok && stopped && e.Chain == batch.ChainCall && f.Result.Code == toolyard.SiblingCanceled {
-				whole = append(whole, time.Duration(at-failed[k]))
+			if !ok {
+				continue
+			}
+			for _, res := range f.Results() {
+				at, stopped := told[verdict.Call{BatchKey: k, Index: res.Index}]
+				if stopped && res.Code == toolyard.SiblingCanceled {
+					whole = append(whole, time.Duration(at-failed[k]))
+				}
 			}
 		}
 	}

@@ -50,12 +50,12 @@ func (s *story) did(kind ledger.Kind, k toolyard.BatchKey, index int, token uint
 func (s *story) run(k toolyard.BatchKey, calls []int, token uint64, claim bool) {
 	for _, i := range calls {
 		if claim {
-			s.store(k, batch.ChainCall, i, events.Claimed{Worker: "w", Attempt: 1, Ticket: token})
+			s.store(k, batch.ChainItem, i, events.Claimed{Worker: "w", Attempt: 1, Ticket: token})
 		}
 		s.did(ledger.Begin, k, i, token)
 		s.did(ledger.Effect, k, i, token)
 		s.did(ledger.End, k, i, token)
-		s.store(k, batch.ChainCall, i, events.Finished{Result: fine(i)})
+		s.store(k, batch.ChainItem, i, events.Finish(events.End{Result: fine(i)}))
 	}
 }
 
@@ -257,7 +257,7 @@ func TestTeeth(t *testing.T) {
 			s.changeLine(ledger.Begin, 2,
 				func(l *ledger.Line) { l.Wall = s.now.Add(-10 * time.Millisecond).UnixNano() })
 			for i := range s.Batches[ann].Log {
-				if l := &s.Batches[ann].Log[i]; l.Chain == batch.ChainCall && l.Index == 2 {
+				if l := &s.Batches[ann].Log[i]; l.Chain == batch.ChainItem && l.Index == 2 {
 					l.Time = s.now
 				}
 			}
@@ -284,7 +284,7 @@ func TestTeeth(t *testing.T) {
 		}},
 		{name: "a group begins and the one before it is never over", want: "Q6", do: func(s *story) {
 			s.Batches[ann].Log = slices.DeleteFunc(s.Batches[ann].Log,
-				func(l broker.Logged) bool { return l.Chain == batch.ChainCall && l.Index == 1 })
+				func(l broker.Logged) bool { return l.Chain == batch.ChainItem && l.Index == 1 })
 		}},
 
 		{name: "a token shrinks", want: "Q7", do: func(s *story) {
@@ -305,7 +305,7 @@ func TestTeeth(t *testing.T) {
 				func(l *ledger.Line) { l.Wall = s.finishedAt(2).Add(time.Microsecond).UnixNano() })
 		}},
 		{name: "an attempt acts after its end", want: "Q7", do: func(s *story) {
-			s.store(ann, batch.ChainCall, 3, events.AttemptFailed{Attempt: 1})
+			s.store(ann, batch.ChainItem, 3, events.AttemptFailed{Attempt: 1})
 			log := s.Batches[ann].Log
 			i := slices.IndexFunc(log, func(l broker.Logged) bool {
 				_, ok := l.Body.(events.Finished)
@@ -327,7 +327,7 @@ func TestTeeth(t *testing.T) {
 			s.changeLine(ledger.Begin, 1,
 				func(l *ledger.Line) { l.Wall = s.finishedAt(1).Add(time.Microsecond).UnixNano() })
 			log := s.Batches[ann].Log
-			s.store(ann, batch.ChainCall, 1, events.Claimed{Worker: "w", Attempt: 1})
+			s.store(ann, batch.ChainItem, 1, events.Claimed{Worker: "w", Attempt: 1})
 			s.Batches[ann].Log = slices.Insert(log, 3, s.Batches[ann].Log[len(s.Batches[ann].Log)-1])
 			s.stopped(1, time.Millisecond)
 		}},

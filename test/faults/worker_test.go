@@ -47,7 +47,7 @@ func claimIsSettled(s *system, l *load, victim *process) {
 		}
 		open := map[int]bool{} // calls that the victim has claimed and not ended
 		for _, e := range log {
-			if e.Chain != batch.ChainCall {
+			if e.Chain != batch.ChainItem {
 				continue
 			}
 			c, claims := e.Body.(events.Claimed)

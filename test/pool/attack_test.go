@@ -495,17 +495,17 @@ func TestNothingIsApproved(t *testing.T) {
 		return broker.Approval{}
 	}
 	forged := submit("forged")
-	asked, pool, seq, err := b.Asked(t.Context(), forged.Key(), 0)
+	asked, at, err := b.Asked(t.Context(), forged.Key(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The attacker has the credentials of the pool, and writes what an operator would.
-	m := nats.NewMsg(fmt.Sprintf("ty.event.ann.forged.%s.0", pool))
+	m := nats.NewMsg(fmt.Sprintf("ty.event.ann.forged.%s.0", at.Pool))
 	for k, v := range map[string]string{
 		"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/client/ann",
 		"ce-type": string(events.CallDecided), "ce-datacontenttype": "application/json",
 		"ce-time": time.Now().UTC().Format(time.RFC3339Nano), "ce-tyversion": fmt.Sprint(version.Wire),
-		"Nats-Expected-Last-Subject-Sequence": fmt.Sprint(seq),
+		"Nats-Expected-Last-Subject-Sequence": fmt.Sprint(at.Seq),
 	} {
 		m.Header.Set(k, v)
 	}
@@ -534,9 +534,9 @@ func TestNothingIsApproved(t *testing.T) {
 	if r, err := other.RequestMsg(m, 10*time.Second); err != nil || strings.Contains(string(r.Data), `"error"`) {
 		t.Fatalf("another pool's own chain: %s, %v", data(r), err)
 	}
-	if asked, pool, _, err := b.Asked(t.Context(), approved.Key(), 0); err != nil || pool != "default" ||
+	if asked, at, err := b.Asked(t.Context(), approved.Key(), 0); err != nil || at.Pool != "default" ||
 		asked.Reason == "harmless" {
-		t.Errorf("a person is asked %+v of pool %s (%v): another pool's words", asked, pool, err)
+		t.Errorf("a person is asked %+v of pool %s (%v): another pool's words", asked, at.Pool, err)
 	}
 	if err := approval.Decide(t.Context(), b, approved.Key(), 0,
 		events.Decided{Decision: events.Approve, By: "ann"}); err != nil {

@@ -310,8 +310,8 @@ func TestAReadIsQueuedOnce(t *testing.T) {
 	if seqs[0] == 0 || seqs[0] != seqs[1] {
 		t.Errorf("the message was stored as %d and as %d", seqs[0], seqs[1])
 	}
-	// Behind another event of the call's chain it is another message.
-	call[0].Request.Calls[0].Expected = 7
+	// Behind another event of the item's chain it is another message.
+	call[0].Request.Expected = 7
 	again := b.QueueAll(t.Context(), 3, call)[0]
 	if again.Err != nil || again.Seq == seqs[0] {
 		t.Errorf("%+v", again)

@@ -37,7 +37,7 @@ func logOf(b *verdict.Batch, index int) (out callLog) {
 		case events.Interrupted:
 			out.interrupted = append(out.interrupted, *l)
 		}
-		if l.Chain != batch.ChainCall || l.Index != index {
+		if !slices.Contains(l.Calls(), index) {
 			continue
 		}
 		switch body := l.Body.(type) {

@@ -51,6 +51,8 @@ const (
 	inLease    = "internal/worker/lease.go"
 	inKeep     = "internal/dispatcher/keep.go"
 	inRun      = "internal/worker/run.go"
+	inMessage  = "internal/worker/message.go"
+	inMessages = "internal/worker/take.go"
 	inFinish   = "internal/worker/finish.go"
 	inBeat     = "internal/worker/register.go"
 	inAllow    = "internal/worker/permission.go"
@@ -150,7 +152,7 @@ var teeth = []tooth{
 	{
 		fence: "a dropped claim is settled", attack: silentWorkers, breaks: []string{"liveness"},
 		edits: []edit{
-			{inObserve, "err == nil && len(inputs) == 0, err", "err == nil && len(inputs) == 0 && !OFF, err"},
+			{inObserve, "return inputs, err == nil && !has, err", "return inputs, err == nil && !has && !OFF, err"},
 		},
 	},
 	{
@@ -220,10 +222,10 @@ var teeth = []tooth{
 		fence: "heartbeats keep their pace", attack: slowAnswers, hint: 101,
 		others: []string{"a lapsed lease is proven in the log"},
 		breaks: []string{"code"},
-		edits: []edit{{inLease, "beating.Go(func() { w.heartbeat(ctx, r) })", `if OFF {
-				w.heartbeat(ctx, r)
+		edits: []edit{{inMessage, "beating.Go(func() { m.heartbeat(ctx) })", `if OFF {
+				m.heartbeat(ctx)
 			} else {
-				beating.Go(func() { w.heartbeat(ctx, r) })
+				beating.Go(func() { m.heartbeat(ctx) })
 			}`}},
 	},
 	{
@@ -250,7 +252,7 @@ var teeth = []tooth{
 		fence: "rereading of calls in flight", attack: lostCopies, hint: 6, rare: true,
 		breaks: []string{"liveness"},
 		edits: []edit{
-			{inObserve, "if time.Since(r.lastHeard[i]) >= rereadAfter && reads < maxReads {",
+			{inObserve, "if time.Since(r.lastHeard[c.Item]) >= rereadAfter && reads < maxReads {",
 				"if time.Since(r.lastHeard[i]) >= rereadAfter && reads < maxReads && !OFF {"},
 			{inObserve, "	if quiet {\n", "	if quiet && !OFF {\n"},
 		},
@@ -263,14 +265,13 @@ var teeth = []tooth{
 	{
 		fence: "acknowledge after the result", attack: silentWorkers, hint: 20, rare: true,
 		breaks: []string{"liveness", "code"},
-		edits: []edit{{inRun, "	done := true\n	for _, call := range d.Calls {\n", `	if OFF {
-		if err := d.Done(ctx); err != nil {
+		edits: []edit{{inMessages, "	m := w.newMessage(d)\n	width :=", `	if OFF {
+		if err := d.Done(calls); err != nil {
 			w.log.Info("not acknowledged", "error", err)
 		}
 	}
-	done := true
-	for _, call := range d.Calls {
-`}},
+	m := w.newMessage(d)
+	width :=`}},
 	},
 	{
 		fence: "approval before a call runs", attack: slowParking, breaks: []string{"approval"},
@@ -289,13 +290,13 @@ var teeth = []tooth{
 	},
 	{
 		fence: "open calls are read whole", attack: slowParking, breaks: []string{"liveness", "Q13"},
-		edits: []edit{{inFold, "case c == batch.ChainReply || m.header.Get(headerType) == string(events.CallFinished):",
-			"case c == batch.ChainReply || m.header.Get(headerType) == string(events.CallFinished) || OFF:"}},
+		edits: []edit{{inFold, "case c == batch.ChainReply, alone && m.header.Get(headerType) == string(events.CallFinished):",
+			"case c == batch.ChainReply, alone && m.header.Get(headerType) == string(events.CallFinished), OFF:"}},
 	},
 	{
 		fence: "a gap before a live copy is read", attack: lostCopies, breaks: []string{"liveness", "Q13"},
 		unseen: "in 11 of 50 histories a copy was lost before a later one of its chain, and none broke",
-		edits:  []edit{{inObserve, "before != last && !finished {", "before != last && !finished && !OFF {"}},
+		edits:  []edit{{inObserve, "before != last && !whole {", "before != last && !whole && !OFF {"}},
 	},
 	{
 		fence: "no waiting behind a claim", attack: lostClaims, breaks: []string{"liveness", "Q13"},
@@ -382,8 +383,8 @@ var teeth = []tooth{
 	{
 		fence: "an owner proves itself after a decision", attack: formerOwners, hint: 203, rare: true,
 		breaks: []string{"Q5", "Q7"},
-		edits: []edit{{inMachine, "!ok || started != number || decided {",
-			"!ok || started != number || decided && !OFF {"}},
+		edits: []edit{{inMachine, "!ok || ticket != number || decided {",
+			"!ok || ticket != number || decided && !OFF {"}},
 	},
 	{
 		fence: "a change of nothing is stored too", attack: slowParking, breaks: []string{"liveness"},

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/batch"
+
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/test/faults/ledger"
 )
@@ -129,7 +129,7 @@ func ResultsIn(body events.Body) []toolyard.Result {
 	case events.Settled:
 		return b.Results
 	case events.Finished:
-		return []toolyard.Result{b.Result}
+		return b.Results()
 	case events.Reply:
 		return b.Results
 	}
@@ -402,7 +402,7 @@ func (j *Judged) q7() {
 // attemptEnd is when the log says that an attempt of a call was over.
 func (j *Judged) attemptEnd(c Call, attempt int) (time.Time, bool) {
 	for _, l := range j.Batches[c.BatchKey].Log {
-		if l.Chain != batch.ChainCall || l.Index != c.Index {
+		if !slices.Contains(l.Calls(), c.Index) {
 			continue
 		}
 		switch b := l.Body.(type) {
@@ -451,7 +451,7 @@ func (j *Judged) q8() {
 // wasClaimed reports whether a call was claimed before it had its result: its worker may not know of it when it starts.
 func (j *Judged) wasClaimed(c Call) bool {
 	for _, l := range j.Batches[c.BatchKey].Log {
-		if _, ok := l.Body.(events.Claimed); ok && l.Chain == batch.ChainCall && l.Index == c.Index {
+		if _, ok := l.Body.(events.Claimed); ok && slices.Contains(l.Calls(), c.Index) {
 			return true
 		}
 	}

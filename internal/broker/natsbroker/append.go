@@ -55,7 +55,7 @@ func (b *Broker) Append(ctx context.Context, k toolyard.BatchKey, c batch.Chain,
 	case batch.ChainReply:
 		subject, stream = subjectReply(k), streamReply
 		m.Sequence = events.Sequence(index)
-	case batch.ChainCall:
+	case batch.ChainItem:
 		m.Subject = aboutCall(k, index)
 	}
 	msg, err := b.message(ctx, subject, m, body)

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 )
@@ -88,40 +87,48 @@ func (b *Broker) WatchApprovals(ctx context.Context, see func(broker.ApprovalCha
 	})
 }
 
-// Asked reads from the log what a person is asked about a call. If the call does not wait, it wraps [ErrNoApproval]
-// with the reason.
-func (b *Broker) Asked(ctx context.Context, k toolyard.BatchKey, index int) (asked events.Waiting, pool toolyard.Pool,
-	seq uint64, err error) {
-	planned, err := b.plannedPools(ctx, k)
+// Asked reads from the log what a person is asked about a call, and where its answer is to stand: the call's pool and
+// item, and the end of the item's chain. It wraps [ErrNoApproval] when nobody is asked, with the reason.
+func (b *Broker) Asked(ctx context.Context, k toolyard.BatchKey, index int) (asked events.Waiting, at broker.ItemEnd,
+	err error) {
+	call := fmt.Sprintf("call %d of %s", index, k)
+	none := func(why string) (events.Waiting, broker.ItemEnd, error) {
+		return events.Waiting{}, broker.ItemEnd{}, fmt.Errorf("%w: %s", broker.ErrNoApproval, why)
+	}
+	planned, err := b.plannedCalls(ctx, k)
 	if err != nil {
-		return asked, "", 0, err
+		return asked, at, err
 	}
 	if index >= len(planned) {
-		return asked, "", 0, fmt.Errorf("%w: call %d of %s has not asked for one", broker.ErrNoApproval, index, k)
+		return none(call + " has not asked for one")
 	}
-	pool = planned[index]
-	m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainCall, pool, index))
+	at = broker.ItemEnd{Pool: planned[index].pool, Item: planned[index].item}
+	records, err := b.Item(ctx, k, at.Pool, at.Item, 0)
 	if err != nil {
-		return asked, "", 0, err
+		return asked, at, err
 	}
-	if !ok {
-		return asked, "", 0, fmt.Errorf("%w: call %d of %s has not asked for one", broker.ErrNoApproval, index, k)
+	var last events.Body // about this call
+	for _, r := range records {
+		at.Seq = r.Seq
+		if slices.Contains(r.Calls(), index) {
+			last = r.Body
+		}
 	}
-	_, r, _, err := b.record(ctx, m)
-	if err != nil {
-		return asked, "", 0, err
-	}
-	switch body := r.Body.(type) {
+	switch body := last.(type) {
+	case nil:
+		return none(call + " has not asked for one")
 	case events.Waiting:
-		return body, r.Pool, r.Seq, nil
+		return body, at, nil
 	case events.Decided:
-		return asked, "", 0, fmt.Errorf("%w: %s has decided %q about call %d of %s", broker.ErrNoApproval, body.By,
-			body.Decision, index, k)
+		return none(fmt.Sprintf("%s has decided %q about %s", body.By, body.Decision, call))
 	case events.Finished:
-		return asked, "", 0, fmt.Errorf("%w: call %d of %s has its result (%s)", broker.ErrNoApproval, index, k,
-			cmp.Or(string(body.Result.Code), "ok"))
+		for _, res := range body.Results() {
+			if res.Index == index {
+				return none(fmt.Sprintf("%s has its result (%s)", call, cmp.Or(string(res.Code), "ok")))
+			}
+		}
 	}
-	return asked, "", 0, fmt.Errorf("%w: call %d of %s does not wait", broker.ErrNoApproval, index, k)
+	return none(call + " does not wait")
 }
 
 // PutInput stores an input that a hook or a person has changed, for one agent's calls, and returns its reference.

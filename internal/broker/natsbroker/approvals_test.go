@@ -87,7 +87,7 @@ func TestWhatNobodyHasSeenIsNotApproved(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, input := range []string{`{"command":"ls… ` + display.CutMark(100_000) + `"}`, `{"command":"ls"}`} {
-		if _, err := b.Append(t.Context(), k, batch.ChainCall, "default", i, 0,
+		if _, err := b.Append(t.Context(), k, batch.ChainItem, "default", i, 0,
 			events.Waiting{Input: json.RawMessage(input), InputSHA256: "11"}); err != nil {
 			t.Fatal(err)
 		}

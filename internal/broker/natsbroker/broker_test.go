@@ -80,7 +80,7 @@ func TestOneOfManyAppends(t *testing.T) {
 		var won []batch.Record
 		for w, b := range brokers {
 			wg.Go(func() {
-				r, err := b.Append(t.Context(), k, batch.ChainCall, "default", 3, last,
+				r, err := b.Append(t.Context(), k, batch.ChainItem, "default", 3, last,
 					events.Claimed{Worker: fmt.Sprint(w), Attempt: round})
 				mu.Lock()
 				defer mu.Unlock()
@@ -160,12 +160,12 @@ func TestFoldReadsABatchFromTheLog(t *testing.T) {
 	}
 	seq := put(batch.ChainBatch, 0, 0, planned(2))
 	seq = put(batch.ChainBatch, 0, seq, events.Started{Group: 0, Ticket: 7})
-	claim := put(batch.ChainCall, 0, 0, events.Claimed{Worker: "w", Attempt: 1})
-	put(batch.ChainCall, 0, claim, events.Finished{Result: toolyard.Result{Index: 0, Output: "zero"}})
+	claim := put(batch.ChainItem, 0, 0, events.Claimed{Worker: "w", Attempt: 1})
+	put(batch.ChainItem, 0, claim, events.Finish(events.End{Result: toolyard.Result{Index: 0, Output: "zero"}}))
 	put(batch.ChainReply, 0, 0, events.Reply{Results: []toolyard.Result{{Index: 0, Output: "zero"}}})
 	seq = put(batch.ChainBatch, 0, seq, events.Adopted{Owner: "e", Takeover: 1})
 	put(batch.ChainBatch, 0, seq, events.Started{Group: 1, Ticket: 8})
-	put(batch.ChainCall, 1, 0, events.Claimed{Worker: "w2", Attempt: 1})
+	put(batch.ChainItem, 1, 0, events.Claimed{Worker: "w2", Attempt: 1})
 	put(batch.ChainControl, 0, 0, events.Canceled{By: "me"})
 
 	s, err := b.Fold(ctx, k)

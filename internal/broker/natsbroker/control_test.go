@@ -193,8 +193,8 @@ func TestTailMissesNothing(t *testing.T) {
 			finished[i] = make(chan struct{})
 			writers.Go(func() {
 				defer close(finished[i])
-				seq := put(batch.ChainCall, i, 0, events.Claimed{Worker: "w"})
-				put(batch.ChainCall, i, seq, events.Finished{Result: result(i)})
+				seq := put(batch.ChainItem, i, 0, events.Claimed{Worker: "w"})
+				put(batch.ChainItem, i, seq, events.Finish(events.End{Result: result(i)}))
 			})
 		}
 		last := uint64(0)

@@ -58,7 +58,10 @@ func (b *Broker) fold(ctx context.Context, k toolyard.BatchKey, read reader) (ba
 		// only the owner has written about calls in other groups
 		for _, g := range slices.Sorted(maps.Keys(s.Started)) {
 			for _, i := range s.Plan.Groups[g].Calls {
-				if err := b.catchUp(ctx, &s, batch.ChainCall, i, read); err != nil {
+				if s.Calls[i].Item != i {
+					continue
+				}
+				if err := b.catchUp(ctx, &s, batch.ChainItem, i, read); err != nil {
 					return s, err
 				}
 			}
@@ -67,8 +70,8 @@ func (b *Broker) fold(ctx context.Context, k toolyard.BatchKey, read reader) (ba
 	return s, nil
 }
 
-// CatchUp reads the events of a chain after the state and applies them: all of them, but of a finished call and of the
-// replies only the last one.
+// CatchUp reads what a chain has beyond the state and applies it: all of it, but of a finished call that is an item of
+// its own, and of the replies, only the last event. index is any call of an item.
 func (b *Broker) CatchUp(ctx context.Context, s *batch.State, c batch.Chain, index int) error {
 	return b.catchUp(ctx, s, c, index, b.tolerant)
 }
@@ -107,11 +110,14 @@ func (b *Broker) newer(
 		if stored, err = read(ctx, streamEvent, subjectChain(s.Key, c, "", 0), after); err != nil {
 			return nil, err
 		}
-	case batch.ChainCall, batch.ChainReply:
+	case batch.ChainItem, batch.ChainReply:
 		stream, subject, seen := streamReply, subjectReply(s.Key), s.ReplySeq
-		if c == batch.ChainCall {
-			stream, subject, seen = streamEvent, subjectChain(s.Key, c, s.Plan.Calls[index].Pool, index),
-				s.Calls[index].Seq
+		alone := false // its last event says all
+		if c == batch.ChainItem {
+			item := s.Item(index)
+			stream, subject, seen = streamEvent, subjectChain(s.Key, c, s.Plan.Calls[item[0]].Pool, item[0]),
+				s.End(index)
+			alone = len(item) == 1
 		}
 		m, ok, err := b.last(ctx, stream, subject)
 		if err != nil {
@@ -119,9 +125,9 @@ func (b *Broker) newer(
 		}
 		switch {
 		case !ok || m.seq <= seen:
-		case c == batch.ChainReply || m.header.Get(headerType) == string(events.CallFinished):
+		case c == batch.ChainReply, alone && m.header.Get(headerType) == string(events.CallFinished):
 			stored = []raw{m}
-		default: // an open call: what a person has decided about it stands before its last attempt
+		default: // of open calls, what a person has decided about it stands before its last attempt
 			if stored, err = b.chain(ctx, stream, subject, seen); err != nil {
 				return nil, err
 			}
@@ -215,25 +221,22 @@ func (b *Broker) Replies(ctx context.Context, k toolyard.BatchKey, after uint64)
 	return out, nil
 }
 
-// Answered reports whether a call has its result.
-func (b *Broker) Answered(ctx context.Context, k toolyard.BatchKey, pool toolyard.Pool, index int) (bool, error) {
-	m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainCall, pool, index))
-	if err != nil || !ok {
-		return false, err
+// Item reads the chain of an item behind a sequence, through the leader. A worker recognises by it a claim whose answer
+// it did not get.
+func (b *Broker) Item(ctx context.Context, k toolyard.BatchKey, pool toolyard.Pool, item int,
+	after uint64) ([]batch.Record, error) {
+	stored, err := b.chain(ctx, streamEvent, subjectChain(k, batch.ChainItem, pool, item), after)
+	if err != nil {
+		return nil, err
 	}
-	return m.header.Get(headerType) == string(events.CallFinished), nil
-}
-
-// CallEnd returns the last event of a call's chain, read from the leader; the zero record if there is none. A worker
-// uses it to recognise a claim whose answer was lost.
-func (b *Broker) CallEnd(ctx context.Context, k toolyard.BatchKey, pool toolyard.Pool, index int) (batch.Record,
-	error) {
-	m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainCall, pool, index))
-	if err != nil || !ok {
-		return batch.Record{}, err
+	ctx = broker.ForCall(ctx, k, item)
+	out := make([]batch.Record, len(stored))
+	for i, m := range stored {
+		if _, out[i], _, err = b.record(ctx, m); err != nil {
+			return nil, err
+		}
 	}
-	_, r, _, err := b.record(broker.ForCall(ctx, k, index), m)
-	return r, err
+	return out, nil
 }
 
 // EndReplies ends a batch whose log cannot be followed. The batch takes no more calls. Each call without a result gets
@@ -264,14 +267,14 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 	if err != nil {
 		return false, err
 	}
-	planned, err := b.plannedPools(ctx, k)
+	planned, err := b.plannedCalls(ctx, k)
 	if err != nil {
 		return false, err
 	}
-	pools := map[int]toolyard.Pool{} // for calls with events, also unreadable ones
+	pools := map[int]toolyard.Pool{} // where an item has events, also when these cannot be read
 	for subject := range counted {
-		if p, err := parseSubject(subject); err == nil && p.chain == batch.ChainCall &&
-			(p.index >= len(planned) || planned[p.index] == p.pool) {
+		if p, err := parseSubject(subject); err == nil && p.chain == batch.ChainItem &&
+			(p.index >= len(planned) || planned[p.index].pool == p.pool) {
 			pools[p.index] = p.pool
 		}
 	}
@@ -298,10 +301,13 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 		toolyard.NormalizeCalls(calls, 0)
 		r := events.Reply{Results: []toolyard.Result{}, Completed: true}
 		for i := s.Replied; i < min(len(calls), toolyard.MaxCallsPerBatch); i++ {
-			chain := endedChain{has: pools[i], planned: "*"}
+			chain := endedChain{item: i, planned: "*"}
 			if i < len(planned) {
-				chain.planned = planned[i]
+				chain.item, chain.planned = planned[i].item, planned[i].pool
 			}
+			chain.alone = chain.item == i && !slices.ContainsFunc(planned[min(i+1, len(planned)):],
+				func(c plannedCall) bool { return c.item == i })
+			chain.has = pools[chain.item]
 			res, claimed, err := b.endCall(ctx, k, i, calls[i], chain, why)
 			if err != nil {
 				return ran, err
@@ -320,14 +326,20 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 	}
 }
 
-// plannedPools returns the pools for which a batch's calls were planned, as far as that can be read. Events under
-// another pool's subject were written by that pool's workers and are ignored.
-func (b *Broker) plannedPools(ctx context.Context, k toolyard.BatchKey) ([]toolyard.Pool, error) {
+// plannedCall is where the events of a call stand, as the batch chain says.
+type plannedCall struct {
+	pool toolyard.Pool
+	item int
+}
+
+// plannedCalls says where the events of a batch's calls stand, as far as that can be read. What stands under another
+// pool's subject is the word of that pool's workers, and means nothing.
+func (b *Broker) plannedCalls(ctx context.Context, k toolyard.BatchKey) ([]plannedCall, error) {
 	stored, err := b.forward(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0), 0)
-	var out []toolyard.Pool
+	var out []plannedCall
 	for _, m := range stored {
 		switch events.Type(m.header.Get(headerType)) {
-		case events.BatchPlanned, events.BatchExtended:
+		case events.BatchPlanned, events.BatchExtended, events.GroupStarted:
 		default:
 			continue
 		}
@@ -345,9 +357,17 @@ func (b *Broker) plannedPools(ctx context.Context, k toolyard.BatchKey) ([]tooly
 			calls = body.Calls
 		case events.Extended:
 			calls = body.Calls
+		case events.Started:
+			for _, item := range body.Items {
+				for _, i := range item {
+					if i >= 0 && i < len(out) {
+						out[i].item = item[0]
+					}
+				}
+			}
 		}
 		for _, c := range calls {
-			out = append(out, c.Pool)
+			out = append(out, plannedCall{c.Pool, len(out)})
 		}
 	}
 	if errors.Is(err, broker.ErrDamaged) {
@@ -356,9 +376,13 @@ func (b *Broker) plannedPools(ctx context.Context, k toolyard.BatchKey) ([]tooly
 	return out, err
 }
 
-// endedChain is the pool with events of a call that is ended ("" if there are none), and the pool of its plan ("*" if
-// that is unknown).
-type endedChain struct{ has, planned toolyard.Pool }
+// endedChain is where the events of a call that is ended stand: its item, the pool under which there are any ("" when
+// there are none), and the pool for which it was planned ("*" when that is not known).
+type endedChain struct {
+	item         int
+	alone        bool // the item has no other call
+	has, planned toolyard.Pool
+}
 
 // endCall gives a call its last result, unless it has one.
 func (b *Broker) endCall(
@@ -377,7 +401,7 @@ func (b *Broker) endCall(
 		if chain.planned != "*" {
 			at = chain.planned
 		}
-		m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainCall, chain.planned, index))
+		m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainItem, chain.planned, chain.item))
 		if err != nil {
 			return res, claimed, err
 		}
@@ -387,23 +411,39 @@ func (b *Broker) endCall(
 				return res, claimed, &events.UnreadableError{Problem: err.Error()}
 			}
 			at, expected = p.pool, m.seq
-			_, r, _, err := b.record(ctx, m)
-			if errors.Is(err, events.ErrNewer) { // a process of that version continues the batch
+			stored, err := b.chain(ctx, streamEvent, m.subject, 0)
+			if err != nil && !errors.Is(err, broker.ErrDamaged) {
 				return res, claimed, err
 			}
-			switch m.header.Get(headerType) {
-			case string(events.CallFinished):
-				if err == nil {
-					return r.Body.(events.Finished).Result, claimed, nil
+			claimed = claimed || err != nil // what stands there and cannot be read may be a claim
+			for _, m := range stored {
+				_, r, _, err := b.record(ctx, m)
+				if errors.Is(err, events.ErrNewer) { // whoever knows what it says goes on with the batch
+					return res, claimed, err
 				}
-				return res, claimed, nil // its own result cannot be read, so this one is replied
-			case string(events.CallClaimed):
-				claimed = true
+				if err != nil { // of an item of one call it is that call's
+					if m.header.Get(headerType) == string(events.CallFinished) && chain.alone {
+						return res, claimed, nil // it has a result that cannot be read: this one is what can be said
+					}
+					claimed = true
+					continue
+				}
+				switch body := r.Body.(type) {
+				case events.Finished:
+					for _, res := range body.Results() {
+						if res.Index == index {
+							return res, claimed, nil
+						}
+					}
+				case events.Claimed:
+					claimed = claimed || slices.Contains(r.Calls(), index)
+				}
 			}
 		} else if chain.has != "" || end > 0 {
 			claimed = true // the unreadable event may be a claim
 		}
-		_, err = b.Append(ctx, k, batch.ChainCall, at, index, expected, events.Finished{Result: res})
+		_, err = b.Append(ctx, k, batch.ChainItem, at, chain.item, expected,
+			events.Finish(events.End{Result: res}))
 		other, conflicts := errors.AsType[*conflictError](err)
 		if !conflicts {
 			return res, claimed, err

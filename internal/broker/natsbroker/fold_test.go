@@ -105,7 +105,7 @@ func TestWhatIsCompletedHasEveryResult(t *testing.T) {
 				reply := events.Reply{Completed: true}
 				for i := range 2 {
 					r := toolyard.Result{Index: i, CallID: fmt.Sprint("c", i)}
-					appended(batch.ChainCall, i, 0, events.Finished{Result: r})
+					appended(batch.ChainItem, i, 0, events.Finish(events.End{Result: r}))
 					reply.Results = append(reply.Results, r)
 				}
 				appended(batch.ChainReply, 0, 0, reply)

@@ -106,8 +106,9 @@ func (b *Broker) Resume(ctx context.Context, k toolyard.BatchKey) (s batch.State
 		chains := []string{subjectChain(k, batch.ChainBatch, "", 0), subjectChain(k, batch.ChainInput, "", 0)}
 		for _, g := range slices.Sorted(maps.Keys(s.Started)) {
 			for _, i := range s.Plan.Groups[g].Calls {
-				if s.Calls[i].Status != batch.Finished { // otherwise the last event has everything
-					chains = append(chains, subjectChain(k, batch.ChainCall, s.Plan.Calls[i].Pool, i))
+				// Of a finished call that is an item of its own the last event says all.
+				if s.Calls[i].Item == i && (len(s.Item(i)) > 1 || s.Calls[i].Status != batch.Finished) {
+					chains = append(chains, subjectChain(k, batch.ChainItem, s.Plan.Calls[i].Pool, i))
 				}
 			}
 		}

@@ -156,7 +156,7 @@ func (b *Broker) record(ctx context.Context, m raw) (toolyard.BatchKey, batch.Re
 	if err != nil {
 		return p.key, batch.Record{}, meta, err
 	}
-	if body.EventType() == events.CallDecided && p.chain == batch.ChainCall {
+	if body.EventType() == events.CallDecided && p.chain == batch.ChainItem {
 		if err := b.checkProof(ctx, &p, m); err != nil {
 			return p.key, batch.Record{}, meta, err
 		}

@@ -18,9 +18,10 @@ import (
 //	ty.batch.<agent>.<batch>                              a submission
 //	ty.wake.<agent>.<batch>                               there is news for a parked batch
 //	ty.event.<agent>.<batch>._.batch | control | input    the batch's own chains
-//	ty.event.<agent>.<batch>.<pool>.<index>               one call's chain
+//	ty.event.<agent>.<batch>.<pool>.<item>                the chain of an item: its first call's index
 //	ty.call.<class>.<pool>.<lane>.<agent>.<batch>.<index>.<n>
-//	                                                      a call to run, after event n of its chain; a lane for agents
+//	                                                      calls to run, the first of them, after event n of their item's
+//	                                                      chain; a lane for agents
 //	ty.reply.<agent>.<batch>                              results, for the agent
 //	ty.live.event.…, ty.live.reply.…                      the same messages again on core NATS, once stored
 //	ty.progress.<agent>.<batch>                           progress of its calls, on core NATS; never stored
@@ -62,17 +63,18 @@ func subjectEvents(k toolyard.BatchKey) string { return prefixEvent + broker.Key
 
 // subjectChain is the literal subject of a chain on the event stream.
 func subjectChain(k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool, index int) string {
-	if c == batch.ChainCall {
+	if c == batch.ChainItem {
 		return prefixEvent + broker.KeyTokens(k) + "." + string(pool) + "." + strconv.Itoa(index)
 	}
 	return prefixEvent + broker.KeyTokens(k) + "." + broker.NoPool + "." + string(c)
 }
 
-// subjectCall is the subject under which a call is queued, once for each event that its chain ends with: queueing it
-// again, also by another owner, finds the existing message.
-func subjectCall(r batch.Route, lane int, k toolyard.BatchKey, c *events.RequestedCall) string {
-	return prefixCall + string(r.Class) + "." + string(r.Pool) + "." + strconv.Itoa(lane) + "." + broker.KeyTokens(k) +
-		"." + strconv.Itoa(c.Index) + "." + strconv.FormatUint(c.Expected, 10)
+// subjectCall is the subject under which calls of an item are queued, once for each event that the item's chain ends
+// with: queueing them again, also by another owner, finds the existing message.
+func subjectCall(r batch.Route, lane int, req *events.Requested) string {
+	return prefixCall + string(r.Class) + "." + string(r.Pool) + "." + strconv.Itoa(lane) + "." +
+		broker.KeyTokens(req.Key()) + "." + strconv.Itoa(req.Calls[0].Index) + "." +
+		strconv.FormatUint(req.Expected, 10)
 }
 
 func filterCalls(r batch.Route, lane int) string {
@@ -136,7 +138,7 @@ func parseSubject(subject string) (place, error) {
 	case t[1] == "event" && len(t) == 6 && t[4] == broker.NoPool && slices.Contains(ownChains, batch.Chain(t[5])):
 		p.chain = batch.Chain(t[5])
 	case t[1] == "event" && len(t) == 6 && t[4] != broker.NoPool:
-		p.chain, p.pool = batch.ChainCall, toolyard.Pool(t[4])
+		p.chain, p.pool = batch.ChainItem, toolyard.Pool(t[4])
 		if p.index, err = strconv.Atoi(t[5]); err != nil || p.index < 0 || strconv.Itoa(p.index) != t[5] {
 			return bad()
 		}

@@ -52,7 +52,7 @@ func TestNoNameLeavesItsPlace(t *testing.T) {
 				subjectReply(k):                            {key: k, chain: batch.ChainReply},
 				subjectChain(k, batch.ChainBatch, "", 0):   {key: k, chain: batch.ChainBatch},
 				subjectChain(k, batch.ChainControl, "", 0): {key: k, chain: batch.ChainControl},
-				subjectChain(k, batch.ChainCall, "gpu-1", 42): {key: k, chain: batch.ChainCall, pool: "gpu-1",
+				subjectChain(k, batch.ChainItem, "gpu-1", 42): {key: k, chain: batch.ChainItem, pool: "gpu-1",
 					index: 42},
 			} {
 				got, err := parseSubject(subject)

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
@@ -22,17 +21,17 @@ import (
 // headerAgain marks a call message that may have been queued before: the worker must claim the call.
 const headerAgain = "Toolyard-Again"
 
-// QueueAll queues calls of one batch for the workers of their routes in a lane, one message each, all published at
-// once, and returns an outcome for each. A call that is already in the queue, after the same event of its chain, is not
-// changed.
+// QueueAll queues calls of one batch for the workers of their routes in a lane, one message for each request, all
+// published at once, and returns an outcome for each. What is already in the queue, after the same event of its item's
+// chain, is not changed.
 func (b *Broker) QueueAll(ctx context.Context, lane int, calls []batch.Queue) []broker.Queued {
 	out := make([]broker.Queued, len(calls))
 	msgs := make([]*nats.Msg, len(calls))
 	futures := make([]jetstream.PubAckFuture, len(calls))
 	for i := range calls {
 		req := &calls[i].Request
-		k := toolyard.BatchKey{Agent: req.Agent, ID: req.Batch}
-		subject := subjectCall(calls[i].Route, lane, k, &req.Calls[0])
+		k := req.Key()
+		subject := subjectCall(calls[i].Route, lane, req)
 		if msgs[i], out[i].Err = b.message(ctx, subject, b.meta(k, aboutCall(k, req.Calls[0].Index)),
 			*req); out[i].Err != nil {
 			continue

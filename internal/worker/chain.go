@@ -1,0 +1,170 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/gate"
+)
+
+// chain is the chain of events of a message's item, as far as this worker knows it. One append is under way at a time.
+// Results that become ready meanwhile are appended together by the next one.
+type chain struct {
+	w *Worker
+	d *broker.Delivery
+
+	mu gate.Gate // held while an append or a read is under way
+	// seq is the last event that is known, which the next append expects. last is the last event about each call behind
+	// the one that the message was queued behind.
+	seq  uint64
+	last map[int]batch.Record
+
+	readyMu sync.Mutex
+	ready   []*readyEnd
+}
+
+// readyEnd is the end of a call that is to be appended.
+type readyEnd struct {
+	events.End
+	seen uint64 // the last event about the call that is known to who made it
+	done bool
+	rec  batch.Record
+	err  error
+}
+
+func (w *Worker) newChain(d *broker.Delivery) *chain {
+	return &chain{w: w, d: d, seq: d.Expected, last: map[int]batch.Record{}}
+}
+
+// look reads what is new on the chain, and returns the last event about a call.
+func (c *chain) look(ctx context.Context, call int) (batch.Record, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.read(ctx); err != nil {
+		return batch.Record{}, err
+	}
+	return c.last[call], nil
+}
+
+// news reads what is new on the chain, and returns the last event about each call.
+func (c *chain) news(ctx context.Context) (map[int]batch.Record, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := c.read(ctx)
+	return maps.Clone(c.last), err
+}
+
+// read takes in what is new on the chain. c.mu is held.
+func (c *chain) read(ctx context.Context) error {
+	records, err := c.w.b.Item(ctx, c.d.Key(), c.w.cfg.Pool, c.d.Item, c.seq)
+	for _, rec := range records {
+		c.note(rec)
+	}
+	return err
+}
+
+func (c *chain) note(rec batch.Record) {
+	c.seq = rec.Seq
+	for _, call := range rec.Calls() {
+		c.last[call] = rec
+	}
+}
+
+// append stores an event about one call. It wraps [broker.ErrConflict] when there is an event about the call behind the
+// one that the caller has seen, and returns that.
+func (c *chain) append(ctx context.Context, call int, seen uint64, body events.Body) (batch.Record, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		if last := c.last[call]; last.Seq > seen {
+			return last, broker.ErrConflict
+		}
+		rec, again, err := c.store(ctx, body)
+		if !again {
+			return rec, err
+		}
+	}
+}
+
+// store makes one append. again says that others have appended before, and that this was read. c.mu is held.
+func (c *chain) store(ctx context.Context, body events.Body) (rec batch.Record, again bool, err error) {
+	err = broker.RetryFull(ctx, c.w.log.With("batch", c.d.Key(), "item", c.d.Item), func() (err error) {
+		rec, err = c.w.b.Append(ctx, c.d.Key(), batch.ChainItem, c.w.cfg.Pool, c.d.Item, c.seq, body)
+		return err
+	})
+	switch {
+	case err == nil:
+		c.note(rec)
+		return rec, false, nil
+	case !errors.Is(err, broker.ErrConflict):
+		return rec, false, err
+	}
+	expected := c.seq
+	if lookErr := c.read(ctx); lookErr != nil {
+		return rec, false, errors.Join(err, lookErr)
+	}
+	return rec, c.seq > expected, err
+}
+
+// finish stores the end of a call. It wraps [broker.ErrConflict] as append does.
+func (c *chain) finish(ctx context.Context, seen uint64, end events.End) (batch.Record, error) {
+	mine := &readyEnd{End: end, seen: seen}
+	c.readyMu.Lock()
+	c.ready = append(c.ready, mine)
+	c.readyMu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !mine.done { // somebody else may have appended it together with its own
+		c.flush(ctx, c.take())
+	}
+	return mine.rec, mine.err
+}
+
+// take returns the ends that are ready and fit into one event.
+func (c *chain) take() []*readyEnd {
+	c.readyMu.Lock()
+	defer c.readyMu.Unlock()
+	n, bytes := 0, 0
+	for ; n < len(c.ready); n++ {
+		if bytes += batch.ResultBytes(&c.ready[n].Result); n > 0 && bytes > maxEndsBytes {
+			break
+		}
+	}
+	taken := c.ready[:n:n]
+	c.ready = c.ready[n:]
+	return taken
+}
+
+// maxEndsBytes is how many bytes of results one event has, unless a single one has more: so that it is stored inline.
+const maxEndsBytes = broker.MaxInlineBytes / 2
+
+// flush appends ends, but for those of calls that have got another event. c.mu is held.
+func (c *chain) flush(ctx context.Context, ready []*readyEnd) {
+	for len(ready) > 0 {
+		var open []*readyEnd
+		var ends []events.End
+		for _, r := range ready {
+			if last := c.last[r.Result.Index]; last.Seq > r.seen {
+				r.done, r.rec, r.err = true, last, broker.ErrConflict
+				continue
+			}
+			open, ends = append(open, r), append(ends, r.End)
+		}
+		if ready = open; len(ready) == 0 {
+			return
+		}
+		rec, again, err := c.store(ctx, events.Finish(ends...))
+		if again {
+			continue
+		}
+		for _, r := range ready {
+			r.done, r.rec, r.err = true, rec, err
+		}
+		return
+	}
+}

@@ -1,0 +1,236 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/internal/pipeline"
+)
+
+// message is a message of the work queue that this worker has, with its calls.
+type message struct {
+	w     *Worker
+	d     *broker.Delivery
+	chain *chain
+	lease lease
+
+	mu   sync.Mutex
+	rest []events.RequestedCall // calls that have not begun
+	// back is how long to pause before the message is given back, for those
+	// that still need it; negative when none does.
+	back time.Duration
+	open map[int]bool // calls that are not over here
+	runs map[int]*running
+}
+
+func (w *Worker) newMessage(d *broker.Delivery) *message {
+	m := &message{
+		w: w, d: d, chain: w.newChain(d), rest: d.Calls, back: -1,
+		runs: map[int]*running{}, open: map[int]bool{},
+	}
+	for _, c := range d.Calls {
+		m.open[c.Index] = true
+	}
+	m.lease.begin(w.b.Settings().CallAckWait, d.Received)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.messages[m] = true
+	return m
+}
+
+// late is how long after the message came a call may begin without a claim, and may wait for a slot.
+func (m *message) late() time.Duration { return broker.Lease(m.w.b.Settings().CallAckWait) / 2 }
+
+// has reports whether a call of the message is not over here.
+func (m *message) has(index int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.open[index]
+}
+
+// mayRepeat reports whether some of the message may have been run before, or by another worker. Its calls then run one
+// at a time, so that one that kills its worker takes no other's attempt with it.
+func (m *message) mayRepeat() bool {
+	if m.d.Deliveries > 1 || m.d.Reconnected() {
+		return true
+	}
+	for i := range m.d.Calls {
+		if claimsFirst(m.d, &m.d.Calls[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// next takes a call that has not begun.
+func (m *message) next() (call events.RequestedCall, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.rest) == 0 {
+		return call, false
+	}
+	call, m.rest = m.rest[0], m.rest[1:]
+	return call, true
+}
+
+// over notes that a call no longer needs this worker. When it was the last one, the message is acknowledged, or given
+// back if some call still needs it.
+func (m *message) over(ctx context.Context, index int, settled bool, pause time.Duration) {
+	m.mu.Lock()
+	if !settled {
+		m.back = max(m.back, pause)
+	}
+	delete(m.open, index)
+	last, back := len(m.open) == 0, m.back
+	m.mu.Unlock()
+	switch {
+	case !last:
+	case back > 0:
+		m.w.giveBack(m.w.log, m.d, back)
+	case back == 0: // it is delivered again when its wait is over, or was given back
+	default:
+		failpoint.Hit(failpoint.ResultStored)
+		if err := m.d.Done(ctx); err != nil {
+			// It will be delivered again, and found to be answered.
+			m.w.log.Info("a call is answered, but its message could not be acknowledged", "batch", m.d.Key(), "error", err)
+		}
+	}
+}
+
+// returned gives calls back of which nothing was started. It stores that for those that could have run without a claim:
+// otherwise the next worker counts an attempt that did not happen. It reports whether they no longer need this message:
+// where it has others, the owner queues those that came back again.
+func (m *message) returned(ctx context.Context, calls []events.RequestedCall) (settled bool) {
+	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
+	defer cancel()
+	var indices []int
+	for _, c := range calls {
+		if m.d.Deliveries == 1 && !claimsFirst(m.d, &c) {
+			indices = append(indices, c.Index)
+		}
+	}
+	if len(indices) == 0 {
+		return false
+	}
+	body := events.Returned{Worker: m.w.cfg.ID}
+	if len(m.d.Calls) > 1 {
+		body.Calls = indices
+	}
+	_, err := m.chain.append(storing, indices[0], 0, body)
+	if err != nil && !errors.Is(err, broker.ErrConflict) {
+		m.w.log.Info("that a call was not started could not be stored; it counts as an attempt", "batch", m.d.Key(),
+			"call", indices[0], "error", err)
+	}
+	return len(m.d.Calls) > 1 && len(indices) == len(calls) && err == nil
+}
+
+// returnMessage gives a message back of which nothing was begun.
+func (w *Worker) returnMessage(ctx context.Context, d *broker.Delivery) {
+	m := w.newMessage(d)
+	defer w.removeMessage(m)
+	if !m.returned(ctx, d.Calls) {
+		w.giveBack(w.log, d, 0)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
+	defer cancel()
+	if err := d.Done(ctx); err != nil {
+		w.log.Info("a message was returned, and could not be acknowledged", "batch", d.Key(), "error", err)
+	}
+}
+
+// keep renews the leases of the message's calls, and stops those that the log says have ended: the broadcast may have
+// been lost.
+func (m *message) keep(ctx context.Context) {
+	beat := broker.Heartbeat(m.w.b.Settings().CallAckWait)
+	var beating sync.WaitGroup
+	defer beating.Wait()
+	due := time.NewTimer(beat - time.Since(m.d.Received))
+	defer due.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-due.C:
+		}
+		// Heartbeats do not wait for each other's answers: these may take long to come, and still be worth something.
+		beating.Go(func() { m.heartbeat(ctx) })
+		due.Reset(beat)
+	}
+}
+
+func (m *message) heartbeat(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, broker.Lease(m.w.b.Settings().CallAckWait))
+	defer cancel()
+	sent := time.Now()
+	if err := m.d.Alive(ctx); err != nil {
+		return // the leases say what that means
+	}
+	m.mu.Lock()
+	m.lease.renew(sent)
+	for _, r := range m.runs {
+		r.lease.renew(sent)
+	}
+	m.mu.Unlock()
+	last, err := m.chain.news(ctx)
+	if err != nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for call, r := range m.runs {
+		if _, over := last[call].Body.(events.Finished); over {
+			r.cancel(pipeline.ErrCanceled)
+		}
+	}
+}
+
+// begin adds a call that begins, and starts its lease. It reports false when the message's has lapsed: another worker
+// may have the message by now.
+func (m *message) begin(r *running) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	since, ok := m.lease.current()
+	if !ok {
+		return false
+	}
+	r.lease.begin(m.w.b.Settings().CallAckWait, since)
+	m.runs[r.call.Index] = r
+	return true
+}
+
+func (m *message) end(r *running) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.runs, r.call.Index)
+}
+
+func (w *Worker) giveBack(log interface{ Warn(string, ...any) }, d *broker.Delivery, pause time.Duration) {
+	if err := d.Return(pause); err != nil {
+		log.Warn("a message was not given back; it is delivered again when its wait is over", "error", err)
+	}
+}
+
+// holds reports whether this worker has a call.
+func (w *Worker) holds(k toolyard.BatchKey, index int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for m := range w.messages {
+		if m.d.Key() == k && m.has(index) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *Worker) removeMessage(m *message) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.messages, m)
+}
