@@ -111,6 +111,7 @@ func (r *Record) Calls() []int {
 		if len(b.Calls) > 0 {
 			return b.Calls
 		}
+		named = b.Call
 	case events.Finished:
 		out := make([]int, 0, 1+len(b.More))
 		for _, e := range b.Ends() {

@@ -124,7 +124,7 @@ func (r Requested) MinReader() int { return items }
 func (c Claimed) MinReader() int { return itemReader(c.Call > 0) }
 
 // MinReader is as that of [Started].
-func (r Returned) MinReader() int { return itemReader(len(r.Calls) > 0) }
+func (r Returned) MinReader() int { return itemReader(r.Call > 0 || len(r.Calls) > 0) }
 
 // MinReader is as that of [Started].
 func (f AttemptFailed) MinReader() int { return itemReader(f.Call > 0) }
@@ -399,9 +399,10 @@ type Claimed struct {
 // Returned says that a worker gave calls back without having started them, which could have begun without a claim. Who
 // is handed such a call a second time, and finds neither this nor a claim, counts the first time as an attempt.
 type Returned struct {
+	// Call is the call when there are no Calls: one that had its message to itself, which is delivered again.
+	Call   int    `json:"call,omitempty"`
 	Worker string `json:"worker"`
-	// Calls are those that their owner has to queue again. Without any it is the item's only call, whose message comes
-	// back by itself.
+	// Calls are those that their owner has to queue again.
 	Calls []int `json:"calls,omitempty"`
 }
 

@@ -99,12 +99,15 @@ func (r *running) leftBehind() bool {
 	}
 }
 
-// named is how an event names the call: not at all when it is the first of its item.
-func (r *running) named() int {
-	if r.call.Index == r.d.Item {
+// named is how an event names the call.
+func (r *running) named() int { return named(r.d, r.call.Index) }
+
+// named is how an event names a call: not at all when it is the first of its item.
+func named(d *broker.Delivery, call int) int {
+	if call == d.Item {
 		return 0
 	}
-	return r.call.Index
+	return call
 }
 
 func (r *running) key() callKey { return callKey{r.d.Key(), r.call.Index} }

@@ -75,14 +75,16 @@ func (c *chain) note(rec batch.Record) {
 	}
 }
 
-// append stores an event about one call. It wraps [broker.ErrConflict] when there is an event about the call behind the
-// one that the caller has seen, and returns that.
-func (c *chain) append(ctx context.Context, call int, seen uint64, body events.Body) (batch.Record, error) {
+// append stores an event about calls. It wraps [broker.ErrConflict] when there is an event about one of them behind the
+// last one that the caller has seen, and returns that.
+func (c *chain) append(ctx context.Context, seen uint64, body events.Body, calls ...int) (batch.Record, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		if last := c.last[call]; last.Seq > seen {
-			return last, broker.ErrConflict
+		for _, call := range calls {
+			if last := c.last[call]; last.Seq > seen {
+				return last, broker.ErrConflict
+			}
 		}
 		rec, again, err := c.store(ctx, body)
 		if !again {

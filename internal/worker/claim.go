@@ -15,10 +15,10 @@ import (
 )
 
 // claimsFirst reports whether a call is claimed even when it is delivered for the first time. A call that needs no
-// claim of its own skips it only where nobody can have ended the call: in its first attempt, and, if its group
-// holds the workspace, soon after it was queued.
+// claim of its own skips it only where nobody can have ended the call: in its first attempt, when nothing has happened
+// to its item, and, if its group holds the workspace, soon after it was queued.
 func claimsFirst(d *broker.Delivery, c *events.RequestedCall) bool {
-	return c.Claim || c.Again || c.Attempt > 1 || d.Ticket > 0 && !d.Fresh()
+	return c.Claim || c.Again || c.Attempt > 1 || d.Expected > 0 || d.Ticket > 0 && !d.Fresh()
 }
 
 // mustClaim reports whether the call is claimed before it begins.
@@ -103,8 +103,8 @@ func (w *Worker) claim(ctx context.Context, r *running) error {
 
 func (w *Worker) claimLocked(ctx context.Context, r *running) error {
 	began := time.Now()
-	rec, err := r.chain.append(ctx, r.call.Index, r.seen,
-		events.Claimed{Call: r.named(), Worker: w.cfg.ID, Attempt: r.call.Attempt, Ticket: r.d.Ticket})
+	rec, err := r.chain.append(ctx, r.seen,
+		events.Claimed{Call: r.named(), Worker: w.cfg.ID, Attempt: r.call.Attempt, Ticket: r.d.Ticket}, r.call.Index)
 	switch {
 	case errors.Is(err, broker.ErrConflict) && rec.Seq > 0:
 		if _, returned := rec.Body.(events.Returned); returned { // just now, by who had it before

@@ -39,7 +39,7 @@ func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) e
 		if f, ok := body.(events.Finished); ok {
 			rec, err = r.chain.finish(storing, r.seen, f.End)
 		} else {
-			rec, err = r.chain.append(storing, r.call.Index, r.seen, body)
+			rec, err = r.chain.append(storing, r.seen, body, r.call.Index)
 		}
 		switch {
 		case err == nil:

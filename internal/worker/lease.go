@@ -203,8 +203,8 @@ func (w *Worker) claimAnew(ctx context.Context, r *running, term int) error {
 	if err := r.d.Alive(ctx); err != nil { // or others are handed the call while it runs
 		return err
 	}
-	rec, err := r.chain.append(ctx, r.call.Index, r.seen, events.Claimed{Call: r.named(), Worker: w.cfg.ID,
-		Attempt: r.call.Attempt, Ticket: r.d.Ticket, Renewed: true})
+	rec, err := r.chain.append(ctx, r.seen, events.Claimed{Call: r.named(), Worker: w.cfg.ID,
+		Attempt: r.call.Attempt, Ticket: r.d.Ticket, Renewed: true}, r.call.Index)
 	if err != nil {
 		return err
 	}

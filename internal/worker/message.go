@@ -118,11 +118,11 @@ func (m *message) returned(ctx context.Context, calls []events.RequestedCall) (s
 	if len(indices) == 0 {
 		return false
 	}
-	body := events.Returned{Worker: m.w.cfg.ID}
+	body := events.Returned{Worker: m.w.cfg.ID, Call: named(m.d, indices[0])}
 	if len(m.d.Calls) > 1 {
-		body.Calls = indices
+		body.Call, body.Calls = 0, indices
 	}
-	_, err := m.chain.append(storing, indices[0], 0, body)
+	_, err := m.chain.append(storing, 0, body, indices...)
 	if err != nil && !errors.Is(err, broker.ErrConflict) {
 		m.w.log.Info("that a call was not started could not be stored; it counts as an attempt", "batch", m.d.Key(),
 			"call", indices[0], "error", err)

@@ -92,8 +92,11 @@ func TestAPoolOfWhichOneIsolates(t *testing.T) {
 	ran := map[string]int{}
 	const least, most = 6, 60 // rounds
 	for n := 0; n < least || n < most && ran["read in bare"] == 0; n++ {
-		for _, r := range results(t, c, toolyard.Batch{Calls: calls("run", "look", "look", "look", "read", "read",
-			"read")}) {
+		order := []string{"run", "look", "look", "look", "read", "read", "read"}
+		if n%2 > 0 { // the server may hand the first item to the same worker each time
+			slices.Reverse(order)
+		}
+		for _, r := range results(t, c, toolyard.Batch{Calls: calls(order...)}) {
 			if r.IsError || r.Tool != "read" && r.Output != "able" {
 				t.Errorf("%s ran in %q: %q %s", r.Tool, r.Output, r.Code, r.Error)
 			}
