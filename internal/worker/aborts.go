@@ -58,11 +58,20 @@ func (w *Worker) abort(n broker.AbortNotice, err error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	batch := toolyard.BatchKey{Agent: n.Agent, ID: n.Batch}
 	for _, i := range n.Calls {
-		k := callKey{toolyard.BatchKey{Agent: n.Agent, ID: n.Batch}, i}
+		k := callKey{batch, i}
 		w.aborts.add(k, cause(&n), time.Now())
 		if r, ok := w.running[k]; ok {
 			r.cancel(cause(&n))
+		}
+	}
+	for m := range w.messages {
+		if m.d.Key() == batch {
+			select {
+			case m.news <- struct{}{}:
+			default:
+			}
 		}
 	}
 }

@@ -19,6 +19,10 @@ type message struct {
 	d     *broker.Delivery
 	chain *chain
 	lease lease
+	// width is how many of its calls may run at a time, and under how many stand in line or run.
+	width, under int
+	// news says that calls of the message may have been aborted.
+	news chan struct{}
 
 	mu   sync.Mutex
 	rest []events.RequestedCall // calls that have not begun
@@ -32,7 +36,7 @@ type message struct {
 func (w *Worker) newMessage(d *broker.Delivery) *message {
 	m := &message{
 		w: w, d: d, chain: w.newChain(d), rest: d.Calls, back: -1,
-		runs: map[int]*running{}, open: map[int]bool{},
+		runs: map[int]*running{}, open: map[int]bool{}, news: make(chan struct{}, 1),
 	}
 	for _, c := range d.Calls {
 		m.open[c.Index] = true
@@ -77,6 +81,29 @@ func (m *message) next() (call events.RequestedCall, ok bool) {
 	}
 	call, m.rest = m.rest[0], m.rest[1:]
 	return call, true
+}
+
+// begun reports whether all calls have begun.
+func (m *message) begun() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.rest) == 0
+}
+
+// takeRest takes the calls that have not begun and that which holds of.
+func (m *message) takeRest(which func(events.RequestedCall) bool) (taken []events.RequestedCall) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var rest []events.RequestedCall
+	for _, c := range m.rest {
+		if which(c) {
+			taken = append(taken, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	m.rest = rest
+	return taken
 }
 
 // over notes that a call no longer needs this worker. When it was the last one, the message is acknowledged, or given

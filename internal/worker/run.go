@@ -22,10 +22,10 @@ const (
 )
 
 // runCall takes one call to its result in the log. It reports whether the call no longer needs this message, and if it
-// does, how long to pause before that is given back. It returns what is closed when its tool has returned, or nil when
-// no tool was started.
+// does, how long to pause before that is given back. If its tool has not returned, it also returns what is closed when
+// the tool does.
 func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedCall,
-) (settled bool, pause time.Duration, returned <-chan struct{}) {
+) (settled bool, pause time.Duration, left <-chan struct{}) {
 	d := m.d
 	log := w.log.With("agent", d.Agent, "batch", d.Batch, "call", call.Index, "tool", call.Tool)
 	callCtx, cancel := context.WithCancelCause(ctx)
@@ -62,7 +62,10 @@ func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedC
 		pipeline.ErrDeadline)
 	defer stopLimit()
 	settled, pause = w.execute(ctx, limited, m, r)
-	return settled, pause, r.whenReturned()
+	if r.leftBehind() {
+		left = r.whenReturned()
+	}
+	return settled, pause, left
 }
 
 // canRun reports whether this worker can run a call. If it cannot, another worker may; when nobody can, it returns the

@@ -70,81 +70,144 @@ func (w *Worker) serve(taking, calls context.Context, lane broker.Lane, at laneK
 	}
 }
 
-// startMessage begins to run the calls of a message: as many at a time as it says and slots are free. Those that are
-// first stand in line for a slot when it returns, so that no more messages are taken than there is room for.
+// startMessage begins to run the calls of a message: as many at a time as it says. Those that are first stand in line
+// for a slot when it returns, so that no more messages are taken than there is room for.
 func (w *Worker) startMessage(taking, calls context.Context, d *broker.Delivery, at laneKey, running *sync.WaitGroup) {
 	m := w.newMessage(d)
-	width := max(1, min(d.Width, len(d.Calls)))
+	m.width = max(1, min(d.Width, len(d.Calls)))
 	if m.mayRepeat() {
-		width = 1
+		m.width = 1
 	}
-	var parts sync.WaitGroup
-	for range width {
-		call, ok := m.next()
-		if !ok {
-			break
-		}
-		c := w.enqueue(m, &call, at)
-		parts.Go(func() {
-			for ok {
-				w.runInSlot(taking, calls, m, call, c, at)
-				if call, ok = m.next(); ok {
-					c = w.enqueue(m, &call, at)
-				}
-			}
-		})
-	}
+	first := w.enqueueNext(m, at)
 	running.Go(func() {
 		keeping, stop := context.WithCancel(calls)
 		var kept sync.WaitGroup
 		kept.Go(func() { m.keep(keeping) })
-		parts.Wait()
+		w.runMessage(taking, calls, m, first, at, running)
 		stop()
 		kept.Wait()
 		w.removeMessage(m)
 	})
 }
 
-// enqueue has a call stand in line for a slot. It returns nil when too many calls of tools with a cap wait beside the
-// lane.
-func (w *Worker) enqueue(m *message, call *events.RequestedCall, at laneKey) *waiter {
-	c := w.newWaiter(m.d, call, at.class)
-	if c.cap > 0 && !w.slots.addBeside(at) {
-		return nil
-	}
-	w.slots.enqueue(c)
-	return c
+// queuedCall is a call that stands in line for a slot.
+type queuedCall struct {
+	events.RequestedCall
+	waiter *waiter // nil when too many calls of tools with a cap wait beside the lane
 }
 
-// runInSlot runs a call of a message in the slot for which it stands in line. A call that gets none within half a lease
-// is given back, because another worker may have one. Of tools with a cap only so many wait, and more are given back at
-// once.
-func (w *Worker) runInSlot(taking, calls context.Context, m *message, call events.RequestedCall, c *waiter,
-	at laneKey) {
-	if c == nil {
-		m.over(calls, call.Index, m.returned(calls, []events.RequestedCall{call}),
-			min(returnPause<<min(m.d.Deliveries, 8), longestReturn))
+// enqueueNext has calls of a message stand in line for slots, while fewer of its calls are under way than may be.
+func (w *Worker) enqueueNext(m *message, at laneKey) (out []queuedCall) {
+	for m.under < m.width {
+		call, ok := m.next()
+		if !ok {
+			break
+		}
+		c := w.newWaiter(m.d, &call, at.class)
+		if c.cap > 0 && !w.slots.addBeside(at) {
+			c = nil
+		} else {
+			w.slots.enqueue(c)
+		}
+		m.under++
+		out = append(out, queuedCall{call, c})
+	}
+	return out
+}
+
+// runMessage runs the calls of a message. It returns when none of them needs this worker any more. What could not begin
+// within half a lease is given back, because another worker may have room.
+func (w *Worker) runMessage(taking, calls context.Context, m *message, ready []queuedCall, at laneKey,
+	running *sync.WaitGroup) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	ended := make(chan struct{}, len(m.d.Calls))
+	late := time.NewTimer(time.Until(m.d.Received.Add(m.late())))
+	defer late.Stop()
+	for {
+		last := m.begun()
+		for n, c := range ready {
+			if last && n == len(ready)-1 { // this goroutine has nothing else to do
+				w.runInSlot(taking, calls, m, c, at, running)
+				return
+			}
+			all.Go(func() {
+				w.runInSlot(taking, calls, m, c, at, running)
+				ended <- struct{}{}
+			})
+		}
+		if last {
+			return
+		}
+		select {
+		case <-ended:
+			m.under--
+		case <-m.news:
+			for _, call := range m.takeRest(func(c events.RequestedCall) bool { return w.aborted(m.d.Key(), c.Index) }) {
+				all.Go(func() { w.runTaken(calls, m, call) })
+			}
+		case <-late.C:
+			w.returnRest(calls, m)
+		case <-taking.Done():
+			w.returnRest(calls, m)
+		}
+		ready = w.enqueueNext(m, at)
+	}
+}
+
+// returnRest gives back what has not begun.
+func (w *Worker) returnRest(calls context.Context, m *message) {
+	rest := m.takeRest(func(events.RequestedCall) bool { return true })
+	settled := m.returned(calls, rest)
+	for _, c := range rest {
+		m.over(calls, c.Index, settled, returnPause)
+	}
+}
+
+// runInSlot runs a call of a message in the slot for which it stands in line. A call that gets none in time is given
+// back. Of tools with a cap only so many wait, and more are given back at once.
+func (w *Worker) runInSlot(taking, calls context.Context, m *message, c queuedCall, at laneKey,
+	running *sync.WaitGroup) {
+	giveBack := func(pause time.Duration) {
+		m.over(calls, c.Index, m.returned(calls, []events.RequestedCall{c.RequestedCall}), pause)
+	}
+	if c.waiter == nil {
+		giveBack(min(returnPause<<min(m.d.Deliveries, 8), longestReturn))
 		return
 	}
-	has := w.slots.await(taking, c, time.Until(m.d.Received.Add(m.late())))
-	if c.cap > 0 {
+	has := w.slots.await(taking, c.waiter, time.Until(m.d.Received.Add(m.late())))
+	if c.waiter.cap > 0 {
 		w.slots.removeBeside(at)
 	}
-	if has {
-		defer w.slots.release(c)
-	} else if !w.aborted(m.d.Key(), call.Index) { // one that was aborted ends without a slot: nothing of it begins
-		m.over(calls, call.Index, m.returned(calls, []events.RequestedCall{call}), returnPause)
+	switch {
+	case has:
+	case w.aborted(m.d.Key(), c.Index): // it ends without a slot: nothing of it begins
+		w.runTaken(calls, m, c.RequestedCall)
+		return
+	default:
+		giveBack(returnPause)
 		return
 	}
-	failpoint.Hit(failpoint.CallTaken)
-	settled, pause, returned := w.runCall(calls, m, call)
-	m.over(calls, call.Index, settled, pause)
-	if returned != nil { // a tool that does not return keeps the slot, until it does or the worker ends
+	left := w.runTaken(calls, m, c.RequestedCall)
+	if left == nil {
+		w.slots.release(c.waiter)
+		return
+	}
+	running.Go(func() { // a tool that does not return keeps the slot, until it does or the worker ends
+		defer w.slots.release(c.waiter)
 		select {
-		case <-returned:
+		case <-left:
 		case <-calls.Done():
 		}
-	}
+	})
+}
+
+// runTaken runs a call of a message. If its tool has not returned then, it returns what is closed when the tool does.
+func (w *Worker) runTaken(calls context.Context, m *message, call events.RequestedCall) (left <-chan struct{}) {
+	failpoint.Hit(failpoint.CallTaken)
+	settled, pause, left := w.runCall(calls, m, call)
+	m.over(calls, call.Index, settled, pause)
+	return left
 }
 
 // stalledAfter is how long a call may lie in the queue beside a worker that has room and asks for calls.

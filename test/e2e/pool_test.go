@@ -187,14 +187,16 @@ func spansOf(t *testing.T, agent string, log []broker.Logged, owners map[string]
 				}
 			}
 		case events.Claimed, events.Finished:
-			s := spans[groupOf[l.Index]]
-			if l.Chain != batch.ChainItem || s == nil {
-				t.Errorf("agent %s: call %d has an event before its group %d started", agent, l.Index, groupOf[l.Index])
-				continue
-			}
-			s.to = max(s.to, l.Seq)
-			if _, ok := l.Body.(events.Finished); ok {
-				finished[l.Index]++
+			for _, i := range l.Calls() {
+				s := spans[groupOf[i]]
+				if s == nil {
+					t.Errorf("agent %s: call %d has an event before its group %d started", agent, i, groupOf[i])
+					continue
+				}
+				s.to = max(s.to, l.Seq)
+				if _, ok := body.(events.Finished); ok {
+					finished[i]++
+				}
 			}
 		}
 	}
