@@ -92,19 +92,29 @@ func (y *yard) queue(name string, change ...func(*events.RequestedCall)) queued 
 // queueFor queues a call of an agent in a lane.
 func (y *yard) queueFor(a toolyard.Agent, lane int, name string, change ...func(*events.RequestedCall)) queued {
 	y.Helper()
+	return y.queueItem(a, lane, 1, name, 1, change...)
+}
+
+// queueItem queues n calls of a tool as one item, of which so many may run at a time.
+func (y *yard) queueItem(a toolyard.Agent, lane, n int, name string, width int,
+	change ...func(*events.RequestedCall)) queued {
+	y.Helper()
 	_, e, ok := y.w.tools.Lookup(name)
 	if !ok {
 		y.Fatalf("there is no tool %q", name)
 	}
 	judgement, _ := registry.Judge(e.Declaration, json.RawMessage(`{}`), nil)
-	call := events.RequestedCall{ID: "c", Tool: name, Input: json.RawMessage(`{}`), Declaration: e.Hash,
-		Judgement: judgement, Claim: !judgement.Class.Safe(), Attempt: 1}
-	for _, f := range change {
-		f(&call)
-	}
 	req := events.Requested{Agent: a, Batch: toolyard.BatchID(broker.NewID()),
 		Session: toolyard.DefaultSession, Workspace: toolyard.DefaultWorkspace, QueuedAt: time.Now(), MaxAttempts: 3,
-		RemainingMS: time.Hour.Milliseconds(), Calls: []events.RequestedCall{call}}
+		RemainingMS: time.Hour.Milliseconds(), Width: width}
+	for i := range n {
+		call := events.RequestedCall{Index: i, ID: "c", Tool: name, Input: json.RawMessage(`{}`), Declaration: e.Hash,
+			Judgement: judgement, Claim: !judgement.Class.Safe(), Attempt: 1}
+		for _, f := range change {
+			f(&call)
+		}
+		req.Calls = append(req.Calls, call)
+	}
 	q := y.b.QueueAll(y.Context(), lane, []batch.Queue{{
 		Route: batch.Route{Pool: toolyard.DefaultPool, Class: judgement.Class}, Request: req}})
 	if q[0].Err != nil {
@@ -113,13 +123,20 @@ func (y *yard) queueFor(a toolyard.Agent, lane int, name string, change ...func(
 	return queued{y, toolyard.BatchKey{Agent: req.Agent, ID: req.Batch}, q[0].Seq}
 }
 
-// end is the last event of the call.
-func (q queued) end() batch.Record {
+// events are those of the item.
+func (q queued) events() []batch.Record {
 	q.y.Helper()
 	records, err := q.y.b.Item(q.y.Context(), q.key, toolyard.DefaultPool, 0, 0)
 	if err != nil {
 		q.y.Fatal(err)
 	}
+	return records
+}
+
+// end is the last event of the call.
+func (q queued) end() batch.Record {
+	q.y.Helper()
+	records := q.events()
 	if len(records) == 0 {
 		return batch.Record{}
 	}
