@@ -356,7 +356,7 @@ func (m *Machine) apply(in Input) error {
 	switch in := in.(type) {
 	case Stored:
 		if in.Chain == ChainItem && in.Index >= 0 && in.Index < len(m.state.Calls) && in.Seq <= m.state.End(in.Index) {
-			return nil // it was taken in before
+			return nil // it was applied before
 		}
 		var open []int // calls that this may end
 		for _, i := range in.Calls() {
@@ -432,7 +432,7 @@ func (m *Machine) apply(in Input) error {
 	return nil
 }
 
-// heard takes in an event about a call that was open.
+// heard follows an event about a call that was open.
 func (m *Machine) heard(i int, body events.Body) {
 	if body.EventType() == events.CallDecided {
 		m.approvals.unproven[i] = true

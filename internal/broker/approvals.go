@@ -59,7 +59,7 @@ type ApprovalChange struct {
 	Approval *Approval
 }
 
-// ItemEnd is where the next event of an item is to stand: behind the last one of its chain.
+// ItemEnd is the end of an item's chain, after which its next event goes.
 type ItemEnd struct {
 	Pool toolyard.Pool
 	Item int

@@ -34,7 +34,7 @@ type Log interface {
 	CatchUp(ctx context.Context, s *batch.State, c batch.Chain, index int) error
 	// Newer reads the events of a chain after the state, and does not change the state.
 	Newer(ctx context.Context, s *batch.State, c batch.Chain, index int) ([]batch.Record, error)
-	// Item reads the chain of an item behind a sequence.
+	// Item reads the events of an item's chain after a sequence.
 	Item(ctx context.Context, k toolyard.BatchKey, pool toolyard.Pool, item int, after uint64) ([]batch.Record, error)
 
 	// Submitted and Planned report whether a batch has a submission, and whether its batch chain has begun.
@@ -166,8 +166,8 @@ type Approvals interface {
 	// Approvals returns the waiting calls, newest first.
 	Approvals(ctx context.Context, agent toolyard.Agent) ([]Approval, error)
 	WatchApprovals(ctx context.Context, see func(ApprovalChange)) error
-	// Asked reads from the log what a person is asked about a call, and where the answer is to stand. It wraps
-	// [ErrNoApproval] when nobody is.
+	// Asked reads from the log what a person is asked about a call, and where the decision goes. It wraps
+	// [ErrNoApproval] if the call does not wait.
 	Asked(ctx context.Context, k toolyard.BatchKey, index int) (events.Waiting, ItemEnd, error)
 }
 

@@ -145,7 +145,7 @@ func itemReader(names bool) int {
 	return 0
 }
 
-// PlannedCall is what was decided about one call. Its input stays in the submission; here is its hash.
+// PlannedCall is what was decided about one call. Its input stays in the submission; its hash is here.
 type PlannedCall struct {
 	ID string `json:"id"`
 	// Tool is the tool's own name, or the name that the model used if there is no such tool.
@@ -305,8 +305,8 @@ type Started struct {
 // call.
 type Item []int
 
-// Settled gives calls of groups that never started their results. Such a call was never queued, so nobody but the
-// owner can write about it, and one event can carry many.
+// Settled gives calls of groups that never started their results. Such a call was never queued, so only the owner can
+// write about it, and one event can have many results.
 type Settled struct {
 	Results []toolyard.Result `json:"results"`
 }
@@ -348,7 +348,7 @@ type Requested struct {
 	Surface string `json:"surface,omitempty"`
 }
 
-// Key returns the batch's.
+// Key returns the batch's key.
 func (r *Requested) Key() toolyard.BatchKey { return toolyard.BatchKey{Agent: r.Agent, ID: r.Batch} }
 
 // RequestedCall is one call to run.
@@ -360,7 +360,7 @@ type RequestedCall struct {
 	Declaration string          `json:"declaration"`
 	Judgement   tool.Judgement  `json:"judgement"`
 	Claim       bool            `json:"claim,omitempty"`
-	// Attempt counts the executions, this one included.
+	// Attempt counts the executions, including this one.
 	Attempt int `json:"attempt"`
 	// Again says that the call may have been queued before, or that its owner may have lost the batch: the worker must
 	// claim it.
@@ -396,8 +396,8 @@ type Claimed struct {
 	Renewed bool `json:"renewed,omitempty"`
 }
 
-// Returned says that a worker gave calls back without having started them, which could have begun without a claim. Who
-// is handed such a call a second time, and finds neither this nor a claim, counts the first time as an attempt.
+// Returned says that a worker gave back calls that it could have started without a claim, but did not start. A worker
+// that gets a second delivery, and finds neither this event nor a claim, counts the first delivery as an attempt.
 type Returned struct {
 	// Call is the call when there are no Calls: one that had its message to itself, which is delivered again.
 	Call   int    `json:"call,omitempty"`
@@ -448,7 +448,8 @@ func (f *Finished) Results() []toolyard.Result {
 	return out
 }
 
-// Reply carries all results that were ready, in emission order. Its CloudEvent's sequence is the first's index.
+// Reply carries all results that were ready, in emission order. The sequence extension of its CloudEvent is the index
+// of the first.
 type Reply struct {
 	Results   []toolyard.Result `json:"results"`
 	Completed bool              `json:"completed"`

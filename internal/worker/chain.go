@@ -19,8 +19,8 @@ type chain struct {
 	d *broker.Delivery
 
 	mu gate.Gate // held while an append or a read is under way
-	// seq is the last event that is known, which the next append expects. last is the last event about each call behind
-	// the one that the message was queued behind.
+	// seq is the last known event, which the next append expects. last is the last event about each call after the one
+	// that the message was queued after.
 	seq  uint64
 	last map[int]batch.Record
 
@@ -41,7 +41,7 @@ func (w *Worker) newChain(d *broker.Delivery) *chain {
 	return &chain{w: w, d: d, seq: d.Expected, last: map[int]batch.Record{}}
 }
 
-// look reads what is new on the chain, and returns the last event about a call.
+// look reads the new events, and returns the last one about a call.
 func (c *chain) look(ctx context.Context, call int) (batch.Record, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +51,7 @@ func (c *chain) look(ctx context.Context, call int) (batch.Record, error) {
 	return c.last[call], nil
 }
 
-// news reads what is new on the chain, and returns the last event about each call.
+// news reads the new events, and returns the last one about each call.
 func (c *chain) news(ctx context.Context) (map[int]batch.Record, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +59,7 @@ func (c *chain) news(ctx context.Context) (map[int]batch.Record, error) {
 	return maps.Clone(c.last), err
 }
 
-// read takes in what is new on the chain. c.mu is held.
+// read reads the events after the last known one. c.mu is held.
 func (c *chain) read(ctx context.Context) error {
 	records, err := c.w.b.Item(ctx, c.d.Key(), c.w.cfg.Pool, c.d.Item, c.seq)
 	for _, rec := range records {
@@ -75,8 +75,8 @@ func (c *chain) note(rec batch.Record) {
 	}
 }
 
-// append stores an event about calls. It wraps [broker.ErrConflict] when there is an event about one of them behind the
-// last one that the caller has seen, and returns that.
+// append stores an event about calls. If there is an event about one of them after the last one that the caller has
+// seen, it wraps [broker.ErrConflict] and returns that event.
 func (c *chain) append(ctx context.Context, seen uint64, body events.Body, calls ...int) (batch.Record, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,7 +93,8 @@ func (c *chain) append(ctx context.Context, seen uint64, body events.Body, calls
 	}
 }
 
-// store makes one append. again says that others have appended before, and that this was read. c.mu is held.
+// store makes one append. again says that others have appended since, and that their events are known now. c.mu is
+// held.
 func (c *chain) store(ctx context.Context, body events.Body) (rec batch.Record, again bool, err error) {
 	err = broker.RetryFull(ctx, c.w.log.With("batch", c.d.Key(), "item", c.d.Item), func() (err error) {
 		rec, err = c.w.b.Append(ctx, c.d.Key(), batch.ChainItem, c.w.cfg.Pool, c.d.Item, c.seq, body)
@@ -113,7 +114,7 @@ func (c *chain) store(ctx context.Context, body events.Body) (rec batch.Record, 
 	return rec, c.seq > expected, err
 }
 
-// finish stores the end of a call. It wraps [broker.ErrConflict] as append does.
+// finish stores the end of a call, together with others that are ready. It wraps [broker.ErrConflict] as append does.
 func (c *chain) finish(ctx context.Context, seen uint64, end events.End) (batch.Record, error) {
 	mine := &readyEnd{End: end, seen: seen}
 	c.readyMu.Lock()
@@ -121,7 +122,7 @@ func (c *chain) finish(ctx context.Context, seen uint64, end events.End) (batch.
 	c.readyMu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !mine.done { // somebody else may have appended it together with its own
+	for !mine.done { // another call's finish may have stored it too
 		c.flush(ctx, c.take())
 	}
 	return mine.rec, mine.err

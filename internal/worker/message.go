@@ -90,13 +90,13 @@ func (m *message) begun() bool {
 	return len(m.rest) == 0
 }
 
-// takeRest takes the calls that have not begun and that which holds of.
-func (m *message) takeRest(which func(events.RequestedCall) bool) (taken []events.RequestedCall) {
+// takeRest takes those calls that have not begun for which a condition holds.
+func (m *message) takeRest(holds func(events.RequestedCall) bool) (taken []events.RequestedCall) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var rest []events.RequestedCall
 	for _, c := range m.rest {
-		if which(c) {
+		if holds(c) {
 			taken = append(taken, c)
 		} else {
 			rest = append(rest, c)

@@ -143,7 +143,8 @@ func (w *Worker) runMessage(taking, calls context.Context, m *message, ready []q
 		case <-ended:
 			m.under--
 		case <-m.news:
-			for _, call := range m.takeRest(func(c events.RequestedCall) bool { return w.aborted(m.d.Key(), c.Index) }) {
+			aborted := func(c events.RequestedCall) bool { return w.aborted(m.d.Key(), c.Index) }
+			for _, call := range m.takeRest(aborted) {
 				all.Go(func() { w.runTaken(calls, m, call) })
 			}
 		case <-late.C:

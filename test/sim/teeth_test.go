@@ -265,13 +265,13 @@ var teeth = []tooth{
 	{
 		fence: "acknowledge after the result", attack: silentWorkers, hint: 20, rare: true,
 		breaks: []string{"liveness", "code"},
-		edits: []edit{{inMessages, "	m := w.newMessage(d)\n	width :=", `	if OFF {
+		edits: []edit{{inMessages, "	m := w.newMessage(d)\n	m.width =", `	if OFF {
 		if err := d.Done(calls); err != nil {
 			w.log.Info("not acknowledged", "error", err)
 		}
 	}
 	m := w.newMessage(d)
-	width :=`}},
+	m.width =`}},
 	},
 	{
 		fence: "approval before a call runs", attack: slowParking, breaks: []string{"approval"},

@@ -87,8 +87,8 @@ func (b *Broker) WatchApprovals(ctx context.Context, see func(broker.ApprovalCha
 	})
 }
 
-// Asked reads from the log what a person is asked about a call, and where its answer is to stand: the call's pool and
-// item, and the end of the item's chain. It wraps [ErrNoApproval] when nobody is asked, with the reason.
+// Asked reads from the log what a person is asked about a call, and where the decision goes: the call's pool and item,
+// and the end of the item's chain. If the call does not wait, it wraps [ErrNoApproval] with the reason.
 func (b *Broker) Asked(ctx context.Context, k toolyard.BatchKey, index int) (asked events.Waiting, at broker.ItemEnd,
 	err error) {
 	call := fmt.Sprintf("call %d of %s", index, k)

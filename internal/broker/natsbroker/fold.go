@@ -70,8 +70,8 @@ func (b *Broker) fold(ctx context.Context, k toolyard.BatchKey, read reader) (ba
 	return s, nil
 }
 
-// CatchUp reads what a chain has beyond the state and applies it: all of it, but of a finished call that is an item of
-// its own, and of the replies, only the last event. index is any call of an item.
+// CatchUp reads the events of a chain after the state and applies them: all of them, but of a finished call that is an
+// item of its own, and of the replies, only the last one. index is any call of an item.
 func (b *Broker) CatchUp(ctx context.Context, s *batch.State, c batch.Chain, index int) error {
 	return b.catchUp(ctx, s, c, index, b.tolerant)
 }
@@ -221,8 +221,8 @@ func (b *Broker) Replies(ctx context.Context, k toolyard.BatchKey, after uint64)
 	return out, nil
 }
 
-// Item reads the chain of an item behind a sequence, through the leader. A worker recognises by it a claim whose answer
-// it did not get.
+// Item reads the events of an item's chain after a sequence, from the leader. A worker uses it to recognise a claim
+// whose answer was lost.
 func (b *Broker) Item(ctx context.Context, k toolyard.BatchKey, pool toolyard.Pool, item int,
 	after uint64) ([]batch.Record, error) {
 	stored, err := b.chain(ctx, streamEvent, subjectChain(k, batch.ChainItem, pool, item), after)
@@ -271,7 +271,7 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 	if err != nil {
 		return false, err
 	}
-	pools := map[int]toolyard.Pool{} // where an item has events, also when these cannot be read
+	pools := map[int]toolyard.Pool{} // for items with events, also unreadable ones
 	for subject := range counted {
 		if p, err := parseSubject(subject); err == nil && p.chain == batch.ChainItem &&
 			(p.index >= len(planned) || planned[p.index].pool == p.pool) {
@@ -326,14 +326,14 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 	}
 }
 
-// plannedCall is where the events of a call stand, as the batch chain says.
+// plannedCall is where the events of a call are, by the batch chain.
 type plannedCall struct {
 	pool toolyard.Pool
 	item int
 }
 
-// plannedCalls says where the events of a batch's calls stand, as far as that can be read. What stands under another
-// pool's subject is the word of that pool's workers, and means nothing.
+// plannedCalls returns where the events of a batch's calls are, as far as that can be read. Events under another pool's
+// subject were written by that pool's workers and are ignored.
 func (b *Broker) plannedCalls(ctx context.Context, k toolyard.BatchKey) ([]plannedCall, error) {
 	stored, err := b.forward(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0), 0)
 	var out []plannedCall
@@ -376,8 +376,8 @@ func (b *Broker) plannedCalls(ctx context.Context, k toolyard.BatchKey) ([]plann
 	return out, err
 }
 
-// endedChain is where the events of a call that is ended stand: its item, the pool under which there are any ("" when
-// there are none), and the pool for which it was planned ("*" when that is not known).
+// endedChain is where the events of a call that is ended are: its item, the pool with events of it ("" if there are
+// none), and the pool of its plan ("*" if that is unknown).
 type endedChain struct {
 	item         int
 	alone        bool // the item has no other call
@@ -415,15 +415,15 @@ func (b *Broker) endCall(
 			if err != nil && !errors.Is(err, broker.ErrDamaged) {
 				return res, claimed, err
 			}
-			claimed = claimed || err != nil // what stands there and cannot be read may be a claim
+			claimed = claimed || err != nil // an event that cannot be read may be a claim
 			for _, m := range stored {
 				_, r, _, err := b.record(ctx, m)
-				if errors.Is(err, events.ErrNewer) { // whoever knows what it says goes on with the batch
+				if errors.Is(err, events.ErrNewer) { // a process of that version continues the batch
 					return res, claimed, err
 				}
 				if err != nil { // of an item of one call it is that call's
 					if m.header.Get(headerType) == string(events.CallFinished) && chain.alone {
-						return res, claimed, nil // it has a result that cannot be read: this one is what can be said
+						return res, claimed, nil // its own result cannot be read, so this one is replied
 					}
 					claimed = true
 					continue
