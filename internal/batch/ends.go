@@ -179,10 +179,11 @@ func (m *Machine) interruptVerdict(i int) (verdict, bool) {
 }
 
 // unseen reports whether a worker may be executing a call although the log says nothing: the call needs no claim, and
-// nothing has happened to it since it was queued, by this owner or a former one.
+// nothing has happened to it since it was queued, by this owner or a former one. A call that was given back is claimed
+// by its next worker, but another may have it from a former owner.
 func (m *Machine) unseen(i int) bool {
 	c := &m.state.Calls[i]
-	if m.state.Plan.Calls[i].Claim || c.Status != Pending || c.Seq > 0 {
+	if m.state.Plan.Calls[i].Claim || c.Status != Pending || c.Seq > 0 && m.state.Takeovers == 0 {
 		return false
 	}
 	return m.flight.active[i] || m.state.Takeovers > 0 && m.isStarted(i)

@@ -159,6 +159,7 @@ func (s *State) applyCall(i, n int, r Record) {
 	case events.Returned:
 		if len(b.Calls) > 0 { // otherwise the message itself comes back
 			c.Back, c.NotBefore = true, r.Time.Add(FirstRetryPause)
+			c.Attempt = max(c.Attempt, b.Attempt)
 		}
 	case events.AttemptFailed:
 		c.Status, c.Worker, c.Attempt = Retrying, "", b.Attempt

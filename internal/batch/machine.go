@@ -264,6 +264,21 @@ func (m *Machine) Wake() (wake time.Time) {
 	return wake
 }
 
+// First returns the start of a group that waits for nothing, which a new batch's plan then says itself; nil when there
+// is none.
+func First(cfg Config, s State, planned events.Planned, now time.Time, workers Observed) (*events.Started, error) {
+	if err := s.Apply(Record{Chain: ChainBatch, Seq: s.BatchSeq + 1, Time: now, Body: planned}); err != nil {
+		return nil, err
+	}
+	effects, err := New(cfg, s).Step(now, workers)
+	for _, e := range effects {
+		if a, ok := e.(Append); ok && a.Chain == ChainBatch {
+			return events.StartOf(a.Body), err
+		}
+	}
+	return nil, err
+}
+
 // Step takes what happened until now and returns what is to be done. It fails with an [*InvariantError] when a stored
 // event contradicts the state.
 func (m *Machine) Step(now time.Time, inputs ...Input) ([]Effect, error) {

@@ -317,13 +317,9 @@ func (s *State) applyBatch(r Record, bad badFunc) error {
 		}
 		s.Parked, s.Remaining = true, time.Duration(b.RemainingMS)*time.Millisecond
 	case events.Started:
-		if b.Group < 0 || b.Group >= len(s.Plan.Groups) {
-			return bad("there is no group %d", b.Group)
-		}
-		if err := s.cut(b.Items, bad); err != nil {
+		if err := s.start(b, bad); err != nil {
 			return err
 		}
-		s.Started[b.Group] = b.Ticket
 	case events.Settled:
 		return s.finishAll(b.Results, bad)
 	case events.Extended:
@@ -357,7 +353,23 @@ func (s *State) applyPlanned(b events.Planned, bad badFunc) error {
 	if err := next.finishAll(b.Results, bad); err != nil {
 		return err
 	}
+	if b.Start != nil {
+		if err := next.start(*b.Start, bad); err != nil {
+			return err
+		}
+	}
 	*s = next
+	return nil
+}
+
+func (s *State) start(b events.Started, bad badFunc) error {
+	if b.Group < 0 || b.Group >= len(s.Plan.Groups) {
+		return bad("there is no group %d", b.Group)
+	}
+	if err := s.cut(b.Items, bad); err != nil {
+		return err
+	}
+	s.Started[b.Group] = b.Ticket
 	return nil
 }
 

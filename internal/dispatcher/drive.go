@@ -23,6 +23,7 @@ type runner struct {
 	*kept
 	d       *Dispatcher
 	m       *batch.Machine
+	owned   *owned
 	lapsed  bool              // the machine knows that another may own the batch
 	surface *registry.Surface // what the batch sees; nil until it is needed by a batch that was adopted
 	feed    broker.Feed
@@ -43,6 +44,16 @@ type runner struct {
 	lastAsked time.Time         // when workers were last asked about the calls that they claimed
 
 	indexing sync.WaitGroup // the first entry of the index, which is being written
+
+	replied  chan appended // the answer to the reply that is being stored
+	replying sync.WaitGroup
+}
+
+// appended is what came of an append.
+type appended struct {
+	batch.Append
+	rec batch.Record
+	err error
 }
 
 // queued is a call's message in the work queue.
@@ -64,13 +75,17 @@ type grantAnswer struct {
 func (d *Dispatcher) newRunner(k *kept, feed broker.Feed, o *owned) *runner {
 	return &runner{
 		kept: k, d: d, feed: feed, surface: o.surface, adopted: o.state.Takeovers > 0,
-		m: batch.New(batch.Config{
-			WorkerWait: d.cfg.WorkerWait, MaxAttempts: maxAttempts, AbortEvery: abortEvery, OpenIdle: d.cfg.OpenIdle,
-			QueueWait: d.cfg.QueueWait, Hooks: d.cfg.AfterBatch != nil,
-			EndGrace: broker.Patience(d.b.Settings().CallAckWait),
-		}, o.state),
+		m: batch.New(d.machineConfig(), o.state), owned: o,
 		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]queued{},
-		lastHeard: map[int]time.Time{}, lastNews: time.Now(),
+		lastHeard: map[int]time.Time{}, lastNews: time.Now(), replied: make(chan appended, 1),
+	}
+}
+
+func (d *Dispatcher) machineConfig() batch.Config {
+	return batch.Config{
+		WorkerWait: d.cfg.WorkerWait, MaxAttempts: maxAttempts, AbortEvery: abortEvery, OpenIdle: d.cfg.OpenIdle,
+		QueueWait: d.cfg.QueueWait, Hooks: d.cfg.AfterBatch != nil,
+		EndGrace: broker.Patience(d.b.Settings().CallAckWait),
 	}
 }
 
@@ -82,23 +97,21 @@ func (r *runner) run(ctx context.Context) error {
 			r.d.workers.heardFrom(c.Worker)
 		}
 	}
-	indexing, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(ctx)
 	defer r.indexing.Wait()
+	defer r.replying.Wait()
 	defer stop()
 	write := r.d.index(r.log, s)
-	r.indexing.Go(func() { write(indexing) })
+	r.indexing.Go(func() { write(ctx) })
 	defer r.d.locks.StopWaiting(s.Plan.Workspace, r.key)
-	// What was canceled or appended before the feed began.
-	inputs, err := r.read(ctx, batch.ChainControl, 0)
-	if err == nil && !s.Closed {
-		var appended []batch.Input
-		appended, err = r.read(ctx, batch.ChainInput, 0)
-		inputs = append(inputs, appended...)
+	// what was canceled or appended before the feed began
+	said, err := r.owned.said, error(nil)
+	if !r.owned.known {
+		if said, err = r.d.said(ctx, s); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	inputs = append(inputs, batch.Observed{Serving: r.d.workers.serving()})
+	inputs := append(r.stored(said...), batch.Observed{Serving: r.d.workers.serving()})
 	beat := time.NewTicker(broker.Heartbeat(r.d.b.Settings().BatchAckWait))
 	defer beat.Stop()
 	wake := time.NewTimer(0)
@@ -122,6 +135,8 @@ func (r *runner) run(ctx context.Context) error {
 			return context.Cause(ctx)
 		case m := <-r.feed.Copies():
 			inputs, err = r.copies(ctx, m)
+		case a := <-r.replied:
+			inputs, err = r.appended(ctx, a)
 		case g := <-r.granted:
 			inputs, err = r.ticketAnswer(g)
 		case n := <-r.noticed:
@@ -164,7 +179,11 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) (inputs []
 		switch e := e.(type) {
 		case batch.Append:
 			failpoint.HitIf(starts(e), failpoint.GroupStarting)
-			news, err = r.append(ctx, e)
+			if e.Chain == batch.ChainReply { // nothing else waits for it
+				r.replying.Go(func() { r.replied <- r.store(ctx, e) })
+			} else {
+				news, err = r.append(ctx, e)
+			}
 		case batch.TakeTicket:
 			failpoint.HitIf(e.Group > 0, failpoint.GroupOver)
 			if err = r.awaitReadsStopped(ctx, e.Group); err == nil {
@@ -220,6 +239,10 @@ func (r *runner) abort(e batch.Abort) {
 
 // append stores an event, or finds what stands there instead.
 func (r *runner) append(ctx context.Context, e batch.Append) ([]batch.Input, error) {
+	return r.appended(ctx, r.store(ctx, e))
+}
+
+func (r *runner) store(ctx context.Context, e batch.Append) appended {
 	var pool toolyard.Pool
 	if e.Chain == batch.ChainItem {
 		pool = r.m.State().Plan.Calls[e.Index].Pool
@@ -231,15 +254,19 @@ func (r *runner) append(ctx context.Context, e batch.Append) ([]batch.Input, err
 	})
 	failpoint.HitIf(err == nil && replies(e, false), failpoint.SomeReplied)
 	failpoint.HitIf(err == nil && replies(e, true), failpoint.AllReplied)
+	return appended{e, rec, err}
+}
+
+func (r *runner) appended(ctx context.Context, a appended) ([]batch.Input, error) {
 	switch {
-	case err == nil:
-		return r.stored(rec), nil
-	case !errors.Is(err, broker.ErrConflict):
-		return nil, err
-	case e.Chain == batch.ChainBatch:
+	case a.err == nil:
+		return r.stored(a.rec), nil
+	case !errors.Is(a.err, broker.ErrConflict):
+		return nil, a.err
+	case a.Chain == batch.ChainBatch:
 		return nil, errLost
 	}
-	return r.read(ctx, e.Chain, e.Index)
+	return r.read(ctx, a.Chain, a.Index)
 }
 
 // queue hands calls to the workers. It waits while the queue is full, because the calls are accepted.

@@ -79,6 +79,9 @@ type owned struct {
 	state batch.State
 	// surface is what the batch sees; nil when it was adopted: then it is read when it is needed.
 	surface *registry.Surface
+	// said are the cancels and appended calls that came before the plan. They are not known when known is false.
+	said  []batch.Record
+	known bool
 }
 
 // action is what is done about a delivery.
@@ -169,8 +172,18 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 	err := k.submission().CheckFields(ctx)
 	var planned events.Planned
 	var surface *registry.Surface
+	var said []batch.Record
+	var unread error
 	if err == nil {
+		before := s
+		var reading sync.WaitGroup
+		reading.Go(func() { said, unread = d.said(ctx, &before) })
 		planned, surface, err = d.plan(ctx, k, &s)
+		reading.Wait()
+	}
+	if err == nil {
+		planned.Start, err = batch.First(d.machineConfig(), s, planned, time.Now(),
+			batch.Observed{Serving: d.workers.serving()})
 	}
 	if input, ok := errors.AsType[*toolyard.InputError](err); ok {
 		return nil, d.refuse(ctx, k, events.Refuse(input))
@@ -181,7 +194,17 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 	if s, err = d.becomeOwner(ctx, k, s, append([]events.Body{planned}, behindPlan()...)...); err != nil {
 		return nil, err
 	}
-	return &owned{state: s, surface: surface}, nil
+	return &owned{state: s, surface: surface, said: said, known: unread == nil}, nil
+}
+
+// said reads the cancels and appended calls that a batch's state does not have. Its feed must have begun.
+func (d *Dispatcher) said(ctx context.Context, s *batch.State) ([]batch.Record, error) {
+	records, err := d.b.Newer(ctx, s, batch.ChainControl, 0)
+	if err != nil || s.Closed || s.Plan == nil && !s.Submission.Open {
+		return records, err
+	}
+	appended, err := d.b.Newer(ctx, s, batch.ChainInput, 0)
+	return append(records, appended...), err
 }
 
 // refusal makes the problem document of an error that says that the submission is wrong.

@@ -78,6 +78,8 @@ type Planned struct {
 	Groups   []Group       `json:"groups"`
 	// Results are those of calls that were answered at plan.
 	Results []toolyard.Result `json:"results,omitempty"`
+	// Start starts a group that waits for nothing. The plan of any other batch starts none.
+	Start *Started `json:"start,omitempty"`
 	// Open says that calls may be appended.
 	Open bool `json:"open,omitempty"`
 	// ApprovalWaitMS is how long a person has to decide about a call, in milliseconds.
@@ -106,9 +108,13 @@ const (
 	items        = 4
 )
 
-// MinReader is the required wire version of a reader: an older dispatcher would continue without the rules.
+// MinReader is the required wire version of a reader: an older dispatcher would continue without the rules, and would
+// not know that a group has started.
 func (p Planned) MinReader() int {
-	if len(p.Deny)+len(p.Ask) > 0 {
+	switch {
+	case p.Start != nil:
+		return items
+	case len(p.Deny)+len(p.Ask) > 0:
 		return rulesInPlans
 	}
 	return 0
@@ -301,6 +307,17 @@ type Started struct {
 	Items []Item `json:"items,omitempty"`
 }
 
+// StartOf returns the start of a group that an event says; nil if it says none.
+func StartOf(b Body) *Started {
+	switch b := b.(type) {
+	case Started:
+		return &b
+	case Planned:
+		return b.Start
+	}
+	return nil
+}
+
 // Item is calls of one group that share one chain of events, in ascending order. Its name is the index of its first
 // call.
 type Item []int
@@ -402,8 +419,9 @@ type Returned struct {
 	// Call is the call when there are no Calls: one that had its message to itself, which is delivered again.
 	Call   int    `json:"call,omitempty"`
 	Worker string `json:"worker"`
-	// Calls are those that their owner has to queue again.
-	Calls []int `json:"calls,omitempty"`
+	// Calls are those that their owner has to queue again. Attempt is how many executions of each may have begun.
+	Calls   []int `json:"calls,omitempty"`
+	Attempt int   `json:"attempt,omitempty"`
 }
 
 // AttemptFailed says that an attempt ended without a result, and that the call will run again.

@@ -205,6 +205,10 @@ func (p *Replay) follows(e Event) string {
 		if s.Plan != nil {
 			return "the batch was planned before"
 		}
+	case events.Planned:
+		if b.Start != nil {
+			return startsEarly(&b)
+		}
 	case events.Adopted:
 		if s.Plan != nil && b.Takeover != s.Takeovers+1 {
 			return fmt.Sprintf("it is takeover %d after takeover %d", b.Takeover, s.Takeovers)
@@ -228,6 +232,23 @@ func (p *Replay) follows(e Event) string {
 	}
 	if e.Chain == batch.ChainItem {
 		return p.inItem(e)
+	}
+	return ""
+}
+
+// startsEarly checks that a plan answers every call of the groups before the one that it starts.
+func startsEarly(p *events.Planned) string {
+	answered := map[int]bool{}
+	for i := range p.Results {
+		answered[p.Results[i].Index] = true
+	}
+	for g, group := range p.Groups[:max(0, min(p.Start.Group, len(p.Groups)))] {
+		for _, i := range group.Calls {
+			if !answered[i] {
+				return fmt.Sprintf("group %d starts with the plan, and call %d of group %d has no result",
+					p.Start.Group+1, i, g+1)
+			}
+		}
 	}
 	return ""
 }

@@ -58,6 +58,9 @@ func (t *times) record(e Event, s *batch.State) {
 		t.submitted, t.by = e.Time, e.Meta.Source
 	case events.Planned:
 		t.planned = e.Time
+		if b.Start != nil {
+			t.groups[b.Start.Group] = e.Time
+		}
 		t.notRun(b.Results, e.Time, "answered at plan")
 	case events.Extended:
 		t.happened = append(t.happened, moment{e.Time, Words(e.Record, s)})

@@ -40,8 +40,12 @@ func Words(r batch.Record, s *batch.State) string {
 	case events.Refused:
 		return fmt.Sprintf("refused (%d): %s", b.Status, plain(b.Detail))
 	case events.Planned:
-		return fmt.Sprintf("planned by %s: %s %s, %s%s", plain(b.Owner), count(len(b.Groups), "group"),
-			groupList(b.Groups), plain(string(b.Partition)), answered(b.Results))
+		start := ""
+		if b.Start != nil {
+			start = "; " + startWords(*b.Start)
+		}
+		return fmt.Sprintf("planned by %s: %s %s, %s%s%s", plain(b.Owner), count(len(b.Groups), "group"),
+			groupList(b.Groups), plain(string(b.Partition)), answered(b.Results), start)
 	case events.Extended:
 		return fmt.Sprintf("%s more planned: %s from %d on %s%s%s", count(len(b.Calls), "call"),
 			count(len(b.Groups), "group"), b.FirstGroup+
@@ -77,7 +81,7 @@ func Words(r batch.Record, s *batch.State) string {
 			when(b.Edited != "", ", with another input"), when(b.Remember != "", ", for the whole "+plain(b.Remember)),
 			because(b.Reason))
 	case events.Started:
-		return fmt.Sprintf("group %d started%s%s", b.Group+1, ticketWords(b.Ticket), itemWords(b.Items))
+		return startWords(b)
 	case events.Settled:
 		return "settled without running: " + outcomes(b.Results)
 	case events.Claimed:
@@ -108,6 +112,10 @@ func Words(r batch.Record, s *batch.State) string {
 		return "something that cannot be read, and changes nothing: " + plain(b.Problem)
 	}
 	return string(r.Body.EventType())
+}
+
+func startWords(s events.Started) string {
+	return fmt.Sprintf("group %d started%s%s", s.Group+1, ticketWords(s.Ticket), itemWords(s.Items))
 }
 
 // itemWords shows items of several calls: ", in items [0-4] [5-9]".

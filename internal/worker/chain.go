@@ -51,12 +51,12 @@ func (c *chain) look(ctx context.Context, call int) (batch.Record, error) {
 	return c.last[call], nil
 }
 
-// news reads the new events, and returns the last one about each call.
-func (c *chain) news(ctx context.Context) (map[int]batch.Record, error) {
+// news reads the new events, and returns the last one about each call, and the last one of all.
+func (c *chain) news(ctx context.Context) (last map[int]batch.Record, seen uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := c.read(ctx)
-	return maps.Clone(c.last), err
+	err = c.read(ctx)
+	return maps.Clone(c.last), c.seq, err
 }
 
 // read reads the events after the last known one. c.mu is held.

@@ -54,13 +54,7 @@ func (w *Worker) settleLost(ctx context.Context, m *message, r *running, why err
 	case errors.Is(why, errShutdown) && started:
 		return false, returnPause
 	case errors.Is(why, errShutdown):
-		return w.returnCall(ctx, m, r.call), returnPause
+		return m.returned(ctx, r.call.Index)[r.call.Index], returnPause
 	}
 	return false, 0 // it is delivered again, or has been
-}
-
-// returnCall gives a call back of which nothing was started. It reports whether the call no longer needs this message:
-// its owner queues it again. Otherwise the message is given back.
-func (w *Worker) returnCall(ctx context.Context, m *message, call events.RequestedCall) (settled bool) {
-	return m.returned(ctx, []events.RequestedCall{call})
 }

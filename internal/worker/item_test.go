@@ -150,7 +150,7 @@ func TestAnItemThatIsDeliveredAgain(t *testing.T) {
 			inside++
 			most = max(most, inside)
 			y.mu.Unlock()
-			time.Sleep(time.Second)
+			time.Sleep(100 * time.Millisecond)
 			y.mu.Lock()
 			inside--
 			y.mu.Unlock()
@@ -167,6 +167,26 @@ func TestAnItemThatIsDeliveredAgain(t *testing.T) {
 		}
 		if most != 1 || claims != 4 || y.ran.Load() != 4 {
 			y.Errorf("%d ran at a time, %d were claimed, and %d ran", most, claims, y.ran.Load())
+		}
+	})
+}
+
+// TestSlowCallsOfAnItemThatIsDeliveredAgain: the first runs, claimed, and the others go back to be queued one by one.
+// Whoever had them first may have begun them, so that counts as an attempt.
+func TestSlowCallsOfAnItemThatIsDeliveredAgain(t *testing.T) {
+	inYard(t, 8, func(y *yard) {
+		gate := make(chan struct{})
+		y.run = func(context.Context, string) error { <-gate; return nil }
+		q := y.queueItem(toolyard.DefaultAgent, 0, 4, "read", 4,
+			func(c *events.RequestedCall) { c.Again, c.Attempt = true, 2 })
+		y.Eventually("three are given back", func() bool {
+			back, _ := q.end().Body.(events.Returned)
+			return slices.Equal(back.Calls, []int{1, 2, 3}) && back.Attempt == 1
+		})
+		close(gate)
+		y.Eventually("the first has its result", func() bool { return len(q.results()) == 1 })
+		if r := q.results()[0]; r.Attempts != 2 || y.ran.Load() != 1 {
+			y.Errorf("%d ran: %+v", y.ran.Load(), r)
 		}
 	})
 }

@@ -3,10 +3,12 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
@@ -130,38 +132,83 @@ func (m *message) over(ctx context.Context, index int, settled bool, pause time.
 	}
 }
 
-// returned gives calls back of which nothing was started. It stores that for those that could have run without a claim:
-// otherwise the next worker counts an attempt that did not happen. It reports whether they no longer need this message:
-// where it has others, the owner queues those that came back again.
-func (m *message) returned(ctx context.Context, calls []events.RequestedCall) (settled bool) {
+// giveBack gives back calls that did not begin here. Where the message has others, their owner queues them again, one by
+// one; otherwise the message comes back after a pause.
+func (m *message) giveBack(ctx context.Context, pause time.Duration, calls ...int) {
+	settled := m.returned(ctx, calls...)
+	for _, i := range calls {
+		m.over(ctx, i, settled[i], pause)
+	}
+}
+
+// returned stores that calls did not begin here, and returns those that no longer need this message. For the only call
+// of a message it does so when the next worker would otherwise count an attempt that did not happen.
+func (m *message) returned(ctx context.Context, calls ...int) (settled map[int]bool) {
 	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
 	defer cancel()
-	var indices []int
-	for _, c := range calls {
-		if m.d.Deliveries == 1 && !claimsFirst(m.d, &c) {
-			indices = append(indices, c.Index)
+	alone := len(m.d.Calls) == 1
+	if alone && (m.d.Deliveries > 1 || claimsFirst(m.d, &m.d.Calls[0])) {
+		return nil
+	}
+	last, seen, err := map[int]batch.Record{}, uint64(0), error(nil)
+	if m.mayRepeat() {
+		last, seen, err = m.chain.news(storing)
+	}
+	if err != nil {
+		m.w.log.Info("what became of calls cannot be read; they are delivered again", "batch", m.d.Key(), "error", err)
+		return nil
+	}
+	settled = map[int]bool{}
+	body := events.Returned{Worker: m.w.cfg.ID}
+	for _, c := range m.d.Calls {
+		if !slices.Contains(calls, c.Index) {
+			continue
 		}
+		begun := c.Attempt - 1
+		switch b := last[c.Index].Body.(type) {
+		case nil:
+			if m.d.Deliveries > 1 && !claimsFirst(m.d, &c) { // whoever had it first may have begun it
+				begun = c.Attempt
+			}
+		case events.Returned:
+		case events.Claimed:
+			settled[c.Index] = b.Worker != m.w.cfg.ID
+			continue
+		default:
+			settled[c.Index] = true
+			continue
+		}
+		if len(body.Calls) > 0 && begun != body.Attempt {
+			continue // the message comes back with it
+		}
+		body.Calls, body.Attempt = append(body.Calls, c.Index), begun
 	}
-	if len(indices) == 0 {
-		return false
+	if len(body.Calls) == 0 {
+		return settled
 	}
-	body := events.Returned{Worker: m.w.cfg.ID, Call: named(m.d, indices[0])}
-	if len(m.d.Calls) > 1 {
-		body.Call, body.Calls = 0, indices
+	back := body.Calls
+	if alone {
+		body = events.Returned{Worker: body.Worker, Call: named(m.d, back[0])}
 	}
-	_, err := m.chain.append(storing, 0, body, indices...)
-	if err != nil && !errors.Is(err, broker.ErrConflict) {
-		m.w.log.Info("that a call was not started could not be stored; it counts as an attempt", "batch", m.d.Key(),
-			"call", indices[0], "error", err)
+	switch _, err := m.chain.append(storing, seen, body, back...); {
+	case err == nil && !alone:
+		for _, i := range back {
+			settled[i] = true
+		}
+	case err != nil && !errors.Is(err, broker.ErrConflict):
+		m.w.log.Info("that calls were given back could not be stored; each counts as an attempt", "batch", m.d.Key(),
+			"calls", back, "error", err)
 	}
-	return len(m.d.Calls) > 1 && len(indices) == len(calls) && err == nil
+	return settled
 }
 
 // returnMessage gives a message back of which nothing was begun.
 func (w *Worker) returnMessage(ctx context.Context, d *broker.Delivery) {
 	m := w.newMessage(d)
 	defer w.removeMessage(m)
-	if !m.returned(ctx, d.Calls) {
+	calls := indices(d.Calls)
+	settled := m.returned(ctx, calls...)
+	if slices.ContainsFunc(calls, func(i int) bool { return !settled[i] }) {
 		w.giveBack(w.log, d, 0)
 		return
 	}
@@ -170,6 +217,14 @@ func (w *Worker) returnMessage(ctx context.Context, d *broker.Delivery) {
 	if err := d.Done(ctx); err != nil {
 		w.log.Info("a message was returned, and could not be acknowledged", "batch", d.Key(), "error", err)
 	}
+}
+
+func indices(calls []events.RequestedCall) []int {
+	out := make([]int, len(calls))
+	for n := range calls {
+		out[n] = calls[n].Index
+	}
+	return out
 }
 
 // keep renews the leases of the message's calls, and stops those that the log says have ended: the broadcast may have
@@ -205,7 +260,7 @@ func (m *message) heartbeat(ctx context.Context) {
 		r.lease.renew(sent)
 	}
 	m.mu.Unlock()
-	last, err := m.chain.news(ctx)
+	last, _, err := m.chain.news(ctx)
 	if err != nil {
 		return
 	}

@@ -49,7 +49,7 @@ func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedC
 	case instead != nil:
 		return answered(w.finish(ctx, r, *instead)), 0, nil
 	case !able:
-		return w.returnCall(ctx, m, call), returnPause, nil
+		return m.returned(ctx, call.Index)[call.Index], returnPause, nil
 	}
 	kept, stopKeeping := context.WithCancel(callCtx)
 	var keeping sync.WaitGroup
@@ -93,7 +93,7 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running) (
 	if err != nil {
 		r.log.Error("a call cannot be run", "error", err, "deliveries", r.d.Deliveries)
 		if r.d.Deliveries < maxDeliveries { // what it needs may only be slow to come
-			return w.returnCall(ctx, m, r.call), returnPause
+			return m.returned(ctx, r.call.Index)[r.call.Index], returnPause
 		}
 		return answered(w.finish(ctx, r, w.ended(r, toolyard.PhaseSchedule, toolyard.InternalError,
 			"Internal error: the worker could not read this call."+r.earlierEvidence().Sentence(), err))), 0

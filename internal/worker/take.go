@@ -119,8 +119,9 @@ func (w *Worker) enqueueNext(m *message, at laneKey) (out []queuedCall) {
 // within half a lease is given back, because another worker may have room.
 func (w *Worker) runMessage(taking, calls context.Context, m *message, ready []queuedCall, at laneKey,
 	running *sync.WaitGroup) {
-	var all sync.WaitGroup
-	defer all.Wait()
+	var begun sync.WaitGroup
+	defer begun.Wait()
+	all := func(events.RequestedCall) bool { return true }
 	ended := make(chan struct{}, len(m.d.Calls))
 	late := time.NewTimer(time.Until(m.d.Received.Add(m.late())))
 	defer late.Stop()
@@ -131,7 +132,7 @@ func (w *Worker) runMessage(taking, calls context.Context, m *message, ready []q
 				w.runInSlot(taking, calls, m, c, at, running)
 				return
 			}
-			all.Go(func() {
+			begun.Go(func() {
 				w.runInSlot(taking, calls, m, c, at, running)
 				ended <- struct{}{}
 			})
@@ -145,23 +146,14 @@ func (w *Worker) runMessage(taking, calls context.Context, m *message, ready []q
 		case <-m.news:
 			aborted := func(c events.RequestedCall) bool { return w.aborted(m.d.Key(), c.Index) }
 			for _, call := range m.takeRest(aborted) {
-				all.Go(func() { w.runTaken(calls, m, call) })
+				begun.Go(func() { w.runTaken(calls, m, call) })
 			}
 		case <-late.C:
-			w.returnRest(calls, m)
+			m.giveBack(calls, returnPause, indices(m.takeRest(all))...)
 		case <-taking.Done():
-			w.returnRest(calls, m)
+			m.giveBack(calls, returnPause, indices(m.takeRest(all))...)
 		}
 		ready = w.enqueueNext(m, at)
-	}
-}
-
-// returnRest gives back what has not begun.
-func (w *Worker) returnRest(calls context.Context, m *message) {
-	rest := m.takeRest(func(events.RequestedCall) bool { return true })
-	settled := m.returned(calls, rest)
-	for _, c := range rest {
-		m.over(calls, c.Index, settled, returnPause)
 	}
 }
 
@@ -169,11 +161,8 @@ func (w *Worker) returnRest(calls context.Context, m *message) {
 // back. Of tools with a cap only so many wait, and more are given back at once.
 func (w *Worker) runInSlot(taking, calls context.Context, m *message, c queuedCall, at laneKey,
 	running *sync.WaitGroup) {
-	giveBack := func(pause time.Duration) {
-		m.over(calls, c.Index, m.returned(calls, []events.RequestedCall{c.RequestedCall}), pause)
-	}
 	if c.waiter == nil {
-		giveBack(min(returnPause<<min(m.d.Deliveries, 8), longestReturn))
+		m.giveBack(calls, min(returnPause<<min(m.d.Deliveries, 8), longestReturn), c.Index)
 		return
 	}
 	has := w.slots.await(taking, c.waiter, time.Until(m.d.Received.Add(m.late())))
@@ -186,7 +175,7 @@ func (w *Worker) runInSlot(taking, calls context.Context, m *message, c queuedCa
 		w.runTaken(calls, m, c.RequestedCall)
 		return
 	default:
-		giveBack(returnPause)
+		m.giveBack(calls, returnPause, c.Index)
 		return
 	}
 	left := w.runTaken(calls, m, c.RequestedCall)

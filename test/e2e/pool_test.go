@@ -176,16 +176,6 @@ func spansOf(t *testing.T, agent string, log []broker.Logged, owners map[string]
 			for _, r := range body.Results {
 				finished[r.Index]++
 			}
-		case events.Started:
-			g := plan.Groups[body.Group]
-			spans[body.Group] = &span{agent: agent, group: body.Group, from: l.Seq, ticket: body.Ticket,
-				needs: g.Ticket, safe: g.Safe}
-			for i := range plan.Calls {
-				if groupOf[i] < body.Group && finished[i] == 0 {
-					t.Errorf("agent %s: group %d started before call %d of group %d had its result", agent, body.Group,
-						i, groupOf[i])
-				}
-			}
 		case events.Claimed, events.Finished:
 			for _, i := range l.Calls() {
 				s := spans[groupOf[i]]
@@ -196,6 +186,17 @@ func spansOf(t *testing.T, agent string, log []broker.Logged, owners map[string]
 				s.to = max(s.to, l.Seq)
 				if _, ok := body.(events.Finished); ok {
 					finished[i]++
+				}
+			}
+		}
+		if start := events.StartOf(l.Body); start != nil {
+			g := plan.Groups[start.Group]
+			spans[start.Group] = &span{agent: agent, group: start.Group, from: l.Seq, ticket: start.Ticket,
+				needs: g.Ticket, safe: g.Safe}
+			for i := range plan.Calls {
+				if groupOf[i] < start.Group && finished[i] == 0 {
+					t.Errorf("agent %s: group %d started before call %d of group %d had its result", agent, start.Group,
+						i, groupOf[i])
 				}
 			}
 		}

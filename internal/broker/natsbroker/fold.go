@@ -357,17 +357,18 @@ func (b *Broker) plannedCalls(ctx context.Context, k toolyard.BatchKey) ([]plann
 			calls = body.Calls
 		case events.Extended:
 			calls = body.Calls
-		case events.Started:
-			for _, item := range body.Items {
+		}
+		for _, c := range calls {
+			out = append(out, plannedCall{c.Pool, len(out)})
+		}
+		if start := events.StartOf(r.Body); start != nil {
+			for _, item := range start.Items {
 				for _, i := range item {
 					if i >= 0 && i < len(out) {
 						out[i].item = item[0]
 					}
 				}
 			}
-		}
-		for _, c := range calls {
-			out = append(out, plannedCall{c.Pool, len(out)})
 		}
 	}
 	if errors.Is(err, broker.ErrDamaged) {
