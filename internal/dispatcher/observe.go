@@ -202,6 +202,16 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg, ends map[int]uint6
 	return r.stored(rec), nil
 }
 
+// said reads the cancels and appended calls that a batch's state does not have. Its feed must have begun.
+func (d *Dispatcher) said(ctx context.Context, s *batch.State) ([]batch.Record, error) {
+	records, err := d.b.Newer(ctx, s, batch.ChainControl, 0)
+	if err != nil || s.Closed || s.Plan == nil && !s.Submission.Open {
+		return records, err
+	}
+	appended, err := d.b.Newer(ctx, s, batch.ChainInput, 0)
+	return append(records, appended...), err
+}
+
 // read takes in what a chain has beyond the state.
 func (r *runner) read(ctx context.Context, c batch.Chain, index int) ([]batch.Input, error) {
 	records, err := r.d.b.Newer(ctx, r.m.State(), c, index)

@@ -197,16 +197,6 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 	return &owned{state: s, surface: surface, said: said, known: unread == nil}, nil
 }
 
-// said reads the cancels and appended calls that a batch's state does not have. Its feed must have begun.
-func (d *Dispatcher) said(ctx context.Context, s *batch.State) ([]batch.Record, error) {
-	records, err := d.b.Newer(ctx, s, batch.ChainControl, 0)
-	if err != nil || s.Closed || s.Plan == nil && !s.Submission.Open {
-		return records, err
-	}
-	appended, err := d.b.Newer(ctx, s, batch.ChainInput, 0)
-	return append(records, appended...), err
-}
-
 // refusal makes the problem document of an error that says that the submission is wrong.
 func refusal(err error) (events.Refused, bool) {
 	if input, ok := errors.AsType[*toolyard.InputError](err); ok {

@@ -132,8 +132,8 @@ func (m *message) over(ctx context.Context, index int, settled bool, pause time.
 	}
 }
 
-// giveBack gives back calls that did not begin here. Where the message has others, their owner queues them again, one by
-// one; otherwise the message comes back after a pause.
+// giveBack gives back calls that did not begin here. If the message has others, their owner queues them again, one by
+// one; if not, the message comes back after a pause.
 func (m *message) giveBack(ctx context.Context, pause time.Duration, calls ...int) {
 	settled := m.returned(ctx, calls...)
 	for _, i := range calls {
@@ -155,7 +155,8 @@ func (m *message) returned(ctx context.Context, calls ...int) (settled map[int]b
 		last, seen, err = m.chain.news(storing)
 	}
 	if err != nil {
-		m.w.log.Info("what became of calls cannot be read; they are delivered again", "batch", m.d.Key(), "error", err)
+		m.w.log.Info("what became of calls cannot be read; they are delivered again", "batch", m.d.Key(),
+			"error", err)
 		return nil
 	}
 	settled = map[int]bool{}
