@@ -125,25 +125,35 @@ func ask[T any](ctx context.Context, request func(ctx context.Context, before in
 		v   T
 		err error
 	}
-	answers := make(chan answer, longestAttempt/attemptTimeout+1)
-	again := time.NewTicker(attemptTimeout)
-	defer again.Stop()
-	for before := 0; ; before++ {
-		go func() {
-			v, err := request(ctx, before)
-			answers <- answer{v, err}
-		}()
+	answers := make(chan answer, longestAttempt/attemptTimeout) // to repeated requests
+	first, stop := context.WithCancel(ctx)
+	defer stop()
+	repeating := time.AfterFunc(attemptTimeout, func() { // most requests need no goroutine
+		again := time.NewTicker(attemptTimeout)
+		defer again.Stop()
+		for before := 1; before <= cap(answers); before++ {
+			go func() {
+				v, err := request(ctx, before)
+				answers <- answer{v, err}
+				stop()
+			}()
+			select {
+			case <-first.Done():
+				return
+			case <-again.C:
+			}
+		}
+	})
+	defer repeating.Stop()
+	v, err := request(first, 0)
+	if err != nil && first.Err() != nil {
 		select {
 		case a := <-answers:
 			return a.v, a.err
-		case <-again.C:
-			if before+1 < cap(answers) {
-				continue
-			}
-			a := <-answers // they end with ctx
-			return a.v, a.err
+		default:
 		}
 	}
+	return v, err
 }
 
 // classify says whether a failed publish may be repeated, and what the error means if not.
