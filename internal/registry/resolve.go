@@ -14,19 +14,26 @@ import (
 // The code is [toolyard.OK], or why there is no tool to run: unknown_tool, blocked_tool, or schema_not_loaded. With
 // schema_not_loaded the entry is set too.
 func (s *Surface) Resolve(name string, loaded map[string]bool) (Entry, toolyard.Code) {
-	if i := slices.IndexFunc(s.Tools, func(e Entry) bool { return e.Name == name }); i >= 0 {
+	if i := s.index(func(e *Entry) bool { return e.Name == name }); i >= 0 {
 		return s.ready(i, loaded)
 	}
 	if slices.Contains(s.Blocked, name) {
 		return Entry{}, toolyard.BlockedTool
 	}
-	if i := slices.IndexFunc(s.Tools, func(e Entry) bool {
-		return e.Origin.Base() &&
-			slices.Contains(e.Aliases, name)
-	}); i >= 0 {
+	if i := s.index(func(e *Entry) bool { return e.Origin.Base() && slices.Contains(e.Aliases, name) }); i >= 0 {
 		return s.ready(i, loaded)
 	}
 	return Entry{}, toolyard.UnknownTool
+}
+
+// index is that of the first tool for which a condition holds, or -1. Entries are large: it copies none.
+func (s *Surface) index(holds func(*Entry) bool) int {
+	for i := range s.Tools {
+		if holds(&s.Tools[i]) {
+			return i
+		}
+	}
+	return -1
 }
 
 func (s *Surface) ready(i int, loaded map[string]bool) (Entry, toolyard.Code) {
