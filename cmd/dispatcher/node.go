@@ -148,7 +148,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 		}
 	}
 	if n.broker, err = natsbroker.Open(setup, n.nc, cfg.settings, "/dispatcher/"+cfg.dispatcher.ID); err != nil {
-		return n, err
+		return n, n.another(setup, cfg, err)
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.stop = stop
@@ -189,6 +189,17 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 	n.surface, n.room, n.crowded = d.Surface, d.Room, d.Crowded
 	n.run(running, "dispatcher", d.Run)
 	return n, n.await(setup, d.Ready())
+}
+
+// another adds to an error of the start what to do if the streams are those of another system: an account of NATS has
+// one.
+func (n *node) another(ctx context.Context, cfg nodeConfig, err error) error {
+	b, aerr := natsbroker.Attach(ctx, n.nc, "")
+	if cfg.url == "" || aerr != nil || b.Settings().Agree(cfg.settings) == nil {
+		return err
+	}
+	return fmt.Errorf("%w; an account of NATS has one Toolyard system: if this one is another, give it an account of "+
+		"its own", err)
 }
 
 func (n *node) run(ctx context.Context, what string, run func(context.Context) error) {

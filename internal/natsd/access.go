@@ -413,23 +413,42 @@ func (s *Server) GuardedSince() time.Time {
 	return s.access.since
 }
 
-// Whose reads from a file of credentials who has them, as far as it says so.
-func Whose(path string) (access.Principal, error) {
+// Creds are what a file of credentials says about itself.
+type Creds struct {
+	// Name is the user's.
+	Name string
+	// Issued is when the credentials were made, and Expires when they run out: never if it is zero.
+	Issued, Expires time.Time
+}
+
+// ReadCreds reads a file of credentials.
+func ReadCreds(path string) (Creds, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return access.Principal{}, fmt.Errorf("read credentials: %w", err)
+		return Creds{}, fmt.Errorf("read credentials: %w", err)
 	}
 	token, err := nkeys.ParseDecoratedJWT(content)
 	if err != nil {
-		return access.Principal{}, fmt.Errorf("read credentials from %s: %w", path, err)
+		return Creds{}, fmt.Errorf("read credentials from %s: %w", path, err)
 	}
+	c, err := decodeCreds(token)
+	if err != nil {
+		return Creds{}, fmt.Errorf("read credentials from %s: %w", path, err)
+	}
+	return c, nil
+}
+
+func decodeCreds(token string) (Creds, error) {
 	claims, err := jwt.DecodeUserClaims(token)
 	if err != nil {
-		return access.Principal{}, fmt.Errorf("read credentials from %s: %w", path, err)
+		return Creds{}, err
 	}
-	p, ok := labeled(claims.Name)
-	if !ok {
-		return p, fmt.Errorf("%s has credentials of %q, which are none of ours", path, claims.Name)
+	c := Creds{Name: claims.Name, Issued: time.Unix(claims.IssuedAt, 0)}
+	if claims.Expires != 0 {
+		c.Expires = time.Unix(claims.Expires, 0)
 	}
-	return p, nil
+	return c, nil
 }
+
+// Principal is who has the credentials; false if they were not made by this package.
+func (c Creds) Principal() (access.Principal, bool) { return labeled(c.Name) }

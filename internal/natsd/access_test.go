@@ -113,7 +113,8 @@ func TestCredentialsAreAskedFor(t *testing.T) {
 	if m, err := stream.GetLastMsgForSubject(t.Context(), "in.bob.2"); !errors.Is(err, jetstream.ErrMsgNotFound) {
 		t.Errorf("an answer was stored as another's: %v, %v", m, err)
 	}
-	if p, err := Whose(path); err != nil || p != (access.Principal{Role: access.Agent, Name: "bob"}) {
+	c, err := ReadCreds(path)
+	if p, ours := c.Principal(); err != nil || !ours || p != (access.Principal{Role: access.Agent, Name: "bob"}) {
 		t.Errorf("whose: %v, %v", p, err)
 	}
 }

@@ -16,11 +16,11 @@ func FindCreds(dir string, p access.Principal) (string, error) {
 		if _, err := os.Stat(path); err != nil { // also a name that is too long
 			continue
 		}
-		whose, err := Whose(path)
+		creds, err := ReadCreds(path)
 		if err != nil {
 			return "", err
 		}
-		if whose == p {
+		if whose, ours := creds.Principal(); ours && whose == p {
 			return path, nil
 		}
 	}

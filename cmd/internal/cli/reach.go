@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,8 +35,12 @@ type Reach struct {
 	Data string
 	// Context is the name of a context of the nats command.
 	Context string
+	// NKey is a file with the seed of an NKey.
+	NKey string
 	// CA is a file of certificates that the server's is checked against. Empty: the system's.
 	CA string
+	// Cert and Key are files with the client's own certificate and its key.
+	Cert, Key string
 }
 
 // Add adds the flags.
@@ -50,7 +56,11 @@ func (r *Reach) AddCreds(f *pflag.FlagSet) {
 		"command in a directory (default: those that a dispatcher of this user on this machine has made)")
 	f.StringVar(&r.Context, "nats-context", "",
 		"connect as the context `NAME` of the nats command says, in place of --nats and --creds")
+	f.StringVar(&r.NKey, "nats-nkey", "", "connect to NATS with the NKey whose seed is in `FILE`, in place of --creds")
 	f.StringVar(&r.CA, "nats-ca", "", "check the NATS server's certificate against those in `FILE`")
+	f.StringVar(&r.Cert, "nats-client-cert", "",
+		"show the NATS server the certificate in `FILE`; with --nats-client-key")
+	f.StringVar(&r.Key, "nats-client-key", "", "the key of --nats-client-cert, in `FILE`")
 }
 
 // credsDir is where an embedded server keeps its credentials, below its streams.
@@ -74,10 +84,14 @@ func DataDir(dir string) (string, error) {
 // Avoid are the places of credentials that the flags name: a workspace that holds them gives them to the model.
 func (r *Reach) Avoid() []place.Avoided {
 	var out []place.Avoided
-	for path, what := range map[string]string{r.Data: "where a dispatcher keeps its streams and credentials",
-		r.Creds: "where the credentials for NATS are"} {
-		if abs, err := filepath.Abs(path); path != "" && err == nil {
-			out = append(out, place.Avoided{Path: abs, What: what})
+	for _, p := range []struct{ path, what string }{
+		{r.Data, "where a dispatcher keeps its streams and credentials"},
+		{r.Creds, "where the credentials for NATS are"},
+		{r.NKey, "where the NKey for NATS is"},
+		{r.Key, "where the key of the certificate for NATS is"},
+	} {
+		if abs, err := filepath.Abs(p.path); p.path != "" && err == nil {
+			out = append(out, place.Avoided{Path: abs, What: p.what})
 		}
 	}
 	return out
@@ -92,7 +106,7 @@ func (r *Reach) Connect(url string, p access.Principal, name string, log *slog.L
 	nc, err := dial()
 	if err != nil {
 		err = fmt.Errorf("connect to NATS at %s: %w", at, err)
-		if !refused(err) {
+		if !refused(err) && !errors.Is(err, nats.ErrTLS) {
 			err = fmt.Errorf("%w; is the server there? (dispatcher serve starts one)", err)
 		}
 		return nil, err
@@ -113,56 +127,112 @@ func (r *Reach) Await(ctx context.Context, url string, p access.Principal, name 
 // dialer returns what connects, and where to, for messages.
 func (r *Reach) dialer(url string, p access.Principal, name string, log *slog.Logger) (dial func() (*nats.Conn, error),
 	at string, err error) {
-	opts := natsbroker.ConnectOptions(name, log)
-	if r.CA != "" {
-		opts = append(opts, nats.RootCAs(r.CA))
-	}
-	if r.Context != "" {
-		if r.Creds != "" {
-			return nil, "", Usagef("--nats-context and --creds exclude each other; leave one out")
-		}
-		return func() (*nats.Conn, error) {
-			nc, _, err := natscontext.Connect(r.Context, opts...)
-			if refused(err) {
-				err = fmt.Errorf("%w: the server does not take the credentials of the context %s", err, r.Context)
-			}
-			return nc, err
-		}, "the context " + r.Context, nil
-	}
-	if err := checkURL(url); err != nil {
+	if err := r.exclusive(); err != nil {
 		return nil, "", err
 	}
-	c := &credentials{whose: p}
+	opts, err := r.tls()
+	if err != nil {
+		return nil, "", err
+	}
+	opts = append(natsbroker.ConnectOptions(name, log), opts...)
+	connect, at := func(opts ...nats.Option) (*nats.Conn, error) { return nats.Connect(url, opts...) }, url
+	who := identity{reach: r}
+	switch {
+	case r.Context != "":
+		at = "the context " + r.Context
+		connect = func(opts ...nats.Option) (*nats.Conn, error) {
+			nc, _, err := natscontext.Connect(r.Context, opts...)
+			return nc, err
+		}
+	case r.NKey != "":
+		sign, err := nats.NkeyOptionFromSeed(r.NKey)
+		if err != nil {
+			return nil, "", Usagef("--nats-nkey %s: it has no seed of a user's NKey (SU...): %w", r.NKey, err)
+		}
+		opts = append(opts, sign)
+	default:
+		if who.creds, err = r.credentials(url, p); err != nil {
+			return nil, "", err
+		}
+		opts = append(opts, nats.UserJWT(who.creds.jwt, who.creds.sign))
+	}
+	if r.Context == "" {
+		if err := checkURL(url); err != nil {
+			return nil, "", err
+		}
+	}
+	opts = append(opts, who.whenRefusedLater(log))
+	return func() (*nats.Conn, error) {
+		nc, err := connect(opts...)
+		return nc, who.explain(err)
+	}, at, nil
+}
+
+// exclusive refuses flags that say different things about who connects.
+func (r *Reach) exclusive() error {
+	var given []string
+	for _, f := range []struct{ flag, value string }{{"--creds", r.Creds}, {"--nats-nkey", r.NKey},
+		{"--nats-context", r.Context}} {
+		if f.value != "" {
+			given = append(given, f.flag)
+		}
+	}
+	if len(given) > 1 {
+		return Usagef("%s exclude each other; leave one out", strings.Join(given, " and "))
+	}
+	if (r.Cert == "") != (r.Key == "") {
+		return Usagef("--nats-client-cert and --nats-client-key go together; give both")
+	}
+	return nil
+}
+
+// tls are the options for TLS. The files are read again for each connection: a certificate can be renewed.
+func (r *Reach) tls() (opts []nats.Option, err error) {
+	if r.CA != "" {
+		pem, err := os.ReadFile(r.CA)
+		if err != nil {
+			return nil, Usagef("--nats-ca: %w", err)
+		}
+		if !x509.NewCertPool().AppendCertsFromPEM(pem) {
+			return nil, Usagef("--nats-ca %s: it has no certificate in PEM", r.CA)
+		}
+		opts = append(opts, nats.RootCAs(r.CA))
+	}
+	if r.Cert != "" {
+		if _, err := tls.LoadX509KeyPair(r.Cert, r.Key); err != nil {
+			return nil, Usagef("--nats-client-cert, --nats-client-key: %w", err)
+		}
+		opts = append(opts, nats.ClientCert(r.Cert, r.Key))
+	}
+	return opts, nil
+}
+
+// credentials finds those for a principal, as far as they are there already.
+func (r *Reach) credentials(url string, p access.Principal) (c *credentials, err error) {
+	c = &credentials{whose: p}
 	switch {
 	case r.Creds != "":
 		c.path = r.Creds
 		info, err := os.Stat(r.Creds)
 		if err != nil {
-			return nil, "", Usagef("--creds %s: %w", r.Creds, errors.Unwrap(err))
+			return nil, Usagef("--creds %s: %w", r.Creds, errors.Unwrap(err))
 		}
 		if info.IsDir() {
 			if c.path, err = natsd.FindCreds(r.Creds, p); err != nil {
-				return nil, "", Usagef("--creds %s: it has no credentials for %s: %w", r.Creds, p, err)
+				return nil, Usagef("--creds %s: it has no credentials for %s: %w", r.Creds, p, err)
 			}
 		}
-		if _, err := natsd.Whose(c.path); err != nil {
-			return nil, "", Usagef("--creds: %w", err)
+		if _, err := natsd.ReadCreds(c.path); err != nil {
+			return nil, Usagef("--creds: %w", err)
 		}
 	case r.Data != "" || onThisMachine(url):
 		dir, err := DataDir(r.Data)
 		if err != nil {
-			return nil, "", err
+			return nil, err
 		}
 		c.dir = CredsDir(dir)
 	}
-	opts = append(opts, nats.UserJWT(c.jwt, c.sign))
-	return func() (*nats.Conn, error) {
-		nc, err := nats.Connect(url, opts...)
-		if refused(err) {
-			err = c.explain(err)
-		}
-		return nc, err
-	}, url, nil
+	return c, nil
 }
 
 // onThisMachine reports whether a URL names loopback addresses only: credentials that nobody has named go nowhere else.
@@ -178,12 +248,6 @@ func onThisMachine(url string) bool {
 		}
 	}
 	return true
-}
-
-// refused reports whether a server does not take who one is.
-func refused(err error) bool {
-	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) ||
-		errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired)
 }
 
 // credentials are looked up each time when a connection is made: the server that makes them may not have been started
@@ -238,23 +302,6 @@ func (c *credentials) sign(nonce []byte) ([]byte, error) {
 	}
 	defer k.Wipe()
 	return k.Sign(nonce)
-}
-
-// explain says which credentials a server did not take, and what to do.
-func (c *credentials) explain(err error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	where := "name those of its dispatcher, DIR/creds of its --data DIR, with --creds FILE (" + EnvName("creds") +
-		") or --data DIR (" + EnvName("data") + ")"
-	if c.used == "" {
-		looked := ""
-		if c.dir != "" {
-			looked = " in " + c.dir
-		}
-		return fmt.Errorf("%w: the server asks for credentials, and there are none for %s%s: %s", err, c.whose, looked,
-			where)
-	}
-	return fmt.Errorf("%w: the server does not take the credentials in %s: %s", err, c.used, where)
 }
 
 // Access is who may connect to an embedded server whose streams are in a directory.

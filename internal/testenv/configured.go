@@ -1,0 +1,79 @@
+package testenv
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/toolyard/toolyard/internal/natsd"
+)
+
+// readyWait bounds the wait for a server that was configured by a file.
+const readyWait = 20 * time.Second
+
+// Configured starts a nats-server as its own program starts it from a configuration file, and stops it with the test.
+// It listens on a free port of loopback, whatever the file says; adjust may change more. It returns its URL.
+func Configured(t testing.TB, path string, adjust func(*server.Options)) string {
+	t.Helper()
+	opts, err := server.ProcessConfigFile(path)
+	if err != nil {
+		t.Fatalf("the configuration %s: %v", path, err)
+	}
+	opts.Host, opts.Port, opts.NoSigs, opts.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
+	if adjust != nil {
+		adjust(opts)
+	}
+	s, err := server.NewServer(opts)
+	if err != nil {
+		t.Fatalf("the configuration %s: %v", path, err)
+	}
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	s.Start()
+	if !s.ReadyForConnections(readyWait) {
+		t.Fatalf("the server of %s was not ready after %s", path, readyWait)
+	}
+	return s.ClientURL()
+}
+
+// Issue writes a certificate of an authority and its key into the test's directory.
+func Issue(t testing.TB, a *natsd.Authority, c natsd.Certificate) (certFile, keyFile string) {
+	t.Helper()
+	cert, key, err := a.Issue(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writePair(t, cert, key)
+}
+
+// Authority makes one, and writes its certificate into the test's directory.
+func Authority(t testing.TB, name string) (a *natsd.Authority, certFile string) {
+	t.Helper()
+	a, err := natsd.NewAuthority(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := a.PEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, _ = writePair(t, cert, key)
+	return a, certFile
+}
+
+func writePair(t testing.TB, cert, key []byte) (certFile, keyFile string) {
+	t.Helper()
+	dir := t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for path, content := range map[string][]byte{certFile: cert, keyFile: key} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certFile, keyFile
+}
