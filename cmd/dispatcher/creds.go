@@ -7,10 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
-	"github.com/toolyard/toolyard/internal/access"
-	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/natsd"
 )
 
@@ -29,19 +26,15 @@ reads or writes anything else. Whoever has the file has these rights: give it to
   dispatcher creds --pool words --data /var/lib/toolyard`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p := access.Principal{Role: access.Agent, Name: broker.Escape(agent)}
-			switch {
-			case (agent == "") == (pool == ""):
+			if (agent == "") == (pool == "") {
 				return cli.Usagef("say for whom: --agent NAME, or --pool NAME")
-			case agent != "":
-				if err := toolyard.CheckName("--agent", agent); err != nil {
-					return err
-				}
-			default:
-				p = access.Principal{Role: access.Worker, Name: pool}
-				if err := broker.CheckPool(toolyard.Pool(pool)); err != nil {
-					return cli.Usagef("--pool: %w", err)
-				}
+			}
+			p, err := poolNamed(pool)
+			if agent != "" {
+				p, err = agentNamed(agent)
+			}
+			if err != nil {
+				return err
 			}
 			dir, err := cli.DataDir(data)
 			if err != nil {

@@ -55,7 +55,8 @@ flags are wrong, 130 interrupted, 141 the reader of its output has closed it.`,
 	root.AddCommand(s.runCommand(), s.serveCommand(), s.mcpCommand(), s.submitCommand(), s.explainCommand(),
 		s.toolsCommand(), s.workersCommand(),
 		s.watchCommand(), s.replayCommand(), s.cancelCommand(), s.interruptCommand(),
-		s.credsCommand(), s.approvalsCommand(), s.approveCommand(), s.denyCommand(), s.batchesCommand(),
+		s.credsCommand(), s.initAuthCommand(),
+		s.approvalsCommand(), s.approveCommand(), s.denyCommand(), s.batchesCommand(),
 		s.sessionCommand(), s.deadCommand(),
 		s.limitsCommand())
 	return root

@@ -158,12 +158,16 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 			r := n.server.Room()
 			return broker.Room{Full: r.Full, Stalled: r.Stalled != nil, Reason: r.String()}
 		}
-		if since := n.server.GuardedSince(); !since.IsZero() {
-			if err := n.broker.Guard(setup, since); err != nil {
-				return n, err
-			}
-			n.run(running, "guard", func(ctx context.Context) error { return n.guard(ctx, since) })
+	}
+	since, err := n.guardedSince()
+	if err != nil {
+		return n, err
+	}
+	if !since.IsZero() {
+		if err := n.broker.Guard(setup, since); err != nil {
+			return n, err
 		}
+		n.run(running, "guard", func(ctx context.Context) error { return n.guard(ctx, since) })
 	}
 	if cfg.worker != nil {
 		if cfg.url == "" {
@@ -233,6 +237,29 @@ func (n *node) close() {
 	if n.server != nil {
 		n.server.Shutdown()
 	}
+}
+
+// guardedSince is when workers and agents got accounts of their own; the zero time where they have none. On a NATS
+// system elsewhere they have some if the credentials of this process are ours.
+func (n *node) guardedSince() (time.Time, error) {
+	if n.server != nil {
+		return n.server.GuardedSince(), nil
+	}
+	if n.nc.Opts.UserJWT == nil {
+		return time.Time{}, nil
+	}
+	token, err := n.nc.Opts.UserJWT()
+	if token == "" || err != nil {
+		return time.Time{}, err
+	}
+	c, err := natsd.DecodeCreds(token)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the credentials of this process: %w", err)
+	}
+	if who, ours := c.Principal(); !ours || !who.Platform() {
+		return time.Time{}, nil
+	}
+	return c.Issued, nil
 }
 
 // guard says again and again that decisions need proofs, before that is forgotten.

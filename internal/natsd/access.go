@@ -229,6 +229,11 @@ func (r keyring) creds(path string, p access.Principal) error {
 	if err != nil {
 		return err
 	}
+	return userCreds(path, label(p), account)
+}
+
+// userCreds makes a file of credentials for a new user of an account, unless it is there.
+func userCreds(path, name string, account nkeys.KeyPair) error {
 	user, err := nkeys.CreateUser()
 	if err != nil {
 		return fmt.Errorf("natsd: make a key: %w", err)
@@ -238,7 +243,7 @@ func (r keyring) creds(path string, p access.Principal) error {
 		return fmt.Errorf("natsd: make a key: %w", err)
 	}
 	claims := jwt.NewUserClaims(public)
-	claims.Name = label(p)
+	claims.Name = name
 	signed, err := claims.Encode(account)
 	if err != nil {
 		return fmt.Errorf("natsd: sign credentials: %w", err)
@@ -266,6 +271,20 @@ type accounts struct {
 
 // open makes what is missing of keys and credentials, and takes over the streams of a server that asked for none.
 func (a Access) open(storeDir string, log *slog.Logger) (*accounts, error) {
+	acc, err := a.keys(log)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range a.First {
+		if err := acc.ring.creds(CredsFile(a.Dir, p, true), p); err != nil {
+			return nil, err
+		}
+	}
+	return acc, acc.adopt(storeDir)
+}
+
+// keys makes what is missing of keys, and of the credentials of the platform.
+func (a Access) keys(log *slog.Logger) (*accounts, error) {
 	acc := &accounts{Access: a, ring: keyring{filepath.Join(a.Dir, keysDir)}}
 	if err := secretDir(a.Dir); err != nil {
 		return nil, err
@@ -294,7 +313,7 @@ func (a Access) open(storeDir string, log *slog.Logger) (*accounts, error) {
 	if acc.since, err = acc.ring.age(keyOperator); err != nil {
 		return nil, err
 	}
-	for _, p := range append([]access.Principal{{Role: access.Operator}, {Role: access.Dispatcher}}, a.First...) {
+	for _, p := range []access.Principal{{Role: access.Operator}, {Role: access.Dispatcher}} {
 		if err := acc.ring.creds(CredsFile(a.Dir, p, true), p); err != nil {
 			return nil, err
 		}
@@ -302,21 +321,30 @@ func (a Access) open(storeDir string, log *slog.Logger) (*accounts, error) {
 	if acc.made {
 		log.Info("made credentials for this server", "dir", a.Dir)
 	}
-	return acc, acc.adopt(storeDir)
+	return acc, nil
 }
 
 // apply has a server ask for credentials.
 func (a *accounts) apply(o *server.Options) error {
-	public, err := a.operator.PublicKey()
+	claims, err := a.operatorClaims()
 	if err != nil {
-		return fmt.Errorf("natsd: read a key: %w", err)
+		return err
 	}
-	claims := jwt.NewOperatorClaims(public)
-	claims.Name, claims.SystemAccount = "toolyard", a.system
 	o.TrustedOperators = []*jwt.OperatorClaims{claims}
 	o.SystemAccount = a.system
 	o.AccountResolver = a
 	return nil
+}
+
+// operatorClaims are of whoever signs the accounts.
+func (a *accounts) operatorClaims() (*jwt.OperatorClaims, error) {
+	public, err := a.operator.PublicKey()
+	if err != nil {
+		return nil, fmt.Errorf("natsd: read a key: %w", err)
+	}
+	claims := jwt.NewOperatorClaims(public)
+	claims.Name, claims.SystemAccount = "toolyard", a.system
+	return claims, nil
 }
 
 // adopt takes over the streams of a server that asked for no credentials: they were of no account.
@@ -431,14 +459,15 @@ func ReadCreds(path string) (Creds, error) {
 	if err != nil {
 		return Creds{}, fmt.Errorf("read credentials from %s: %w", path, err)
 	}
-	c, err := decodeCreds(token)
+	c, err := DecodeCreds(token)
 	if err != nil {
 		return Creds{}, fmt.Errorf("read credentials from %s: %w", path, err)
 	}
 	return c, nil
 }
 
-func decodeCreds(token string) (Creds, error) {
+// DecodeCreds reads the JWT of credentials.
+func DecodeCreds(token string) (Creds, error) {
 	claims, err := jwt.DecodeUserClaims(token)
 	if err != nil {
 		return Creds{}, err

@@ -18,6 +18,16 @@ const readyWait = 20 * time.Second
 // It listens on a free port of loopback, whatever the file says; adjust may change more. It returns its URL.
 func Configured(t testing.TB, path string, adjust func(*server.Options)) string {
 	t.Helper()
+	s := configured(t, path, adjust)
+	if !s.ReadyForConnections(readyWait) {
+		t.Fatalf("the server of %s was not ready after %s", path, readyWait)
+	}
+	return s.ClientURL()
+}
+
+// configured does not wait until the server is ready: one of a cluster needs the others.
+func configured(t testing.TB, path string, adjust func(*server.Options)) *server.Server {
+	t.Helper()
 	opts, err := server.ProcessConfigFile(path)
 	if err != nil {
 		t.Fatalf("the configuration %s: %v", path, err)
@@ -35,10 +45,7 @@ func Configured(t testing.TB, path string, adjust func(*server.Options)) string 
 		s.WaitForShutdown()
 	})
 	s.Start()
-	if !s.ReadyForConnections(readyWait) {
-		t.Fatalf("the server of %s was not ready after %s", path, readyWait)
-	}
-	return s.ClientURL()
+	return s
 }
 
 // Issue writes a certificate of an authority and its key into the test's directory.

@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard/internal/access"
-	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/natsd"
 )
@@ -32,15 +31,17 @@ func Guarded(t testing.TB) *natsd.Server {
 }
 
 // ConnAs is a connection to a guarded server with credentials of a principal, closed with the test.
-func ConnAs(t testing.TB, s *natsd.Server, p access.Principal) *nats.Conn {
+func ConnAs(t testing.TB, s System, p access.Principal) *nats.Conn {
 	t.Helper()
 	dir, _ := s.Creds()
 	creds, err := natsd.FindCreds(dir, p)
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, opts := settings(s)
+	opts = append(opts, nats.UserCredentials(creds))
 	nc, err := nats.Connect(s.ClientURL(), append(natsbroker.ConnectOptions("test", slog.New(slog.DiscardHandler)),
-		nats.UserCredentials(creds))...)
+		opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,13 +50,14 @@ func ConnAs(t testing.TB, s *natsd.Server, p access.Principal) *nats.Conn {
 }
 
 // BrokerAs is a broker of a principal on a guarded server. One of the platform makes the streams; others find them.
-func BrokerAs(t testing.TB, s *natsd.Server, p access.Principal, source string) *natsbroker.Broker {
+func BrokerAs(t testing.TB, s System, p access.Principal, source string) *natsbroker.Broker {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	nc := ConnAs(t, s, p)
 	if p.Platform() {
-		b, err := natsbroker.Open(ctx, nc, broker.Settings{}, source)
+		with, _ := settings(s)
+		b, err := natsbroker.Open(ctx, nc, with, source)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,6 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
-	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/version"
@@ -90,10 +89,27 @@ var ownForgeries = []struct {
 	}},
 }
 
-// attackedPool is a server with a dispatcher, a batch of ann's, and one of bob's.
-func attackedPool(t *testing.T) (*natsd.Server, *natsbroker.Broker, jetstream.JetStream) {
+// TestNothingOnACluster plays the attacks of this file on a cluster of three nodes with TLS, from the files that
+// "dispatcher init-auth" writes.
+func TestNothingOnACluster(t *testing.T) {
+	t.Parallel()
+	s := testenv.GuardedCluster(t, access.Principal{Role: access.Worker, Name: "default"},
+		access.Principal{Role: access.Worker, Name: "other"}, access.Principal{Role: access.Agent, Name: "ann"})
+	for _, attack := range []struct {
+		name string
+		play func(*testing.T, testenv.System)
+	}{
+		{"nothing is approved", nothingIsApproved}, {"nothing is read", nothingIsRead},
+		{"nothing is forged", nothingIsForged}, {"nothing is purged", nothingIsPurged}, // last: its control purges
+	} {
+		t.Run(attack.name, func(t *testing.T) { attack.play(t, s) })
+	}
+}
+
+// attackedPool puts on a system a dispatcher, a batch of ann's, and one of bob's.
+func attackedPool(t *testing.T, s testenv.System) (*natsbroker.Broker, jetstream.JetStream) {
 	t.Helper()
-	s := guardedPool(t)
+	dispatch(t, s)
 	nc := testenv.ConnAs(t, s, platform)
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -123,7 +139,7 @@ func attackedPool(t *testing.T) (*natsd.Server, *natsbroker.Broker, jetstream.Je
 			l.Stop()
 		}
 	}
-	return s, b, js
+	return b, js
 }
 
 func streamOf(subject string) string {
@@ -179,7 +195,11 @@ func settle(t *testing.T, nc *nats.Conn) {
 // platform's credentials succeed.
 func TestNothingIsForged(t *testing.T) {
 	t.Parallel()
-	s, _, js := attackedPool(t)
+	nothingIsForged(t, testenv.Guarded(t))
+}
+
+func nothingIsForged(t *testing.T, s testenv.System) {
+	_, js := attackedPool(t, s)
 	of := func(target string) uint64 { return forgedEnd(t, js, target) }
 	// The control: in one account each way works, on a subject of an event chain.
 	mighty := testenv.ConnAs(t, s, platform)
@@ -272,7 +292,11 @@ func states(t *testing.T, js jetstream.JetStream) map[string]string {
 // or made.
 func TestNothingIsPurged(t *testing.T) {
 	t.Parallel()
-	s, _, js := attackedPool(t)
+	nothingIsPurged(t, testenv.Guarded(t))
+}
+
+func nothingIsPurged(t *testing.T, s testenv.System) {
+	_, js := attackedPool(t, s)
 	mighty := testenv.ConnAs(t, s, platform)
 	requests := map[string]string{
 		"STREAM.PURGE.TY_EVENT": "", "STREAM.PURGE.TY_BATCH": `{"filter":"ty.batch.bob.att"}`,
@@ -344,7 +368,11 @@ func TestNothingIsPurged(t *testing.T) {
 // dispatchers, the bodies of message gets, or subscriptions.
 func TestNothingIsRead(t *testing.T) {
 	t.Parallel()
-	s, b, _ := attackedPool(t)
+	nothingIsRead(t, testenv.Guarded(t))
+}
+
+func nothingIsRead(t *testing.T, s testenv.System) {
+	b, _ := attackedPool(t, s)
 	ref, err := b.PutResult(t.Context(), "bob", []byte("bob's result"))
 	if err != nil {
 		t.Fatal(err)
@@ -461,7 +489,11 @@ func TestNothingIsRead(t *testing.T) {
 // nothing. The call does not run; an operator's decision about the same call is one.
 func TestNothingIsApproved(t *testing.T) {
 	t.Parallel()
-	s := guardedPool(t)
+	nothingIsApproved(t, testenv.Guarded(t))
+}
+
+func nothingIsApproved(t *testing.T, s testenv.System) {
+	dispatch(t, s)
 	nc := testenv.ConnAs(t, s, platform)
 	b, err := natsbroker.Attach(t.Context(), nc, "/test")
 	if err != nil {

@@ -36,14 +36,20 @@ func agentNamed(name string) access.Principal {
 func guardedPool(t testing.TB) *natsd.Server {
 	t.Helper()
 	s := testenv.Guarded(t)
-	begin(t, dispatcher.New(testenv.BrokerAs(t, s, platform, "/dispatcher/test"), dispatcher.Config{
-		Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}},
-	}))
+	dispatch(t, s)
 	return s
 }
 
+// dispatch starts a dispatcher on a system.
+func dispatch(t testing.TB, s testenv.System) {
+	t.Helper()
+	begin(t, dispatcher.New(testenv.BrokerAs(t, s, platform, "/dispatcher/test"), dispatcher.Config{
+		Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}},
+	}))
+}
+
 // guestWorker starts a worker with the credentials of its pool.
-func guestWorker(t testing.TB, s *natsd.Server, cfg worker.Config) *part {
+func guestWorker(t testing.TB, s testenv.System, cfg worker.Config) *part {
 	t.Helper()
 	cfg.Log, cfg.Origin, cfg.DrainGrace = testenv.Log(t), registry.Toolset, 500*time.Millisecond
 	if cfg.Mode == "" {
@@ -61,7 +67,7 @@ func guestWorker(t testing.TB, s *natsd.Server, cfg worker.Config) *part {
 	return begin(t, w)
 }
 
-func guestClient(t testing.TB, s *natsd.Server, agent string) *client.Client {
+func guestClient(t testing.TB, s testenv.System, agent string) *client.Client {
 	t.Helper()
 	c, err := client.Connect(t.Context(), testenv.ConnAs(t, s, agentNamed(agent)), client.Options{})
 	if err != nil {

@@ -1,0 +1,292 @@
+package natsd
+
+import (
+	"bytes"
+	"cmp"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/nats-io/nkeys"
+
+	"github.com/toolyard/toolyard/internal/access"
+)
+
+// The ports of a node, as its configuration has them at first.
+const (
+	clientPort  = 4222
+	routePort   = 6222
+	monitorPort = 8222
+)
+
+// MaxNodes is how many nodes a cluster has at most.
+const MaxNodes = 64
+
+// The files of a cluster's directory.
+const (
+	nodesDir     = "nodes"
+	accountsFile = "accounts.conf"
+	caFile       = "ca.pem"
+	certFile     = "cert.pem"
+	keyFile      = "key.pem"
+	caKeyFile    = "ca-key.pem" // below keysDir
+	systemCreds  = "system" + credsExt
+)
+
+var (
+	//go:embed cluster/nats.conf.tmpl
+	confText string
+	//go:embed cluster/README.md.tmpl
+	readmeText string
+
+	confTemplate   = template.Must(template.New("nats.conf").Parse(confText))
+	readmeTemplate = template.Must(template.New("README.md").Parse(readmeText))
+)
+
+// Cluster says what the configuration of a NATS cluster has.
+type Cluster struct {
+	// Access has the directory of credentials and the table of grants; First is not used.
+	Access
+	// Nodes are the host names of the servers, under which clients and the others reach them.
+	Nodes []string
+	// Principals are the pools and agents that get credentials.
+	Principals []access.Principal
+	// At is where a node has its directory, and Store where it has its streams.
+	At, Store string
+}
+
+// CheckNode says what is wrong with the name of a node: it is a host name and the name of a directory.
+func CheckNode(name string) error {
+	if name == "" || len(name) > 253 || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "-") ||
+		strings.ContainsFunc(name, func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '.'
+		}) {
+		return fmt.Errorf("%q is no host name; use letters, digits, - and .", name)
+	}
+	return nil
+}
+
+// ErrNotEmpty says that there is something in the directory that a new cluster would be written to.
+var ErrNotEmpty = errors.New("the directory is not empty")
+
+// Write writes the directory of a new cluster: its keys, credentials, certificates and configuration.
+func (c Cluster) Write(dir string) error {
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		return fmt.Errorf("%s: %w", dir, ErrNotEmpty)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("natsd: %w", err)
+	}
+	if err := secretDir(dir); err != nil {
+		return err
+	}
+	acc, err := c.keys(slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	if err := acc.ring.systemCreds(filepath.Join(c.Dir, systemCreds)); err != nil {
+		return err
+	}
+	authority, err := NewAuthority("Toolyard " + acc.platform[:8])
+	if err != nil {
+		return err
+	}
+	cert, key, err := authority.PEM()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(writeSecret(filepath.Join(acc.ring.dir, caKeyFile), key),
+		os.WriteFile(filepath.Join(dir, caFile), cert, 0o644)); err != nil {
+		return err
+	}
+	for _, node := range c.Nodes {
+		at := filepath.Join(dir, nodesDir, node)
+		if err := secretDir(at); err != nil {
+			return err
+		}
+		conf, err := c.conf(node)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(os.WriteFile(filepath.Join(at, "nats.conf"), conf, 0o644),
+			os.WriteFile(filepath.Join(at, caFile), cert, 0o644)); err != nil {
+			return err
+		}
+	}
+	if err := c.update(dir, acc); err != nil {
+		return err
+	}
+	readme, err := c.readme()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "README.md"), readme, 0o644)
+}
+
+// Update makes credentials for further principals of the cluster in a directory, new certificates for its nodes, and
+// the accounts as this version grants them. Keys, credentials and what an operator may have changed stay.
+func (c Cluster) Update(dir string) error {
+	ring := keyring{filepath.Join(c.Dir, keysDir)}
+	if operator, err := ring.find(keyOperator); err != nil || operator == nil {
+		return errors.Join(err, fmt.Errorf("natsd: %s: %w", dir, ErrNoKeys))
+	}
+	acc, err := c.keys(slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	return c.update(dir, acc)
+}
+
+func (c Cluster) update(dir string, acc *accounts) error {
+	for _, p := range c.Principals {
+		if _, err := MakeCreds(c.Dir, p); err != nil {
+			return err
+		}
+	}
+	content, err := acc.config()
+	if err != nil {
+		return err
+	}
+	cert, err := os.ReadFile(filepath.Join(dir, caFile))
+	if err != nil {
+		return fmt.Errorf("natsd: %w", err)
+	}
+	key, err := os.ReadFile(filepath.Join(acc.ring.dir, caKeyFile))
+	if err != nil {
+		return fmt.Errorf("natsd: %w", err)
+	}
+	authority, err := ReadAuthority(cert, key)
+	if err != nil {
+		return err
+	}
+	nodes, err := os.ReadDir(filepath.Join(dir, nodesDir))
+	if err != nil {
+		return fmt.Errorf("natsd: %w", err)
+	}
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.Name())
+	}
+	for _, node := range names {
+		at := filepath.Join(dir, nodesDir, node)
+		// Of all nodes: a client that hears of another node goes on checking for the name that it was given.
+		hosts := append(slices.Clone(names), "localhost", "127.0.0.1", "::1")
+		cert, key, err := authority.Issue(Certificate{Name: node, Hosts: hosts})
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(replaceFile(filepath.Join(at, accountsFile), content, 0o644),
+			replaceFile(filepath.Join(at, certFile), cert, 0o644),
+			replaceFile(filepath.Join(at, keyFile), key, 0o600)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replaceFile writes a file whole or not at all.
+func replaceFile(path string, content []byte, mode fs.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return fmt.Errorf("natsd: write %s: %w", path, err)
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("natsd: write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
+	}
+	return nil
+}
+
+// systemCreds makes credentials for the servers' own account.
+func (r keyring) systemCreds(path string) error {
+	account, err := r.ensure(keySystem, nkeys.CreateAccount)
+	if err != nil {
+		return err
+	}
+	return userCreds(path, "system", account)
+}
+
+// config is what a server's configuration includes: who signs accounts, and the accounts.
+func (a *accounts) config() ([]byte, error) {
+	operator, err := a.operatorClaims()
+	if err != nil {
+		return nil, err
+	}
+	signed, err := operator.Encode(a.operator)
+	if err != nil {
+		return nil, fmt.Errorf("natsd: sign the operator: %w", err)
+	}
+	keys, err := filepath.Glob(filepath.Join(a.ring.dir, "*"+keyExt))
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "# The accounts of Toolyard: \"dispatcher init-auth --update\" writes this file again.\n"+
+		"operator: %q\nsystem_account: %q\nresolver: MEMORY\nresolver_preload: {\n", signed, a.system)
+	for _, path := range keys {
+		parts := strings.Split(strings.TrimSuffix(filepath.Base(path), keyExt), ".")
+		public := parts[len(parts)-1]
+		if !nkeys.IsValidPublicAccountKey(public) {
+			continue // the operator's
+		}
+		token, err := a.Fetch(public)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&out, "  # %s\n  %s: %q\n", strings.Join(parts[:len(parts)-1], "."), public, token)
+	}
+	out.WriteString("}\n")
+	return out.Bytes(), nil
+}
+
+func (c Cluster) conf(node string) ([]byte, error) {
+	var out bytes.Buffer
+	err := confTemplate.Execute(&out, map[string]any{
+		"Name": node, "Nodes": c.Nodes, "At": c.At, "Store": c.Store, "ClientPort": clientPort, "RoutePort": routePort,
+		"MonitorPort": monitorPort, "MaxStore": int64(DefaultMaxStoreBytes), "MaxMemory": int64(DefaultMaxMemoryBytes),
+		"MaxPayload": int64(DefaultMaxPayloadBytes),
+	})
+	return out.Bytes(), err
+}
+
+func (c Cluster) readme() ([]byte, error) {
+	type other struct{ File, Who string }
+	var others []other
+	for _, p := range slices.SortedFunc(slices.Values(c.Principals), func(a, b access.Principal) int {
+		return cmp.Compare(label(a), label(b))
+	}) {
+		who := "agent " + p.Name + ": it hands in batches under its name, and reads their results"
+		if p.Role == access.Worker {
+			who = "the workers of pool " + p.Name + ": they run the calls of that pool"
+		}
+		others = append(others, other{label(p) + credsExt, who})
+	}
+	var urls []string
+	for _, n := range c.Nodes {
+		urls = append(urls, "tls://"+net.JoinHostPort(n, strconv.Itoa(clientPort)))
+	}
+	replicas := 1
+	if len(c.Nodes) >= 3 {
+		replicas = 3
+	}
+	now := time.Now().UTC()
+	var out bytes.Buffer
+	err := readmeTemplate.Execute(&out, map[string]any{
+		"Nodes": c.Nodes, "At": c.At, "Store": c.Store, "Others": others, "URLs": strings.Join(urls, ","),
+		"Replicas": replicas, "CertificatesUntil": now.Add(CertificateLifetime).Format(time.DateOnly),
+		"AuthorityUntil": now.Add(AuthorityLifetime).Format(time.DateOnly),
+	})
+	return out.Bytes(), err
+}

@@ -1,0 +1,216 @@
+package natsd
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard/internal/access"
+)
+
+// cluster is one node on this machine, with the small table.
+func cluster(dir string, who ...access.Principal) Cluster {
+	a := *asking(dir)
+	a.First = nil
+	return Cluster{Access: a, Nodes: []string{"localhost", "node-2"}, Principals: who, At: "/etc/nats", Store: "/data"}
+}
+
+func agent(name string) access.Principal { return access.Principal{Role: access.Agent, Name: name} }
+
+// files are what is below a directory, with the mode of each.
+func files(t *testing.T, dir string) map[string]fs.FileMode {
+	t.Helper()
+	out := map[string]fs.FileMode{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && !d.IsDir() {
+			rel, rerr := filepath.Rel(dir, path)
+			if rerr != nil {
+				return rerr
+			}
+			out[rel] = info.Mode().Perm()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// seed is the seed of any NKey.
+var seed = regexp.MustCompile(`\bS[OAU][A-Z2-7]{56}\b`)
+
+// TestClusterFiles: secrets are for their owner alone, and a second time nothing is overwritten.
+func TestClusterFiles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "auth")
+	c := cluster(dir, agent("ann"), access.Principal{Role: access.Worker, Name: "words"})
+	if err := c.Update(dir); !errors.Is(err, ErrNoKeys) {
+		t.Errorf("an update of nothing: %v; want %v", err, ErrNoKeys)
+	}
+	if err := c.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	have := files(t, dir)
+	for _, want := range []string{"README.md", "ca.pem", "creds/operator.creds", "creds/dispatcher.creds",
+		"creds/system.creds", "creds/agent.ann.creds", "creds/worker.words.creds", "creds/keys/ca-key.pem",
+		"nodes/localhost/nats.conf", "nodes/localhost/accounts.conf", "nodes/localhost/cert.pem",
+		"nodes/localhost/key.pem", "nodes/localhost/ca.pem", "nodes/node-2/nats.conf"} {
+		if _, ok := have[want]; !ok {
+			t.Errorf("there is no %s", want)
+		}
+	}
+	for path, mode := range have {
+		secret := strings.HasPrefix(path, "creds") || filepath.Base(path) == "key.pem"
+		if secret != (mode == 0o600) {
+			t.Errorf("%s has the mode %o", path, mode)
+		}
+	}
+	if content, err := os.ReadFile(filepath.Join(dir, "creds", "agent.ann.creds")); err != nil || !seed.Match(content) {
+		t.Errorf("credentials have no seed (%v): the next check says nothing", err)
+	}
+	for path := range have { // a node's directory and the README are for others
+		content, err := os.ReadFile(filepath.Join(dir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(path, "creds") && seed.Match(content) {
+			t.Errorf("%s has a seed", path)
+		}
+	}
+	if err := c.Write(dir); !errors.Is(err, ErrNotEmpty) {
+		t.Errorf("a second time: %v; want %v", err, ErrNotEmpty)
+	}
+}
+
+// TestClusterUpdate: an update adds credentials, writes accounts and certificates again, and leaves all else. What is
+// removed has no account any more.
+func TestClusterUpdate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "auth")
+	if err := cluster(dir, agent("ann")).Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	read := func() map[string]string {
+		out := map[string]string{}
+		for path := range files(t, dir) {
+			content, err := os.ReadFile(filepath.Join(dir, path))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[path] = string(content)
+		}
+		return out
+	}
+	before := read()
+	if err := cluster(dir, agent("bob")).Update(dir); err != nil {
+		t.Fatal(err)
+	}
+	after := read()
+	for path, content := range before {
+		again := strings.HasPrefix(path, "nodes/") && !strings.HasSuffix(path, "nats.conf") && !strings.HasSuffix(path,
+			"ca.pem")
+		if again != (after[path] != content) {
+			t.Errorf("%s: written again is %t", path, after[path] != content)
+		}
+	}
+	for _, who := range []string{"agent.ann", "agent.bob"} {
+		if _, ok := after["creds/"+who+".creds"]; !ok {
+			t.Errorf("there are no credentials of %s", who)
+		}
+		if !strings.Contains(after["nodes/node-2/accounts.conf"], "# "+who+"\n") {
+			t.Errorf("there is no account of %s", who)
+		}
+	}
+	keys, err := filepath.Glob(filepath.Join(dir, "creds", "keys", "agent.ann.*"))
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("keys of ann: %v, %v", keys, err)
+	}
+	if err := errors.Join(os.Remove(keys[0]), os.Remove(filepath.Join(dir, "creds", "agent.ann.creds")),
+		cluster(dir).Update(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(read()["nodes/node-2/accounts.conf"], "agent.ann") {
+		t.Error("an agent whose key was removed has an account")
+	}
+}
+
+// TestClusterCertificates: a node's certificate is for all nodes, and serves as a client's between them. A client's is
+// none of a server.
+func TestClusterCertificates(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "auth")
+	if err := cluster(dir).Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(ca) {
+		t.Fatal("the CA is no certificate")
+	}
+	at := filepath.Join(dir, "nodes", "node-2")
+	pair, err := tls.LoadX509KeyPair(filepath.Join(at, "cert.pem"), filepath.Join(at, "key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"node-2", "localhost", "127.0.0.1"} {
+		for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+			if _, err := pair.Leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots,
+				KeyUsages: []x509.ExtKeyUsage{use}}); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	a, err := NewAuthority("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, _, err := a.Issue(Certificate{Name: "client"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(cert)
+	client, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(client.ExtKeyUsage) != 1 || client.ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth {
+		t.Errorf("a client's certificate is for %v", client.ExtKeyUsage)
+	}
+}
+
+// TestSystemCredentials: the credentials of the servers' own account reach the servers, and no stream.
+func TestSystemCredentials(t *testing.T) {
+	dir := t.TempDir()
+	a := asking(dir)
+	acc, err := a.keys(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(a.Dir, "system.creds")
+	if err := acc.ring.systemCreds(path); err != nil {
+		t.Fatal(err)
+	}
+	s := startServer(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: a})
+	nc := as(t, s, path)
+	if _, err := nc.Request("$SYS.REQ.SERVER.PING", nil, readyWait); err != nil {
+		t.Errorf("the servers do not answer: %v", err)
+	}
+	if _, err := nc.Request("in.ann.1", nil, readyWait); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("a publish for an agent: %v; want %v", err, nats.ErrNoResponders)
+	}
+}

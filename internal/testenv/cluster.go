@@ -1,0 +1,144 @@
+package testenv
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/natsd"
+)
+
+// System is a NATS system that asks for credentials.
+type System interface {
+	ClientURL() string
+	// Creds is the directory of its credentials.
+	Creds() (dir string, made bool)
+	// GuardedSince is when its accounts were made.
+	GuardedSince() time.Time
+}
+
+// Cluster is a system of several nodes, with TLS, from the files that init-auth writes.
+type Cluster struct {
+	dir, url string
+	since    time.Time
+}
+
+// ClientURL is where clients connect.
+func (c *Cluster) ClientURL() string { return c.url }
+
+// Creds is for [System].
+func (c *Cluster) Creds() (dir string, made bool) { return filepath.Join(c.dir, "creds"), true }
+
+// GuardedSince is for [System].
+func (c *Cluster) GuardedSince() time.Time { return c.since }
+
+// CA is the file of the certificate of its CA.
+func (c *Cluster) CA() string { return filepath.Join(c.dir, "ca.pem") }
+
+// settings are those that brokers on a system begin with, and options those that their connections need.
+func settings(s System) (broker.Settings, []nats.Option) {
+	if c, ok := s.(*Cluster); ok {
+		return broker.Settings{Replicas: 3, MaxStoreBytes: 1 << 30}, []nats.Option{nats.RootCAs(c.CA())}
+	}
+	return broker.Settings{}, nil
+}
+
+// clusterAt is where the written configuration says that a node's files are.
+const clusterAt = "/etc/nats"
+
+// GuardedCluster is a cluster of three nodes for principals.
+func GuardedCluster(t testing.TB, who ...access.Principal) *Cluster {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "auth")
+	err := natsd.Cluster{
+		Access: natsd.Access{Dir: filepath.Join(dir, "creds"), Exports: natsbroker.Exports(),
+			Grants: natsbroker.Grants},
+		Nodes: []string{"node-1", "node-2", "node-3"}, Principals: who, At: clusterAt, Store: "/data",
+	}.Write(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return StartCluster(t, dir)
+}
+
+// StartCluster starts a nats-server from each node's files in a directory that init-auth has written, and stops them
+// with the test. Of what the files say, only addresses and directories are changed.
+func StartCluster(t testing.TB, dir string) *Cluster {
+	t.Helper()
+	c := &Cluster{dir: dir, since: time.Now()}
+	entries, err := os.ReadDir(filepath.Join(dir, "nodes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var nodes []string
+	for _, e := range entries {
+		nodes = append(nodes, e.Name())
+	}
+	// Each node has its routes at an address of its own, which the others know.
+	var routes []*url.URL
+	var ports []int
+	for range nodes {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr, ok := l.Addr().(*net.TCPAddr)
+		if !ok {
+			t.Fatal("no port")
+		}
+		ports = append(ports, addr.Port)
+		routes = append(routes, &url.URL{Scheme: "tls", Host: fmt.Sprintf("127.0.0.1:%d", addr.Port)})
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var urls []string
+	var servers []*server.Server
+	for i, node := range nodes {
+		dir := filepath.Join(c.dir, "nodes", node)
+		path := filepath.Join(dir, "nats.conf")
+		conf, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		here := strings.ReplaceAll(string(conf), clusterAt+"/", dir+"/")
+		if err := os.WriteFile(path, []byte(here), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := configured(t, path, func(o *server.Options) {
+			o.HTTPHost, o.HTTPPort, o.ClientAdvertise = "", 0, ""
+			o.Cluster.Host, o.Cluster.Port, o.Routes, o.StoreDir = "127.0.0.1", ports[i], routes, t.TempDir()
+		})
+		servers = append(servers, s)
+		urls = append(urls, strings.Replace(s.ClientURL(), "nats://", "tls://", 1))
+	}
+	for _, s := range servers {
+		if !s.ReadyForConnections(readyWait) {
+			t.Fatalf("node %s was not ready after %s", s.Name(), readyWait)
+		}
+	}
+	for end := time.Now().Add(readyWait); ; time.Sleep(10 * time.Millisecond) {
+		if slices.ContainsFunc(servers, func(s *server.Server) bool {
+			return s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == len(servers)
+		}) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the cluster had no leader after %s", readyWait)
+		}
+	}
+	c.url = strings.Join(urls, ",")
+	return c
+}
