@@ -71,7 +71,7 @@ func CheckNode(name string) error {
 		strings.ContainsFunc(name, func(r rune) bool {
 			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '.'
 		}) {
-		return fmt.Errorf("%q is no host name; use letters, digits, - and .", name)
+		return fmt.Errorf("%q is no host name; use letters, digits, dots and -", name)
 	}
 	return nil
 }

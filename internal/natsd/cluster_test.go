@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard/internal/access"
@@ -213,4 +214,55 @@ func TestSystemCredentials(t *testing.T) {
 	if _, err := nc.Request("in.ann.1", nil, readyWait); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("a publish for an agent: %v; want %v", err, nats.ErrNoResponders)
 	}
+}
+
+// TestClusterReload: a server that reads its accounts again knows an agent who was added, and closes the connections of
+// one who was removed.
+func TestClusterReload(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "auth")
+	if err := cluster(dir, agent("ann")).Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	conf := filepath.Join(dir, "nodes", "node-2", "test.conf")
+	if err := os.WriteFile(conf, []byte("listen: \"127.0.0.1:-1\"\ninclude \"accounts.conf\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o, err := server.ProcessConfigFile(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.NoSigs, o.NoLog = true, true
+	s, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { end(s) })
+	if !s.ReadyForConnections(readyWait) {
+		t.Fatal("the server is not ready")
+	}
+	closed := make(chan struct{})
+	ann, err := nats.Connect(s.ClientURL(), nats.UserCredentials(filepath.Join(dir, "creds", "agent.ann.creds")),
+		nats.NoReconnect(), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ann.Close)
+	keys, err := filepath.Glob(filepath.Join(dir, "creds", "keys", "agent.ann.*"))
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("keys of ann: %v, %v", keys, err)
+	}
+	if err := errors.Join(os.Remove(keys[0]), cluster(dir, agent("bob")).Update(dir), s.Reload()); err != nil {
+		t.Fatal(err)
+	}
+	<-closed
+	if _, err := nats.Connect(s.ClientURL(), nats.UserCredentials(filepath.Join(dir, "creds",
+		"agent.ann.creds"))); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("whoever was removed: %v; want %v", err, nats.ErrAuthorization)
+	}
+	bob, err := nats.Connect(s.ClientURL(), nats.UserCredentials(filepath.Join(dir, "creds", "agent.bob.creds")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob.Close()
 }
