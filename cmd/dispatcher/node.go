@@ -55,12 +55,12 @@ type node struct {
 type nodeConfig struct {
 	url   string
 	reach *cli.Reach
-	// certificate and key are files; empty: the embedded server speaks no TLS.
-	certificate, key string
-	store            string
-	listen           string
-	syncAlways       bool
-	migrate          bool
+	// tls is what the embedded server speaks; nil: plain text.
+	tls        *tls.Config
+	store      string
+	listen     string
+	syncAlways bool
+	migrate    bool
 	// reserve is what is kept of the disk under the store; 0 is the server's default.
 	reserve    int64
 	settings   broker.Settings
@@ -92,17 +92,6 @@ func (c *nodeConfig) access() *natsd.Access {
 	return cli.Access(c.store)
 }
 
-func (c *nodeConfig) tls() (*tls.Config, error) {
-	if c.certificate == "" {
-		return nil, nil //nolint:nilnil // there is none
-	}
-	pair, err := tls.LoadX509KeyPair(c.certificate, c.key)
-	if err != nil {
-		return nil, cli.Usagef("--nats-cert, --nats-key: %w", err)
-	}
-	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
-}
-
 // startNode starts everything and returns when it is ready. Stop it with close.
 func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, err error) {
 	n = &node{log: log, failed: make(chan error, 3)}
@@ -122,12 +111,8 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 			return n, err
 		}
 	} else {
-		tls, terr := cfg.tls()
-		if terr != nil {
-			return n, terr
-		}
 		n.server, err = natsd.Start(setup, natsd.Options{
-			Access: cfg.access(), TLS: tls,
+			Access: cfg.access(), TLS: cfg.tls,
 			StoreDir: cfg.store, Listen: cfg.listen, SyncAlways: cfg.syncAlways, Reserve: cfg.keep(), Logger: log,
 			MaxStoreBytes: cfg.settings.WithDefaults().MaxStoreBytes, MaxMemoryBytes: cfg.memory(),
 		})

@@ -15,6 +15,7 @@ import (
 // systemFlags say which running system a command is for: the NATS system itself, or a server's HTTP API in front of it.
 type systemFlags struct {
 	nats, server, token string
+	serverCA            string
 	reach               cli.Reach
 	cmd                 *cobra.Command
 }
@@ -29,6 +30,7 @@ func (f *systemFlags) add(cmd *cobra.Command) {
 // addServer adds what is for HTTP.
 func (f *systemFlags) addServer(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.server, "server", "", "the HTTP API of a dispatcher, as `URL`, instead of --nats")
+	cmd.Flags().StringVar(&f.serverCA, "server-ca", "", "check the certificate of --server against those in `FILE`")
 	cmd.Flags().StringVar(&f.token, "token", "",
 		"the bearer `TOKEN` for --server; other users of this machine see a command line, so set "+cli.EnvName("token")+
 			" instead")
@@ -66,7 +68,11 @@ func (s *std) attach(ctx context.Context, f *systemFlags, name string, do func(*
 	defer cancel()
 	var c *client.Client
 	if f.server != "" {
-		c, err = client.ConnectHTTP(setup, f.server, client.HTTPOptions{Token: f.token})
+		with, cerr := cli.HTTPClient("--server-ca", f.serverCA)
+		if cerr != nil {
+			return cerr
+		}
+		c, err = client.ConnectHTTP(setup, f.server, client.HTTPOptions{Token: f.token, Client: with})
 		if in, wrong := errors.AsType[*toolyard.InputError](err); wrong {
 			return cli.Usagef("--%s: %s", in.Field, in.Problem)
 		}

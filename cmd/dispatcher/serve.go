@@ -28,6 +28,7 @@ type serveFlags struct {
 	url, listen, natsListen     string
 	reach                       cli.Reach
 	natsCert, natsKey           string
+	tlsCert, tlsKey             string
 	natsPlain                   bool
 	tokenFile                   string
 	withWorker, syncAlways      bool
@@ -51,6 +52,9 @@ type serveFlags struct {
 func (o *serveFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080",
 		"where the HTTP API is served, as `HOST:PORT`; port 0 takes a free one")
+	f.StringVar(&o.tlsCert, "tls-cert", "", "the HTTP API speaks TLS with the certificate in `FILE`, which is read "+
+		"again when it changes; with --tls-key")
+	f.StringVar(&o.tlsKey, "tls-key", "", "the key of --tls-cert, in `FILE`")
 	f.StringVar(&o.tokenFile, "token-file", "", "the bearer tokens of the HTTP API: lines TOKEN AGENT [KEY=VALUE "+
 		"...] in `FILE`, the agent * for an operator; docs/http.md has the keys. It has the mode 0600, and is read "+
 		"again when it changes (default: no tokens, and only a loopback --listen)")
@@ -178,7 +182,7 @@ func (o *serveFlags) check() error {
 	return nil
 }
 
-// checkTLS refuses an embedded server that others reach in plain text.
+// checkTLS refuses half a pair of files, and an embedded server that others reach in plain text.
 func (o *serveFlags) checkTLS() error {
 	switch {
 	case o.url != "" && (o.natsCert != "" || o.natsKey != "" || o.natsPlain):
@@ -186,6 +190,8 @@ func (o *serveFlags) checkTLS() error {
 			"with --nats there is none")
 	case (o.natsCert == "") != (o.natsKey == ""):
 		return cli.Usagef("--nats-cert and --nats-key go together; give both")
+	case (o.tlsCert == "") != (o.tlsKey == ""):
+		return cli.Usagef("--tls-cert and --tls-key go together; give both")
 	case o.url == "" && o.natsCert == "" && !o.natsPlain && !api.IsLoopbackHost(o.natsListen):
 		return cli.Usagef("--nats-listen %s: others reach it, and without TLS whoever is on the way reads and "+
 			"changes everything; "+
@@ -206,11 +212,18 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	if err := o.memory.Apply(log); err != nil {
 		return err
 	}
+	var reload cli.Reload
+	reload.Follow(ctx, log)
 	var tokens *api.Tokens
 	if o.tokenFile != "" {
 		if tokens, err = api.ReadTokens(o.tokenFile); err != nil {
 			return cli.Usagef("--token-file: %w", err)
 		}
+		reload.On("the token file", func() error { return tokens.Read(o.tokenFile) })
+	}
+	certificates, httpCert, natsCert, err := o.certificates(&reload, log)
+	if err != nil {
+		return err
 	}
 	mcpKey, err := o.mcp.key()
 	if err != nil {
@@ -229,7 +242,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 		return cli.Usagef("--view: %w", err)
 	}
 	cfg := nodeConfig{
-		url: o.url, reach: &o.reach, certificate: o.natsCert, key: o.natsKey, listen: o.natsListen,
+		url: o.url, reach: &o.reach, listen: o.natsListen,
 		syncAlways: o.syncAlways, migrate: o.migrate, reserve: o.reserve,
 		settings: broker.Settings{Replicas: o.replicas, Lifetime: o.lifetime,
 			MaxStoreBytes: o.maxStore}.WithAckWait(o.ackWait),
@@ -239,6 +252,9 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 			MaxOpen: o.maxOpen, MaxAgentBatches: o.maxAgentBatches, MaxWaiting: o.maxWaiting,
 			MaxAgentWaiting: o.maxAgentWaiting, AdmitPercent: o.admitPercent,
 		},
+	}
+	if natsCert != nil {
+		cfg.tls = natsCert.Config()
 	}
 	cfg.dispatcher.Planner.Views = views
 	cfg.dispatcher.Planner.DeferAllBut = o.deferAllBut
@@ -310,8 +326,16 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	if tokens != nil {
 		go tokens.Follow(tooled, o.tokenFile, log)
 	}
-	served := make(chan error, 1)
-	go func() { served <- httpServer.Serve(l) }()
+	for _, c := range certificates {
+		go c.Follow(tooled)
+	}
+	served, scheme := make(chan error, 1), "http"
+	if httpCert != nil {
+		scheme, httpServer.TLSConfig = "https", httpCert.Config()
+		go func() { served <- httpServer.ServeTLS(l, "", "") }()
+	} else {
+		go func() { served <- httpServer.Serve(l) }()
+	}
 
 	natsURL := o.url
 	if n.server != nil {
@@ -323,8 +347,8 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 			made = fmt.Sprintf("credentials: %s\n", dir)
 		}
 	}
-	if _, err := fmt.Fprintf(s.out, "toolyard dispatcher ready\nhttp: http://%s\nnats: %s\n%s", l.Addr(), natsURL,
-		made); err != nil {
+	if _, err := fmt.Fprintf(s.out, "toolyard dispatcher ready\nhttp: %s://%s\nnats: %s\n%s", scheme, l.Addr(),
+		natsURL, made); err != nil {
 		return fmt.Errorf("say that the dispatcher is ready: %w", err)
 	}
 	select {
@@ -336,6 +360,30 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	return errors.Join(err, httpServer.Shutdown(bye))
+}
+
+// certificates reads the certificates of the HTTP API and of the embedded NATS server, and has SIGHUP read them again.
+// One that no flag names is nil, and not among all.
+func (o *serveFlags) certificates(reload *cli.Reload, log *slog.Logger) (all []*cli.Certificate, http,
+	nats *cli.Certificate, err error) {
+	for _, c := range []struct {
+		flags, cert, key string
+		to               **cli.Certificate
+	}{
+		{"--tls-cert, --tls-key", o.tlsCert, o.tlsKey, &http},
+		{"--nats-cert, --nats-key", o.natsCert, o.natsKey, &nats},
+	} {
+		if c.cert == "" {
+			continue
+		}
+		read, err := cli.ReadCertificate(c.cert, c.key, log)
+		if err != nil {
+			return nil, nil, nil, cli.Usagef("%s: %w", c.flags, err)
+		}
+		*c.to, all = read, append(all, read)
+		reload.On("the certificate "+c.cert, read.Read)
+	}
+	return all, http, nats, nil
 }
 
 // api makes the HTTP API of this process. What a listener is named says little: its address says who reaches it.

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,7 +30,10 @@ import (
 const Operator = "*"
 
 // Tokens says what each bearer token may do. It holds no token, only their hashes.
-type Tokens struct{ entries atomic.Pointer[[]tokenEntry] }
+type Tokens struct {
+	entries   atomic.Pointer[[]tokenEntry]
+	replacing sync.Mutex
+}
 
 type tokenEntry struct {
 	sum   [sha256.Size]byte
@@ -249,8 +253,25 @@ func (t *Tokens) Follow(ctx context.Context, path string, log *slog.Logger) {
 	}
 }
 
+// Read reads the file again at once, and does what it says from then on. Tokens of a file that cannot be used are not
+// taken; [Tokens.Follow] says how long the former ones count.
+func (t *Tokens) Read(path string) error {
+	data, err := readTokenFile(path)
+	if err != nil {
+		return err
+	}
+	entries, err := parseTokens(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	t.replace(entries)
+	return nil
+}
+
 // replace puts other tokens in force, and reports whether anything changed.
 func (t *Tokens) replace(entries []tokenEntry) (changed bool) {
+	t.replacing.Lock()
+	defer t.replacing.Unlock()
 	now := map[[sha256.Size]byte]int{}
 	for i, e := range entries {
 		now[e.sum] = i
