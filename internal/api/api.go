@@ -158,6 +158,9 @@ func (s *Server) admit(x *exchange) *Problem {
 		if p := s.conns.own(x.r, x.who); p != nil {
 			return p
 		}
+		if p := x.who.within(x.r); p != nil {
+			return p
+		}
 	}
 	h, pattern := s.mux.Handler(x.r)
 	if pattern == "" { // the mux says why, in a text

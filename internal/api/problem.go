@@ -31,7 +31,8 @@ type Problem struct {
 
 	retryAfter time.Duration
 	allow      string
-	closes     bool // the connection
+	closes     bool  // the connection
+	scope      Scope // that the token lacks
 }
 
 const problemType = "application/problem+json"
@@ -65,6 +66,9 @@ func (p *Problem) GetHeaders() http.Header {
 	}
 	if p.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="toolyard"`)
+	}
+	if p.scope != "" {
+		h.Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="toolyard", error="insufficient_scope", scope="%s"`, p.scope))
 	}
 	return h
 }

@@ -49,6 +49,9 @@ type grant struct {
 	// agents are those in whose name it speaks, beside its own; workspaces and tools those that its batches may name.
 	agents, workspaces, tools []string
 	interactive               bool
+	scopes                    []Scope
+	// name is who has the token, in the log and in decisions; "" is the agent.
+	name string
 	// rate is how many requests a second it may make.
 	rate                        int
 	streams, connections, bytes int
@@ -162,6 +165,10 @@ func parseGrant(agent string, words []string) (g grant, err error) {
 			g.workspaces, err = nameList(key, value, false)
 		case "tools":
 			g.tools, err = nameList(key, value, true)
+		case "scopes":
+			g.scopes, err = parseScopes(value)
+		case "name":
+			g.name, err = value, toolyard.CheckName(key, value)
 		case "interactive":
 			if value != "yes" && value != "no" {
 				err = errors.New("interactive is yes or no")
@@ -176,15 +183,18 @@ func parseGrant(agent string, words []string) (g grant, err error) {
 		case "bytes":
 			g.bytes, err = bound(key, value, AgentBytesPerSecond)
 		default:
-			err = fmt.Errorf("word %d has a key that means nothing here; the keys are agents, workspaces, tools, "+
-				"interactive, rate, streams, connections, bytes", i+3)
+			err = fmt.Errorf("word %d has a key that means nothing here; the keys are name, scopes, agents, "+
+				"workspaces, tools, interactive, rate, streams, connections, bytes", i+3)
 		}
 		if err != nil {
 			return g, err
 		}
 	}
-	if agent == Operator && len(words) > 0 {
-		return g, errors.New("an operator's token may do everything; for one that may not, name an agent")
+	delete(seen, "name")
+	delete(seen, "scopes")
+	if agent == Operator && len(seen) > 0 {
+		return g, errors.New("an operator's token takes the keys name and scopes only; for one that may do less, name " +
+			"an agent")
 	}
 	return g, nil
 }
@@ -344,6 +354,9 @@ func (s *Server) identify(r *http.Request) (caller, *Problem) {
 		revoked: e.revoked}
 	if e.agent == Operator {
 		c.agent, c.any, c.name = "", true, "operator"
+	}
+	if e.grant.name != "" {
+		c.name = e.grant.name
 	}
 	if rate := float64(c.grant.rate); rate > 0 {
 		if wait := s.rates.try(time.Now(), c.token, 1, rate, rate); wait > 0 {
