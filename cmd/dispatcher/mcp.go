@@ -26,11 +26,8 @@ import (
 	"github.com/toolyard/toolyard/internal/version"
 )
 
-// The MCP server of a process: its path over HTTP, and how long it waits beyond the time limit of a batch.
-const (
-	mcpPath  = "/mcp"
-	mcpGrace = time.Minute
-)
+// mcpGrace is how long the MCP server of a process waits beyond the time limit of a batch.
+const mcpGrace = time.Minute
 
 // maxKeyBytes is how long the file of a key may be.
 const maxKeyBytes = 4 << 10

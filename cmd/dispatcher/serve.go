@@ -31,6 +31,7 @@ type serveFlags struct {
 	tlsCert, tlsKey             string
 	natsPlain                   bool
 	tokenFile                   string
+	oidc                        oidcFlags
 	withWorker, syncAlways      bool
 	migrate                     bool
 	replicas, maxConcurrency    int
@@ -58,6 +59,7 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&o.tokenFile, "token-file", "", "the bearer tokens of the HTTP API: lines TOKEN AGENT [KEY=VALUE "+
 		"...] in `FILE`, the agent * for an operator; docs/http.md has the keys. It has the mode 0600, and is read "+
 		"again when it changes (default: no tokens, and only a loopback --listen)")
+	o.oidc.add(f)
 	f.StringVar(&o.natsListen, "nats-listen", "127.0.0.1:4222",
 		"where the embedded NATS server listens, as `HOST:PORT`; port 0 takes a free one")
 	f.StringVar(&o.natsCert, "nats-cert", "",
@@ -160,7 +162,7 @@ func (o *serveFlags) check() error {
 	if _, _, err := net.SplitHostPort(o.listen); err != nil {
 		return cli.Usagef("--listen %q: use HOST:PORT", o.listen)
 	}
-	if o.tokenFile == "" && !api.IsLoopbackHost(o.listen) {
+	if o.tokenFile == "" && o.oidc.issuer == "" && !api.IsLoopbackHost(o.listen) {
 		return cli.Usagef("--listen %s: without --token-file anybody who reaches it could run tools; give it one, or "+
 			"listen on 127.0.0.1", o.listen)
 	}
@@ -220,6 +222,10 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 			return cli.Usagef("--token-file: %w", err)
 		}
 		reload.On("the token file", func() error { return tokens.Read(o.tokenFile) })
+	}
+	issuer, err := o.oidc.open(log)
+	if err != nil {
+		return err
 	}
 	certificates, httpCert, natsCert, err := o.certificates(&reload, log)
 	if err != nil {
@@ -300,7 +306,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	if err != nil {
 		return cli.Usagef("--listen %s: %w", o.listen, err)
 	}
-	handler, err := n.api(ctx, l.Addr(), tokens)
+	handler, err := n.api(ctx, l.Addr(), api.Config{Tokens: tokens, Issuer: issuer, PublicURL: o.oidc.publicURL})
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -387,7 +393,7 @@ func (o *serveFlags) certificates(reload *cli.Reload, log *slog.Logger) (all []*
 }
 
 // api makes the HTTP API of this process. What a listener is named says little: its address says who reaches it.
-func (n *node) api(ctx context.Context, at net.Addr, tokens *api.Tokens) (*api.Server, error) {
+func (n *node) api(ctx context.Context, at net.Addr, cfg api.Config) (*api.Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
 	c, err := client.Connect(ctx, n.nc, client.Options{})
@@ -396,16 +402,15 @@ func (n *node) api(ctx context.Context, at net.Addr, tokens *api.Tokens) (*api.S
 	}
 	tcp, ok := at.(*net.TCPAddr)
 	loopback := ok && tcp.IP.IsLoopback()
-	if tokens == nil && !loopback {
+	if cfg.Tokens == nil && cfg.Issuer == nil && !loopback {
 		return nil, cli.Usagef("--listen: without --token-file the HTTP API is for this machine only, and %s is not",
 			at)
 	}
-	return api.New(api.Config{
-		Client: c, Reader: follow.New(n.broker.As("/api/"+broker.NewID()), follow.Options{Shared: true}),
-		Tokens: tokens, Loopback: loopback, Log: n.log,
-		Surface: n.surface, Metrics: n.metrics,
-		Ready: n.ready, Room: n.room, Crowded: n.crowded,
-	})
+	cfg.Client, cfg.Loopback, cfg.Log = c, loopback, n.log
+	cfg.Reader = follow.New(n.broker.As("/api/"+broker.NewID()), follow.Options{Shared: true})
+	cfg.Surface, cfg.Metrics = n.surface, n.metrics
+	cfg.Ready, cfg.Room, cfg.Crowded = n.ready, n.room, n.crowded
+	return api.New(cfg)
 }
 
 // mcp makes the MCP server of this process, behind the door of its HTTP API.
@@ -421,6 +426,6 @@ func (n *node) mcp(ctx context.Context, door *api.Server, p mcpParts, cfg server
 	if err != nil {
 		return nil, err
 	}
-	door.Mount(mcpPath, server.MaxRequestBytes, m.Serve)
+	door.Mount(api.MCPPath, server.MaxRequestBytes, m.Serve)
 	return m, nil
 }

@@ -25,8 +25,11 @@ type Config struct {
 	Client *client.Client
 	// Reader reads for all streams of this process what is stored about batches.
 	Reader *follow.Reader
-	// Tokens says who asks. Nil: nobody is asked, and the server must be Loopback.
+	// Tokens and Issuer say who asks. Both nil: nobody is asked, and the server must be Loopback.
 	Tokens *Tokens
+	Issuer *Issuer
+	// PublicURL is under which URL clients reach the server. Empty: what each request says.
+	PublicURL string
 	// Loopback says that the listener is this machine's own: then requests of other sites' pages are refused.
 	Loopback bool
 	// Surface is the tools that an agent's batch with these options would see if it came now.
@@ -61,8 +64,8 @@ type Server struct {
 
 // New makes a server. It fails when anybody on a network could use it without a token.
 func New(cfg Config) (*Server, error) {
-	if cfg.Tokens == nil && !cfg.Loopback {
-		return nil, errors.New("without a token file the HTTP server listens on this machine only")
+	if !cfg.asks() && !cfg.Loopback {
+		return nil, errors.New("without tokens the HTTP server listens on this machine only")
 	}
 	cfg.Log = cfg.Reader.Quiet(cfg.Log)
 	if cfg.MaxStreams == 0 {
@@ -89,8 +92,15 @@ func New(cfg Config) (*Server, error) {
 		s.stop()
 		return nil, err
 	}
+	if cfg.Issuer != nil {
+		s.mux.HandleFunc("GET "+resourcePath, s.describeResource)
+		s.mux.HandleFunc("GET "+resourcePath+MCPPath, s.describeResource)
+	}
 	return s, nil
 }
+
+// asks reports whether requests need a token.
+func (c Config) asks() bool { return c.Tokens != nil || c.Issuer != nil }
 
 // Stop ends all streams and waits, for a server that shuts down: their clients go on elsewhere, with Last-Event-ID.
 func (s *Server) Stop() { s.stop() }
@@ -107,7 +117,8 @@ type exchange struct {
 type exchangeKey struct{}
 
 // open are the paths that nobody needs a token for: they tell nothing about batches.
-var open = map[string]bool{"/healthz": true, "/readyz": true, "/openapi.json": true}
+var open = map[string]bool{"/healthz": true, "/readyz": true, "/openapi.json": true, resourcePath: true,
+	resourcePath + MCPPath: true}
 
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -120,6 +131,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if p := s.admit(x); p != nil {
+		p.metadata = s.metadata(r)
 		if err := p.write(w); err != nil {
 			s.cfg.Log.Debug("an answer was not sent", "path", r.URL.Path, "error", err)
 		}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // connections counts the open ones, by the agent whose token they have shown last.
@@ -94,6 +95,10 @@ func (cs *connections) own(r *http.Request, who caller) *Problem {
 
 // whenRevoked calls stop when the token is not in force any more, until what it returns is called.
 func (c caller) whenRevoked(stop func()) (unneeded func()) {
+	if !c.expires.IsZero() {
+		t := time.AfterFunc(time.Until(c.expires), stop)
+		return func() { t.Stop() }
+	}
 	if c.revoked == nil {
 		return func() {}
 	}

@@ -33,6 +33,10 @@ const (
 	// MaxTokens is how many tokens a token file may have, and MaxTokenFileBytes how long it may be.
 	MaxTokens         = 10_000
 	MaxTokenFileBytes = 4 << 20
+	// MaxIssuerBytes is how long an answer of the issuer of JWTs may be.
+	MaxIssuerBytes = 1 << 20
+	// maxIssuerAddresses is for how many addresses of the issuer it is known when they were asked.
+	maxIssuerAddresses = 16
 	// MaxTokenRate is the greatest rate that a token may have, in requests a second.
 	MaxTokenRate = 100_000
 	// MaxConnections is how many connections are open at a time, MaxStrangers how many of them have shown no token yet,
@@ -60,6 +64,13 @@ const (
 	// cannot be used.
 	TokenLook  = time.Second
 	TokenGrace = time.Minute
+	// IssuerRefresh is how old the issuer's keys may be before they are asked for again, and IssuerGrace how old while
+	// it does not answer. IssuerPause is the least time between two questions for the same address, and issuerTimeout
+	// how long one may take.
+	IssuerRefresh = 15 * time.Minute
+	IssuerGrace   = time.Hour
+	IssuerPause   = 10 * time.Second
+	issuerTimeout = 5 * time.Second
 	// bodyTimeout is how long a client may take for its body.
 	bodyTimeout = time.Minute
 	// requestTimeout bounds the work on a request; waits and streams come on top.

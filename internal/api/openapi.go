@@ -152,7 +152,7 @@ func (s *Server) operations() error {
 		},
 		Formats: huma.DefaultFormats, DefaultFormat: "application/json",
 	}
-	if s.cfg.Tokens != nil {
+	if s.cfg.asks() {
 		cfg.Components.SecuritySchemes[tokenScheme] = &huma.SecurityScheme{Type: "http", Scheme: "bearer",
 			Description: "The token names the agent."}
 		cfg.Security = []map[string][]string{{tokenScheme: {}}}

@@ -33,6 +33,9 @@ type Problem struct {
 	allow      string
 	closes     bool  // the connection
 	scope      Scope // that the token lacks
+	invalid    bool  // a token was sent, and is none
+	// metadata is the address of what says whose tokens are accepted; "" where there is none.
+	metadata string
 }
 
 const problemType = "application/problem+json"
@@ -64,13 +67,25 @@ func (p *Problem) GetHeaders() http.Header {
 	if p.closes {
 		h.Set("Connection", "close")
 	}
-	if p.Status == http.StatusUnauthorized {
-		h.Set("WWW-Authenticate", `Bearer realm="toolyard"`)
-	}
-	if p.scope != "" {
-		h.Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="toolyard", error="insufficient_scope", scope="%s"`, p.scope))
+	if p.Status == http.StatusUnauthorized || p.scope != "" {
+		h.Set("WWW-Authenticate", p.challenge())
 	}
 	return h
+}
+
+// challenge says which token is needed (RFC 6750), and where to find out who makes it (RFC 9728).
+func (p *Problem) challenge() string {
+	c := `Bearer realm="toolyard"`
+	switch {
+	case p.invalid:
+		c += `, error="invalid_token"`
+	case p.scope != "":
+		c += fmt.Sprintf(`, error="insufficient_scope", scope="%s%s"`, scopePrefix, p.scope)
+	}
+	if p.metadata != "" {
+		c += fmt.Sprintf(`, resource_metadata=%q`, p.metadata)
+	}
+	return c
 }
 
 // write answers with the problem, where no operation does.

@@ -41,7 +41,7 @@ func TestScopes(t *testing.T) {
 			if may := c.may[i] == '1'; may != (p == nil) {
 				t.Errorf("%s: %s %s: %v; want it to be allowed: %t", c.token, q.method, q.path, p, may)
 			}
-			challenge := `error="insufficient_scope", scope="` + string(scopeOf(r)) + `"`
+			challenge := `error="insufficient_scope", scope="toolyard:` + string(scopeOf(r)) + `"`
 			if p != nil && (p.Status != http.StatusForbidden ||
 				!strings.Contains(p.GetHeaders().Get("WWW-Authenticate"), challenge)) {
 				t.Errorf("%s: %s %s: %d, %v", c.token, q.method, q.path, p.Status, p.GetHeaders())

@@ -334,24 +334,48 @@ type caller struct {
 	// there is none.
 	token   string
 	revoked <-chan struct{}
+	// expires is when the token runs out; zero: never.
+	expires time.Time
+	// proof is how the caller showed who it is.
+	proof Proof
 }
+
+// Proof is how a caller showed who it is.
+type Proof string
+
+// The proofs.
+const (
+	ProvedByNothing Proof = "nothing" // the server asks nobody
+	ProvedByToken   Proof = "token"
+	ProvedByJWT     Proof = "jwt"
+)
 
 // identify finds out who asks.
 func (s *Server) identify(r *http.Request) (caller, *Problem) {
-	if s.cfg.Tokens == nil {
-		return caller{any: true, name: "http"}, nil
+	if !s.cfg.asks() {
+		return caller{any: true, name: "http", proof: ProvedByNothing}, nil
 	}
 	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(kind, "Bearer") || len(r.Header.Values("Authorization")) != 1 {
 		return caller{}, newProblem(http.StatusUnauthorized, "Authorization",
 			"send one header Authorization: Bearer TOKEN, with a token of this server")
 	}
-	e, ok := s.cfg.Tokens.find(strings.TrimSpace(token))
-	if !ok {
-		return caller{}, newProblem(http.StatusUnauthorized, "Authorization", "the token is none of this server's")
+	token = strings.TrimSpace(token)
+	var e tokenEntry
+	ok := false
+	if s.cfg.Tokens != nil {
+		e, ok = s.cfg.Tokens.find(token)
 	}
-	c := caller{agent: toolyard.Agent(e.agent), name: e.agent, grant: e.grant, token: hex.EncodeToString(e.sum[:]),
-		revoked: e.revoked}
+	switch {
+	case !ok && s.cfg.Issuer != nil && isJWT(token):
+		return s.cfg.Issuer.identify(r.Context(), token)
+	case !ok:
+		return caller{}, invalidToken("the token is none of this server's")
+	}
+	c := caller{
+		agent: toolyard.Agent(e.agent), name: e.agent, grant: e.grant, proof: ProvedByToken,
+		token: hex.EncodeToString(e.sum[:]), revoked: e.revoked,
+	}
 	if e.agent == Operator {
 		c.agent, c.any, c.name = "", true, "operator"
 	}

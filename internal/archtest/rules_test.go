@@ -221,6 +221,7 @@ var reserved = []struct {
 	{"mvdan.cc/sh", []string{"internal/shell"}, false, "one reading of a command, for class and policy alike"},
 	{"github.com/sony/gobreaker", []string{"internal/breaker"}, false, "others see our breaker's states"},
 	{"gvisor.dev/gvisor", []string{"internal/sandbox"}, false, "the system call filter is built in one place"},
+	{"github.com/coreos/go-oidc", []string{"internal/api"}, false, "who asks over HTTP is found out in one place"},
 	{"github.com/danielgtaylor/huma", []string{"internal/api"}, false, "how HTTP is described is decided in one place"},
 	{"github.com/prometheus", []string{"internal/metrics"}, false,
 		"what is counted, and under which name, is decided in one place"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/api"
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // TestTokens: an agent finds its own things and nothing of any other's; the operator finds all.
@@ -404,5 +405,35 @@ func TestHeadersAreRead(t *testing.T) {
 	if _, err := io.Copy(io.Discard, res.Body); err != nil || res.Body.Close() != nil ||
 		res.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("%d %v", res.StatusCode, err)
+	}
+}
+
+// TestWhoMakesTokens: with an issuer of JWTs the server asks everybody, and whoever is refused is told where the issuer
+// is named, which is answered to anybody.
+func TestWhoMakesTokens(t *testing.T) {
+	i, err := api.NewIssuer(api.IssuerConfig{URL: "https://127.0.0.1:1", Audience: "toolyard", Log: testenv.Log(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, func(cfg *api.Config) { cfg.Issuer, cfg.Loopback = i, false })
+	for path, resource := range map[string]string{batches: "", "/mcp": "/mcp"} {
+		r := p.do(http.MethodGet, path, "")
+		at := p.url + "/.well-known/oauth-protected-resource" + resource
+		if r.status != http.StatusUnauthorized || !strings.Contains(r.header.Get("WWW-Authenticate"),
+			`resource_metadata="`+at+`"`) {
+			t.Errorf("%s: %d, %v", path, r.status, r.header)
+		}
+		found := want[api.Resource](p, http.StatusOK, http.MethodGet, strings.TrimPrefix(at, p.url), "")
+		if found.Resource != p.url+resource || len(found.Servers) != 1 || found.Servers[0] != "https://127.0.0.1:1" {
+			t.Errorf("%s: %+v", path, found)
+		}
+	}
+	if r := p.do(http.MethodGet, batches, "", "Authorization", "Bearer a.b.c"); r.status !=
+		http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" {
+		t.Errorf("a JWT while the issuer does not answer: %s", r)
+	}
+	if r := start(t, nil).do(http.MethodGet, "/.well-known/oauth-protected-resource", ""); r.status !=
+		http.StatusNotFound {
+		t.Errorf("without an issuer: %s", r)
 	}
 }

@@ -1,0 +1,250 @@
+package api
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/coreos/go-oidc/v3/oidc/oidctest"
+
+	"github.com/toolyard/toolyard/internal/testenv"
+)
+
+// issuer is one that signs tokens, and counts what it is asked.
+type issuer struct {
+	url   string
+	key   crypto.Signer
+	asked map[string]*atomic.Int64
+	down  atomic.Bool
+}
+
+func newIssuer(t *testing.T) *issuer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := &oidctest.Server{PublicKeys: []oidctest.PublicKey{{PublicKey: key.Public(), KeyID: "k",
+		Algorithm: oidc.ES256}}, Algorithms: []string{oidc.ES256}}
+	i := &issuer{key: key, asked: map[string]*atomic.Int64{"/.well-known/openid-configuration": {}, "/keys": {}}}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n := i.asked[r.URL.Path]; n != nil {
+			n.Add(1)
+		}
+		if i.down.Load() {
+			http.Error(w, "later", http.StatusServiceUnavailable)
+			return
+		}
+		says.ServeHTTP(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	i.url = srv.URL
+	says.SetIssuer(srv.URL)
+	return i
+}
+
+// token signs claims over those that are right.
+func (i *issuer) token(t *testing.T, key crypto.Signer, kid string, change map[string]any) string {
+	t.Helper()
+	claims := map[string]any{"iss": i.url, "aud": "toolyard", "sub": "ann", "exp": time.Now().Add(time.Hour).Unix()}
+	for k, v := range change {
+		if claims[k] = v; v == nil {
+			delete(claims, k)
+		}
+	}
+	data, err := json.Marshal(claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return oidctest.SignIDToken(key, kid, oidc.ES256, string(data))
+}
+
+func (i *issuer) server(t *testing.T, claim string) *Server {
+	t.Helper()
+	tokens, err := ParseTokens([]byte("file-1 bob\nlike.a.jwt carol\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	is, err := NewIssuer(IssuerConfig{URL: i.url, Audience: "toolyard", AgentClaim: claim, Log: testenv.Log(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Server{cfg: Config{Tokens: tokens, Issuer: is, Log: testenv.Log(t)}, rates: newPace()}
+}
+
+func bearer(t *testing.T, path, token string) *http.Request {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+	r.Header.Set("Authorization", "Bearer "+token)
+	return r
+}
+
+// TestJWT: a JWT of the issuer, for this audience, that has not run out, is its agent's. No other is anybody's, and
+// tokens of the file stay what they are.
+func TestJWT(t *testing.T) {
+	i := newIssuer(t)
+	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := i.server(t, "")
+	none := func(header, claims string) string { return strings.Join([]string{header, claims, ""}, ".") }
+	for _, c := range []struct {
+		name, token, agent string
+		status             int
+		says               string
+	}{
+		{"a right one", i.token(t, i.key, "k", nil), "ann", 0, ""},
+		{"for several", i.token(t, i.key, "k", map[string]any{"aud": []string{"x", "toolyard"}}), "ann", 0, ""},
+		{"of the file", "file-1", "bob", 0, ""},
+		{"of the file, in the form of a JWT", "like.a.jwt", "carol", 0, ""},
+		{"of nobody", "nobody", "", http.StatusUnauthorized, "none of this server's"},
+		{"expired", i.token(t, i.key, "k", map[string]any{"exp": time.Now().Add(-time.Minute).Unix()}), "",
+			http.StatusUnauthorized, "has run out"},
+		{"without an end", i.token(t, i.key, "k", map[string]any{"exp": nil}), "", http.StatusUnauthorized, ""},
+		{"for another audience", i.token(t, i.key, "k", map[string]any{"aud": "else"}), "",
+			http.StatusUnauthorized, ""},
+		{"of another issuer", i.token(t, i.key, "k", map[string]any{"iss": "https://else"}), "",
+			http.StatusUnauthorized, ""},
+		{"signed by another", i.token(t, other, "k", nil), "", http.StatusUnauthorized, ""},
+		{"an operator's", i.token(t, i.key, "k", map[string]any{"sub": "*"}), "", http.StatusUnauthorized,
+			"names no agent"},
+		{"nobody's", i.token(t, i.key, "k", map[string]any{"sub": nil}), "", http.StatusUnauthorized, "names no agent"},
+		{"a number's", i.token(t, i.key, "k", map[string]any{"sub": 7}), "", http.StatusUnauthorized, ""},
+		{"not signed", none("eyJhbGciOiJub25lIn0", "eyJzdWIiOiJhbm4ifQ"), "", http.StatusUnauthorized, ""},
+		{"nonsense", "a.b.c", "", http.StatusUnauthorized, ""},
+	} {
+		who, p := s.identify(bearer(t, "/v1/batches", c.token))
+		if string(who.agent) != c.agent || who.any || (p == nil) != (c.status == 0) {
+			t.Errorf("%s: agent %q, any %t, %v; want %q", c.name, who.agent, who.any, p, c.agent)
+		}
+		if p != nil && (p.Status != c.status || !strings.Contains(p.Detail, c.says) ||
+			!strings.Contains(p.challenge(), `error="invalid_token"`)) {
+			t.Errorf("%s: %d %s, %s", c.name, p.Status, p.Detail, p.challenge())
+		}
+	}
+	who, p := i.server(t, "https://x/agent").identify(bearer(t, "/v1/batches", i.token(t, i.key, "k",
+		map[string]any{"https://x/agent": "planner", "scope": "openid toolyard:read toolyard:else"})))
+	if p != nil || who.agent != "planner" {
+		t.Fatalf("another claim: %q, %v", who.agent, p)
+	}
+	if p := who.within(bearer(t, "/v1/batches", "")); p != nil {
+		t.Errorf("in its scope: %v", p)
+	}
+	post := bearer(t, "/v1/batches", "")
+	post.Method = http.MethodPost
+	if p := who.within(post); p == nil || !strings.Contains(p.challenge(), `scope="toolyard:submit"`) {
+		t.Errorf("beyond its scope: %v", p)
+	}
+	if who.expires.IsZero() {
+		t.Error("it never runs out")
+	}
+}
+
+// TestAJWTRunsOut: what a JWT has begun ends when it runs out.
+func TestAJWTRunsOut(t *testing.T) {
+	over := make(chan struct{})
+	c := caller{expires: time.Now().Add(10 * time.Millisecond)}
+	defer c.whenRevoked(func() { close(over) })()
+	<-over
+}
+
+// TestTheIssuerIsAskedSparingly: whatever tokens come, it is asked once for each address until the pause is over. One
+// that does not answer is no reason to refuse tokens for good, nor to ask it for each.
+func TestTheIssuerIsAskedSparingly(t *testing.T) {
+	i := newIssuer(t)
+	s := i.server(t, "")
+	i.down.Store(true)
+	for range 5 {
+		if _, p := s.identify(bearer(t, "/v1/batches", i.token(t, i.key, "k", nil))); p == nil ||
+			p.Status != http.StatusServiceUnavailable || p.retryAfter == 0 {
+			t.Fatalf("while the issuer is down: %v", p)
+		}
+	}
+	configuration, keys := i.asked["/.well-known/openid-configuration"], i.asked["/keys"]
+	if n := configuration.Load(); n != 1 {
+		t.Errorf("while it was down it was asked %d times", n)
+	}
+	i.down.Store(false)
+	s = i.server(t, "")
+	if _, p := s.identify(bearer(t, "/v1/batches", i.token(t, i.key, "k", nil))); p != nil {
+		t.Fatal(p)
+	}
+	for n := range 20 {
+		if _, p := s.identify(bearer(t, "/v1/batches", i.token(t, i.key, fmt.Sprint("unknown", n), nil))); p == nil {
+			t.Error("a token of an unknown key is somebody's")
+		}
+	}
+	if n := keys.Load(); n != 1 {
+		t.Errorf("for 20 tokens of unknown keys it was asked %d times for its keys", n)
+	}
+	// Old keys are used while it does not answer, until the grace is over.
+	is := s.cfg.Issuer
+	is.fetched, is.tried = time.Now().Add(-IssuerRefresh-time.Minute), time.Time{}
+	i.down.Store(true)
+	is.asks.forget()
+	if _, p := s.identify(bearer(t, "/v1/batches", i.token(t, i.key, "k", nil))); p != nil {
+		t.Errorf("with keys that are a little old: %v", p)
+	}
+	is.fetched = time.Now().Add(-IssuerGrace - time.Minute)
+	if _, p := s.identify(bearer(t, "/v1/batches", i.token(t, i.key, "k", nil))); p == nil ||
+		p.Status != http.StatusServiceUnavailable {
+		t.Errorf("with keys that are too old: %v", p)
+	}
+}
+
+// TestResourceMetadata: who has no token is told where to find out who makes them (RFC 9728), for /mcp too.
+func TestResourceMetadata(t *testing.T) {
+	i := newIssuer(t)
+	for path, want := range map[string]string{"/v1/batches": "", "/mcp": "/mcp"} {
+		for public, base := range map[string]string{
+			"": "http://example.com", "https://tools.example/": "https://tools.example",
+		} {
+			s := i.server(t, "")
+			s.cfg.PublicURL = public
+			_, p := s.identify(httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, nil))
+			if p == nil {
+				t.Fatal("without a token somebody asks")
+			}
+			at := base + "/.well-known/oauth-protected-resource" + want
+			p.metadata = s.metadata(httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, nil))
+			if got := p.GetHeaders().Get("WWW-Authenticate"); got != `Bearer realm="toolyard", resource_metadata="`+at+`"` {
+				t.Errorf("%s: %s", path, got)
+			}
+			w := httptest.NewRecorder()
+			s.describeResource(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+				"/.well-known/oauth-protected-resource"+want, nil))
+			var got Resource
+			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+				t.Fatal(err)
+			}
+			if got.Resource != base+want || len(got.Servers) != 1 || got.Servers[0] != i.url {
+				t.Errorf("%s: %s", path, w.Body)
+			}
+		}
+	}
+}
+
+// TestIssuersThatAreRefused: an issuer is asked over TLS, and its tokens are for somebody.
+func TestIssuersThatAreRefused(t *testing.T) {
+	for _, c := range []IssuerConfig{{URL: "http://issuer.example", Audience: "a"}, {URL: "https://x"}, {URL: "x",
+		Audience: "a"}, {URL: "https://x?y=z", Audience: "a"}} {
+		if _, err := NewIssuer(c); err == nil {
+			t.Errorf("%+v is taken", c)
+		}
+	}
+	if _, err := NewIssuer(IssuerConfig{URL: "https://x", Audience: "a"}); err != nil {
+		t.Error(errors.New("the control: "), err)
+	}
+}
