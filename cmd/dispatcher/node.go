@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/audit"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
@@ -33,10 +34,13 @@ const setupTimeout = 30 * time.Second
 
 // node is what one process of this command runs: maybe a NATS server, a dispatcher, maybe a worker.
 type node struct {
-	log    *slog.Logger
-	server *natsd.Server
-	nc     *nats.Conn
-	broker *natsbroker.Broker
+	log *slog.Logger
+	id  string // the dispatcher's
+	// guarded says that workers and agents have accounts of their own.
+	guarded bool
+	server  *natsd.Server
+	nc      *nats.Conn
+	broker  *natsbroker.Broker
 	// room says what room the disk of the store has.
 	room func() broker.Room
 	// crowded is why a new batch of an agent would be turned away now; "" when it would not.
@@ -62,8 +66,10 @@ type nodeConfig struct {
 	syncAlways bool
 	migrate    bool
 	// reserve is what is kept of the disk under the store; 0 is the server's default.
-	reserve    int64
-	settings   broker.Settings
+	reserve  int64
+	settings broker.Settings
+	// audit gets who did what; nil: nobody.
+	audit      *audit.Log
 	dispatcher dispatcher.Config
 	worker     *worker.Config
 }
@@ -126,6 +132,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 	if cfg.dispatcher.ID == "" {
 		cfg.dispatcher.ID = "dispatcher-" + broker.NewID()
 	}
+	n.id = cfg.dispatcher.ID
 	cfg.dispatcher.Log = log
 	if cfg.migrate {
 		if err := natsbroker.Migrate(setup, n.nc); err != nil {
@@ -148,11 +155,22 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 	if err != nil {
 		return n, err
 	}
-	if !since.IsZero() {
+	if n.guarded = !since.IsZero(); n.guarded {
 		if err := n.broker.Guard(setup, since); err != nil {
 			return n, err
 		}
 		n.run(running, "guard", func(ctx context.Context) error { return n.guard(ctx, since) })
+	}
+	if cfg.audit != nil { // before anything is planned
+		begun := make(chan struct{})
+		first := sync.OnceFunc(func() { close(begun) })
+		n.run(running, "audit log", func(ctx context.Context) error {
+			n.audit(ctx, cfg.audit, first)
+			return nil
+		})
+		if err := n.await(setup, begun); err != nil {
+			return n, err
+		}
 	}
 	if cfg.worker != nil {
 		if cfg.url == "" {

@@ -32,6 +32,7 @@ type serveFlags struct {
 	natsPlain                   bool
 	tokenFile                   string
 	oidc                        oidcFlags
+	auditLog                    string
 	withWorker, syncAlways      bool
 	migrate                     bool
 	replicas, maxConcurrency    int
@@ -60,6 +61,8 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 		"...] in `FILE`, the agent * for an operator; docs/http.md has the keys. It has the mode 0600, and is read "+
 		"again when it changes (default: no tokens, and only a loopback --listen)")
 	o.oidc.add(f)
+	f.StringVar(&o.auditLog, "audit-log", "", "append to `FILE` who handed in, decided and canceled what: a line of "+
+		"JSON for each; SIGHUP opens it again (default: none)")
 	f.StringVar(&o.natsListen, "nats-listen", "127.0.0.1:4222",
 		"where the embedded NATS server listens, as `HOST:PORT`; port 0 takes a free one")
 	f.StringVar(&o.natsCert, "nats-cert", "",
@@ -203,7 +206,7 @@ func (o *serveFlags) checkTLS() error {
 	return nil
 }
 
-func (s *std) serve(ctx context.Context, o serveFlags) error {
+func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	log, err := cli.Logger(s.err, s.level)
 	if err != nil {
 		return err
@@ -226,6 +229,13 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	issuer, err := o.oidc.open(log)
 	if err != nil {
 		return err
+	}
+	deeds, err := openAudit(o.auditLog, &reload, log)
+	if err != nil {
+		return err
+	}
+	if deeds != nil {
+		defer func() { err = errors.Join(err, deeds.Close()) }()
 	}
 	certificates, httpCert, natsCert, err := o.certificates(&reload, log)
 	if err != nil {
@@ -259,6 +269,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 			MaxAgentWaiting: o.maxAgentWaiting, AdmitPercent: o.admitPercent,
 		},
 	}
+	cfg.audit = deeds
 	if natsCert != nil {
 		cfg.tls = natsCert.Config()
 	}
@@ -306,7 +317,8 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	if err != nil {
 		return cli.Usagef("--listen %s: %w", o.listen, err)
 	}
-	handler, err := n.api(ctx, l.Addr(), api.Config{Tokens: tokens, Issuer: issuer, PublicURL: o.oidc.publicURL})
+	handler, err := n.api(ctx, l.Addr(), api.Config{Tokens: tokens, Issuer: issuer, Audit: deeds,
+		PublicURL: o.oidc.publicURL})
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}

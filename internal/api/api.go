@@ -13,6 +13,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/audit"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/metrics"
@@ -44,6 +45,8 @@ type Config struct {
 	// would not. Nil: nobody is asked, and it is turned away when it is stored.
 	Crowded func(toolyard.Agent) string
 	Log     *slog.Logger
+	// Audit gets who did what. Nil: nobody.
+	Audit *audit.Log
 	// MaxStreams is how many streams and waits are open at a time; 0 means [MaxStreams].
 	MaxStreams int
 	// FeedIdle is how long a model's stream that comes in may be silent; 0 means [DefaultFeedIdle].
@@ -112,6 +115,8 @@ type exchange struct {
 	r    *http.Request
 	who  caller
 	conn *http.ResponseController
+	// did is what the audit log says about it.
+	did audit.Entry
 }
 
 type exchangeKey struct{}
@@ -125,7 +130,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
-	x := &exchange{s: s, w: w, r: r, conn: http.NewResponseController(w)}
+	x := &exchange{s: s, r: r, conn: http.NewResponseController(w)}
+	w = &audited{ResponseWriter: w, x: x}
+	x.w = w
 	if err := x.writeWithin(requestTimeout + bodyTimeout + writeTimeout); err != nil {
 		s.cfg.Log.Error("a connection takes no deadline", "error", err)
 		return
@@ -264,6 +271,7 @@ func register[I, O any](s *Server, api huma.API, op huma.Operation,
 		if !ok {
 			return nil, errors.New("the request came past the server's door")
 		}
+		x.did.Action = op.OperationID
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		var out *O

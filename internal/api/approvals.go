@@ -41,6 +41,8 @@ func (s *Server) decide(ctx context.Context, x *exchange, in *approvalPath) (*st
 	if err != nil {
 		return nil, err
 	}
+	x.of(k)
+	x.did.Call, x.did.Approval = &index, in.ID
 	if !x.who.speaksFor(k.Agent) {
 		return nil, typed(client.ErrNoApproval, http.StatusNotFound, "id", "no such approval is waited for")
 	}
@@ -52,6 +54,7 @@ func (s *Server) decide(ctx context.Context, x *exchange, in *approvalPath) (*st
 	if err != nil {
 		return nil, err
 	}
+	x.did.Decision, x.did.Reason = string(d.Verdict), d.Reason
 	if d.Verdict == client.Allow && !x.who.any { // what runs the model may hold the agent's token
 		return nil, newProblem(http.StatusForbidden, "",
 			"an agent does not allow its own calls; use an operator's token")

@@ -49,7 +49,9 @@ func (x *exchange) key(p BatchPath) (toolyard.BatchKey, error) {
 		return toolyard.BatchKey{}, err
 	}
 	agent, err := x.who.meant(p.Agent)
-	return toolyard.BatchKey{Agent: agent, ID: toolyard.BatchID(p.ID)}, err
+	k := toolyard.BatchKey{Agent: agent, ID: toolyard.BatchID(p.ID)}
+	x.of(k)
+	return k, err
 }
 
 // location is where a batch is found.
@@ -95,6 +97,8 @@ func (s *Server) accept(ctx context.Context, x *exchange, in *submitInput) (*cli
 	if b.Agent, err = x.who.submits(b.Agent, in.Agent); err != nil {
 		return nil, err
 	}
+	x.of(b.Key())
+	handsIn(&x.did, b.Calls)
 	if err := x.who.permit(&b); err != nil {
 		return nil, err
 	}
@@ -102,7 +106,11 @@ func (s *Server) accept(ctx context.Context, x *exchange, in *submitInput) (*cli
 	if b.Open && b.Calls == nil {
 		b.Calls = []toolyard.Call{}
 	}
-	return handIn(ctx, s, b, len(data), s.cfg.Client.Submit)
+	sub, err := handIn(ctx, s, b, len(data), s.cfg.Client.Submit)
+	if err == nil {
+		x.of(sub.Key()) // which may have got its id there
+	}
+	return sub, err
 }
 
 // answer says how a batch stands, after a wait if one is asked for: 200 when it is complete, 202 when it is not and
@@ -354,6 +362,7 @@ func (s *Server) interrupt(ctx context.Context, x *exchange, in *sessionPath) (*
 	if err != nil {
 		return nil, err
 	}
+	x.did.Agent, x.did.Session = string(agent), in.ID
 	data, err := x.body(MaxSmallBodyBytes, true)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/audit"
 )
 
 // Answer answers a request that is mounted, in the name of an agent. permit refuses a batch that the token may not hand
@@ -57,7 +58,15 @@ func (s *Server) mounted(x *exchange, maxBody int64, answer Answer) error {
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	answer(&mountedWriter{x.w, x}, r, agent, func(b *toolyard.Batch) error {
 		b.Interactive = b.Interactive && x.who.interactive()
-		return x.who.permit(b)
+		err := x.who.permit(b)
+		did := audit.Entry{Action: "mcp.call", Agent: string(b.Agent), Batch: string(b.ID), Session: string(b.Session),
+			Status: http.StatusOK}
+		if err != nil {
+			did.Status = http.StatusForbidden
+		}
+		handsIn(&did, b.Calls)
+		x.put(did)
+		return err
 	})
 	return nil
 }

@@ -41,6 +41,7 @@ func (s *Server) appendCalls(ctx context.Context, x *exchange, in *BatchPath) (*
 	if err != nil {
 		return nil, err
 	}
+	handsIn(&x.did, calls)
 	if err := x.who.calls(calls); err != nil {
 		return nil, err
 	}

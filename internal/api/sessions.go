@@ -25,6 +25,7 @@ func (x *exchange) named(p sessionPath) (toolyard.Agent, toolyard.Session, error
 		return "", "", err
 	}
 	agent, err := x.who.meant(p.Agent)
+	x.did.Agent, x.did.Session = string(agent), p.ID
 	return agent, toolyard.Session(p.ID), err
 }
 

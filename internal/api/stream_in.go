@@ -79,6 +79,7 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 		return nil, err
 	}
 	b.Normalize(client.NewBatchID())
+	x.of(b.Key())
 	if err := b.Validate(); err != nil {
 		return nil, err
 	}

@@ -84,6 +84,7 @@ var packages = []struct {
 	{"internal/quota", drivers,
 		"how much of a kind is under way, in all and for each agent; it is shared by goroutines"},
 	{"internal/failpoint", drivers, "where the fault tests kill or stop a process; empty without its build tag"},
+	{"internal/audit", drivers, "who did what, in a file"},
 	{"internal/gate", drivers, "a lock that may be held while the network is waited for"},
 	{"internal/metrics", drivers, "counters for Prometheus"},
 	{"internal/natsd", drivers, "the embedded nats-server"},

@@ -1,0 +1,81 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// entries are the lines of a file.
+func entries(t *testing.T, path string) (out []Entry) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(data) {
+		var e Entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// TestLog: every entry is a whole line, whoever writes at the same time; after a rename the log goes on in a new file.
+func TestLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit")
+	var said bytes.Buffer
+	l, err := Open(path, slog.New(slog.NewTextHandler(&said, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file: %v, %v", info, err)
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 50 {
+				l.Put(Entry{Action: "submit", By: "ann\n", Reason: strings.Repeat("x", 2*MaxTextBytes),
+					Tools: make([]string, 2*MaxTools)})
+			}
+		})
+	}
+	all.Wait()
+	got := entries(t, path)
+	if len(got) != 400 {
+		t.Errorf("%d lines; want 400", len(got))
+	}
+	for _, e := range got {
+		if e.Time.IsZero() || e.By != "ann\n" || len(e.Reason) != MaxTextBytes || len(e.Tools) != MaxTools {
+			t.Fatalf("%+v", e)
+		}
+	}
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	l.Put(Entry{Action: "decide"})
+	if got := entries(t, path); len(got) != 1 || got[0].Action != "decide" {
+		t.Errorf("the new file has %+v", got)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l.Put(Entry{Action: "lost"})
+	if !strings.Contains(said.String(), "lost") {
+		t.Errorf("an entry that was not written is not told: %s", said.String())
+	}
+	var none *Log
+	none.Put(Entry{})
+}

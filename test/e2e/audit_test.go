@@ -1,0 +1,134 @@
+//go:build unix
+
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestAuditLog: who handed in and decided what is put down, over HTTP with the token that showed it, over NATS with the
+// account. Who is refused is put down too. After a rename and SIGHUP the log goes on in a new file.
+func TestAuditLog(t *testing.T) {
+	t.Parallel()
+	dir := workspace(t, map[string]string{"a.txt": "one\n"})
+	path, tokens := filepath.Join(t.TempDir(), "audit.jsonl"), filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(tokens, []byte("secret-a ann interactive=yes\nsecret-p * name=petra\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := dispatcher(t, "--with-worker", "--workspace", "default="+dir, "--token-file", tokens, "--audit-log", path)
+	type entry map[string]any
+	read := func() (out []entry) {
+		t.Helper()
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range bytes.Lines(data) {
+			var e entry
+			if err := json.Unmarshal(line, &e); err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			out = append(out, e)
+		}
+		return out
+	}
+	// has waits for an entry with these fields.
+	has := func(want entry) {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			for _, e := range read() {
+				same := true
+				for k, v := range want {
+					same = same && e[k] == v
+				}
+				if same {
+					return
+				}
+			}
+			if time.Now().After(end) {
+				t.Fatalf("there is no entry %v in %v", want, read())
+			}
+		}
+	}
+	ask := func(method, path, token, body string) (status int, answer map[string]any) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, d.says["http"]+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set("Content-Type", "application/json")
+		got, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.NewDecoder(got.Body).Decode(&answer); err != nil {
+			t.Fatal(err)
+		}
+		return got.StatusCode, answer
+	}
+	if status, answer := ask(http.MethodPost, "/v1/batches", "secret-a", `{"id":"b","interactive":true,`+
+		`"calls":[{"id":"1","tool":"write_file","input":{"file_path":"b.txt","content":"x"}}]}`); status != 202 {
+		t.Fatalf("%d: %v", status, answer)
+	}
+	has(entry{"action": "submit", "by": "ann", "proof": "token", "agent": "ann", "batch": "b", "calls": 1.0,
+		"status": 202.0, "request": "POST /v1/batches"})
+	has(entry{"action": "batch.submitted", "by": "ann", "proof": "nats", "agent": "ann", "batch": "b"})
+	var id string
+	for end := time.Now().Add(30 * time.Second); id == ""; {
+		_, answer := ask(http.MethodGet, "/v1/approvals", "secret-p", "")
+		if list, ok := answer["approvals"].([]any); ok && len(list) == 1 {
+			id, _ = list[0].(map[string]any)["id"].(string)
+		}
+		if time.Now().After(end) {
+			t.Fatal("nothing waits")
+		}
+	}
+	for token, c := range map[string]struct {
+		status int
+		by     string
+	}{"secret-a": {403, "ann"}, "secret-x": {401, ""}} {
+		if status, answer := ask(http.MethodPost, "/v1/approvals/"+id, token, `{"decision":"allow"}`); status != c.status {
+			t.Errorf("%s: %d, %v", token, status, answer)
+		}
+		has(entry{"by": c.by, "status": float64(c.status), "request": "POST /v1/approvals/" + id})
+	}
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("SIGHUP did not open the file again")
+		}
+	}
+	if status, answer := ask(http.MethodPost, "/v1/approvals/"+id, "secret-p", `{"decision":"allow"}`); status != 200 {
+		t.Fatalf("%d: %v", status, answer)
+	}
+	has(entry{"action": "decide", "by": "petra", "proof": "token", "approval": id, "decision": "allow", "call": 0.0,
+		"agent": "ann", "batch": "b"})
+	has(entry{"action": "call.decided", "by": "petra", "proof": "nats", "decision": "allow", "call": 0.0})
+	// Over NATS.
+	p := newPlace(t, nil)
+	p.ok(nil, "submit", "--nats", d.says["nats"], "--agent", "bob", "--id", "n", "--json", batchFile(t,
+		unmarshalBatch(t, `{"calls":[{"id":"1","tool":"read_file","input":{"file_path":"a.txt"}}]}`)))
+	has(entry{"action": "batch.submitted", "by": "bob", "proof": "nats", "batch": "n", "calls": 1.0})
+	for _, e := range read() {
+		if text, err := json.Marshal(e); err != nil || strings.Contains(string(text), "secret-") {
+			t.Errorf("an entry has a token (%v): %s", err, text)
+		}
+	}
+}
