@@ -131,8 +131,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	x := &exchange{s: s, r: r, conn: http.NewResponseController(w)}
-	w = &audited{ResponseWriter: w, x: x}
-	x.w = w
+	to := &audited{ResponseWriter: w, x: x}
+	x.w, w = to, to
 	if err := x.writeWithin(requestTimeout + bodyTimeout + writeTimeout); err != nil {
 		s.cfg.Log.Error("a connection takes no deadline", "error", err)
 		return
@@ -146,6 +146,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.contain(x)
 	s.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+	to.record(http.StatusOK) // of an answer without a word
 }
 
 // contain ends a connection whose request panicked; the others go on. The library panics too when an answer cannot be

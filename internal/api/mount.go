@@ -59,8 +59,7 @@ func (s *Server) mounted(x *exchange, maxBody int64, answer Answer) error {
 	answer(&mountedWriter{x.w, x}, r, agent, func(b *toolyard.Batch) error {
 		b.Interactive = b.Interactive && x.who.interactive()
 		err := x.who.permit(b)
-		did := audit.Entry{Action: "mcp.call", Agent: string(b.Agent), Batch: string(b.ID), Session: string(b.Session),
-			Status: http.StatusOK}
+		did := audit.Entry{Action: "mcp.call", Agent: string(b.Agent), Batch: string(b.ID), Session: string(b.Session)}
 		if err != nil {
 			did.Status = http.StatusForbidden
 		}
