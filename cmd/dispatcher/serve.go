@@ -196,7 +196,7 @@ func (o *serveFlags) checkTLS() error {
 }
 
 func (s *std) serve(ctx context.Context, o serveFlags) error {
-	log, err := cli.Logger(s.err, s.level)
+	log, err := s.log.Logger(s.err)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ events have their secrets taken out.`,
   TOOLYARD_TOKEN=... dispatcher submit --server https://tools.example.com batch.json`,
 		Args: fileArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			log, err := cli.Logger(s.err, s.level)
+			log, err := s.log.Logger(s.err)
 			if err != nil {
 				return err
 			}

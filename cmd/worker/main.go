@@ -21,7 +21,7 @@ func main() {
 }
 
 func command(out, errw io.Writer) *cobra.Command {
-	var level string
+	var logs cli.Log
 	root := &cobra.Command{
 		Use:   "worker",
 		Short: "Runs tool calls for Toolyard's dispatchers",
@@ -35,14 +35,13 @@ Exit status: 0 stopped tidily, 1 the system failed, 2 the flags are wrong.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetOut(out)
-	root.PersistentFlags().StringVar(&level, "log-level", "warn",
-		"how much to log on stderr: debug, info, warn or error")
+	logs.Add(root.PersistentFlags())
 	cli.WithSettings(root)
-	root.AddCommand(serveCommand(out, errw, &level), checkCommand(out), workspaceCommand(out))
+	root.AddCommand(serveCommand(out, errw, &logs), checkCommand(out), workspaceCommand(out))
 	return root
 }
 
-func serveCommand(out, errw io.Writer, level *string) *cobra.Command {
+func serveCommand(out, errw io.Writer, logs *cli.Log) *cobra.Command {
 	var w cli.Worker
 	var perms cli.Permissions
 	var url string
@@ -69,7 +68,7 @@ run twice are handed to another worker, others end as outcome_unknown. A second 
 		Example: `  worker serve --nats nats://127.0.0.1:4222 --workspace default=. --permission-mode accept_edits`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serve(cmd.Context(), out, errw, *level, url, &reach, w, perms, memory)
+			return serve(cmd.Context(), out, errw, logs, url, &reach, w, perms, memory)
 		},
 	}
 	cmd.Flags().StringVar(&url, "nats", "nats://127.0.0.1:4222", "the NATS system, as `URL`")
@@ -80,9 +79,9 @@ run twice are handed to another worker, others end as outcome_unknown. A second 
 	return cmd
 }
 
-func serve(ctx context.Context, out, errw io.Writer, level, url string, reach *cli.Reach, flags cli.Worker,
+func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, reach *cli.Reach, flags cli.Worker,
 	perms cli.Permissions, memory cli.Memory) error {
-	log, err := cli.Logger(errw, level)
+	log, err := logs.Logger(errw)
 	if err != nil {
 		return err
 	}
