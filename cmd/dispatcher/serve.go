@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -19,6 +20,7 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/mcp/server"
+	"github.com/toolyard/toolyard/internal/metrics"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/registry"
 )
@@ -46,6 +48,7 @@ type serveFlags struct {
 	worker                      cli.Worker
 	mcp                         mcpFlags
 	memory                      cli.Memory
+	observe                     cli.Observe
 }
 
 func (o *serveFlags) add(f *pflag.FlagSet) {
@@ -119,6 +122,7 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 	o.mcp.add(f)
 	o.mcp.addKey(f)
 	o.memory.Add(f)
+	o.observe.Add(f)
 }
 
 func (o *serveFlags) check() error {
@@ -195,7 +199,7 @@ func (o *serveFlags) checkTLS() error {
 	return nil
 }
 
-func (s *std) serve(ctx context.Context, o serveFlags) error {
+func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	log, err := s.log.Logger(s.err)
 	if err != nil {
 		return err
@@ -216,6 +220,10 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 	if err != nil {
 		return err
 	}
+	observed := cli.NewObserved()
+	if o.withWorker {
+		observed.Count(&o.worker)
+	}
 	tools, rules, mode, err := o.worker.Toolbox(&o.perms, cli.Scope{System: true, NoCalls: !o.withWorker})
 	if err != nil {
 		return err
@@ -229,7 +237,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 		return cli.Usagef("--view: %w", err)
 	}
 	cfg := nodeConfig{
-		url: o.url, reach: &o.reach, certificate: o.natsCert, key: o.natsKey, listen: o.natsListen,
+		observed: observed, url: o.url, reach: &o.reach, certificate: o.natsCert, key: o.natsKey, listen: o.natsListen,
 		syncAlways: o.syncAlways, migrate: o.migrate, reserve: o.reserve,
 		settings: broker.Settings{Replicas: o.replicas, Lifetime: o.lifetime,
 			MaxStoreBytes: o.maxStore}.WithAckWait(o.ackWait),
@@ -268,23 +276,38 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 		if err != nil {
 			return err
 		}
-		cfg.worker = &w
+		w.Meter, cfg.worker = observed.Meter, &w
 	}
 	if o.url == "" {
 		if cfg.store, err = cli.DataDir(o.reach.Data); err != nil {
 			return err
 		}
 	}
+	var ready atomic.Pointer[node]
+	shown, unobserve, err := o.observe.Open(ctx, observed.Metrics, func() error {
+		if n := ready.Load(); n != nil {
+			return n.ready()
+		}
+		return errors.New("the dispatcher is starting")
+	}, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unobserve()) }()
 	n, err := startNode(ctx, log, cfg)
 	if err != nil {
 		return ended(ctx, err)
 	}
 	defer n.close()
+	ready.Store(n)
+	watching, still := context.WithCancel(ctx)
+	defer still() // before n is closed, which waits for it
+	n.run(watching, "watch the store", n.watchStock)
 	l, err := net.Listen("tcp", o.listen)
 	if err != nil {
 		return cli.Usagef("--listen %s: %w", o.listen, err)
 	}
-	handler, err := n.api(ctx, l.Addr(), tokens)
+	handler, err := n.api(ctx, l.Addr(), tokens, observed.Metrics)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -323,8 +346,8 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 			made = fmt.Sprintf("credentials: %s\n", dir)
 		}
 	}
-	if _, err := fmt.Fprintf(s.out, "toolyard dispatcher ready\nhttp: http://%s\nnats: %s\n%s", l.Addr(), natsURL,
-		made); err != nil {
+	if _, err := fmt.Fprintf(s.out, "toolyard dispatcher ready\nhttp: http://%s\nnats: %s\n%s%s", l.Addr(), natsURL,
+		made, shown); err != nil {
 		return fmt.Errorf("say that the dispatcher is ready: %w", err)
 	}
 	select {
@@ -339,7 +362,8 @@ func (s *std) serve(ctx context.Context, o serveFlags) error {
 }
 
 // api makes the HTTP API of this process. What a listener is named says little: its address says who reaches it.
-func (n *node) api(ctx context.Context, at net.Addr, tokens *api.Tokens) (*api.Server, error) {
+func (n *node) api(ctx context.Context, at net.Addr, tokens *api.Tokens, counted *metrics.Metrics) (*api.Server,
+	error) {
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
 	c, err := client.Connect(ctx, n.nc, client.Options{})
@@ -355,7 +379,7 @@ func (n *node) api(ctx context.Context, at net.Addr, tokens *api.Tokens) (*api.S
 	return api.New(api.Config{
 		Client: c, Reader: follow.New(n.broker.As("/api/"+broker.NewID()), follow.Options{Shared: true}),
 		Tokens: tokens, Loopback: loopback, Log: n.log,
-		Surface: n.surface, Metrics: n.metrics,
+		Surface: n.surface, Metrics: counted,
 		Ready: n.ready, Room: n.room, Crowded: n.crowded,
 	})
 }

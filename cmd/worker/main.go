@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -47,6 +48,7 @@ func serveCommand(out, errw io.Writer, logs *cli.Log) *cobra.Command {
 	var url string
 	var reach cli.Reach
 	var memory cli.Memory
+	var observe cli.Observe
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Take calls and run them until it is stopped",
@@ -68,7 +70,7 @@ run twice are handed to another worker, others end as outcome_unknown. A second 
 		Example: `  worker serve --nats nats://127.0.0.1:4222 --workspace default=. --permission-mode accept_edits`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serve(cmd.Context(), out, errw, logs, url, &reach, w, perms, memory)
+			return serve(cmd.Context(), out, errw, logs, url, &reach, w, perms, memory, observe)
 		},
 	}
 	cmd.Flags().StringVar(&url, "nats", "nats://127.0.0.1:4222", "the NATS system, as `URL`")
@@ -76,11 +78,12 @@ run twice are handed to another worker, others end as outcome_unknown. A second 
 	w.Add(cmd.Flags())
 	perms.Add(cmd.Flags())
 	memory.Add(cmd.Flags())
+	observe.Add(cmd.Flags())
 	return cmd
 }
 
 func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, reach *cli.Reach, flags cli.Worker,
-	perms cli.Permissions, memory cli.Memory) error {
+	perms cli.Permissions, memory cli.Memory, observe cli.Observe) (err error) {
 	log, err := logs.Logger(errw)
 	if err != nil {
 		return err
@@ -88,6 +91,8 @@ func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, 
 	if err := memory.Apply(log); err != nil {
 		return err
 	}
+	observed := cli.NewObserved()
+	observed.Count(&flags)
 	tools, rules, mode, err := flags.Toolbox(&perms, cli.Scope{})
 	if err != nil {
 		return err
@@ -97,12 +102,18 @@ func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, 
 	if err != nil {
 		return err
 	}
-	cfg.ID = broker.WorkerID(cfg.Pool)
+	cfg.ID, cfg.Meter = broker.WorkerID(cfg.Pool), observed.Meter
+	shown, unobserve, err := observe.Open(ctx, observed.Metrics, observed.WorkerReady, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unobserve()) }()
 	nc, err := reach.Await(ctx, url, access.Principal{Role: access.Worker, Name: flags.Pool}, "toolyard worker", log)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
+	observed.Connection(nc)
 	b, err := natsbroker.Join(ctx, nc, broker.SourceWorker+
 		cfg.ID, func(why error) { log.Warn("waiting for the system", "url", url, "error", why) })
 	if err != nil {
@@ -112,11 +123,13 @@ func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, 
 	if err != nil {
 		return &cli.UsageError{Err: err}
 	}
+	observed.Worker(w)
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	select {
 	case <-w.Ready():
-		if _, err := fmt.Fprintf(out, "toolyard worker ready\nid: %s\npool: %s\n", cfg.ID, cfg.Pool); err != nil {
+		if _, err := fmt.Fprintf(out, "toolyard worker ready\nid: %s\npool: %s\n%s", cfg.ID, cfg.Pool,
+			shown); err != nil {
 			return fmt.Errorf("say that the worker is ready: %w", err)
 		}
 	case err := <-ended:

@@ -16,6 +16,9 @@ import (
 // maxNoIsolation bounds what a worker announces of why it isolates nothing, in bytes.
 const maxNoIsolation = 2_000
 
+// maxHost bounds the name of a machine that a worker announces, in bytes. Linux's is 64.
+const maxHost = 256
+
 // host is what the worker can put around calls.
 func (c *Config) host() registry.Host {
 	return registry.Host{Isolation: c.Isolation, Unsandboxed: c.Unsandboxed}

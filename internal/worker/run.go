@@ -105,6 +105,7 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running) (
 	job.Progress = progress.report
 	result, err := w.pipe.Run(limited, job)
 	progress.end()
+	w.count(r, &result, err)
 	if r.leftBehind() {
 		r.log.Warn("a tool was told to stop and has not returned; it keeps its slot", "reason", context.Cause(limited))
 	}

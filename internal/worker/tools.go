@@ -210,6 +210,16 @@ func (ts *toolbox) offer() (offer, error) {
 	return now, nil
 }
 
+// tools is how many tools are offered.
+func (o offer) tools() (n int) {
+	for _, enabled := range o.enabled {
+		if enabled {
+			n++
+		}
+	}
+	return n
+}
+
 func enabled(t tool.Tool) (yes bool) {
 	if t.Enabled == nil {
 		return true

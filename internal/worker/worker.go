@@ -78,7 +78,9 @@ type Config struct {
 	Unsandboxed bool
 	// DrainGrace is how long running calls may go on after the worker was told to stop. Default 10 s.
 	DrainGrace time.Duration
-	Log        *slog.Logger
+	// Meter counts what the worker does. Nil: nobody counts.
+	Meter Meter
+	Log   *slog.Logger
 }
 
 // Worker runs calls. Make it with [New], run it with [Worker.Run].
@@ -163,6 +165,9 @@ func New(b Broker, cfg Config) (*Worker, error) {
 	}
 	if cfg.DrainGrace == 0 {
 		cfg.DrainGrace = DefaultDrainGrace
+	}
+	if cfg.Meter == nil {
+		cfg.Meter = unmetered{}
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
