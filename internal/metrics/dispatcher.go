@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"net/http"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -57,6 +58,13 @@ func (m *Metrics) Dispatcher(load func() Load) *Dispatcher {
 		batches: batchesCompleted.counters(), refused: batchesRefused.counters(), calls: calls.counters(),
 		attempts: attempted.WithLabelValues(), pipeline: callSeconds.durations(), execute: executeSeconds.durations(),
 		queue: queueSeconds.durations(), ticket: ticketSeconds.durations(),
+	}
+	zeroResults(d.calls)
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		d.refused.WithLabelValues(strconv.Itoa(status))
+	}
+	for _, mode := range []ticket.Mode{ticket.Shared, ticket.Exclusive} {
+		d.ticket.WithLabelValues(string(mode))
 	}
 	d.stock.Store(&Stock{})
 	m.registry.MustRegister(d.batches, d.refused, d.calls, attempted, d.pipeline, d.execute, d.queue, d.ticket,
@@ -119,6 +127,17 @@ func (d *Dispatcher) Result(r *toolyard.Result) {
 	d.pipeline.WithLabelValues(class).Observe(r.DurationMS / 1000)
 	d.execute.WithLabelValues(class).Observe(r.ExecuteMS / 1000)
 	d.queue.WithLabelValues(class).Observe(r.QueueMS / 1000)
+}
+
+// zeroResults gives a counter of results its zeros: an increase from nothing to one is none for Prometheus, and what is
+// rare would be missed.
+func zeroResults(of *prometheus.CounterVec) {
+	for _, class := range toolyard.Classes {
+		for _, code := range append([]toolyard.Code{toolyard.OK}, toolyard.Codes...) {
+			class, code := labelsOf(&toolyard.Result{Class: class, Code: code})
+			of.WithLabelValues(class, code)
+		}
+	}
 }
 
 // labelsOf are the class and the code of a result.

@@ -112,6 +112,9 @@ func TestValues(t *testing.T) {
 			t.Errorf("there is no %s", line)
 		}
 	}
+	if line := `toolyard_calls_total{class="UNSAFE",code="internal_error"} 0`; !strings.Contains(b.String(), line) {
+		t.Errorf("what has not happened is not counted as 0: there is no %s", line)
+	}
 	_, rest, _ := strings.Cut(b.String(), `toolyard_queue_oldest_seconds{class="READ_ONLY",pool="p"} `)
 	if !strings.HasPrefix(rest, "36") {
 		t.Errorf("a call that was queued an hour ago is %.8s seconds old", rest)

@@ -28,6 +28,10 @@ func (m *Metrics) Worker(load func() WorkerLoad) *Worker {
 	lost := workerLeaseLosses.counters()
 	w := &Worker{runs: workerRuns.counters(), sandboxes: workerSandboxStarts.counters(),
 		losses: lost.WithLabelValues()}
+	zeroResults(w.runs)
+	for _, outcome := range []string{ran, notStarted} {
+		w.sandboxes.WithLabelValues(outcome)
+	}
 	m.registry.MustRegister(w.runs, w.sandboxes, lost, readings(func(read reader) {
 		l := load()
 		read(workerRegistered, truth(l.Registered))
@@ -50,11 +54,17 @@ func (w *Worker) Ran(r *toolyard.Result) {
 // LeaseLost counts a call that was stopped because the worker's right to run it had lapsed.
 func (w *Worker) LeaseLost() { w.losses.Inc() }
 
+// The outcomes of a command that was to run in the sandbox.
+const (
+	ran        = "ran"
+	notStarted = "not_started"
+)
+
 // SandboxStarted counts a command that was to run in the sandbox. An error says that nothing of it has run.
 func (w *Worker) SandboxStarted(err error) {
-	outcome := "ran"
+	outcome := ran
 	if err != nil {
-		outcome = "not_started"
+		outcome = notStarted
 	}
 	w.sandboxes.WithLabelValues(outcome).Inc()
 }
