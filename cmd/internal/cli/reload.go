@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+)
+
+// Reload reads a program's files again when it gets SIGHUP. The zero value is ready to use.
+type Reload struct {
+	mu    sync.Mutex
+	steps []reloadStep
+}
+
+type reloadStep struct {
+	what string
+	read func() error
+}
+
+// On adds a step. A step that fails leaves what was there in force and does not stop the later ones.
+func (r *Reload) On(what string, read func() error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.steps = append(r.steps, reloadStep{what, read})
+}
+
+// Follow makes SIGHUP run the steps until ctx ends, one after the other and in the order in which they were added.
+// Call it early: without it the signal ends the process. It returns at once. Several signals that arrive during one
+// run cause one more run.
+func (r *Reload) Follow(ctx context.Context, log *slog.Logger) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	go func() {
+		defer signal.Stop(hup)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hup:
+				r.run(log)
+			}
+		}
+	}()
+}
+
+func (r *Reload) run(log *slog.Logger) {
+	r.mu.Lock()
+	steps := r.steps
+	r.mu.Unlock()
+	for _, s := range steps {
+		if err := s.read(); err != nil {
+			log.Error("SIGHUP: not reloaded; what was read before stays in force", "what", s.what, "error", err)
+			continue
+		}
+		log.Info("SIGHUP: reloaded", "what", s.what)
+	}
+}
