@@ -42,7 +42,9 @@ type node struct {
 	// crowded is why a new batch of an agent would be turned away now; "" when it would not.
 	crowded func(toolyard.Agent) string
 	// surface is what the dispatcher would show a batch now.
-	surface func(toolyard.Agent, toolyard.Workspace, toolyard.Options) (registry.Surface, error)
+	surface    func(toolyard.Agent, toolyard.Workspace, toolyard.Options) (registry.Surface, error)
+	dispatcher *dispatcher.Dispatcher
+	worker     *worker.Worker // nil when there is none
 	// counts are the dispatcher's.
 	counts *metrics.Dispatcher
 	// failed gets the first error of a part that could not go on.
@@ -180,6 +182,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 		if err != nil {
 			return n, &cli.UsageError{Err: err}
 		}
+		n.worker = w
 		cfg.observed.Worker(w)
 		n.run(running, "worker", w.Run)
 		if err := n.await(setup, w.Ready()); err != nil { // so that the dispatcher's first look sees it
@@ -190,6 +193,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 	n.counts = cfg.observed.Metrics.Dispatcher(func() metrics.Load { return metrics.Load(d.Load()) })
 	cfg.dispatcher.Meter = n.counts
 	d = dispatcher.New(n.broker, cfg.dispatcher)
+	n.dispatcher = d
 	n.surface, n.room, n.crowded = d.Surface, d.Room, d.Crowded
 	n.run(running, "dispatcher", d.Run)
 	return n, n.await(setup, d.Ready())

@@ -65,6 +65,8 @@ Permission rules are the operator's and hold for every call that runs here. Read
 Tools that are not Go come from the files of --tools: commands, which run in the sandbox, HTTP endpoints, and MCP servers, whose
 tools are offered when the server is there. "worker check --tools FILE" says what is wrong with one.
 
+SIGHUP has the files of --rules and --tools read again; what is wrong with one is logged, and what was read before holds.
+
 SIGTERM stops taking calls and lets those that run finish for --drain-grace. What is left then is stopped: calls that may
 run twice are handed to another worker, others end as outcome_unknown. A second SIGTERM is immediate.`,
 		Example: `  worker serve --nats nats://127.0.0.1:4222 --workspace default=. --permission-mode accept_edits`,
@@ -91,6 +93,8 @@ func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, 
 	if err := memory.Apply(log); err != nil {
 		return err
 	}
+	var reload cli.Reload
+	reload.Follow(ctx, log)
 	observed := cli.NewObserved()
 	observed.Count(&flags)
 	tools, rules, mode, err := flags.Toolbox(&perms, cli.Scope{})
@@ -124,6 +128,22 @@ func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, 
 		return &cli.UsageError{Err: err}
 	}
 	observed.Worker(w)
+	reload.On("rules and tools", func() error {
+		next := flags.Again()
+		tools, rules, mode, err := next.Toolbox(&perms, cli.Scope{})
+		if err != nil {
+			return err
+		}
+		cfg, err := next.Config(tools, rules, mode, log)
+		if err != nil {
+			return err
+		}
+		if err := w.Reload(cfg); err != nil {
+			return err
+		}
+		flags = next
+		return nil
+	})
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	select {

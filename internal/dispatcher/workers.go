@@ -410,5 +410,5 @@ func (d *Dispatcher) Surface(a toolyard.Agent, w toolyard.Workspace, o toolyard.
 	if err != nil {
 		return registry.Surface{}, err
 	}
-	return d.cfg.Planner.Surface(reg, a, o)
+	return d.planner.Load().Surface(reg, a, o)
 }

@@ -77,7 +77,7 @@ func (p *peers) toolsets(pool toolyard.Pool) (hashes map[string]bool, ok bool) {
 // withdrawn reports whether no worker of the pool has a tool any more that was offered when a batch was planned. What
 // is not known says no: a server may be on its way back, or another worker may have the tool.
 func (w *Worker) withdrawn(ctx context.Context, name string) bool {
-	for _, set := range w.cfg.Toolsets {
+	for _, set := range w.toolsets.list() {
 		if set.Tools() == nil {
 			return false
 		}
