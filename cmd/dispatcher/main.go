@@ -56,6 +56,6 @@ flags are wrong, 130 interrupted, 141 the reader of its output has closed it.`,
 		s.watchCommand(), s.replayCommand(), s.cancelCommand(), s.interruptCommand(),
 		s.credsCommand(), s.approvalsCommand(), s.approveCommand(), s.denyCommand(), s.batchesCommand(),
 		s.sessionCommand(), s.deadCommand(),
-		s.limitsCommand())
+		s.backupCommand(), s.restoreCommand(), s.limitsCommand())
 	return root
 }
