@@ -16,7 +16,12 @@ type Worker struct {
 	Workspaces []toolyard.Workspace `json:"workspaces"`
 	Isolation  string               `json:"isolation"`
 	Slots      int                  `json:"slots"`
-	Started    time.Time            `json:"started"`
+	// Busy is how many of the slots had a call at the last heartbeat, and Tools how many tools the worker offers.
+	Busy  int `json:"busy"`
+	Tools int `json:"tools"`
+	// Host is the name of the machine it runs on. An agent's token does not see it.
+	Host    string    `json:"host,omitempty"`
+	Started time.Time `json:"started"`
 	// Version is its program's; WireVersion is that of what it writes, and the newest that it reads.
 	Version     string `json:"version"`
 	WireVersion int    `json:"wire_version"`

@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/display"
@@ -113,7 +114,7 @@ func TestRunShowsWhatAWriteWouldReplace(t *testing.T) {
 		}
 	}
 	var out, errs bytes.Buffer
-	s := &std{in: strings.NewReader("y\ny\na\ny\n"), out: &out, err: &errs, level: "warn",
+	s := &std{in: strings.NewReader("y\ny\na\ny\n"), out: &out, err: &errs, log: cli.Log{Level: "warn", Format: "text"},
 		terminal: func() bool { return true }}
 	cmd := s.runCommand()
 	cmd.SetArgs([]string{"--workspace", dir, file})
@@ -152,7 +153,8 @@ func TestNothingOutsideOfTheWorkspaceIsShown(t *testing.T) {
 
 // TestApprovalsThatMeanNothing are refused before anything is asked of a system.
 func TestApprovalsThatMeanNothing(t *testing.T) {
-	s := &std{in: strings.NewReader("y\n"), out: io.Discard, err: io.Discard, level: "warn",
+	s := &std{in: strings.NewReader("y\n"), out: io.Discard, err: io.Discard,
+		log:      cli.Log{Level: "warn", Format: "text"},
 		terminal: func() bool { return false }}
 	for says, args := range map[string][]string{
 		"AGENT.BATCH.INDEX": {"nonsense"},
@@ -217,7 +219,7 @@ func TestApproveShowsAndAsks(t *testing.T) {
 		{"a.b.3", "", "approved: the call runs", false, true, true},
 	} {
 		var out, errs bytes.Buffer
-		s := &std{in: strings.NewReader(tt.typed), out: &out, err: &errs, level: "warn",
+		s := &std{in: strings.NewReader(tt.typed), out: &out, err: &errs, log: cli.Log{Level: "warn", Format: "text"},
 			terminal: func() bool { return !tt.script }}
 		cmd := s.approveCommand()
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/toolyard/toolyard/cmd/internal/cli"
 )
 
 // TestTheEventFileIsItsOwnersAlone: it has the inputs as they were handed in.
@@ -18,7 +20,8 @@ func TestTheEventFileIsItsOwnersAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
-	s := &std{in: strings.NewReader(""), out: &out, err: &errs, level: "warn", terminal: func() bool { return false }}
+	s := &std{in: strings.NewReader(""), out: &out, err: &errs, log: cli.Log{Level: "warn", Format: "text"},
+		terminal: func() bool { return false }}
 	cmd := s.runCommand()
 	cmd.SetArgs([]string{"--workspace", dir, "--events", events, file})
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
@@ -44,7 +47,8 @@ func TestRunAsksAtATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
-	s := &std{in: strings.NewReader("n\nwhat?\ny\n"), out: &out, err: &errs, level: "warn",
+	s := &std{in: strings.NewReader("n\nwhat?\ny\n"), out: &out, err: &errs,
+		log:      cli.Log{Level: "warn", Format: "text"},
 		terminal: func() bool { return true }}
 	cmd := s.runCommand()
 	cmd.SetArgs([]string{"--workspace", dir, file})

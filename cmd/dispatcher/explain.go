@@ -136,7 +136,7 @@ running system's workers are not known here: what is said of permission is by th
 func (s *std) planHere(ctx context.Context, w *cli.Worker, tools []tool.Tool, p *dispatcher.Planner,
 	b *toolyard.Batch) (*dispatcher.Plan, error) {
 	entries := base(tools)
-	log, err := cli.Logger(s.err, s.level)
+	log, err := s.log.Logger(s.err)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func (s *std) planLive(ctx context.Context, sys *systemFlags, p *dispatcher.Plan
 	if len(asks) == 0 {
 		return plan, nil
 	}
-	log, err := cli.Logger(s.err, s.level)
+	log, err := s.log.Logger(s.err)
 	if err != nil {
 		return nil, err
 	}

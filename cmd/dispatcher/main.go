@@ -21,7 +21,7 @@ func main() {
 type std struct {
 	in       io.Reader
 	out, err io.Writer
-	level    string
+	log      cli.Log
 	// terminal reports whether a person is at the other end of in and err.
 	terminal func() bool
 	// bars show running calls below what is printed to out; nil where nobody sees them.
@@ -49,8 +49,7 @@ flags are wrong, 130 interrupted, 141 the reader of its output has closed it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetOut(out)
-	root.PersistentFlags().StringVar(&s.level, "log-level", "warn",
-		"how much to log on stderr: debug, info, warn or error")
+	s.log.Add(root.PersistentFlags())
 	cli.WithSettings(root)
 	root.AddCommand(s.runCommand(), s.serveCommand(), s.mcpCommand(), s.submitCommand(), s.explainCommand(),
 		s.toolsCommand(), s.workersCommand(),
@@ -58,6 +57,6 @@ flags are wrong, 130 interrupted, 141 the reader of its output has closed it.`,
 		s.credsCommand(), s.initAuthCommand(),
 		s.approvalsCommand(), s.approveCommand(), s.denyCommand(), s.batchesCommand(),
 		s.sessionCommand(), s.deadCommand(),
-		s.limitsCommand())
+		s.backupCommand(), s.restoreCommand(), s.limitsCommand())
 	return root
 }

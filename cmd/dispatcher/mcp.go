@@ -154,7 +154,7 @@ The server at /mcp of "dispatcher serve" is the same over HTTP; docs/mcp.md says
 }
 
 func (s *std) mcp(ctx context.Context, o mcpCommandFlags) error {
-	log, err := cli.Logger(s.err, s.level)
+	log, err := s.log.Logger(s.err)
 	if err != nil {
 		return err
 	}

@@ -46,9 +46,11 @@ type node struct {
 	// crowded is why a new batch of an agent would be turned away now; "" when it would not.
 	crowded func(toolyard.Agent) string
 	// surface is what the dispatcher would show a batch now.
-	surface func(toolyard.Agent, toolyard.Workspace, toolyard.Options) (registry.Surface, error)
-	// metrics count what the dispatcher does.
-	metrics *metrics.Metrics
+	surface    func(toolyard.Agent, toolyard.Workspace, toolyard.Options) (registry.Surface, error)
+	dispatcher *dispatcher.Dispatcher
+	worker     *worker.Worker // nil when there is none
+	// counts are the dispatcher's.
+	counts *metrics.Dispatcher
 	// failed gets the first error of a part that could not go on.
 	failed chan error
 	stop   context.CancelFunc
@@ -72,6 +74,8 @@ type nodeConfig struct {
 	audit      *audit.Log
 	dispatcher dispatcher.Config
 	worker     *worker.Config
+	// observed has the metrics of this process.
+	observed *cli.Observed
 }
 
 // memory is what the embedded server's streams may use in memory; 0 is its default.
@@ -129,6 +133,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 			return n, fmt.Errorf("connect to the embedded NATS server: %w", err)
 		}
 	}
+	cfg.observed.Connection(n.nc)
 	if cfg.dispatcher.ID == "" {
 		cfg.dispatcher.ID = "dispatcher-" + broker.NewID()
 	}
@@ -184,15 +189,18 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 		if err != nil {
 			return n, &cli.UsageError{Err: err}
 		}
+		n.worker = w
+		cfg.observed.Worker(w)
 		n.run(running, "worker", w.Run)
 		if err := n.await(setup, w.Ready()); err != nil { // so that the dispatcher's first look sees it
 			return n, err
 		}
 	}
 	var d *dispatcher.Dispatcher
-	n.metrics = metrics.New(func() metrics.Load { return metrics.Load(d.Load()) })
-	cfg.dispatcher.Meter = n.metrics
+	n.counts = cfg.observed.Metrics.Dispatcher(func() metrics.Load { return metrics.Load(d.Load()) })
+	cfg.dispatcher.Meter = n.counts
 	d = dispatcher.New(n.broker, cfg.dispatcher)
+	n.dispatcher = d
 	n.surface, n.room, n.crowded = d.Surface, d.Room, d.Crowded
 	n.run(running, "dispatcher", d.Run)
 	return n, n.await(setup, d.Ready())
@@ -275,6 +283,35 @@ func (n *node) guard(ctx context.Context, since time.Time) error {
 		}
 		if err := n.broker.Guard(ctx, since); err != nil && ctx.Err() == nil {
 			n.log.Warn("what says that decisions need proofs was not renewed", "error", err)
+		}
+	}
+}
+
+// stockEvery is how often a dispatcher looks what stands in the store, for its metrics.
+const stockEvery = 5 * time.Second
+
+// watchStock reads again and again what stands in the store, for the metrics. What cannot be read is not shown.
+func (n *node) watchStock(ctx context.Context) error {
+	for {
+		reading, cancel := context.WithTimeout(ctx, stockEvery)
+		read, err := n.broker.Stock(reading)
+		cancel()
+		stock := metrics.Stock{Streams: map[string]float64{}}
+		if err == nil {
+			for name, percent := range read.Streams {
+				stock.Streams[name] = float64(percent) / 100
+			}
+			for _, q := range read.Queues {
+				stock.Queues = append(stock.Queues, metrics.Queue(q))
+			}
+		} else if ctx.Err() == nil {
+			n.log.Info("the metrics do not show what stands in the store", "error", err)
+		}
+		n.counts.Stock(stock)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(stockEvery):
 		}
 	}
 }

@@ -57,7 +57,7 @@ func (f *systemFlags) check() error {
 
 // attach runs something on the system that is there.
 func (s *std) attach(ctx context.Context, f *systemFlags, name string, do func(*client.Client) error) error {
-	log, err := cli.Logger(s.err, s.level)
+	log, err := s.log.Logger(s.err)
 	if err != nil {
 		return err
 	}

@@ -168,7 +168,7 @@ func (s *std) replayStored(ctx context.Context, k toolyard.BatchKey, sys *system
 	if err := sys.check(); err != nil {
 		return nil, err
 	}
-	log, err := cli.Logger(s.err, s.level)
+	log, err := s.log.Logger(s.err)
 	if err != nil {
 		return nil, err
 	}

@@ -95,7 +95,7 @@ the model is told.`,
 
 func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outputFlags, perms cli.Permissions,
 	w cli.Worker) error {
-	log, err := cli.Logger(s.err, s.level)
+	log, err := s.log.Logger(s.err)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outp
 // follow hands a batch in and shows its results as they come.
 func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch, out outputFlags,
 	format provider.Format) error {
-	log, err := cli.Logger(s.err, s.level)
+	log, err := s.log.Logger(s.err)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -20,7 +22,9 @@ import (
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/mcp/server"
 	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // serveFlags are the flags of serve.
@@ -49,6 +53,7 @@ type serveFlags struct {
 	worker                      cli.Worker
 	mcp                         mcpFlags
 	memory                      cli.Memory
+	observe                     cli.Observe
 }
 
 func (o *serveFlags) add(f *pflag.FlagSet) {
@@ -128,6 +133,7 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 	o.mcp.add(f)
 	o.mcp.addKey(f)
 	o.memory.Add(f)
+	o.observe.Add(f)
 }
 
 func (o *serveFlags) check() error {
@@ -207,7 +213,7 @@ func (o *serveFlags) checkTLS() error {
 }
 
 func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
-	log, err := cli.Logger(s.err, s.level)
+	log, err := s.log.Logger(s.err)
 	if err != nil {
 		return err
 	}
@@ -245,25 +251,24 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	tools, rules, mode, err := o.worker.Toolbox(&o.perms, cli.Scope{System: true, NoCalls: !o.withWorker})
+	observed := cli.NewObserved()
+	if o.withWorker {
+		observed.Count(&o.worker)
+	}
+	decided, err := o.decide(&o.worker)
 	if err != nil {
 		return err
 	}
-	redact, err := o.worker.Guard.Redactor()
-	if err != nil {
-		return err
-	}
-	views, err := registry.ParseViews(o.views)
-	if err != nil {
-		return cli.Usagef("--view: %w", err)
-	}
+	tools, rules, mode := decided.tools, decided.rules, decided.mode
+	// Those of files come and go with them, and the worker of this process offers them.
+	fixed := slices.DeleteFunc(base(tools), func(e registry.Entry) bool { return e.Origin != registry.Builtin })
 	cfg := nodeConfig{
-		url: o.url, reach: &o.reach, listen: o.natsListen,
+		observed: observed, url: o.url, reach: &o.reach, listen: o.natsListen,
 		syncAlways: o.syncAlways, migrate: o.migrate, reserve: o.reserve,
 		settings: broker.Settings{Replicas: o.replicas, Lifetime: o.lifetime,
 			MaxStoreBytes: o.maxStore}.WithAckWait(o.ackWait),
 		dispatcher: dispatcher.Config{
-			Planner: planner(rules, o.maxConcurrency, redact), Base: base(tools), BatchTimeout: o.timeout,
+			Planner: decided.planner, Base: fixed, BatchTimeout: o.timeout,
 			WorkerWait: o.workerWait, QueueWait: o.queueWait, ApprovalWait: o.approvalWait, MaxBatches: o.maxBatches,
 			MaxOpen: o.maxOpen, MaxAgentBatches: o.maxAgentBatches, MaxWaiting: o.maxWaiting,
 			MaxAgentWaiting: o.maxAgentWaiting, AdmitPercent: o.admitPercent,
@@ -272,14 +277,6 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	cfg.audit = deeds
 	if natsCert != nil {
 		cfg.tls = natsCert.Config()
-	}
-	cfg.dispatcher.Planner.Views = views
-	cfg.dispatcher.Planner.DeferAllBut = o.deferAllBut
-	if err := registry.CheckPatterns(o.deferAllBut); err != nil {
-		return cli.Usagef("--defer-all-but: %w", err)
-	}
-	if err := cfg.dispatcher.Planner.ForAll(rules, o.perms.Known, tools); err != nil {
-		return &cli.UsageError{Err: err}
 	}
 	o.worker.Guard.SayLeft(log)
 	if cfg.dispatcher.AfterBatch, err = o.worker.Guard.AfterBatch(tools, mode, log); err != nil {
@@ -301,32 +298,58 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 		if err != nil {
 			return err
 		}
-		cfg.worker = &w
+		w.Meter, cfg.worker = observed.Meter, &w
 	}
 	if o.url == "" {
 		if cfg.store, err = cli.DataDir(o.reach.Data); err != nil {
 			return err
 		}
 	}
+	var ready atomic.Pointer[node]
+	shown, unobserve, err := o.observe.Open(ctx, observed.Metrics, func() error {
+		if n := ready.Load(); n != nil {
+			return n.ready()
+		}
+		return errors.New("the dispatcher is starting")
+	}, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unobserve()) }()
 	n, err := startNode(ctx, log, cfg)
 	if err != nil {
 		return ended(ctx, err)
 	}
 	defer n.close()
+	ready.Store(n)
+	watching, still := context.WithCancel(ctx)
+	defer still() // before n is closed, which waits for it
+	n.run(watching, "watch the store", n.watchStock)
+	var blocks atomic.Pointer[policy.Rules]
+	blocks.Store(&rules)
+	reload.On("rules and tools", func() error {
+		now, err := o.reload(n, log)
+		if err == nil {
+			blocks.Store(&now)
+		}
+		return err
+	})
 	l, err := net.Listen("tcp", o.listen)
 	if err != nil {
 		return cli.Usagef("--listen %s: %w", o.listen, err)
 	}
 	handler, err := n.api(ctx, l.Addr(), api.Config{Tokens: tokens, Issuer: issuer, Audit: deeds,
-		PublicURL: o.oidc.publicURL})
+		PublicURL: o.oidc.publicURL, Metrics: observed.Metrics})
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
 	tooled, untool := context.WithCancel(ctx)
 	defer untool()
-	mcp, err := n.mcp(tooled, handler, mcpParts{base: base(tools), blocked: rules.Blocks}, server.Config{
+	mcp, err := n.mcp(tooled, handler, mcpParts{base: fixed, blocked: func(name string, aliases []string) bool {
+		return blocks.Load().Blocks(name, aliases)
+	}}, server.Config{
 		Approvals: o.mcp.approvals, Key: mcpKey, MaxWait: o.timeout +
-			mcpGrace, Hide: views.Hide, Notices: cfg.dispatcher.AfterBatch != nil,
+			mcpGrace, Hide: decided.planner.Views.Hide, Notices: cfg.dispatcher.AfterBatch != nil,
 	})
 	if err != nil {
 		return errors.Join(ended(ctx, err), l.Close())
@@ -365,8 +388,8 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 			made = fmt.Sprintf("credentials: %s\n", dir)
 		}
 	}
-	if _, err := fmt.Fprintf(s.out, "toolyard dispatcher ready\nhttp: %s://%s\nnats: %s\n%s", scheme, l.Addr(),
-		natsURL, made); err != nil {
+	if _, err := fmt.Fprintf(s.out, "toolyard dispatcher ready\nhttp: %s://%s\nnats: %s\n%s%s", scheme, l.Addr(),
+		natsURL, made, shown); err != nil {
 		return fmt.Errorf("say that the dispatcher is ready: %w", err)
 	}
 	select {
@@ -404,6 +427,59 @@ func (o *serveFlags) certificates(reload *cli.Reload, log *slog.Logger) (all []*
 	return all, http, nats, nil
 }
 
+// fileDecisions is what the files of rules and tools say, and what plans by them.
+type fileDecisions struct {
+	tools   []tool.Tool
+	rules   policy.Rules
+	mode    policy.Mode
+	planner dispatcher.Planner
+}
+
+// decide reads the files of rules and tools.
+func (o *serveFlags) decide(w *cli.Worker) (d fileDecisions, err error) {
+	d.tools, d.rules, d.mode, err = w.Toolbox(&o.perms, cli.Scope{System: true, NoCalls: !o.withWorker})
+	if err != nil {
+		return d, err
+	}
+	redact, err := w.Guard.Redactor()
+	if err != nil {
+		return d, err
+	}
+	d.planner = planner(d.rules, o.maxConcurrency, redact)
+	if d.planner.Views, err = registry.ParseViews(o.views); err != nil {
+		return d, cli.Usagef("--view: %w", err)
+	}
+	d.planner.DeferAllBut = o.deferAllBut
+	if err := registry.CheckPatterns(o.deferAllBut); err != nil {
+		return d, cli.Usagef("--defer-all-but: %w", err)
+	}
+	if err := d.planner.ForAll(d.rules, o.perms.Known, d.tools); err != nil {
+		return d, &cli.UsageError{Err: err}
+	}
+	return d, nil
+}
+
+// reload reads the files of rules and tools again, and has the node's parts work by them. It returns the rules.
+func (o *serveFlags) reload(n *node, log *slog.Logger) (policy.Rules, error) {
+	next := o.worker.Again()
+	d, err := o.decide(&next)
+	if err != nil {
+		return d.rules, err
+	}
+	if n.worker != nil {
+		cfg, err := next.Config(d.tools, d.rules, d.mode, log)
+		if err == nil {
+			err = n.worker.Reload(cfg)
+		}
+		if err != nil {
+			return d.rules, err
+		}
+	}
+	n.dispatcher.Reload(d.planner)
+	o.worker = next
+	return d.rules, nil
+}
+
 // api makes the HTTP API of this process. What a listener is named says little: its address says who reaches it.
 func (n *node) api(ctx context.Context, at net.Addr, cfg api.Config) (*api.Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
@@ -420,7 +496,7 @@ func (n *node) api(ctx context.Context, at net.Addr, cfg api.Config) (*api.Serve
 	}
 	cfg.Client, cfg.Loopback, cfg.Log = c, loopback, n.log
 	cfg.Reader = follow.New(n.broker.As("/api/"+broker.NewID()), follow.Options{Shared: true})
-	cfg.Surface, cfg.Metrics = n.surface, n.metrics
+	cfg.Surface = n.surface
 	cfg.Ready, cfg.Room, cfg.Crowded = n.ready, n.room, n.crowded
 	return api.New(cfg)
 }

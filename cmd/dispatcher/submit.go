@@ -37,7 +37,7 @@ events have their secrets taken out.`,
   TOOLYARD_TOKEN=... dispatcher submit --server https://tools.example.com batch.json`,
 		Args: fileArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			log, err := cli.Logger(s.err, s.level)
+			log, err := s.log.Logger(s.err)
 			if err != nil {
 				return err
 			}
@@ -95,7 +95,8 @@ process, with --with-worker; other workers have their own.
 Agents use it over NATS, or over HTTP on --listen: docs/http.md and /openapi.json there say how. Without --token-file
 that is for this machine only.
 
-The addresses are printed when it is ready. SIGTERM ends it tidily: the batches that it owned go on with another
+The addresses are printed when it is ready. SIGHUP has the files of --rules and --tools read again; what is wrong with
+one is logged, and what was read before holds. SIGTERM ends it tidily: the batches that it owned go on with another
 dispatcher, or when it is started again.`,
 		Example: `  dispatcher serve --with-worker --workspace default=.
   dispatcher serve --nats nats://10.0.0.7:4222 --replicas 3

@@ -199,7 +199,7 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 
 // ownTools are the built-in ones, and those of the files of tools, whose MCP servers are asked.
 func (s *std) ownTools(ctx context.Context, f *toolsFlags, tools []tool.Tool) ([]registry.Entry, error) {
-	log, err := cli.Logger(s.err, s.level)
+	log, err := s.log.Logger(s.err)
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +261,7 @@ func set(names []string) map[string]bool {
 // liveTools are what the workers of a running system offer. Of a pool whose workers differ, as while it is being
 // replaced, the youngest speaks.
 func (s *std) liveTools(ctx context.Context, f *toolsFlags) ([]registry.Entry, error) {
-	log, err := cli.Logger(s.err, s.level)
+	log, err := s.log.Logger(s.err)
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ type eventPrinter struct {
 func (p *eventPrinter) batch(ctx context.Context, c *client.Client, k toolyard.BatchKey) error {
 	batch := c.Batch(k)
 	if !p.json {
-		log, err := cli.Logger(p.s.err, p.s.level)
+		log, err := p.s.log.Logger(p.s.err)
 		if err != nil {
 			return err
 		}

@@ -43,8 +43,9 @@ func (s *std) workersCommand() *cobra.Command {
 					for _, ws := range w.Workspaces {
 						workspaces = append(workspaces, cli.OneLine(string(ws)))
 					}
-					p.printf("%s  pool %s  %s  %s  workspaces %s  isolation %s", cli.OneLine(w.ID),
-						cli.OneLine(string(w.Pool)), count(w.Slots, "slot"),
+					p.printf("%s  pool %s  host %s  %s, %d busy  %s  %s  workspaces %s  isolation %s", cli.OneLine(w.ID),
+						cli.OneLine(string(w.Pool)), cli.OneLine(cmp.Or(w.Host, "unknown")),
+						count(w.Slots, "slot"), w.Busy, count(w.Tools, "tool"),
 						strings.Join(classes, ","), strings.Join(workspaces, ","), cli.OneLine(w.Isolation))
 					p.printf("  version %s, wire version %d\n", cli.OneLine(cmp.Or(w.Version, "unknown")),
 						w.WireVersion)

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,7 +22,7 @@ func main() {
 }
 
 func command(out, errw io.Writer) *cobra.Command {
-	var level string
+	var logs cli.Log
 	root := &cobra.Command{
 		Use:   "worker",
 		Short: "Runs tool calls for Toolyard's dispatchers",
@@ -35,19 +36,19 @@ Exit status: 0 stopped tidily, 1 the system failed, 2 the flags are wrong.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetOut(out)
-	root.PersistentFlags().StringVar(&level, "log-level", "warn",
-		"how much to log on stderr: debug, info, warn or error")
+	logs.Add(root.PersistentFlags())
 	cli.WithSettings(root)
-	root.AddCommand(serveCommand(out, errw, &level), checkCommand(out), workspaceCommand(out))
+	root.AddCommand(serveCommand(out, errw, &logs), checkCommand(out), workspaceCommand(out))
 	return root
 }
 
-func serveCommand(out, errw io.Writer, level *string) *cobra.Command {
+func serveCommand(out, errw io.Writer, logs *cli.Log) *cobra.Command {
 	var w cli.Worker
 	var perms cli.Permissions
 	var url string
 	var reach cli.Reach
 	var memory cli.Memory
+	var observe cli.Observe
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Take calls and run them until it is stopped",
@@ -64,12 +65,14 @@ Permission rules are the operator's and hold for every call that runs here. Read
 Tools that are not Go come from the files of --tools: commands, which run in the sandbox, HTTP endpoints, and MCP servers, whose
 tools are offered when the server is there. "worker check --tools FILE" says what is wrong with one.
 
+SIGHUP has the files of --rules and --tools read again; what is wrong with one is logged, and what was read before holds.
+
 SIGTERM stops taking calls and lets those that run finish for --drain-grace. What is left then is stopped: calls that may
 run twice are handed to another worker, others end as outcome_unknown. A second SIGTERM is immediate.`,
 		Example: `  worker serve --nats nats://127.0.0.1:4222 --workspace default=. --permission-mode accept_edits`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serve(cmd.Context(), out, errw, *level, url, &reach, w, perms, memory)
+			return serve(cmd.Context(), out, errw, logs, url, &reach, w, perms, memory, observe)
 		},
 	}
 	cmd.Flags().StringVar(&url, "nats", "nats://127.0.0.1:4222", "the NATS system, as `URL`")
@@ -77,18 +80,23 @@ run twice are handed to another worker, others end as outcome_unknown. A second 
 	w.Add(cmd.Flags())
 	perms.Add(cmd.Flags())
 	memory.Add(cmd.Flags())
+	observe.Add(cmd.Flags())
 	return cmd
 }
 
-func serve(ctx context.Context, out, errw io.Writer, level, url string, reach *cli.Reach, flags cli.Worker,
-	perms cli.Permissions, memory cli.Memory) error {
-	log, err := cli.Logger(errw, level)
+func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, reach *cli.Reach, flags cli.Worker,
+	perms cli.Permissions, memory cli.Memory, observe cli.Observe) (err error) {
+	log, err := logs.Logger(errw)
 	if err != nil {
 		return err
 	}
 	if err := memory.Apply(log); err != nil {
 		return err
 	}
+	var reload cli.Reload
+	reload.Follow(ctx, log)
+	observed := cli.NewObserved()
+	observed.Count(&flags)
 	tools, rules, mode, err := flags.Toolbox(&perms, cli.Scope{})
 	if err != nil {
 		return err
@@ -98,12 +106,18 @@ func serve(ctx context.Context, out, errw io.Writer, level, url string, reach *c
 	if err != nil {
 		return err
 	}
-	cfg.ID = broker.WorkerID(cfg.Pool)
+	cfg.ID, cfg.Meter = broker.WorkerID(cfg.Pool), observed.Meter
+	shown, unobserve, err := observe.Open(ctx, observed.Metrics, observed.WorkerReady, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unobserve()) }()
 	nc, err := reach.Await(ctx, url, access.Principal{Role: access.Worker, Name: flags.Pool}, "toolyard worker", log)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
+	observed.Connection(nc)
 	b, err := natsbroker.Join(ctx, nc, broker.SourceWorker+
 		cfg.ID, func(why error) { log.Warn("waiting for the system", "url", url, "error", why) })
 	if err != nil {
@@ -113,11 +127,29 @@ func serve(ctx context.Context, out, errw io.Writer, level, url string, reach *c
 	if err != nil {
 		return &cli.UsageError{Err: err}
 	}
+	observed.Worker(w)
+	reload.On("rules and tools", func() error {
+		next := flags.Again()
+		tools, rules, mode, err := next.Toolbox(&perms, cli.Scope{})
+		if err != nil {
+			return err
+		}
+		cfg, err := next.Config(tools, rules, mode, log)
+		if err != nil {
+			return err
+		}
+		if err := w.Reload(cfg); err != nil {
+			return err
+		}
+		flags = next
+		return nil
+	})
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	select {
 	case <-w.Ready():
-		if _, err := fmt.Fprintf(out, "toolyard worker ready\nid: %s\npool: %s\n", cfg.ID, cfg.Pool); err != nil {
+		if _, err := fmt.Fprintf(out, "toolyard worker ready\nid: %s\npool: %s\n%s", cfg.ID, cfg.Pool,
+			shown); err != nil {
 			return fmt.Errorf("say that the worker is ready: %w", err)
 		}
 	case err := <-ended:

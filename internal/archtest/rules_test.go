@@ -265,9 +265,9 @@ var stories = map[string][]string{
 		"next.go", "today.go",
 	},
 	"internal/worker": {
-		"worker.go", "take.go", "judge.go", "run.go", "drain.go", "message.go", "job.go", "finish.go", "claim.go",
-		"register.go", "progress.go", "lease.go", "call.go", "chain.go", "aborts.go", "slots.go", "isolation.go",
-		"surfaces.go", "tools.go", "toolset.go", "permission.go",
+		"worker.go", "reload.go", "take.go", "judge.go", "run.go", "meter.go", "drain.go", "message.go", "job.go",
+		"finish.go", "claim.go", "register.go", "progress.go", "lease.go", "call.go", "chain.go", "aborts.go",
+		"slots.go", "isolation.go", "surfaces.go", "tools.go", "toolset.go", "permission.go",
 	},
 }
 

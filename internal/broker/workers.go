@@ -23,7 +23,12 @@ type Worker struct {
 	// Remarks say which tools it leaves out or has altered, at most [registry.MaxRemarks].
 	Remarks []registry.Remark `json:"remarks,omitempty"`
 	Slots   int               `json:"slots"`
-	Started time.Time         `json:"started"`
+	// Busy is how many of the slots had a call when the heartbeat was sent.
+	Busy    int       `json:"busy,omitempty"`
+	Started time.Time `json:"started"`
+	// Host is the name of the machine it runs on, and Tools how many tools it offers.
+	Host  string `json:"host,omitempty"`
+	Tools int    `json:"tools,omitempty"`
 	// Version and WireVersion are those of its program. Beat sets them.
 	Version     string `json:"version,omitempty"`
 	WireVersion int    `json:"wire_version,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -101,6 +102,7 @@ type Dispatcher struct {
 	rejecting chan struct{}
 	newer     newerBatches
 	store     storeWatch
+	planner   atomic.Pointer[Planner]
 
 	mu       sync.Mutex
 	surfaces map[string]time.Time // when this dispatcher last stored a surface
@@ -151,18 +153,25 @@ func New(b Broker, cfg Config) *Dispatcher {
 			*d.to = d.def
 		}
 	}
-	if cfg.Planner.MaxConcurrency == 0 {
-		cfg.Planner.MaxConcurrency = toolyard.DefaultMaxConcurrency
-	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
 	log := b.Quiet(cfg.Log).With("dispatcher", cfg.ID)
-	return &Dispatcher{
+	d := &Dispatcher{
 		b: b, cfg: cfg, log: log, workers: newWorkerRegistry(b, log, cfg.Base),
 		admission: newAdmissionQueue(&cfg, log), rejecting: make(chan struct{}, maxRejecting),
 		surfaces: map[string]time.Time{},
 	}
+	d.Reload(cfg.Planner)
+	return d
+}
+
+// Reload takes another planner: batches and calls that are planned from now on are planned by it.
+func (d *Dispatcher) Reload(p Planner) {
+	if p.MaxConcurrency == 0 {
+		p.MaxConcurrency = toolyard.DefaultMaxConcurrency
+	}
+	d.planner.Store(&p)
 }
 
 // Ready returns a channel that is closed when the dispatcher has seen the workers that were there when it started.

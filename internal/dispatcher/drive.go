@@ -369,7 +369,11 @@ func (r *runner) takeTicket(ctx context.Context, group int, mode ticket.Mode) {
 	r.ticketRequests++
 	take := r.ticketRequests
 	s := r.m.State()
+	asked := time.Now()
 	r.d.locks.Acquire(s.Plan.Workspace, holder(s, group), mode, func(t ticket.Ticket, err error) {
+		if err == nil {
+			r.d.cfg.Meter.TicketGranted(mode, time.Since(asked))
+		}
 		select {
 		case r.granted <- grantAnswer{take, group, mode, t, err}:
 		case <-ctx.Done():

@@ -1,6 +1,11 @@
 package dispatcher
 
-import "github.com/toolyard/toolyard"
+import (
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/ticket"
+)
 
 // Meter counts what a dispatcher does. Its methods return at once.
 type Meter interface {
@@ -9,20 +14,26 @@ type Meter interface {
 	Result(*toolyard.Result)
 	// Refused is told of each submission that was refused, with its HTTP status.
 	Refused(status int)
+	// TicketGranted is told of each ticket that a batch got, and how long it has waited for it.
+	TicketGranted(mode ticket.Mode, waited time.Duration)
 }
 
 // unmetered is the meter of a dispatcher without one.
 type unmetered struct{}
 
-func (unmetered) Completed(toolyard.Status) {}
-func (unmetered) Result(*toolyard.Result)   {}
-func (unmetered) Refused(int)               {}
+func (unmetered) Completed(toolyard.Status)                {}
+func (unmetered) Result(*toolyard.Result)                  {}
+func (unmetered) Refused(int)                              {}
+func (unmetered) TicketGranted(ticket.Mode, time.Duration) {}
 
 // Load is what stands in a dispatcher now.
 type Load struct {
 	// Running are the batches that it owns and that have something to do, Idle those that are open and have nothing,
-	// Waiting those that wait for their turn, Workers the workers that it has heard of.
-	Running, Idle, Waiting, Workers int
+	// Waiting those that wait for their turn.
+	Running, Idle, Waiting int
+	// Workers are the workers that it has heard of, with their slots, those of them that had a call at the last
+	// heartbeat, and the dependencies that they do not try now.
+	Workers, Slots, Busy, Breakers int
 	// Stalls is how many calls workers have found to have lain in the queue for over a second, though they had room and
 	// had asked for calls, since the dispatcher has started.
 	Stalls int
@@ -32,10 +43,8 @@ type Load struct {
 
 // Load returns what the dispatcher has now.
 func (d *Dispatcher) Load() Load {
-	workers, stalls := d.workers.count()
-	running, waiting, idle := d.admission.load()
-	return Load{
-		Running: running, Idle: idle, Waiting: waiting, Workers: workers, Stalls: stalls,
-		StoreFill: d.store.last().fill.Percent,
-	}
+	l := Load{StoreFill: d.store.last().fill.Percent}
+	l.Running, l.Waiting, l.Idle = d.admission.load()
+	d.workers.count(&l)
+	return l
 }

@@ -61,7 +61,7 @@ func (d *Dispatcher) planned(ctx context.Context, log *slog.Logger, sub *toolyar
 		if err != nil {
 			return nil, err
 		}
-		plan, err := d.cfg.Planner.Plan(reg, sub, loaded)
+		plan, err := d.planner.Load().Plan(reg, sub, loaded)
 		_, refused := errors.AsType[*toolyard.InputError](err)
 		if !looked && (refused || err == nil && plan.Unknown()) {
 			d.workers.catchUp(ctx)
@@ -114,7 +114,7 @@ func (r *runner) extend(ctx context.Context) (events.Extended, error) {
 			return events.Extended{}, err
 		}
 	}
-	plan := r.d.cfg.Planner.Extend(*r.surface, s)
+	plan := r.d.planner.Load().Extend(*r.surface, s)
 	r.d.askJudges(ctx, r.log, plan)
 	return plan.FinishExtending(s), nil
 }

@@ -50,7 +50,7 @@ func (r *runner) notify(ctx context.Context) {
 // shown returns an input without known secrets, or nil when it cannot be shown.
 func (r *runner) shown(input json.RawMessage) json.RawMessage {
 	clean := input
-	if redact := r.d.cfg.Planner.Pipeline.Redact; redact != nil {
+	if redact := r.d.planner.Load().Pipeline.Redact; redact != nil {
 		clean = json.RawMessage(redact(string(input)))
 	}
 	if !json.Valid(clean) {

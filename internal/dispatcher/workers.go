@@ -318,10 +318,15 @@ func checkToolset(hash string, content []byte) error {
 }
 
 // count returns how many workers are live, and how many stalled calls they have counted.
-func (r *workerRegistry) count() (live, stalls int) {
+func (r *workerRegistry) count(l *Load) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.live), r.stalls
+	l.Workers, l.Stalls = len(r.live), r.stalls
+	for _, w := range r.live {
+		l.Slots += w.Slots
+		l.Busy += w.Busy
+		l.Breakers += len(w.Breakers)
+	}
 }
 
 // heardFrom notes a sign of life of a worker: a claim, or another event.
@@ -405,5 +410,5 @@ func (d *Dispatcher) Surface(a toolyard.Agent, w toolyard.Workspace, o toolyard.
 	if err != nil {
 		return registry.Surface{}, err
 	}
-	return d.cfg.Planner.Surface(reg, a, o)
+	return d.planner.Load().Surface(reg, a, o)
 }

@@ -16,6 +16,9 @@ import (
 // maxNoIsolation bounds what a worker announces of why it isolates nothing, in bytes.
 const maxNoIsolation = 2_000
 
+// maxHost bounds the name of a machine that a worker announces, in bytes. Linux's is 64.
+const maxHost = 256
+
 // host is what the worker can put around calls.
 func (c *Config) host() registry.Host {
 	return registry.Host{Isolation: c.Isolation, Unsandboxed: c.Unsandboxed}
@@ -74,7 +77,7 @@ func (p *peers) toolsets(pool toolyard.Pool) (hashes map[string]bool, ok bool) {
 // withdrawn reports whether no worker of the pool has a tool any more that was offered when a batch was planned. What
 // is not known says no: a server may be on its way back, or another worker may have the tool.
 func (w *Worker) withdrawn(ctx context.Context, name string) bool {
-	for _, set := range w.cfg.Toolsets {
+	for _, set := range w.toolsets.list() {
 		if set.Tools() == nil {
 			return false
 		}

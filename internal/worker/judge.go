@@ -70,7 +70,7 @@ func (w *Worker) rehearse(ctx context.Context, r *events.Requested) broker.Judge
 			"error", err)
 		return broker.Judged{}
 	}
-	return broker.Judged{Index: r.Calls[0].Index, Checked: true, Problem: w.pipe.Rehearse(ctx, job)}
+	return broker.Judged{Index: r.Calls[0].Index, Checked: true, Problem: w.pipe.Load().Rehearse(ctx, job)}
 }
 
 func judgeOne(t tool.Tool, c broker.JudgeCall) (j broker.Judged) {

@@ -227,7 +227,7 @@ func (o *heldOutput) take(now time.Time, all bool) (text string, lost int) {
 
 // reporter makes what tells the progress of a call, as long as this worker may act for it.
 func (w *Worker) reporter(r *running) *reporter {
-	return &reporter{redact: w.cfg.Redact, tell: func(p tool.Progress, lost int) {
+	return &reporter{redact: w.pipe.Load().Redact, tell: func(p tool.Progress, lost int) {
 		if w.mayAct(r) != nil {
 			return // another worker may have the call by now, and tell of it
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -26,6 +27,9 @@ func (w *Worker) entry() broker.Worker {
 	for _, n := range w.cfg.Slots {
 		e.Slots += n
 	}
+	if host, err := os.Hostname(); err == nil { // a machine without a name is shown without one
+		e.Host = clip(host, maxHost)
+	}
 	return e
 }
 
@@ -33,7 +37,7 @@ func (w *Worker) entry() broker.Worker {
 func (w *Worker) announce(ctx context.Context, e broker.Worker) (broker.Worker, error) {
 	now, err := w.tools.offer()
 	if err == nil {
-		e.Remarks = w.tools.remarks
+		e.Remarks, e.Tools = w.tools.remarks, now.tools()
 	}
 	if err != nil || now.hash == e.Toolset && time.Since(w.announced) < w.b.Settings().Lifetime/4 {
 		return e, err
@@ -81,6 +85,7 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 	lost, level := false, slog.LevelWarn // that they fail was said, at that level
 	send := func() {
 		e.Breakers, e.Stalls = w.breakers.OpenUntil(), int(w.stalls.Load())
+		e.Busy = w.slots.allBusy(w.cfg.Slots)
 		entry := e
 		sent.Go(func() {
 			err := w.sendBeat(ctx, entry)

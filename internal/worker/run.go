@@ -103,8 +103,9 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running) (
 	job.SessionChange = func(c tool.SessionChange) { change = &c }
 	progress := w.reporter(r)
 	job.Progress = progress.report
-	result, err := w.pipe.Run(limited, job)
+	result, err := w.pipe.Load().Run(limited, job)
 	progress.end()
+	w.count(r, &result, err)
 	if r.leftBehind() {
 		r.log.Warn("a tool was told to stop and has not returned; it keeps its slot", "reason", context.Cause(limited))
 	}

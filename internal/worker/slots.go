@@ -98,6 +98,25 @@ func (p *slots) await(ctx context.Context, c *waiter, wait time.Duration) bool {
 	return false
 }
 
+// busy returns how many of the slots of each class are taken.
+func (p *slots) busy(of map[toolyard.Class]int) map[toolyard.Class]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := map[toolyard.Class]int{}
+	for class, n := range of {
+		out[class] = n - p.free[class]
+	}
+	return out
+}
+
+// allBusy returns how many slots are taken.
+func (p *slots) allBusy(of map[toolyard.Class]int) (n int) {
+	for _, busy := range p.busy(of) {
+		n += busy
+	}
+	return n
+}
+
 // release gives a slot back.
 func (p *slots) release(c *waiter) {
 	p.mu.Lock()

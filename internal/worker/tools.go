@@ -25,8 +25,10 @@ type toolbox struct {
 	// blocked reports what a deny rule takes out of what is offered.
 	blocked func(name string, aliases []string) bool
 	log     *slog.Logger
-	// stale says that the toolsets may have other tools by now.
+	// stale says that the toolsets may have other tools by now. next are other fixed tools, toolsets and rules, which
+	// count from the next refresh on; nil when there are none.
 	stale atomic.Bool
+	next  atomic.Pointer[toolbox]
 	// offered is what was offered last. Only whoever announces looks at it, and at have.
 	offered offer
 	have    []runnable
@@ -89,6 +91,9 @@ func newToolbox(cfg Config) (*toolbox, error) {
 // refresh takes over the tools that the toolsets have now. What is wrong with a tool of a toolset leaves out that
 // tool; with a fixed one, it is an error.
 func (ts *toolbox) refresh() error {
+	if next := ts.next.Swap(nil); next != nil {
+		ts.fixed, ts.sets, ts.blocked = next.fixed, next.sets, next.blocked
+	}
 	reg, have, code := registry.Registry{}, []runnable{}, map[codeKey]runnable{}
 	from := map[string]string{} // who has a name, for the log
 	add := func(r runnable) error {
@@ -208,6 +213,16 @@ func (ts *toolbox) offer() (offer, error) {
 	}
 	ts.offered = now
 	return now, nil
+}
+
+// tools is how many tools are offered.
+func (o offer) tools() (n int) {
+	for _, enabled := range o.enabled {
+		if enabled {
+			n++
+		}
+	}
+	return n
 }
 
 func enabled(t tool.Tool) (yes bool) {

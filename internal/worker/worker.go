@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,7 +76,9 @@ type Config struct {
 	Unsandboxed bool
 	// DrainGrace is how long running calls may go on after the worker was told to stop. Default 10 s.
 	DrainGrace time.Duration
-	Log        *slog.Logger
+	// Meter counts what the worker does. Nil: nobody counts.
+	Meter Meter
+	Log   *slog.Logger
 }
 
 // Worker runs calls. Make it with [New], run it with [Worker.Run].
@@ -87,14 +87,18 @@ type Worker struct {
 	cfg   Config
 	log   *slog.Logger
 	tools *toolbox
-	pipe  *pipeline.Pipeline
+	// pipe is replaced as a whole, by Reload.
+	pipe atomic.Pointer[pipeline.Pipeline]
 	// breakers are this worker's own; what it finds out rides on its heartbeat, and what others found is imposed on it.
 	breakers *breaker.Breakers
 	ready    chan struct{}
 	slots    *slots
+	// asked are the classes that it is to take calls of, as far as it can.
+	asked []toolyard.Class
 	// roots are the directories of the workspaces, held since the start.
 	roots    map[toolyard.Workspace]*place.Root
 	surfaces surfaces
+	toolsets runningSets
 	// reoffer says that the tools may have changed.
 	reoffer chan struct{}
 
@@ -164,6 +168,9 @@ func New(b Broker, cfg Config) (*Worker, error) {
 	if cfg.DrainGrace == 0 {
 		cfg.DrainGrace = DefaultDrainGrace
 	}
+	if cfg.Meter == nil {
+		cfg.Meter = unmetered{}
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
@@ -171,15 +178,12 @@ func New(b Broker, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	asked := cfg.Classes
 	if cfg.Classes, err = takes(&cfg); err != nil {
 		return nil, err
 	}
-	dirs := slices.Sorted(maps.Values(cfg.Workspaces))
-	declarations := make([]*tool.Declaration, len(cfg.Tools))
-	for i := range cfg.Tools {
-		declarations[i] = &cfg.Tools[i].Declaration
-	}
-	if err := cfg.Rules.CheckPlaces(dirs, declarations...); err != nil {
+	dirs, err := checkPlaces(&cfg)
+	if err != nil {
 		return nil, err
 	}
 	roots, err := place.HoldAll(cfg.Workspaces, cfg.Protect, cfg.Avoid)
@@ -193,19 +197,21 @@ func New(b Broker, cfg Config) (*Worker, error) {
 		begun: map[attemptKey]bool{}, newer: map[string]bool{},
 		breakers: breaker.New(breaker.Options{}), slots: newSlots(slots),
 		reoffer: make(chan struct{}, 1), judging: make(chan struct{}, maxJudging),
+		toolsets: runningSets{all: cfg.Toolsets}, asked: asked,
 		aborts: newAborts(broker.Patience(b.Settings().CallAckWait)),
 	}
-	w.pipe = &pipeline.Pipeline{
+	pipe := &pipeline.Pipeline{
 		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode, Dirs: dirs}, Breakers: w.breakers,
 		Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed,
 		Worker: cfg.ID,
 		Redact: cfg.Redact, StopGrace: broker.StopGrace(b.Settings().CallAckWait),
 	}
 	if cfg.Hooks != nil {
-		w.pipe.Hooks = cfg.Hooks
+		pipe.Hooks = cfg.Hooks
 		// Hooks have their own limits, and storing the result keeps its time beside them.
-		w.pipe.FinishTimeout = pipeline.DefaultFinishTimeout + cfg.Hooks.PostTime()
+		pipe.FinishTimeout = pipeline.DefaultFinishTimeout + cfg.Hooks.PostTime()
 	}
+	w.pipe.Store(pipe)
 	return w, nil
 }
 

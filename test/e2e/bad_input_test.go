@@ -500,6 +500,8 @@ func TestBadFlags(t *testing.T) {
 			want: []string{"--workspace", "not a directory"}},
 		{args: []string{"run", "--log-level", "loud", "fine.json"},
 			want: []string{"--log-level", `"loud"`, "debug, info, warn or error"}},
+		{args: []string{"run", "--log-format", "xml", "fine.json"},
+			want: []string{"--log-format", `"xml"`, "text or json"}},
 		{args: []string{"run", "--web-allow-private", "not an address", "fine.json"},
 			want: []string{"--web-allow-private", "127.0.0.1"}},
 		{args: []string{"run", "--read-slots", "-1", "fine.json"}, want: []string{"--read-slots", "1 to 1024"}},

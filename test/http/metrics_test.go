@@ -41,6 +41,10 @@ func TestMetrics(t *testing.T) {
 		`toolyard_call_attempts_total 1`,
 		`toolyard_workers 1`,
 		`toolyard_calls_stalled_total 0`,
+		`toolyard_nats_connected 1`,
+		`toolyard_slots 24`,
+		`toolyard_slots_busy 0`,
+		`toolyard_ticket_wait_seconds_count{mode="shared"} 1`,
 	} {
 		if !strings.Contains(string(r.body), "\n"+line+"\n") {
 			t.Errorf("there is no line %q", line)

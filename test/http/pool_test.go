@@ -150,7 +150,8 @@ func startWith(t testing.TB, limits dispatcher.Config, change func(*api.Config, 
 	}
 	begin(t, w)
 	var d *dispatcher.Dispatcher
-	counted := metrics.New(func() metrics.Load { return metrics.Load(d.Load()) })
+	observed := metrics.New(func() bool { return true })
+	counted := observed.Dispatcher(func() metrics.Load { return metrics.Load(d.Load()) })
 	limits.Log, limits.Planner, limits.Meter = testenv.Log(t), dispatcher.Planner{Pipeline: &pipeline.Pipeline{}},
 		counted
 	d = dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), limits)
@@ -165,7 +166,7 @@ func startWith(t testing.TB, limits dispatcher.Config, change func(*api.Config, 
 	}
 	cfg := api.Config{
 		Client: p.client, Reader: follow.New(p.broker, follow.Options{Shared: true}),
-		Loopback: true, Log: testenv.Log(t), Surface: d.Surface, Metrics: counted,
+		Loopback: true, Log: testenv.Log(t), Surface: d.Surface, Metrics: observed,
 		Ready: func() error {
 			if !nc.IsConnected() {
 				return errors.New("not connected to NATS")

@@ -89,22 +89,3 @@ func TestOneLine(t *testing.T) {
 		t.Errorf("Printable keeps %q", got)
 	}
 }
-
-func TestLogger(t *testing.T) {
-	for level, lines := range map[string]int{"debug": 2, "INFO": 1, "warn": 1, "error": 0} {
-		var b bytes.Buffer
-		log, err := Logger(&b, level)
-		if err != nil {
-			t.Errorf("%s: %v", level, err)
-			continue
-		}
-		log.Debug("a")
-		log.Warn("b")
-		if got := strings.Count(b.String(), "\n"); got != lines {
-			t.Errorf("%s: %d lines, want %d", level, got, lines)
-		}
-	}
-	if _, err := Logger(nil, "loud"); err == nil || !strings.Contains(err.Error(), `--log-level "loud"`) {
-		t.Errorf("an unknown level: %v", err)
-	}
-}

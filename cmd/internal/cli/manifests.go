@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -33,6 +34,14 @@ type Manifests struct {
 	Files []string
 
 	read *declared // once they were
+	// made are the MCP servers that a worker got, and former those of the files as they were read before.
+	made, former []madeServer
+}
+
+// madeServer is an MCP server as it was declared, with its toolset.
+type madeServer struct {
+	declaredServer
+	set *toolset.Toolset
 }
 
 // declared is what the files declare, together.
@@ -127,19 +136,26 @@ func (m *Manifests) Tools(box sandbox.Sandbox, policy sandbox.Policy) ([]tool.To
 	return out, nil
 }
 
-// Toolsets are the MCP servers; none is started yet.
+// Toolsets are the MCP servers. One that was declared the same before goes on; no other is started yet.
 func (m *Manifests) Toolsets(log *slog.Logger) ([]*toolset.Toolset, error) {
 	all, err := m.load()
 	if err != nil {
 		return nil, err
 	}
 	var out []*toolset.Toolset
+	m.made = nil
 	for _, s := range all.servers {
+		if i := slices.IndexFunc(m.former, func(f madeServer) bool {
+			return reflect.DeepEqual(f.declaredServer, s)
+		}); i >= 0 {
+			out, m.made = append(out, m.former[i].set), append(m.made, m.former[i])
+			continue
+		}
 		set, err := toolset.New(toolset.Options{Server: s.Server, Dir: s.dir, Lookup: os.LookupEnv, Log: log})
 		if err != nil {
 			return nil, Usagef("%s %s: %w", toolsFlag, s.file, err)
 		}
-		out = append(out, set)
+		out, m.made = append(out, set), append(m.made, madeServer{s, set})
 	}
 	return out, nil
 }

@@ -27,7 +27,23 @@ type Sandbox struct {
 	UnixSockets bool
 	Unsandboxed bool
 
+	// Started is told of each command that was to run in the sandbox; an error says that nothing of it has run. Nil:
+	// nobody is told.
+	Started func(error)
+
 	box sandbox.Sandbox
+}
+
+// told is a sandbox that tells of each start.
+type told struct {
+	sandbox.Sandbox
+	started func(error)
+}
+
+func (t told) Run(ctx context.Context, p sandbox.Policy, c sandbox.Command, s sandbox.Streams) (sandbox.Result, error) {
+	res, err := t.Sandbox.Run(ctx, p, c, s)
+	t.started(err)
+	return res, err
 }
 
 // Add adds the flags.
@@ -65,8 +81,10 @@ func (s *Sandbox) Box() (sandbox.Sandbox, error) {
 	if err != nil {
 		return nil, Usagef("--sandbox, --sandbox-uid: %w", err)
 	}
-	s.box = box
-	return box, nil
+	if s.box = box; s.Started != nil {
+		s.box = told{box, s.Started}
+	}
+	return s.box, nil
 }
 
 // Policy is what every command may use, beside its workspace.

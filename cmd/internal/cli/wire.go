@@ -247,6 +247,16 @@ func (w *Worker) dirs(more []string) []string {
 	return more
 }
 
+// Again returns the same flags, whose files are read again. MCP servers that are declared as before go on; hooks stay
+// as they were read at the start.
+func (w *Worker) Again() Worker {
+	next := *w
+	g := &next.Guard
+	g.Manifests = Manifests{Files: g.Manifests.Files, former: g.Manifests.made}
+	g.read, g.names, g.left = nil, nil, nil
+	return next
+}
+
 // Config makes the worker's configuration.
 func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode, log *slog.Logger) (worker.Config,
 	error) {

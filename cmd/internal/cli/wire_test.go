@@ -80,7 +80,7 @@ func TestWorkerFlags(t *testing.T) {
 }
 
 func TestConnectSaysWhatToDo(t *testing.T) {
-	log, err := Logger(t.Output(), "error")
+	log, err := logFlags(t, "--log-level", "error").Logger(t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}

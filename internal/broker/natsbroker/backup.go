@@ -1,0 +1,199 @@
+package natsbroker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// The subjects of the server's API for snapshots of streams.
+const (
+	apiSnapshot = "$JS.API.STREAM.SNAPSHOT."
+	apiRestore  = "$JS.API.STREAM.RESTORE."
+)
+
+const (
+	// snapshotSilence is how long the next part of a snapshot may take, and the answer to one of a restore.
+	snapshotSilence = 30 * time.Second
+	// restoreTimeout bounds how long a server takes to open a stream that it was sent.
+	restoreTimeout = 10 * time.Minute
+	// restoreChunk is how much of a stream is sent at a time, in bytes.
+	restoreChunk = 128 << 10
+)
+
+// BackupOrder returns the streams in the order in which they are saved while the system runs. What a later stream has
+// and an earlier one lacks is taken up again or ignored; the reverse would lose something.
+//
+// A submission is saved before the events that say that its batch is over, and a reply before the results in it. A
+// queued call is saved before the tickets: where its ticket has left the queue since, the events say that the call is
+// over. Tickets are saved before the events: one of a group that the events do not know would say that the batch is
+// beyond that group. An owner asks anew for a ticket that is missing. Approvals and objects follow the events that
+// refer to them. The index comes early: it may show a batch that is over as running, until its owner writes it again.
+//
+// A restore takes the reverse order: the batch stream says that all others are there.
+func BackupOrder() []string {
+	return []string{
+		streamBatch, streamIndex, streamCall, streamReply, streamTickets, streamEvent, "KV_" + bucketApproval,
+		"KV_" + bucketSession, "OBJ_" + bucketBlob, streamDead, streamWorkers,
+	}
+}
+
+// StreamBackup is what a server needs besides a stream's data to make it anew: its configuration and state, in the
+// server's words.
+type StreamBackup struct {
+	Config json.RawMessage `json:"config"`
+	State  json.RawMessage `json:"state"`
+}
+
+// apiAnswer is the part of a server's answer that is the same for all.
+type apiAnswer struct {
+	Error *jetstream.APIError `json:"error"`
+}
+
+// SaveStream writes a stream with its consumers to w, as it is now.
+func SaveStream(ctx context.Context, nc *nats.Conn, stream string, w io.Writer) (saved StreamBackup, err error) {
+	sub, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		return saved, fmt.Errorf("save %s: %w", stream, err)
+	}
+	defer func() { err = errors.Join(err, sub.Unsubscribe()) }()
+	var answer struct {
+		apiAnswer
+		StreamBackup
+	}
+	err = askAPI(ctx, nc, apiSnapshot+stream, map[string]any{"deliver_subject": sub.Subject, "jsck": true}, &answer)
+	if err == nil && answer.Error != nil {
+		err = answer.Error
+	}
+	if err != nil {
+		return saved, fmt.Errorf("save %s: %w", stream, err)
+	}
+	for {
+		waiting, cancel := context.WithTimeout(ctx, snapshotSilence)
+		m, err := sub.NextMsgWithContext(waiting)
+		cancel()
+		if err != nil {
+			return saved, fmt.Errorf("save %s: the next part did not come: %w", stream, err)
+		}
+		if len(m.Data) == 0 { // the end, with a status when something went wrong
+			if status := m.Header.Get("Status"); status != "" && status != "204" {
+				return saved, fmt.Errorf("save %s: the server gave up: %s %s", stream, status,
+					m.Header.Get("Description"))
+			}
+			return answer.StreamBackup, nil
+		}
+		if _, err := w.Write(m.Data); err != nil {
+			return saved, fmt.Errorf("save %s: %w", stream, err)
+		}
+		if m.Reply == "" {
+			continue
+		}
+		if err := m.Respond(nil); err != nil { // the server waits for it before it sends much more
+			return saved, fmt.Errorf("save %s: %w", stream, err)
+		}
+	}
+}
+
+// RestoreStream makes a stream and its consumers from what [SaveStream] has written. There must be no stream of that
+// name.
+func RestoreStream(ctx context.Context, nc *nats.Conn, stream string, saved StreamBackup, r io.Reader) error {
+	var answer struct {
+		apiAnswer
+		DeliverSubject string `json:"deliver_subject"`
+	}
+	err := askAPI(ctx, nc, apiRestore+stream, saved, &answer)
+	if err == nil && answer.Error != nil {
+		err = answer.Error
+	}
+	if err != nil {
+		return fmt.Errorf("restore %s: %w", stream, err)
+	}
+	send := func(data []byte, wait time.Duration) error {
+		sending, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		m, err := nc.RequestWithContext(sending, answer.DeliverSubject, data)
+		var got apiAnswer
+		if err == nil && len(m.Data) > 0 {
+			err = json.Unmarshal(m.Data, &got)
+		}
+		if err == nil && got.Error != nil {
+			err = got.Error
+		}
+		if err != nil {
+			return fmt.Errorf("restore %s: %w", stream, err)
+		}
+		return nil
+	}
+	chunk := make([]byte, restoreChunk)
+	for {
+		n, err := io.ReadFull(r, chunk)
+		if n > 0 {
+			if err := send(chunk[:n], snapshotSilence); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return send(nil, restoreTimeout)
+		case err != nil:
+			return fmt.Errorf("restore %s: %w", stream, err)
+		}
+	}
+}
+
+// askAPI makes a request of the server's API.
+func askAPI(ctx context.Context, nc *nats.Conn, subject string, request, answer any) error {
+	data, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("encode a request: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, snapshotSilence)
+	defer cancel()
+	m, err := nc.RequestWithContext(ctx, subject, data)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(m.Data, answer); err != nil {
+		return fmt.Errorf("the server's answer cannot be read: %w", err)
+	}
+	return nil
+}
+
+// Existing returns the streams of a system that are there.
+func Existing(ctx context.Context, nc *nats.Conn) (names []string, err error) {
+	b, err := on(nc, broker.Settings{}, "")
+	if err != nil {
+		return nil, err
+	}
+	all := b.js.StreamNames(ctx)
+	for name := range all.Name() {
+		if slices.Contains(BackupOrder(), name) {
+			names = append(names, name)
+		}
+	}
+	if err := all.Err(); err != nil {
+		return nil, fmt.Errorf("list the streams: %w", err)
+	}
+	return names, nil
+}
+
+// Remove removes a stream. It is for what a restore has made that failed.
+func Remove(ctx context.Context, nc *nats.Conn, stream string) error {
+	b, err := on(nc, broker.Settings{}, "")
+	if err != nil {
+		return err
+	}
+	if err := b.js.DeleteStream(ctx, stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("remove stream %s: %w", stream, err)
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package metrics
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/ticket"
+)
+
+// whole are metrics of a process that has everything and has done everything once.
+func whole() *Metrics {
+	m := New(func() bool { return true })
+	d := m.Dispatcher(func() Load {
+		return Load{Running: 1, Idle: 2, Waiting: 3, Workers: 4, Slots: 5, Busy: 6, Breakers: 7, Stalls: 8,
+			StoreFill: 50}
+	})
+	w := m.Worker(func() WorkerLoad {
+		return WorkerLoad{Registered: true, Slots: map[toolyard.Class]int{toolyard.ReadOnly: 16},
+			Busy: map[toolyard.Class]int{toolyard.ReadOnly: 2}, Breakers: 1, Stalls: 9}
+	})
+	res := &toolyard.Result{Class: toolyard.ReadOnly, Code: toolyard.OutcomeUnknown, Attempts: 2, DurationMS: 10}
+	d.Completed("completed")
+	d.Refused(503)
+	d.Result(res)
+	d.TicketGranted(ticket.Exclusive, time.Second)
+	d.Stock(Stock{Streams: map[string]float64{"TY_CALL": 0.5}, Queues: []Queue{
+		{Pool: "p", Class: toolyard.ReadOnly, Waiting: 3, Taken: 2, Oldest: time.Now().Add(-time.Hour)},
+		{Pool: "q", Class: toolyard.Unsafe}}})
+	w.Ran(res)
+	w.LeaseLost()
+	w.SandboxStarted(nil)
+	return m
+}
+
+// TestNames: Prometheus's linter has nothing to say about our metrics, and All lists each of them as it is.
+func TestNames(t *testing.T) {
+	families, err := whole().registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]int{}
+	ours := families[:0]
+	for _, f := range families {
+		if strings.HasPrefix(f.GetName(), "toolyard_") {
+			found[f.GetName()], ours = len(ours), append(ours, f)
+		}
+	}
+	problems, err := promlint.NewWithMetricFamilies(ours).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	listed := map[string]bool{}
+	for _, m := range All() {
+		i, ok := found[m.Name]
+		listed[m.Name] = true
+		if !ok {
+			t.Errorf("%s is listed, and no process has it", m.Name)
+			continue
+		}
+		f, labels := ours[i], []string(nil)
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, l.GetName())
+		}
+		want := slices.Sorted(slices.Values(m.Labels))
+		if kind := Kind(strings.ToLower(f.GetType().String())); kind != m.Kind || f.GetHelp() != m.Help ||
+			!slices.Equal(labels, want) || m.Help == "" {
+			t.Errorf("%s: is a %s with labels %q, and is listed as %+v", m.Name, kind, labels, m)
+		}
+	}
+	for name := range found {
+		if !listed[name] {
+			t.Errorf("%s is not listed", name)
+		}
+	}
+	if len(listed) < 25 {
+		t.Errorf("%d metrics are listed", len(listed))
+	}
+}
+
+// TestValues: a scrape has what was counted and what stands there now.
+func TestValues(t *testing.T) {
+	var b bytes.Buffer
+	if err := whole().Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`toolyard_nats_connected 1`,
+		`toolyard_calls_total{class="READ_ONLY",code="outcome_unknown"} 1`,
+		`toolyard_call_attempts_total 2`,
+		`toolyard_slots 5`, `toolyard_slots_busy 6`, `toolyard_breakers_open 7`, `toolyard_calls_stalled_total 8`,
+		`toolyard_store_fill_ratio 0.5`,
+		`toolyard_stream_fill_ratio{stream="TY_CALL"} 0.5`,
+		`toolyard_queue_calls{class="READ_ONLY",pool="p"} 3`,
+		`toolyard_queue_taken_calls{class="READ_ONLY",pool="p"} 2`,
+		`toolyard_queue_oldest_seconds{class="UNSAFE",pool="q"} 0`,
+		`toolyard_ticket_wait_seconds_sum{mode="exclusive"} 1`,
+		`toolyard_worker_slots{class="READ_ONLY"} 16`, `toolyard_worker_slots_busy{class="READ_ONLY"} 2`,
+		`toolyard_worker_runs_total{class="READ_ONLY",code="outcome_unknown"} 1`,
+		`toolyard_worker_lease_losses_total 1`, `toolyard_worker_sandbox_starts_total{outcome="ran"} 1`,
+		`toolyard_worker_registered 1`,
+	} {
+		if !strings.Contains(b.String(), "\n"+line+"\n") {
+			t.Errorf("there is no %s", line)
+		}
+	}
+	if line := `toolyard_calls_total{class="UNSAFE",code="internal_error"} 0`; !strings.Contains(b.String(), line) {
+		t.Errorf("what has not happened is not counted as 0: there is no %s", line)
+	}
+	_, rest, _ := strings.Cut(b.String(), `toolyard_queue_oldest_seconds{class="READ_ONLY",pool="p"} `)
+	if !strings.HasPrefix(rest, "36") {
+		t.Errorf("a call that was queued an hour ago is %.8s seconds old", rest)
+	}
+}
+
+// TestNothingIsKnownOfTheStore: what could not be read is absent, not old.
+func TestNothingIsKnownOfTheStore(t *testing.T) {
+	m := New(func() bool { return false })
+	d := m.Dispatcher(func() Load { return Load{} })
+	d.Stock(Stock{Streams: map[string]float64{"TY_CALL": 1}})
+	d.Stock(Stock{})
+	var b bytes.Buffer
+	if err := m.Write(&b); err != nil || strings.Contains(b.String(), "TY_CALL") ||
+		!strings.Contains(b.String(), "\ntoolyard_nats_connected 0\n") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}
