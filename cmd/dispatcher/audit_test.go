@@ -32,7 +32,7 @@ func TestAForgedDecisionIsNobodys(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, err := startNode(t.Context(), testenv.Log(t), nodeConfig{url: s.ClientURL(), reach: &cli.Reach{Creds: creds},
-		audit: log})
+		audit: log, observed: cli.NewObserved()})
 	if err != nil {
 		t.Fatal(err)
 	}

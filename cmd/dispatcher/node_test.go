@@ -20,7 +20,7 @@ func TestTwoSystemsInOneAccount(t *testing.T) {
 	s := testenv.Server(t)
 	testenv.Broker(t, s, "/test")
 	n, err := startNode(t.Context(), testenv.Log(t), nodeConfig{url: s.ClientURL(), reach: &cli.Reach{},
-		settings: broker.Settings{Lifetime: time.Hour}})
+		settings: broker.Settings{Lifetime: time.Hour}, observed: cli.NewObserved()})
 	if err == nil {
 		n.close()
 		t.Fatal("it starts")
@@ -36,7 +36,8 @@ func TestTwoSystemsInOneAccount(t *testing.T) {
 // decisions, also where the NATS system is not in its process. Where nobody is asked for credentials it does not.
 func TestDecisionsNeedProofsWhereWorkersHaveAccounts(t *testing.T) {
 	start := func(url string, reach cli.Reach) {
-		n, err := startNode(t.Context(), testenv.Log(t), nodeConfig{url: url, reach: &reach})
+		n, err := startNode(t.Context(), testenv.Log(t), nodeConfig{url: url, reach: &reach,
+			observed: cli.NewObserved()})
 		if err != nil {
 			t.Fatal(err)
 		}
