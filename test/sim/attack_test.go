@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -55,6 +56,11 @@ type plan struct {
 	// gentle says that nobody is lost for anything that happens.
 	gentle   bool
 	ambushes []ambush
+	// agents are who is there and what they hand in; nil: it is drawn. approvalWait is how long people have, and lasts
+	// for how long things may go wrong; 0: it is drawn.
+	agents              func() []agentSpec
+	approvalWait, lasts time.Duration
+	acts                []act
 }
 
 // ambush is a fault that happens to a party at certain steps.
@@ -206,8 +212,15 @@ func (w *world) attacked(by attack) {
 	if p.patient {
 		w.sc.approvalWait = longWait
 	}
+	w.sc.approvalWait = cmp.Or(p.approvalWait, w.sc.approvalWait)
+	w.quietAt = cmp.Or(p.lasts, w.quietAt)
+	w.stage = newStage(w, slices.Clone(p.acts))
 	for range cmp.Or(p.workers, 2) {
 		w.sc.workers = append(w.sc.workers, workerSpec{classes: toolyard.Classes, slots: 1 + d.IntN(2)})
+	}
+	if p.agents != nil {
+		w.sc.agents = p.agents()
+		return
 	}
 	for i := range 2 {
 		a := agentSpec{name: toolyard.Agent(fmt.Sprint("a", i+1))}

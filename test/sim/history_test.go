@@ -76,6 +76,7 @@ func newWorld(seed uint64, b bus, opt options) *world {
 	w := &world{seed: seed, bus: b, book: &book{ranOn: map[int]string{}}, began: time.Now(),
 		seen: map[toolyard.BatchKey]*seen{},
 		log:  slog.New(slog.DiscardHandler), broken: make(chan struct{}), over: make(chan struct{})}
+	w.stage = newStage(w, nil)
 	w.trace = &trace{out: opt.trace, sum: newSummer(), names: names{known: map[string]int{}}}
 	if opt.trace != nil {
 		w.log = slog.New(slog.NewTextHandler(opt.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
@@ -129,6 +130,9 @@ func (w *world) play(opt options) *report {
 	if w.sc.people {
 		w.add("p1", person(0, w.sc.peopleHTTP))
 		w.add("p2", person(1, false))
+	}
+	if len(w.stage.acts) > 0 {
+		w.add("p3", w.stage.extra)
 	}
 	over := make(chan struct{})
 	w.running.Go(func() {

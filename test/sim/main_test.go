@@ -22,6 +22,18 @@ var seed = flag.Uint64("seed", 1, "the history that TestSeed plays")
 // both is for who looks for what a seed does not decide.
 var both = flag.Bool("compare", false, "have TestSeed play its history twice, and show where the two part")
 
+var attackFlag = flag.String("attack", "", "have TestSeed play the attack whose description contains this")
+
+// attacks is the attack that the flag asks for; empty: none.
+func attacks() attack {
+	for a := range plans {
+		if *attackFlag != "" && strings.Contains(string(a), *attackFlag) {
+			return a
+		}
+	}
+	return ""
+}
+
 var calm = flag.Bool("calm", false, "play without faults")
 
 var aboutFlag = flag.String("about", "", "have all histories be about the focus whose description contains this")

@@ -174,9 +174,8 @@ var teeth = []tooth{
 	if r.mustClaim() {`}},
 	},
 	{
-		fence: "a fold reads the input after the plan", attack: openBatches,
-		breaks: []string{"liveness", "Q13", "Q1"},
-		unseen: "no history extended a batch between the two reads of its next owner, in 85",
+		fence: "a fold reads the input after the plan", attack: foldRace,
+		breaks: []string{"crash", "contradiction"},
 		edits: []edit{{inFold,
 			"for _, c := range []batch.Chain{batch.ChainReply, batch.ChainBatch, batch.ChainInput, batch.ChainControl}",
 			`order := []batch.Chain{batch.ChainReply, batch.ChainBatch, batch.ChainInput, batch.ChainControl}
@@ -283,8 +282,7 @@ var teeth = []tooth{
 		if rule, ok`}},
 	},
 	{
-		fence: "hash of the approved input", attack: slowParking, breaks: []string{"approval"},
-		unseen: "no hook runs after an approval, which covers it; and no history has hooks",
+		fence: "hash of the approved input", attack: otherInput, breaks: []string{"approval"},
 		edits: []edit{{inPermit, `if a.InputHash == "" || a.InputHash != c.value.Hash() {`,
 			`if (a.InputHash == "" || a.InputHash != c.value.Hash()) && !OFF {`}},
 	},
@@ -294,13 +292,11 @@ var teeth = []tooth{
 			"case c == batch.ChainReply, alone && m.header.Get(headerType) == string(events.CallFinished), OFF:"}},
 	},
 	{
-		fence: "a gap before a live copy is read", attack: lostCopies, breaks: []string{"liveness", "Q13"},
-		unseen: "in 11 of 50 histories a copy was lost before a later one of its chain, and none broke",
-		edits:  []edit{{inObserve, "before != last && !whole {", "before != last && !whole && !OFF {"}},
+		fence: "a gap before a live copy is read", attack: lostQuestion, breaks: []string{"contradiction"},
+		edits: []edit{{inObserve, "before != last && !whole {", "before != last && !whole && !OFF {"}},
 	},
 	{
-		fence: "no waiting behind a claim", attack: lostClaims, breaks: []string{"liveness", "Q13"},
-		unseen: "no history delivered a call again to a worker that did not know of its claim",
+		fence: "no waiting behind a claim", attack: secondDoubts, breaks: []string{"contradiction", "Q13"},
 		edits: []edit{{inFinish, "if body.EventType() == events.CallWaiting && !claimed {",
 			"if body.EventType() == events.CallWaiting && !claimed && !OFF {"}},
 	},
@@ -358,20 +354,17 @@ var teeth = []tooth{
 			"	case s.Parked && s.Handle == sub.Seq && !OFF:\n"}},
 	},
 	{
-		fence: "only the handle adopts", attack: dyingOwners, breaks: []string{"liveness"},
-		unseen: "no history lost the owner that adopts a batch by another message, in 20 that came there",
+		fence: "only the handle adopts", attack: strayMessage, breaks: []string{"liveness"},
 		edits: []edit{{inTake, "	case s.Handle == sub.Seq, ",
-			"	case s.Handle == sub.Seq, (!s.Parked || sub.Parked == 0) && OFF, "}},
+			"	case s.Handle == sub.Seq, sub.Parked == 0 && OFF, "}},
 	},
 	{
-		fence: "a wake names its parking", attack: dyingOwners, breaks: []string{"liveness"},
-		unseen: "no history lost the owner that adopts a batch by an old wake, in 5 that came there",
+		fence: "a wake names its parking", attack: oldWake, breaks: []string{"liveness"},
 		edits: []edit{{inTake, "s.Parked && s.BatchSeq == sub.Parked:",
 			"s.Parked && (s.BatchSeq == sub.Parked || sub.Parked != 0 && OFF):"}},
 	},
 	{
-		fence: "look before a call is taken off the list", attack: slowParking, breaks: []string{"liveness"},
-		unseen: "no history in 60 had a former owner answer a call of a batch that was parked",
+		fence: "look before a call is taken off the list", attack: lateExpiry, breaks: []string{"liveness"},
 		edits: []edit{{inPark, "		_, err := r.d.b.WakeIfParked(ctx, r.key)\n		if err == nil {\n",
 			`		var err error
 		if !OFF {
@@ -387,9 +380,8 @@ var teeth = []tooth{
 			"!ok || ticket != number || decided && !OFF {"}},
 	},
 	{
-		fence: "a change of nothing is stored too", attack: slowParking, breaks: []string{"liveness"},
-		unseen: "no bucket allows direct gets, which covers it: reads go through the leader",
-		edits:  []edit{{inKeys, "		if same && !sure {\n", "		if same && (!sure || OFF) {\n"}},
+		fence: "a change of nothing is stored too", attack: oldReads, others: []string{"sweep of a parked batch's ticket"}, breaks: []string{"liveness"},
+		edits: []edit{{inKeys, "		if same && !sure {\n", "		if same && (!sure || OFF) {\n"}},
 	},
 	{
 		fence: "a wake is given back while the batch runs", attack: lateWakes, hint: 14, rare: true,

@@ -132,6 +132,9 @@ func (s *Server) pending() []Step {
 			})
 		}
 	}
+	if s.held != nil {
+		steps = slices.DeleteFunc(steps, s.held)
+	}
 	return steps
 }
 

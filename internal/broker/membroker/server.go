@@ -68,6 +68,7 @@ type Server struct {
 	// timersMade numbers timers, so that those that are due at the same time keep their order.
 	timersMade uint64
 	aliases    map[string]string
+	held       func(Step) bool // the steps that are kept from happening; nil: none
 	js         *jetStream
 }
 

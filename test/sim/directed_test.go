@@ -1,0 +1,221 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/approval"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker/membroker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// The directed histories. Each is small, and what goes wrong in it goes wrong at chosen steps: what random faults would
+// not find in thousands of histories.
+const (
+	lateExpiry   attack = "a former owner answers a call that has waited too long, when the next has parked its batch"
+	strayMessage attack = "a batch that was woken gets its first message again, which is acknowledged late"
+	oldWake      attack = "a batch that was parked again gets a wake for its first parking, which is acknowledged late"
+	otherInput   attack = "a decision in the log is about another input than the one that was asked about"
+	oldReads     attack = "the reads of an owner that leaves a queue are answered by a leader that was deposed"
+	lostQuestion attack = "an owner does not hear that a call waits, and hears what was decided"
+	secondDoubts attack = "a tool wants a person for a call that its worker has claimed before, unheard"
+	foldRace     attack = "an owner extends and closes its batch between two reads of the next one"
+)
+
+// hands is an agent that hands in one batch.
+func hands(agent toolyard.Agent, at time.Duration, calls ...toolyard.Call) agentSpec {
+	b := &batchSpec{submit: at, first: len(calls), batch: toolyard.Batch{
+		ID: "b1", Agent: agent, Session: "s", Workspace: "ws1", Interactive: true,
+		Options: toolyard.Options{Partition: toolyard.Consecutive, OnError: toolyard.Continue, MaxConcurrency: 4,
+			TimeoutMS: longWait.Milliseconds()},
+	}}
+	for i, c := range calls {
+		c.ID = fmt.Sprint("c", i)
+		b.batch.Calls = append(b.batch.Calls, c)
+	}
+	return agentSpec{name: agent, batches: []*batchSpec{b}}
+}
+
+// appends makes the batch an open one, whose calls from first on are appended.
+func (a agentSpec) appends(first int) agentSpec {
+	b := a.batches[0]
+	b.open, b.closes, b.first, b.pause = true, true, first, 100*ms
+	return a
+}
+
+// untilOthers has the batch canceled when all others are over.
+func (a agentSpec) untilOthers() agentSpec {
+	a.batches[0].last = true
+	return a
+}
+
+// call is a call that works for so long.
+func call(tool string, work time.Duration) toolyard.Call {
+	k, _ := kindOf(tool)
+	in := input{WorkMS: work.Milliseconds()}
+	if !k.class.Safe() {
+		in.Commits = 1
+	}
+	return toolyard.Call{Tool: tool, Input: raw(in)}
+}
+
+// writesDecision has somebody write a decision about a call of the first agent's batch into the log, who has not looked
+// at the list.
+func writesDecision(call int, d events.Decided) func(*stage) {
+	return says(func(p *party, _ *client.Client) error {
+		nc, err := p.connect()
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		b, err := natsbroker.Join(p.ctx, nc, "/person/"+p.name, nil)
+		if err != nil {
+			return err
+		}
+		k := toolyard.BatchKey{Agent: "a1", ID: "b1"}
+		d.By = p.name
+		if d.InputSHA256 == "" {
+			return approval.Decide(p.ctx, b, k, call, d)
+		}
+		_, pool, seq, err := b.Asked(p.ctx, k, call)
+		if err != nil {
+			return err
+		}
+		if _, err = b.Append(p.ctx, k, batch.ChainCall, pool, call, seq, d); err == nil {
+			_, err = b.WakeIfParked(p.ctx, k)
+		}
+		return err
+	})
+}
+
+// The steps of directed histories.
+const (
+	acks    = "PUB $JS.ACK.TY_BATCH."
+	wakes   = "HPUB ty.wake."
+	tickets = "HPUB $KV.ty_ticket."
+	lists   = `^PUB \$KV\.ty_approval\.`
+	parked  = `\.batch\.parked\.`
+	adopted = `\.batch\.adopted\.`
+)
+
+func init() {
+	plans[lateExpiry] = plan{
+		workers: 1, approvalWait: 6 * time.Second, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, call("ask_read", ms), call("read", 3*time.Second), call("write", ms))}
+		},
+		acts: []act{
+			{who: "d", step: lists, as: "former", do: hold(true, true, "former")},
+			{wait: 6010 * ms, do: heal("former")},
+		},
+	}
+	plans[strayMessage] = plan{
+		dispatchers: 3, workers: 1, patient: true, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, call("ask_read", ms), call("write", 9*time.Second))}
+		},
+		acts: []act{
+			{who: "d", step: parked, as: "parker", do: hold(false, true, "parker")},
+			{wait: 100 * ms, do: decides(0, client.Allow)},
+			{wait: 5 * time.Second, do: heal("parker")},
+			{wait: time.Second, do: crashes(owner)},
+		},
+	}
+	plans[oldWake] = plan{
+		dispatchers: 3, workers: 1, patient: true, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, call("ask_read", 3*time.Second), call("ask_read", 3*time.Second),
+				call("ask_read", 9*time.Second))}
+		},
+		acts: []act{
+			{who: "d", step: parked},
+			{wait: 500 * ms, do: hold(true, false, "d1", "d2", "d3")},
+			{do: decides(0, client.Allow)},
+			{do: decides(1, client.Allow)},
+			{who: "p", step: `^HPUB ty\.wake\.`},
+			{who: "p", step: `^HPUB ty\.wake\.`, do: heal("d1", "d2", "d3")},
+			{who: "d", step: adopted, as: "second", do: keepsAcksBut("second")},
+			{who: "second", step: parked, do: decides(2, client.Allow)},
+			{wait: 5 * time.Second, do: keeps()},
+			{wait: 1500 * ms, do: crashes(owner)},
+		},
+	}
+	plans[otherInput] = plan{
+		workers: 1, patient: true, lasts: 5 * time.Second,
+		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, call("ask_read", ms))} },
+		acts: []act{{who: "d", step: lists, do: writesDecision(0, events.Decided{Decision: events.Approve,
+			InputSHA256: strings.Repeat("0", 64)})}},
+	}
+	plans[oldReads] = plan{
+		workers: 1, patient: true, lasts: 10 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", time.Second, call("ask_read", ms)).untilOthers(),
+				hands("a2", 1300*ms, call("write", ms)), hands("a3", 0, call("write", ms))}
+		},
+		acts: []act{
+			{who: "d", step: lists, as: "leaver", do: keeps(held{"leaver", tickets})},
+			{who: "d", step: `^HPUB \$KV\.ty_ticket\.`, do: func(s *stage) {
+				s.w.bus.server().Depose("KV_ty_ticket", 4)
+				keeps()(s)
+			}},
+			{wait: 2 * time.Second, do: func(s *stage) { s.w.bus.server().Depose("KV_ty_ticket", 0) }},
+		},
+	}
+	plans[lostQuestion] = plan{
+		workers: 1, patient: true, lasts: 5 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, call("ask_read", ms), call("read", 3*time.Second))}
+		},
+		acts: []act{
+			{who: "w", step: `call\.waiting`, do: drop(owner)},
+			{wait: 150 * ms, do: writesDecision(0, events.Decided{Decision: events.Approve})},
+		},
+	}
+	plans[secondDoubts] = plan{
+		workers: 1, people: true, patient: true, lasts: 8 * time.Second,
+		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, call("waver", ms))} },
+		acts: []act{
+			{who: "w", step: `call\.claimed`, do: hold(true, false, "w1")},
+			{wait: 3500 * ms, do: heal("w1")},
+		},
+	}
+	plans[foldRace] = plan{
+		workers: 1, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, call("read", 6*time.Second), call("write", ms)).appends(1)}
+		},
+		acts: []act{
+			{who: "d", step: `\.batch\.planned\.`, as: "former", do: keeps(held{"a1", "HPUB ty.event.a1.b1._.input"})},
+			{wait: 200 * ms, do: hold(false, true, "former")},
+			{who: "d", step: `_\.input"`, as: "next", do: keeps(held{"next", "PUB $JS.API"})},
+			{do: heal("former")},
+			{who: "former", step: `\.batch\.extended\.`},
+			{who: "former", step: `\.batch\.extended\.`, do: keeps()},
+		},
+	}
+}
+
+// keepsAcksBut keeps the acknowledgements of the first dispatcher that wants to acknowledge something and does not have a
+// role, and the person's wakes.
+func keepsAcksBut(role string) func(*stage) {
+	return func(s *stage) {
+		but, slow := s.party(role).name, ""
+		s.w.bus.server().Hold(func(st membroker.Step) bool {
+			if strings.HasPrefix(st.Party, "p") {
+				return strings.HasPrefix(st.What, wakes)
+			}
+			if !strings.HasPrefix(st.What, acks) || st.Party == but {
+				return false
+			}
+			if slow == "" {
+				slow = st.Party
+			}
+			return st.Party == slow
+		})
+	}
+}
