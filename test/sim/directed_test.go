@@ -23,7 +23,7 @@ const (
 	otherInput   attack = "a decision in the log is about another input than the one that was asked about"
 	oldReads     attack = "the reads of an owner that leaves a queue are answered by a leader that was deposed"
 	lostQuestion attack = "an owner does not hear that a call waits, and hears what was decided"
-	secondDoubts attack = "a tool wants a person for a call that its worker has claimed before, unheard"
+	secondDoubts attack = "a tool wants a person for a call that its worker has run before, and could not store what came"
 	foldRace     attack = "an owner extends and closes its batch between two reads of the next one"
 )
 
@@ -159,11 +159,9 @@ func init() {
 		},
 		acts: []act{
 			{who: "d", step: lists, as: "leaver", do: keeps(held{"leaver", tickets})},
-			{who: "d", step: `^HPUB \$KV\.ty_ticket\.`, do: func(s *stage) {
-				s.w.bus.server().Depose("KV_ty_ticket", 4)
-				keeps()(s)
-			}},
-			{wait: 2 * time.Second, do: func(s *stage) { s.w.bus.server().Depose("KV_ty_ticket", 0) }},
+			{who: "d", step: `^HPUB \$KV\.ty_ticket\.`, do: deposes("KV_ty_ticket", 4)}, // somebody joins
+			{do: keeps()},
+			{wait: 2 * time.Second, do: deposes("KV_ty_ticket", 0)},
 		},
 	}
 	plans[lostQuestion] = plan{
@@ -177,25 +175,27 @@ func init() {
 		},
 	}
 	plans[secondDoubts] = plan{
-		workers: 1, people: true, patient: true, lasts: 8 * time.Second,
+		dispatchers: 1, workers: 1, people: true, patient: true, lasts: 140 * time.Second,
 		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, call("waver", ms))} },
 		acts: []act{
-			{who: "w", step: `call\.claimed`, do: hold(true, false, "w1")},
-			{wait: 3500 * ms, do: heal("w1")},
+			{who: "w", step: `\.call\.claimed\.`, do: fills("TY_EVENT", true)},
+			{wait: 125 * time.Second, do: hold(false, true, "d1")}, // longer than a worker tries to store a result
+			{do: fills("TY_EVENT", false)},
+			{wait: 5 * time.Second, do: heal("d1")},
 		},
 	}
 	plans[foldRace] = plan{
 		workers: 1, lasts: 20 * time.Second,
 		agents: func() []agentSpec {
-			return []agentSpec{hands("a1", 0, call("read", 6*time.Second), call("write", ms)).appends(1)}
+			return []agentSpec{hands("a1", 0, call("read", 4200*ms), call("write", ms)).appends(1)}
 		},
 		acts: []act{
 			{who: "d", step: `\.batch\.planned\.`, as: "former", do: keeps(held{"a1", "HPUB ty.event.a1.b1._.input"})},
 			{wait: 200 * ms, do: hold(false, true, "former")},
-			{who: "d", step: `_\.input"`, as: "next", do: keeps(held{"next", "PUB $JS.API"})},
+			{who: "d", step: `_\.input"`, as: "next", do: keeps(held{"next", "PUB $JS.API"}, held{"next", "HMSG ty.live."})},
 			{do: heal("former")},
-			{who: "former", step: `\.batch\.extended\.`},
-			{who: "former", step: `\.batch\.extended\.`, do: keeps()},
+			{who: "former", step: `\.batch\.extended\.`, wait: 20 * ms, do: drop("next")}, // the batch is closed by then
+			{do: keeps()},
 		},
 	}
 }

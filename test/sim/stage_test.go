@@ -185,6 +185,23 @@ func drop(role string) func(*stage) {
 	}
 }
 
+// fills has a stream take nothing more, or take something again.
+func fills(stream string, full bool) func(*stage) {
+	return func(s *stage) {
+		s.w.note("", "FULL %t", full)
+		s.w.disturbed.Store(true)
+		s.w.bus.server().Fill(stream, full)
+	}
+}
+
+// deposes has reads of a stream answered by a leader that was deposed so many changes ago; 0 ends that.
+func deposes(stream string, changes int) func(*stage) {
+	return func(s *stage) {
+		s.w.disturbed.Store(true)
+		s.w.bus.server().Depose(stream, changes)
+	}
+}
+
 // crashes has a party crash. Another one of its kind starts later.
 func crashes(role string) func(*stage) {
 	return func(s *stage) {

@@ -296,7 +296,7 @@ var teeth = []tooth{
 		edits: []edit{{inObserve, "before != last && !whole {", "before != last && !whole && !OFF {"}},
 	},
 	{
-		fence: "no waiting behind a claim", attack: secondDoubts, breaks: []string{"contradiction", "Q13"},
+		fence: "no waiting behind a claim", attack: secondDoubts, hint: 1, breaks: []string{"contradiction", "Q13"},
 		edits: []edit{{inFinish, "if body.EventType() == events.CallWaiting && !claimed {",
 			"if body.EventType() == events.CallWaiting && !claimed && !OFF {"}},
 	},
