@@ -24,6 +24,8 @@ const (
 	oldReads     attack = "the reads of an owner that leaves a queue are answered by a leader that was deposed"
 	lostQuestion attack = "an owner does not hear that a call waits, and hears what was decided"
 	secondDoubts attack = "a tool wants a person for a call that its worker has run before, and could not store what came"
+	sharedOutage attack = "owner and worker are cut off together, and the worker is the last to come back"
+	oldGrant     attack = "a batch leaves the queue when its ticket has just been granted, and joins again"
 	foldRace     attack = "an owner extends and closes its batch between two reads of the next one"
 )
 
@@ -182,6 +184,32 @@ func init() {
 			{wait: 125 * time.Second, do: hold(false, true, "d1")}, // longer than a worker tries to store a result
 			{do: fills("TY_EVENT", false)},
 			{wait: 5 * time.Second, do: heal("d1")},
+		},
+	}
+	plans[sharedOutage] = plan{
+		dispatchers: 1, workers: 1, lasts: 20 * time.Second,
+		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, call("write", 500*ms))} },
+		acts: []act{
+			{who: "w", step: `\.call\.claimed\.`, wait: 100 * ms, do: cuts("d1", "w1")},
+			{wait: 6 * time.Second, do: heal("d1")},
+			{wait: time.Second, do: heal("w1")},
+		},
+	}
+	plans[oldGrant] = plan{
+		workers: 1, patient: true, lasts: 10 * time.Second,
+		agents: func() []agentSpec {
+			leaver := hands("a1", 0, call("ask_read", ms), call("ask_read", 3*time.Second), call("read", ms)).appends(2)
+			b := leaver.batches[0]
+			b.pause, b.cancel, b.canceled = 2*time.Second, 1100*ms, []int{0}
+			return []agentSpec{leaver, hands("a2", 300*ms, call("write", time.Second)),
+				hands("a3", 900*ms, call("write", 3*time.Second))}
+		},
+		acts: []act{
+			{who: "d", step: lists, as: "leaver"},
+			{who: "d", step: lists, wait: 450 * ms, do: decides(0, client.Allow)},        // it joins behind the first write
+			{wait: 550 * ms, do: keeps(held{"leaver", "HPUB ty.event.a1.b1.default.0"})}, // and leaves when that is over
+			{wait: 450 * ms, do: decides(1, client.Allow)},
+			{wait: 100 * ms, do: keeps()},
 		},
 	}
 	plans[foldRace] = plan{

@@ -175,6 +175,16 @@ func heal(roles ...string) func(*stage) {
 	}
 }
 
+// cuts cuts parties off, though nothing may be lost by that.
+func cuts(roles ...string) func(*stage) {
+	return func(s *stage) {
+		for _, r := range roles {
+			s.w.note("", "CUT %s", r)
+			s.party(r).sever(true)
+		}
+	}
+}
+
 // drop cuts the connections of a party, which loses what was on its way. It may connect again at once.
 func drop(role string) func(*stage) {
 	return func(s *stage) {
