@@ -29,8 +29,10 @@ func newMemBus(seed uint64) *memBus {
 
 // start starts the server, which tells of each step.
 func (b *memBus) start(w *world, opt options) {
-	if w.fate != nil {
-		b.before = func() {
+	keeping := newKeeping(w)
+	b.before = func() {
+		keeping.before()
+		if w.fate != nil {
 			w.fate.before()
 			w.stage.before()
 		}
@@ -41,6 +43,7 @@ func (b *memBus) start(w *world, opt options) {
 		Trace: func(s membroker.Step) {
 			b.steps++
 			w.note(s.Party, "%d %s %s", s.Conn, s.Kind, s.What)
+			keeping.step(s.What)
 			if w.fate != nil {
 				w.fate.step(s.Party, s.What)
 				w.stage.step(s.Party, s.What)

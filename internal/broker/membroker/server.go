@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 )
 
 // Limits of a server.
@@ -108,6 +110,30 @@ func (s *Server) Close() {
 	}
 	s.mu.Unlock()
 	s.over.Wait()
+}
+
+// Last is the last message that a stream has on a subject, nil if there is none. It is no step, and neither is
+// [Server.Has]: a test looks at what is stored.
+func (s *Server) Last(name, subject string) *server.StoredMsg {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.js.stream(name)
+	if st == nil {
+		return nil
+	}
+	m := st.lastOn(subject)
+	if m == nil {
+		return nil
+	}
+	return &server.StoredMsg{Subject: m.subject, Sequence: m.seq, Header: m.hdr, Data: m.data, Time: m.at}
+}
+
+// Has reports whether a stream has the message with a sequence.
+func (s *Server) Has(name string, seq uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.js.stream(name)
+	return st != nil && st.get(seq) != nil
 }
 
 func (s *Server) now() time.Time { return time.Now() }
