@@ -200,7 +200,10 @@ var plans = map[attack]plan{
 
 // attacked makes the history one of an attack, whatever was drawn.
 func (w *world) attacked(by attack) {
-	p := plans[by]
+	p, ok := directed[by]
+	if !ok {
+		p = plans[by]
+	}
 	d := draws{w.random("attack")}
 	w.quietAt = d.between(8*time.Second, 14*time.Second)
 	w.fate = &fate{w: w, d: draws{w.random("faults of the attack")}, had: map[fault]bool{}, every: time.Hour,

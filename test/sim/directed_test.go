@@ -105,8 +105,9 @@ const (
 	adopted = `\.batch\.adopted\.`
 )
 
-func init() {
-	plans[lateExpiry] = plan{
+// directed are the plans of the directed histories.
+var directed = map[attack]plan{
+	lateExpiry: {
 		workers: 1, approvalWait: 6 * time.Second, lasts: 20 * time.Second,
 		agents: func() []agentSpec {
 			return []agentSpec{hands("a1", 0, call("ask_read", ms), call("read", 3*time.Second), call("write", ms))}
@@ -115,8 +116,8 @@ func init() {
 			{who: "d", step: lists, as: "former", do: hold(true, true, "former")},
 			{wait: 6010 * ms, do: heal("former")},
 		},
-	}
-	plans[strayMessage] = plan{
+	},
+	strayMessage: {
 		dispatchers: 3, workers: 1, patient: true, lasts: 20 * time.Second,
 		agents: func() []agentSpec {
 			return []agentSpec{hands("a1", 0, call("ask_read", ms), call("write", 9*time.Second))}
@@ -127,8 +128,8 @@ func init() {
 			{wait: 5 * time.Second, do: heal("parker")},
 			{wait: time.Second, do: crashes(owner)},
 		},
-	}
-	plans[oldWake] = plan{
+	},
+	oldWake: {
 		dispatchers: 3, workers: 1, patient: true, lasts: 20 * time.Second,
 		agents: func() []agentSpec {
 			return []agentSpec{hands("a1", 0, call("ask_read", 3*time.Second), call("ask_read", 3*time.Second),
@@ -146,14 +147,14 @@ func init() {
 			{wait: 5 * time.Second, do: keeps()},
 			{wait: 1500 * ms, do: crashes(owner)},
 		},
-	}
-	plans[otherInput] = plan{
+	},
+	otherInput: {
 		workers: 1, patient: true, lasts: 5 * time.Second,
 		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, call("ask_read", ms))} },
 		acts: []act{{who: "d", step: lists, do: writesDecision(0, events.Decided{Decision: events.Approve,
 			InputSHA256: strings.Repeat("0", 64)})}},
-	}
-	plans[oldReads] = plan{
+	},
+	oldReads: {
 		workers: 1, patient: true, lasts: 10 * time.Second,
 		agents: func() []agentSpec {
 			return []agentSpec{hands("a1", time.Second, call("ask_read", ms)).untilOthers(),
@@ -165,8 +166,8 @@ func init() {
 			{do: keeps()},
 			{wait: 2 * time.Second, do: deposes("KV_ty_ticket", 0)},
 		},
-	}
-	plans[lostQuestion] = plan{
+	},
+	lostQuestion: {
 		workers: 1, patient: true, lasts: 5 * time.Second,
 		agents: func() []agentSpec {
 			return []agentSpec{hands("a1", 0, call("ask_read", ms), call("read", 3*time.Second))}
@@ -175,8 +176,8 @@ func init() {
 			{who: "w", step: `call\.waiting`, do: drop(owner)},
 			{wait: 150 * ms, do: writesDecision(0, events.Decided{Decision: events.Approve})},
 		},
-	}
-	plans[secondDoubts] = plan{
+	},
+	secondDoubts: {
 		dispatchers: 1, workers: 1, people: true, patient: true, lasts: 140 * time.Second,
 		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, call("waver", ms))} },
 		acts: []act{
@@ -185,8 +186,8 @@ func init() {
 			{do: fills("TY_EVENT", false)},
 			{wait: 5 * time.Second, do: heal("d1")},
 		},
-	}
-	plans[sharedOutage] = plan{
+	},
+	sharedOutage: {
 		dispatchers: 1, workers: 1, lasts: 20 * time.Second,
 		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, call("write", 500*ms))} },
 		acts: []act{
@@ -194,8 +195,8 @@ func init() {
 			{wait: 6 * time.Second, do: heal("d1")},
 			{wait: time.Second, do: heal("w1")},
 		},
-	}
-	plans[oldGrant] = plan{
+	},
+	oldGrant: {
 		workers: 1, patient: true, lasts: 10 * time.Second,
 		agents: func() []agentSpec {
 			leaver := hands("a1", 0, call("ask_read", ms), call("ask_read", 3*time.Second), call("read", ms)).appends(2)
@@ -206,13 +207,14 @@ func init() {
 		},
 		acts: []act{
 			{who: "d", step: lists, as: "leaver"},
-			{who: "d", step: lists, wait: 450 * ms, do: decides(0, client.Allow)},        // it joins behind the first write
-			{wait: 550 * ms, do: keeps(held{"leaver", "HPUB ty.event.a1.b1.default.0"})}, // and leaves when that is over
+			// it joins behind the first write, and leaves when that is over
+			{who: "d", step: lists, wait: 450 * ms, do: decides(0, client.Allow)},
+			{wait: 550 * ms, do: keeps(held{"leaver", "HPUB ty.event.a1.b1.default.0"})},
 			{wait: 450 * ms, do: decides(1, client.Allow)},
 			{wait: 100 * ms, do: keeps()},
 		},
-	}
-	plans[foldRace] = plan{
+	},
+	foldRace: {
 		workers: 1, lasts: 20 * time.Second,
 		agents: func() []agentSpec {
 			return []agentSpec{hands("a1", 0, call("read", 4200*ms), call("write", ms)).appends(1)}
@@ -220,16 +222,18 @@ func init() {
 		acts: []act{
 			{who: "d", step: `\.batch\.planned\.`, as: "former", do: keeps(held{"a1", "HPUB ty.event.a1.b1._.input"})},
 			{wait: 200 * ms, do: hold(false, true, "former")},
-			{who: "d", step: `_\.input"`, as: "next", do: keeps(held{"next", "PUB $JS.API"}, held{"next", "HMSG ty.live."})},
+			{who: "d", step: `_\.input"`, as: "next", do: keeps(held{"next", "PUB $JS.API"},
+				held{"next", "HMSG ty.live."})},
 			{do: heal("former")},
-			{who: "former", step: `\.batch\.extended\.`, wait: 20 * ms, do: drop("next")}, // the batch is closed by then
+			// the batch is closed by then
+			{who: "former", step: `\.batch\.extended\.`, wait: 20 * ms, do: drop("next")},
 			{do: keeps()},
 		},
-	}
+	},
 }
 
-// keepsAcksBut keeps the acknowledgements of the first dispatcher that wants to acknowledge something and does not have a
-// role, and the person's wakes.
+// keepsAcksBut keeps the acknowledgements of the first dispatcher that wants to acknowledge something and does not have
+// a role, and the person's wakes.
 func keepsAcksBut(role string) func(*stage) {
 	return func(s *stage) {
 		but, slow := s.party(role).name, ""

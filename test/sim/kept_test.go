@@ -11,8 +11,9 @@ import (
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
-// keeping checks while a history runs that a batch which has an owner is kept by a message that nobody has acknowledged,
-// so that it goes on if its owner dies at this instant; and that an owner which parks a batch has given its tickets back.
+// keeping checks while a history runs that a batch which has an owner is kept by a message that nobody has
+// acknowledged, so that it goes on if its owner dies at this instant; and that an owner which parks a batch has given
+// its tickets back.
 type keeping struct {
 	w       *world
 	batches []*keptBatch

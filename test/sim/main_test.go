@@ -5,8 +5,10 @@ import (
 	"encoding/hex"
 	"flag"
 	"hash"
+	"maps"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -26,7 +28,7 @@ var attackFlag = flag.String("attack", "", "have TestSeed play the attack whose 
 
 // attacks is the attack that the flag asks for; empty: none.
 func attacks() attack {
-	for a := range plans {
+	for _, a := range slices.Concat(slices.Collect(maps.Keys(plans)), slices.Collect(maps.Keys(directed))) {
 		if *attackFlag != "" && strings.Contains(string(a), *attackFlag) {
 			return a
 		}

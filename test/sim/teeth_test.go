@@ -377,7 +377,8 @@ var teeth = []tooth{
 			"!ok || ticket != number || decided && !OFF {"}},
 	},
 	{
-		fence: "a change of nothing is stored too", attack: oldReads, others: []string{"sweep of a parked batch's ticket"}, breaks: []string{"liveness"},
+		fence: "a change of nothing is stored too", attack: oldReads,
+		others: []string{"sweep of a parked batch's ticket"}, breaks: []string{"liveness"},
 		edits: []edit{{inKeys, "		if same && !sure {\n", "		if same && (!sure || OFF) {\n"}},
 	},
 	{

@@ -268,8 +268,8 @@ func (s *Server) Fill(name string, full bool) { s.on(name, func(st *stream) { st
 // Exhaust has the server refuse every new message for want of resources.
 func (s *Server) Exhaust(exhausted bool) { s.change(func() { s.js.full = exhausted }) }
 
-// Depose has reads through the leader of a stream answered by one that was deposed so many changes ago, at most 256, and
-// does not know it. It stores nothing: what is published goes to the next one. 0 ends that.
+// Depose has reads through the leader of a stream answered by one that was deposed so many changes ago, at most 256,
+// and does not know it. It stores nothing: what is published goes to the next one. 0 ends that.
 func (s *Server) Depose(name string, changes int) {
 	if changes < 0 || changes > maxChanges {
 		s.fail("a deposed leader lies 0 to %d changes behind, not %d", maxChanges, changes)
