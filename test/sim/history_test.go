@@ -159,6 +159,10 @@ func (w *world) play(opt options) *report {
 	limit.Stop()
 	r := &report{seed: w.seed, took: w.now(), plays: map[string]bool{}}
 	w.judge(r)
+	// the history is over: in which order the parties stop is no part of it
+	w.trace.mu.Lock()
+	r.hash = w.trace.sum.hex()
+	w.trace.mu.Unlock()
 	close(w.over)
 	w.mu.Lock()
 	parties := w.parties
@@ -169,9 +173,6 @@ func (w *world) play(opt options) *report {
 	}
 	w.running.Wait()
 	r.problems = w.problems
-	w.trace.mu.Lock() // the server may still note something
-	r.hash = w.trace.sum.hex()
-	w.trace.mu.Unlock()
 	return r
 }
 
