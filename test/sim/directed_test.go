@@ -19,6 +19,8 @@ import (
 const (
 	lateExpiry   attack = "a former owner answers a call that has waited too long, when the next has parked its batch"
 	strayMessage attack = "a batch that was woken gets its first message again, which is acknowledged late"
+	lateLetGo    attack = "an owner that has parked its batch lets go of it late, and others get its message"
+	ownNews      attack = "an owner that has parked its batch finds news late, and others have let go of its message"
 	oldWake      attack = "a batch that was parked again gets a wake for its first parking, which is acknowledged late"
 	otherInput   attack = "a decision in the log is about another input than the one that was asked about"
 	oldReads     attack = "the reads of an owner that leaves a queue are answered by a leader that was deposed"
@@ -127,6 +129,30 @@ var directed = map[attack]plan{
 			{wait: 100 * ms, do: decides(0, client.Allow)},
 			{wait: 5 * time.Second, do: heal("parker")},
 			{wait: time.Second, do: crashes(owner)},
+		},
+	},
+	lateLetGo: {
+		workers: 1, patient: true, lasts: 10 * time.Second,
+		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, call("ask_read", 5*time.Second))} },
+		acts: []act{
+			{who: "d", step: parked, as: "parker", do: hold(false, true, "parker")},
+			{do: keeps(held{"p3", wakes})},
+			{do: decides(0, client.Allow)},
+			{wait: 3 * time.Second, do: heal("parker")},
+			{wait: time.Second, do: keeps()},
+		},
+	},
+	ownNews: {
+		workers: 1, patient: true, lasts: 10 * time.Second,
+		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, call("ask_read", 5*time.Second))} },
+		acts: []act{
+			{who: "d", step: parked, as: "parker", do: hold(false, true, "parker")},
+			{do: keeps(held{"p3", wakes})},
+			{do: decides(0, client.Allow)},
+			{who: "d", step: `^HPUB ty\.wake\.`, as: "waker"},
+			{who: "waker", step: `^PUB \$JS\.ACK\.TY_BATCH\.`, do: keeps(held{"waker", "PUB $JS.API"}, held{"p3", wakes})},
+			{do: heal("parker")},
+			{wait: 200 * ms, do: keeps()},
 		},
 	},
 	oldWake: {

@@ -54,7 +54,7 @@ func (k *keeping) before() {
 	s := k.w.bus.server()
 	for _, b := range k.batches {
 		b.look(k.w)
-		if b.owned && !s.Has("TY_BATCH", b.handle) {
+		if b.owned && !s.Unacknowledged("TY_BATCH", "dispatchers", b.handle) {
 			k.w.fail("kept", "%s has an owner, and message %d is acknowledged, by which it is kept", b.key, b.handle)
 		}
 	}

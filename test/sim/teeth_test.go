@@ -303,9 +303,7 @@ var teeth = []tooth{
 		edits: []edit{{inDrive, "g.take != r.ticketRequests:", "g.take != r.ticketRequests && !OFF:"}},
 	},
 	{
-		fence: "leave before parked", attack: nobodyAnswers,
-		others: []string{"sweep of a parked batch's ticket"},
-		breaks: []string{"liveness"},
+		fence: "leave before parked", attack: nobodyAnswers, breaks: []string{"kept"},
 		edits: []edit{{inDrive, "		case batch.ReleaseTickets:\n", `		case batch.ReleaseTickets:
 			calls := r.m.InFlight()
 			if len(calls) > 0 && !slices.ContainsFunc(calls, func(i int) bool {
@@ -327,7 +325,7 @@ var teeth = []tooth{
 		edits:  []edit{{inPark, "	if err == nil && news {\n", "	if err == nil && news && !OFF {\n"}},
 	},
 	{
-		fence: "news wakes a parked batch", attack: dyingOwners, hint: 7, rare: true, breaks: []string{"liveness"},
+		fence: "news wakes a parked batch", attack: ownNews, breaks: []string{"kept"},
 		edits: []edit{{inPark, "	s := r.m.State()\n	news, err := r.haveNews(ctx)\n", `	s := r.m.State()
 	news, err := r.haveNews(ctx)
 	if err == nil && news && OFF {
@@ -345,18 +343,17 @@ var teeth = []tooth{
 `}},
 	},
 	{
-		fence: "a parked batch is adopted by a wake only", attack: dyingOwners, hint: 2, rare: true,
-		breaks: []string{"liveness"},
+		fence: "a parked batch is adopted by a wake only", attack: lateLetGo, breaks: []string{"kept"},
 		edits: []edit{{inTake, "	case s.Parked && s.Handle == sub.Seq:\n",
 			"	case s.Parked && s.Handle == sub.Seq && !OFF:\n"}},
 	},
 	{
-		fence: "only the handle adopts", attack: strayMessage, breaks: []string{"liveness"},
+		fence: "only the handle adopts", attack: strayMessage, breaks: []string{"kept", "liveness"},
 		edits: []edit{{inTake, "	case s.Handle == sub.Seq, ",
 			"	case s.Handle == sub.Seq, sub.Parked == 0 && OFF, "}},
 	},
 	{
-		fence: "a wake names its parking", attack: oldWake, breaks: []string{"liveness"},
+		fence: "a wake names its parking", attack: oldWake, breaks: []string{"kept", "liveness"},
 		edits: []edit{{inTake, "s.Parked && s.BatchSeq == sub.Parked:",
 			"s.Parked && (s.BatchSeq == sub.Parked || sub.Parked != 0 && OFF):"}},
 	},

@@ -113,7 +113,7 @@ func (s *Server) Close() {
 }
 
 // Last is the last message that a stream has on a subject, nil if there is none. It is no step, and neither is
-// [Server.Has]: a test looks at what is stored.
+// [Server.Unacknowledged]: a test looks at what is stored.
 func (s *Server) Last(name, subject string) *server.StoredMsg {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,12 +128,21 @@ func (s *Server) Last(name, subject string) *server.StoredMsg {
 	return &server.StoredMsg{Subject: m.subject, Sequence: m.seq, Header: m.hdr, Data: m.data, Time: m.at}
 }
 
-// Has reports whether a stream has the message with a sequence.
-func (s *Server) Has(name string, seq uint64) bool {
+// Unacknowledged reports whether a consumer still has a message to deliver, or has delivered it and waits for its
+// acknowledgement.
+func (s *Server) Unacknowledged(name, consumer string, seq uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.js.stream(name)
-	return st != nil && st.get(seq) != nil
+	if st == nil {
+		return false
+	}
+	o := st.consumer(consumer)
+	if o == nil {
+		return false
+	}
+	_, pending := o.pending[seq]
+	return st.get(seq) != nil && (pending || seq >= o.sseq)
 }
 
 func (s *Server) now() time.Time { return time.Now() }
