@@ -240,9 +240,8 @@ var teeth = []tooth{
 			"if ok && m.header.Get(headerID) == msg.Header.Get(headerID) && !OFF {"}},
 	},
 	{
-		fence: "redelivery of submissions", attack: silentOwners, hint: 117, rare: true,
-		breaks: []string{"liveness"},
-		edits:  []edit{{inStreams, "MaxDeliver: -1,", "MaxDeliver: map[bool]int{false: -1, true: 1}[OFF],"}},
+		fence: "redelivery of submissions", attack: silentOwners, breaks: []string{"kept", "liveness"},
+		edits: []edit{{inStreams, "MaxDeliver: -1,", "MaxDeliver: map[bool]int{false: -1, true: 1}[OFF],"}},
 	},
 	{
 		fence: "rereading of calls in flight", attack: lostCopies, hint: 6, rare: true,
