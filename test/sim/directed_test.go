@@ -86,11 +86,12 @@ func writesDecision(call int, d events.Decided) func(*stage) {
 		if d.InputSHA256 == "" {
 			return approval.Decide(p.ctx, b, k, call, d)
 		}
-		_, pool, seq, err := b.Asked(p.ctx, k, call)
+		_, at, err := b.Asked(p.ctx, k, call)
 		if err != nil {
 			return err
 		}
-		if _, err = b.Append(p.ctx, k, batch.ChainCall, pool, call, seq, d); err == nil {
+		d.Call = call
+		if _, err = b.Append(p.ctx, k, batch.ChainItem, at.Pool, at.Item, at.Seq, d); err == nil {
 			_, err = b.WakeIfParked(p.ctx, k)
 		}
 		return err
