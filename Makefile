@@ -20,7 +20,7 @@ export GOWORK := off
 ALL       := $(filter ./...,$(PKG))
 
 # The race detector makes what it looks at five to ten times as slow. A package runs with it unless it is named here:
-# - pure packages start no goroutine (TestPure), and the models of the protocol play in one thread; the same holds for
+# - pure packages start no goroutine (TestPure), and the model of a ticket key plays in one thread; the same holds for
 #   the other modules;
 # - tests of files, and those of processes: what they start is built without the detector, and they only wait for it;
 # - brokertest compares nats-server with membroker, whose goroutines test/sim runs with the detector;
@@ -29,15 +29,15 @@ ALL       := $(filter ./...,$(PKG))
 PLAIN     := . ./internal/access ./internal/admission ./internal/archtest ./internal/batch ./internal/broker/brokertest \
 	./internal/catalog ./internal/display ./internal/events ./internal/manifest ./internal/outcome ./internal/partition \
 	./internal/policy ./internal/presence ./internal/protect ./internal/provider/... ./internal/redact \
-	./internal/registry ./internal/replay ./internal/sandbox ./internal/shell ./internal/sim ./internal/sse \
-	./internal/submission ./internal/suggest ./internal/ticket ./test/docs ./test/e2e ./test/faults ./test/sim ./test/wire
+	./internal/registry ./internal/replay ./internal/sandbox ./internal/shell ./internal/sse ./internal/submission \
+	./internal/suggest ./internal/ticket ./test/docs ./test/e2e ./test/faults ./test/sim ./test/wire
 RACED_TOO := ./internal/sandbox ./test/sim
 RACED     := TestEndsAreToldApart TestOneWriterAtATime TestTheNetworkIsTheProxy TestTheProxyConnectsToWhatIsListed \
 	TestALostSpawner TestACommandIsToldToStop TestALaunchedProgramEndsWithItsContext TestAProgramIsToldToStop \
 	TestSimulation TestFound TestOnARealServer
 # What takes longest begins first, so that no core waits for it at the end.
-SLOWEST   := ./test/faults ./internal/sandbox ./test/e2e ./test/sim ./internal/sim \
-	./test/pool ./test/http ./internal/broker/natsbroker ./internal/lock
+SLOWEST   := ./test/faults ./internal/sandbox ./test/e2e ./test/sim ./test/pool ./test/http \
+	./internal/broker/natsbroker ./internal/lock
 
 .DEFAULT_GOAL := help
 
@@ -79,7 +79,7 @@ test: ## Run the tests, those of goroutines with the race detector, and count th
 	} | go run -C $(CURDIR)/tools ./testsum
 
 .PHONY: sim
-sim: ## Play 10,000 histories of the protocol, all of a ticket key, and some of the real code; SEED=n draws one, SEEDS=n plays n, TEETH=n tries n without each fence
+sim: ## Play some histories of the real code and all of a ticket key; SEED=n draws one, SEEDS=n plays n, TEETH=n tries n without each fence
 ifneq ($(origin SEED),file)
 	@go test ./test/sim -run '^TestSeed$$' -count=1 -v -seed $(SEED)
 else ifneq ($(SEEDS),)
@@ -91,7 +91,7 @@ else ifneq ($(SEEDS),)
 else ifneq ($(TEETH),)
 	@go test ./test/sim -run '^TestTeeth$$' -count=1 -v -timeout 0 -teeth $(TEETH)
 else
-	@go test ./internal/sim ./internal/ticket ./test/sim
+	@go test ./internal/ticket ./test/sim
 endif
 
 .PHONY: conformance

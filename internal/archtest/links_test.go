@@ -39,7 +39,7 @@ var (
 			"google.golang.org/grpc", "go.opentelemetry.io",
 		}},
 		{whyMethod, []string{"html/template"}},
-		{whyTest, []string{"github.com/evanw/esbuild", "internal/testenv", "internal/sim", "testing"}},
+		{whyTest, []string{"github.com/evanw/esbuild", "internal/testenv", "testing"}},
 	}
 	library = append(slices.Clip(light), []denial{
 		{whyMain, []string{"go.yaml.in/yaml", "github.com/spf13/cobra", "github.com/spf13/pflag", "internal/manifest"}},

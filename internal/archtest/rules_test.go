@@ -114,7 +114,6 @@ var packages = []struct {
 
 	{"internal/archtest", outside, "this package"},
 	{"internal/provider/eventstream/streamtest", outside, "responses of models for tests of streams"},
-	{"internal/sim", outside, "the protocol under a seeded scheduler and a model of JetStream"},
 	{"internal/broker/membroker", outside, "a NATS server with JetStream in memory, for simulations and fast tests"},
 	{"internal/broker/brokertest", outside, "how a NATS server behaves, as cases for the real one and membroker"},
 	{"internal/testenv", outside, "servers and pools for tests"},

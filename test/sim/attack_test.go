@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -55,6 +56,11 @@ type plan struct {
 	// gentle says that nobody is lost for anything that happens.
 	gentle   bool
 	ambushes []ambush
+	// agents are who is there and what they hand in; nil: it is drawn. approvalWait is how long people have, and lasts
+	// for how long things may go wrong; 0: it is drawn.
+	agents              func() []agentSpec
+	approvalWait, lasts time.Duration
+	acts                []act
 }
 
 // ambush is a fault that happens to a party at certain steps.
@@ -72,7 +78,7 @@ var (
 	onCall    = regexp.MustCompile(`^HPUB ty\.event\..*\.default\.\d+`)
 	onBatch   = regexp.MustCompile(`^HPUB ty\.event\..*\._\.batch`)
 	onTicket  = regexp.MustCompile(`^HPUB \$KV\.ty_ticket\.`)
-	onListing = regexp.MustCompile(`^HPUB \$KV\.ty_approval\.`)
+	onListing = regexp.MustCompile(`^PUB \$KV\.ty_approval\.`)
 	onReply   = regexp.MustCompile(`^HPUB ty\.reply\.`)
 	onRead    = regexp.MustCompile(`^PUB \$JS\.API\.STREAM\.MSG\.GET\.TY_EVENT`)
 	onQueue   = regexp.MustCompile(`^HPUB ty\.call\.READ`)
@@ -194,7 +200,10 @@ var plans = map[attack]plan{
 
 // attacked makes the history one of an attack, whatever was drawn.
 func (w *world) attacked(by attack) {
-	p := plans[by]
+	p, ok := directed[by]
+	if !ok {
+		p = plans[by]
+	}
 	d := draws{w.random("attack")}
 	w.quietAt = d.between(8*time.Second, 14*time.Second)
 	w.fate = &fate{w: w, d: draws{w.random("faults of the attack")}, had: map[fault]bool{}, every: time.Hour,
@@ -206,8 +215,15 @@ func (w *world) attacked(by attack) {
 	if p.patient {
 		w.sc.approvalWait = longWait
 	}
+	w.sc.approvalWait = cmp.Or(p.approvalWait, w.sc.approvalWait)
+	w.quietAt = cmp.Or(p.lasts, w.quietAt)
+	w.stage = newStage(w, slices.Clone(p.acts))
 	for range cmp.Or(p.workers, 2) {
 		w.sc.workers = append(w.sc.workers, workerSpec{classes: toolyard.Classes, slots: 1 + d.IntN(2)})
+	}
+	if p.agents != nil {
+		w.sc.agents = p.agents()
+		return
 	}
 	for i := range 2 {
 		a := agentSpec{name: toolyard.Agent(fmt.Sprint("a", i+1))}

@@ -5,4 +5,7 @@
 // A seed decides the scenario (agents, batches, people), the faults and, on the server in memory, the order of all
 // steps. A history runs in a bubble of testing/synctest: its clock is virtual, and it ends when nothing of it runs any
 // more.
+//
+// Each fence of the protocol can be taken away, and some history then breaks an invariant (teeth). Where random faults
+// do not get there, the history is a directed one: its faults come at chosen steps.
 package sim

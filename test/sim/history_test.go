@@ -76,6 +76,7 @@ func newWorld(seed uint64, b bus, opt options) *world {
 	w := &world{seed: seed, bus: b, book: &book{ranOn: map[int]string{}}, began: time.Now(),
 		seen: map[toolyard.BatchKey]*seen{},
 		log:  slog.New(slog.DiscardHandler), broken: make(chan struct{}), over: make(chan struct{})}
+	w.stage = newStage(w, nil)
 	w.trace = &trace{out: opt.trace, sum: newSummer(), names: names{known: map[string]int{}}}
 	if opt.trace != nil {
 		w.log = slog.New(slog.NewTextHandler(opt.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
@@ -130,6 +131,9 @@ func (w *world) play(opt options) *report {
 		w.add("p1", person(0, w.sc.peopleHTTP))
 		w.add("p2", person(1, false))
 	}
+	if len(w.stage.acts) > 0 {
+		w.add("p3", w.stage.extra)
+	}
 	over := make(chan struct{})
 	w.running.Go(func() {
 		defer close(over) // and nothing goes wrong any more
@@ -155,6 +159,10 @@ func (w *world) play(opt options) *report {
 	limit.Stop()
 	r := &report{seed: w.seed, took: w.now(), plays: map[string]bool{}}
 	w.judge(r)
+	// the history is over: in which order the parties stop is no part of it
+	w.trace.mu.Lock()
+	r.hash = w.trace.sum.hex()
+	w.trace.mu.Unlock()
 	close(w.over)
 	w.mu.Lock()
 	parties := w.parties
@@ -165,9 +173,6 @@ func (w *world) play(opt options) *report {
 	}
 	w.running.Wait()
 	r.problems = w.problems
-	w.trace.mu.Lock() // the server may still note something
-	r.hash = w.trace.sum.hex()
-	w.trace.mu.Unlock()
 	return r
 }
 

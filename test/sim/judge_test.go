@@ -182,6 +182,8 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 	case toolyard.ApprovalExpired:
 		return log.decided != nil && log.decision.Decision == events.Supersede ||
 			log.decided == nil && log.waiting != nil && !res.At.Before(log.waiting.Time.Add(w.sc.approvalWait))
+	case toolyard.PermissionDenied: // what was decided is not what was asked
+		return log.decided != nil && log.decision.Edited == "" && log.decision.InputSHA256 != log.question.InputSHA256
 	case toolyard.DependencyUnavailable: // its own word, a breaker that has tripped on others', or nobody was there
 		return w.disturbed.Load() || w.sc.fails(call.Tool, res.Code)
 	}

@@ -5,8 +5,10 @@ import (
 	"encoding/hex"
 	"flag"
 	"hash"
+	"maps"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -21,6 +23,18 @@ var seed = flag.Uint64("seed", 1, "the history that TestSeed plays")
 
 // both is for who looks for what a seed does not decide.
 var both = flag.Bool("compare", false, "have TestSeed play its history twice, and show where the two part")
+
+var attackFlag = flag.String("attack", "", "have TestSeed play the attack whose description contains this")
+
+// attacks is the attack that the flag asks for; empty: none.
+func attacks() attack {
+	for _, a := range slices.Concat(slices.Collect(maps.Keys(plans)), slices.Collect(maps.Keys(directed))) {
+		if *attackFlag != "" && strings.Contains(string(a), *attackFlag) {
+			return a
+		}
+	}
+	return ""
+}
 
 var calm = flag.Bool("calm", false, "play without faults")
 

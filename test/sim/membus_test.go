@@ -29,8 +29,13 @@ func newMemBus(seed uint64) *memBus {
 
 // start starts the server, which tells of each step.
 func (b *memBus) start(w *world, opt options) {
-	if w.fate != nil {
-		b.before = w.fate.before
+	keeping := newKeeping(w)
+	b.before = func() {
+		keeping.before()
+		if w.fate != nil {
+			w.fate.before()
+			w.stage.before()
+		}
 	}
 	b.nats = membroker.New(membroker.Options{
 		Seed:   w.seed + 1, // 0 is no seed
@@ -38,13 +43,23 @@ func (b *memBus) start(w *world, opt options) {
 		Trace: func(s membroker.Step) {
 			b.steps++
 			w.note(s.Party, "%d %s %s", s.Conn, s.Kind, s.What)
+			keeping.step(s.What)
 			if w.fate != nil {
 				w.fate.step(s.Party, s.What)
+				w.stage.step(s.Party, s.What)
 			}
 		},
-		Lens: w.versions.lens,
+		Lens: w.lens,
 		Fail: func(err error) { w.fail("server", "%v", err) },
 	})
+}
+
+// lens is that of [membroker.Options].
+func (w *world) lens(party string, sent bool, subject string, hdr, data []byte) ([]byte, []byte) {
+	if sent {
+		w.stage.sends(hdr, data)
+	}
+	return w.versions.lens(party, sent, subject, hdr, data)
 }
 
 // settle waits until nothing runs, for as long as a step takes.
@@ -133,7 +148,7 @@ func TestSeed(t *testing.T) {
 		compare(t, *seed)
 		return
 	}
-	r := inMemory(t, *seed, options{calm: *calm, about: about(), trace: t.Output()})
+	r := inMemory(t, *seed, options{calm: *calm, about: about(), attack: attacks(), trace: t.Output()})
 	t.Logf("%d steps, %s, hash %s", r.steps, r.took, r.hash)
 	if len(r.problems) > 0 {
 		t.Error(r)

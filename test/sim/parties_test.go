@@ -167,6 +167,9 @@ func (s *site) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
+// errAway is why the HTTP API cannot reach the system.
+var errAway = errors.New("there is no connection to NATS")
+
 // serve is the process of the HTTP API.
 func serve(p *party) (err error) {
 	nc, err := p.connect()
@@ -183,7 +186,12 @@ func serve(p *party) (err error) {
 		return err
 	}
 	handler, err := api.New(api.Config{Client: c, Reader: follow.New(b, follow.Options{Shared: true}),
-		Loopback: true, Log: p.log})
+		Loopback: true, Log: p.log, Ready: func() error {
+			if b.Away() {
+				return errAway
+			}
+			return nil
+		}})
 	if err != nil {
 		return err
 	}

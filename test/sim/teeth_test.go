@@ -20,8 +20,6 @@ type tooth struct {
 	// rare says that it takes more than ten histories until one breaks.
 	rare   bool
 	breaks []string
-	// unseen is why no history breaks. Such a tooth is not played.
-	unseen string
 }
 
 // on reports whether a message is on a subject with a prefix and, if types are given, is an event of one of them.
@@ -138,8 +136,7 @@ var teeth = []tooth{
 		edits:  []edit{{inObserve, "	return nil, gone, nil\n", "	return nil, gone || OFF, nil\n"}},
 	},
 	{
-		fence: "a deaf watch proves no silence", attack: cutOwners, breaks: []string{"Q5", "Q7", "code"},
-		unseen: "the holder is asked first, and answers: no history has a watch that is dead on a good connection",
+		fence: "a deaf watch proves no silence", attack: sharedOutage, breaks: []string{"code"},
 		edits: []edit{
 			{inPresence, "return b.hearing && now.Sub(b.since) >= b.patience &&",
 				"return (b.hearing && now.Sub(b.since) >= b.patience || OFF) &&"},
@@ -174,9 +171,8 @@ var teeth = []tooth{
 	if r.mustClaim() {`}},
 	},
 	{
-		fence: "a fold reads the input after the plan", attack: openBatches,
-		breaks: []string{"liveness", "Q13", "Q1"},
-		unseen: "no history extended a batch between the two reads of its next owner, in 85",
+		fence: "a fold reads the input after the plan", attack: foldRace,
+		breaks: []string{"crash", "contradiction"},
 		edits: []edit{{inFold,
 			"for _, c := range []batch.Chain{batch.ChainReply, batch.ChainBatch, batch.ChainInput, batch.ChainControl}",
 			`order := []batch.Chain{batch.ChainReply, batch.ChainBatch, batch.ChainInput, batch.ChainControl}
@@ -244,9 +240,8 @@ var teeth = []tooth{
 			"if ok && m.header.Get(headerID) == msg.Header.Get(headerID) && !OFF {"}},
 	},
 	{
-		fence: "redelivery of submissions", attack: silentOwners, hint: 117, rare: true,
-		breaks: []string{"liveness"},
-		edits:  []edit{{inStreams, "MaxDeliver: -1,", "MaxDeliver: map[bool]int{false: -1, true: 1}[OFF],"}},
+		fence: "redelivery of submissions", attack: silentOwners, breaks: []string{"kept", "liveness"},
+		edits: []edit{{inStreams, "MaxDeliver: -1,", "MaxDeliver: map[bool]int{false: -1, true: 1}[OFF],"}},
 	},
 	{
 		fence: "rereading of calls in flight", attack: lostCopies, hint: 6, rare: true,
@@ -283,8 +278,7 @@ var teeth = []tooth{
 		if rule, ok`}},
 	},
 	{
-		fence: "hash of the approved input", attack: slowParking, breaks: []string{"approval"},
-		unseen: "no hook runs after an approval, which covers it; and no history has hooks",
+		fence: "hash of the approved input", attack: otherInput, breaks: []string{"approval"},
 		edits: []edit{{inPermit, `if a.InputHash == "" || a.InputHash != c.value.Hash() {`,
 			`if (a.InputHash == "" || a.InputHash != c.value.Hash()) && !OFF {`}},
 	},
@@ -294,25 +288,21 @@ var teeth = []tooth{
 			"case c == batch.ChainReply, alone && m.header.Get(headerType) == string(events.CallFinished), OFF:"}},
 	},
 	{
-		fence: "a gap before a live copy is read", attack: lostCopies, breaks: []string{"liveness", "Q13"},
-		unseen: "in 11 of 50 histories a copy was lost before a later one of its chain, and none broke",
-		edits:  []edit{{inObserve, "before != last && !whole {", "before != last && !whole && !OFF {"}},
+		fence: "a gap before a live copy is read", attack: lostQuestion, breaks: []string{"contradiction"},
+		edits: []edit{{inObserve, "before != last && !whole {", "before != last && !whole && !OFF {"}},
 	},
 	{
-		fence: "no waiting behind a claim", attack: lostClaims, breaks: []string{"liveness", "Q13"},
-		unseen: "no history delivered a call again to a worker that did not know of its claim",
+		fence: "no waiting behind a claim", attack: secondDoubts, hint: 1, breaks: []string{"contradiction", "Q13"},
 		edits: []edit{{inFinish, "if body.EventType() == events.CallWaiting && !claimed {",
 			"if body.EventType() == events.CallWaiting && !claimed && !OFF {"}},
 	},
 	{
-		fence: "old grants count no more", attack: slowParking, breaks: []string{"Q5", "Q7"},
-		unseen: "a grant that came before the batch left the queue, and was read after, came in 1 of 30 histories",
-		edits:  []edit{{inDrive, "g.take != r.ticketRequests:", "g.take != r.ticketRequests && !OFF:"}},
+		// which of two channels an owner reads first is the runtime's choice
+		fence: "old grants count no more", attack: oldGrant, breaks: []string{"Q5", "Q7"},
+		edits: []edit{{inDrive, "g.take != r.ticketRequests:", "g.take != r.ticketRequests && !OFF:"}},
 	},
 	{
-		fence: "leave before parked", attack: nobodyAnswers,
-		others: []string{"sweep of a parked batch's ticket"},
-		breaks: []string{"liveness"},
+		fence: "leave before parked", attack: nobodyAnswers, breaks: []string{"kept"},
 		edits: []edit{{inDrive, "		case batch.ReleaseTickets:\n", `		case batch.ReleaseTickets:
 			calls := r.m.InFlight()
 			if len(calls) > 0 && !slices.ContainsFunc(calls, func(i int) bool {
@@ -334,7 +324,7 @@ var teeth = []tooth{
 		edits:  []edit{{inPark, "	if err == nil && news {\n", "	if err == nil && news && !OFF {\n"}},
 	},
 	{
-		fence: "news wakes a parked batch", attack: dyingOwners, hint: 7, rare: true, breaks: []string{"liveness"},
+		fence: "news wakes a parked batch", attack: ownNews, breaks: []string{"kept"},
 		edits: []edit{{inPark, "	s := r.m.State()\n	news, err := r.haveNews(ctx)\n", `	s := r.m.State()
 	news, err := r.haveNews(ctx)
 	if err == nil && news && OFF {
@@ -352,26 +342,22 @@ var teeth = []tooth{
 `}},
 	},
 	{
-		fence: "a parked batch is adopted by a wake only", attack: dyingOwners, hint: 2, rare: true,
-		breaks: []string{"liveness"},
+		fence: "a parked batch is adopted by a wake only", attack: lateLetGo, breaks: []string{"kept"},
 		edits: []edit{{inTake, "	case s.Parked && s.Handle == sub.Seq:\n",
 			"	case s.Parked && s.Handle == sub.Seq && !OFF:\n"}},
 	},
 	{
-		fence: "only the handle adopts", attack: dyingOwners, breaks: []string{"liveness"},
-		unseen: "no history lost the owner that adopts a batch by another message, in 20 that came there",
+		fence: "only the handle adopts", attack: strayMessage, breaks: []string{"kept", "liveness"},
 		edits: []edit{{inTake, "	case s.Handle == sub.Seq, ",
-			"	case s.Handle == sub.Seq, (!s.Parked || sub.Parked == 0) && OFF, "}},
+			"	case s.Handle == sub.Seq, sub.Parked == 0 && OFF, "}},
 	},
 	{
-		fence: "a wake names its parking", attack: dyingOwners, breaks: []string{"liveness"},
-		unseen: "no history lost the owner that adopts a batch by an old wake, in 5 that came there",
+		fence: "a wake names its parking", attack: oldWake, breaks: []string{"kept", "liveness"},
 		edits: []edit{{inTake, "s.Parked && s.BatchSeq == sub.Parked:",
 			"s.Parked && (s.BatchSeq == sub.Parked || sub.Parked != 0 && OFF):"}},
 	},
 	{
-		fence: "look before a call is taken off the list", attack: slowParking, breaks: []string{"liveness"},
-		unseen: "no history in 60 had a former owner answer a call of a batch that was parked",
+		fence: "look before a call is taken off the list", attack: lateExpiry, breaks: []string{"liveness"},
 		edits: []edit{{inPark, "		_, err := r.d.b.WakeIfParked(ctx, r.key)\n		if err == nil {\n",
 			`		var err error
 		if !OFF {
@@ -387,9 +373,9 @@ var teeth = []tooth{
 			"!ok || ticket != number || decided && !OFF {"}},
 	},
 	{
-		fence: "a change of nothing is stored too", attack: slowParking, breaks: []string{"liveness"},
-		unseen: "no bucket allows direct gets, which covers it: reads go through the leader",
-		edits:  []edit{{inKeys, "		if same && !sure {\n", "		if same && (!sure || OFF) {\n"}},
+		fence: "a change of nothing is stored too", attack: oldReads,
+		others: []string{"sweep of a parked batch's ticket"}, breaks: []string{"liveness"},
+		edits: []edit{{inKeys, "		if same && !sure {\n", "		if same && (!sure || OFF) {\n"}},
 	},
 	{
 		fence: "a wake is given back while the batch runs", attack: lateWakes, hint: 14, rare: true,

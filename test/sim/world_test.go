@@ -51,6 +51,7 @@ type world struct {
 	broken   chan struct{} // closed with the first problem
 	over     chan struct{} // closed when the history is judged
 	fate     *fate         // nil: nothing goes wrong
+	stage    *stage        // plays what is to happen at chosen steps
 	running  sync.WaitGroup
 	// workersReady is done when the first workers take calls: until then a batch would see no tools.
 	workersReady sync.WaitGroup
@@ -148,7 +149,7 @@ func (w *world) start(m *machine) {
 		name = fmt.Sprintf("%s.%d", m.name, m.boots)
 	}
 	p := &party{w: w, name: name, id: len(w.parties) + 1, boot: m.boots, rand: w.random(name),
-		log: w.log.With("party", name), done: make(chan struct{}), ready: func() {}}
+		log: slog.New(severe{w.log.With("party", name).Handler(), w}), done: make(chan struct{}), ready: func() {}}
 	if m.boots == 1 && m.worker {
 		p.ready = sync.OnceFunc(w.workersReady.Done)
 	}

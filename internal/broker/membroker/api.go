@@ -271,6 +271,8 @@ func (js *jetStream) messageGet(q *query, st *stream) {
 	}
 	var m *stored
 	switch {
+	case st.fault.deposed > 0:
+		m = (&view{msgs: st.behind(st.fault.deposed)}).one(&req)
 	case req.Seq > 0 && req.NextFor == "":
 		m = st.get(req.Seq)
 	case req.NextFor != "":

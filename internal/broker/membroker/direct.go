@@ -64,6 +64,23 @@ type view struct {
 	send func(hdr, data []byte)
 }
 
+// one is the message that a read through the leader asks for.
+func (v *view) one(req *server.JSApiMsgGetRequest) *stored {
+	if req.LastFor == "" {
+		m := v.from(req.Seq, req.NextFor)
+		if m == nil || req.NextFor == "" && m.seq != req.Seq {
+			return nil
+		}
+		return m
+	}
+	for _, m := range slices.Backward(v.msgs) {
+		if subjectMatches(m.subject, req.LastFor) {
+			return m
+		}
+	}
+	return nil
+}
+
 // from is the first message from a sequence on whose subject matches.
 func (v *view) from(seq uint64, filter string) *stored {
 	i, _ := slices.BinarySearchFunc(v.msgs, seq, func(m *stored, seq uint64) int { return cmp.Compare(m.seq, seq) })

@@ -26,6 +26,7 @@ type streamFault struct {
 	full       bool // it is at its limit
 	leaderless bool // nobody is there to answer
 	lag        int  // so many changes lie direct reads behind
+	deposed    int  // and so many, reads through the leader
 }
 
 // change makes a change to what is wrong, between two steps.
@@ -64,6 +65,10 @@ func (s *Server) LoseAnswers(party string, n int) { s.change(func() { s.party(pa
 func (s *Server) DelayAnswers(party string, by time.Duration) {
 	s.change(func() { s.party(party).fault.answer = by })
 }
+
+// Hold keeps steps from happening: those that held reports, and what comes after each on its connection and in its
+// direction. It replaces what was held before; nil ends it. held must not call the server.
+func (s *Server) Hold(held func(Step) bool) { s.change(func() { s.held = held }) }
 
 // Heal ends all that is wrong with the way to a party. What was held arrives.
 func (s *Server) Heal(party string) { s.change(func() { s.party(party).fault = partyFault{} }) }
@@ -262,6 +267,15 @@ func (s *Server) Fill(name string, full bool) { s.on(name, func(st *stream) { st
 
 // Exhaust has the server refuse every new message for want of resources.
 func (s *Server) Exhaust(exhausted bool) { s.change(func() { s.js.full = exhausted }) }
+
+// Depose has reads through the leader of a stream answered by one that was deposed so many changes ago, at most 256,
+// and does not know it. It stores nothing: what is published goes to the next one. 0 ends that.
+func (s *Server) Depose(name string, changes int) {
+	if changes < 0 || changes > maxChanges {
+		s.fail("a deposed leader lies 0 to %d changes behind, not %d", maxChanges, changes)
+	}
+	s.on(name, func(st *stream) { st.fault.deposed = changes })
+}
 
 // Lag has direct reads of a stream answered as it was so many changes ago, at most 256.
 func (s *Server) Lag(name string, changes int) {

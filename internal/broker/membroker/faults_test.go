@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -298,6 +299,68 @@ func TestDirectReadsLieBehind(t *testing.T) {
 		sc.s.Lag("S", 1)
 		_, err := sc.st.GetMsg(sc.Context(), 2) // it is not deleted yet
 		sc.must(err)
+	})
+}
+
+func TestADeposedLeaderLiesBehind(t *testing.T) {
+	play(t, func(*jetstream.StreamConfig) {}, func(sc *scene) {
+		for range 3 {
+			_, err := sc.put(sc.js)
+			sc.must(err)
+		}
+		sc.must(sc.st.DeleteMsg(sc.Context(), 2))
+		for ago, want := range []uint64{3, 3, 2, 1, 3} {
+			sc.s.Depose("S", ago%4) // and in the end it is deposed no more
+			m, err := sc.st.GetLastMsgForSubject(sc.Context(), "s.a")
+			sc.must(err)
+			sc.want(fmt.Sprint("last, ", ago%4, " changes ago"), m.Sequence, want)
+		}
+		for ago, want := range []error{jetstream.ErrMsgNotFound, nil, nil, jetstream.ErrMsgNotFound} {
+			sc.s.Depose("S", ago)
+			if _, err := sc.st.GetMsg(sc.Context(), 2); !errors.Is(err, want) {
+				t.Errorf("message 2, %d changes ago: %v", ago, err)
+			}
+		}
+	})
+}
+
+// TestHold: what is held back happens when it is held no more, and others go on meanwhile.
+func TestHold(t *testing.T) {
+	Bubble(t, func(t *testing.T) {
+		s := start(t, Options{Settle: synctest.Wait, Seed: 1})
+		one, two := connect(t, s, "one"), connect(t, s, "two")
+		heard, err := two.SubscribeSync("*")
+		if err == nil {
+			err = two.Flush()
+		}
+		s.Hold(func(st Step) bool { return st.Kind == Operation && st.What == "PUB held" })
+		for _, subject := range []string{"first", "held", "behind"} {
+			err = errors.Join(err, one.Publish(subject, nil))
+		}
+		err = errors.Join(err, two.Publish("other", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		next := func(n int) (got []string) {
+			for range n {
+				m, err := heard.NextMsg(time.Second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, m.Subject)
+			}
+			return got
+		}
+		before := next(2)
+		slices.Sort(before)
+		if n, _, err := heard.Pending(); err != nil || n > 0 || !slices.Equal(before, []string{"first", "other"}) {
+			t.Errorf("while one is held %q are heard, and %d more: %v", before, n, err)
+		}
+		s.Hold(nil)
+		if got := next(2); !slices.Equal(got, []string{"held", "behind"}) {
+			t.Errorf("after that %q are heard", got)
+		}
 	})
 }
 

@@ -1,7 +1,6 @@
 package membroker
 
 import (
-	"cmp"
 	"container/heap"
 	"slices"
 	"strconv"
@@ -115,7 +114,6 @@ func (s *Server) pending() []Step {
 			c.order()
 		}
 		if len(c.in) > 0 && !c.party.fault.mute {
-			c.sortSubs()
 			o := c.in[0]
 			s.number(&o.arrived)
 			steps = append(steps, Step{
@@ -132,19 +130,10 @@ func (s *Server) pending() []Step {
 			})
 		}
 	}
-	return steps
-}
-
-// sortSubs puts the subscriptions that stand at the beginning of what a client has sent in the order in which it made
-// them. nats.go sends them in any order when it has connected again, and which comes first makes no difference.
-func (c *conn) sortSubs() {
-	n := slices.IndexFunc(c.in, func(o *op) bool { return o.verb != opSub })
-	if n < 0 {
-		n = len(c.in)
+	if s.held != nil {
+		steps = slices.DeleteFunc(steps, s.held)
 	}
-	slices.SortStableFunc(c.in[:n], func(a, b *op) int {
-		return cmp.Or(cmp.Compare(len(a.sid), len(b.sid)), cmp.Compare(a.sid, b.sid))
-	})
+	return steps
 }
 
 // nameOf is the subject of an operation. An inbox has a number when something is sent to it, and none before: which of

@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 )
 
 // Limits of a server.
@@ -68,6 +70,7 @@ type Server struct {
 	// timersMade numbers timers, so that those that are due at the same time keep their order.
 	timersMade uint64
 	aliases    map[string]string
+	held       func(Step) bool // the steps that are kept from happening; nil: none
 	js         *jetStream
 }
 
@@ -107,6 +110,39 @@ func (s *Server) Close() {
 	}
 	s.mu.Unlock()
 	s.over.Wait()
+}
+
+// Last is the last message that a stream has on a subject, nil if there is none. It is no step, and neither is
+// [Server.Unacknowledged]: a test looks at what is stored.
+func (s *Server) Last(name, subject string) *server.StoredMsg {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.js.stream(name)
+	if st == nil {
+		return nil
+	}
+	m := st.lastOn(subject)
+	if m == nil {
+		return nil
+	}
+	return &server.StoredMsg{Subject: m.subject, Sequence: m.seq, Header: m.hdr, Data: m.data, Time: m.at}
+}
+
+// Unacknowledged reports whether a consumer still has a message to deliver, or has delivered it and waits for its
+// acknowledgement.
+func (s *Server) Unacknowledged(name, consumer string, seq uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.js.stream(name)
+	if st == nil {
+		return false
+	}
+	o := st.consumer(consumer)
+	if o == nil {
+		return false
+	}
+	_, pending := o.pending[seq]
+	return st.get(seq) != nil && (pending || seq >= o.sseq)
 }
 
 func (s *Server) now() time.Time { return time.Now() }

@@ -1,0 +1,280 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/approval"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker/membroker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// The directed histories. Each is small, and what goes wrong in it goes wrong at chosen steps: what random faults would
+// not find in thousands of histories.
+const (
+	lateExpiry   attack = "a former owner answers a call that has waited too long, when the next has parked its batch"
+	strayMessage attack = "a batch that was woken gets its first message again, which is acknowledged late"
+	lateLetGo    attack = "an owner that has parked its batch lets go of it late, and others get its message"
+	ownNews      attack = "an owner that has parked its batch finds news late, and others have let go of its message"
+	oldWake      attack = "a batch that was parked again gets a wake for its first parking, which is acknowledged late"
+	otherInput   attack = "a decision in the log is about another input than the one that was asked about"
+	oldReads     attack = "the reads of an owner that leaves a queue are answered by a leader that was deposed"
+	lostQuestion attack = "an owner does not hear that a call waits, and hears what was decided"
+	secondDoubts attack = "a tool wants a person for a call that its worker has run before, and could not store what came"
+	sharedOutage attack = "owner and worker are cut off together, and the worker is the last to come back"
+	oldGrant     attack = "a batch leaves the queue when its ticket has just been granted, and joins again"
+	foldRace     attack = "an owner extends and closes its batch between two reads of the next one"
+)
+
+// hands is an agent that hands in one batch.
+func hands(agent toolyard.Agent, at time.Duration, calls ...toolyard.Call) agentSpec {
+	b := &batchSpec{submit: at, first: len(calls), batch: toolyard.Batch{
+		ID: "b1", Agent: agent, Session: "s", Workspace: "ws1", Interactive: true,
+		Options: toolyard.Options{Partition: toolyard.Consecutive, OnError: toolyard.Continue, MaxConcurrency: 4,
+			TimeoutMS: longWait.Milliseconds()},
+	}}
+	for i, c := range calls {
+		c.ID = fmt.Sprint("c", i)
+		b.batch.Calls = append(b.batch.Calls, c)
+	}
+	return agentSpec{name: agent, batches: []*batchSpec{b}}
+}
+
+// appends makes the batch an open one, whose calls from first on are appended.
+func (a agentSpec) appends(first int) agentSpec {
+	b := a.batches[0]
+	b.open, b.closes, b.first, b.pause = true, true, first, 100*ms
+	return a
+}
+
+// untilOthers has the batch canceled when all others are over.
+func (a agentSpec) untilOthers() agentSpec {
+	a.batches[0].last = true
+	return a
+}
+
+// call is a call that works for so long.
+func call(tool string, work time.Duration) toolyard.Call {
+	k, _ := kindOf(tool)
+	in := input{WorkMS: work.Milliseconds()}
+	if !k.class.Safe() {
+		in.Commits = 1
+	}
+	return toolyard.Call{Tool: tool, Input: raw(in)}
+}
+
+// writesDecision has somebody write a decision about a call of the first agent's batch into the log, who has not looked
+// at the list.
+func writesDecision(call int, d events.Decided) func(*stage) {
+	return says(func(p *party, _ *client.Client) error {
+		nc, err := p.connect()
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		b, err := natsbroker.Join(p.ctx, nc, "/person/"+p.name, nil)
+		if err != nil {
+			return err
+		}
+		k := toolyard.BatchKey{Agent: "a1", ID: "b1"}
+		d.By = p.name
+		if d.InputSHA256 == "" {
+			return approval.Decide(p.ctx, b, k, call, d)
+		}
+		_, at, err := b.Asked(p.ctx, k, call)
+		if err != nil {
+			return err
+		}
+		d.Call = call
+		if _, err = b.Append(p.ctx, k, batch.ChainItem, at.Pool, at.Item, at.Seq, d); err == nil {
+			_, err = b.WakeIfParked(p.ctx, k)
+		}
+		return err
+	})
+}
+
+// The steps of directed histories.
+const (
+	acks    = "PUB $JS.ACK.TY_BATCH."
+	wakes   = "HPUB ty.wake."
+	tickets = "HPUB $KV.ty_ticket."
+	lists   = `^PUB \$KV\.ty_approval\.`
+	parked  = `\.batch\.parked\.`
+	adopted = `\.batch\.adopted\.`
+)
+
+// directed are the plans of the directed histories.
+var directed = map[attack]plan{
+	lateExpiry: {
+		workers: 1, approvalWait: 6 * time.Second, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, call("ask_read", ms), call("read", 3*time.Second), call("write", ms))}
+		},
+		acts: []act{
+			{who: "d", step: lists, as: "former", do: hold(true, true, "former")},
+			{wait: 6010 * ms, do: heal("former")},
+		},
+	},
+	strayMessage: {
+		dispatchers: 3, workers: 1, patient: true, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, call("ask_read", ms), call("write", 9*time.Second))}
+		},
+		acts: []act{
+			{who: "d", step: parked, as: "parker", do: hold(false, true, "parker")},
+			{wait: 100 * ms, do: decides(0, client.Allow)},
+			{wait: 5 * time.Second, do: heal("parker")},
+			{wait: time.Second, do: crashes(owner)},
+		},
+	},
+	lateLetGo: {
+		workers: 1, patient: true, lasts: 10 * time.Second,
+		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, call("ask_read", 5*time.Second))} },
+		acts: []act{
+			{who: "d", step: parked, as: "parker", do: hold(false, true, "parker")},
+			{do: keeps(held{"p3", wakes})},
+			{do: decides(0, client.Allow)},
+			{wait: 3 * time.Second, do: heal("parker")},
+			{wait: time.Second, do: keeps()},
+		},
+	},
+	ownNews: {
+		workers: 1, patient: true, lasts: 10 * time.Second,
+		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, call("ask_read", 5*time.Second))} },
+		acts: []act{
+			{who: "d", step: parked, as: "parker", do: hold(false, true, "parker")},
+			{do: keeps(held{"p3", wakes})},
+			{do: decides(0, client.Allow)},
+			{who: "d", step: `^HPUB ty\.wake\.`, as: "waker"},
+			{who: "waker", step: `^PUB \$JS\.ACK\.TY_BATCH\.`, do: keeps(held{"waker", "PUB $JS.API"}, held{"p3", wakes})},
+			{do: heal("parker")},
+			{wait: 200 * ms, do: keeps()},
+		},
+	},
+	oldWake: {
+		dispatchers: 3, workers: 1, patient: true, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, call("ask_read", 3*time.Second), call("ask_read", 3*time.Second),
+				call("ask_read", 9*time.Second))}
+		},
+		acts: []act{
+			{who: "d", step: parked},
+			{wait: 500 * ms, do: hold(true, false, "d1", "d2", "d3")},
+			{do: decides(0, client.Allow)},
+			{do: decides(1, client.Allow)},
+			{who: "p", step: `^HPUB ty\.wake\.`},
+			{who: "p", step: `^HPUB ty\.wake\.`, do: heal("d1", "d2", "d3")},
+			{who: "d", step: adopted, as: "second", do: keepsAcksBut("second")},
+			{who: "second", step: parked, do: decides(2, client.Allow)},
+			{wait: 5 * time.Second, do: keeps()},
+			{wait: 1500 * ms, do: crashes(owner)},
+		},
+	},
+	otherInput: {
+		workers: 1, patient: true, lasts: 5 * time.Second,
+		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, call("ask_read", ms))} },
+		acts: []act{{who: "d", step: lists, do: writesDecision(0, events.Decided{Decision: events.Approve,
+			InputSHA256: strings.Repeat("0", 64)})}},
+	},
+	oldReads: {
+		workers: 1, patient: true, lasts: 10 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", time.Second, call("ask_read", ms)).untilOthers(),
+				hands("a2", 1300*ms, call("write", ms)), hands("a3", 0, call("write", ms))}
+		},
+		acts: []act{
+			{who: "d", step: lists, as: "leaver", do: keeps(held{"leaver", tickets})},
+			{who: "d", step: `^HPUB \$KV\.ty_ticket\.`, do: deposes("KV_ty_ticket", 4)}, // somebody joins
+			{do: keeps()},
+			{wait: 2 * time.Second, do: deposes("KV_ty_ticket", 0)},
+		},
+	},
+	lostQuestion: {
+		workers: 1, patient: true, lasts: 5 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, call("ask_read", ms), call("read", 3*time.Second))}
+		},
+		acts: []act{
+			{who: "w", step: `call\.waiting`, do: drop(owner)},
+			{wait: 150 * ms, do: writesDecision(0, events.Decided{Decision: events.Approve})},
+		},
+	},
+	secondDoubts: {
+		dispatchers: 1, workers: 1, people: true, patient: true, lasts: 140 * time.Second,
+		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, call("waver", ms))} },
+		acts: []act{
+			{who: "w", step: `\.call\.claimed\.`, do: fills("TY_EVENT", true)},
+			{wait: 125 * time.Second, do: hold(false, true, "d1")}, // longer than a worker tries to store a result
+			{do: fills("TY_EVENT", false)},
+			{wait: 5 * time.Second, do: heal("d1")},
+		},
+	},
+	sharedOutage: {
+		dispatchers: 1, workers: 1, lasts: 20 * time.Second,
+		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, call("write", 500*ms))} },
+		acts: []act{
+			{who: "w", step: `\.call\.claimed\.`, wait: 100 * ms, do: cuts("d1", "w1")},
+			{wait: 6 * time.Second, do: heal("d1")},
+			{wait: time.Second, do: heal("w1")},
+		},
+	},
+	oldGrant: {
+		workers: 1, patient: true, lasts: 10 * time.Second,
+		agents: func() []agentSpec {
+			leaver := hands("a1", 0, call("ask_read", ms), call("ask_read", 3*time.Second), call("read", ms)).appends(2)
+			b := leaver.batches[0]
+			b.pause, b.cancel, b.canceled = 2*time.Second, 1100*ms, []int{0}
+			return []agentSpec{leaver, hands("a2", 300*ms, call("write", time.Second)),
+				hands("a3", 900*ms, call("write", 3*time.Second))}
+		},
+		acts: []act{
+			{who: "d", step: lists, as: "leaver"},
+			// it joins behind the first write, and leaves when that is over
+			{who: "d", step: lists, wait: 450 * ms, do: decides(0, client.Allow)},
+			{wait: 550 * ms, do: keeps(held{"leaver", "HPUB ty.event.a1.b1.default.0"})},
+			{wait: 450 * ms, do: decides(1, client.Allow)},
+			{wait: 100 * ms, do: keeps()},
+		},
+	},
+	foldRace: {
+		workers: 1, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, call("read", 4200*ms), call("write", ms)).appends(1)}
+		},
+		acts: []act{
+			{who: "d", step: `\.batch\.planned\.`, as: "former", do: keeps(held{"a1", "HPUB ty.event.a1.b1._.input"})},
+			{wait: 200 * ms, do: hold(false, true, "former")},
+			{who: "d", step: `_\.input"`, as: "next", do: keeps(held{"next", "PUB $JS.API"},
+				held{"next", "HMSG ty.live."})},
+			{do: heal("former")},
+			// the batch is closed by then
+			{who: "former", step: `\.batch\.extended\.`, wait: 20 * ms, do: drop("next")},
+			{do: keeps()},
+		},
+	},
+}
+
+// keepsAcksBut keeps the acknowledgements of the first dispatcher that wants to acknowledge something and does not have
+// a role, and the person's wakes.
+func keepsAcksBut(role string) func(*stage) {
+	return func(s *stage) {
+		but, slow := s.party(role).name, ""
+		s.w.bus.server().Hold(func(st membroker.Step) bool {
+			if strings.HasPrefix(st.Party, "p") {
+				return strings.HasPrefix(st.What, wakes)
+			}
+			if !strings.HasPrefix(st.What, acks) || st.Party == but {
+				return false
+			}
+			if slow == "" {
+				slow = st.Party
+			}
+			return st.Party == slow
+		})
+	}
+}

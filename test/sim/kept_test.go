@@ -1,0 +1,116 @@
+package sim
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/ticket"
+)
+
+// keeping checks while a history runs that a batch which has an owner is kept by a message that nobody has
+// acknowledged, so that it goes on if its owner dies at this instant; and that an owner which parks a batch has given
+// its tickets back.
+type keeping struct {
+	w       *world
+	batches []*keptBatch
+	what    string // the step that is performed
+}
+
+// keptBatch is a batch as its chain has it.
+type keptBatch struct {
+	key    toolyard.BatchKey
+	ws     toolyard.Workspace
+	seq    uint64 // of the last event of the batch chain
+	handle uint64 // of the message by which it is kept
+	term   int    // of its owner
+	owned  bool
+}
+
+func newKeeping(w *world) *keeping {
+	k := &keeping{w: w}
+	for _, a := range w.sc.agents {
+		for _, b := range a.batches {
+			k.batches = append(k.batches, &keptBatch{key: b.batch.Key(), ws: b.batch.Workspace})
+		}
+	}
+	return k
+}
+
+// step is told of each step before it is performed.
+func (k *keeping) step(what string) { k.what = what }
+
+// before looks at what is stored, while nothing runs.
+func (k *keeping) before() {
+	what := k.what
+	k.what = ""
+	if !strings.HasPrefix(what, "PUB $JS.ACK.TY_BATCH.") && !strings.HasPrefix(what, "HPUB ty.reply.") &&
+		!strings.HasSuffix(what, "._.batch") {
+		return
+	}
+	s := k.w.bus.server()
+	for _, b := range k.batches {
+		b.look(k.w)
+		if b.owned && !s.Unacknowledged("TY_BATCH", "dispatchers", b.handle) {
+			k.w.fail("kept", "%s has an owner, and message %d is acknowledged, by which it is kept", b.key, b.handle)
+		}
+	}
+}
+
+// look takes in what the batch chain and the replies have.
+func (b *keptBatch) look(w *world) {
+	s := w.bus.server()
+	if m := s.Last("TY_REPLY", "ty.reply."+broker.KeyTokens(b.key)); m != nil {
+		var r events.Reply
+		if json.Unmarshal(m.Data, &r) == nil && r.Completed {
+			b.owned = false
+			return
+		}
+	}
+	m := s.Last("TY_EVENT", "ty.event."+broker.KeyTokens(b.key)+"._.batch")
+	if m == nil || m.Sequence == b.seq {
+		return
+	}
+	b.seq = m.Sequence
+	is := func(t events.Type) bool { return strings.Contains(string(m.Header), headerType+string(t)+"\r\n") }
+	switch {
+	case is(events.BatchPlanned):
+		var p events.Planned
+		if err := json.Unmarshal(m.Data, &p); err != nil {
+			w.fail("kept", "the plan of %s cannot be read: %v", b.key, err)
+		}
+		b.handle, b.owned = p.SubmissionSeq, true
+	case is(events.BatchAdopted):
+		var a events.Adopted
+		if err := json.Unmarshal(m.Data, &a); err != nil {
+			w.fail("kept", "the adoption of %s cannot be read: %v", b.key, err)
+		}
+		b.term, b.owned = a.Takeover, true
+		if a.Handle != 0 {
+			b.handle = a.Handle
+		}
+	case is(events.BatchParked):
+		b.owned = false
+		b.checkTickets(w)
+	}
+}
+
+// checkTickets checks that the owner which parks the batch has none.
+func (b *keptBatch) checkTickets(w *world) {
+	m := w.bus.server().Last("KV_ty_ticket", "$KV.ty_ticket."+broker.Escape(string(b.ws)))
+	if m == nil || len(m.Data) == 0 {
+		return
+	}
+	var q ticket.Queue
+	if err := json.Unmarshal(m.Data, &q); err != nil {
+		w.fail("kept", "the tickets of %s cannot be read: %v", b.ws, err)
+	}
+	if slices.ContainsFunc(q.Tickets, func(t ticket.Ticket) bool {
+		return t.Agent == b.key.Agent && t.Batch == b.key.ID && t.Term >= b.term
+	}) {
+		w.fail("kept", "%s is parked, and its owner has a ticket of %s: %+v", b.key, b.ws, q.Tickets)
+	}
+}
