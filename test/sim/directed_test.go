@@ -226,7 +226,7 @@ var directed = map[attack]plan{
 	oldGrant: {
 		workers: 1, patient: true, lasts: 10 * time.Second,
 		agents: func() []agentSpec {
-			leaver := hands("a1", 0, call("ask_read", ms), call("ask_read", 3*time.Second), call("read", ms)).appends(2)
+			leaver := hands("a1", 0, call("ask_pop", ms), call("ask_pop", 3*time.Second), call("read", ms)).appends(2)
 			b := leaver.batches[0]
 			b.pause, b.cancel, b.canceled = 2*time.Second, 1100*ms, []int{0}
 			return []agentSpec{leaver, hands("a2", 300*ms, call("write", time.Second)),

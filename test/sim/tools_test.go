@@ -89,6 +89,7 @@ var kinds = []kind{
 	{"shell", toolyard.Unsafe, false, true, 1, false, false, false},
 	{"send", toolyard.WriteExclusive, false, false, 1, false, false, false}, // no workspace
 	{"ask_read", toolyard.ReadOnly, true, true, 0, true, false, false},
+	{"ask_pop", toolyard.ReadOnly, false, true, 0, true, false, false}, // an item of its own
 	{"ask_write", toolyard.WriteExclusive, false, true, 0, true, false, false},
 	{"waver", toolyard.WriteExclusive, false, true, 0, false, false, true},
 }
