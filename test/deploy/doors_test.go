@@ -3,14 +3,18 @@
 package deploy
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,6 +106,60 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+string(b))
 	return http.DefaultTransport.RoundTrip(r)
+}
+
+// The events of a model's response: one call, and the end.
+const (
+	oneCall = `data: {"type":"content_block_start","index":0,` +
+		`"content_block":{"type":"tool_use","id":"toolu_01","name":"glob","input":{}}}
+
+data: {"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"pattern\": \"*\"}"}}
+
+data: {"type":"content_block_stop","index":0}
+
+`
+	theEnd = `data: {"type":"message_stop"}
+
+`
+)
+
+// stream: the proxy hands on the result of a call while the model's response is still written.
+func (f *fleet) stream(t *testing.T) {
+	body, model := io.Pipe()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		"http://"+f.address+"/v1/stream/anthropic?id=stream", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "text/event-stream")
+	said := make(chan error, 1)
+	result := make(chan struct{})
+	go func() {
+		_, err := io.WriteString(model, oneCall)
+		<-result
+		_, last := io.WriteString(model, theEnd)
+		said <- errors.Join(err, last, model.Close())
+	}()
+	answer, err := bearer(f.token).RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []string
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		event, ok := strings.CutPrefix(lines.Text(), "event: ")
+		if !ok {
+			continue
+		}
+		if events = append(events, event); event == "result" {
+			close(result)
+		}
+	}
+	if err := errors.Join(<-said, answer.Body.Close()); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"batch", "result", "reply", "completed"}; !slices.Equal(events, want) {
+		t.Errorf("%s, with the events %q; want %q", answer.Status, events, want)
+	}
 }
 
 // verify: each batch is as [judge] says, and its log is consistent.

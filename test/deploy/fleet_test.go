@@ -40,6 +40,8 @@ func TestFleet(t *testing.T) {
 	t.Run("hardened", f.hardened)
 	t.Run("sandbox", f.sandbox)
 	t.Run("doors are locked", f.locked)
+	t.Run("stream", f.stream)
+	t.Run("another agent", f.another)
 
 	l := f.load()
 	l.progress(t, "the fleet is up")
@@ -148,6 +150,39 @@ func (f *fleet) locked(t *testing.T) {
 	out, err := f.try(nil, "run", "--rm", "-T", "--env=TOOLYARD_CREDS=", "cli", "workers")
 	if err == nil || !strings.Contains(out, "credentials") {
 		t.Errorf("without credentials: %v, %s", err, out)
+	}
+}
+
+// another: an agent that is made later hands in batches over NATS, when the nodes have reloaded, and over HTTP.
+func (f *fleet) another(t *testing.T) {
+	f.compose("run", "--rm", "-T", "secrets", "--agent=reviewer")
+	f.compose("kill", "--signal=HUP", "nats1", "nats2", "nats3")
+	token := f.compose("run", "--rm", "-T", "secrets", "print", "agent.reviewer.token")
+	document, err := json.Marshal(batch("reviewed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for done := false; !done; { // a node reloads some time after the signal
+		out, err := f.try(document, "run", "--rm", "--no-deps", "-T", "--env=TOOLYARD_CREDS=/secrets/agent.reviewer.creds",
+			"cli", "submit", "--agent=reviewer", "-")
+		switch {
+		case err == nil:
+			done = true
+		case !strings.Contains(out, "Authorization Violation") || t.Context().Err() != nil:
+			t.Fatalf("over NATS: %v: %s", err, out)
+		}
+	}
+	c, err := client.ConnectHTTP(t.Context(), "http://"+f.address, client.HTTPOptions{Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	view, err := c.Batch(toolyard.BatchKey{Agent: "reviewer", ID: "reviewed"}).View(t.Context())
+	if err != nil || view.Status != toolyard.StatusCompleted {
+		t.Errorf("over HTTP: %s, %v", view.Status, err)
+	}
+	_, err = c.Batch(toolyard.BatchKey{Agent: toolyard.DefaultAgent, ID: "stream"}).View(t.Context())
+	if e, ok := errors.AsType[*client.HTTPError](err); !ok || e.Status != 404 {
+		t.Errorf("another's batch: %v", err)
 	}
 }
 
