@@ -163,8 +163,8 @@ func (f *fleet) another(t *testing.T) {
 		t.Fatal(err)
 	}
 	for done := false; !done; { // a node reloads some time after the signal
-		out, err := f.try(document, "run", "--rm", "--no-deps", "-T", "--env=TOOLYARD_CREDS=/secrets/agent.reviewer.creds",
-			"cli", "submit", "--agent=reviewer", "-")
+		out, err := f.try(document, "run", "--rm", "--no-deps", "-T",
+			"--env=TOOLYARD_CREDS=/secrets/agent.reviewer.creds", "cli", "submit", "--agent=reviewer", "-")
 		switch {
 		case err == nil:
 			done = true
