@@ -1,5 +1,5 @@
-// Command health asks a URL once, and ends with status 0 if the answer is 200. It is the health check of the images in
-// deploy, which have no shell and no curl.
+// Command health ends with status 0 if a URL answers 200. It is the health check of the images in deploy, which have no
+// shell and no curl.
 package main
 
 import (
