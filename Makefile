@@ -14,7 +14,7 @@ SEEDS     ?=
 STEPS     := setup gofmt vet lint mod generated test
 # The modules beside the main one: what only they need, nobody else downloads. go.work is for
 # editors and for "go run ./examples/..."; what is checked here does not need it.
-MODULES   := tools examples test/agents test/bench test/conformance test/observe test/sdk
+MODULES   := tools examples test/agents test/bench test/conformance test/deploy test/observe test/sdk
 export GOWORK := off
 # Whether everything is meant, and so the other modules too.
 ALL       := $(filter ./...,$(PKG))
@@ -101,6 +101,10 @@ conformance: ## Run MCP's conformance suite against a pool, and print its score 
 .PHONY: mcp-everything
 mcp-everything: ## Call all tools of MCP's reference server through a pool (needs npm)
 	@test/everything/run
+
+.PHONY: deploy-test
+deploy-test: ## Run the fleet of deploy/compose.yaml in Docker, break it, scale it and upgrade it (not in CI)
+	@test/deploy/run
 
 .PHONY: brokertest
 brokertest: ## Hold what is measured of NATS on a cluster of three servers, and compare random operations that expire

@@ -111,6 +111,7 @@ var packages = []struct {
 	{"tool/tooltest", shells, "a tool author's tests: it runs internal/pipeline without a broker"},
 
 	{"cmd/...", wiring, "the mains"},
+	{"deploy/...", wiring, "what only the images of deploy have in them: secrets and health checks"},
 
 	{"internal/archtest", outside, "this package"},
 	{"internal/provider/eventstream/streamtest", outside, "responses of models for tests of streams"},
@@ -207,7 +208,8 @@ var reserved = []struct {
 	{"github.com/nats-io/nats.go", []string{"internal/broker", "internal/broker/...", "internal/natsd", "client",
 		"worker", "cmd/..."}, false,
 		"natsbroker alone knows streams, subjects, consumers and headers; client and mains only connect"},
-	{"github.com/toolyard/toolyard/internal/broker/natsbroker", []string{"client", "worker", "cmd/..."}, false,
+	{"github.com/toolyard/toolyard/internal/broker/natsbroker", []string{"client", "worker", "cmd/...",
+		"deploy/secrets"}, false,
 		"shells know ports; who connects picks what is behind them"},
 	{"github.com/nats-io/nats-server", []string{"internal/natsd"}, true,
 		"a fleet runs without it; tests get servers from internal/natsd and internal/testenv"},

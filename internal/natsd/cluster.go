@@ -39,7 +39,8 @@ const (
 	caFile       = "ca.pem"
 	certFile     = "cert.pem"
 	keyFile      = "key.pem"
-	caKeyFile    = "ca-key.pem" // below keysDir
+	caKeyFile    = "ca-key.pem"   // below keysDir
+	operatorFile = "operator.jwt" // below keysDir
 	systemCreds  = "system" + credsExt
 )
 
@@ -218,15 +219,30 @@ func (r keyring) systemCreds(path string) error {
 	return userCreds(path, "system", account)
 }
 
+// signedOperator is who signs accounts, in the words that were used first: they say when they were signed, and a server
+// that reloads its configuration refuses others.
+func (a *accounts) signedOperator() (string, error) {
+	path := filepath.Join(a.ring.dir, operatorFile)
+	signed, err := os.ReadFile(path)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return string(signed), err
+	}
+	claims, err := a.operatorClaims()
+	if err != nil {
+		return "", err
+	}
+	token, err := claims.Encode(a.operator)
+	if err != nil {
+		return "", fmt.Errorf("natsd: sign the operator: %w", err)
+	}
+	return token, writeSecret(path, []byte(token))
+}
+
 // config is what a server's configuration includes: who signs accounts, and the accounts.
 func (a *accounts) config() ([]byte, error) {
-	operator, err := a.operatorClaims()
+	signed, err := a.signedOperator()
 	if err != nil {
 		return nil, err
-	}
-	signed, err := operator.Encode(a.operator)
-	if err != nil {
-		return nil, fmt.Errorf("natsd: sign the operator: %w", err)
 	}
 	keys, err := filepath.Glob(filepath.Join(a.ring.dir, "*"+keyExt))
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -265,4 +267,32 @@ func TestClusterReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	bob.Close()
+}
+
+// TestTheOperatorStays: accounts that are written again later name the operator in the same words. A server refuses to
+// reload a configuration with others.
+func TestTheOperatorStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "auth")
+		operator := func() string {
+			content, err := os.ReadFile(filepath.Join(dir, "nodes", "node-2", "accounts.conf"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, rest, _ := strings.Cut(string(content), "operator: ")
+			line, _, _ := strings.Cut(rest, "\n")
+			return line
+		}
+		if err := cluster(dir, agent("ann")).Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		first := operator()
+		time.Sleep(time.Hour) // of the bubble's clock: signatures say when they were made
+		if err := cluster(dir, agent("bob")).Update(dir); err != nil {
+			t.Fatal(err)
+		}
+		if again := operator(); again != first || first == "" {
+			t.Errorf("the operator was %s, and is %s", first, again)
+		}
+	})
 }

@@ -1,0 +1,72 @@
+package deploy
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/toolyard/toolyard"
+)
+
+// judge says what is wrong with a batch: it is not completed, it does not have one result for each call in the order of
+// the calls, or its commands left other than they said in the ledger. A command leaves one line if its result says that
+// it ran, none if it did not, and at most one if nobody knows.
+func judge(view toolyard.BatchView, calls []toolyard.Call, lines int) (problems []string) {
+	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if view.Status != toolyard.StatusCompleted || len(view.Results) != len(calls) {
+		wrong("it is %s and has %d results of %d", view.Status, len(view.Results), len(calls))
+		return problems
+	}
+	least, most := 0, 0
+	for i, r := range view.Results {
+		if r.Index != i || r.CallID != calls[i].ID || r.Tool != calls[i].Tool {
+			wrong("result %d is of call %d, %s", i, r.Index, r.Tool)
+		}
+		if r.Class == toolyard.Unsafe && r.Tool == "bash" {
+			switch r.Code {
+			case "":
+				least, most = least+1, most+1
+			case toolyard.OutcomeUnknown:
+				most++
+			}
+		}
+	}
+	if lines < least || lines > most {
+		wrong("it left %d lines in the ledger, want %d to %d", lines, least, most)
+	}
+	return problems
+}
+
+// TestJudge: what must not be is found.
+func TestJudge(t *testing.T) {
+	calls := []toolyard.Call{{ID: "a", Tool: "read_file"}, {ID: "b", Tool: "bash"}}
+	results := func(code toolyard.Code) []toolyard.Result {
+		return []toolyard.Result{{Index: 0, CallID: "a", Tool: "read_file", Class: toolyard.ReadOnly},
+			{Index: 1, CallID: "b", Tool: "bash", Class: toolyard.Unsafe, Code: code}}
+	}
+	swapped := results("")
+	swapped[0], swapped[1] = swapped[1], swapped[0]
+	for _, c := range []struct {
+		name    string
+		status  toolyard.Status
+		results []toolyard.Result
+		lines   int
+		good    bool
+	}{
+		{"it ran once", toolyard.StatusCompleted, results(""), 1, true},
+		{"it ran twice", toolyard.StatusCompleted, results(""), 2, false},
+		{"it did not run", toolyard.StatusCompleted, results(""), 0, false},
+		{"nobody knows, and it ran", toolyard.StatusCompleted, results(toolyard.OutcomeUnknown), 1, true},
+		{"nobody knows, and it did not", toolyard.StatusCompleted, results(toolyard.OutcomeUnknown), 0, true},
+		{"nobody knows, and it ran twice", toolyard.StatusCompleted, results(toolyard.OutcomeUnknown), 2, false},
+		{"it was denied", toolyard.StatusCompleted, results(toolyard.PermissionDenied), 0, true},
+		{"it was denied, and ran", toolyard.StatusCompleted, results(toolyard.PermissionDenied), 1, false},
+		{"a result is missing", toolyard.StatusCompleted, results("")[:1], 0, false},
+		{"the results are swapped", toolyard.StatusCompleted, swapped, 1, false},
+		{"it is not over", toolyard.StatusRunning, results(""), 1, false},
+	} {
+		found := judge(toolyard.BatchView{Status: c.status, Results: c.results}, calls, c.lines)
+		if (len(found) == 0) != c.good {
+			t.Errorf("%s: %v", c.name, found)
+		}
+	}
+}
