@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/toolyard/toolyard/internal/batch"
@@ -120,10 +122,17 @@ func (c *chain) finish(ctx context.Context, seen uint64, end events.End) (batch.
 	c.readyMu.Lock()
 	c.ready = append(c.ready, mine)
 	c.readyMu.Unlock()
+	runtime.Gosched() // calls whose tools have returned get to add their ends
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for !mine.done { // another call's finish may have stored it too
 		c.flush(ctx, c.take())
+		if ctx.Err() != nil && !mine.done {
+			c.readyMu.Lock()
+			defer c.readyMu.Unlock()
+			c.ready = slices.DeleteFunc(c.ready, func(r *readyEnd) bool { return r == mine })
+			return batch.Record{}, context.Cause(ctx)
+		}
 	}
 	return mine.rec, mine.err
 }
@@ -146,7 +155,8 @@ func (c *chain) take() []*readyEnd {
 // maxEndsBytes is how many bytes of results one event has, unless a single one has more: so that it is stored inline.
 const maxEndsBytes = broker.MaxInlineBytes / 2
 
-// flush appends ends, but for those of calls that have got another event. c.mu is held.
+// flush appends ends, but for those of calls that have got another event. When ctx ends they are ready as before: other
+// calls may have more time. c.mu is held.
 func (c *chain) flush(ctx context.Context, ready []*readyEnd) {
 	for len(ready) > 0 {
 		var open []*readyEnd
@@ -164,6 +174,12 @@ func (c *chain) flush(ctx context.Context, ready []*readyEnd) {
 		rec, again, err := c.store(ctx, events.Finish(ends...))
 		if again {
 			continue
+		}
+		if err != nil && ctx.Err() != nil {
+			c.readyMu.Lock()
+			defer c.readyMu.Unlock()
+			c.ready = append(ready, c.ready...)
+			return
 		}
 		for _, r := range ready {
 			r.done, r.rec, r.err = true, rec, err

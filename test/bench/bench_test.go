@@ -43,7 +43,7 @@ func TestPeers(t *testing.T) {
 		{"nats", "js3", 3},
 		{"nats", "js4", 3 + 1.0/k},
 		{"nats", "js5", 2 + 2.0/k},
-		{"toolyard", "free", 2 + 2.0/k},
+		{"toolyard", "free", 5.0 / k}, // a submission, a plan, an item, its results and a reply
 	} {
 		t.Run(tt.peer+" "+tt.mode, func(t *testing.T) {
 			args := []string{tt.peer, "-mode", tt.mode, "-batch", fmt.Sprint(k), "-calls", fmt.Sprint(batches * k),
