@@ -129,7 +129,8 @@ func (t Ticket) Number(group int) uint64 { return t.N + uint64(group-t.Group) }
 // owner keeps it, since calls may run under it.
 func (q Queue) Join(h Holder, mode Mode) (Queue, Ticket, error) { return q.join(h, mode, false) }
 
-// Reserve is [Queue.Join] for a batch that is not planned yet, as far as its caller knows. It removes nothing.
+// Reserve is [Queue.Join] for a batch that is not planned yet, as far as its caller knows. It removes and changes
+// nothing.
 func (q Queue) Reserve(h Holder, mode Mode) (Queue, Ticket, error) { return q.join(h, mode, true) }
 
 func (q Queue) join(h Holder, mode Mode, reserve bool) (Queue, Ticket, error) {
@@ -137,8 +138,10 @@ func (q Queue) join(h Holder, mode Mode, reserve bool) (Queue, Ticket, error) {
 	var own *Ticket
 	for _, t := range q.Tickets {
 		switch {
-		case own == nil && t.isFor(h, mode) && (t.Group == h.Group || t.Term != h.Term):
-			t.N, t.Group, t.Term = t.Number(h.Group), h.Group, max(t.Term, h.Term)
+		case own == nil && t.isFor(h, mode) && (t.Group == h.Group || t.Term != h.Term || reserve):
+			if !reserve {
+				t.N, t.Group, t.Term = t.Number(h.Group), h.Group, max(t.Term, h.Term)
+			}
 			own = &t
 		case t.sameBatch(h) && t.Group > h.Group:
 			return q, Ticket{}, fmt.Errorf("%w: group %d stands in the queue, not %d", ErrPassed, t.Group, h.Group)
