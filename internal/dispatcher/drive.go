@@ -43,7 +43,10 @@ type runner struct {
 	lastNews  time.Time         // when the log last said anything
 	lastAsked time.Time         // when workers were last asked about the calls that they claimed
 
-	indexing sync.WaitGroup // the first entry of the index, which is being written
+	// The first entry of the index waits to be written, until that is done or over is closed.
+	indexing sync.WaitGroup
+	over     chan struct{}
+	indexed  bool
 
 	replied  chan appended // the answer to the reply that is being stored
 	replying sync.WaitGroup
@@ -78,7 +81,7 @@ func (d *Dispatcher) newRunner(k *kept, feed broker.Feed, o *owned) *runner {
 		kept: k, d: d, feed: feed, surface: o.surface, adopted: o.state.Takeovers > 0,
 		m: batch.New(cfg, o.state), owned: o,
 		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]queued{},
-		lastHeard: map[int]time.Time{}, lastNews: time.Now(), replied: make(chan appended, 1),
+		lastHeard: map[int]time.Time{}, lastNews: time.Now(), replied: make(chan appended, 1), over: make(chan struct{}),
 	}
 }
 
@@ -102,8 +105,8 @@ func (r *runner) run(ctx context.Context) error {
 	defer r.indexing.Wait()
 	defer r.replying.Wait()
 	defer stop()
-	write := r.d.index(r.log, s)
-	r.indexing.Go(func() { write(ctx) })
+	write := r.d.index(r.log, s, s.Takeovers == 0 && !s.Parked)
+	r.indexing.Go(func() { r.indexLater(ctx, write) })
 	defer r.d.locks.StopWaiting(s.Plan.Workspace, r.key)
 	// what was canceled or appended before the feed began
 	said, err := r.owned.said, error(nil)
