@@ -217,6 +217,15 @@ func TestExport(t *testing.T) {
 			t.Errorf("%q: batches (-want +got):\n%sand %d calls of %d", c.args, diff, len(calls), n)
 		}
 	}
+	store, ok := stores.Load(d.says["nats"])
+	if !ok {
+		t.Fatal("the dispatcher has no store")
+	}
+	stdout, stderr, status = run(t, nil, "dispatcher", at("export", "--out", t.TempDir(), "--creds",
+		filepath.Join(store.(string), "creds", "agent.creds"))...)
+	if status != 1 || !strings.Contains(stderr, "use the credentials of an operator") {
+		t.Errorf("with an agent's credentials: status %d\n%s%s", status, stdout, stderr)
+	}
 	for what, args := range map[string][]string{
 		"--out DIR is missing":     {},
 		"use jsonl or parquet":     {"--out", out, "--format", "csv"},
