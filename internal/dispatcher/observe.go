@@ -29,8 +29,8 @@ func (r *runner) mayStillRun() bool {
 }
 
 // awaitReadsStopped returns when no worker runs a read of the groups before one. Workers that do are told to stop. One
-// that does not answer is waited for until it is proven to be silent, or until it can have no right to run a call of the
-// batch any more, because the deadline is long past.
+// that does not answer is waited for until it is proven to be silent, or until it can have no right to run a call of
+// the batch any more, because the deadline is long past.
 func (r *runner) awaitReadsStopped(ctx context.Context, before int) error {
 	doubt := r.mayStillRun()
 	s := r.m.State()
