@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -99,7 +100,7 @@ func load(t *testing.T) *chart.Chart {
 
 // render makes the chart's objects with some values, as "helm install" does: the values are held against the schema. A
 // value that no template knows, and a template's that no value has, is an error.
-func render(c *chart.Chart, with ...string) (*objects, error) {
+func render(ctx context.Context, c *chart.Chart, with ...string) (*objects, error) {
 	merged := map[string]any{}
 	for _, text := range with {
 		v, err := loader.LoadValues(strings.NewReader(text))
@@ -113,7 +114,7 @@ func render(c *chart.Chart, with ...string) (*objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := engine.Engine{Strict: true}.Render(c, all)
+	files, err := engine.Engine{Strict: true}.RenderWithContext(ctx, c, all)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +195,7 @@ func decode[T any](data []byte, into *[]*T) error {
 // rendered is a sample that must render.
 func rendered(t *testing.T, with ...string) *objects {
 	t.Helper()
-	o, err := render(load(t), with...)
+	o, err := render(t.Context(), load(t), with...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +250,7 @@ func TestMisspelt(t *testing.T) {
 			t.Errorf("%s has no %q", c.file, c.from)
 			continue
 		}
-		if _, err := render(o, values(t, "large")); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := render(t.Context(), o, values(t, "large")); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s with %q: %v, want %q", c.file, c.to, err, c.want)
 		}
 	}
@@ -272,7 +273,7 @@ func TestValues(t *testing.T) {
 		{someNATS + "\ndispatcher: {ingress: {enabled: true}}", "dispatcher.ingress.host"},
 		{someNATS + "\ndispatcher: {maxUnavailable: some}", "/dispatcher/maxUnavailable"},
 	} {
-		if _, err := render(load(t), c.with); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := render(t.Context(), load(t), c.with); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.with, err, c.want)
 		}
 	}
