@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
@@ -58,6 +60,45 @@ func expired(t *testing.T, creds string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// TestExpiredCertificates: a command that meets a server whose certificate ran out, or has such a one itself, ends with
+// one line that says whose it is, when it was valid, and who renews it.
+func TestExpiredCertificates(t *testing.T) {
+	t.Parallel()
+	ca, caFile := testenv.Authority(t, "our CA")
+	end := time.Now().Add(-time.Hour)
+	issue := func(to time.Time, hosts ...string) (cert, key string) {
+		return testenv.Issue(t, ca, natsd.Certificate{Name: "one", Hosts: hosts, From: end.Add(-time.Hour), To: to})
+	}
+	server := func(cert, key string) string {
+		conf := filepath.Join(t.TempDir(), "nats.conf")
+		if err := os.WriteFile(conf, fmt.Appendf(nil, "tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }\n",
+			cert, key, caFile), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return testenv.Configured(t, conf, nil)
+	}
+	cert, key := issue(time.Now().Add(time.Hour), "127.0.0.1")
+	oldCert, oldKey := issue(end, "127.0.0.1")
+	until := end.UTC().Format(time.RFC3339)
+	batch := batchFile(t, unmarshalBatch(t, `{"calls":[{"id":"1","tool":"glob","input":{"pattern":"*"}}]}`))
+	good, old := server(cert, key), server(oldCert, oldKey)
+	for _, args := range [][]string{{"dispatcher", "serve", "--listen", "127.0.0.1:0"}, {"worker", "serve"},
+		{"dispatcher", "submit", batch}} {
+		for _, c := range []struct{ url, cert, key, whose, renew string }{
+			{old, cert, key, "the certificate of the NATS server (127.0.0.1", "renew it on the server"},
+			{good, oldCert, oldKey, "the certificate in " + oldCert, "renew it"},
+		} {
+			_, stderr, status := run(t, nil, args[0], append(args[1:], "--nats", c.url, "--nats-ca", caFile,
+				"--nats-client-cert", c.cert, "--nats-client-key", c.key)...)
+			if status != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, c.whose) ||
+				!strings.Contains(stderr, "is valid from") || !strings.Contains(stderr, until) ||
+				!strings.Contains(stderr, c.renew) {
+				t.Errorf("%s: exit status %d: %s", args[:2], status, stderr)
+			}
+		}
+	}
 }
 
 // TestWrongCredentials: on a cluster with accounts, a command whose credentials are another's, another system's, the
