@@ -124,7 +124,7 @@ func TestCancelAndWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = submit.Process.Kill() })
-	all.until("an agent/wait/ing group 1 started, ticket ")
+	all.until("an agent/wait/ing planned by ", "group 1 started, ticket ")
 
 	ref := []string{"--nats", url, "--agent", "an agent"}
 	one := watch(t, append(ref, "wait/ing")...)
