@@ -89,6 +89,9 @@ type Options struct {
 	Ask  []string `json:"ask,omitempty"`
 	// Supersede ends the calls of the session's other batches that wait for a person: the session goes on without them.
 	Supersede bool `json:"supersede,omitempty"`
+	// Tags are what the workers must have that run the batch's calls: each of them, beside those that a call's tool
+	// asks for.
+	Tags []Tag `json:"tags,omitempty"`
 }
 
 // Normalize fills in what the batch left out: names, call ids ("call_1" for the first), strategy and error policy.
@@ -205,6 +208,9 @@ func (o *Options) validate() error {
 	}
 	if o.CallTimeoutMS < 0 {
 		return bad("call_timeout_ms", "is %d; use a positive number of milliseconds, or leave it out", o.CallTimeoutMS)
+	}
+	if err := CheckTags("options.tags", o.Tags, MaxTagsAsked); err != nil {
+		return err
 	}
 	if n := len(o.Deny) + len(o.Ask); n > MaxRulesPerBatch {
 		return bad("deny", "and ask have %d rules together; at most %d are allowed", n, MaxRulesPerBatch)

@@ -45,6 +45,7 @@ type feedInput struct {
 	Deny          []string `query:"deny,explode" doc:"A rule for what must not run; may be given many times."`
 	Ask           []string `query:"ask,explode" doc:"A rule for what a person is asked about; may be given many times."`
 	Supersede     bool     `query:"supersede" doc:"End the calls of the session's other batches that wait for a person."`
+	Tags          []string `query:"tag,explode" doc:"What the workers must have that run the calls; may be given many times."`
 	Format        string   `query:"format" enum:"native,anthropic,openai,openai-chat,gemini" doc:"The form of the event reply; left out, it is that of the stream's provider."`
 }
 
@@ -71,6 +72,9 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 			TimeoutMS: in.TimeoutMS, CallTimeoutMS: in.CallTimeoutMS, Deny: in.Deny, Ask: in.Ask,
 			Supersede: in.Supersede,
 		},
+	}
+	for _, t := range in.Tags {
+		b.Options.Tags = append(b.Options.Tags, toolyard.Tag(t))
 	}
 	if b.Agent, err = x.who.submits("", in.Agent); err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ func (d *Dispatcher) planned(ctx context.Context, log *slog.Logger, sub *toolyar
 ) (*Plan, error) {
 	for looked := false; ; {
 		early, changed := d.workers.settling(d.cfg.WorkerWait)
-		reg, err := d.workers.tools(sub.Workspace)
+		reg, err := d.workers.tools(askOf(sub))
 		if err != nil {
 			return nil, err
 		}
@@ -68,11 +68,11 @@ func (d *Dispatcher) planned(ctx context.Context, log *slog.Logger, sub *toolyar
 			looked = true
 			continue
 		}
-		if err != nil || early <= 0 || !plan.Unserved(d.workers.refuses(sub.Workspace)) {
+		if err != nil || early <= 0 || !plan.Unserved(d.workers.refuses(askOf(sub))) {
 			return plan, err
 		}
-		log.Info("a batch waits for a worker that serves its workspace",
-			"workspace", sub.Workspace, "at_most", early)
+		log.Info("a batch waits for a worker that serves its workspace and has the tags that are asked for",
+			"workspace", sub.Workspace, "tags", sub.Options.Tags, "at_most", early)
 		select {
 		case <-changed:
 		case <-time.After(early):
@@ -99,7 +99,7 @@ func (d *Dispatcher) askJudges(ctx context.Context, log *slog.Logger, plan *Plan
 		})
 	}
 	asking.Wait()
-	plan.Refuse(d.workers.unable(plan.sub.Workspace))
+	plan.Refuse(d.workers.unable(askOf(plan.sub)))
 }
 
 // extend plans the calls that were appended to an open batch, on the surface that it sees.

@@ -18,7 +18,8 @@ import "runtime/debug"
 //	               The operator's rules in a plan, which older dispatchers would drop; the decision that supersedes; checks of edits.
 //	4  2026-11-23  Calls are queued and end in items: a start lists them, and events of an item name their calls.
 //	5  2026-11-23  A worker's entry says its host, how many tools it offers, and how many of its slots have a call.
-const Wire = 5 + yetToCome
+//	6  2026-11-23  Workers have tags; batches, tools and calls to run ask for them.
+const Wire = 6 + yetToCome
 
 const modulePath = "github.com/toolyard/toolyard"
 
