@@ -250,9 +250,12 @@ func (b *Broker) openLane(ctx context.Context, r batch.Route, lane int) error {
 // roomForLane returns an error if there are as many lanes as may be: those of [broker.MaxPools] pools. Workers that
 // start at one time may each find the last place free: there are a few more then.
 func (b *Broker) roomForLane(ctx context.Context, pool toolyard.Pool) error {
+	if pool == toolyard.DefaultPool { // it always has its queues
+		return nil
+	}
 	most := b.pools * broker.Lanes * len(toolyard.Classes)
-	info, err := b.streams[streamCall].Info(ctx)
-	if err != nil || info.State.Consumers < most {
+	s, err := b.js.Stream(ctx, streamCall) // the shared handle's Info is not safe for concurrent use
+	if err != nil || s.CachedInfo().State.Consumers < most {
 		return err
 	}
 	return fmt.Errorf("%w: pool %q would be one more than the %d that may have work queues; those that nobody serves "+
