@@ -30,6 +30,7 @@ type batchFlags struct {
 	interactive    bool
 	supersede      bool
 	tags           []string
+	priority       string
 
 	unowned bool // read: neither the flags nor the file say whose batch it is
 }
@@ -52,8 +53,11 @@ func (b *batchFlags) add(f *pflag.FlagSet) {
 	f.DurationVar(&b.callTimeout, "call-timeout", 0, "cap each call under its tool's own timeout")
 }
 
-// addTags adds the flag that asks for tags of workers. In a process that runs a batch alone there is nothing to choose.
-func (b *batchFlags) addTags(f *pflag.FlagSet) {
+// addPlace adds the flags that say where a batch runs, and before which others. In a process that runs a batch alone
+// there is nothing to choose.
+func (b *batchFlags) addPlace(f *pflag.FlagSet) {
+	f.StringVar(&b.priority, "priority", "", "interactive, or bulk for a batch that nobody waits for: interactive "+
+		"ones go first (default: FILE's, or interactive)")
 	f.StringArrayVar(&b.tags, "tag", nil, "run the calls only on workers that have this `TAG`, beside those that FILE "+
 		"asks for; may be repeated")
 }
@@ -114,6 +118,9 @@ func (b *batchFlags) apply(batch *toolyard.Batch) error {
 			*d.to = d.v.Milliseconds()
 		}
 	}
+	if b.priority != "" {
+		batch.Options.Priority = toolyard.Priority(b.priority)
+	}
 	for _, t := range b.tags {
 		if !slices.Contains(batch.Options.Tags, toolyard.Tag(t)) {
 			batch.Options.Tags = append(batch.Options.Tags, toolyard.Tag(t))
@@ -156,6 +163,9 @@ func (b *batchFlags) check(workspace toolyard.Workspace) error {
 	}
 	if o := toolyard.OnError(b.onError); o != "" && o != toolyard.CancelGroup && o != toolyard.Continue {
 		return cli.Usagef("--on-error %q: use %q or %q", b.onError, toolyard.CancelGroup, toolyard.Continue)
+	}
+	if p := toolyard.Priority(b.priority); p != "" && p != toolyard.Interactive && p != toolyard.Bulk {
+		return cli.Usagef("--priority %q: use %q or %q", b.priority, toolyard.Interactive, toolyard.Bulk)
 	}
 	for _, t := range b.tags {
 		if err := toolyard.CheckTags("--tag", []toolyard.Tag{toolyard.Tag(t)}, 1); err != nil {

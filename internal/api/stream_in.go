@@ -46,6 +46,7 @@ type feedInput struct {
 	Ask           []string `query:"ask,explode" doc:"A rule for what a person is asked about; may be given many times."`
 	Supersede     bool     `query:"supersede" doc:"End the calls of the session's other batches that wait for a person."`
 	Tags          []string `query:"tag,explode" doc:"What the workers must have that run the calls; may be given many times."`
+	Priority      string   `query:"priority" enum:"interactive,bulk" doc:"Interactive batches go before bulk ones."`
 	Format        string   `query:"format" enum:"native,anthropic,openai,openai-chat,gemini" doc:"The form of the event reply; left out, it is that of the stream's provider."`
 }
 
@@ -70,7 +71,7 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 			Partition: toolyard.Strategy(in.Partition), MaxConcurrency: in.Concurrency,
 			OnError:   toolyard.OnError(in.OnError),
 			TimeoutMS: in.TimeoutMS, CallTimeoutMS: in.CallTimeoutMS, Deny: in.Deny, Ask: in.Ask,
-			Supersede: in.Supersede,
+			Supersede: in.Supersede, Priority: toolyard.Priority(in.Priority),
 		},
 	}
 	for _, t := range in.Tags {

@@ -44,7 +44,8 @@ func (d *Dispatcher) plan(ctx context.Context, k *kept, s *batch.State) (planned
 		timeout = time.Duration(min(ms, d.b.Settings().Lifetime.Milliseconds())) * time.Millisecond
 	}
 	planned = plan.Finish(d.cfg.ID, k.submission().Seq, time.Now().Add(timeout).UTC())
-	planned.Lane = d.admission.laneOf(s.Key.Agent)
+	planned.Lane = d.admission.laneOf(s.Submission)
+	planned.MaxConcurrency = d.admission.concurrency(s.Key.Agent, planned.MaxConcurrency)
 	planned.Remembered, planned.Context, planned.Unattended = session.Remembered, session.Context, session.Unattended
 	planned.ApprovalWaitMS, planned.End = d.cfg.ApprovalWait.Milliseconds(),
 		s.SubmittedAt.Add(d.b.Settings().Lifetime).UTC()
@@ -115,6 +116,7 @@ func (r *runner) extend(ctx context.Context) (events.Extended, error) {
 		}
 	}
 	plan := r.d.planner.Load().Extend(*r.surface, s)
+	r.d.admission.begin(r.key.Agent, len(plan.calls))
 	r.d.askJudges(ctx, r.log, plan)
 	return plan.FinishExtending(s), nil
 }

@@ -124,9 +124,10 @@ func (p Planned) MinReader() int {
 // MinReader is the wire version that a reader must have: an older one knows no items.
 func (s Started) MinReader() int { return itemReader(len(s.Items) > 0) }
 
-// MinReader is the wire version that a reader must have: an older dispatcher would send the calls to any worker.
+// MinReader is the wire version that a reader must have: an older dispatcher would send the calls to any worker, and
+// does not know priorities.
 func (s Submitted) MinReader() int {
-	if len(s.Options.Tags) > 0 {
+	if len(s.Options.Tags) > 0 || s.Options.Priority != "" {
 		return tags
 	}
 	return 0
