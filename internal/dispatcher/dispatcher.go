@@ -106,6 +106,7 @@ type Dispatcher struct {
 	newer     newerBatches
 	store     storeWatch
 	planner   atomic.Pointer[Planner]
+	demand    demand
 
 	mu       sync.Mutex
 	surfaces map[string]time.Time // when this dispatcher last stored a surface

@@ -18,7 +18,7 @@ import (
 )
 
 // maxStockLanes bounds the lanes of the work queue that are looked at for one [broker.Stock].
-const maxStockLanes = 4_096
+const maxStockLanes = broker.MaxPools * broker.Lanes * 3
 
 // Stock reads how full each stream is, and what stands in the work queues.
 func (b *Broker) Stock(ctx context.Context) (broker.Stock, error) {
