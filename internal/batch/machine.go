@@ -33,6 +33,9 @@ type Config struct {
 	QueueWait time.Duration
 	// ItemCalls is how many calls one item has at most. 0: [MaxItemCalls].
 	ItemCalls int
+	// Reserved says that a ticket was reserved for the batch before it was planned. If the plan does not say that it
+	// was granted, it may still be in the queue.
+	Reserved bool
 	// Hooks says that hooks want to know of a batch that is over, before the reply that says so.
 	Hooks bool
 }
@@ -134,6 +137,12 @@ func New(cfg Config, s State) *Machine {
 	}
 	for _, group := range s.Plan.Groups {
 		m.tickets.inQueue = m.tickets.inQueue || group.Ticket && s.Takeovers > 0 // the former owner's
+	}
+	if cfg.Reserved {
+		m.tickets.inQueue = true
+		if start := s.Plan.Start; start != nil && start.Ticket != 0 {
+			m.tickets.group, m.tickets.number = start.Group, &start.Ticket
+		}
 	}
 	return m
 }
@@ -276,21 +285,6 @@ func (m *Machine) Wake() (wake time.Time) {
 		}
 	}
 	return wake
-}
-
-// First returns the start of a group that waits for nothing, which a new batch's plan then says itself; nil when there
-// is none.
-func First(cfg Config, s State, planned events.Planned, now time.Time, workers Observed) (*events.Started, error) {
-	if err := s.Apply(Record{Chain: ChainBatch, Seq: s.BatchSeq + 1, Time: now, Body: planned}); err != nil {
-		return nil, err
-	}
-	effects, err := New(cfg, s).Step(now, workers)
-	for _, e := range effects {
-		if a, ok := e.(Append); ok && a.Chain == ChainBatch {
-			return events.StartOf(a.Body), err
-		}
-	}
-	return nil, err
 }
 
 // Step takes what happened until now and returns what is to be done. It fails with an [*InvariantError] when a stored
@@ -597,7 +591,7 @@ func (m *Machine) advance() []Effect {
 	var out []Effect
 	switch {
 	case g.Ticket && m.tickets.group != m.group:
-		take := TakeTicket{Group: m.group, Mode: ticket.Exclusive}
+		take := TakeTicket{Group: m.group, Mode: ticket.Exclusive, Through: m.sameTicket(m.group)}
 		if g.Safe {
 			take.Mode = ticket.Shared
 		}
@@ -630,6 +624,17 @@ func (m *Machine) advance() []Effect {
 		return append(out, Append{Chain: ChainBatch, Expected: s.BatchSeq, Body: started})
 	}
 	return append(out, m.queueCalls(g, number)...)
+}
+
+// sameTicket returns the last of the groups, from one on, that can share an exclusive ticket: no group between them
+// needs another ticket or none. The groups of an open batch may still change.
+func (m *Machine) sameTicket(group int) int {
+	for s := &m.state; s.Closed && group+1 < len(s.Plan.Groups); group++ {
+		if this, next := s.Plan.Groups[group], s.Plan.Groups[group+1]; this.Safe || next.Safe || !next.Ticket {
+			break
+		}
+	}
+	return group
 }
 
 // allWait reports whether every open call of the group waits for a person, so that nothing of the batch runs.

@@ -7,16 +7,20 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
+// IndexAfter is how long a batch runs before it is in the index. Most are over by then, and are written once.
+const IndexAfter = 250 * time.Millisecond
+
 // MaxListed bounds the batches on one page of the index.
 const MaxListed = 1_000
 
-// Index finds batches by agent, session and status. A batch is in it from its plan on, for as long as its submission is
-// kept. The batch's owner writes it, and it may be one change behind the log; the log decides.
+// Index finds batches by agent, session and status. A batch is in it when it is over or parked, or has run for
+// [IndexAfter], and for as long as its submission is kept. The batch's owner writes it, and it may be one change behind
+// the log; the log decides.
 //
 // Of two entries of one batch, the one that says that the batch is completed is right, otherwise the one with the
 // higher revision, whichever was written last. So a late write of a former owner does not change what is listed.
 type Index interface {
-	// Add adds a newly planned batch without earlier entries. If it returns nil, the entry is stored.
+	// Add adds a batch without earlier entries. If it returns nil, the entry is stored.
 	Add(ctx context.Context, e Entry) error
 	// Change writes the current state of a batch, and removes entries that it makes obsolete.
 	Change(ctx context.Context, e Entry) error

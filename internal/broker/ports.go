@@ -287,6 +287,10 @@ type Hub interface {
 	// an agent, or of all agents if it is empty.
 	Progress(ctx context.Context, k toolyard.BatchKey) (Follow, error)
 	Everything(ctx context.Context, agent toolyard.Agent) (Follow, error)
+	// Settle waits until followers can take everything that the connection has received. Subscriptions are delivered
+	// side by side: what was received first may otherwise be taken later. It returns the context's cause if that ends
+	// first.
+	Settle(ctx context.Context) error
 	// Read reads a copy of something stored, and ReadProgress the progress of a call.
 	Read(ctx context.Context, m *LiveMsg) (toolyard.BatchKey, Logged, error)
 	ReadProgress(m *LiveMsg) (p Progress, ok bool)

@@ -45,7 +45,10 @@ type runner struct {
 	lastNews  time.Time         // when the log last said anything
 	lastAsked time.Time         // when workers were last asked about the calls that they claimed
 
-	indexing sync.WaitGroup // the first entry of the index, which is being written
+	// The first entry of the index waits to be written, until that is done or over is closed.
+	indexing sync.WaitGroup
+	over     chan struct{}
+	indexed  bool
 
 	replied  chan appended // the answer to the reply that is being stored
 	replying sync.WaitGroup
@@ -67,19 +70,20 @@ type queued struct {
 }
 
 type grantAnswer struct {
-	take  int
-	group int
-	mode  ticket.Mode
-	t     ticket.Ticket
-	err   error
+	take   int
+	wanted batch.TakeTicket
+	t      ticket.Ticket
+	err    error
 }
 
 func (d *Dispatcher) newRunner(k *kept, feed broker.Feed, o *owned) *runner {
+	cfg := d.machineConfig()
+	cfg.Reserved = o.reserved
 	return &runner{
 		kept: k, d: d, feed: feed, surface: o.surface, adopted: o.state.Takeovers > 0,
-		m: batch.New(d.machineConfig(), o.state), owned: o,
+		m: batch.New(cfg, o.state), owned: o,
 		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]queued{},
-		lastHeard: map[int]time.Time{}, lastNews: time.Now(), replied: make(chan appended, 1),
+		lastHeard: map[int]time.Time{}, lastNews: time.Now(), replied: make(chan appended, 1), over: make(chan struct{}),
 	}
 }
 
@@ -103,8 +107,8 @@ func (r *runner) run(ctx context.Context) error {
 	defer r.indexing.Wait()
 	defer r.replying.Wait()
 	defer stop()
-	write := r.d.index(r.log, s)
-	r.indexing.Go(func() { write(ctx) })
+	write := r.d.index(r.log, s, s.Takeovers == 0 && !s.Parked)
+	r.indexing.Go(func() { r.indexLater(ctx, write) })
 	defer func() { r.d.demand.change(r.wants, nil) }()
 	defer r.d.locks.StopWaiting(s.Plan.Workspace, r.key)
 	// what was canceled or appended before the feed began
@@ -150,8 +154,9 @@ func (r *runner) run(ctx context.Context) error {
 			inputs = []batch.Input{n}
 		case <-wake.C:
 		case <-beat.C:
-			r.repeatTicket(ctx)
+			again := r.repeatTicket(ctx)
 			inputs, err = r.beat(ctx)
+			inputs = append(again, inputs...)
 		}
 		if err != nil {
 			return err
@@ -194,7 +199,7 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) (inputs []
 		case batch.TakeTicket:
 			failpoint.HitIf(e.Group > 0, failpoint.GroupOver)
 			if err = r.awaitReadsStopped(ctx, e.Group); err == nil {
-				r.takeTicket(ctx, e.Group, e.Mode)
+				news = r.takeTicket(ctx, e)
 			}
 		case batch.ReleaseTickets:
 			r.ticketRequests++
@@ -372,28 +377,36 @@ func (r *runner) withdraw(ctx context.Context, calls []int) []batch.Input {
 	return []batch.Input{proven}
 }
 
-func (r *runner) takeTicket(ctx context.Context, group int, mode ticket.Mode) {
+// takeTicket goes on under the ticket of an earlier group, or joins the queue; then the answer comes later.
+func (r *runner) takeTicket(ctx context.Context, wanted batch.TakeTicket) []batch.Input {
 	r.ticketRequests++
 	take := r.ticketRequests
 	s := r.m.State()
+	h := holder(s, wanted.Group)
+	if t, ok := r.d.locks.Kept(s.Plan.Workspace, h, wanted.Mode); ok {
+		return []batch.Input{batch.Granted{Group: wanted.Group, Ticket: t.Number(wanted.Group)}}
+	}
+	h.Through = wanted.Through
 	asked := time.Now()
-	r.d.locks.Acquire(s.Plan.Workspace, holder(s, group), mode, func(t ticket.Ticket, err error) {
+	r.d.locks.Acquire(s.Plan.Workspace, h, wanted.Mode, func(t ticket.Ticket, err error) {
 		if err == nil {
-			r.d.cfg.Meter.TicketGranted(mode, time.Since(asked))
+			r.d.cfg.Meter.TicketGranted(wanted.Mode, time.Since(asked))
 		}
 		select {
-		case r.granted <- grantAnswer{take, group, mode, t, err}:
+		case r.granted <- grantAnswer{take, wanted, t, err}:
 		case <-ctx.Done():
 		}
 	})
+	return nil
 }
 
 // repeatTicket asks again for a ticket for which the queue had no room.
-func (r *runner) repeatTicket(ctx context.Context) {
+func (r *runner) repeatTicket(ctx context.Context) (inputs []batch.Input) {
 	g := r.retryTicket
 	if r.retryTicket = nil; g != nil && g.take == r.ticketRequests {
-		r.takeTicket(ctx, g.group, g.mode)
+		inputs = r.takeTicket(ctx, g.wanted)
 	}
+	return inputs
 }
 
 // ticketAnswer takes in a ticket. When joining failed for a reason that may pass, it is tried again.
@@ -402,7 +415,7 @@ func (r *runner) ticketAnswer(g grantAnswer) ([]batch.Input, error) {
 	case g.take != r.ticketRequests: // the batch has left the queue since, or asked again
 		return nil, nil
 	case g.err == nil:
-		return []batch.Input{batch.Granted{Group: g.group, Ticket: g.t.N}}, nil
+		return []batch.Input{batch.Granted{Group: g.wanted.Group, Ticket: g.t.Number(g.wanted.Group)}}, nil
 	case errors.Is(g.err, ticket.ErrPassed):
 		return nil, errLost
 	case errors.Is(g.err, ticket.ErrFull), errors.Is(g.err, broker.ErrFull):

@@ -41,7 +41,6 @@ func (r *runner) listApproval(ctx context.Context, e batch.ListApproval) error {
 // writer may have looked before the batch was parked and not have woken it. Such a batch is woken and not adopted
 // here: the message by which it was kept may be acknowledged by any dispatcher that gets it.
 func (r *runner) park(ctx context.Context) error {
-	s := r.m.State()
 	news, err := r.haveNews(ctx)
 	if err == nil && news {
 		_, err = r.d.b.WakeIfParked(ctx, r.key)
@@ -49,8 +48,7 @@ func (r *runner) park(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.indexing.Wait()
-	r.d.index(r.log, s)(ctx)
+	r.indexNow(ctx)
 	r.log.Info("the batch waits for a person", "calls", len(r.m.InFlight()))
 	return r.submission().Done(ctx)
 }

@@ -81,8 +81,7 @@ func (r *runner) remember(ctx context.Context, change tool.SessionChange) error 
 func (r *runner) settle(ctx context.Context) {
 	r.meter()
 	failpoint.Hit(failpoint.BatchOver)
-	r.indexing.Wait()
-	r.d.index(r.log, r.m.State())(ctx)
+	r.indexNow(ctx)
 	if err := r.submission().Done(ctx); err != nil {
 		// It will be delivered again, to whomever, who finds the batch complete.
 		level := slog.LevelInfo
@@ -96,15 +95,34 @@ func (r *runner) settle(ctx context.Context) {
 // indexTimeout bounds the writing of an entry of the index: a batch does not wait long for it.
 const indexTimeout = 15 * time.Second
 
-// index returns what writes the batch's status, as it is now, into the index. A batch is not released before that is
-// done: otherwise the next dispatcher would write an older status behind it.
-func (d *Dispatcher) index(log *slog.Logger, s *batch.State) (write func(context.Context)) {
+// indexLater writes the first entry of a batch that is not over soon.
+func (r *runner) indexLater(ctx context.Context, write func(context.Context)) {
+	select {
+	case <-time.After(broker.IndexAfter):
+		r.indexed = true
+		write(ctx)
+	case <-r.over:
+	case <-ctx.Done():
+	}
+}
+
+// indexNow writes the status of a batch that is being released. It first waits for an earlier entry that is being
+// written: otherwise the next dispatcher would write an older status behind it.
+func (r *runner) indexNow(ctx context.Context) {
+	close(r.over)
+	r.indexing.Wait()
+	s := r.m.State()
+	r.d.index(r.log, s, s.Takeovers == 0 && !r.indexed)(ctx)
+}
+
+// index returns what writes the batch's status, as it is now, into the index. first says that it has no entry yet.
+func (d *Dispatcher) index(log *slog.Logger, s *batch.State, first bool) (write func(context.Context)) {
 	e := broker.Entry{
 		Agent: s.Key.Agent, ID: s.Key.ID, Session: s.Plan.Session, Workspace: s.Plan.Workspace, Status: s.Status(),
 		Calls: len(s.Calls), Submitted: s.SubmittedAt, Place: s.SubmissionSeq, Revision: s.BatchSeq,
 	}
 	put := d.b.Index().Change
-	if e.Live() && s.Takeovers == 0 && !s.Parked { // it was just planned
+	if first {
 		put = d.b.Index().Add
 	}
 	return func(ctx context.Context) { putEntry(ctx, log, put, e) }
@@ -144,7 +162,7 @@ func (d *Dispatcher) leaveAndDone(ctx context.Context, k *kept, s *batch.State) 
 		}
 	}
 	if s.Plan != nil {
-		d.index(k.log, s)(ctx)
+		d.index(k.log, s, false)(ctx)
 	}
 	return k.submission().Done(ctx)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/ticket"
 )
 
 // serve runs one batch here, from a delivery of its submission until it ends or goes elsewhere.
@@ -82,6 +83,8 @@ type owned struct {
 	// said are the cancels and appended calls that came before the plan. They are not known when known is false.
 	said  []batch.Record
 	known bool
+	// reserved says that a ticket may be in the workspace's queue since before the plan.
+	reserved bool
 }
 
 // action is what is done about a delivery.
@@ -181,9 +184,15 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 		planned, surface, err = d.plan(ctx, k, &s)
 		reading.Wait()
 	}
+	reserved := false
+	var own ticket.Ticket
 	if err == nil {
 		planned.Start, err = batch.First(d.machineConfig(), s, planned, time.Now(),
-			batch.Observed{Serving: d.workers.serving()})
+			batch.Observed{Serving: d.workers.serving()}, func(wanted batch.TakeTicket) (uint64, bool) {
+				var granted bool
+				own, reserved, granted = d.reserve(ctx, &s, planned.Workspace, wanted)
+				return own.Number(wanted.Group), granted
+			})
 	}
 	if input, ok := errors.AsType[*toolyard.InputError](err); ok {
 		return nil, d.refuse(ctx, k, events.Refuse(input))
@@ -191,10 +200,30 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 	if err != nil {
 		return nil, err
 	}
-	if s, err = d.becomeOwner(ctx, k, s, append([]events.Body{planned}, behindPlan()...)...); err != nil {
+	s, err = d.becomeOwner(ctx, k, s, append([]events.Body{planned}, behindPlan()...)...)
+	if errors.Is(err, errLost) && reserved {
+		if err := d.locks.Settle(ctx, planned.Workspace, own); err != nil {
+			k.log.Info("a ticket that was reserved may stay for a while", "error", err)
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
-	return &owned{state: s, surface: surface, said: said, known: unread == nil}, nil
+	return &owned{state: s, surface: surface, said: said, known: unread == nil, reserved: reserved}, nil
+}
+
+// reserve takes the ticket of a batch's first group before its plan is stored, which then starts the group if the
+// ticket is granted at once. reserved says that the ticket may be in the queue, granted or not.
+func (d *Dispatcher) reserve(ctx context.Context, s *batch.State, w toolyard.Workspace, wanted batch.TakeTicket,
+) (own ticket.Ticket, reserved, granted bool) {
+	h := holder(s, wanted.Group)
+	h.Through = wanted.Through
+	asked := time.Now()
+	own, reserved, granted = d.locks.Reserve(ctx, w, h, wanted.Mode)
+	if granted {
+		d.cfg.Meter.TicketGranted(wanted.Mode, time.Since(asked))
+	}
+	return own, reserved, granted
 }
 
 // refusal makes the problem document of an error that says that the submission is wrong.

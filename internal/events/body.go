@@ -106,7 +106,7 @@ type Planned struct {
 const (
 	rulesInPlans = 3
 	items        = 4
-	tags         = 6
+	tags         = 7
 )
 
 // MinReader is the required wire version of a reader: an older dispatcher would continue without the rules, and would

@@ -2,7 +2,9 @@ package follow
 
 import (
 	"context"
+	"errors"
 	"iter"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -13,6 +15,9 @@ type Report = broker.Progress
 
 // reportBytes is about how long a report is beside its texts.
 const reportBytes = 256
+
+// settleWait bounds how long a result waits for reports that were received before it. Reports may be missing.
+const settleWait = time.Second
 
 // Progress yields what the running calls of a batch report from now on, and that the batch waits for its turn, as many
 // reports at a time as there are. It ends when the batch is complete. Reports may be missing.
@@ -77,7 +82,14 @@ func (r *Reader) readProgress(ctx context.Context, k toolyard.BatchKey, t *topic
 			if p.err != nil {
 				return p.err
 			}
-			put() // what was told before the result is here by now
+			// What was reported before the result was received before it.
+			settling, done := context.WithTimeout(ctx, settleWait)
+			err := r.hub.Settle(settling)
+			done()
+			if err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
+				return err
+			}
+			put()
 			if p.Completed {
 				return nil
 			}

@@ -65,6 +65,7 @@ func (l *waitQueue) unused() bool { return len(l.waiting) == 0 && len(l.pending)
 // waiter is a batch that waits. tell is called once: when its ticket is granted, or when joining failed.
 type waiter struct {
 	tell func(ticket.Ticket, error)
+	mode ticket.Mode
 	// joined is the revision in which the ticket was stored, 0 while it is not. An older queue may hold an earlier
 	// ticket of the same holder.
 	joined uint64
@@ -74,9 +75,11 @@ type waiter struct {
 type change struct {
 	holder ticket.Holder
 	mode   ticket.Mode // empty: leave
-	waiter *waiter     // set in a change that joins
+	waiter *waiter     // set in a change that joins for a batch that waits
 	number uint64      // not 0: remove just this ticket
-	done   func(error)
+	// reserve: the batch is not planned yet
+	reserve bool
+	done    func(error)
 }
 
 func (c *change) joins() bool { return c.number == 0 && c.mode != "" }
@@ -90,7 +93,7 @@ func New(ctx context.Context, b Broker, log *slog.Logger, idle time.Duration) *L
 // Acquire joins a workspace's queue and calls granted once: when the ticket is granted, or when joining failed. Another
 // call for the same holder replaces granted.
 func (ls *Locks) Acquire(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode, granted func(ticket.Ticket, error)) {
-	own := &waiter{tell: granted}
+	own := &waiter{tell: granted, mode: mode}
 	ls.mu.Lock()
 	ls.queueOf(w).waiting[h.Key()] = own
 	ls.mu.Unlock()
@@ -109,6 +112,75 @@ func (ls *Locks) Acquire(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode
 			granted(ticket.Ticket{}, err)
 		}
 	}})
+}
+
+// Reserve joins a workspace's queue for a batch that is not planned yet, and says whether the ticket is granted at
+// once. It does not join where it would have to wait, as far as is known. reserved says that the ticket may be in the
+// queue: the planned batch finds it there when it joins, and the batch's owner takes it out.
+func (ls *Locks) Reserve(ctx context.Context, w toolyard.Workspace, h ticket.Holder, mode ticket.Mode,
+) (own ticket.Ticket, reserved, granted bool) {
+	ls.mu.Lock()
+	next, own, err := ls.queueOf(w).stored.Reserve(h, mode)
+	if err == nil {
+		_, granted = next.Granted(h, mode)
+	}
+	ls.mu.Unlock()
+	if !granted {
+		return own, false, false
+	}
+	stored := make(chan error, 1)
+	ls.enqueue(w, change{holder: h, mode: mode, reserve: true, done: func(err error) { stored <- err }})
+	select {
+	case err = <-stored:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if found, ok := ls.queueOf(w).stored.Granted(h, mode); ok && err == nil {
+		return found, true, true
+	}
+	return own, true, false // after an error the planned batch joins again, and meets it
+}
+
+// Kept returns the ticket of an earlier group of h's batch that is for h's group too, if the batch is alone in the
+// queue. The batch then goes on under it, and need not join. A batch that others wait for joins behind them.
+//
+// What is known of the queue may be old. Then somebody waits for one group more. Only the batch's owners, and who finds
+// it complete or parked, take its ticket out; and a former owner cannot start a group.
+func (ls *Locks) Kept(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode) (own ticket.Ticket, ok bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l := ls.queueOf(w)
+	if len(l.pending) > 0 || len(l.stored.Tickets) != 1 {
+		return own, false
+	}
+	own, ok = l.stored.Granted(h, mode)
+	return own, ok && own.Group < h.Group && own.Term == h.Term
+}
+
+// Settle takes out what a dispatcher has reserved for a batch that another one has planned, if the batch is over: no
+// owner will do it any more.
+func (ls *Locks) Settle(ctx context.Context, w toolyard.Workspace, own ticket.Ticket) error {
+	ls.mu.Lock()
+	found, ok := ls.queueOf(w).stored.Find(own.Holder, own.Mode)
+	ls.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	out, unneeded, err := ls.unneeded(ctx, found)
+	if err != nil || !unneeded {
+		return err
+	}
+	done := make(chan error, 1)
+	out.done = func(err error) { done <- err }
+	ls.enqueue(w, out)
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // ReleaseAll takes out all tickets of a batch, of every group and owner. It is for a batch that has ended.
@@ -191,7 +263,7 @@ func (ls *Locks) flush(w toolyard.Workspace, l *waitQueue) {
 		if err == nil {
 			ls.mu.Lock()
 			for i, c := range changes {
-				if c.joins() && refused[i] == nil {
+				if c.waiter != nil && refused[i] == nil {
 					c.waiter.joined = q.Revision
 				}
 			}
@@ -230,7 +302,11 @@ func (ls *Locks) apply(known broker.TicketQueue, changes []change) (q broker.Tic
 				q = q.Leave(c.holder)
 				continue
 			}
-			next, _, err := q.Join(c.holder, c.mode)
+			join := q.Join
+			if c.reserve {
+				join = q.Reserve
+			}
+			next, _, err := join(c.holder, c.mode)
 			if err == nil {
 				err = broker.FitsTickets(next)
 			}
@@ -262,7 +338,7 @@ func (ls *Locks) observe(q broker.TicketQueue) {
 		if own.joined == 0 || l.stored.Revision < own.joined {
 			continue
 		}
-		if t, ok := l.stored.Granted(h); ok {
+		if t, ok := l.stored.Granted(h, own.mode); ok {
 			grants = append(grants, grant{own.tell, t})
 			delete(l.waiting, h)
 		}

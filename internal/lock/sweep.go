@@ -79,8 +79,17 @@ func (ls *Locks) unneeded(ctx context.Context, t ticket.Ticket) (out change, ok 
 	}
 	// The owner of an open batch may add calls to its last group at any time, and to its safe group where that goes
 	// first.
-	passed := t.Group < len(s.Plan.Groups)-1 && s.Plan.Partition != toolyard.SafeFirst
-	return out, t.Group < len(s.Plan.Groups) && s.Done(t.Group) && (s.Closed || passed), nil
+	last := t.Holder.Last()
+	if last >= len(s.Plan.Groups) {
+		return out, false, nil
+	}
+	for g := t.Group; g <= last; g++ {
+		if !s.Done(g) {
+			return out, false, nil
+		}
+	}
+	passed := last < len(s.Plan.Groups)-1 && s.Plan.Partition != toolyard.SafeFirst
+	return out, s.Closed || passed, nil
 }
 
 // blocking returns the first tickets of each workspace where the first one has stood for long: where a batch of ours

@@ -423,12 +423,12 @@ func (e *explorer) answer(w world, r request, stored bool) {
 // grant checks whether a party's ticket is granted.
 func (e *explorer) grant(w world, who int8, q ticket.Queue) {
 	s := &w.at[who]
-	own, ok := q.Find(e.holder(who))
+	own, ok := q.Find(e.holder(who), e.parties[who].mode)
 	if !ok {
 		return // reported when it was lost
 	}
 	s.step, s.number = waits, number(own.N)
-	if _, ok = q.Granted(e.holder(who)); !ok {
+	if _, ok = q.Granted(e.holder(who), e.parties[who].mode); !ok {
 		e.add(w)
 		return
 	}

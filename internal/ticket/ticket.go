@@ -16,8 +16,13 @@
 // that count from the [Floor] of the revision that it gets. The server assigns revisions, so no dispatcher can begin a
 // queue at a number that it read too early.
 //
+// A ticket can be for several groups in a row, see [Holder.Through]. It has a number for each of them. So a batch that
+// is alone in its workspace keeps one ticket, and the calls of a later group still have a higher fencing token.
+//
 // Failure: joining and leaving name the group, and a batch's groups only go forward. So repeating either changes
-// nothing, and a former owner that wakes up late can neither take the ticket of a later group nor release it.
+// nothing, and a former owner that wakes up late can neither take the ticket of a later group nor release it. Several
+// dispatchers may plan one batch and reserve tickets for it, of which one plan is stored. Nobody takes out a reserved
+// ticket before: any of them may be in that plan. The plan's owner takes out the others, when it joins or leaves.
 package ticket
 
 import (
@@ -52,18 +57,23 @@ type Holder struct {
 	Agent toolyard.Agent   `json:"agent"`
 	Batch toolyard.BatchID `json:"batch"`
 	Group int              `json:"group"`
+	// Through is the last group that the ticket is for, if that is not Group.
+	Through int `json:"through,omitempty"`
 	// Term counts the batch's owners. It identifies the caller, not the ticket: a former owner cannot release what a
 	// later one holds, even if an open batch comes back to a group.
 	Term int `json:"term,omitempty"`
 }
 
-// Key is the holder without its term, which identifies the ticket.
+// Key is the batch and the group.
 func (h Holder) Key() Holder {
-	h.Term = 0
+	h.Through, h.Term = 0, 0
 	return h
 }
 
-// Ticket is one position in the queue. N is its number, and the fencing token.
+// Last is the last group that the ticket is for.
+func (h Holder) Last() int { return max(h.Group, h.Through) }
+
+// Ticket is one position in the queue. N is its number, and the fencing token of its first group.
 type Ticket struct {
 	N uint64 `json:"n"`
 	Holder
@@ -108,19 +118,34 @@ func (q Queue) At(revision uint64) Queue {
 // numbers of a later key, whose revision is higher, are above its own.
 func (q Queue) MayGo(revision uint64) bool { return len(q.Tickets) == 0 && q.Last <= Floor(revision+1) }
 
-// Join appends a ticket for h and returns it. It removes those of the batch's earlier groups, so that going from one
-// group to the next is one change. A holder that is in the queue already keeps its position.
-func (q Queue) Join(h Holder, mode Mode) (Queue, Ticket, error) {
+// Number is the ticket's number for a group, and the fencing token of the group's calls.
+func (t Ticket) Number(group int) uint64 { return t.N + uint64(group-t.Group) }
+
+// Join returns the ticket of h's group in a mode. If there is none, it appends one, which is for all of h's groups. It
+// removes the batch's other tickets, which are of earlier groups or of plans that were not stored. So going from one
+// group to the next is one change. Only the owner of a planned batch may call it.
+//
+// An owner that joins for a later group than its ticket begins with gives the ticket up: others wait for it. A later
+// owner keeps it, since calls may run under it.
+func (q Queue) Join(h Holder, mode Mode) (Queue, Ticket, error) { return q.join(h, mode, false) }
+
+// Reserve is [Queue.Join] for a batch that is not planned yet, as far as its caller knows. It removes and changes
+// nothing.
+func (q Queue) Reserve(h Holder, mode Mode) (Queue, Ticket, error) { return q.join(h, mode, true) }
+
+func (q Queue) join(h Holder, mode Mode, reserve bool) (Queue, Ticket, error) {
 	next := Queue{Last: q.Last, Tickets: make([]Ticket, 0, len(q.Tickets)+1), Relative: q.Relative}
 	var own *Ticket
 	for _, t := range q.Tickets {
 		switch {
-		case t.Key() == h.Key():
-			t.Term = max(t.Term, h.Term)
+		case own == nil && t.isFor(h, mode) && (t.Group == h.Group || t.Term != h.Term || reserve):
+			if !reserve {
+				t.N, t.Group, t.Term = t.Number(h.Group), h.Group, max(t.Term, h.Term)
+			}
 			own = &t
 		case t.sameBatch(h) && t.Group > h.Group:
 			return q, Ticket{}, fmt.Errorf("%w: group %d stands in the queue, not %d", ErrPassed, t.Group, h.Group)
-		case t.sameBatch(h):
+		case t.sameBatch(h) && !reserve:
 			continue
 		}
 		next.Tickets = append(next.Tickets, t)
@@ -131,8 +156,11 @@ func (q Queue) Join(h Holder, mode Mode) (Queue, Ticket, error) {
 	if len(next.Tickets) >= MaxQueue {
 		return q, Ticket{}, fmt.Errorf("%w: %d tickets stand in it", ErrFull, len(next.Tickets))
 	}
-	next.Last++
-	t := Ticket{N: next.Last, Holder: h, Mode: mode}
+	if h.Through <= h.Group {
+		h.Through = 0
+	}
+	t := Ticket{N: next.Last + 1, Holder: h, Mode: mode}
+	next.Last = t.Number(t.Holder.Last())
 	next.Tickets = append(next.Tickets, t)
 	return next, t, nil
 }
@@ -155,21 +183,26 @@ func (q Queue) without(out func(Ticket) bool) Queue {
 
 func (t Ticket) sameBatch(h Holder) bool { return t.Agent == h.Agent && t.Batch == h.Batch }
 
-// Find returns h's ticket.
-func (q Queue) Find(h Holder) (Ticket, bool) {
+// isFor reports whether a ticket is for h's group, in a mode.
+func (t Ticket) isFor(h Holder, mode Mode) bool {
+	return t.Mode == mode && t.sameBatch(h) && t.Group <= h.Group && h.Group <= t.Holder.Last()
+}
+
+// Find returns the ticket of h's group in a mode.
+func (q Queue) Find(h Holder, mode Mode) (Ticket, bool) {
 	for _, t := range q.Tickets {
-		if t.Key() == h.Key() {
+		if t.isFor(h, mode) {
 			return t, true
 		}
 	}
 	return Ticket{}, false
 }
 
-// Granted reports whether h's ticket is in the queue and no earlier one conflicts with it.
-func (q Queue) Granted(h Holder) (Ticket, bool) {
+// Granted returns the ticket of h's group in a mode, if no earlier ticket conflicts with it.
+func (q Queue) Granted(h Holder, mode Mode) (Ticket, bool) {
 	for i, t := range q.Tickets {
-		if t.Key() == h.Key() {
-			return t, i == 0 || t.Mode == Shared
+		if t.isFor(h, mode) {
+			return t, i == 0 || mode == Shared
 		}
 		if t.Mode != Shared {
 			return Ticket{}, false

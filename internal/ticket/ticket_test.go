@@ -22,25 +22,34 @@ func TestQueueKeepsItsPromises(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var q ticket.Queue
 		for step := range 60 {
-			h := holder(fmt.Sprint(r.IntN(6)), r.IntN(2))
+			h := holder(fmt.Sprint(r.IntN(6)), r.IntN(3))
+			if r.IntN(3) == 0 {
+				h.Through = h.Group + 1
+			}
 			last := q.Last
 			if r.IntN(5) < 3 {
 				mode := []ticket.Mode{ticket.Shared, ticket.Exclusive}[r.IntN(2)]
-				q2, t1, err := q.Join(h, mode)
+				join := []func(ticket.Queue) (ticket.Queue, ticket.Ticket, error){
+					func(q ticket.Queue) (ticket.Queue, ticket.Ticket, error) { return q.Join(h, mode) },
+					func(q ticket.Queue) (ticket.Queue, ticket.Ticket, error) { return q.Reserve(h, mode) },
+				}[r.IntN(2)]
+				q2, t1, err := join(q)
 				if errors.Is(err, ticket.ErrPassed) {
 					continue
 				} else if err != nil {
 					t.Fatal(err)
 				}
-				q3, t2, _ := q2.Join(h, mode)
+				q3, t2, _ := join(q2)
 				if t1 != t2 || len(q3.Tickets) != len(q2.Tickets) || q3.Last != q2.Last {
 					t.Fatalf("seed %d step %d: joining again changed the queue", seed, step)
 				}
 				q = q2
 			} else {
 				q = q.Leave(h)
-				if _, ok := q.Find(h); ok {
-					t.Fatalf("seed %d step %d: %v still stands after leaving", seed, step, h)
+				for _, mode := range []ticket.Mode{ticket.Shared, ticket.Exclusive} {
+					if _, ok := q.Find(h, mode); ok {
+						t.Fatalf("seed %d step %d: %v still stands after leaving", seed, step, h)
+					}
 				}
 			}
 			if q.Last < last {
@@ -56,11 +65,11 @@ func check(t *testing.T, q ticket.Queue) {
 	shared, exclusive := 0, 0
 	var n uint64
 	for i, tk := range q.Tickets {
-		if tk.N <= n {
+		if tk.N <= n || tk.Number(tk.Holder.Last()) > q.Last {
 			t.Fatalf("numbers do not grow: %v", q.Tickets)
 		}
-		n = tk.N
-		_, granted := q.Granted(tk.Holder)
+		n = tk.Number(tk.Holder.Last())
+		_, granted := q.Granted(tk.Holder, tk.Mode)
 		conflictBefore := false
 		for _, e := range q.Tickets[:i] {
 			conflictBefore = conflictBefore || e.Mode == ticket.Exclusive || tk.Mode == ticket.Exclusive
@@ -141,7 +150,7 @@ func TestANewQueueCountsFromItsRevision(t *testing.T) {
 	q, _, _ = q.Join(holder("b", 0), ticket.Shared)
 	stored := q.Leave(holder("a", 0))
 	stands := stored.At(7)
-	own, ok := stands.Granted(holder("b", 0))
+	own, ok := stands.Granted(holder("b", 0), ticket.Shared)
 	if !ok || own.N != ticket.Floor(7)+2 || stands.Last != own.N || stands.Relative {
 		t.Errorf("under revision 7 it is %+v", stands)
 	}

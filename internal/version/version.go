@@ -18,8 +18,9 @@ import "runtime/debug"
 //	               The operator's rules in a plan, which older dispatchers would drop; the decision that supersedes; checks of edits.
 //	4  2026-11-23  Calls are queued and end in items: a start lists them, and events of an item name their calls.
 //	5  2026-11-23  A worker's entry says its host, how many tools it offers, and how many of its slots have a call.
-//	6  2026-11-23  Workers have tags; batches, tools and calls to run ask for them.
-const Wire = 6 + yetToCome
+//	6  2026-11-23  A ticket may be for several groups, and a plan may start its first group under one.
+//	7  2026-11-23  Workers have tags; batches, tools and calls to run ask for them. Batches have a priority.
+const Wire = 7 + yetToCome
 
 const modulePath = "github.com/toolyard/toolyard"
 

@@ -256,7 +256,7 @@ func TestClientsWithTokens(t *testing.T) {
 	if got := outcomes(must(t, unnamed.Results(t.Context()))); got != "0:" {
 		t.Errorf("results: %s", got)
 	}
-	if got := len(must(t, unnamed.Watch(t.Context()))); got < 5 {
+	if got := len(must(t, unnamed.Watch(t.Context()))); got < 4 {
 		t.Errorf("%d events", got)
 	}
 	if _, err := ann.Session(t.Context(), "", "s"); err != nil {

@@ -72,7 +72,7 @@ var teeth = []tooth{
 		breaks: []string{"Q13", "Q3"},
 	},
 	{
-		fence: "expected sequence on results", attack: silentWorkers, hint: 4,
+		fence: "expected sequence on results", attack: silentWorkers, hint: 16,
 		refused: on("ty.event.", events.CallFinished),
 		breaks:  []string{"Q13", "Q1"},
 	},

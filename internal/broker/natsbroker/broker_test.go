@@ -303,7 +303,7 @@ func TestTicketsUnderContention(t *testing.T) {
 					return next, err
 				})
 				for {
-					if _, ok := q.Granted(h); ok {
+					if _, ok := q.Granted(h, ticket.Exclusive); ok {
 						break
 					}
 					if t.Context().Err() != nil {

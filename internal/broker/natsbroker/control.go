@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -36,33 +37,52 @@ func (b *Broker) Cancel(ctx context.Context, k toolyard.BatchKey, reason string,
 
 // Interrupt asks the batches of a session to stop: calls that have not started do not start, and running ones are
 // stopped if their tool permits it. It returns how many batches were asked. It does not find a batch that was submitted
-// but not planned yet.
+// but not planned yet. It looks twice, since a batch that was planned just now is in the index [broker.IndexAfter] later.
 func (b *Broker) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (batches int,
 	err error) {
 	wish := events.Interrupted{By: b.source, Reason: reason}
+	asked := map[toolyard.BatchKey]bool{}
+	if err := b.interrupt(ctx, a, s, wish, asked); err != nil {
+		return len(asked), err
+	}
+	select {
+	case <-time.After(2 * broker.IndexAfter):
+	case <-ctx.Done():
+		return len(asked), context.Cause(ctx)
+	}
+	err = b.interrupt(ctx, a, s, wish, asked)
+	return len(asked), err
+}
+
+// interrupt asks those batches of a session to stop that the index has, and that were not asked yet.
+func (b *Broker) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, wish events.Interrupted,
+	asked map[toolyard.BatchKey]bool) error {
 	for f := (broker.Filter{Agent: a, Session: s, Live: true}); ; {
 		page, more, err := b.Index().Page(ctx, f)
 		if err != nil {
-			return batches, err
+			return err
 		}
 		for _, e := range page {
 			f.After = e.Place
+			if asked[e.Key()] {
+				continue
+			}
 			if err := b.cancelable(ctx, e.Key(), nil); errors.Is(err, broker.ErrCompleted) ||
 				errors.Is(err, broker.ErrNoBatch) {
 				continue // the index is outdated
 			} else if err != nil {
-				return batches, err
+				return err
 			}
 			if err := b.control(ctx, e.Key(), wish, func(earlier events.Body) bool {
 				_, ok := earlier.(events.Interrupted)
 				return ok
 			}); err != nil {
-				return batches, err
+				return err
 			}
-			batches++
+			asked[e.Key()] = true
 		}
 		if !more {
-			return batches, nil
+			return nil
 		}
 	}
 }

@@ -124,6 +124,20 @@ func (h *Hub) Read(ctx context.Context, m *broker.LiveMsg) (toolyard.BatchKey, b
 // ReadProgress reads the progress of a call.
 func (h *Hub) ReadProgress(m *broker.LiveMsg) (broker.Progress, bool) { return readProgress(m) }
 
+// Settle waits until followers can take everything that the connection has received.
+func (h *Hub) Settle(ctx context.Context) error {
+	settled := make(chan struct{})
+	if err := h.b.nc.Barrier(func() { close(settled) }); err != nil {
+		return fmt.Errorf("wait for messages that were received: %w", err)
+	}
+	select {
+	case <-settled:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // Subscriptions is the number of the hub's subscriptions.
 func (h *Hub) Subscriptions() int {
 	h.mu.Lock()

@@ -1,6 +1,7 @@
 package natsbroker_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -59,5 +61,53 @@ func TestProgressIsBounded(t *testing.T) {
 		if got, ok := hub.ReadProgress(&nats.Msg{Data: []byte(junk)}); ok {
 			t.Errorf("%.50s was read as %+v", junk, got)
 		}
+	}
+}
+
+// TestWhatWasReceivedCanBeTaken: after Settle a follower can take every report that the connection has received. Each
+// subscription has a goroutine of its own, so an answer on another one may come to its reader first.
+func TestWhatWasReceivedCanBeTaken(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/test")
+	nc := testenv.Conn(t, s)
+	reader, err := natsbroker.Attach(t.Context(), nc, "/reader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rounds, reports = 20, natsbroker.MaxHubMessages
+	for round := range rounds {
+		k := toolyard.BatchKey{Agent: "a", ID: toolyard.BatchID(fmt.Sprint("b", round))}
+		hub := natsbroker.NewHub(reader, false)
+		ear, err := hub.Progress(t.Context(), k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range reports {
+			if err := b.Report(k, broker.Progress{Index: i}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Whoever reads what is stored has received what was reported before.
+		if _, err := b.Input(t.Context(), k, 0, events.Appended{Calls: []toolyard.Call{{ID: "c", Tool: "t",
+			Input: []byte(`{}`)}}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if err := hub.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if msgs, lost := ear.Take(); len(msgs) != reports || lost {
+			t.Fatalf("round %d: %d of %d reports can be taken, lost: %t", round, len(msgs), reports, lost)
+		}
+		ear.Stop()
+	}
+	nc.Close()
+	if err := natsbroker.NewHub(reader, false).Settle(t.Context()); err == nil {
+		t.Error("a closed connection has settled")
 	}
 }

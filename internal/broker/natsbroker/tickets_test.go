@@ -55,7 +55,7 @@ func comeAndGo(t *testing.T, b *natsbroker.Broker, known *broker.TicketQueue) ui
 	t.Helper()
 	h := standing("one")
 	change(t, b, known, join(h))
-	own, ok := known.Granted(h)
+	own, ok := known.Granted(h, ticket.Exclusive)
 	if !ok {
 		t.Fatalf("alone in the queue, and not granted: %+v", known)
 	}
@@ -207,7 +207,7 @@ func TestADeletionSparesWhatIsNewer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := q.Granted(standing("two")); !ok || q.Revision != known.Revision {
+		if _, ok := q.Granted(standing("two"), ticket.Exclusive); !ok || q.Revision != known.Revision {
 			t.Fatalf("%s: the queue is %+v, want %+v", what, q, known)
 		}
 	}
@@ -346,7 +346,7 @@ func passAround(t *testing.T, holders, rounds int, open func(n int) *natsbroker.
 				h := ticket.Holder{Agent: "a", Batch: toolyard.BatchID(fmt.Sprint(n)), Group: round}
 				q, err := b.ChangeTickets(t.Context(), known, join(h))
 				for granted := false; err == nil && !granted; {
-					if _, granted = q.Granted(h); !granted {
+					if _, granted = q.Granted(h, ticket.Exclusive); !granted {
 						q, err = b.Tickets(t.Context(), w)
 					}
 				}
@@ -358,7 +358,7 @@ func passAround(t *testing.T, holders, rounds int, open func(n int) *natsbroker.
 					t.Error("two exclusive tickets are granted together")
 					return
 				}
-				own, _ := q.Find(h)
+				own, _ := q.Find(h, ticket.Exclusive)
 				tokens = append(tokens, own.N)
 				inside.Unlock()
 				if q, err = b.ChangeTickets(t.Context(), q, leave(h)); err != nil {
