@@ -170,7 +170,7 @@ var agents = []toolyard.Agent{"web-1", "web-2", "web-3", "ci-1", "free"}
 // never past a quota, and everything starts in the end.
 func TestQuotasHold(t *testing.T) {
 	refused, waited := 0, 0
-	for seed := range uint64(600) {
+	for seed := range uint64(150) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		y := newYard(t, seed, 1+int(seed%3))
 		admitted, started := 0, 0

@@ -231,8 +231,8 @@ func (m *Machine) InFlight() []int {
 	return out
 }
 
-// Wanted returns how many slots of workers the batch could use now, by route: of each item that is in flight, as many as
-// its calls may run at a time. Nil: none.
+// Wanted returns how many slots of workers the batch could use now, by route: of each item that is in flight, as many
+// as its calls may run at a time. Nil: none.
 func (m *Machine) Wanted() map[Route]int {
 	if len(m.flight.inItem) == 0 {
 		return nil

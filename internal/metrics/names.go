@@ -38,7 +38,8 @@ func All() []Metric {
 		natsConnected,
 		batchesCompleted, batchesRefused, batchesRunning, batchesIdle, batchesWaiting,
 		calls, attempts, callSeconds, executeSeconds, queueSeconds, ticketSeconds, stalledCalls,
-		workers, slots, slotsBusy, wantedSlots, breakersOpen, storeFill, streamFill, queueCalls, queueTaken, queueOldest,
+		workers, slots, slotsBusy, wantedSlots, breakersOpen,
+		storeFill, streamFill, queueCalls, queueTaken, queueOldest,
 		workerRegistered, workerSlots, workerSlotsBusy, workerRuns, workerLeaseLosses, workerBreakersOpen,
 		workerStalledCalls, workerSandboxStarts,
 	} {
