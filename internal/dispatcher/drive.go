@@ -83,7 +83,8 @@ func (d *Dispatcher) newRunner(k *kept, feed broker.Feed, o *owned) *runner {
 		kept: k, d: d, feed: feed, surface: o.surface, adopted: o.state.Takeovers > 0,
 		m: batch.New(cfg, o.state), owned: o,
 		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]queued{},
-		lastHeard: map[int]time.Time{}, lastNews: time.Now(), replied: make(chan appended, 1), over: make(chan struct{}),
+		lastHeard: map[int]time.Time{}, lastNews: time.Now(), replied: make(chan appended, 1),
+		over: make(chan struct{}),
 	}
 }
 

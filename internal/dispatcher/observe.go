@@ -28,8 +28,9 @@ func (r *runner) mayStillRun() bool {
 		*r.queueReconnects != r.d.b.Reconnects())
 }
 
-// awaitReadsStopped returns when no worker runs a read of the groups before one. Workers that do are told to stop.
-// One that does not answer is waited for until it is proven to be silent.
+// awaitReadsStopped returns when no worker runs a read of the groups before one. Workers that do are told to stop. One
+// that does not answer is waited for until it is proven to be silent, or until it can have no right to run a call of
+// the batch any more, because the deadline is long past.
 func (r *runner) awaitReadsStopped(ctx context.Context, before int) error {
 	doubt := r.mayStillRun()
 	s := r.m.State()
@@ -62,6 +63,8 @@ func (r *runner) awaitReadsStopped(ctx context.Context, before int) error {
 		Agent: r.key.Agent, Batch: r.key.ID, Calls: calls, Code: toolyard.Canceled, Reason: "the call has its result",
 		By: "toolyard",
 	}
+	past := time.NewTimer(time.Until(s.Plan.Deadline.Add(broker.Patience(r.d.b.Settings().CallAckWait))))
+	defer past.Stop()
 	for {
 		if err := r.d.b.Abort(notice); err != nil {
 			r.log.Warn("workers were not told to stop; they are told again", "error", err)
@@ -73,6 +76,9 @@ func (r *runner) awaitReadsStopped(ctx context.Context, before int) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-past.C:
+			r.log.Warn("workers did not say whether they still run calls that have their results", "workers", asked)
+			return nil
 		case <-time.After(askAgainAfter):
 		}
 	}

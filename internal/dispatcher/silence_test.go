@@ -184,3 +184,21 @@ func TestAToolIsKnownWhenItsWorkerIsRegistered(t *testing.T) {
 		}
 	})
 }
+
+// TestAWorkerThatNeverAnswers: a worker that lives and never says whether it runs a read holds up a batch until its
+// deadline, and then no longer than a worker may act for a call.
+func TestAWorkerThatNeverAnswers(t *testing.T) {
+	inYard(t, func(y *yard) {
+		d := y.dispatcher("d")
+		k := y.submitBatch(toolyard.Batch{Calls: []toolyard.Call{{Tool: "read"}, {Tool: "write"}},
+			Options: toolyard.Options{TimeoutMS: time.Minute.Milliseconds()}})
+		read := y.take(toolyard.ReadOnly)
+		d.End()
+		y.run(read)
+		y.dispatcher("next")
+		if got := y.codes(k); got != "ok "+string(toolyard.DeadlineExceeded) {
+			y.Errorf("the results are %s", got)
+		}
+		y.Eventually("the workspace is free", func() bool { n, _ := y.queue(); return n == 0 })
+	})
+}

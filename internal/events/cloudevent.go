@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/version"
@@ -147,7 +148,8 @@ func Decode(e event.Event) (Meta, Body, error) {
 		return fail("its type is not known, and it names no newer version")
 	}
 	p := reflect.New(t)
-	err = json.Unmarshal(e.Data(), p.Interface())
+	// As encoding/json reads it, in half of the time: half of the processor time of reading an event was its JSON.
+	err = jsonv1.Unmarshal(e.Data(), p.Interface())
 	if err != nil && m.Version > version.Wire {
 		return m, nil, &NewerError{newer}
 	}

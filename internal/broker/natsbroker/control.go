@@ -37,7 +37,8 @@ func (b *Broker) Cancel(ctx context.Context, k toolyard.BatchKey, reason string,
 
 // Interrupt asks the batches of a session to stop: calls that have not started do not start, and running ones are
 // stopped if their tool permits it. It returns how many batches were asked. It does not find a batch that was submitted
-// but not planned yet. It looks twice, since a batch that was planned just now is in the index [broker.IndexAfter] later.
+// but not planned yet. It looks twice, since a batch that was planned just now is in the index [broker.IndexAfter]
+// later.
 func (b *Broker) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (batches int,
 	err error) {
 	wish := events.Interrupted{By: b.source, Reason: reason}
