@@ -81,14 +81,16 @@ type Queue struct {
 	came    uint64
 }
 
-// The priorities, by their place.
+// place is that of a priority among all.
+type place int
+
 const (
-	interactive = iota
+	interactive place = iota
 	bulk
 	priorities
 )
 
-func placeOf(p toolyard.Priority) int {
+func placeOf(p toolyard.Priority) place {
 	if p == toolyard.Bulk {
 		return bulk
 	}
@@ -195,10 +197,10 @@ func (r *Queue) longest(came *agentQueue) *agentQueue {
 
 // dropNewest removes an agent's newest waiting batch.
 func (r *Queue) dropNewest(l *agentQueue, now time.Time) toolyard.BatchKey {
-	p, newest := 0, arrival{}
-	for at, waiting := range l.waiting {
-		if n := len(waiting); n > 0 && waiting[n-1].n > newest.n {
-			p, newest = at, waiting[n-1]
+	p, newest := interactive, arrival{}
+	for at := range priorities {
+		if w := l.waiting[at]; len(w) > 0 && w[len(w)-1].n > newest.n {
+			p, newest = at, w[len(w)-1]
 		}
 	}
 	l.waiting[p] = l.waiting[p][:len(l.waiting[p])-1]
@@ -329,7 +331,7 @@ func (r *Queue) putBack(a arrival, now time.Time) {
 
 // turn takes the agent whose turn it is to start a batch of a priority; nil if none may. Those that may not because of
 // a quota keep their turns.
-func (r *Queue) turn(p int, now time.Time) *agentQueue {
+func (r *Queue) turn(p place, now time.Time) *agentQueue {
 	i := r.turnOf(p, now)
 	if i < 0 {
 		return nil
@@ -342,7 +344,7 @@ func (r *Queue) turn(p int, now time.Time) *agentQueue {
 
 // turnOf returns the place of the agent whose turn it is, or -1. Agents that have started other batches since, and may
 // start no more, lose their turns.
-func (r *Queue) turnOf(p int, now time.Time) int {
+func (r *Queue) turnOf(p place, now time.Time) int {
 	r.turns[p] = slices.DeleteFunc(r.turns[p], func(l *agentQueue) bool {
 		l.inTurns[p] = l.running < r.limits.AgentRunning
 		return !l.inTurns[p]

@@ -33,7 +33,7 @@ type Grant struct {
 // The limits of quotas.
 const (
 	MaxGrants = 1_000         // quotas of agents, and of teams
-	MaxQuota  = 1_000_000_000 // of anything
+	MaxQuota  = 1_000_000_000 // what one quota may be
 )
 
 // ParseGrant reads a grant: AGENTS=KEY:N,KEY:N, of the keys batches, calls, calls-per-minute and waiting-bytes.
