@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"io/fs"
 	"log/slog"
 
 	"github.com/toolyard/toolyard"
@@ -131,6 +132,35 @@ func TestATokenFileOfOthers(t *testing.T) {
 		}
 		if _, err := ReadTokens(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 			t.Errorf("with the mode %o: %v", mode, err)
+		}
+	}
+}
+
+// TestATokenFileThatIsGiven: another user gives a file to a process by its group, which may read it and no more.
+func TestATokenFileThatIsGiven(t *testing.T) {
+	for _, c := range []struct {
+		mode          fs.FileMode
+		ours, another bool // whether it is too open
+	}{
+		{0o400, false, false}, {0o600, false, false}, {0o440, true, false}, {0o640, true, false},
+		{0o460, true, true}, {0o450, true, true}, {0o444, true, true}, {0o644, true, true}, {0o402, true, true},
+	} {
+		if tooOpen(c.mode, true) != c.ours || tooOpen(c.mode, false) != c.another {
+			t.Errorf("%o: too open of ours: %v, of another's: %v", c.mode, tooOpen(c.mode, true),
+				tooOpen(c.mode, false))
+		}
+	}
+	path := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{path: true, "/": os.Geteuid() == 0} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if own(info) != want {
+			t.Errorf("%s belongs to this user: %v", path, !want)
 		}
 	}
 }

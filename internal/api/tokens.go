@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
@@ -57,7 +58,8 @@ type grant struct {
 	streams, connections, bytes int
 }
 
-// ReadTokens reads a token file; see [ParseTokens]. Nobody but its owner may have access to it.
+// ReadTokens reads a token file; see [ParseTokens]. Nobody but its owner may have access to it, or the group of a file
+// of another user.
 func ReadTokens(path string) (*Tokens, error) {
 	data, err := readTokenFile(path)
 	if err != nil {
@@ -80,11 +82,20 @@ func readTokenFile(path string) (_ []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if mode := info.Mode(); mode.Perm()&0o077 != 0 && runtime.GOOS != "windows" {
+	if mode := info.Mode(); tooOpen(mode, own(info)) && runtime.GOOS != "windows" {
 		return nil, fmt.Errorf("%s has the mode %04o, so others can read or change the tokens; use chmod 600", path,
 			mode.Perm())
 	}
 	return io.ReadAll(io.LimitReader(f, MaxTokenFileBytes+1))
+}
+
+// tooOpen reports whether a file of this mode may be others' to read. A file of another user that the group may read is
+// how that user gives it to this process, and the only way: Kubernetes mounts secrets so, with the mode 0440.
+func tooOpen(mode fs.FileMode, own bool) bool {
+	if !own {
+		mode &^= 0o040
+	}
+	return mode.Perm()&0o077 != 0
 }
 
 // ParseTokens reads lines "TOKEN AGENT [KEY=VALUE ...]", where the agent "*" is [Operator]; docs/http.md has the keys.

@@ -124,15 +124,14 @@ func TestCancelAndWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = submit.Process.Kill() })
-	all.until("an agent/wait/ing group 1 started, ticket ")
+	all.until("an agent/wait/ing planned by ", "group 1 started, ticket ")
 
 	ref := []string{"--nats", url, "--agent", "an agent"}
 	one := watch(t, append(ref, "wait/ing")...)
 	one.until("submitted: 4 calls")
-	one.until("planned by", "3 groups [0-1] [2] [3], consecutive")
-	one.until("group 1 started, ticket ")
+	one.until("planned by", "3 groups [0-1] [2] [3], consecutive", "group 1 started, ticket ")
 	interrupted := watch(t, append(ref, "--json", "wait/ing")...)
-	interrupted.until(`"dev.toolyard.group.started.v1"`)
+	interrupted.until(`"dev.toolyard.batch.planned.v1"`)
 	interrupted.signal(syscall.SIGINT)
 	if status := interrupted.ends(); status != 130 {
 		t.Errorf("a watch of a batch that is interrupted ends with %d, want 130", status)

@@ -295,9 +295,28 @@ func TestNothingIsPurged(t *testing.T) {
 	nothingIsPurged(t, testenv.Guarded(t))
 }
 
+// indexed waits until the batches that are kept are in the index.
+func indexed(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	messages := func(stream string) uint64 {
+		s, err := js.Stream(t.Context(), stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.CachedInfo().State.Msgs
+	}
+	for end := time.Now().Add(time.Minute); messages("KV_ty_index") < messages("TY_BATCH"); {
+		if time.Now().After(end) {
+			t.Fatal("not all batches are in the index after a minute")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 func nothingIsPurged(t *testing.T, s testenv.System) {
 	_, js := attackedPool(t, s)
 	mighty := testenv.ConnAs(t, s, platform)
+	indexed(t, js)
 	requests := map[string]string{
 		"STREAM.PURGE.TY_EVENT": "", "STREAM.PURGE.TY_BATCH": `{"filter":"ty.batch.bob.att"}`,
 		"STREAM.DELETE.TY_EVENT": "", "STREAM.MSG.DELETE.TY_BATCH": `{"seq":1}`,

@@ -31,6 +31,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -65,8 +66,8 @@ type Broker struct {
 
 // Open creates the missing streams, as a dispatcher does, and returns a broker on them. source is the writer, as a URI
 // reference ("/dispatcher/<id>"). The caller closes the connection. Open fails if a relation between the settings is
-// violated, if the system was created with other settings or by a version that this one cannot follow, or if the server
-// does not answer within ctx. Then it has created nothing.
+// violated, if the system was created with other settings or by a version that this one cannot follow, if the
+// connection's account has no streams, or if the server does not answer within ctx. Then it has created nothing.
 func Open(ctx context.Context, nc *nats.Conn, settings broker.Settings, source string) (*Broker, error) {
 	want := settings.WithDefaults()
 	if err := want.Check(); err != nil {
@@ -77,10 +78,15 @@ func Open(ctx context.Context, nc *nats.Conn, settings broker.Settings, source s
 		return nil, err
 	}
 	pause := firstPause
-	for { // wait for a cluster that is electing its leaders
+	for begun := time.Now(); ; { // wait for a cluster that is electing its leaders
 		err := b.open(ctx, settings)
 		if err == nil {
 			return b, nil
+		}
+		if noJetStream(err) {
+			if err := b.foreign(ctx, err, time.Since(begun)); err != nil {
+				return nil, err
+			}
 		}
 		if !MayPass(err) || wait(ctx, &pause) != nil {
 			return nil, err

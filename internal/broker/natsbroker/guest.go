@@ -114,12 +114,29 @@ func noJetStream(err error) bool {
 		errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount)
 }
 
+// accountWait is how long an account that has no streams may get them, while a server or a cluster starts.
+const accountWait = 10 * time.Second
+
+// foreign is the error of a dispatcher whose account has no streams: it is an agent's or a pool's, or stays without
+// them. Before that is known it is nil.
+func (b *Broker) foreign(ctx context.Context, without error, waited time.Duration) error {
+	const needs = "a dispatcher needs those of the platform's account, dispatcher.creds (--creds)"
+	if err := b.attachGuest(ctx, without); err == nil {
+		return fmt.Errorf("the credentials are those of %s: %s", b.guest.who, needs)
+	}
+	if waited < accountWait {
+		return nil
+	}
+	return fmt.Errorf("the credentials are for an account of NATS that has no JetStream: %s: %w", needs, without)
+}
+
 // attachGuest finds out whose account this is, and gets the system's settings. If no dispatcher knows, it returns
 // without.
 func (b *Broker) attachGuest(ctx context.Context, without error) error {
 	m, err := b.question(ctx, opHello, nil, nil)
 	if errors.Is(err, nats.ErrNoResponders) {
-		return fmt.Errorf("no dispatcher answers; start one (dispatcher serve): %w (%v)", err, without)
+		return fmt.Errorf("no dispatcher answers: start one (dispatcher serve), or, if there is one, name credentials "+
+			"that it knows, those of an operator, an agent or a pool (--creds): %w (%v)", err, without)
 	}
 	if err != nil {
 		return err
