@@ -71,6 +71,15 @@ const (
 	Continue    OnError = "continue" // its siblings go on
 )
 
+// Priority says which batches go first.
+type Priority string
+
+// The priorities. None starves: of five batches that start, one is of the lower priority if one waits.
+const (
+	Interactive Priority = "interactive" // the default: somebody waits for the results
+	Bulk        Priority = "bulk"        // nobody does
+)
+
 // Options are a batch's own settings. Each can only tighten what the operator allows.
 type Options struct {
 	// Partition is the strategy; empty means [Consecutive].
@@ -89,6 +98,11 @@ type Options struct {
 	Ask  []string `json:"ask,omitempty"`
 	// Supersede ends the calls of the session's other batches that wait for a person: the session goes on without them.
 	Supersede bool `json:"supersede,omitempty"`
+	// Tags are what the workers must have that run the batch's calls: each of them, beside those that a call's tool
+	// asks for.
+	Tags []Tag `json:"tags,omitempty"`
+	// Priority is which batches go before it; empty means [Interactive].
+	Priority Priority `json:"priority,omitempty"`
 }
 
 // Normalize fills in what the batch left out: names, call ids ("call_1" for the first), strategy and error policy.
@@ -205,6 +219,14 @@ func (o *Options) validate() error {
 	}
 	if o.CallTimeoutMS < 0 {
 		return bad("call_timeout_ms", "is %d; use a positive number of milliseconds, or leave it out", o.CallTimeoutMS)
+	}
+	switch o.Priority {
+	case "", Interactive, Bulk:
+	default:
+		return bad("priority", "%q is not a priority; use %q or %q", o.Priority, Interactive, Bulk)
+	}
+	if err := CheckTags("options.tags", o.Tags, MaxTagsAsked); err != nil {
+		return err
 	}
 	if n := len(o.Deny) + len(o.Ask); n > MaxRulesPerBatch {
 		return bad("deny", "and ask have %d rules together; at most %d are allowed", n, MaxRulesPerBatch)

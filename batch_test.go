@@ -55,6 +55,10 @@ func TestWhatIsWrongWithABatch(t *testing.T) {
 		"options.max_concurrency: is 1001":      func(b *toolyard.Batch) { b.Options.MaxConcurrency = 1001 },
 		"options.timeout_ms: is -1":             func(b *toolyard.Batch) { b.Options.TimeoutMS = -1 },
 		"options.call_timeout_ms: is -1":        func(b *toolyard.Batch) { b.Options.CallTimeoutMS = -1 },
+		"options.priority: \"high\" is not":     func(b *toolyard.Batch) { b.Options.Priority = "high" },
+		"options.tags: has 17 tags":             func(b *toolyard.Batch) { b.Options.Tags = make([]toolyard.Tag, 17) },
+		"options.tags[0]: \"\" is no tag":       func(b *toolyard.Batch) { b.Options.Tags = []toolyard.Tag{""} },
+		"options.tags[1]: \"a\" is there":       func(b *toolyard.Batch) { b.Options.Tags = []toolyard.Tag{"a", "a"} },
 		"options.deny: and ask have 1001 rules": func(b *toolyard.Batch) { b.Options.Deny = make([]string, 1001) },
 	} {
 		b := good()

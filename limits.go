@@ -9,6 +9,8 @@ const (
 	MaxEchoBytes     = 16 << 10 // bytes of a call's Echo
 	MaxRulesPerBatch = 1_000    // deny and ask rules that one batch may bring
 	MaxConcurrency   = 1_000    // calls of one batch in flight
+	MaxTagsAsked     = 16       // tags that one batch, or one tool, asks for
+	MaxTagBytes      = 64       // bytes of a tag
 
 	// DefaultMaxConcurrency is how many calls of one batch are in flight when it does not say.
 	DefaultMaxConcurrency = 10

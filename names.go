@@ -2,6 +2,7 @@ package toolyard
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -21,6 +22,10 @@ type Workspace string
 
 // Pool names interchangeable workers.
 type Pool string
+
+// Tag is something that a worker has and that calls may ask for: "gpu", "region=eu". It means what an operator has it
+// mean; two tags are the same when their bytes are.
+type Tag string
 
 // BatchKey is a batch's identity, everywhere.
 type BatchKey struct {
@@ -55,6 +60,33 @@ func (e *InputError) Error() string {
 		return e.Problem
 	}
 	return e.Field + ": " + e.Problem
+}
+
+// CheckTags says what is wrong with a list of tags of which there may be so many, or returns nil. A tag is 1 to
+// [MaxTagBytes] letters, digits and any of "._/=-", and begins with a letter or a digit.
+func CheckTags(field string, tags []Tag, most int) error {
+	if len(tags) > most {
+		return &InputError{Field: field, Problem: fmt.Sprintf("has %d tags; at most %d are allowed", len(tags), most)}
+	}
+	for i, t := range tags {
+		bad := func(format string, args ...any) error {
+			return &InputError{Field: fmt.Sprintf("%s[%d]", field, i), Problem: fmt.Sprintf(format, args...)}
+		}
+		switch other := strings.IndexFunc(string(t), outsideTags); {
+		case t == "" || len(t) > MaxTagBytes:
+			return bad("%q is no tag; give it 1 to %d bytes", t, MaxTagBytes)
+		case other >= 0 || strings.ContainsRune("._/=-", rune(t[0])):
+			return bad("%q is no tag; use letters, digits and any of \"._/=-\", and begin with a letter or a digit", t)
+		case slices.Contains(tags[:i], t):
+			return bad("%q is there already", t)
+		}
+	}
+	return nil
+}
+
+// outsideTags reports whether a character is in no tag.
+func outsideTags(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._/=-", r)
 }
 
 // CheckName says what is wrong with a name of an agent, batch, session, workspace, pool or call, or returns nil.

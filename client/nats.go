@@ -277,6 +277,7 @@ func (t overNATS) workers(ctx context.Context) ([]Worker, error) {
 	for i, w := range live {
 		out[i] = Worker{
 			ID: w.ID, Pool: w.Pool, Classes: w.Classes, Workspaces: w.Workspaces, Isolation: w.Isolation,
+			Tags:  w.Tags,
 			Slots: w.Slots, Busy: w.Busy, Tools: w.Tools, Host: w.Host, Started: w.Started,
 			Version: w.Version, WireVersion: w.WireVersion, Breakers: w.Breakers,
 			Conflicts: []string{},

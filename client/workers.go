@@ -14,8 +14,10 @@ type Worker struct {
 	Pool       toolyard.Pool        `json:"pool"`
 	Classes    []toolyard.Class     `json:"classes"`
 	Workspaces []toolyard.Workspace `json:"workspaces"`
-	Isolation  string               `json:"isolation"`
-	Slots      int                  `json:"slots"`
+	// Tags are what batches and tools may ask of it.
+	Tags      []toolyard.Tag `json:"tags,omitempty"`
+	Isolation string         `json:"isolation"`
+	Slots     int            `json:"slots"`
 	// Busy is how many of the slots had a call at the last heartbeat, and Tools how many tools the worker offers.
 	Busy  int `json:"busy"`
 	Tools int `json:"tools"`

@@ -63,6 +63,8 @@ type Declaration struct {
 	// MaxInFlight is how many calls of the tool each worker runs at a time, whatever slots it has free. 0: no cap of
 	// the tool's own.
 	MaxInFlight int `json:"max_in_flight,omitempty"`
+	// Tags are what a worker must have to run the tool's calls: each of them.
+	Tags []toolyard.Tag `json:"tags,omitempty"`
 	// AbortsSiblings says that a call's failure while executing cancels the rest of its group. Nil: true. Tools of
 	// manifests and of MCP servers, and the built-in ones that read, have it only where they say so.
 	AbortsSiblings *bool `json:"aborts_siblings,omitempty"`

@@ -29,6 +29,8 @@ type batchFlags struct {
 	callTimeout    time.Duration
 	interactive    bool
 	supersede      bool
+	tags           []string
+	priority       string
 
 	unowned bool // read: neither the flags nor the file say whose batch it is
 }
@@ -49,6 +51,15 @@ func (b *batchFlags) add(f *pflag.FlagSet) {
 	f.DurationVar(&b.timeout, "timeout", 0,
 		"bound the batch; calls not answered by then end as deadline_exceeded (default: FILE's, or 10m)")
 	f.DurationVar(&b.callTimeout, "call-timeout", 0, "cap each call under its tool's own timeout")
+}
+
+// addPlace adds the flags that say where a batch runs, and before which others. In a process that runs a batch alone
+// there is nothing to choose.
+func (b *batchFlags) addPlace(f *pflag.FlagSet) {
+	f.StringVar(&b.priority, "priority", "", "interactive, or bulk for a batch that nobody waits for: interactive "+
+		"ones go first (default: FILE's, or interactive)")
+	f.StringArrayVar(&b.tags, "tag", nil, "run the calls only on workers that have this `TAG`, beside those that FILE "+
+		"asks for; may be repeated")
 }
 
 // read reads the batch in a file, applies the flags, and checks it.
@@ -107,6 +118,14 @@ func (b *batchFlags) apply(batch *toolyard.Batch) error {
 			*d.to = d.v.Milliseconds()
 		}
 	}
+	if b.priority != "" {
+		batch.Options.Priority = toolyard.Priority(b.priority)
+	}
+	for _, t := range b.tags {
+		if !slices.Contains(batch.Options.Tags, toolyard.Tag(t)) {
+			batch.Options.Tags = append(batch.Options.Tags, toolyard.Tag(t))
+		}
+	}
 	if b.id != "" {
 		batch.ID = toolyard.BatchID(b.id)
 	}
@@ -144,6 +163,14 @@ func (b *batchFlags) check(workspace toolyard.Workspace) error {
 	}
 	if o := toolyard.OnError(b.onError); o != "" && o != toolyard.CancelGroup && o != toolyard.Continue {
 		return cli.Usagef("--on-error %q: use %q or %q", b.onError, toolyard.CancelGroup, toolyard.Continue)
+	}
+	if p := toolyard.Priority(b.priority); p != "" && p != toolyard.Interactive && p != toolyard.Bulk {
+		return cli.Usagef("--priority %q: use %q or %q", b.priority, toolyard.Interactive, toolyard.Bulk)
+	}
+	for _, t := range b.tags {
+		if err := toolyard.CheckTags("--tag", []toolyard.Tag{toolyard.Tag(t)}, 1); err != nil {
+			return &cli.UsageError{Err: err}
+		}
 	}
 	if b.maxConcurrency < 0 || b.maxConcurrency > toolyard.MaxConcurrency {
 		return cli.Usagef("--max-concurrency %d: use 1 to %d", b.maxConcurrency, toolyard.MaxConcurrency)

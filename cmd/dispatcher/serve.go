@@ -50,6 +50,7 @@ type serveFlags struct {
 	maxStore, reserve           int64
 	perms                       cli.Permissions
 	views, deferAllBut          []string
+	agentQuotas, teamQuotas     []string
 	worker                      cli.Worker
 	mcp                         mcpFlags
 	memory                      cli.Memory
@@ -114,6 +115,11 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 		"new batches that wait in this dispatcher; more are refused, those of the agent that has the most first")
 	f.IntVar(&o.maxAgentWaiting, "max-agent-waiting", dispatcher.DefaultMaxAgentWaiting,
 		"new batches of one agent that wait in this dispatcher; more are refused")
+	f.StringArrayVar(&o.agentQuotas, "agent-quota", nil, "what each agent may use in all dispatchers together, as "+
+		"`AGENTS=KEY:N,...` of batches, calls, calls-per-minute, waiting-bytes; a name of agents may end in *, the first "+
+		"that names an agent counts, and all dispatchers need the same; may be repeated")
+	f.StringArrayVar(&o.teamQuotas, "team-quota", nil, "the same for a team, as `AGENTS=KEY:N,...`: all agents that it "+
+		"names share it; may be repeated")
 	f.IntVar(&o.admitPercent, "admit-percent", dispatcher.DefaultAdmitPercent,
 		"how full the store may be, in percent, before new batches are refused; the rest is for those under way")
 	f.DurationVar(&o.timeout, "timeout", dispatcher.DefaultBatchTimeout, "the time limit of a batch that names none")
@@ -259,6 +265,10 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	quotas, err := o.quotas()
+	if err != nil {
+		return err
+	}
 	tools, rules, mode := decided.tools, decided.rules, decided.mode
 	// Those of files come and go with them, and the worker of this process offers them.
 	fixed := slices.DeleteFunc(base(tools), func(e registry.Entry) bool { return e.Origin != registry.Builtin })
@@ -271,7 +281,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 			Planner: decided.planner, Base: fixed, BatchTimeout: o.timeout,
 			WorkerWait: o.workerWait, QueueWait: o.queueWait, ApprovalWait: o.approvalWait, MaxBatches: o.maxBatches,
 			MaxOpen: o.maxOpen, MaxAgentBatches: o.maxAgentBatches, MaxWaiting: o.maxWaiting,
-			MaxAgentWaiting: o.maxAgentWaiting, AdmitPercent: o.admitPercent,
+			MaxAgentWaiting: o.maxAgentWaiting, AdmitPercent: o.admitPercent, Quotas: quotas,
 		},
 	}
 	cfg.audit = deeds

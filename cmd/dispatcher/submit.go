@@ -74,6 +74,7 @@ events have their secrets taken out.`,
 	cmd.Flags().BoolVar(&in.supersede, "supersede", false,
 		"end the calls of the session's other batches that wait for a person: the session goes on without them")
 	in.add(cmd.Flags())
+	in.addPlace(cmd.Flags())
 	out.add(cmd)
 	perms.AddTightening(cmd.Flags())
 	return cmd

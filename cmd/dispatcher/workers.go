@@ -49,6 +49,13 @@ func (s *std) workersCommand() *cobra.Command {
 						strings.Join(classes, ","), strings.Join(workspaces, ","), cli.OneLine(w.Isolation))
 					p.printf("  version %s, wire version %d\n", cli.OneLine(cmp.Or(w.Version, "unknown")),
 						w.WireVersion)
+					if len(w.Tags) > 0 {
+						tags := make([]string, len(w.Tags))
+						for i, t := range w.Tags {
+							tags[i] = cli.OneLine(string(t))
+						}
+						p.printf("  tags %s\n", strings.Join(tags, ", "))
+					}
 					for _, r := range w.Remarks {
 						p.printf("  %s\n", cli.OneLine(r.String()))
 					}

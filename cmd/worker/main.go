@@ -57,6 +57,9 @@ named with --workspace. All workers of a pool serve the same workspaces, with th
 start, and held: one that is replaced later is not used. Workspaces that overlap are refused, and so are /, a home directory and the
 directory that the embedded server keeps its streams in.
 
+With --tag a worker has tags ("gpu", "region=eu"). Calls of batches and tools that ask for tags run only on workers that have all of
+them. All workers of a pool should have the same tags; what only some of them have does not count.
+
 An embedded server asks for credentials. Those of a dispatcher of the same user on this machine are found, by --data if it has
 one; elsewhere --creds names them. "dispatcher creds --pool NAME" makes them for other pools than "default".
 
@@ -112,7 +115,8 @@ func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, 
 		return err
 	}
 	defer func() { err = errors.Join(err, unobserve()) }()
-	nc, err := reach.Await(ctx, url, access.Principal{Role: access.Worker, Name: flags.Pool}, "toolyard worker", log)
+	who := access.Principal{Role: access.Worker, Name: string(cfg.Pool)}
+	nc, err := reach.Await(ctx, url, who, "toolyard worker", log)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,10 @@ import "github.com/toolyard/toolyard"
 // Lanes assigns agents to the lanes of the work queues. Workers serve the lanes in turn, so agents in one lane wait for
 // each other. An agent gets the lane with the fewest running batches when its first batch starts, and keeps it while it
 // has a batch. So an agent with a flood of batches has its own lane as long as there are more lanes than such agents.
-// Lanes is not safe for concurrent use.
+//
+// Bulk batches have the last lane, and count there like others: agents get it for interactive ones when all other lanes
+// have as many. So the calls of bulk batches have one turn among those of all lanes that have calls, and no more,
+// however many there are. Lanes is not safe for concurrent use.
 type Lanes struct {
 	// preferred is an agent's lane if several have equally few batches. It is the same in every dispatcher, so that
 	// they choose the same lane.
@@ -22,7 +25,11 @@ func NewLanes(n int, home func(toolyard.Agent) int) *Lanes {
 }
 
 // Enter counts a batch that starts.
-func (l *Lanes) Enter(a toolyard.Agent) {
+func (l *Lanes) Enter(a toolyard.Agent, p toolyard.Priority) {
+	if p == toolyard.Bulk {
+		l.load[len(l.load)-1]++
+		return
+	}
 	s := l.assigned[a]
 	if s == nil {
 		s = &assignment{lane: l.preferred(a)}
@@ -38,7 +45,11 @@ func (l *Lanes) Enter(a toolyard.Agent) {
 }
 
 // Leave counts a batch that has ended.
-func (l *Lanes) Leave(a toolyard.Agent) {
+func (l *Lanes) Leave(a toolyard.Agent, p toolyard.Priority) {
+	if p == toolyard.Bulk {
+		l.load[len(l.load)-1]--
+		return
+	}
 	s := l.assigned[a]
 	s.batches--
 	l.load[s.lane]--
@@ -48,7 +59,10 @@ func (l *Lanes) Leave(a toolyard.Agent) {
 }
 
 // Of returns the lane of an agent's calls.
-func (l *Lanes) Of(a toolyard.Agent) int {
+func (l *Lanes) Of(a toolyard.Agent, p toolyard.Priority) int {
+	if p == toolyard.Bulk {
+		return len(l.load) - 1
+	}
 	if s := l.assigned[a]; s != nil {
 		return s.lane
 	}

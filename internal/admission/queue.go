@@ -3,8 +3,9 @@
 //
 // Authority: none over a batch; it only decides the order. A rejected batch has run nothing.
 //
-// Ordering: batches of one agent start in the order in which they came, and agents take turns. While a batch waits
-// whose agent is below its cap, each other agent starts at most one batch before it.
+// Ordering: batches of one agent and priority start in the order in which they came, and agents take turns. While a
+// batch waits whose agent is below its cap and its quotas, each other agent starts at most one batch of its priority
+// before it. Of the batches that start while some of each priority could, one in [BulkEvery] is a bulk one.
 //
 // Failure: it stores nothing. The batches that waited in a dispatcher that died are delivered to another one, and wait
 // there.
@@ -14,9 +15,13 @@ package admission
 
 import (
 	"slices"
+	"time"
 
 	"github.com/toolyard/toolyard"
 )
+
+// BulkEvery is which start is that of a bulk batch, while interactive ones could start too.
+const BulkEvery = 5
 
 // Limits bound one dispatcher.
 type Limits struct {
@@ -32,6 +37,15 @@ type Limits struct {
 	Idle int
 }
 
+// Batch is what admission knows of one.
+type Batch struct {
+	Key      toolyard.BatchKey
+	Priority toolyard.Priority
+	// Calls is how many of its calls may be in flight, Begins how many begin with it, and Bytes how long their inputs
+	// are.
+	Calls, Begins, Bytes int
+}
+
 // Reason says why a batch is rejected.
 type Reason string
 
@@ -40,71 +54,128 @@ const (
 	Admitted  Reason = ""           // not rejected
 	AgentFull Reason = "agent full" // its agent has the maximum of waiting batches
 	QueueFull Reason = "queue full" // as many wait as may wait, and its agent has the most of them
+	QuotaFull Reason = "quota full" // its agent or team has too much that waits: see [Quotas.MayWait]
 )
 
 // Queue has the batches of one dispatcher. Make it with [NewQueue]. It is not safe for concurrent use.
 type Queue struct {
 	limits Limits
+	quotas *Quotas
 	agents map[toolyard.Agent]*agentQueue
-	// turns are the agents that may start a batch, in the order of their turns.
-	turns []*agentQueue
+	// turns are the agents that may start a batch of a priority, in the order of their turns.
+	turns [priorities][]*agentQueue
+	// streak is how many interactive batches have started in a row while a bulk one waited.
+	streak int
 	// resumed are batches under way, which start before all others.
-	resumed []toolyard.BatchKey
+	resumed []Batch
+	// reserved are the batches that are to start when a report has come back, in their order; granted those for which
+	// that is so. Both count as running. reports is how many there have been.
+	reserved []reservation
+	granted  []Batch
+	reports  uint64
+	// started are the batches that run or are idle.
+	started map[toolyard.BatchKey]Batch
 	running int
 	idle    map[toolyard.BatchKey]bool
 	waiting int // new batches
+	came    uint64
+}
+
+// place is that of a priority among all.
+type place int
+
+const (
+	interactive place = iota
+	bulk
+	priorities
+)
+
+func placeOf(p toolyard.Priority) place {
+	if p == toolyard.Bulk {
+		return bulk
+	}
+	return interactive
 }
 
 // agentQueue is one agent. It is kept while the agent has a batch here.
 type agentQueue struct {
 	agent   toolyard.Agent
-	waiting []toolyard.BatchID
+	waiting [priorities][]arrival
 	running int
 	idle    int
-	inTurns bool
+	inTurns [priorities]bool
 }
 
-// NewQueue makes an empty queue.
-func NewQueue(l Limits) *Queue {
-	return &Queue{limits: l, agents: map[toolyard.Agent]*agentQueue{}, idle: map[toolyard.BatchKey]bool{}}
+// arrival is a batch that waits. Those that came later have higher numbers.
+type arrival struct {
+	Batch
+	n uint64
+}
+
+// reservation is a batch that is to start. It is in the report of that number; 0 while it is in none.
+type reservation struct {
+	arrival
+	report uint64
+}
+
+func (l *agentQueue) waits() int { return len(l.waiting[interactive]) + len(l.waiting[bulk]) }
+
+// NewQueue makes an empty queue. Nil quotas bound nothing.
+func NewQueue(l Limits, q *Quotas) *Queue {
+	if q == nil {
+		q = NewQuotas(Grants{})
+	}
+	return &Queue{limits: l, quotas: q, agents: map[toolyard.Agent]*agentQueue{}, idle: map[toolyard.BatchKey]bool{},
+		started: map[toolyard.BatchKey]Batch{}}
 }
 
 // Add adds a batch that is neither waiting nor running here. underWay says that it was planned before: then it is never
 // rejected. If the queue is full, the newest batch of the agent with the most waiting batches is rejected, so that a
 // flood cannot keep others out. away is that batch, unless why is [Admitted].
-func (r *Queue) Add(k toolyard.BatchKey, underWay bool) (away toolyard.BatchKey, why Reason) {
+func (r *Queue) Add(b Batch, underWay bool, now time.Time) (away toolyard.BatchKey, why Reason) {
 	if underWay {
-		r.resumed = append(r.resumed, k)
+		r.resumed = append(r.resumed, b)
 		return away, Admitted
 	}
-	l := r.agentQueueOf(k.Agent)
-	if len(l.waiting) >= r.limits.AgentWaiting {
-		r.dropUnused(l)
-		return k, AgentFull
+	l := r.agentQueueOf(b.Key.Agent)
+	switch {
+	case l.waits() >= r.limits.AgentWaiting:
+		why = AgentFull
+	case r.quotas.MayWait(b.Key.Agent, b.Bytes) != "":
+		why = QuotaFull
 	}
-	l.waiting = append(l.waiting, k.ID)
+	if why != Admitted {
+		r.dropUnused(l)
+		return b.Key, why
+	}
+	r.came++
+	p := placeOf(b.Priority)
+	l.waiting[p] = append(l.waiting[p], arrival{b, r.came})
 	r.waiting++
+	r.quotas.wait(&b, now)
 	if r.waiting > r.limits.Waiting {
-		away, why = r.dropNewest(r.longest(l)), QueueFull
+		away, why = r.dropNewest(r.longest(l), now), QueueFull
 	}
 	r.giveTurn(l)
 	return away, why
 }
 
-// WouldReject returns why a new batch of an agent would be rejected if it came now.
-func (r *Queue) WouldReject(agent toolyard.Agent) Reason {
+// WouldReject returns why a new batch of an agent with inputs of so many bytes would be rejected if it came now.
+func (r *Queue) WouldReject(agent toolyard.Agent, bytes int) Reason {
 	mine := &agentQueue{agent: agent}
 	if l := r.agents[agent]; l != nil {
 		mine = l
 	}
-	if len(mine.waiting) >= r.limits.AgentWaiting {
+	switch {
+	case mine.waits() >= r.limits.AgentWaiting:
 		return AgentFull
-	}
-	if r.waiting < r.limits.Waiting {
+	case r.quotas.MayWait(agent, bytes) != "":
+		return QuotaFull
+	case r.waiting < r.limits.Waiting:
 		return Admitted
 	}
 	for _, l := range r.agents {
-		if len(l.waiting) > len(mine.waiting)+1 {
+		if l.waits() > mine.waits()+1 {
 			return Admitted // that agent's newest batch would be rejected
 		}
 	}
@@ -116,7 +187,7 @@ func (r *Queue) WouldReject(agent toolyard.Agent) Reason {
 func (r *Queue) longest(came *agentQueue) *agentQueue {
 	most := came
 	for _, l := range r.agents {
-		n := len(l.waiting) - len(most.waiting)
+		n := l.waits() - most.waits()
 		if n > 0 || n == 0 && most != came && l.agent < most.agent {
 			most = l
 		}
@@ -125,40 +196,162 @@ func (r *Queue) longest(came *agentQueue) *agentQueue {
 }
 
 // dropNewest removes an agent's newest waiting batch.
-func (r *Queue) dropNewest(l *agentQueue) toolyard.BatchKey {
-	last := len(l.waiting) - 1
-	k := toolyard.BatchKey{Agent: l.agent, ID: l.waiting[last]}
-	l.waiting = l.waiting[:last]
+func (r *Queue) dropNewest(l *agentQueue, now time.Time) toolyard.BatchKey {
+	p, newest := interactive, arrival{}
+	for at := range priorities {
+		if w := l.waiting[at]; len(w) > 0 && w[len(w)-1].n > newest.n {
+			p, newest = at, w[len(w)-1]
+		}
+	}
+	l.waiting[p] = l.waiting[p][:len(l.waiting[p])-1]
 	r.waiting--
-	if len(l.waiting) == 0 && l.inTurns {
-		r.turns = slices.DeleteFunc(r.turns, func(o *agentQueue) bool { return o == l })
-		l.inTurns = false
+	r.quotas.waited(&newest.Batch, now)
+	if len(l.waiting[p]) == 0 && l.inTurns[p] {
+		r.turns[p] = slices.DeleteFunc(r.turns[p], func(o *agentQueue) bool { return o == l })
+		l.inTurns[p] = false
 	}
 	r.dropUnused(l)
-	return k
+	return newest.Key
 }
 
-// Next starts the batch whose turn it is, if one may start.
-func (r *Queue) Next() (k toolyard.BatchKey, ok bool) {
+// Next starts the batch whose turn it is, if one may start. Batches of agents with quotas it only reserves: see
+// [Queue.Report].
+func (r *Queue) Next(now time.Time) (b Batch, ok bool) {
+	if len(r.granted) > 0 {
+		b, r.granted = r.granted[0], r.granted[1:]
+		r.started[b.Key] = b
+		r.quotas.start(&b, now)
+		return b, true
+	}
 	if len(r.resumed) > 0 && r.running < r.limits.Running+r.limits.Spare {
-		k, r.resumed = r.resumed[0], r.resumed[1:]
-		r.start(r.agentQueueOf(k.Agent))
-		return k, true
+		b, r.resumed = r.resumed[0], r.resumed[1:]
+		r.start(r.agentQueueOf(b.Key.Agent))
+		r.started[b.Key] = b
+		r.quotas.reserve(&b, now)
+		r.quotas.start(&b, now)
+		return b, true
 	}
-	for len(r.turns) > 0 && r.running < r.limits.Running && r.running+len(r.idle) < r.limits.Running+r.limits.Idle {
-		l := r.turns[0]
-		r.turns, l.inTurns = r.turns[1:], false
-		if l.running >= r.limits.AgentRunning { // a resumed batch of the agent has started since
-			continue
+	for r.running < r.limits.Running && r.running+len(r.idle) < r.limits.Running+r.limits.Idle {
+		a, ok := r.take(now)
+		if !ok {
+			return b, false
 		}
-		k = toolyard.BatchKey{Agent: l.agent, ID: l.waiting[0]}
-		l.waiting = l.waiting[1:]
-		r.waiting--
-		r.start(l)
-		r.giveTurn(l)
-		return k, true
+		r.quotas.reserve(&a.Batch, now)
+		if !r.quotas.bounded(a.Key.Agent) {
+			r.started[a.Key] = a.Batch
+			return a.Batch, true
+		}
+		r.reserved = append(r.reserved, reservation{arrival: a})
 	}
-	return k, false
+	return b, false
+}
+
+// take takes the waiting batch whose turn it is, if one may start.
+func (r *Queue) take(now time.Time) (a arrival, ok bool) {
+	first, second := interactive, bulk
+	if r.streak >= BulkEvery-1 {
+		first, second = second, first
+	}
+	p := first
+	l := r.turn(p, now)
+	if l == nil {
+		p = second
+		l = r.turn(p, now)
+	}
+	if l == nil {
+		return a, false
+	}
+	if p == interactive && r.turnOf(bulk, now) >= 0 {
+		r.streak++
+	} else {
+		r.streak = 0
+	}
+	a, l.waiting[p] = l.waiting[p][0], l.waiting[p][1:]
+	r.waiting--
+	r.quotas.waited(&a.Batch, now)
+	r.start(l)
+	r.giveTurn(l)
+	return a, true
+}
+
+// Reserves reports whether batches are reserved, and in no report yet.
+func (r *Queue) Reserves() bool {
+	return slices.ContainsFunc(r.reserved, func(b reservation) bool { return b.report == 0 })
+}
+
+// Report returns what is used of quotas here, for the other dispatchers, and the report's number. One is sent when the
+// one before was stored, or is known not to be.
+func (r *Queue) Report(now time.Time) (map[Scope]Usage, uint64) {
+	r.reports++
+	for i := range r.reserved {
+		if r.reserved[i].report == 0 {
+			r.reserved[i].report = r.reports
+		}
+	}
+	return r.quotas.report(now), r.reports
+}
+
+// Settle notes that a report has come back, after all that others had reported before it, and nothing that they have
+// reported since. What it reserves starts, or waits on if others were faster.
+func (r *Queue) Settle(report uint64, now time.Time) {
+	fit := r.reserved[:0:0]
+	for _, b := range slices.Backward(r.reserved) { // the last are the first to go
+		if r.quotas.fits(&b.Batch, now) {
+			fit = append(fit, b)
+		} else {
+			r.putBack(b.arrival, now)
+		}
+	}
+	r.reserved = nil
+	for _, b := range slices.Backward(fit) {
+		if b.report == 0 || b.report > report {
+			r.reserved = append(r.reserved, b)
+		} else {
+			r.granted = append(r.granted, b.Batch)
+		}
+	}
+}
+
+// putBack has a batch that was reserved wait on, first of all.
+func (r *Queue) putBack(a arrival, now time.Time) {
+	l, p := r.agents[a.Key.Agent], placeOf(a.Priority)
+	r.quotas.cancel(&a.Batch, now)
+	r.quotas.wait(&a.Batch, now)
+	l.waiting[p] = slices.Insert(l.waiting[p], 0, a)
+	r.waiting++
+	l.running--
+	r.running--
+	if l.inTurns[p] {
+		r.turns[p] = slices.DeleteFunc(r.turns[p], func(o *agentQueue) bool { return o == l })
+	}
+	l.inTurns[p] = true
+	r.turns[p] = slices.Insert(r.turns[p], 0, l)
+	r.giveTurn(l)
+}
+
+// turn takes the agent whose turn it is to start a batch of a priority; nil if none may. Those that may not because of
+// a quota keep their turns.
+func (r *Queue) turn(p place, now time.Time) *agentQueue {
+	i := r.turnOf(p, now)
+	if i < 0 {
+		return nil
+	}
+	l := r.turns[p][i]
+	r.turns[p] = slices.Delete(r.turns[p], i, i+1)
+	l.inTurns[p] = false
+	return l
+}
+
+// turnOf returns the place of the agent whose turn it is, or -1. Agents that have started other batches since, and may
+// start no more, lose their turns.
+func (r *Queue) turnOf(p place, now time.Time) int {
+	r.turns[p] = slices.DeleteFunc(r.turns[p], func(l *agentQueue) bool {
+		l.inTurns[p] = l.running < r.limits.AgentRunning
+		return !l.inTurns[p]
+	})
+	return slices.IndexFunc(r.turns[p], func(l *agentQueue) bool {
+		return r.quotas.mayReserve(&l.waiting[p][0].Batch, now)
+	})
 }
 
 func (r *Queue) start(l *agentQueue) {
@@ -185,8 +378,11 @@ func (r *Queue) Busy(k toolyard.BatchKey) {
 }
 
 // Remove removes a batch that was running or idle.
-func (r *Queue) Remove(k toolyard.BatchKey) {
+func (r *Queue) Remove(k toolyard.BatchKey, now time.Time) {
 	l := r.agents[k.Agent]
+	b := r.started[k]
+	delete(r.started, k)
+	r.quotas.end(&b, now)
 	if r.idle[k] {
 		delete(r.idle, k)
 		l.idle--
@@ -198,6 +394,9 @@ func (r *Queue) Remove(k toolyard.BatchKey) {
 	r.dropUnused(l)
 }
 
+// Started returns what is known of a batch that runs or is idle.
+func (r *Queue) Started(k toolyard.BatchKey) Batch { return r.started[k] }
+
 // Load returns how many batches run, how many wait, and how many are open and idle.
 func (r *Queue) Load() (running, waiting, open int) {
 	return r.running, r.waiting + len(r.resumed), len(r.idle)
@@ -205,9 +404,11 @@ func (r *Queue) Load() (running, waiting, open int) {
 
 // giveTurn appends an agent to the turns, if it may start a batch.
 func (r *Queue) giveTurn(l *agentQueue) {
-	if !l.inTurns && len(l.waiting) > 0 && l.running < r.limits.AgentRunning {
-		l.inTurns = true
-		r.turns = append(r.turns, l)
+	for p := range priorities {
+		if !l.inTurns[p] && len(l.waiting[p]) > 0 && l.running < r.limits.AgentRunning {
+			l.inTurns[p] = true
+			r.turns[p] = append(r.turns[p], l)
+		}
 	}
 }
 
@@ -222,7 +423,7 @@ func (r *Queue) agentQueueOf(a toolyard.Agent) *agentQueue {
 }
 
 func (r *Queue) dropUnused(l *agentQueue) {
-	if len(l.waiting) == 0 && l.running == 0 && l.idle == 0 {
+	if l.waits() == 0 && l.running == 0 && l.idle == 0 {
 		delete(r.agents, l.agent)
 	}
 }

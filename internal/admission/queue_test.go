@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/toolyard/toolyard"
 )
@@ -14,20 +15,35 @@ type trial struct {
 	t      *testing.T
 	queue  *Queue
 	limits Limits
-	// waiting are the new batches by agent, in the order in which they came; ahead those under way.
-	waiting map[toolyard.Agent][]toolyard.BatchID
+	// waiting are the new batches by agent and priority, in the order in which they came; ahead those under way. came
+	// numbers the former.
+	waiting map[line][]toolyard.BatchID
+	came    map[toolyard.BatchID]int
 	ahead   []toolyard.BatchKey
 	running []toolyard.BatchKey
 	idle    []toolyard.BatchKey
-	// passed counts, for each agent that could have started, how often each other agent started before it.
-	passed map[toolyard.Agent]map[toolyard.Agent]int
+	// passed counts, for each agent that could have started, how often each other agent started before it. streak is
+	// how many interactive batches have started in a row while a bulk one could.
+	passed map[line]map[toolyard.Agent]int
+	streak int
 	n      int
 	log    []string
 }
 
+// line is what stands in one order: the batches of an agent of one priority.
+type line struct {
+	agent toolyard.Agent
+	p     toolyard.Priority
+}
+
 func newTrial(t *testing.T, l Limits) *trial {
-	return &trial{t: t, queue: NewQueue(l), limits: l, waiting: map[toolyard.Agent][]toolyard.BatchID{},
-		passed: map[toolyard.Agent]map[toolyard.Agent]int{}}
+	return &trial{t: t, queue: NewQueue(l, nil), limits: l, waiting: map[line][]toolyard.BatchID{},
+		came: map[toolyard.BatchID]int{}, passed: map[line]map[toolyard.Agent]int{}}
+}
+
+// waitsOf is how many batches of an agent wait.
+func (tr *trial) waitsOf(a toolyard.Agent) int {
+	return len(tr.waiting[line{a, toolyard.Interactive}]) + len(tr.waiting[line{a, toolyard.Bulk}])
 }
 
 func (tr *trial) fail(format string, args ...any) {
@@ -51,14 +67,14 @@ func (tr *trial) runs(a toolyard.Agent) (n int) {
 	return n
 }
 
-func (tr *trial) arrive(a toolyard.Agent, underWay bool) {
+func (tr *trial) arrive(a toolyard.Agent, p toolyard.Priority, underWay bool) {
 	defer tr.settle()
 	tr.n++
 	k := toolyard.BatchKey{Agent: a, ID: toolyard.BatchID(fmt.Sprint(tr.n))}
-	tr.log = append(tr.log, fmt.Sprintf("+%s/%s", k, map[bool]string{true: "!"}[underWay]))
-	before, all := len(tr.waiting[a]), tr.waits()
-	said := tr.queue.WouldReject(k.Agent)
-	away, why := tr.queue.Add(k, underWay)
+	tr.log = append(tr.log, fmt.Sprintf("+%s/%s/%s", k, p, map[bool]string{true: "!"}[underWay]))
+	before, all := tr.waitsOf(a), tr.waits()
+	said := tr.queue.WouldReject(k.Agent, 1)
+	away, why := tr.queue.Add(Batch{Key: k, Priority: p, Calls: 1, Begins: 1, Bytes: 1}, underWay, time.Time{})
 	if mine := away == k; !underWay && (said != Admitted) != (mine && why != Admitted) {
 		tr.t.Fatalf("of %s it is said %q, and %s is turned away: %q", k, said, away, why)
 	}
@@ -69,7 +85,8 @@ func (tr *trial) arrive(a toolyard.Agent, underWay bool) {
 		tr.ahead = append(tr.ahead, k)
 		return
 	}
-	tr.waiting[a] = append(tr.waiting[a], k.ID)
+	tr.waiting[line{a, p}] = append(tr.waiting[line{a, p}], k.ID)
+	tr.came[k.ID] = tr.n
 	switch {
 	case before == tr.limits.AgentWaiting:
 		if why != AgentFull || away != k {
@@ -79,28 +96,36 @@ func (tr *trial) arrive(a toolyard.Agent, underWay bool) {
 		if why != QueueFull {
 			tr.fail("%s came where %d wait: %q", k, all, why)
 		}
-		for other, w := range tr.waiting {
-			if len(w) > len(tr.waiting[away.Agent]) {
-				tr.fail("%s was turned away, and %s has more waiting", away, other)
+		for other := range tr.waiting {
+			if tr.waitsOf(other.agent) > tr.waitsOf(away.Agent) {
+				tr.fail("%s was turned away, and %s has more waiting", away, other.agent)
 			}
 		}
 	case why != Admitted:
 		tr.fail("%s was turned away without need: %s", away, why)
 	}
-	if why != Admitted {
-		w := tr.waiting[away.Agent]
-		if w[len(w)-1] != away.ID {
-			tr.fail("%s was turned away, which is not its agent's newest", away)
+	if why == Admitted {
+		return
+	}
+	for _, p := range []toolyard.Priority{toolyard.Interactive, toolyard.Bulk} {
+		at := line{away.Agent, p}
+		w := tr.waiting[at]
+		if len(w) > 0 && w[len(w)-1] == away.ID {
+			tr.waiting[at] = w[:len(w)-1]
 		}
-		tr.waiting[away.Agent] = w[:len(w)-1]
+		for _, id := range tr.waiting[at] {
+			if tr.came[id] >= tr.came[away.ID] {
+				tr.fail("%s was turned away, which is not its agent's newest", away)
+			}
+		}
 	}
 }
 
-// eligible are the agents that have a new batch which their own cap lets start.
-func (tr *trial) eligible() (out []toolyard.Agent) {
-	for a, w := range tr.waiting {
-		if len(w) > 0 && tr.runs(a) < tr.limits.AgentRunning {
-			out = append(out, a)
+// eligible are the agents that have a new batch which their own cap lets start, with its priority.
+func (tr *trial) eligible() (out []line) {
+	for l, w := range tr.waiting {
+		if len(w) > 0 && tr.runs(l.agent) < tr.limits.AgentRunning {
+			out = append(out, l)
 		}
 	}
 	return out
@@ -109,7 +134,8 @@ func (tr *trial) eligible() (out []toolyard.Agent) {
 func (tr *trial) start() {
 	defer tr.settle()
 	could := tr.eligible()
-	k, ok := tr.queue.Next()
+	b, ok := tr.queue.Next(time.Time{})
+	k := b.Key
 	tr.log = append(tr.log, fmt.Sprintf(">%v", k))
 	aheadMay := len(tr.ahead) > 0 && len(tr.running) < tr.limits.Running+tr.limits.Spare
 	newMay := len(could) > 0 && len(tr.running) < tr.limits.Running &&
@@ -129,20 +155,31 @@ func (tr *trial) start() {
 		tr.ahead = tr.ahead[1:]
 		return
 	}
-	if !slices.Contains(could, k.Agent) || tr.waiting[k.Agent][0] != k.ID {
+	mine := line{k.Agent, b.Priority}
+	if !slices.Contains(could, mine) || tr.waiting[mine][0] != k.ID {
 		tr.fail("started %s, which is not the next of an agent that may start", k)
 	}
-	tr.waiting[k.Agent] = tr.waiting[k.Agent][1:]
-	delete(tr.passed, k.Agent)
-	for _, a := range could {
-		if a == k.Agent {
+	of := func(p toolyard.Priority) bool {
+		return slices.ContainsFunc(could, func(l line) bool { return l.p == p })
+	}
+	both := of(toolyard.Interactive) && of(toolyard.Bulk)
+	if due := tr.streak == BulkEvery-1; both && (b.Priority == toolyard.Bulk) != due {
+		tr.fail("started %s of priority %s after %d interactive ones in a row", k, b.Priority, tr.streak)
+	}
+	if tr.streak++; !both || b.Priority == toolyard.Bulk {
+		tr.streak = 0
+	}
+	tr.waiting[mine] = tr.waiting[mine][1:]
+	delete(tr.passed, mine)
+	for _, l := range could {
+		if l.agent == k.Agent || l.p != b.Priority {
 			continue
 		}
-		if tr.passed[a] == nil {
-			tr.passed[a] = map[toolyard.Agent]int{}
+		if tr.passed[l] == nil {
+			tr.passed[l] = map[toolyard.Agent]int{}
 		}
-		if tr.passed[a][k.Agent]++; tr.passed[a][k.Agent] > 1 {
-			tr.fail("%s started twice while %s waited for its turn", k.Agent, a)
+		if tr.passed[l][k.Agent]++; tr.passed[l][k.Agent] > 1 {
+			tr.fail("%s started twice while %s waited for its turn", k.Agent, l.agent)
 		}
 	}
 }
@@ -150,9 +187,9 @@ func (tr *trial) start() {
 // settle drops the counts of agents that cannot start a batch now.
 func (tr *trial) settle() {
 	could := tr.eligible()
-	for a := range tr.passed {
-		if !slices.Contains(could, a) {
-			delete(tr.passed, a)
+	for l := range tr.passed {
+		if !slices.Contains(could, l) {
+			delete(tr.passed, l)
 		}
 	}
 }
@@ -160,7 +197,7 @@ func (tr *trial) settle() {
 func (tr *trial) done(i int) {
 	k := tr.running[i]
 	tr.log = append(tr.log, "-"+k.String())
-	tr.queue.Remove(k)
+	tr.queue.Remove(k, time.Time{})
 	tr.running = slices.Delete(tr.running, i, i+1)
 }
 
@@ -184,7 +221,7 @@ func (tr *trial) wake(i int) {
 func (tr *trial) leave(i int) {
 	k := tr.idle[i]
 	tr.log = append(tr.log, "-"+k.String())
-	tr.queue.Remove(k)
+	tr.queue.Remove(k, time.Time{})
 	tr.idle = slices.Delete(tr.idle, i, i+1)
 }
 
@@ -204,18 +241,17 @@ func (tr *trial) empty() {
 		}
 	}
 	if tr.queue.running != 0 || tr.queue.waiting != 0 || len(tr.queue.idle) != 0 || len(tr.queue.agents) != 0 ||
-		len(tr.queue.turns) != 0 {
+		len(tr.queue.turns[interactive])+len(tr.queue.turns[bulk]) != 0 || len(tr.queue.started) != 0 {
 		tr.fail("an empty room holds %+v", tr.queue)
 	}
 }
 
 // TestRoomExhaustively plays every sequence of steps of a small room: two agents, every arrival, start and end.
 func TestQueueExhaustively(t *testing.T) {
-	const depth = 6
 	steps := []func(*trial){
-		func(tr *trial) { tr.arrive("a", false) },
-		func(tr *trial) { tr.arrive("b", false) },
-		func(tr *trial) { tr.arrive("a", true) },
+		func(tr *trial) { tr.arrive("a", toolyard.Interactive, false) },
+		func(tr *trial) { tr.arrive("b", toolyard.Interactive, false) },
+		func(tr *trial) { tr.arrive("a", toolyard.Interactive, true) },
 		func(tr *trial) { tr.start() },
 		func(tr *trial) {
 			if len(tr.running) > 0 {
@@ -240,15 +276,19 @@ func TestQueueExhaustively(t *testing.T) {
 	}
 	l := Limits{Running: 2, AgentRunning: 1, Waiting: 3, AgentWaiting: 2, Spare: 1, Idle: 1}
 	played := 0
-	for n := range pow(len(steps), depth) {
-		tr := newTrial(t, l)
-		for range depth {
-			steps[n%len(steps)](tr)
-			n /= len(steps)
+	play := func(steps []func(*trial), depth int) {
+		for n := range pow(len(steps), depth) {
+			tr := newTrial(t, l)
+			for range depth {
+				steps[n%len(steps)](tr)
+				n /= len(steps)
+			}
+			tr.empty()
+			played++
 		}
-		tr.empty()
-		played++
 	}
+	play(steps, 6)
+	play(append(steps, func(tr *trial) { tr.arrive("a", toolyard.Bulk, false) }), 5)
 	t.Logf("%d histories", played)
 }
 
@@ -279,7 +319,8 @@ func TestQueueAtRandom(t *testing.T) {
 				if r.IntN(3) == 0 {
 					a = toolyard.Agent(fmt.Sprint("agent ", r.IntN(5)))
 				}
-				tr.arrive(a, r.IntN(8) == 0)
+				p := []toolyard.Priority{toolyard.Interactive, toolyard.Bulk}[r.IntN(2)]
+				tr.arrive(a, p, r.IntN(8) == 0)
 			case n < 8:
 				tr.start()
 			case len(tr.running) > 0:
@@ -294,10 +335,10 @@ func TestQueueAtRandom(t *testing.T) {
 func TestAQuietAgentWaitsForOneTurn(t *testing.T) {
 	tr := newTrial(t, Limits{Running: 1, AgentRunning: 1, Waiting: 10_000, AgentWaiting: 10_000})
 	for range 1_000 {
-		tr.arrive("flood", false)
+		tr.arrive("flood", toolyard.Interactive, false)
 	}
 	tr.start()
-	tr.arrive("quiet", false)
+	tr.arrive("quiet", toolyard.Interactive, false)
 	for starts := 1; ; starts++ {
 		tr.done(0)
 		tr.start()

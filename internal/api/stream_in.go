@@ -45,6 +45,8 @@ type feedInput struct {
 	Deny          []string `query:"deny,explode" doc:"A rule for what must not run; may be given many times."`
 	Ask           []string `query:"ask,explode" doc:"A rule for what a person is asked about; may be given many times."`
 	Supersede     bool     `query:"supersede" doc:"End the calls of the session's other batches that wait for a person."`
+	Tags          []string `query:"tag,explode" doc:"What the workers must have that run the calls; may be given many times."`
+	Priority      string   `query:"priority" enum:"interactive,bulk" doc:"Interactive batches go before bulk ones."`
 	Format        string   `query:"format" enum:"native,anthropic,openai,openai-chat,gemini" doc:"The form of the event reply; left out, it is that of the stream's provider."`
 }
 
@@ -69,8 +71,11 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 			Partition: toolyard.Strategy(in.Partition), MaxConcurrency: in.Concurrency,
 			OnError:   toolyard.OnError(in.OnError),
 			TimeoutMS: in.TimeoutMS, CallTimeoutMS: in.CallTimeoutMS, Deny: in.Deny, Ask: in.Ask,
-			Supersede: in.Supersede,
+			Supersede: in.Supersede, Priority: toolyard.Priority(in.Priority),
 		},
+	}
+	for _, t := range in.Tags {
+		b.Options.Tags = append(b.Options.Tags, toolyard.Tag(t))
 	}
 	if b.Agent, err = x.who.submits("", in.Agent); err != nil {
 		return nil, err

@@ -266,8 +266,8 @@ var bannedNames = []string{"util", "utils", "common", "helper", "helpers", "mode
 var stories = map[string][]string{
 	"internal/dispatcher": {
 		"dispatcher.go", "admit.go", "take.go", "drive.go", "observe.go", "plan.go", "park.go", "settle.go",
-		"newer.go", "meter.go", "queue.go", "keep.go", "store.go", "workers.go", "planner.go", "failpoints.go",
-		"next.go", "today.go",
+		"newer.go", "meter.go", "usage.go", "queue.go", "keep.go", "store.go", "workers.go", "planner.go",
+		"failpoints.go", "next.go", "today.go",
 	},
 	"internal/worker": {
 		"worker.go", "reload.go", "take.go", "judge.go", "run.go", "meter.go", "drain.go", "message.go", "job.go",

@@ -231,6 +231,20 @@ func (m *Machine) InFlight() []int {
 	return out
 }
 
+// Wanted returns how many slots of workers the batch could use now, by route: of each item that is in flight, as many
+// as its calls may run at a time. Nil: none.
+func (m *Machine) Wanted() map[Route]int {
+	if len(m.flight.inItem) == 0 {
+		return nil
+	}
+	out := map[Route]int{}
+	for item, active := range m.flight.inItem {
+		p := &m.state.Plan.Calls[item]
+		out[Route{Pool: p.Pool, Class: p.Judgement.Class}] += min(active, m.width(item))
+	}
+	return out
+}
+
 // Wake returns the earliest time at which a decision of the machine's own is due, or the zero time if there is none.
 // It is later than the last step, because that step has decided all that was due.
 func (m *Machine) Wake() (wake time.Time) {

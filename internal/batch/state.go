@@ -577,8 +577,8 @@ func (s *State) Request(index int, approved *events.Approved) events.Requested {
 	sub, plan := s.Submission, s.Plan
 	return events.Requested{
 		Agent: s.Key.Agent, Batch: s.Key.ID, Session: plan.Session, Workspace: plan.Workspace,
-		Interactive: sub.Interactive && !plan.Unattended,
-		Deny:        slices.Concat(sub.Options.Deny, plan.Deny), Ask: slices.Concat(sub.Options.Ask, plan.Ask),
+		Interactive: sub.Interactive && !plan.Unattended, Tags: sub.Options.Tags,
+		Deny: slices.Concat(sub.Options.Deny, plan.Deny), Ask: slices.Concat(sub.Options.Ask, plan.Ask),
 		Remembered: plan.Remembered, Context: plan.Context, Surface: plan.Surface,
 		Calls: []events.RequestedCall{s.requested(index, approved)},
 	}

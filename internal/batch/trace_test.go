@@ -360,6 +360,13 @@ func (p *player) step(inputs ...Input) {
 			return
 		}
 		inputs = nil
+		wanted := 0
+		for _, n := range p.m.Wanted() {
+			wanted += n
+		}
+		if n := p.m.inFlight(); wanted != n {
+			p.t.Fatalf("%d slots are wanted, and %d calls may run at a time", wanted, n)
+		}
 		for _, e := range effects {
 			fmt.Fprintln(&p.out, line(e))
 			p.note(e)

@@ -2,8 +2,11 @@ package broker
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -84,6 +87,37 @@ func CheckPool(p toolyard.Pool) error {
 			MaxPoolBytes, NoPool)
 	}
 	return nil
+}
+
+// PoolOf is the pool of workers with these tags whose operator names none: the default one without tags, and one of the
+// tags' own otherwise, so that workers with other tags are not in it. Its name is made of the tags, as far as it can
+// be.
+func PoolOf(tags []toolyard.Tag) toolyard.Pool {
+	if len(tags) == 0 {
+		return toolyard.DefaultPool
+	}
+	sorted := slices.Sorted(slices.Values(tags))
+	var b, all strings.Builder
+	for i, t := range sorted {
+		if i > 0 {
+			b.WriteByte('_')
+		}
+		for j := range len(t) {
+			if c := t[j]; c != '_' && isPlain(c) {
+				b.WriteByte(c)
+			} else {
+				b.WriteByte('-')
+			}
+		}
+		fmt.Fprintf(&all, "%s\n", t)
+	}
+	name := b.String()
+	if len(sorted) == 1 && name == string(sorted[0]) && toolyard.Pool(name) != toolyard.DefaultPool {
+		return toolyard.Pool(name)
+	}
+	sum := sha256.Sum256([]byte(all.String())) // two lists of tags may look the same by now
+	const distinct = 8
+	return toolyard.Pool(name[:min(len(name), MaxPoolBytes-distinct-1)] + "-" + hex.EncodeToString(sum[:distinct/2]))
 }
 
 // SourceWorker begins the source of events written by a worker; its id follows.

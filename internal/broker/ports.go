@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/presence"
@@ -148,6 +149,32 @@ type Registry interface {
 	// ReadEntry reads a worker's entry from the leader. LastEntry is the revision of the newest entry.
 	ReadEntry(ctx context.Context, id string) (presence.Reading, error)
 	LastEntry(ctx context.Context) (uint64, error)
+}
+
+// Usages is what dispatchers tell each other of their use of quotas.
+type Usages interface {
+	// ReportUsage stores what a dispatcher uses; it expires after the worker TTL. EndUsage removes it.
+	ReportUsage(ctx context.Context, dispatcher string, r UsageReport) error
+	EndUsage(ctx context.Context, dispatcher string) error
+	// WatchUsage calls see with every report and each later change, until ctx ends. It makes what it needs if it is
+	// not there.
+	WatchUsage(ctx context.Context, see func(UsageChange, error)) error
+}
+
+// UsageReport is what a dispatcher uses of quotas. Number counts its reports.
+type UsageReport struct {
+	Number uint64                              `json:"number"`
+	Usage  map[admission.Scope]admission.Usage `json:"usage"`
+}
+
+// UsageChange is an event of a watch of the reports. One of Dispatcher and State is set.
+type UsageChange struct {
+	Dispatcher string
+	// Report is nil if the dispatcher is gone.
+	Report *UsageReport
+	// Revision is one more than that of the event before, unless some were left out that have newer ones.
+	Revision uint64
+	State    WatchState
 }
 
 // Sessions is the stored state of conversations between their batches.

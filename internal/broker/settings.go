@@ -30,6 +30,10 @@ const (
 	// SubmitWait is how long a submission waits for its answer, whatever its sender's own limit is: longer than an
 	// election.
 	SubmitWait = 30 * time.Second
+	// MaxPools is how many pools may have work queues: each has a consumer for each class and lane.
+	MaxPools = 256
+	// MaxTags is how many tags a worker may have.
+	MaxTags = 64
 	// MaxWaitingPulls is how many workers may wait for a call of one route and lane.
 	MaxWaitingPulls = 8_192
 )

@@ -36,6 +36,9 @@ type SubmissionMessage interface {
 	// if the submission cannot be accepted, an [*events.NewerError] if another dispatcher can accept it, a [*LostError]
 	// if the store has lost it, and wraps [ErrNoBatch] if a wake is for a batch that no longer exists.
 	Read(ctx context.Context) (batch.State, error)
+	// Outline returns what admission must know of a batch before it is read: all of it if whole is set, else its
+	// priority. Of one that cannot be read, or was released, nothing is known.
+	Outline(ctx context.Context, whole bool) Outline
 	// CheckFields returns a [*toolyard.InputError] for a field that does not exist, has a name in the wrong case, or is
 	// repeated. It is only for a submission without a plan, because an accepted submission is not refused later.
 	CheckFields(ctx context.Context) error
@@ -58,6 +61,16 @@ type SubmissionMessage interface {
 	// same moment, so the refusal is first appended to the log in place of the plan: [ErrConflict] says that the batch
 	// was planned, or refused, by another.
 	TurnAway(ctx context.Context, why events.Refused) error
+}
+
+// Outline is what is known of a submission that was not read.
+type Outline struct {
+	Priority toolyard.Priority
+	// Calls are those that came with it, and Bytes what it is long. More follow if it is open.
+	Calls, Bytes int
+	Open         bool
+	// MaxConcurrency is what it asks for; 0 if it does not.
+	MaxConcurrency int
 }
 
 // Received records when the submission came to this process.

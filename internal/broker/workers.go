@@ -13,7 +13,9 @@ type Worker struct {
 	Pool       toolyard.Pool        `json:"pool"`
 	Classes    []toolyard.Class     `json:"classes"`
 	Workspaces []toolyard.Workspace `json:"workspaces"`
-	Isolation  string               `json:"isolation"`
+	// Tags are what calls may ask for.
+	Tags      []toolyard.Tag `json:"tags,omitempty"`
+	Isolation string         `json:"isolation"`
 	// NoIsolation says why it cannot isolate, and what an operator can do about that. Unsandboxed says that its
 	// operator lets it run everything anyway.
 	NoIsolation string `json:"no_isolation,omitempty"`

@@ -31,6 +31,8 @@ type Worker struct {
 	Toolset string
 	// Workspaces are those that it serves. None: all of them, and tools get no directory.
 	Workspaces []toolyard.Workspace
+	// Tags are what calls may ask of it.
+	Tags []toolyard.Tag
 	// Host is what it can put around calls, and NoIsolation why that is nothing.
 	Host        registry.Host
 	NoIsolation string
@@ -51,13 +53,14 @@ type Catalog struct {
 	pools map[toolyard.Pool]*pool
 	named map[toolyard.Workspace]bool // by any pool
 	ways  map[toolyard.Workspace]string
-	built map[string]registry.Registry // by way
+	built map[string]registry.Registry // by way, and by which pools have the tags that are asked for
 }
 
 // offer is what the worker that joined a pool last offers.
 type offer struct {
 	toolset    string
 	workspaces []toolyard.Workspace
+	tags       []toolyard.Tag
 }
 
 // pool is one pool, as its live workers offer it; when it has none, as it offered last.
@@ -69,10 +72,28 @@ type pool struct {
 	every    bool
 	hosts    map[registry.Host]bool
 	toolsets []string
+	// tags are those that all of its workers have: any of them may get a call. differ says that some have others.
+	tags   []toolyard.Tag
+	differ bool
 }
 
 func newPool(toolsets ...string) *pool {
 	return &pool{named: map[toolyard.Workspace]bool{}, hosts: map[registry.Host]bool{}, toolsets: toolsets}
+}
+
+// tagged takes in the tags of one more worker.
+func (p *pool) tagged(first bool, tags []toolyard.Tag) {
+	if first {
+		p.tags = slices.Clone(tags)
+		return
+	}
+	p.differ = p.differ || !holds(p.tags, tags) || !holds(tags, p.tags)
+	p.tags = slices.DeleteFunc(p.tags, func(t toolyard.Tag) bool { return !slices.Contains(tags, t) })
+}
+
+// holds reports whether a list of tags has all that are asked for.
+func holds(tags, asked []toolyard.Tag) bool {
+	return !slices.ContainsFunc(asked, func(t toolyard.Tag) bool { return !slices.Contains(tags, t) })
 }
 
 // service is how a pool stands to a workspace. More is better.
@@ -118,7 +139,7 @@ func (c *Catalog) Put(id string, w Worker, tools []registry.Entry, blocked []str
 	if !c.Has(w.Toolset) {
 		c.toolsets[w.Toolset], c.blocked[w.Toolset] = tools, blocked
 	}
-	c.live[id], c.last[w.Pool] = w, offer{toolset: w.Toolset, workspaces: w.Workspaces}
+	c.live[id], c.last[w.Pool] = w, offer{toolset: w.Toolset, workspaces: w.Workspaces, tags: w.Tags}
 	c.invalidate()
 }
 
@@ -172,7 +193,7 @@ func (c *Catalog) derive() {
 	// cannot reach may be there for another.
 	for name, l := range c.last {
 		if !living[name] {
-			note(name, l.toolset, l.workspaces)
+			note(name, l.toolset, l.workspaces).tagged(true, l.tags)
 		} else {
 			c.pools[name] = newPool(l.toolset)
 		}
@@ -180,6 +201,7 @@ func (c *Catalog) derive() {
 	for _, id := range slices.Sorted(maps.Keys(c.live)) {
 		w := c.live[id]
 		p := note(w.Pool, w.Toolset, w.Workspaces)
+		p.tagged(!p.live, w.Tags)
 		p.live, p.hosts[w.Host] = true, true
 	}
 }
@@ -201,17 +223,42 @@ func (c *Catalog) way(w toolyard.Workspace) string {
 	return c.ways[w]
 }
 
-// Tools returns the tools for a workspace: the base, and what pools offer or last offered. Of several pools with
-// one tool, the one wins that serves the workspace best, then one that can run all its calls, isolated rather than
-// not, then the first by name. What the rules of one worker take out of its pool is not offered by that pool.
-func (c *Catalog) Tools(w toolyard.Workspace) (registry.Registry, error) {
+// Ask is what a batch asks of the workers that run its calls.
+type Ask struct {
+	Workspace toolyard.Workspace
+	Tags      []toolyard.Tag
+}
+
+// has reports whether a pool has the tags of an ask, and those that a tool asks for. One of which nothing is known has
+// none.
+func (c *Catalog) has(name toolyard.Pool, ask Ask, e *registry.Entry) bool {
+	var tags []toolyard.Tag
+	if p := c.pools[name]; p != nil {
+		tags = p.tags
+	}
+	return holds(tags, ask.Tags) && holds(tags, e.Tags)
+}
+
+// Tools returns the tools for an ask: the base, and what pools offer or last offered. Of several pools with one tool,
+// the one wins that has the tags, then one that serves the workspace best, then one that can run all its calls,
+// isolated rather than not, then one with the fewest tags, then the first by name. What the rules of one worker take
+// out of its pool is not offered by that pool.
+func (c *Catalog) Tools(ask Ask) (registry.Registry, error) {
 	c.derive()
-	way := c.way(w)
+	way := c.way(ask.Workspace)
+	for _, name := range slices.Sorted(maps.Keys(c.pools)) { // it does not matter which tags they lack
+		if !holds(c.pools[name].tags, ask.Tags) {
+			way += " " + string(name)
+		}
+	}
 	if reg, ok := c.built[way]; ok {
 		return reg, nil
 	}
-	rank := func(name toolyard.Pool, e *registry.Entry) int {
-		p, best := c.pools[name], 0
+	rank := func(name toolyard.Pool, e *registry.Entry) []int {
+		p, best, tagged := c.pools[name], 0, 0
+		if c.has(name, ask, e) {
+			tagged = 1
+		}
 		for h := range p.hosts {
 			switch {
 			case !e.NeedsIsolation(worst(&e.Class)) || h.Refuses(&e.Declaration, worst(&e.Class)) != "":
@@ -221,7 +268,7 @@ func (c *Catalog) Tools(w toolyard.Workspace) (registry.Registry, error) {
 				best = 2
 			}
 		}
-		return 4*int(p.service(w)) + best
+		return []int{tagged, int(p.service(ask.Workspace)), best, -len(p.tags)}
 	}
 	// By origin too: whoever comes first of those that have one name is the surface's to say.
 	type key struct {
@@ -243,7 +290,7 @@ func (c *Catalog) Tools(w toolyard.Workspace) (registry.Registry, error) {
 					continue
 				}
 				k := key{e.Origin, e.Name}
-				if have, ok := best[k]; !ok || rank(name, &e) > rank(have.Pool, &have) {
+				if have, ok := best[k]; !ok || slices.Compare(rank(name, &e), rank(have.Pool, &have)) > 0 {
 					best[k] = e
 				}
 			}
@@ -282,19 +329,84 @@ func (c *Catalog) Conflicts() []registry.Conflict {
 	return registry.Conflicts(all)
 }
 
-// Refuses reports whether the workers of a tool's pool serve other workspaces than the one that its calls act on. A
-// pool of which nothing is known refuses none.
-func (c *Catalog) Refuses(w toolyard.Workspace, e *registry.Entry) bool {
+// Refuses reports whether the workers of a tool's pool lack a tag that is asked for, or serve other workspaces than the
+// one that the tool's calls act on. A pool of which nothing is known refuses no workspace.
+func (c *Catalog) Refuses(ask Ask, e *registry.Entry) bool {
 	c.derive()
+	return !c.has(e.Pool, ask, e) || c.elsewhere(ask.Workspace, e)
+}
+
+// elsewhere reports whether the workers of a tool's pool serve other workspaces.
+func (c *Catalog) elsewhere(w toolyard.Workspace, e *registry.Entry) bool {
 	p := c.pools[e.Pool]
 	return p != nil && e.NeedsWorkspace() && p.service(w) == refused
 }
 
-// Unable says why no worker of a tool's pool runs a call of it that is of a class, for a workspace, to the model and
-// to the operator. The first is empty when one does, and when the pool has no workers and the last ones did: one that
-// joins may.
-func (c *Catalog) Unable(w toolyard.Workspace, e *registry.Entry, class toolyard.Class) (message, detail string) {
-	if c.Refuses(w, e) {
+// untagged says that no pool with a tool has the tags that are asked for, to the model and to the operator.
+func (c *Catalog) untagged(ask Ask, e *registry.Entry) (message, detail string) {
+	asked := slices.Concat(ask.Tags, e.Tags)
+	slices.Sort(asked)
+	asked = slices.Compact(asked)
+	have, apart := []toolyard.Tag{}, []string{}
+	for _, name := range slices.Sorted(maps.Keys(c.pools)) {
+		p := c.pools[name]
+		if !slices.ContainsFunc(p.toolsets, func(toolset string) bool {
+			return slices.ContainsFunc(c.toolsets[toolset], func(o registry.Entry) bool { return o.Name == e.Name })
+		}) {
+			continue
+		}
+		have = append(have, p.tags...)
+		if p.differ && len(apart) < maxListed {
+			apart = append(apart, fmt.Sprintf("%q", name))
+		}
+	}
+	missing := slices.DeleteFunc(slices.Clone(asked), func(t toolyard.Tag) bool { return slices.Contains(have, t) })
+	switch len(missing) {
+	case 0:
+		message = fmt.Sprintf("No worker that has the tool %q has the tags %s together.", e.Name, quoted(asked))
+	case 1:
+		message = fmt.Sprintf("No worker that has the tool %q has the tag %s.", e.Name, quoted(missing))
+	default:
+		message = fmt.Sprintf("No worker that has the tool %q has the tags %s.", e.Name, quoted(missing))
+	}
+	detail = fmt.Sprintf("asked for are the tags %s; \"dispatcher workers\" lists what there is", quoted(asked))
+	if len(apart) > 0 {
+		detail += fmt.Sprintf("; workers of pool %s differ in their tags, and what only some have does not count: "+
+			"give them pools of their own", strings.Join(apart, ", "))
+	}
+	return message + " An operator has to set this up; go on without it, and say so.", detail
+}
+
+func quoted(tags []toolyard.Tag) string {
+	out := make([]string, len(tags))
+	for i, t := range tags {
+		out[i] = fmt.Sprintf("%q", t)
+	}
+	return strings.Join(out, ", ")
+}
+
+// Differ are the pools whose live workers do not all have the same tags.
+func (c *Catalog) Differ() (out []toolyard.Pool) {
+	c.derive()
+	for name, p := range c.pools {
+		if p.differ {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Unable says why no worker of a tool's pool runs a call of it that is of a class, for an ask, to the model and to the
+// operator. The first is empty when one does, and when the pool has no workers and the last ones did: one that joins
+// may.
+func (c *Catalog) Unable(ask Ask, e *registry.Entry, class toolyard.Class) (message, detail string) {
+	c.derive()
+	w := ask.Workspace
+	if !c.has(e.Pool, ask, e) {
+		return c.untagged(ask, e)
+	}
+	if c.elsewhere(w, e) {
 		message = fmt.Sprintf("No worker serves the workspace %q; %s. The batch has to name one of them, or an "+
 			"operator has to serve this one; go on without it, and say so.", w, c.list())
 		if c.named[w] {

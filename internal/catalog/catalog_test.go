@@ -49,7 +49,7 @@ func (f *fleet) entry(w toolyard.Workspace, name string) registry.Entry {
 
 func (f *fleet) surface(w toolyard.Workspace) registry.Surface {
 	f.t.Helper()
-	reg, err := f.Tools(w)
+	reg, err := f.Tools(Ask{Workspace: w})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func (f *fleet) surface(w toolyard.Workspace) registry.Surface {
 func (f *fleet) expect(w toolyard.Workspace, name string, pool toolyard.Pool, refused bool) {
 	f.t.Helper()
 	e := f.entry(w, name)
-	if got := f.Refuses(w, &e); e.Pool != pool || got != refused {
+	if got := f.Refuses(Ask{Workspace: w}, &e); e.Pool != pool || got != refused {
 		f.t.Errorf("calls of %q for workspace %q go to pool %q, refused %v; want %q, %v", name, w, e.Pool, got, pool,
 			refused)
 	}
@@ -96,12 +96,12 @@ func TestWhoServesAWorkspace(t *testing.T) {
 	f.expect("three", "read", "b", false)
 	f.expect("one", "read", "a", false) // its pool comes back sooner or later
 	f.expect("three", "search", "c", false)
-	if e := (registry.Entry{Pool: "never seen"}); f.Refuses("x", &e) {
+	if e := (registry.Entry{Pool: "never seen"}); f.Refuses(Ask{Workspace: "x"}, &e) {
 		t.Error("a pool that was never seen refuses something")
 	}
 	no := false
 	e := registry.Entry{Pool: "b", Declaration: tool.Declaration{UsesWorkspace: &no}}
-	if f.Refuses("x", &e) {
+	if f.Refuses(Ask{Workspace: "x"}, &e) {
 		t.Error("a tool that has nothing to do with workspaces is refused one")
 	}
 }
@@ -110,7 +110,7 @@ func TestARefusalNamesTheWorkspaces(t *testing.T) {
 	f := newFleet(t)
 	f.join("a", "a", []string{"read"}, "docs", "default")
 	e := f.entry("defualt", "read")
-	message, detail := f.Unable("defualt", &e, toolyard.ReadOnly)
+	message, detail := f.Unable(Ask{Workspace: "defualt"}, &e, toolyard.ReadOnly)
 	for _, want := range []string{`"defualt"`, `"default", "docs"`} {
 		if !strings.Contains(message, want) {
 			t.Errorf("%q does not name %s", message, want)
@@ -124,12 +124,13 @@ func TestARefusalNamesTheWorkspaces(t *testing.T) {
 		many = append(many, toolyard.Workspace(fmt.Sprintf("w%02d", n)))
 	}
 	f.join("a", "a", []string{"read"}, many...)
-	message, _ = f.Unable("defualt", &e, toolyard.ReadOnly)
+	message, _ = f.Unable(Ask{Workspace: "defualt"}, &e, toolyard.ReadOnly)
 	if !strings.Contains(message, `"w19" and 80 more`) || strings.Contains(message, "w20") {
 		t.Errorf("a long list: %s", message)
 	}
 	f.join("b", "b", []string{"write"}, "elsewhere")
-	if message, _ = f.Unable("elsewhere", &e, toolyard.ReadOnly); !strings.Contains(message, "which others do") {
+	message, _ = f.Unable(Ask{Workspace: "elsewhere"}, &e, toolyard.ReadOnly)
+	if !strings.Contains(message, "which others do") {
 		t.Errorf("another pool's workspace: %s", message)
 	}
 }
@@ -148,12 +149,15 @@ func TestRegistriesAreNotKeptByName(t *testing.T) {
 		t.Error("two pools serve two workspaces, and one surface is all there is")
 	}
 	for n := range 10_000 {
-		if _, err := f.Tools(toolyard.Workspace(fmt.Sprint("made up ", n))); err != nil {
+		if _, err := f.Tools(Ask{
+			Workspace: toolyard.Workspace(fmt.Sprint("made up ", n)),
+			Tags:      []toolyard.Tag{toolyard.Tag(fmt.Sprint("t", n))},
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(f.built) != 3 || len(f.ways) != 3 {
-		t.Errorf("10,003 names are kept as %d registries by %d names, want 3", len(f.built), len(f.ways))
+	if len(f.built) != 4 || len(f.ways) != 3 { // the fourth is for tags that no pool has
+		t.Errorf("10,003 names are kept as %d registries by %d names, want 4 and 3", len(f.built), len(f.ways))
 	}
 	for n := range 3 * maxBuilt {
 		f.join(fmt.Sprint(n), toolyard.Pool(fmt.Sprint("pool", n)), []string{"other"},

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,11 +38,28 @@ func (d *Dispatcher) receive(ctx context.Context, work *sync.WaitGroup, sub *bro
 	underWay, full := d.underWay(ctx, sub), d.whyFull()
 	if !underWay && full != "" {
 		d.reject(ctx, work, sub, storeFull(full))
-	} else if away, why := d.admission.add(sub, underWay); why != admission.Admitted {
-		d.reject(ctx, work, away, d.tooMany(away.Key, why))
+	} else {
+		b := d.outline(ctx, sub, underWay)
+		if away, why := d.admission.add(sub, b, underWay); why != admission.Admitted {
+			d.reject(ctx, work, away, d.tooMany(away.Key, why, b.Bytes))
+		}
 	}
 	d.startNext(ctx, work)
 	d.admission.dropPayload(sub)
+}
+
+// outline is what admission must know of a batch. What cannot be read is found out by whoever plans it.
+func (d *Dispatcher) outline(ctx context.Context, sub *broker.Submission, underWay bool) admission.Batch {
+	o := sub.Outline(ctx, len(d.cfg.Quotas.Agents)+len(d.cfg.Quotas.Teams) > 0)
+	most := cmp.Or(o.MaxConcurrency, d.planner.Load().MaxConcurrency)
+	b := admission.Batch{Key: sub.Key, Priority: o.Priority, Calls: most, Begins: o.Calls, Bytes: o.Bytes}
+	if !o.Open && o.Calls > 0 {
+		b.Calls = min(most, o.Calls)
+	}
+	if underWay { // they have begun before
+		b.Begins = 0
+	}
+	return b
 }
 
 // underWay reports whether a batch was planned before, so that others may wait for what it holds. It returns true
@@ -143,9 +161,9 @@ func storeFull(why string) events.Refused {
 		Detail: why + ". Nothing of the batch ran: try again later, under a new id"}
 }
 
-func (d *Dispatcher) tooMany(k toolyard.BatchKey, why admission.Reason) events.Refused {
+func (d *Dispatcher) tooMany(k toolyard.BatchKey, why admission.Reason, bytes int) events.Refused {
 	return events.Refused{Type: "about:blank", Title: "Too Many Requests", Status: statusTooMany,
-		Detail: d.crowdedBecause(k.Agent, why) + ". Nothing of the batch ran: try again when some are done, under " +
+		Detail: d.crowdedBecause(k.Agent, why, bytes) + ". Nothing of the batch ran: try again when some are done, under " +
 			"a new id"}
 }
 
@@ -155,11 +173,17 @@ func (d *Dispatcher) Crowded(agent toolyard.Agent) string {
 	if why == admission.Admitted {
 		return ""
 	}
-	return d.crowdedBecause(agent, why)
+	return d.crowdedBecause(agent, why, 1)
 }
 
 // crowdedBecause puts a reason into words.
-func (d *Dispatcher) crowdedBecause(agent toolyard.Agent, why admission.Reason) string {
+func (d *Dispatcher) crowdedBecause(agent toolyard.Agent, why admission.Reason, bytes int) string {
+	if why == admission.QuotaFull {
+		if text := d.admission.whyQuota(agent, bytes); text != "" { // there may be room by now
+			return text
+		}
+		return fmt.Sprintf("more of agent %q or its team waits than their quota allows", agent)
+	}
 	if why == admission.QueueFull {
 		return fmt.Sprintf("%d batches wait in a dispatcher, which is the limit (--max-waiting), and no agent has "+
 			"more of them than %q", d.cfg.MaxWaiting, agent)

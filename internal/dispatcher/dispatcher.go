@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/hooks"
@@ -77,6 +78,8 @@ type Config struct {
 	// MaxWaiting is how many new batches wait here for their turn, and MaxAgentWaiting how many of one agent: default
 	// 4,096 and 1,024. More are refused.
 	MaxWaiting, MaxAgentWaiting int
+	// Quotas bound what agents and teams use in all dispatchers. All dispatchers must have the same.
+	Quotas admission.Grants
 	// AdmitPercent is how full the store may be before new batches are refused. Default 85.
 	AdmitPercent int
 	// Room says what room the NATS server's disk has, where the server is in this process. Nil: others are asked.
@@ -103,6 +106,7 @@ type Dispatcher struct {
 	newer     newerBatches
 	store     storeWatch
 	planner   atomic.Pointer[Planner]
+	demand    demand
 
 	mu     sync.Mutex
 	stored map[string]time.Time // when this dispatcher last stored a surface
@@ -241,6 +245,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}()
 	d.lookAtStore(ctx)
 	part("watch the store", d.watchStore)
+	d.shareUsage(part)
 	part("keep what waits", d.keepWaiting)
 	part("tell what waits", d.tellWaiting)
 	part("start what waited", func(ctx context.Context) error { return d.startFreed(ctx, &wg) })

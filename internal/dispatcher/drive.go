@@ -34,6 +34,8 @@ type runner struct {
 	ticketRequests int          // numbers the requests, so that an answer to an earlier one is ignored
 
 	queued map[int]queued // the messages in the work queue, by call
+	// wants are the slots of workers that the batch could use now.
+	wants map[batch.Route]int
 	// adopted says that another owner has started the current group. queueReconnects counts how often the connection
 	// had been restored when this one queued the first call of it.
 	adopted         bool
@@ -108,6 +110,7 @@ func (r *runner) run(ctx context.Context) error {
 	defer stop()
 	write := r.d.index(r.log, s, s.Takeovers == 0 && !s.Parked)
 	r.indexing.Go(func() { r.indexLater(ctx, write) })
+	defer func() { r.d.demand.change(r.wants, nil) }()
 	defer r.d.locks.StopWaiting(s.Plan.Workspace, r.key)
 	// what was canceled or appended before the feed began
 	said, err := r.owned.said, error(nil)
@@ -124,6 +127,10 @@ func (r *runner) run(ctx context.Context) error {
 	for {
 		if over, err := r.step(ctx, inputs); err != nil || over {
 			return err
+		}
+		if wants := r.m.Wanted(); !maps.Equal(wants, r.wants) {
+			r.d.demand.change(r.wants, wants)
+			r.wants = wants
 		}
 		if idle := r.m.Idle(); idle != r.idle.Load() {
 			r.idle.Store(idle)

@@ -1,9 +1,11 @@
 package dispatcher
 
 import (
+	"sync"
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
@@ -26,6 +28,47 @@ func (unmetered) Result(*toolyard.Result)                  {}
 func (unmetered) Refused(int)                              {}
 func (unmetered) TicketGranted(ticket.Mode, time.Duration) {}
 
+// demand is how many slots of workers the batches of a dispatcher could use now.
+type demand struct {
+	mu     sync.Mutex
+	wanted map[batch.Route]int
+}
+
+// change replaces what one batch wants.
+func (d *demand) change(before, now map[batch.Route]int) {
+	if len(before)+len(now) == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.wanted == nil {
+		d.wanted = map[batch.Route]int{}
+	}
+	for r, n := range now {
+		d.wanted[r] += n
+	}
+	for r, n := range before {
+		if d.wanted[r] -= n; d.wanted[r] == 0 {
+			delete(d.wanted, r)
+		}
+	}
+}
+
+// add counts what is wanted, and nothing for routes that workers serve and nobody wants.
+func (d *demand) add(l *Load, served map[batch.Route]int) {
+	l.Wanted = map[toolyard.Pool]map[toolyard.Class]int{}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, routes := range []map[batch.Route]int{served, d.wanted} {
+		for r := range routes {
+			if l.Wanted[r.Pool] == nil {
+				l.Wanted[r.Pool] = map[toolyard.Class]int{}
+			}
+			l.Wanted[r.Pool][r.Class] = d.wanted[r]
+		}
+	}
+}
+
 // Load is what stands in a dispatcher now.
 type Load struct {
 	// Running are the batches that it owns and that have something to do, Idle those that are open and have nothing,
@@ -37,6 +80,9 @@ type Load struct {
 	// Stalls is how many calls workers have found to have lain in the queue for over a second, though they had room and
 	// had asked for calls, since the dispatcher has started.
 	Stalls int
+	// Wanted is how many slots of workers its batches could use now, by pool and class; 0 where workers serve a class
+	// of which nothing is wanted.
+	Wanted map[toolyard.Pool]map[toolyard.Class]int
 	// StoreFill is how full the fullest stream or bucket is, in percent.
 	StoreFill int
 }
@@ -46,5 +92,6 @@ func (d *Dispatcher) Load() Load {
 	l := Load{StoreFill: d.store.last().fill.Percent}
 	l.Running, l.Waiting, l.Idle = d.admission.load()
 	d.workers.count(&l)
+	d.demand.add(&l, d.workers.serving())
 	return l
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/catalog"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/registry"
 )
@@ -40,7 +41,8 @@ func (d *Dispatcher) plan(ctx context.Context, k *kept, s *batch.State) (planned
 		timeout = time.Duration(min(ms, d.b.Settings().Lifetime.Milliseconds())) * time.Millisecond
 	}
 	planned = plan.Finish(d.cfg.ID, k.submission().Seq, time.Now().Add(timeout).UTC())
-	planned.Lane = d.admission.laneOf(s.Key.Agent)
+	planned.Lane = d.admission.laneOf(s.Submission)
+	planned.MaxConcurrency = d.admission.concurrency(s.Key.Agent, planned.MaxConcurrency)
 	planned.Remembered, planned.Context, planned.Unattended = session.Remembered, session.Context, session.Unattended
 	planned.ApprovalWaitMS, planned.End = d.cfg.ApprovalWait.Milliseconds(),
 		s.SubmittedAt.Add(d.b.Settings().Lifetime).UTC()
@@ -53,7 +55,7 @@ func (d *Dispatcher) planned(ctx context.Context, log *slog.Logger, sub *toolyar
 ) (*Plan, error) {
 	for looked := false; ; {
 		early, changed := d.workers.settling(d.cfg.WorkerWait)
-		reg, err := d.workers.tools(sub.Workspace)
+		reg, err := d.workers.tools(askOf(sub))
 		if err != nil {
 			return nil, err
 		}
@@ -64,11 +66,11 @@ func (d *Dispatcher) planned(ctx context.Context, log *slog.Logger, sub *toolyar
 			looked = true
 			continue
 		}
-		if err != nil || early <= 0 || !plan.Unserved(d.workers.refuses(sub.Workspace)) {
+		if err != nil || early <= 0 || !plan.Unserved(d.workers.refuses(askOf(sub))) {
 			return plan, err
 		}
-		log.Info("a batch waits for a worker that serves its workspace",
-			"workspace", sub.Workspace, "at_most", early)
+		log.Info("a batch waits for a worker that serves its workspace and has the tags that are asked for",
+			"workspace", sub.Workspace, "tags", sub.Options.Tags, "at_most", early)
 		select {
 		case <-changed:
 		case <-time.After(early):
@@ -95,7 +97,7 @@ func (d *Dispatcher) askJudges(ctx context.Context, log *slog.Logger, plan *Plan
 		})
 	}
 	asking.Wait()
-	plan.Refuse(d.workers.unable(plan.sub.Workspace))
+	plan.Refuse(d.workers.unable(askOf(plan.sub)))
 }
 
 // extend plans the calls that were appended to an open batch, on the surface that it sees.
@@ -111,6 +113,7 @@ func (r *runner) extend(ctx context.Context) (events.Extended, error) {
 		}
 	}
 	plan := r.d.planner.Load().Extend(*r.surface, s)
+	r.d.admission.begin(r.key.Agent, len(plan.calls))
 	r.d.askJudges(ctx, r.log, plan)
 	return plan.FinishExtending(s), nil
 }
@@ -118,7 +121,7 @@ func (r *runner) extend(ctx context.Context) (events.Extended, error) {
 // Surface is the tools that a batch of an agent for a workspace would see if it came now, with these options. A rule
 // that cannot be read is a [*toolyard.InputError].
 func (d *Dispatcher) Surface(a toolyard.Agent, w toolyard.Workspace, o toolyard.Options) (registry.Surface, error) {
-	reg, err := d.workers.tools(w)
+	reg, err := d.workers.tools(catalog.Ask{Workspace: w, Tags: o.Tags})
 	if err != nil {
 		return registry.Surface{}, err
 	}

@@ -192,8 +192,8 @@ func (p *Plan) Unknown() bool {
 		slices.ContainsFunc(p.planned.Results, func(r toolyard.Result) bool { return r.Code == toolyard.UnknownTool })
 }
 
-// Unserved reports whether a call cannot run because its tool's workers refuse the batch's workspace. An open batch
-// has calls yet to come: there it is when none of the tools can run that act on the workspace.
+// Unserved reports whether a call cannot run because its tool's workers refuse the batch's workspace, or lack a tag. An
+// open batch has calls yet to come: there it is when none of the tools can run that act on the workspace.
 func (p *Plan) Unserved(refuse func(e *registry.Entry) bool) bool {
 	if slices.ContainsFunc(p.entries, func(e registry.Entry) bool { return e.Name != "" && refuse(&e) }) {
 		return true

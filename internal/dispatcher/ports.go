@@ -9,6 +9,7 @@ type Broker interface {
 	broker.Queue
 	broker.Tickets
 	broker.Registry
+	broker.Usages
 	broker.Sessions
 	broker.Indexed
 	broker.Approvals

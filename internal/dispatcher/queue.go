@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/admission"
@@ -15,31 +16,47 @@ type admissionQueue struct {
 	log     *slog.Logger
 	mu      sync.Mutex
 	queue   *admission.Queue
+	quotas  *admission.Quotas
 	lanes   *admission.Lanes
 	waiting map[toolyard.BatchKey]*broker.Submission
 	running map[toolyard.BatchKey]*kept
-	// freed signals that another batch may start.
-	freed chan struct{}
+	// freed signals that another batch may start, and reserved that one would, when that is reported.
+	freed, reserved chan struct{}
 }
 
 func newAdmissionQueue(cfg *Config, log *slog.Logger) *admissionQueue {
+	quotas := admission.NewQuotas(cfg.Quotas)
 	return &admissionQueue{
-		queue: admission.NewQueue(admission.Limits{
+		quotas: quotas, queue: admission.NewQueue(admission.Limits{
 			Running: cfg.MaxBatches, AgentRunning: cfg.MaxAgentBatches, Waiting: cfg.MaxWaiting,
 			AgentWaiting: cfg.MaxAgentWaiting,
 			Spare:        cfg.MaxBatches, Idle: cfg.MaxOpen,
-		}),
+		}, quotas),
 		log: log, lanes: admission.NewLanes(broker.Lanes, broker.LaneOf),
 		waiting: map[toolyard.BatchKey]*broker.Submission{}, running: map[toolyard.BatchKey]*kept{},
-		freed: make(chan struct{}, 1),
+		freed: make(chan struct{}, 1), reserved: make(chan struct{}, 1),
 	}
 }
 
-// laneOf is the lane of an agent's calls.
-func (l *admissionQueue) laneOf(a toolyard.Agent) int {
+// laneOf is the lane of a batch's calls.
+func (l *admissionQueue) laneOf(b *toolyard.Batch) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.lanes.Of(a)
+	return l.lanes.Of(b.Agent, b.Options.Priority)
+}
+
+// concurrency is how many calls of a batch of an agent may be in flight, of so many that it may have by itself.
+func (l *admissionQueue) concurrency(a toolyard.Agent, calls int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.quotas.Concurrency(a, calls)
+}
+
+// begin counts calls that begin although they did not come with their batch.
+func (l *admissionQueue) begin(a toolyard.Agent, calls int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.quotas.Begin(a, calls, time.Now())
 }
 
 // takeRedelivery reports whether a batch runs or waits here already. The batch is then kept by the new delivery.
@@ -59,11 +76,12 @@ func (l *admissionQueue) takeRedelivery(sub *broker.Submission) bool {
 }
 
 // add takes a submission in. It returns the one that is rejected for it, if any, and why.
-func (l *admissionQueue) add(sub *broker.Submission, underWay bool) (*broker.Submission, admission.Reason) {
+func (l *admissionQueue) add(sub *broker.Submission, b admission.Batch, underWay bool) (*broker.Submission,
+	admission.Reason) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting[sub.Key] = sub
-	k, why := l.queue.Add(sub.Key, underWay)
+	k, why := l.queue.Add(b, underWay, time.Now())
 	if why == admission.Admitted {
 		return nil, why
 	}
@@ -76,14 +94,18 @@ func (l *admissionQueue) add(sub *broker.Submission, underWay bool) (*broker.Sub
 func (l *admissionQueue) start() (*kept, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	key, ok := l.queue.Next()
+	b, ok := l.queue.Next(time.Now())
+	if l.queue.Reserves() {
+		signal(l.reserved)
+	}
 	if !ok {
 		return nil, false
 	}
+	key := b.Key
 	k := &kept{key: key, sub: l.waiting[key], log: l.log.With("agent", key.Agent, "batch", key.ID)}
 	delete(l.waiting, key)
 	l.running[key] = k
-	l.lanes.Enter(key.Agent)
+	l.lanes.Enter(key.Agent, b.Priority)
 	return k, true
 }
 
@@ -92,8 +114,8 @@ func (l *admissionQueue) remove(k toolyard.BatchKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.running, k)
-	l.queue.Remove(k)
-	l.lanes.Leave(k.Agent)
+	l.lanes.Leave(k.Agent, l.queue.Started(k).Priority)
+	l.queue.Remove(k, time.Now())
 }
 
 // setIdle notes whether an open batch has nothing to do. While it has nothing, another may start in its place. It
@@ -106,10 +128,57 @@ func (l *admissionQueue) setIdle(k toolyard.BatchKey, idle bool) {
 		return
 	}
 	l.queue.Idle(k)
+	l.free()
+}
+
+// free signals that another batch may start.
+func (l *admissionQueue) free() { signal(l.freed) }
+
+func signal(c chan struct{}) {
 	select {
-	case l.freed <- struct{}{}:
+	case c <- struct{}{}:
 	default: // it is signalled already
 	}
+}
+
+// report is what is used of quotas here, and the report's number. asks says that batches wait for it to come back.
+func (l *admissionQueue) report() (u map[admission.Scope]admission.Usage, number uint64, asks bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	asks = l.queue.Reserves()
+	u, number = l.queue.Report(time.Now())
+	return u, number, asks
+}
+
+// settle notes that a report has come back, after all that others had reported before it.
+func (l *admissionQueue) settle(report uint64) {
+	l.mu.Lock()
+	l.queue.Settle(report, time.Now())
+	l.mu.Unlock()
+	l.free()
+}
+
+// heard takes in what another dispatcher uses of quotas; nil, that it is gone.
+func (l *admissionQueue) heard(dispatcher string, report map[admission.Scope]admission.Usage) {
+	l.mu.Lock()
+	l.quotas.Heard(dispatcher, report, time.Now())
+	l.mu.Unlock()
+	l.free()
+}
+
+// know notes whether what all dispatchers use is known.
+func (l *admissionQueue) know(all bool) {
+	l.mu.Lock()
+	l.quotas.Know(all)
+	l.mu.Unlock()
+	l.free()
+}
+
+// whyQuota says why a new batch of an agent with so many bytes may not wait.
+func (l *admissionQueue) whyQuota(a toolyard.Agent, bytes int) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.quotas.MayWait(a, bytes)
 }
 
 // load is how many batches run, wait, and are open and idle.
@@ -143,5 +212,5 @@ func (l *admissionQueue) dropPayload(sub *broker.Submission) {
 func (l *admissionQueue) wouldReject(a toolyard.Agent) admission.Reason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.queue.WouldReject(a)
+	return l.queue.WouldReject(a, 1)
 }

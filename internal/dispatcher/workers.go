@@ -151,7 +151,7 @@ func (r *workerRegistry) add(ctx context.Context, w broker.Worker, revision uint
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.catalog.Put(w.ID, catalog.Worker{
-		Pool: w.Pool, Toolset: w.Toolset, Workspaces: w.Workspaces, NoIsolation: w.NoIsolation,
+		Pool: w.Pool, Toolset: w.Toolset, Workspaces: w.Workspaces, Tags: w.Tags, NoIsolation: w.NoIsolation,
 		Host: registry.Host{Isolation: w.Isolation, Unsandboxed: w.Unsandboxed},
 	}, tools, blocked)
 	r.catalogChanged()
@@ -166,24 +166,28 @@ func (r *workerRegistry) catalogChanged() {
 	r.changed = make(chan struct{})
 }
 
-// warnOfConflicts logs the names that several pools or origins offer, each conflict once while it lasts. The lock
-// is held.
+// warnOfConflicts logs the names that several pools or origins offer, and the pools whose workers have different tags,
+// each conflict once while it lasts. The lock is held.
 func (r *workerRegistry) warnOfConflicts() {
 	const most = 20
-	now, fresh := map[string]bool{}, []string{}
-	for _, c := range r.catalog.Conflicts() {
-		text := c.String()
-		now[text] = true
-		if !r.conflicts[text] {
-			fresh = append(fresh, text)
+	now, fresh := map[string]bool{}, 0
+	warn := func(what, text string) {
+		if now[text] = true; r.conflicts[text] {
+			return
+		}
+		if fresh++; fresh <= most {
+			r.log.Warn(what, "conflict", text)
 		}
 	}
-	r.conflicts = now
-	for _, text := range fresh[:min(len(fresh), most)] {
-		r.log.Warn("a tool's name is offered more than once", "conflict", text)
+	for _, c := range r.catalog.Conflicts() {
+		warn("a tool's name is offered more than once", c.String())
 	}
-	if more := len(fresh) - most; more > 0 {
-		r.log.Warn("more names of tools are offered more than once; dispatcher workers lists them", "more", more)
+	for _, pool := range r.catalog.Differ() {
+		warn("the workers of a pool have different tags; what only some have does not count", fmt.Sprintf("pool %s", pool))
+	}
+	r.conflicts = now
+	if more := fresh - most; more > 0 {
+		r.log.Warn("there are more such conflicts; dispatcher workers lists them", "more", more)
 	}
 }
 
@@ -263,28 +267,33 @@ func (r *workerRegistry) remove(id string) {
 	r.log.Info("worker left", "worker", id)
 }
 
-// tools returns the tools for a workspace, as they are offered now.
-func (r *workerRegistry) tools(w toolyard.Workspace) (registry.Registry, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.catalog.Tools(w)
+// askOf is what a batch asks of the workers that run its calls.
+func askOf(b *toolyard.Batch) catalog.Ask {
+	return catalog.Ask{Workspace: b.Workspace, Tags: b.Options.Tags}
 }
 
-// unable returns what says why no worker runs a call for a workspace: see [catalog.Catalog.Unable].
-func (r *workerRegistry) unable(w toolyard.Workspace) func(*registry.Entry, toolyard.Class) (message, detail string) {
+// tools returns the tools for an ask, as they are offered now.
+func (r *workerRegistry) tools(ask catalog.Ask) (registry.Registry, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.catalog.Tools(ask)
+}
+
+// unable returns what says why no worker runs a call for an ask: see [catalog.Catalog.Unable].
+func (r *workerRegistry) unable(ask catalog.Ask) func(*registry.Entry, toolyard.Class) (message, detail string) {
 	return func(e *registry.Entry, class toolyard.Class) (string, string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return r.catalog.Unable(w, e, class)
+		return r.catalog.Unable(ask, e, class)
 	}
 }
 
-// refuses reports whether the workers of a tool's pool serve other workspaces: see [catalog.Catalog.Refuses].
-func (r *workerRegistry) refuses(w toolyard.Workspace) func(*registry.Entry) bool {
+// refuses reports whether the workers of a tool's pool are not what is asked for: see [catalog.Catalog.Refuses].
+func (r *workerRegistry) refuses(ask catalog.Ask) func(*registry.Entry) bool {
 	return func(e *registry.Entry) bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return r.catalog.Refuses(w, e)
+		return r.catalog.Refuses(ask, e)
 	}
 }
 

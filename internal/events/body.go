@@ -106,6 +106,7 @@ type Planned struct {
 const (
 	rulesInPlans = 3
 	items        = 4
+	tags         = 7
 )
 
 // MinReader is the required wire version of a reader: an older dispatcher would continue without the rules, and would
@@ -123,8 +124,23 @@ func (p Planned) MinReader() int {
 // MinReader is the wire version that a reader must have: an older one knows no items.
 func (s Started) MinReader() int { return itemReader(len(s.Items) > 0) }
 
-// MinReader is as that of [Started].
-func (r Requested) MinReader() int { return items }
+// MinReader is the wire version that a reader must have: an older dispatcher would send the calls to any worker, and
+// does not know priorities.
+func (s Submitted) MinReader() int {
+	if len(s.Options.Tags) > 0 || s.Options.Priority != "" {
+		return tags
+	}
+	return 0
+}
+
+// MinReader is the wire version that a reader must have: an older worker knows no items, and would run what asks for
+// tags that it has not.
+func (r Requested) MinReader() int {
+	if len(r.Tags) > 0 {
+		return tags
+	}
+	return items
+}
 
 // MinReader is as that of [Started].
 func (c Claimed) MinReader() int { return itemReader(c.Call > 0) }
@@ -349,6 +365,8 @@ type Requested struct {
 	// Deny and Ask are the permission rules of the batch and of its plan.
 	Deny []string `json:"deny,omitempty"`
 	Ask  []string `json:"ask,omitempty"`
+	// Tags are what the batch asks of a worker, beside what the calls' tools ask for.
+	Tags []toolyard.Tag `json:"tags,omitempty"`
 	// CallTimeoutMS caps each call below its tool's own timeout, in milliseconds; 0 sets no further cap.
 	CallTimeoutMS int64 `json:"call_timeout_ms,omitempty"`
 	// MaxAttempts is how often a call may be started in all.

@@ -23,6 +23,9 @@ type Load struct {
 	// Stalls is how many calls workers have found to have lain in the queue for over a second, though they had room and
 	// had asked for calls, since the dispatcher has started.
 	Stalls int
+	// Wanted is how many slots of workers its batches could use now, by pool and class; 0 where workers serve a class
+	// of which nothing is wanted.
+	Wanted map[toolyard.Pool]map[toolyard.Class]int
 	// StoreFill is how full the fullest stream or bucket is, in percent.
 	StoreFill int
 }
@@ -78,6 +81,11 @@ func (m *Metrics) Dispatcher(load func() Load) *Dispatcher {
 			read(slotsBusy, float64(l.Busy))
 			read(breakersOpen, float64(l.Breakers))
 			read(stalledCalls, float64(l.Stalls))
+			for pool, classes := range l.Wanted {
+				for class, n := range classes {
+					read(wantedSlots, float64(n), string(pool), string(class))
+				}
+			}
 			read(storeFill, float64(l.StoreFill)/100)
 		}), readings(d.readStock))
 	return d

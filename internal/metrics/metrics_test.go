@@ -18,7 +18,7 @@ func whole() *Metrics {
 	m := New(func() bool { return true })
 	d := m.Dispatcher(func() Load {
 		return Load{Running: 1, Idle: 2, Waiting: 3, Workers: 4, Slots: 5, Busy: 6, Breakers: 7, Stalls: 8,
-			StoreFill: 50}
+			StoreFill: 50, Wanted: map[toolyard.Pool]map[toolyard.Class]int{"p": {toolyard.ReadOnly: 12}}}
 	})
 	w := m.Worker(func() WorkerLoad {
 		return WorkerLoad{Registered: true, Slots: map[toolyard.Class]int{toolyard.ReadOnly: 16},
@@ -97,7 +97,7 @@ func TestValues(t *testing.T) {
 		`toolyard_calls_total{class="READ_ONLY",code="outcome_unknown"} 1`,
 		`toolyard_call_attempts_total 2`,
 		`toolyard_slots 5`, `toolyard_slots_busy 6`, `toolyard_breakers_open 7`, `toolyard_calls_stalled_total 8`,
-		`toolyard_store_fill_ratio 0.5`,
+		`toolyard_store_fill_ratio 0.5`, `toolyard_wanted_slots{class="READ_ONLY",pool="p"} 12`,
 		`toolyard_stream_fill_ratio{stream="TY_CALL"} 0.5`,
 		`toolyard_queue_calls{class="READ_ONLY",pool="p"} 3`,
 		`toolyard_queue_taken_calls{class="READ_ONLY",pool="p"} 2`,

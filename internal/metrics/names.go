@@ -38,7 +38,8 @@ func All() []Metric {
 		natsConnected,
 		batchesCompleted, batchesRefused, batchesRunning, batchesIdle, batchesWaiting,
 		calls, attempts, callSeconds, executeSeconds, queueSeconds, ticketSeconds, stalledCalls,
-		workers, slots, slotsBusy, breakersOpen, storeFill, streamFill, queueCalls, queueTaken, queueOldest,
+		workers, slots, slotsBusy, wantedSlots, breakersOpen,
+		storeFill, streamFill, queueCalls, queueTaken, queueOldest,
 		workerRegistered, workerSlots, workerSlotsBusy, workerRuns, workerLeaseLosses, workerBreakersOpen,
 		workerStalledCalls, workerSandboxStarts,
 	} {
@@ -82,6 +83,8 @@ var (
 
 	slotsBusy = &Metric{"toolyard_slots_busy", gauge, ofDispatcher, nil,
 		"Slots of all live workers that had a call at the last heartbeats."}
+	wantedSlots = &Metric{"toolyard_wanted_slots", gauge, ofDispatcher, []string{"pool", "class"},
+		"Slots of workers that the batches of this dispatcher could use now, those that they have included."}
 	breakersOpen = &Metric{"toolyard_breakers_open", gauge, ofDispatcher, nil,
 		"Dependencies that live workers do not try now because they are down, summed over workers."}
 	storeFill = &Metric{"toolyard_store_fill_ratio", gauge, ofDispatcher, nil,

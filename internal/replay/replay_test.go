@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/version"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -314,12 +315,14 @@ func TestForeignPool(t *testing.T) {
 
 // TestEventsOfANewerVersion: they are shown unchanged and skipped; a later event that does not fit is no contradiction.
 func TestEventsOfANewerVersion(t *testing.T) {
-	newer := events.Newer{Type: "dev.toolyard.batch.noted.v1", Version: 7, Data: json.RawMessage(`{"x":1}`)}
+	newer := events.Newer{Type: "dev.toolyard.batch.noted.v1", Version: version.Wire + 1,
+		Data: json.RawMessage(`{"x":1}`)}
 	l := insert(whole(), 3, batch.ChainBatch, 0, newer)
 	r := play(l)
 	if r.Contradiction != nil || r.Batch.NewerEvents != 1 ||
 		!strings.Contains(r.Text(),
-			"an event that only a newer version knows (dev.toolyard.batch.noted.v1, wire version 7)") {
+			fmt.Sprintf("an event that only a newer version knows (dev.toolyard.batch.noted.v1, wire version %d)",
+				version.Wire+1)) {
 		t.Errorf("%v, %+v\n%s", r.Contradiction, r.Batch, r.Text())
 	}
 	var lines bytes.Buffer

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -11,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/outcome"
+	"github.com/toolyard/toolyard/internal/registry"
 )
 
 // storeTimeout is how long a worker tries to store a result. It is longer than any election or restart of NATS.
@@ -68,6 +70,18 @@ func (w *Worker) toolUnavailable(r *running) toolyard.Result {
 		fmt.Sprintf("No worker has the tool %s as it was when this batch was planned.%s Call again.", r.call.Tool,
 			r.earlierEvidence().Sentence()),
 		fmt.Errorf("declaration %.12s after %d deliveries", r.call.Declaration, r.d.Deliveries))
+	res.Retryable = true
+	return res
+}
+
+// untagged is the result of a call that asks for tags which no worker of the pool has any more.
+func (w *Worker) untagged(r *running, e *registry.Entry) toolyard.Result {
+	lacks := fmt.Sprintf("%q", w.lacks(r, e))
+	r.log.Warn("no worker of the pool has the tags that a call asks for", "tags", lacks)
+	res := w.ended(r, toolyard.PhaseSchedule, toolyard.DependencyUnavailable,
+		fmt.Sprintf("The workers for %s that had the tags %s have left.%s Call again.", r.call.Tool,
+			strings.Trim(lacks, "[]"), r.earlierEvidence().Sentence()),
+		fmt.Errorf("no worker of pool %s has the tags %s after %d deliveries", w.cfg.Pool, lacks, r.d.Deliveries))
 	res.Retryable = true
 	return res
 }

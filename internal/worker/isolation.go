@@ -110,6 +110,26 @@ func (w *Worker) mayOffer(ctx context.Context, is func(*tool.Declaration) bool) 
 	return false
 }
 
+// lacks are the tags that a call asks for, or its tool, and that this worker does not have.
+func (w *Worker) lacks(r *running, e *registry.Entry) []toolyard.Tag {
+	return slices.DeleteFunc(slices.Concat(r.d.Tags, e.Tags),
+		func(t toolyard.Tag) bool { return slices.Contains(w.cfg.Tags, t) })
+}
+
+// taggedElsewhere reports whether another worker of the pool may have all the tags that a call asks for. It reports
+// false only when it is known that none does.
+func (w *Worker) taggedElsewhere(r *running, e *registry.Entry) bool {
+	w.peers.mu.Lock()
+	defer w.peers.mu.Unlock()
+	for _, p := range w.peers.live {
+		if p.Pool == w.cfg.Pool && !slices.ContainsFunc(slices.Concat(r.d.Tags, e.Tags),
+			func(t toolyard.Tag) bool { return !slices.Contains(p.Tags, t) }) {
+			return true
+		}
+	}
+	return !w.peers.all || len(w.peers.live) >= maxPeers
+}
+
 // update takes note of a worker, or that it is gone (nil).
 func (p *peers) update(id string, w *broker.Worker) {
 	p.mu.Lock()

@@ -15,8 +15,8 @@ import (
 func (w *Worker) entry() broker.Worker {
 	e := broker.Worker{
 		ID: w.cfg.ID, Pool: w.cfg.Pool, Classes: w.cfg.Classes, Isolation: w.cfg.Isolation,
-		Unsandboxed: w.cfg.Unsandboxed,
-		Started:     time.Now().UTC(),
+		Unsandboxed: w.cfg.Unsandboxed, Tags: w.cfg.Tags,
+		Started: time.Now().UTC(),
 	}
 	if !w.cfg.host().Isolates() {
 		e.NoIsolation = clip(w.cfg.NoIsolation, maxNoIsolation)

@@ -74,6 +74,11 @@ func (w *Worker) canRun(ctx context.Context, r *running) (able bool, instead *to
 	_, entry, known := w.tools.Lookup(r.call.Tool)
 	last := r.d.Deliveries >= maxDeliveries
 	switch {
+	case len(w.lacks(r, &entry)) > 0: // it was planned for workers of the pool that have them
+		if last && !w.taggedElsewhere(r, &entry) {
+			return false, new(w.untagged(r, &entry))
+		}
+		return false, nil
 	case !known && w.withdrawn(ctx, r.call.Tool):
 		r.log.Info("a tool was withdrawn after the batch was planned")
 		return false, new(w.toolWithdrawn(r))

@@ -31,6 +31,8 @@ type yard struct {
 	// run is what each tool does; ran counts how often. Set run before calls are queued.
 	run func(ctx context.Context, name string) error
 	ran atomic.Int32
+	// asked are the tags that calls ask for which are queued from now on.
+	asked []toolyard.Tag
 
 	mu     sync.Mutex
 	agents []toolyard.Agent // whose calls have begun, in their order
@@ -106,7 +108,7 @@ func (y *yard) queueItem(a toolyard.Agent, lane, n int, name string, width int,
 	judgement, _ := registry.Judge(e.Declaration, json.RawMessage(`{}`), nil)
 	req := events.Requested{Agent: a, Batch: toolyard.BatchID(broker.NewID()),
 		Session: toolyard.DefaultSession, Workspace: toolyard.DefaultWorkspace, QueuedAt: time.Now(), MaxAttempts: 3,
-		RemainingMS: time.Hour.Milliseconds(), Width: width}
+		RemainingMS: time.Hour.Milliseconds(), Width: width, Tags: y.asked}
 	for i := range n {
 		call := events.RequestedCall{Index: i, ID: "c", Tool: name, Input: json.RawMessage(`{}`), Declaration: e.Hash,
 			Judgement: judgement, Claim: !judgement.Class.Safe(), Attempt: 1}

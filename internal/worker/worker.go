@@ -38,8 +38,11 @@ const (
 type Config struct {
 	// ID is unique among workers. Default: a new one.
 	ID string
-	// Pool is whose queues it serves. Default [toolyard.DefaultPool].
+	// Pool is whose queues it serves. Default [broker.PoolOf] its tags.
 	Pool toolyard.Pool
+	// Tags are what calls may ask of it. All workers of a pool should have the same: what only some have does not
+	// count.
+	Tags []toolyard.Tag
 	// Classes are those it takes calls of. Default all.
 	Classes []toolyard.Class
 	// Slots are how many calls of a class run at a time. Default 16 for READ_ONLY and 4 for the others.
@@ -127,11 +130,14 @@ type Worker struct {
 
 // New makes a worker on a broker. It fails when its configuration does not hold together.
 func New(b Broker, cfg Config) (*Worker, error) {
-	if cfg.ID == "" {
-		cfg.ID = broker.WorkerID(cfg.Pool)
+	if err := toolyard.CheckTags("tags", cfg.Tags, broker.MaxTags); err != nil {
+		return nil, err
 	}
 	if cfg.Pool == "" {
-		cfg.Pool = toolyard.DefaultPool
+		cfg.Pool = broker.PoolOf(cfg.Tags)
+	}
+	if cfg.ID == "" {
+		cfg.ID = broker.WorkerID(cfg.Pool)
 	}
 	if err := broker.CheckPool(cfg.Pool); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -340,7 +341,7 @@ func TestBeats(t *testing.T) {
 				Version: "secret"},
 			{ID: "default.same", Pool: "default", Isolation: "native", Classes: []toolyard.Class{toolyard.Unsafe}},
 			{ID: "default.two", Pool: "default", Isolation: "native",
-				Breakers: map[string]time.Time{"db": time.Now().Add(time.Hour)}},
+				Breakers: map[string]time.Time{"db": time.Now().Add(time.Hour)}, Tags: []toolyard.Tag{"gpu"}},
 			{ID: "other.three", Pool: "other", Isolation: "native",
 				Breakers: map[string]time.Time{"all": time.Now().Add(time.Hour)}},
 		}
@@ -372,12 +373,14 @@ func TestBeats(t *testing.T) {
 		}
 	})
 	if seen[0].Isolation != "native" || seen[0].Pool != "default" || seen[0].ID != "" || seen[0].Version != "" ||
-		seen[1].Breakers["db"].IsZero() {
+		seen[1].Breakers["db"].IsZero() || !slices.Equal(seen[1].Tags, []toolyard.Tag{"gpu"}) {
 		t.Errorf("a worker hears of others %+v; want what its pool can isolate and found to be down, and nothing else",
 			seen)
 	}
 	for _, w := range []broker.Worker{{ID: "other.two", Pool: "other"}, {ID: "other.two", Pool: "default"},
-		{ID: "me", Pool: "default"}, {ID: "default.me", Pool: "other"}} {
+		{ID: "me", Pool: "default"}, {ID: "default.me", Pool: "other"},
+		{ID: "default.you", Pool: "default", Tags: []toolyard.Tag{"no tag"}},
+		{ID: "default.you", Pool: "default", Tags: make([]toolyard.Tag, broker.MaxTags+1)}} {
 		if err := guest.Beat(t.Context(), w); err == nil {
 			t.Errorf("the beat of %s of pool %s was stored", w.ID, w.Pool)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/builtin"
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -108,6 +109,7 @@ type Worker struct {
 	// Avoid are places that no workspace may hold, nor lie in, beside those that none ever may.
 	Avoid        []place.Avoided
 	Pool         string
+	Tags         []string
 	Workspaces   []string
 	Classes      []string
 	ReadSlots    int
@@ -121,8 +123,10 @@ type Worker struct {
 
 // Add adds the flags that say where and how calls run.
 func (w *Worker) Add(f *pflag.FlagSet) {
-	f.StringVar(&w.Pool, "pool", string(toolyard.DefaultPool),
-		"the pool whose calls to take; all workers of a pool have the same tools and workspaces")
+	f.StringVar(&w.Pool, "pool", "", "the pool whose calls to take; all workers of a pool have the same tools, "+
+		"workspaces and tags (default: \"default\", or with --tag one that is named after the tags)")
+	f.StringArrayVar(&w.Tags, "tag", nil, "something that this worker has, as NAME or NAME=VALUE: batches and tools "+
+		"that ask for the `TAG` come only to workers that have it; may be repeated")
 	f.StringArrayVar(&w.Workspaces, "workspace", nil,
 		"serve a workspace from a directory, as `NAME=DIR`; may be repeated. "+
 			"Without, a worker serves every workspace, and its tools get no directory")
@@ -257,6 +261,24 @@ func (w *Worker) Again() Worker {
 	return next
 }
 
+func (w *Worker) tags() (out []toolyard.Tag) {
+	for _, t := range w.Tags {
+		out = append(out, toolyard.Tag(t))
+	}
+	return out
+}
+
+// PoolName is the pool whose calls the worker takes.
+func (w *Worker) PoolName() (toolyard.Pool, error) {
+	if err := toolyard.CheckTags("--tag", w.tags(), broker.MaxTags); err != nil {
+		return "", &UsageError{err}
+	}
+	if w.Pool != "" {
+		return toolyard.Pool(w.Pool), nil
+	}
+	return broker.PoolOf(w.tags()), nil
+}
+
 // Config makes the worker's configuration.
 func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode, log *slog.Logger) (worker.Config,
 	error) {
@@ -271,13 +293,16 @@ func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode,
 	if w.Drain < 0 {
 		return worker.Config{}, Usagef("--drain-grace %s: use a positive time", w.Drain)
 	}
+	pool, err := w.PoolName()
+	if err != nil {
+		return worker.Config{}, err
+	}
 	cfg := worker.Config{
-		Pool: toolyard.Pool(w.Pool), Tools: tools, Origin: registry.Builtin, Rules: rules, Mode: mode, Log: log,
+		Pool: pool, Tags: w.tags(), Tools: tools, Origin: registry.Builtin, Rules: rules, Mode: mode, Log: log,
 		DrainGrace: w.Drain, Workspaces: map[toolyard.Workspace]string{},
 		Slots: map[toolyard.Class]int{toolyard.ReadOnly: w.ReadSlots, toolyard.WriteExclusive: w.WriteSlots,
 			toolyard.Unsafe: w.WriteSlots},
 	}
-	var err error
 	if cfg.Protect, err = protect.New(w.Protect...); err != nil {
 		return cfg, Usagef("--protect: %w", err)
 	}

@@ -460,6 +460,9 @@ func (d *Answerer) beat(ctx context.Context, m *nats.Msg) error {
 			"a worker of pool %q is called %s.…, and is of that pool; this one is %q of pool %q", pool, pool, id,
 			w.Worker.Pool)
 	}
+	if err := toolyard.CheckTags("tags", w.Worker.Tags, broker.MaxTags); err != nil {
+		return refusal(codeBad, "%v", err)
+	}
 	// After a lease it is of no use to the worker, and it may be older than the stored entry.
 	ctx, cancel := context.WithTimeout(ctx, broker.Lease(d.b.settings.WorkerTTL))
 	defer cancel()
@@ -475,8 +478,9 @@ func (d *Answerer) beat(ctx context.Context, m *nats.Msg) error {
 	return d.json(m, welcome{Hosts: d.hosts(&w.Worker)})
 }
 
-// hosts returns the workers of a pool that another worker of the pool learns of: one for each kind of isolation, and
-// those that found a dependency to be down. It reveals nothing else about them, and nothing of other pools.
+// hosts returns the workers of a pool that another worker of the pool learns of: one for each kind of isolation and
+// each list of tags, and those that found a dependency to be down. It reveals nothing else about them, and nothing of
+// other pools.
 func (d *Answerer) hosts(to *broker.Worker) []broker.Worker {
 	var out []broker.Worker
 	for _, w := range d.workers() {
@@ -484,9 +488,10 @@ func (d *Answerer) hosts(to *broker.Worker) []broker.Worker {
 			continue
 		}
 		h := broker.Worker{Pool: w.Pool, Classes: w.Classes, Isolation: w.Isolation, Unsandboxed: w.Unsandboxed,
-			Breakers: w.Breakers}
+			Tags: w.Tags, Breakers: w.Breakers}
 		known := len(h.Breakers) == 0 && slices.ContainsFunc(out, func(o broker.Worker) bool {
-			return o.Isolation == h.Isolation && o.Unsandboxed == h.Unsandboxed && slices.Equal(o.Classes, h.Classes)
+			return o.Isolation == h.Isolation && o.Unsandboxed == h.Unsandboxed && slices.Equal(o.Classes, h.Classes) &&
+				slices.Equal(o.Tags, h.Tags)
 		})
 		if !known && len(out) < maxWelcomeHosts {
 			out = append(out, h)

@@ -59,7 +59,9 @@ type Broker struct {
 	blobs     jetstream.ObjectStore
 
 	forgotten *forgotten
-	guest     *guest // nil: the connection uses the platform's account, which has the streams
+	// pools is how many pools may have work queues.
+	pools int
+	guest *guest // nil: the connection uses the platform's account, which has the streams
 }
 
 // Open creates the missing streams, as a dispatcher does, and returns a broker on them. source is the writer, as a URI
@@ -153,7 +155,7 @@ func on(nc *nats.Conn, settings broker.Settings, source string) (*Broker, error)
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
 	b := &Broker{nc: nc, js: js, settings: settings, source: source, build: version.Build(), forgotten: &forgotten{},
-		outage: &outage{}, linkWatch: &linkWatch{}}
+		outage: &outage{}, linkWatch: &linkWatch{}, pools: broker.MaxPools}
 	b.outage.watch(nc)
 	return b, nil
 }

@@ -12,6 +12,9 @@ func (b *Broker) AppendMessage(ctx context.Context, stream string, expected uint
 	return b.append(ctx, stream, expected, msg)
 }
 
+// LimitPools sets how many pools may have work queues.
+func (b *Broker) LimitPools(most int) { b.pools = most }
+
 // IndexOf is the index of batches whose submissions have these places.
 func (b *Broker) IndexOf(kept func() (oldest, newest uint64)) broker.Index {
 	x := b.Index().(keyIndex)

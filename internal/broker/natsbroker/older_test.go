@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,11 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/version"
 )
+
+// tomorrow is the next wire version.
+var tomorrow = strconv.Itoa(version.Wire + 1)
 
 // other is a system that another version has made.
 type other struct {
@@ -122,8 +127,8 @@ func TestASystemOfALaterVersion(t *testing.T) {
 	}{
 		"it needs a later one": {func(c *jetstream.StreamConfig) {
 			c.Metadata["toolyard.min_reader"], c.Metadata["toolyard.wire_version"],
-				c.Metadata["toolyard.version"] = "7", "9", "v3.1.0"
-		}, "was made by Toolyard v3.1.0 (wire version 9), and needs wire version 7; this is"},
+				c.Metadata["toolyard.version"] = tomorrow, "99", "v3.1.0"
+		}, "was made by Toolyard v3.1.0 (wire version 99), and needs wire version " + tomorrow + "; this is"},
 		"a setting that nobody may pass over": {func(c *jetstream.StreamConfig) {
 			delete(c.Metadata, "toolyard.min_reader")
 			c.Metadata["toolyard.settings"] = strings.Replace(c.Metadata["toolyard.settings"], "{", `{"shards":4,`, 1)
@@ -317,7 +322,7 @@ func TestLookingAtALaterVersion(t *testing.T) {
 		for name, v := range map[string]string{
 			"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/later",
 			"ce-type": "dev.toolyard.batch.noted.v1", "ce-subject": "default/b",
-			"ce-time": "2026-11-22T00:00:00Z", "ce-tyversion": "7",
+			"ce-time": "2026-11-22T00:00:00Z", "ce-tyversion": tomorrow,
 		} {
 			m.Header.Set(name, v)
 		}
@@ -331,7 +336,7 @@ func TestLookingAtALaterVersion(t *testing.T) {
 	last := put(later(put(0, planned(1))), events.Started{Group: 0, Ticket: 3})
 	chain := nats.NewMsg("ty.event.default.b._.decision") // one that only the later version has
 	for name, v := range map[string]string{"ce-specversion": "1.0", "ce-id": "y", "ce-source": "/later",
-		"ce-type": string(events.CallDecided), "ce-tyversion": "7"} {
+		"ce-type": string(events.CallDecided), "ce-tyversion": tomorrow} {
 		chain.Header.Set(name, v)
 	}
 	chain.Data = []byte(`{"decision":"allow"}`)
@@ -341,7 +346,7 @@ func TestLookingAtALaterVersion(t *testing.T) {
 
 	if _, err := b.Fold(t.Context(), k); !errors.Is(err, events.ErrNewer) ||
 		!strings.Contains(err.Error(), `"dev.toolyard.batch.noted.v1"`) ||
-		!strings.Contains(err.Error(), "wire version 7") {
+		!strings.Contains(err.Error(), "wire version "+tomorrow) {
 		t.Errorf("who would own it reads %v", err)
 	}
 	st, err := b.Look(t.Context(), k)
@@ -354,7 +359,7 @@ func TestLookingAtALaterVersion(t *testing.T) {
 	}
 	text, err := log[2].JSON()
 	if err != nil || !strings.Contains(string(text), `"note":"seen"`) ||
-		!strings.Contains(string(text), `"tyversion":"7"`) {
+		!strings.Contains(string(text), `"tyversion":"`+tomorrow+`"`) {
 		t.Errorf("the event is shown as %s, %v", text, err)
 	}
 	if err := b.Cancel(t.Context(), k, "no longer needed"); err != nil {
@@ -363,7 +368,7 @@ func TestLookingAtALaterVersion(t *testing.T) {
 
 	other := nats.NewMsg("ty.batch.default.c") // a submission that only a later version can read is found all the same
 	for name, v := range map[string]string{"ce-specversion": "1.0", "ce-id": "x", "ce-source": "/later",
-		"ce-type": "dev.toolyard.batch.submitted.v2", "ce-tyversion": "7"} {
+		"ce-type": "dev.toolyard.batch.submitted.v2", "ce-tyversion": tomorrow} {
 		other.Header.Set(name, v)
 	}
 	if _, err := b.AppendMessage(t.Context(), "TY_BATCH", 0, other); err != nil {

@@ -17,8 +17,9 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// maxStockLanes bounds the lanes of the work queue that are looked at for one [broker.Stock].
-const maxStockLanes = 4_096
+// maxStockLanes bounds the lanes of the work queue that are looked at for one [broker.Stock]: as many as
+// [broker.MaxPools] have.
+const maxStockLanes = 6_144
 
 // Stock reads how full each stream is, and what stands in the work queues.
 func (b *Broker) Stock(ctx context.Context) (broker.Stock, error) {

@@ -1,7 +1,9 @@
 package natsbroker
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -112,6 +114,38 @@ func (s *submission) CheckFields(ctx context.Context) error {
 	}
 	_, err = native.Decode(data)
 	return err
+}
+
+// Outline decodes a submission as little as it has to: it is asked of each before others are taken. Nearly none is a
+// bulk one.
+func (s *submission) Outline(ctx context.Context, whole bool) (o broker.Outline) {
+	if s.parked != 0 || s.raw.header == nil {
+		return o
+	}
+	data := s.raw.data
+	if len(data) == 0 { // it is an object
+		e, err := s.b.event(ctx, s.raw.header, data)
+		if err != nil {
+			return o
+		}
+		data = e.Data()
+	}
+	if !whole && !bytes.Contains(data, []byte(toolyard.Bulk)) {
+		return o
+	}
+	var sub struct {
+		Open    bool
+		Calls   []json.RawMessage
+		Options struct {
+			Priority       toolyard.Priority
+			MaxConcurrency int `json:"max_concurrency"`
+		}
+	}
+	if json.Unmarshal(data, &sub) != nil { // whoever reads it says what is wrong
+		return o
+	}
+	return broker.Outline{Priority: sub.Options.Priority, Calls: len(sub.Calls), Bytes: len(data), Open: sub.Open,
+		MaxConcurrency: max(0, sub.Options.MaxConcurrency)}
 }
 
 func (s *submission) Release() { s.raw = raw{} }

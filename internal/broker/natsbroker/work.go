@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
@@ -227,10 +228,15 @@ func (b *Broker) openLane(ctx context.Context, r batch.Route, lane int) error {
 	_, err := retry(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
 		cons, err := b.streams[streamCall].Consumer(ctx, name)
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			if err := b.roomForLane(ctx, r.Pool); err != nil {
+				return nil, err
+			}
 			cons, err = b.streams[streamCall].CreateConsumer(ctx, jetstream.ConsumerConfig{
 				Durable: name, FilterSubject: filterCalls(r, lane), AckPolicy: jetstream.AckExplicitPolicy,
 				AckWait:    b.settings.CallAckWait,
 				MaxDeliver: -1, MaxAckPending: broker.MaxCallsInFlight, MaxWaiting: broker.MaxWaitingPulls,
+				// A pool that nobody serves any more costs nothing in the end. What it has delivered is over by then.
+				InactiveThreshold: b.settings.Lifetime + b.settings.Slack,
 			})
 		}
 		return cons, err
@@ -239,6 +245,21 @@ func (b *Broker) openLane(ctx context.Context, r batch.Route, lane int) error {
 		return fmt.Errorf("consumer %s of %s: %w", name, streamCall, err)
 	}
 	return nil
+}
+
+// roomForLane returns an error if there are as many lanes as may be: those of [broker.MaxPools] pools. Workers that
+// start at one time may each find the last place free: there are a few more then.
+func (b *Broker) roomForLane(ctx context.Context, pool toolyard.Pool) error {
+	if pool == toolyard.DefaultPool { // it always has its queues
+		return nil
+	}
+	most := b.pools * broker.Lanes * len(toolyard.Classes)
+	s, err := b.js.Stream(ctx, streamCall) // the shared handle's Info is not safe for concurrent use
+	if err != nil || s.CachedInfo().State.Consumers < most {
+		return err
+	}
+	return fmt.Errorf("%w: pool %q would be one more than the %d that may have work queues; those that nobody serves "+
+		"are deleted after %s", broker.ErrFull, pool, b.pools, b.settings.Lifetime+b.settings.Slack)
 }
 
 // Take requests up to n messages and yields them as they come, until the request is over: when all have come, or when

@@ -17,7 +17,7 @@ var (
 	batchFields  = []string{"id", "agent", "session", "workspace", "interactive", "open", "calls", "options"}
 	callFields   = []string{"id", "tool", "input", "echo", "incomplete"}
 	optionFields = []string{"partition", "max_concurrency", "on_error", "timeout_ms", "call_timeout_ms", "deny", "ask",
-		"supersede"}
+		"supersede", "tags", "priority"}
 )
 
 // Decode reads a native batch from data that passed [strictjson.Check]. Optional fields may be null, which means
@@ -137,6 +137,17 @@ func options(batch strictjson.Object) (opts toolyard.Options, err error) {
 	if opts.Ask, err = o.OptionalStrings("ask"); err != nil {
 		return opts, err
 	}
-	opts.Supersede, err = o.OptionalBool("supersede")
+	if opts.Supersede, err = o.OptionalBool("supersede"); err != nil {
+		return opts, err
+	}
+	priority, err := o.OptionalString("priority")
+	if err != nil {
+		return opts, err
+	}
+	opts.Priority = toolyard.Priority(priority)
+	tags, err := o.OptionalStrings("tags")
+	for _, t := range tags {
+		opts.Tags = append(opts.Tags, toolyard.Tag(t))
+	}
 	return opts, err
 }

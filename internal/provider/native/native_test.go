@@ -26,7 +26,7 @@ func TestDecode(t *testing.T) {
 			{"tool": "t", "input": {}, "echo": {"namespace": "n"}}
 		],
 		"options": {"partition": "sequential", "max_concurrency": 3, "on_error": "continue", "timeout_ms": 9223372036854775807,
-			"call_timeout_ms": 5, "deny": ["bash"], "ask": ["a", "b"]}
+			"call_timeout_ms": 5, "deny": ["bash"], "ask": ["a", "b"], "tags": ["gpu", "region=eu"], "priority": "bulk"}
 	}`))
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,8 @@ func TestDecode(t *testing.T) {
 			{Tool: "t", Input: raw(`{}`), Echo: raw(`{"namespace": "n"}`)},
 		},
 		Options: toolyard.Options{Partition: toolyard.Sequential, MaxConcurrency: 3, OnError: toolyard.Continue,
-			TimeoutMS: 1<<63 - 1, CallTimeoutMS: 5, Deny: []string{"bash"}, Ask: []string{"a", "b"}},
+			TimeoutMS: 1<<63 - 1, CallTimeoutMS: 5, Deny: []string{"bash"}, Ask: []string{"a", "b"},
+			Tags: []toolyard.Tag{"gpu", "region=eu"}, Priority: toolyard.Bulk},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("\n got %+v\nwant %+v", got, want)
@@ -109,7 +110,7 @@ func TestDecodeRefuses(t *testing.T) {
 			`options.maxConcurrency: is not a field of options; did you mean "max_concurrency"?`},
 		{`{"options":{"timeout":1}}`, `options.timeout: is not a field of options; did you mean "timeout_ms"?`},
 		{`{"options":{"allow":[]}}`,
-			`options.allow: is not a field of options; the fields are partition, max_concurrency, on_error, timeout_ms, call_timeout_ms, deny, ask, supersede`},
+			`options.allow: is not a field of options; the fields are partition, max_concurrency, on_error, timeout_ms, call_timeout_ms, deny, ask, supersede, tags, priority`},
 		{`{"\u001b[2J":1}`,
 			`["\x1b[2J"]: is not a field of a batch; the fields are id, agent, session, workspace, interactive, open, calls, options`},
 		{`{"` + strings.Repeat("calls", 100_000) + `":1}`,

@@ -1,0 +1,72 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+)
+
+// TestQuotas: two dispatchers run no more batches of a team than its quota says, with no worker that would end one, and
+// all of them when there is one. A quota that cannot be read is said at the start.
+func TestQuotas(t *testing.T) {
+	quota := []string{"--team-quota", "web-*=batches:3", "--queue-wait", "5m", "--worker-wait", "5m"}
+	first := dispatcher(t, quota...)
+	url := first.says["nats"]
+	start(t, 3, "dispatcher", append([]string{"serve", "--nats", url, "--listen", "127.0.0.1:0"}, quota...)...)
+	b := connect(t, url)
+	var all []toolyard.BatchKey
+	for n := range 12 {
+		sub := toolyard.Batch{ID: toolyard.BatchID(fmt.Sprint("b", n)), Agent: toolyard.Agent(fmt.Sprint("web-", n%3)),
+			Calls: []toolyard.Call{{Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})}}}
+		sub.Normalize("")
+		if err := b.Submit(t.Context(), sub); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, sub.Key())
+	}
+	running := func() (n int) {
+		for _, k := range all {
+			s, err := b.Fold(t.Context(), k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Plan != nil {
+				n++
+			}
+		}
+		return n
+	}
+	for end := time.Now().Add(30 * time.Second); running() < 3; {
+		if time.Now().After(end) {
+			t.Fatalf("%d batches run", running())
+		}
+	}
+	for range 20 {
+		if n := running(); n != 3 {
+			t.Fatalf("%d batches of a team run, whose quota is 3", n)
+		}
+	}
+	worker(t, url, workspace(t, map[string]string{"a.txt": "line 1\n"}))
+	var waiting sync.WaitGroup
+	for _, k := range all {
+		file := batchFile(t, toolyard.Batch{ID: k.ID, Agent: k.Agent,
+			Calls: []toolyard.Call{{Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})}}})
+		waiting.Go(func() {
+			stdout, stderr, status := run(t, nil, "dispatcher", "submit", "--nats", url, "--json", file)
+			if status != 0 || !strings.Contains(stdout, "line 1") {
+				t.Errorf("%s: exit status %d: %s%s", k, status, stdout, stderr)
+			}
+		})
+	}
+	waiting.Wait()
+	_, stderr, status := run(t, nil, "dispatcher", "serve", "--agent-quota", "web-*=batches:none")
+	if status != 2 || !strings.Contains(stderr, `--agent-quota "web-*=batches:none": batches is "none"`) {
+		t.Errorf("a quota that is none: status %d, %s", status, stderr)
+	}
+}
