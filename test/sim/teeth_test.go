@@ -325,8 +325,7 @@ var teeth = []tooth{
 	},
 	{
 		fence: "news wakes a parked batch", attack: ownNews, breaks: []string{"kept"},
-		edits: []edit{{inPark, "	s := r.m.State()\n	news, err := r.haveNews(ctx)\n", `	s := r.m.State()
-	news, err := r.haveNews(ctx)
+		edits: []edit{{inPark, "	news, err := r.haveNews(ctx)\n", `	news, err := r.haveNews(ctx)
 	if err == nil && news && OFF {
 		again, err := r.d.b.Resume(ctx, r.key)
 		if err == nil {
