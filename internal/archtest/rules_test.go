@@ -42,6 +42,7 @@ var packages = []struct {
 	{"internal/access", values, "who may do what on NATS: principals and grants"},
 	{"internal/protect", values, "the list of protected places: what runs or is obeyed by itself in a workspace"},
 	{"internal/submission", values, "what makes the calls of a batch right"},
+	{"internal/traceparent", values, "the W3C trace context of a batch, as text"},
 	{"internal/suggest", values, "what was probably meant by a name that is not known"},
 	{"internal/events", values, "event types, typed data to CloudEvent and back"},
 	{"internal/provider", values, "wire forms of the model providers, behind one door"},
