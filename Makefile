@@ -27,10 +27,10 @@ ALL       := $(filter ./...,$(PKG))
 # - sandbox, which starts itself again for each command, and test/sim, which plays many histories. RACED are their tests
 #   of our own goroutines, which run with the detector besides.
 PLAIN     := . ./internal/access ./internal/admission ./internal/archtest ./internal/batch ./internal/broker/brokertest \
-	./internal/catalog ./internal/display ./internal/events ./internal/manifest ./internal/outcome ./internal/partition \
-	./internal/policy ./internal/presence ./internal/protect ./internal/provider/... ./internal/redact \
-	./internal/registry ./internal/replay ./internal/sandbox ./internal/shell ./internal/sse ./internal/submission \
-	./internal/suggest ./internal/ticket ./test/docs ./test/e2e ./test/faults ./test/sim ./test/wire
+	./internal/catalog ./internal/display ./internal/events ./internal/history ./internal/manifest ./internal/outcome \
+	./internal/parquet ./internal/partition ./internal/policy ./internal/presence ./internal/protect \
+	./internal/provider/... ./internal/redact ./internal/registry ./internal/replay ./internal/sandbox ./internal/shell \
+	./internal/sse ./internal/submission ./internal/suggest ./internal/ticket ./test/docs ./test/e2e ./test/faults ./test/sim ./test/wire
 RACED_TOO := ./internal/sandbox ./test/sim
 RACED     := TestEndsAreToldApart TestOneWriterAtATime TestTheNetworkIsTheProxy TestTheProxyConnectsToWhatIsListed \
 	TestALostSpawner TestACommandIsToldToStop TestALaunchedProgramEndsWithItsContext TestAProgramIsToldToStop \

@@ -23,6 +23,7 @@ const (
 	whyMain   = "it is for commands: a library has no flags and no files of settings"
 	whyFace   = "it is for the dispatcher's doors"
 	whyTest   = "it is for tests"
+	whyTables = "it would make a program five megabytes larger or more: docs/adr/0034"
 )
 
 // standardNamed are the packages of the standard library that rows of links name.
@@ -47,6 +48,7 @@ var (
 			"go.opentelemetry.io/contrib",
 		}},
 		{whyMethod, []string{"html/template"}},
+		{whyTables, []string{"github.com/parquet-go", "github.com/apache/arrow-go"}},
 		{whyTest, []string{"github.com/evanw/esbuild", "internal/testenv", "testing"}},
 	}
 	library = append(slices.Clip(light), []denial{

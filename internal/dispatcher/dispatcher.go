@@ -107,8 +107,9 @@ type Dispatcher struct {
 	store     storeWatch
 	planner   atomic.Pointer[Planner]
 
-	mu       sync.Mutex
-	surfaces map[string]time.Time // when this dispatcher last stored a surface
+	mu     sync.Mutex
+	stored map[string]time.Time // when this dispatcher last stored a surface
+	built  map[surfaceKey]registry.Surface
 }
 
 // New makes a dispatcher on a broker.
@@ -163,7 +164,7 @@ func New(b Broker, cfg Config) *Dispatcher {
 	d := &Dispatcher{
 		b: b, cfg: cfg, log: log, workers: newWorkerRegistry(b, log, cfg.Base),
 		admission: newAdmissionQueue(&cfg, log), rejecting: make(chan struct{}, maxRejecting),
-		surfaces: map[string]time.Time{},
+		stored: map[string]time.Time{}, built: map[surfaceKey]registry.Surface{},
 	}
 	d.Reload(cfg.Planner)
 	return d

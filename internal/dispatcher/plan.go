@@ -27,11 +27,7 @@ func (d *Dispatcher) plan(ctx context.Context, k *kept, s *batch.State) (planned
 		return planned, nil, err
 	}
 	d.askJudges(ctx, k.log, plan)
-	stored, err := plan.Surface.Encode()
-	if err != nil {
-		return planned, nil, err
-	}
-	if err := d.keepSurface(ctx, plan.Surface.Hash, stored); err != nil {
+	if err := d.keepSurface(ctx, &plan.Surface); err != nil {
 		return planned, nil, err
 	}
 	if s.Submission.Options.Supersede { // before the plan: whoever takes the batch up again does it again
@@ -61,7 +57,7 @@ func (d *Dispatcher) planned(ctx context.Context, log *slog.Logger, sub *toolyar
 		if err != nil {
 			return nil, err
 		}
-		plan, err := d.planner.Load().Plan(reg, sub, loaded)
+		plan, err := d.planOn(reg, sub, loaded)
 		_, refused := errors.AsType[*toolyard.InputError](err)
 		if !looked && (refused || err == nil && plan.Unknown()) {
 			d.workers.catchUp(ctx)
@@ -119,25 +115,87 @@ func (r *runner) extend(ctx context.Context) (events.Extended, error) {
 	return plan.FinishExtending(s), nil
 }
 
-// surfacesKept is how many surfaces a dispatcher remembers to have stored.
-const surfacesKept = 1_024
+// Surface is the tools that a batch of an agent for a workspace would see if it came now, with these options. A rule
+// that cannot be read is a [*toolyard.InputError].
+func (d *Dispatcher) Surface(a toolyard.Agent, w toolyard.Workspace, o toolyard.Options) (registry.Surface, error) {
+	reg, err := d.workers.tools(w)
+	if err != nil {
+		return registry.Surface{}, err
+	}
+	return d.surface(d.planner.Load(), reg, a, o)
+}
+
+// planOn is [Planner.Plan] with a surface that may be known.
+func (d *Dispatcher) planOn(reg registry.Registry, sub *toolyard.Batch, loaded []string) (*Plan, error) {
+	p := d.planner.Load()
+	surface, err := d.surface(p, reg, sub.Agent, sub.Options)
+	if err != nil {
+		return nil, err
+	}
+	return p.On(surface, sub, loaded), nil
+}
+
+// Limits of what a dispatcher remembers of surfaces. What is too much is dropped, and made again.
+const (
+	surfacesKept  = 1_024 // that were stored
+	surfacesBuilt = 256   // that were assembled
+)
+
+// surfaceKey says what a surface follows from.
+type surfaceKey struct {
+	planner  *Planner
+	registry registry.Identity
+	view     int
+	rules    string
+}
+
+// surface is [Planner.Surface]. A surface that was assembled before is not assembled again.
+func (d *Dispatcher) surface(p *Planner, reg registry.Registry, a toolyard.Agent, o toolyard.Options,
+) (registry.Surface, error) {
+	id, ok := reg.Identity()
+	if !ok {
+		return p.Surface(reg, a, o)
+	}
+	key := surfaceKey{p, id, p.Views.Of(a), fmt.Sprintf("%q %q", o.Deny, o.Ask)}
+	d.mu.Lock()
+	s, ok := d.built[key]
+	d.mu.Unlock()
+	if ok {
+		return s, nil
+	}
+	s, err := p.Surface(reg, a, o)
+	if err != nil {
+		return s, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.built) >= surfacesBuilt {
+		clear(d.built)
+	}
+	d.built[key] = s
+	return s, nil
+}
 
 // keepSurface stores a surface, unless this dispatcher stored it not long ago.
-func (d *Dispatcher) keepSurface(ctx context.Context, hash string, encoded []byte) error {
+func (d *Dispatcher) keepSurface(ctx context.Context, s *registry.Surface) error {
 	d.mu.Lock()
-	at, ok := d.surfaces[hash]
+	at, ok := d.stored[s.Hash]
 	d.mu.Unlock()
 	if ok && time.Since(at) < d.b.Settings().Lifetime/4 {
 		return nil
 	}
-	if err := d.b.PutSurface(ctx, hash, encoded); err != nil {
+	encoded, err := s.Encode()
+	if err == nil {
+		err = d.b.PutSurface(ctx, s.Hash, encoded)
+	}
+	if err != nil {
 		return fmt.Errorf("store the surface: %w", err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.surfaces) >= surfacesKept {
-		clear(d.surfaces)
+	if len(d.stored) >= surfacesKept {
+		clear(d.stored)
 	}
-	d.surfaces[hash] = time.Now()
+	d.stored[s.Hash] = time.Now()
 	return nil
 }

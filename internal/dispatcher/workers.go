@@ -402,13 +402,3 @@ func (r *workerRegistry) inPools(pools map[toolyard.Pool]bool) []string {
 	slices.Sort(ids)
 	return ids
 }
-
-// Surface is the tools that a batch of an agent for a workspace would see if it came now, with these options. A rule
-// that cannot be read is a [*toolyard.InputError].
-func (d *Dispatcher) Surface(a toolyard.Agent, w toolyard.Workspace, o toolyard.Options) (registry.Surface, error) {
-	reg, err := d.workers.tools(w)
-	if err != nil {
-		return registry.Surface{}, err
-	}
-	return d.planner.Load().Surface(reg, a, o)
-}

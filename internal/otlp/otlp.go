@@ -1,4 +1,4 @@
-// Package otlp sends telemetry to a collector: spans and metrics, by OpenTelemetry's OTLP over HTTP with protobuf.
+// Package otlp sends telemetry. Spans and metrics go to a collector, by OpenTelemetry's OTLP over HTTP with protobuf.
 // Nothing is sent, and no connection made, unless the standard environment variables say so.
 //
 // It sends with a client of its own: OpenTelemetry's exporters link all of gRPC, also those that speak HTTP, and with

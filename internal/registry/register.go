@@ -74,6 +74,24 @@ type Registry struct {
 	blocked []string // names and aliases that their providers have removed
 }
 
+// Identity tells registries apart. Two that are made apart have different ones, whatever they contain.
+type Identity struct {
+	entries *Entry
+	blocked *string
+}
+
+// Identity returns the registry's identity. ok is false for a registry without tools, which has none.
+func (r Registry) Identity() (id Identity, ok bool) {
+	if len(r.entries) == 0 {
+		return id, false
+	}
+	id.entries = &r.entries[0]
+	if len(r.blocked) > 0 {
+		id.blocked = &r.blocked[0]
+	}
+	return id, true
+}
+
 // Block returns a registry in which names without an entry are blocked: a call of one is a call of a blocked tool.
 func (r Registry) Block(names ...string) Registry {
 	r.blocked = slices.Concat(r.blocked, names)

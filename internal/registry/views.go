@@ -60,18 +60,21 @@ func ParseViews(texts []string) (Views, error) {
 	return out, nil
 }
 
+// Of returns the number of an agent's view, -1 if it has none. Agents with one view see the same.
+func (vs Views) Of(agent toolyard.Agent) int {
+	return slices.IndexFunc(vs, func(v View) bool { return matchesPattern(v.Agent, string(agent)) })
+}
+
 // Hide reports whether a tool is hidden from an agent.
 func (vs Views) Hide(agent toolyard.Agent, name string, aliases []string) bool {
-	for _, v := range vs {
-		if !matchesPattern(v.Agent, string(agent)) {
-			continue
-		}
-		shows := func(name string) bool {
-			return slices.ContainsFunc(v.Tools, func(pattern string) bool { return matchesPattern(pattern, name) })
-		}
-		return !shows(name) && !slices.ContainsFunc(aliases, shows)
+	n := vs.Of(agent)
+	if n < 0 {
+		return false
 	}
-	return false
+	shows := func(name string) bool {
+		return slices.ContainsFunc(vs[n].Tools, func(pattern string) bool { return matchesPattern(pattern, name) })
+	}
+	return !shows(name) && !slices.ContainsFunc(aliases, shows)
 }
 
 // matchesPattern reports whether a pattern matches a name.

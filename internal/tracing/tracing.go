@@ -1,5 +1,5 @@
-// Package tracing makes OpenTelemetry spans. They are made of what dispatchers and workers say of batches and calls,
-// with the API alone: whoever makes the provider decides what is sampled, and where spans go.
+// Package tracing makes spans. They are made of what dispatchers and workers say of batches and calls, with
+// OpenTelemetry's API alone: whoever makes the provider decides what is sampled, and where spans go.
 //
 // Authority: the log. A batch's trace is that of its submission, or follows from the batch's name, and so does the id
 // of its span: every owner of the batch goes on with the same span, and nobody has to store it.

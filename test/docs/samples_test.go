@@ -52,6 +52,7 @@ var onAService = []sample{
 		keep: []string{`submitted`, `planned`, `started`, `claimed`, `finished`, `is complete`}},
 	{doc: "docs/commands.md", name: "replay", command: "dispatcher replay --agent reviewer first",
 		keep: []string{`^batch`, `^each bar`, `^group`, `^$`, ` \[\d\] .*\|`, `^completed`, `^checked`}},
+	{doc: "docs/commands.md", name: "export", command: "dispatcher export --format parquet --out history"},
 	{doc: "docs/agents.md", name: "anthropic",
 		command: "dispatcher submit --format anthropic examples/anthropic-message.json"},
 	{doc: "docs/agents.md", name: "openai", command: "dispatcher submit --format openai examples/openai-response.json"},
@@ -271,6 +272,7 @@ var variable = []struct {
 	{regexp.MustCompile(`ticket \d+`), "ticket N"},
 	{regexp.MustCompile(`replied \[[0-9-]+\]`), "replied"},
 	{regexp.MustCompile(`checked: \d+ events`), "checked: N events"},
+	{regexp.MustCompile(`\d+ bytes`), "N bytes"},
 }
 
 // comparable is a sample without what differs from run to run.

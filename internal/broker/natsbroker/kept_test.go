@@ -1,0 +1,99 @@
+package natsbroker_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/testenv/bubble"
+)
+
+// TestKept compares what is listed with what was stored, at random times, of random agents, with wakes and holes
+// between.
+func TestKept(t *testing.T) {
+	for range 8 {
+		seed := rand.Uint64()
+		bubble.Run(t, broker.Settings{}, func(e *bubble.Env) {
+			e.Logf("seed %d", seed)
+			r := rand.New(rand.NewPCG(seed, 1))
+			b := e.Broker("test")
+			js, err := jetstream.New(e.Conn("operator"))
+			if err != nil {
+				e.Fatal(err)
+			}
+			stream, err := js.Stream(e.Context(), "TY_BATCH")
+			if err != nil {
+				e.Fatal(err)
+			}
+			agents := []toolyard.Agent{"a", "a.b", "*"} // the names of the last two are escaped
+			var all []natsbroker.Kept
+			for i := range r.IntN(60) {
+				time.Sleep(time.Duration(r.IntN(300)) * time.Second)
+				sub := toolyard.Batch{Agent: agents[r.IntN(len(agents))], Calls: []toolyard.Call{{Tool: "t"}}}
+				sub.Normalize(toolyard.BatchID(fmt.Sprint("b", i)))
+				if err := b.Submit(e.Context(), sub); err != nil {
+					e.Fatal(err)
+				}
+				info, err := stream.Info(e.Context())
+				if err != nil {
+					e.Fatal(err)
+				}
+				if r.IntN(5) == 0 {
+					if err := stream.DeleteMsg(e.Context(), info.State.LastSeq); err != nil {
+						e.Fatal(err)
+					}
+				} else {
+					all = append(all, natsbroker.Kept{Key: sub.Key(), Place: info.State.LastSeq,
+						Time: info.State.LastTime})
+				}
+				if r.IntN(4) == 0 {
+					wake := nats.NewMsg("ty.wake." + broker.KeyTokens(sub.Key()))
+					if _, err := js.PublishMsg(e.Context(), wake); err != nil {
+						e.Fatal(err)
+					}
+				}
+			}
+			moment := func() time.Time { // a submission's, or near one, or none
+				switch n := r.IntN(5); {
+				case n == 0 || len(all) == 0:
+					return time.Time{}
+				default:
+					return all[r.IntN(len(all))].Time.Add(time.Duration(n-2) * 40 * time.Second)
+				}
+			}
+			for range 40 {
+				agent, since, until := append(agents, "")[r.IntN(4)], moment(), moment()
+				if r.IntN(2) == 0 {
+					until = time.Time{}
+				}
+				var want, got []natsbroker.Kept
+				for _, k := range all {
+					if (agent == "" || k.Key.Agent == agent) && !k.Time.Before(since) &&
+						(until.IsZero() || k.Time.Before(until)) {
+						want = append(want, k)
+					}
+				}
+				for k, err := range b.Kept(e.Context(), agent, since, until) {
+					if err != nil {
+						e.Fatal(err)
+					}
+					got = append(got, k)
+				}
+				if !slices.EqualFunc(want, got, func(a, b natsbroker.Kept) bool {
+					return a.Key == b.Key && a.Place == b.Place && a.Time.Equal(b.Time)
+				}) {
+					e.Fatalf("of agent %q from %v to %v there are\n%v\nand listed are\n%v", agent, since, until, want,
+						got)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,120 @@
+package dispatcher
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// offered is a registry of n tools.
+func offered(t testing.TB, n int) registry.Registry {
+	t.Helper()
+	var entries []registry.Entry
+	for i := range n {
+		entries = append(entries, registry.Entry{Origin: registry.Toolset, Pool: toolyard.DefaultPool,
+			Declaration: tool.Declaration{Name: fmt.Sprintf("tool_%d", i), Description: "A tool of a test.",
+				Class:       tool.ClassRule{Static: toolyard.ReadOnly},
+				InputSchema: []byte(`{"type": "object", "properties": {"text": {"type": "string"}}}`)}})
+	}
+	reg, err := registry.Registry{}.Register(entries...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reg
+}
+
+func surfaces(views registry.Views) *Dispatcher {
+	return New(answers{}, Config{ID: "d", Log: slog.New(slog.DiscardHandler),
+		Planner: Planner{Pipeline: &pipeline.Pipeline{}, Views: views}})
+}
+
+// TestASurfaceIsAssembledOnce for each registry, view, rules and planner; and it is what the planner would assemble.
+func TestASurfaceIsAssembledOnce(t *testing.T) {
+	views, err := registry.ParseViews([]string{"ann=tool_1", "bob*=tool_2,tool_3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := surfaces(views)
+	reg := offered(t, 5)
+	built := 0
+	for _, step := range []struct {
+		what    string
+		agent   toolyard.Agent
+		options toolyard.Options
+		reg     registry.Registry
+		tools   int
+		again   bool
+		change  func()
+	}{
+		{what: "the first", agent: "ada", reg: reg, tools: 5},
+		{what: "another agent that sees everything", agent: "carl", reg: reg, tools: 5, again: true},
+		{what: "a view", agent: "ann", reg: reg, tools: 1},
+		{what: "an agent of another view", agent: "bob-1", reg: reg, tools: 2},
+		{what: "another agent of the same view", agent: "bob-2", reg: reg, tools: 2, again: true},
+		{what: "rules of the batch", agent: "ada", options: toolyard.Options{Deny: []string{"tool_4"}}, reg: reg,
+			tools: 4},
+		{what: "the same as an ask rule", agent: "ada", options: toolyard.Options{Ask: []string{"tool_4"}}, reg: reg,
+			tools: 5},
+		{what: "blocked by the provider", agent: "ada", reg: reg.Block("tool_x"), tools: 5},
+		{what: "another registry", agent: "ada", reg: offered(t, 6), tools: 6},
+		{what: "reloaded rules", agent: "ada", reg: reg, tools: 5, change: func() {
+			p := *d.planner.Load()
+			d.planner.Store(&p)
+		}},
+	} {
+		if step.change != nil {
+			step.change()
+		}
+		s, err := d.surface(d.planner.Load(), step.reg, step.agent, step.options)
+		if err != nil {
+			t.Fatalf("%s: %v", step.what, err)
+		}
+		if !step.again {
+			built++
+		}
+		if len(s.Tools) != step.tools || len(d.built) != built {
+			t.Errorf("%s: %d tools, and %d surfaces are known, want %d and %d", step.what, len(s.Tools), len(d.built),
+				step.tools, built)
+		}
+		want, err := d.planner.Load().Surface(step.reg, step.agent, step.options)
+		if err != nil || s.Hash != want.Hash {
+			t.Errorf("%s: it is %.8s, want %.8s, %v", step.what, s.Hash, want.Hash, err)
+		}
+	}
+	wrong := toolyard.Options{Deny: []string{"no_such_tool"}}
+	for range 2 {
+		if _, err := d.surface(d.planner.Load(), reg, "ada", wrong); err == nil || len(d.built) != built {
+			t.Errorf("a rule that names no tool: %v, and %d surfaces are known", err, len(d.built))
+		}
+	}
+	if _, err := d.surface(d.planner.Load(), registry.Registry{}, "ada", toolyard.Options{}); err != nil ||
+		len(d.built) != built {
+		t.Errorf("no tools: %v, and %d surfaces are known", err, len(d.built))
+	}
+}
+
+// BenchmarkPlan plans a batch of ten calls where 10, or 1,000 tools are offered.
+func BenchmarkPlan(b *testing.B) {
+	for _, n := range []int{10, 1_000} {
+		b.Run(fmt.Sprintf("tools=%d", n), func(b *testing.B) {
+			d, reg := surfaces(nil), offered(b, n)
+			var sub toolyard.Batch
+			for i := range 10 {
+				sub.Calls = append(sub.Calls, toolyard.Call{Tool: fmt.Sprintf("tool_%d", i*n/10),
+					Input: []byte(`{"text": "x"}`)})
+			}
+			sub.Normalize("b")
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := d.planOn(reg, &sub, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,2 @@
+// Package tables reads our tables with parquet-go.
+package tables
