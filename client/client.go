@@ -7,6 +7,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
 // Client submits batches, over NATS ([Connect]) or HTTP ([ConnectHTTP]). It is safe for concurrent use.
@@ -65,6 +66,12 @@ func (c *Client) Submit(ctx context.Context, b toolyard.Batch) (*Batch, error) {
 		return nil, err
 	}
 	return &Batch{c: c, key: k, submitted: true}, nil
+}
+
+// WithTraceParent returns a context in which batches are handed in as part of a trace: parent is a W3C trace context,
+// as OpenTelemetry's propagator writes it under the name "traceparent". A text that is none changes nothing.
+func WithTraceParent(ctx context.Context, parent string) context.Context {
+	return traceparent.With(ctx, traceparent.Valid(parent))
 }
 
 // NewBatchID makes an id that no other batch has: for a program that wants to know it before it submits the batch.

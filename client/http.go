@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
 // The limits of a client over HTTP.
@@ -212,6 +213,9 @@ func (t *overHTTP) send(ctx context.Context, r request, body []byte, header http
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if parent := traceparent.From(ctx); parent != "" {
+		req.Header.Set(traceparent.Header, parent)
 	}
 	if t.token != "" {
 		req.Header.Set("Authorization", "Bearer "+t.token)

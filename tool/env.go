@@ -37,6 +37,9 @@ type Env struct {
 	// last. 0 when the call holds no ticket.
 	FencingToken uint64
 
+	// TraceParent is the W3C trace context of this attempt, for what the tool asks in turn; empty where there is none.
+	TraceParent string
+
 	// Progress tells whoever watches, and gives the call as long again as its idle timeout allows. It is lossy, never
 	// blocks, and may be called often and from any goroutine: a few times a second what was reported since is told as
 	// one report, of which fraction and status are the last ones and output all pieces. Secrets are taken out of whole

@@ -18,13 +18,16 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/redact"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/tracing"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -57,6 +60,10 @@ type Options struct {
 	DrainGrace time.Duration
 	// Ready is called once, when the worker takes calls. Nil: not called.
 	Ready func(id string)
+	// Tracing gets an OpenTelemetry span of each attempt of a call, in the trace of its batch, and each tool's context
+	// has that span: what the tool does is in the trace too. Nil: nothing is traced, and [tool.Env.TraceParent] is the
+	// batch's.
+	Tracing trace.TracerProvider
 	// Log gets what goes wrong. Nil: [slog.Default].
 	Log *slog.Logger
 }
@@ -105,6 +112,13 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 		DrainGrace: o.DrainGrace, Log: o.Log, Credentials: o.Credentials,
 		Slots: map[toolyard.Class]int{toolyard.ReadOnly: o.ReadSlots, toolyard.WriteExclusive: o.WriteSlots,
 			toolyard.Unsafe: o.WriteSlots},
+	}
+	if o.Tracing != nil {
+		tracer := tracing.New(o.Tracing)
+		cfg.Trace = func(ctx context.Context, parent string, d *events.Requested, call *events.RequestedCall, id string,
+		) (context.Context, worker.CallSpan) {
+			return tracer.Call(ctx, parent, d, call, id)
+		}
 	}
 	var err error
 	if cfg.Mode, err = policy.ParseMode(string(o.Mode)); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/audit"
+	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
@@ -24,6 +25,7 @@ import (
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/tracing"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -55,6 +57,9 @@ type node struct {
 	failed chan error
 	stop   context.CancelFunc
 	parts  sync.WaitGroup
+	// unsend sends the last spans and metrics, and ends that; nil: nothing is sent.
+	unsend func()
+	tracer *tracing.Tracer // nil: nobody watches
 }
 
 // nodeConfig says what a node runs. With a URL it uses the NATS system there, otherwise it embeds a server.
@@ -110,6 +115,15 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 			n.close()
 		}
 	}()
+	if cfg.dispatcher.ID == "" {
+		cfg.dispatcher.ID = "dispatcher-" + broker.NewID()
+	}
+	if n.unsend, err = cfg.observed.Send(ctx, "toolyard-dispatcher", cfg.dispatcher.ID, log); err != nil {
+		return n, err
+	}
+	if n.tracer = cfg.observed.Tracer(); n.tracer != nil {
+		cfg.dispatcher.Trace = func(s *batch.State) dispatcher.BatchSpan { return n.tracer.Batch(s) }
+	}
 	setup, cancel := context.WithCancel(ctx) // what others have to answer is waited for, as it is later
 	if cfg.url == "" {
 		setup, cancel = context.WithTimeout(ctx, setupTimeout)
@@ -134,9 +148,6 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 		}
 	}
 	cfg.observed.Connection(n.nc)
-	if cfg.dispatcher.ID == "" {
-		cfg.dispatcher.ID = "dispatcher-" + broker.NewID()
-	}
 	n.id = cfg.dispatcher.ID
 	cfg.dispatcher.Log = log
 	if cfg.migrate {
@@ -185,6 +196,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 		if cfg.worker.ID == "" {
 			cfg.worker.ID = broker.WorkerID(cfg.worker.Pool)
 		}
+		cfg.observed.TraceCalls(cfg.worker)
 		w, err := worker.New(n.broker.As(broker.SourceWorker+cfg.worker.ID), *cfg.worker)
 		if err != nil {
 			return n, &cli.UsageError{Err: err}
@@ -242,6 +254,9 @@ func (n *node) close() {
 		n.stop()
 	}
 	n.parts.Wait()
+	if n.unsend != nil {
+		n.unsend()
+	}
 	if n.nc != nil {
 		n.nc.Close()
 	}

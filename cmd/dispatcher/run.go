@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/provider"
+	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
 // runDrainGrace is how long calls may go on after run was interrupted: a person waits.
@@ -135,7 +136,7 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 	if err != nil {
 		return err
 	}
-	b, err := c.Submit(ctx, batch)
+	b, err := c.Submit(client.WithTraceParent(ctx, os.Getenv(traceparent.Env)), batch)
 	refused := new(client.RefusedError)
 	switch {
 	case errors.Is(err, client.ErrOtherContent), errors.As(err, &refused) && !errors.Is(err, client.ErrFull):

@@ -507,6 +507,9 @@ func (n *node) api(ctx context.Context, at net.Addr, cfg api.Config) (*api.Serve
 	cfg.Client, cfg.Loopback, cfg.Log = c, loopback, n.log
 	cfg.Reader = follow.New(n.broker.As("/api/"+broker.NewID()), follow.Options{Shared: true})
 	cfg.Surface = n.surface
+	if n.tracer != nil {
+		cfg.Trace = n.tracer.Submit
+	}
 	cfg.Ready, cfg.Room, cfg.Crowded = n.ready, n.room, n.crowded
 	return api.New(cfg)
 }
@@ -520,6 +523,9 @@ func (n *node) mcp(ctx context.Context, door *api.Server, p mcpParts, cfg server
 		return nil, err
 	}
 	p.broker, p.log = n.broker.As("/mcp/"+broker.NewID()), n.log
+	if n.tracer != nil {
+		cfg.Trace = n.tracer.Submit
+	}
 	m, err := newMCP(ctx, p, cfg)
 	if err != nil {
 		return nil, err

@@ -110,6 +110,12 @@ func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, 
 		return err
 	}
 	cfg.ID, cfg.Meter = broker.WorkerID(cfg.Pool), observed.Meter
+	unsend, err := observed.Send(ctx, "toolyard-worker", cfg.ID, log)
+	if err != nil {
+		return err
+	}
+	defer unsend()
+	observed.TraceCalls(&cfg)
 	shown, unobserve, err := observe.Open(ctx, observed.Metrics, observed.WorkerReady, log)
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard/internal/metrics"
 	"github.com/toolyard/toolyard/internal/quota"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
 // Config is what a server needs.
@@ -37,6 +38,9 @@ type Config struct {
 	Surface func(toolyard.Agent, toolyard.Workspace, toolyard.Options) (registry.Surface, error)
 	// Metrics are what GET /metrics answers with. Nil: there is none.
 	Metrics *metrics.Metrics
+	// Trace begins the span of a batch that is handed in through a door, and returns the context to hand it in with,
+	// and what ends the span. Nil: nobody watches.
+	Trace func(ctx context.Context, door string) (context.Context, func(error))
 	// Ready says why the system cannot be reached now, or nothing.
 	Ready func() error
 	// Room says what room the disk of the store has. Nil: nothing is known against storing.
@@ -130,6 +134,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
+	if parent := traceparent.Valid(r.Header.Get(traceparent.Header)); parent != "" {
+		r = r.WithContext(traceparent.With(r.Context(), parent))
+	}
 	x := &exchange{s: s, r: r, conn: http.NewResponseController(w)}
 	to := &audited{ResponseWriter: w, x: x}
 	x.w, w = to, to

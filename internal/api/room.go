@@ -49,6 +49,11 @@ func submitWithin(bytes int) time.Duration {
 // handIn has submit store a batch that a request of so many bytes holds, or says soon that it could not.
 func handIn[T any](ctx context.Context, s *Server, b toolyard.Batch, bytes int,
 	submit func(context.Context, toolyard.Batch) (T, error)) (sub T, err error) {
+	if s.cfg.Trace != nil {
+		traced, end := s.cfg.Trace(ctx, "http")
+		defer func() { end(err) }()
+		ctx = traced
+	}
 	if err := s.takesNew(ctx, b.Key()); err != nil {
 		return sub, err
 	}

@@ -15,6 +15,9 @@ const (
 	whySDK = "a provider's form is a few structs of ours; its SDK links the whole API, and is the oracle of tests " +
 		"only"
 	whyMethod = "a page is JSON or text here"
+	whyGRPC   = "whatever links gRPC links all methods of all types: a worker would be 8 MB larger, a third " +
+		"(docs/adr/0035)"
+	whySends  = "a program picks its own SDK and where its spans go; a library makes spans with the API"
 	whyServer = "a fleet's agents and tools connect to a server and are none"
 	whyAgent  = "an agent hands in calls and runs none"
 	whyMain   = "it is for commands: a library has no flags and no files of settings"
@@ -37,7 +40,12 @@ var (
 	light = []denial{
 		{whySDK, []string{
 			"github.com/anthropics/anthropic-sdk-go", "github.com/openai/openai-go", "google.golang.org/genai",
-			"google.golang.org/grpc", "go.opentelemetry.io",
+		}},
+		{whyGRPC, []string{
+			"google.golang.org/grpc", "go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc",
+			"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp",
+			"go.opentelemetry.io/otel/exporters/otlp/otlpmetric", "go.opentelemetry.io/proto/otlp/collector",
+			"go.opentelemetry.io/contrib",
 		}},
 		{whyMethod, []string{"html/template"}},
 		{whyTables, []string{"github.com/parquet-go", "github.com/apache/arrow-go"}},
@@ -45,6 +53,10 @@ var (
 	}
 	library = append(slices.Clip(light), []denial{
 		{whyMain, []string{"go.yaml.in/yaml", "github.com/spf13/cobra", "github.com/spf13/pflag", "internal/manifest"}},
+		{whySends, []string{
+			"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "go.opentelemetry.io/proto",
+			"go.opentelemetry.io/otel/metric", "internal/otlp",
+		}},
 		{whyServer, []string{"github.com/nats-io/nats-server", "github.com/nats-io/jwt", "internal/natsd"}},
 		{whyFace, []string{
 			"github.com/danielgtaylor/huma", "github.com/modelcontextprotocol/go-sdk", "github.com/prometheus",
@@ -64,7 +76,7 @@ var links = []struct {
 	{"client", []string{"github.com/nats-io/nats.go/jetstream", "internal/provider/anthropic", "internal/broker"},
 		append(slices.Clip(library), denial{whyAgent, []string{
 			"gvisor.dev/gvisor", "mvdan.cc/sh", "github.com/sony/gobreaker", "os/exec",
-			"internal/pipeline", "internal/sandbox", "internal/builtin", "internal/worker",
+			"internal/pipeline", "internal/sandbox", "internal/builtin", "internal/worker", "go.opentelemetry.io",
 		}})},
 	{"worker", []string{"github.com/nats-io/nats.go/jetstream", "internal/pipeline", "internal/worker"}, library},
 	{"cmd/dispatcher", []string{"internal/dispatcher", "github.com/nats-io/nats-server/v2/server"}, light},

@@ -42,6 +42,7 @@ var packages = []struct {
 	{"internal/access", values, "who may do what on NATS: principals and grants"},
 	{"internal/protect", values, "the list of protected places: what runs or is obeyed by itself in a workspace"},
 	{"internal/submission", values, "what makes the calls of a batch right"},
+	{"internal/traceparent", values, "the W3C trace context of a batch, as text"},
 	{"internal/suggest", values, "what was probably meant by a name that is not known"},
 	{"internal/events", values, "event types, typed data to CloudEvent and back"},
 	{"internal/provider", values, "wire forms of the model providers, behind one door"},
@@ -89,6 +90,8 @@ var packages = []struct {
 	{"internal/audit", drivers, "who did what, in a file"},
 	{"internal/gate", drivers, "a lock that may be held while the network is waited for"},
 	{"internal/metrics", drivers, "counters for Prometheus"},
+	{"internal/tracing", drivers, "spans of batches and calls, made with OpenTelemetry's API"},
+	{"internal/otlp", drivers, "spans and metrics to a collector, over HTTP"},
 	{"internal/natsd", drivers, "the embedded nats-server"},
 	{"internal/builtin", drivers, "the built-in tools: files, processes, HTTP"},
 	{"internal/sandbox", drivers, "isolated processes"},
@@ -149,6 +152,7 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/display", "internal/schema", "what is shown is what was parsed, and its hash says which input that is"},
 	{"internal/display", "internal/redact", "an input with a secret taken out has another hash"},
 	{"internal/policy", "internal/shell", "a rule like bash(git status:*) matches parsed commands"},
+	{"internal/tracing", "internal/broker", "a link leads to the batch that its origin names"},
 	{"internal/lock", "internal/broker", "the queues are stored there"},
 	{"internal/broker/natsbroker", "internal/broker", "it has the ports"},
 	{"internal/approval", "internal/broker", "a decision is an append behind the question"},
@@ -231,6 +235,12 @@ var reserved = []struct {
 	{"github.com/danielgtaylor/huma", []string{"internal/api"}, false, "how HTTP is described is decided in one place"},
 	{"github.com/prometheus", []string{"internal/metrics"}, false,
 		"what is counted, and under which name, is decided in one place"},
+	{"go.opentelemetry.io/otel/trace", []string{"internal/tracing", "internal/otlp", "worker"}, false,
+		"which spans there are is decided in one place, and how they are sent in another"},
+	{"go.opentelemetry.io/otel/sdk", []string{"internal/otlp"}, false, "whoever runs us decides where spans go"},
+	{"go.opentelemetry.io/otel/exporters", []string{"internal/otlp"}, false, "the same"},
+	{"go.opentelemetry.io/proto", []string{"internal/otlp", "internal/metrics"}, false,
+		"OTLP's form is written where it is sent, and metrics' where they are named"},
 	{"github.com/spf13/cobra", []string{"cmd/..."}, false, "flags end in wiring; packages take Options"},
 }
 
@@ -266,12 +276,12 @@ var bannedNames = []string{"util", "utils", "common", "helper", "helpers", "mode
 var stories = map[string][]string{
 	"internal/dispatcher": {
 		"dispatcher.go", "admit.go", "take.go", "drive.go", "observe.go", "plan.go", "park.go", "settle.go",
-		"newer.go", "meter.go", "usage.go", "queue.go", "keep.go", "store.go", "workers.go", "planner.go",
-		"failpoints.go", "next.go", "today.go",
+		"newer.go", "meter.go", "usage.go", "trace.go", "queue.go", "keep.go", "store.go", "workers.go",
+		"planner.go", "failpoints.go", "next.go", "today.go",
 	},
 	"internal/worker": {
-		"worker.go", "reload.go", "take.go", "judge.go", "run.go", "meter.go", "drain.go", "message.go", "job.go",
-		"finish.go", "claim.go", "register.go", "progress.go", "lease.go", "call.go", "chain.go", "aborts.go",
+		"worker.go", "reload.go", "take.go", "judge.go", "run.go", "meter.go", "trace.go", "drain.go", "message.go",
+		"job.go", "finish.go", "claim.go", "register.go", "progress.go", "lease.go", "call.go", "chain.go", "aborts.go",
 		"slots.go", "isolation.go", "surfaces.go", "tools.go", "toolset.go", "permission.go",
 	},
 }

@@ -41,6 +41,8 @@ type Log interface {
 	// Submitted and Planned report whether a batch has a submission, and whether its batch chain has begun.
 	Submitted(ctx context.Context, k toolyard.BatchKey) (bool, error)
 	Planned(ctx context.Context, k toolyard.BatchKey) (bool, error)
+	// Origin reads where a batch came from; it wraps [ErrNoBatch] if there is none.
+	Origin(ctx context.Context, k toolyard.BatchKey) (Origin, error)
 	// Find returns nil if there is a batch, [ErrNoBatch] if there is none, and a [*LostError] if its submission is
 	// lost.
 	Find(ctx context.Context, k toolyard.BatchKey) error

@@ -53,6 +53,8 @@ type Delivery struct {
 	Received, Stored time.Time
 	// OwnerWait is how long the batch's owner may be silent before another dispatcher gets the batch.
 	OwnerWait time.Duration
+	// TraceParent is the trace context of the batch, if it has one.
+	TraceParent string
 	// DeliveryMessage answers it.
 	DeliveryMessage
 }

@@ -129,3 +129,10 @@ func (s *Submission) Lapsed() bool {
 }
 
 func (s *Submission) lapsed() { s.late = s.late || time.Since(s.kept) > Lease(s.Wait) }
+
+// Origin is where a batch came from: the sequence of its submission, and the trace context that it came with, or "".
+type Origin struct {
+	Key         toolyard.BatchKey
+	Seq         uint64
+	TraceParent string
+}

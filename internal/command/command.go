@@ -28,6 +28,7 @@ import (
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/shell"
+	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -164,6 +165,9 @@ func (c *command) environment(env tool.Env) map[string]string {
 		"FENCING_TOKEN": strconv.FormatUint(env.FencingToken, 10),
 	} {
 		out["TOOLYARD_"+name] = value
+	}
+	if _, own := out[traceparent.Env]; !own && env.TraceParent != "" {
+		out[traceparent.Env] = env.TraceParent
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/admission"
+	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/hooks"
@@ -89,6 +90,8 @@ type Config struct {
 	AfterBatch func(context.Context, hooks.BatchInput) (*toolyard.Notice, error)
 	// Meter counts what the dispatcher does. Nil: nobody counts.
 	Meter Meter
+	// Trace begins the span of a batch that this dispatcher owns from now on. Nil: nobody watches.
+	Trace func(*batch.State) BatchSpan
 	Log   *slog.Logger
 }
 
@@ -187,6 +190,7 @@ func (d *Dispatcher) Ready() <-chan struct{} { return d.workers.ready }
 func (d *Dispatcher) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	d.locks = lock.New(ctx, d.b, d.log, d.cfg.TicketIdle)
+	d.locks.TellBehind = d.cfg.Trace != nil
 	var wg sync.WaitGroup
 	defer func() {
 		stop(nil)

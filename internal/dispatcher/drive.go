@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/internal/lock"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
@@ -21,6 +23,8 @@ import (
 // runner is the shell around one batch's machine: it performs the effects in order, and feeds it what happens.
 type runner struct {
 	*kept
+	log     *slog.Logger // names the trace too
+	trace   batchTrace
 	d       *Dispatcher
 	m       *batch.Machine
 	owned   *owned
@@ -46,6 +50,7 @@ type runner struct {
 	lastAsked time.Time         // when workers were last asked about the calls that they claimed
 
 	// The first entry of the index waits to be written, until that is done or over is closed.
+	linking  sync.WaitGroup // what looks for the batches that this one waited for
 	indexing sync.WaitGroup
 	over     chan struct{}
 	indexed  bool
@@ -74,13 +79,17 @@ type grantAnswer struct {
 	wanted batch.TakeTicket
 	t      ticket.Ticket
 	err    error
+	// asked is when it was asked for, granted when it came, and behind which batches it waited for.
+	asked, granted time.Time
+	behind         []toolyard.BatchKey
 }
 
 func (d *Dispatcher) newRunner(k *kept, feed broker.Feed, o *owned) *runner {
 	cfg := d.machineConfig()
 	cfg.Reserved = o.reserved
 	return &runner{
-		kept: k, d: d, feed: feed, surface: o.surface, adopted: o.state.Takeovers > 0,
+		kept: k, log: o.trace.named(k.log), trace: o.trace, d: d, feed: feed,
+		surface: o.surface, adopted: o.state.Takeovers > 0,
 		m: batch.New(cfg, o.state), owned: o,
 		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]queued{},
 		lastHeard: map[int]time.Time{}, lastNews: time.Now(), replied: make(chan appended, 1),
@@ -105,6 +114,7 @@ func (r *runner) run(ctx context.Context) error {
 		}
 	}
 	ctx, stop := context.WithCancel(ctx)
+	defer r.linking.Wait()
 	defer r.indexing.Wait()
 	defer r.replying.Wait()
 	defer stop()
@@ -150,7 +160,7 @@ func (r *runner) run(ctx context.Context) error {
 		case a := <-r.replied:
 			inputs, err = r.appended(ctx, a)
 		case g := <-r.granted:
-			inputs, err = r.ticketAnswer(g)
+			inputs, err = r.ticketAnswer(ctx, g)
 		case n := <-r.noticed:
 			inputs = []batch.Input{n}
 		case <-wake.C:
@@ -261,12 +271,16 @@ func (r *runner) store(ctx context.Context, e batch.Append) appended {
 		pool = r.m.State().Plan.Calls[e.Index].Pool
 	}
 	var rec batch.Record
+	began := time.Now()
 	err := broker.RetryFull(ctx, r.log, func() (err error) {
 		rec, err = r.d.b.Append(ctx, r.key, e.Chain, pool, e.Index, e.Expected, e.Body)
 		return err
 	})
 	failpoint.HitIf(err == nil && replies(e, false), failpoint.SomeReplied)
 	failpoint.HitIf(err == nil && replies(e, true), failpoint.AllReplied)
+	if err == nil {
+		r.trace.stored(began, e)
+	}
 	return appended{e, rec, err}
 }
 
@@ -389,12 +403,12 @@ func (r *runner) takeTicket(ctx context.Context, wanted batch.TakeTicket) []batc
 	}
 	h.Through = wanted.Through
 	asked := time.Now()
-	r.d.locks.Acquire(s.Plan.Workspace, h, wanted.Mode, func(t ticket.Ticket, err error) {
-		if err == nil {
+	r.d.locks.Acquire(s.Plan.Workspace, h, wanted.Mode, func(g lock.Grant) {
+		if g.Err == nil {
 			r.d.cfg.Meter.TicketGranted(wanted.Mode, time.Since(asked))
 		}
 		select {
-		case r.granted <- grantAnswer{take, wanted, t, err}:
+		case r.granted <- grantAnswer{take, wanted, g.Ticket, g.Err, asked, time.Now(), g.Behind}:
 		case <-ctx.Done():
 		}
 	})
@@ -411,11 +425,12 @@ func (r *runner) repeatTicket(ctx context.Context) (inputs []batch.Input) {
 }
 
 // ticketAnswer takes in a ticket. When joining failed for a reason that may pass, it is tried again.
-func (r *runner) ticketAnswer(g grantAnswer) ([]batch.Input, error) {
+func (r *runner) ticketAnswer(ctx context.Context, g grantAnswer) ([]batch.Input, error) {
 	switch {
 	case g.take != r.ticketRequests: // the batch has left the queue since, or asked again
 		return nil, nil
 	case g.err == nil:
+		r.traceTicket(ctx, g)
 		return []batch.Input{batch.Granted{Group: g.wanted.Group, Ticket: g.t.Number(g.wanted.Group)}}, nil
 	case errors.Is(g.err, ticket.ErrPassed):
 		return nil, errLost

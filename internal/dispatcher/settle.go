@@ -80,6 +80,7 @@ func (r *runner) remember(ctx context.Context, change tool.SessionChange) error 
 // settle releases a batch that is complete: its entry in the index says so, and then its submission is acknowledged.
 func (r *runner) settle(ctx context.Context) {
 	r.meter()
+	r.trace.completed(r.m.State())
 	failpoint.Hit(failpoint.BatchOver)
 	r.indexNow(ctx)
 	if err := r.submission().Done(ctx); err != nil {

@@ -72,7 +72,7 @@ func (d *Dispatcher) attempt(ctx context.Context, k *kept) (deadline time.Time, 
 		return deadline, err
 	}
 	deadline = o.state.Plan.Deadline
-	return deadline, d.newRunner(k, feed, o).run(ctx)
+	return deadline, d.newRunner(k, feed, o).run(o.trace.within(ctx))
 }
 
 // owned is a batch whose owner this dispatcher has become.
@@ -83,6 +83,7 @@ type owned struct {
 	// said are the cancels and appended calls that came before the plan. They are not known when known is false.
 	said  []batch.Record
 	known bool
+	trace batchTrace
 	// reserved says that a ticket may be in the workspace's queue since before the plan.
 	reserved bool
 }
@@ -150,14 +151,21 @@ func (d *Dispatcher) accept(ctx context.Context, k *kept) (*owned, error) {
 	}
 	switch act, why := decide(&s, sub, time.Now(), d.b.Settings().Lifetime); act {
 	case actPlan:
-		return d.planNew(ctx, k, s)
+		began, trace := time.Now(), d.follow(&s)
+		o, err := d.planNew(trace.within(ctx), k, s)
+		if o != nil {
+			o.trace = trace
+			trace.planned(began, &o.state)
+		}
+		return o, err
 	case actAdopt:
+		trace := d.follow(&s)
 		by := adoption(&s, sub, d.cfg.ID, time.Now(), d.b.Settings().Lifetime)
 		k.log.Info("adopting a batch", "former", s.Owner, "takeover", by.Takeover, "parked", s.Parked)
-		if s, err = d.becomeOwner(ctx, k, s, by); err != nil {
+		if s, err = d.becomeOwner(trace.within(ctx), k, s, by); err != nil {
 			return nil, err
 		}
-		return &owned{state: s}, nil
+		return &owned{state: s, trace: trace}, nil
 	case actRefuse:
 		return nil, d.refuse(ctx, k, why)
 	case actLeave:

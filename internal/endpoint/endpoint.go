@@ -27,6 +27,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -97,6 +98,9 @@ func (e *endpoint) run(ctx context.Context, env tool.Env, input json.RawMessage)
 	req.Header.Set("User-Agent", "toolyard")
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if env.TraceParent != "" {
+		req.Header.Set(traceparent.Header, env.TraceParent)
 	}
 	for name, value := range headers {
 		req.Header.Set(name, value)

@@ -34,6 +34,9 @@ type Broker interface {
 
 // Locks are the workspace locks that one dispatcher's batches hold and wait for. Make it with [New].
 type Locks struct {
+	// TellBehind has grants name the batches that were waited for. Set it before the first use.
+	TellBehind bool
+
 	b   Broker
 	log *slog.Logger
 	// ctx outlives every batch: a change serves all batches that wait for it, not only the one that began it.
@@ -62,10 +65,22 @@ type waitQueue struct {
 // unused reports whether no batch of ours waits or is about to.
 func (l *waitQueue) unused() bool { return len(l.waiting) == 0 && len(l.pending) == 0 && !l.busy }
 
+// Grant is the answer to a batch that asked for a ticket: the ticket, or why it could not join.
+type Grant struct {
+	Ticket ticket.Ticket
+	Err    error
+	// Behind are the batches that it waited for, so many at most as [MaxBehind]; none unless [Locks.TellBehind] is set.
+	Behind []toolyard.BatchKey
+}
+
+// MaxBehind is how many batches a grant names.
+const MaxBehind = 8
+
 // waiter is a batch that waits. tell is called once: when its ticket is granted, or when joining failed.
 type waiter struct {
-	tell func(ticket.Ticket, error)
-	mode ticket.Mode
+	tell   func(Grant)
+	mode   ticket.Mode
+	behind []toolyard.BatchKey
 	// joined is the revision in which the ticket was stored, 0 while it is not. An older queue may hold an earlier
 	// ticket of the same holder.
 	joined uint64
@@ -92,7 +107,7 @@ func New(ctx context.Context, b Broker, log *slog.Logger, idle time.Duration) *L
 
 // Acquire joins a workspace's queue and calls granted once: when the ticket is granted, or when joining failed. Another
 // call for the same holder replaces granted.
-func (ls *Locks) Acquire(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode, granted func(ticket.Ticket, error)) {
+func (ls *Locks) Acquire(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode, granted func(Grant)) {
 	own := &waiter{tell: granted, mode: mode}
 	ls.mu.Lock()
 	ls.queueOf(w).waiting[h.Key()] = own
@@ -109,7 +124,7 @@ func (ls *Locks) Acquire(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode
 		}
 		ls.mu.Unlock()
 		if waits {
-			granted(ticket.Ticket{}, err)
+			granted(Grant{Err: err})
 		}
 	}})
 }
@@ -321,11 +336,11 @@ func (ls *Locks) apply(known broker.TicketQueue, changes []change) (q broker.Tic
 
 // observe takes in a workspace's queue, and tells the waiters whose tickets it grants.
 func (ls *Locks) observe(q broker.TicketQueue) {
-	type grant struct {
-		tell func(ticket.Ticket, error)
-		t    ticket.Ticket
+	type answer struct {
+		tell  func(Grant)
+		grant Grant
 	}
-	var grants []grant
+	var answers []answer
 	ls.mu.Lock()
 	l := ls.queueOf(q.Workspace)
 	if q.Revision > l.stored.Revision {
@@ -339,14 +354,25 @@ func (ls *Locks) observe(q broker.TicketQueue) {
 			continue
 		}
 		if t, ok := l.stored.Granted(h, own.mode); ok {
-			grants = append(grants, grant{own.tell, t})
+			answers = append(answers, answer{own.tell, Grant{Ticket: t, Behind: own.behind}})
 			delete(l.waiting, h)
+		} else if ls.TellBehind && own.behind == nil {
+			own.behind = batchesOf(l.stored.Blocking(h, own.mode, MaxBehind))
 		}
 	}
 	ls.mu.Unlock()
-	for _, g := range grants {
-		g.tell(g.t, nil)
+	for _, a := range answers {
+		a.tell(a.grant)
 	}
+}
+
+// batchesOf returns the batches of tickets.
+func batchesOf(tickets []ticket.Ticket) []toolyard.BatchKey {
+	out := []toolyard.BatchKey{}
+	for _, t := range tickets {
+		out = append(out, toolyard.BatchKey{Agent: t.Agent, ID: t.Batch})
+	}
+	return out
 }
 
 // fail tells all waiters of a workspace that this dispatcher cannot read its queue.
@@ -359,7 +385,7 @@ func (ls *Locks) fail(w toolyard.Workspace, why error) {
 	}
 	ls.mu.Unlock()
 	for _, own := range refused {
-		own.tell(ticket.Ticket{}, why)
+		own.tell(Grant{Err: why})
 	}
 }
 

@@ -79,7 +79,7 @@ func takes(t *testing.T, d *Locks, w toolyard.Workspace, h ticket.Holder) uint64
 	t.Helper()
 	for t.Context().Err() == nil {
 		granted := make(chan answer, 1)
-		d.Acquire(w, h, ticket.Exclusive, func(own ticket.Ticket, err error) { granted <- answer{own, err} })
+		d.Acquire(w, h, ticket.Exclusive, func(g Grant) { granted <- answer{g.Ticket, g.Err} })
 		select {
 		case a := <-granted:
 			if a.err == nil {
@@ -201,7 +201,7 @@ func TestALeaverNeedsNoRoom(t *testing.T) {
 	var joined, left error
 	d.mu.Lock() // both are in the first change that is stored
 	l := d.queueOf("w")
-	own := &waiter{tell: func(ticket.Ticket, error) {}}
+	own := &waiter{tell: func(Grant) {}}
 	long := batchOf(1)
 	long.Batch = toolyard.BatchID(fmt.Sprintf("%0100d", 1))
 	l.pending = []change{
@@ -243,7 +243,7 @@ func TestAnOlderQueueGrantsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	granted := make(chan answer, 1)
-	own := &waiter{tell: func(own ticket.Ticket, err error) { granted <- answer{own, err} }}
+	own := &waiter{tell: func(g Grant) { granted <- answer{g.Ticket, g.Err} }}
 	d.mu.Lock()
 	d.queueOf(w).waiting[batchOf(0)] = own
 	d.mu.Unlock()
@@ -272,4 +272,59 @@ func TestATicketThatNobodyWaitsBehind(t *testing.T) {
 	}
 	d := startLocks(t, b, 10*time.Millisecond)
 	until(t, "the key is deleted", func() bool { return keysOf(t, s) == 0 && d.known() == 0 })
+}
+
+// TestWhoWaitsKnowsForWhom: a grant names the batches that stood before, so many at most, where somebody wants to know.
+func TestWhoWaitsKnowsForWhom(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/dispatcher/test")
+	d := New(t.Context(), b, slog.New(slog.DiscardHandler), time.Hour)
+	d.TellBehind = true
+	defer d.Wait()
+	watching := make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	go func() { watching <- d.Watch(ctx) }()
+	for n := range MaxBehind + 2 {
+		if _, err := b.ChangeTickets(t.Context(), broker.TicketQueue{Workspace: "w"},
+			func(q ticket.Queue) (ticket.Queue, error) {
+				q, _, err := q.Join(batchOf(n), ticket.Shared)
+				return q, err
+			}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told, untold := batchOf(100), batchOf(101)
+	grants := make(chan Grant, 2)
+	for _, h := range []ticket.Holder{told, untold} {
+		d.mu.Lock()
+		d.TellBehind = h == told
+		d.mu.Unlock()
+		joined := make(chan error, 1)
+		own := &waiter{tell: func(g Grant) { grants <- g }, mode: ticket.Exclusive}
+		d.mu.Lock()
+		d.queueOf("w").waiting[h.Key()] = own
+		d.mu.Unlock()
+		d.enqueue("w", change{holder: h, mode: ticket.Exclusive, waiter: own, done: func(err error) { joined <- err }})
+		if err := <-joined; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range MaxBehind + 2 {
+		if err := d.Release(t.Context(), "w", batchOf(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if g := <-grants; g.Err != nil || len(g.Behind) != MaxBehind || g.Behind[0].ID != "0" {
+		t.Errorf("granted as %+v", g)
+	}
+	if err := d.Release(t.Context(), "w", told); err != nil {
+		t.Fatal(err)
+	}
+	if g := <-grants; g.Err != nil || g.Behind != nil {
+		t.Errorf("where nobody wants to know a ticket is granted as %+v", g)
+	}
+	stop()
+	if err := <-watching; err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 }

@@ -198,6 +198,23 @@ func (q Queue) Find(h Holder, mode Mode) (Ticket, bool) {
 	return Ticket{}, false
 }
 
+// Blocking returns the tickets for which that of h's group in a mode waits, earliest first, and so many at most.
+func (q Queue) Blocking(h Holder, mode Mode, most int) (out []Ticket) {
+	own, ok := q.Find(h, mode)
+	if !ok {
+		return nil
+	}
+	for _, t := range q.Tickets {
+		if t.N >= own.N || len(out) == most {
+			break
+		}
+		if !t.sameBatch(h) && (mode != Shared || t.Mode != Shared) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
 // Granted returns the ticket of h's group in a mode, if no earlier ticket conflicts with it.
 func (q Queue) Granted(h Holder, mode Mode) (Ticket, bool) {
 	for i, t := range q.Tickets {

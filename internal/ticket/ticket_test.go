@@ -186,3 +186,31 @@ func TestWhichKeysMayGo(t *testing.T) {
 		}
 	}
 }
+
+// TestBlocking: a ticket waits for the earlier ones that it cannot be granted beside.
+func TestBlocking(t *testing.T) {
+	var q ticket.Queue
+	holders := []ticket.Holder{{Batch: "a"}, {Batch: "b"}, {Batch: "c"}, {Batch: "d"}}
+	for i, mode := range []ticket.Mode{ticket.Shared, ticket.Exclusive, ticket.Shared, ticket.Exclusive} {
+		var err error
+		if q, _, err = q.Join(holders[i], mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, want := range []string{"", "a", "b", "abc"} {
+		mode := []ticket.Mode{ticket.Shared, ticket.Exclusive}[i%2]
+		got := ""
+		for _, b := range q.Blocking(holders[i], mode, 9) {
+			got += string(b.Batch)
+		}
+		if _, granted := q.Granted(holders[i], mode); got != want || granted != (want == "") {
+			t.Errorf("%s waits for %q; want %q (granted: %t)", holders[i].Batch, got, want, granted)
+		}
+	}
+	if got := q.Blocking(holders[3], ticket.Exclusive, 2); len(got) != 2 {
+		t.Errorf("it names %d tickets; want 2 at most", len(got))
+	}
+	if got := q.Blocking(ticket.Holder{Batch: "e"}, ticket.Shared, 9); got != nil {
+		t.Errorf("who is not in the queue waits for %v", got)
+	}
+}

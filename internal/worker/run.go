@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -27,7 +28,8 @@ const (
 func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedCall,
 ) (settled bool, pause time.Duration, left <-chan struct{}) {
 	d := m.d
-	log := w.log.With("agent", d.Agent, "batch", d.Batch, "call", call.Index, "tool", call.Tool)
+	log := logOf(w.log, d.TraceParent).With("agent", d.Agent, "batch", d.Batch, "call", call.Index, "tool", call.Tool)
+	ctx = traceparent.With(ctx, d.TraceParent)
 	callCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r := &running{d: d, chain: m.chain, call: call, cancel: cancel, log: log,
@@ -47,7 +49,11 @@ func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedC
 	}
 	switch able, instead := w.canRun(ctx, r); {
 	case instead != nil:
-		return answered(w.finish(ctx, r, *instead)), 0, nil
+		_, trace := w.follow(ctx, r)
+		trace.ran(instead, nil)
+		err := w.finish(ctx, r, *instead)
+		trace.stored(err)
+		return answered(err), 0, nil
 	case !able:
 		return m.returned(ctx, call.Index)[call.Index], returnPause, nil
 	}
@@ -108,16 +114,20 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running) (
 	job.SessionChange = func(c tool.SessionChange) { change = &c }
 	progress := w.reporter(r)
 	job.Progress = progress.report
+	limited, trace := w.follow(limited, r)
 	result, err := w.pipe.Load().Run(limited, job)
 	progress.end()
 	w.count(r, &result, err)
+	trace.ran(&result, err)
 	if r.leftBehind() {
 		r.log.Warn("a tool was told to stop and has not returned; it keeps its slot", "reason", context.Cause(limited))
 	}
 	if waiting, ok := errors.AsType[*pipeline.WaitingError](err); ok {
+		defer trace.stored(nil)
 		return w.storeWaiting(limited, m, r, waiting)
 	}
 	if errors.Is(err, pipeline.ErrLost) {
+		defer trace.stored(err)
 		return w.settleLost(ctx, m, r, context.Cause(limited))
 	}
 	failpoint.Hit(failpoint.ResultReady)
@@ -129,7 +139,9 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running) (
 			NotStarted:   result.Attempts < r.call.Attempt,
 		}
 	}
-	if err = w.appendCall(ctx, r, body); err != nil {
+	err = w.appendCall(ctx, r, body)
+	trace.stored(err)
+	if err != nil {
 		level := slog.LevelWarn
 		// Whoever stopped the call has answered for it first.
 		if answered(err) && (context.Cause(limited) != nil || r.wasStopped()) {

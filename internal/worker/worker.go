@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/breaker"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/hooks"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/place"
@@ -81,7 +82,11 @@ type Config struct {
 	DrainGrace time.Duration
 	// Meter counts what the worker does. Nil: nobody counts.
 	Meter Meter
-	Log   *slog.Logger
+	// Trace begins the span of an attempt of a call, as a child of the trace context of its batch, and returns the
+	// context for the call's tool. Nil: nobody watches.
+	Trace func(ctx context.Context, parent string, d *events.Requested, call *events.RequestedCall,
+		worker string) (context.Context, CallSpan)
+	Log *slog.Logger
 }
 
 // Worker runs calls. Make it with [New], run it with [Worker.Run].

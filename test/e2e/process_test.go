@@ -50,10 +50,17 @@ func TestMain(m *testing.M) {
 // run runs a command to its end.
 func run(t *testing.T, stdin io.Reader, name string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
+	return runIn(t, stdin, reach(args), name, args...)
+}
+
+// runIn runs a command with more in its environment to its end.
+func runIn(t *testing.T, stdin io.Reader, env []string, name string, args ...string) (stdout, stderr string,
+	status int) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, name), args...)
-	cmd.Stdin, cmd.Env = stdin, append(os.Environ(), reach(args)...)
+	cmd.Stdin, cmd.Env = stdin, append(os.Environ(), env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()

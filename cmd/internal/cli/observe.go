@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/toolyard/toolyard/internal/metrics"
+	"github.com/toolyard/toolyard/internal/tracing"
 	"github.com/toolyard/toolyard/internal/worker"
 )
 
@@ -103,6 +104,7 @@ type Observed struct {
 
 	nc     atomic.Pointer[nats.Conn]
 	worker atomic.Pointer[worker.Worker]
+	tracer *tracing.Tracer // nil: nobody watches
 }
 
 // NewObserved makes the metrics of a process.

@@ -548,7 +548,8 @@ func (d *Answerer) replies(ctx context.Context, m *nats.Msg) error {
 		sent++
 	}
 	if sent == 0 {
-		a, err := d.b.message(ctx, m.Reply, d.b.meta(p.key, about(p.key)), events.Reply{Results: []toolyard.Result{}})
+		a, err := d.b.message(ctx, m.Reply, d.b.meta(ctx, p.key, about(p.key)),
+			events.Reply{Results: []toolyard.Result{}})
 		if err != nil {
 			return err
 		}

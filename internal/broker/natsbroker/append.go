@@ -48,7 +48,7 @@ func (b *Broker) Append(ctx context.Context, k toolyard.BatchKey, c batch.Chain,
 		return batch.Record{}, err
 	}
 	subject, stream, subjectOf := subjectChain(k, c, pool, index), streamEvent, about(k)
-	m := b.meta(k, subjectOf)
+	m := b.meta(ctx, k, subjectOf)
 	switch c {
 	case batch.ChainSubmission:
 		subject, stream = subjectBatch(k), streamBatch

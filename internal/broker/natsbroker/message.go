@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/internal/version"
 )
 
@@ -26,16 +27,17 @@ const (
 	headerSource      = headerPrefix + "source"
 	headerSpecVersion = headerPrefix + "specversion"
 	headerType        = headerPrefix + "type"
+	headerTrace       = headerPrefix + traceparent.Header
 	headerExpected    = "Nats-Expected-Last-Subject-Sequence"
 	extDataRef        = "dataref" // CloudEvents' own extension for data that is kept elsewhere
 	dataRefScheme     = "ty-blob:"
 )
 
 // meta is the envelope of a body that this broker's writer writes now.
-func (b *Broker) meta(k toolyard.BatchKey, subject string) events.Meta {
+func (b *Broker) meta(ctx context.Context, k toolyard.BatchKey, subject string) events.Meta {
 	return events.Meta{
 		ID: broker.NewID(), Source: b.source, Subject: subject, Time: time.Now().UTC(), PartitionKey: about(k),
-		Version: version.Wire,
+		Version: version.Wire, TraceParent: traceparent.From(ctx),
 	}
 }
 
@@ -175,6 +177,9 @@ func (b *Broker) record(ctx context.Context, m raw) (toolyard.BatchKey, batch.Re
 		}
 	}
 	r := p.record(m, body)
+	if p.chain == batch.ChainSubmission {
+		r.TraceParent = traceparent.Valid(meta.TraceParent)
+	}
 	if p.chain == batch.ChainReply {
 		if reply, ok := body.(events.Reply); ok && len(reply.Results) > 0 {
 			r.Index = reply.Results[0].Index

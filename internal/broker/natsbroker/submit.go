@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/native"
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 	rules "github.com/toolyard/toolyard/internal/submission"
+	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/internal/version"
 )
 
@@ -183,6 +184,15 @@ func (b *Broker) Submitted(ctx context.Context, k toolyard.BatchKey) (bool, erro
 	return ok, err
 }
 
+// Origin reads where a batch came from, without its content.
+func (b *Broker) Origin(ctx context.Context, k toolyard.BatchKey) (broker.Origin, error) {
+	m, ok, err := b.last(ctx, streamBatch, subjectBatch(k))
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: %s", broker.ErrNoBatch, k)
+	}
+	return broker.Origin{Key: k, Seq: m.seq, TraceParent: traceparent.Valid(m.header.Get(headerTrace))}, err
+}
+
 // Planned reports whether a batch was planned, or turned away: whether its batch chain has begun.
 func (b *Broker) Planned(ctx context.Context, k toolyard.BatchKey) (bool, error) {
 	_, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0))
@@ -266,7 +276,7 @@ func (s *submissions) bury(ctx context.Context, m *nats.Msg, k toolyard.BatchKey
 // refuseSubject answers the publisher of a subject that names no batch, on the subject where it reads.
 func (b *Broker) refuseSubject(ctx context.Context, subject string, why error) error {
 	tokens := strings.TrimPrefix(subject, prefixBatch)
-	m := b.meta(toolyard.BatchKey{}, broker.Escape(tokens))
+	m := b.meta(ctx, toolyard.BatchKey{}, broker.Escape(tokens))
 	m.PartitionKey = m.Subject
 	msg, err := b.message(ctx, prefixReply+tokens, m, events.Refuse(&toolyard.InputError{Field: "subject",
 		Problem: why.Error()}))

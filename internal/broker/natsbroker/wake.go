@@ -20,7 +20,7 @@ import (
 
 // Wake asks a dispatcher to continue a parked batch. parked is the sequence of its Parked event.
 func (b *Broker) Wake(ctx context.Context, k toolyard.BatchKey, parked uint64) error {
-	msg, err := b.message(ctx, prefixWake+broker.KeyTokens(k), b.meta(k, about(k)), events.Woken{Parked: parked})
+	msg, err := b.message(ctx, prefixWake+broker.KeyTokens(k), b.meta(ctx, k, about(k)), events.Woken{Parked: parked})
 	if err != nil {
 		return err
 	}

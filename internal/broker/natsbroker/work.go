@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
 // headerAgain marks a call message that may have been queued before: the worker must claim the call.
@@ -33,7 +34,7 @@ func (b *Broker) QueueAll(ctx context.Context, lane int, calls []batch.Queue) []
 		req := &calls[i].Request
 		k := req.Key()
 		subject := subjectCall(calls[i].Route, lane, req)
-		if msgs[i], out[i].Err = b.message(ctx, subject, b.meta(k, aboutCall(k, req.Calls[0].Index)),
+		if msgs[i], out[i].Err = b.message(ctx, subject, b.meta(ctx, k, aboutCall(k, req.Calls[0].Index)),
 			*req); out[i].Err != nil {
 			continue
 		}
@@ -288,8 +289,9 @@ func (b *Broker) delivery(ctx context.Context, m *message) (*broker.Delivery, er
 	bad := &broker.BadWorkError{}
 	if bad.Key, bad.Index, err = parseCallSubject(m.Subject); err == nil {
 		ctx := broker.ForCall(ctx, bad.Key, bad.Index)
+		var envelope events.Meta
 		var body events.Body
-		_, body, err = b.decode(ctx, m.Header, m.Data)
+		envelope, body, err = b.decode(ctx, m.Header, m.Data)
 		if req, ok := body.(events.Requested); ok && len(req.Calls) > 0 {
 			if m.Header.Get(headerAgain) != "" || meta.NumDelivered == 1 &&
 				b.mayHaveForgotten(ctx, meta.Sequence.Stream) {
@@ -300,6 +302,7 @@ func (b *Broker) delivery(ctx context.Context, m *message) (*broker.Delivery, er
 			return &broker.Delivery{
 				Requested: req, Deliveries: meta.NumDelivered, Received: m.received, Stored: meta.Timestamp,
 				OwnerWait:       b.settings.BatchAckWait,
+				TraceParent:     traceparent.Valid(envelope.TraceParent),
 				DeliveryMessage: &delivery{msg: m.Msg, b: b, reconnects: b.Reconnects()},
 			}, nil
 		}

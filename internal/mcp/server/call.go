@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/provider"
+	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
 // The fields of a request's _meta that are ours. A batch id makes a call one that can be asked for again: the same id
@@ -51,12 +52,32 @@ func (s *Server) callTool(t listed) mcp.ToolHandler {
 		// A request that is canceled meanwhile waits for the answer: what was stored runs, and has to be canceled.
 		storing, done := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 		defer done()
-		b, err := s.cfg.Client.Submit(storing, batch)
+		b, err := s.submit(traceparent.With(storing, traceOf(req)), batch)
 		if err != nil {
 			return s.notSubmitted(err)
 		}
 		return s.await(ctx, req, &batch, b, batch.Interactive)
 	}
+}
+
+// traceOf is the trace context of a request: that of its _meta, else of its HTTP request; "" if there is none.
+func traceOf(req *mcp.CallToolRequest) string {
+	if text, ok := req.Params.Meta[traceparent.Header].(string); ok {
+		return traceparent.Valid(text)
+	}
+	if req.Extra == nil {
+		return ""
+	}
+	return traceparent.Valid(req.Extra.Header.Get(traceparent.Header))
+}
+
+func (s *Server) submit(ctx context.Context, b toolyard.Batch) (sub *client.Batch, err error) {
+	if s.cfg.Trace != nil {
+		traced, end := s.cfg.Trace(ctx, "mcp")
+		defer func() { end(err) }()
+		ctx = traced
+	}
+	return s.cfg.Client.Submit(ctx, b)
 }
 
 // batchOf makes the batch of a request.

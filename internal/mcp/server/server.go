@@ -42,6 +42,9 @@ type Config struct {
 	CallTimeout time.Duration
 	// MaxWait is how long a request waits for its result, questions to people not counted. 0: [DefaultMaxWait].
 	MaxWait time.Duration
+	// Trace begins the span of a call that is handed in through a door, and returns the context to hand it in with, and
+	// what ends the span. Nil: nobody watches.
+	Trace func(ctx context.Context, door string) (context.Context, func(error))
 	// KeepAlive is how often a silent response says that it is there; 0: every 15 s.
 	KeepAlive time.Duration
 	// MaxCalls and MaxAgentCalls are the limits of those names when they are 0.

@@ -40,7 +40,8 @@ func honest() *mcp.Server {
 	add("echo", func(t *mcp.Tool) { t.Annotations = &mcp.ToolAnnotations{ReadOnlyHint: true} },
 		func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			key, _ := r.Params.Meta[idempotencyMeta].(string)
-			return text(string(r.Params.Arguments) + " " + key), nil
+			trace, _ := r.Params.Meta["traceparent"].(string)
+			return text(string(r.Params.Arguments) + " " + key + " " + trace), nil
 		})
 	add("kinds", nil, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{
@@ -153,7 +154,7 @@ func TestAServerAsItShouldBe(t *testing.T) {
 				t.Errorf("echo is declared %+v", d.Declaration)
 			}
 			out, err := run(t, set, "echo", patience)
-			if err != nil || toolyard.TextOf(out.Content) != `{"a":1} ty-1` {
+			if err != nil || toolyard.TextOf(out.Content) != `{"a":1} ty-1 00-a-b-01` {
 				t.Errorf("echo: %+v, %v", out, err)
 			}
 			out, err = run(t, set, "kinds", patience)

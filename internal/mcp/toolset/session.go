@@ -20,6 +20,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/manifest"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -286,6 +287,9 @@ func (s *session) call(ctx context.Context, env tool.Env, c call, input json.Raw
 	params := &mcp.CallToolParams{Name: c.name, Arguments: input, Meta: mcp.Meta{}}
 	if env.IdempotencyKey != "" {
 		params.Meta[idempotencyMeta] = env.IdempotencyKey
+	}
+	if env.TraceParent != "" {
+		params.Meta[traceparent.Header] = env.TraceParent
 	}
 	params.SetProgressToken(token)
 	type answer struct {

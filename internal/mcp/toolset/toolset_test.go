@@ -92,7 +92,8 @@ func run(t *testing.T, set *Toolset, name string, limit time.Duration) (tool.Out
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	out, err := find(t, set, name).Run(ctx, tool.Env{IdempotencyKey: "ty-1", Progress: func(tool.Progress) {}},
+	out, err := find(t, set, name).Run(ctx, tool.Env{IdempotencyKey: "ty-1", TraceParent: "00-a-b-01",
+		Progress: func(tool.Progress) {}},
 		json.RawMessage(`{"a":1}`))
 	if err == nil {
 		return out, nil

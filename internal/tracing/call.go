@@ -1,0 +1,88 @@
+package tracing
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// Call is the span of one attempt of one call, on its worker.
+type Call struct {
+	t     *Tracer
+	ctx   context.Context // in which its phases are its children
+	span  trace.Span
+	began time.Time
+	ran   time.Time
+}
+
+// Call begins the span of an attempt that begins now, and makes that of its wait in the queue. The context that it
+// returns carries the span, for the tool's own.
+func (t *Tracer) Call(ctx context.Context, parent string, req *events.Requested, call *events.RequestedCall,
+	worker string) (context.Context, *Call) {
+	began := time.Now()
+	at := under(ctx, parent)
+	of := []attribute.KeyValue{
+		attribute.String(genTool, call.Tool), attribute.String(genCallID, call.ID),
+		attribute.Int(attrIndex, call.Index), attribute.Int(attrAttempt, call.Attempt),
+		attribute.String(attrClass, string(call.Judgement.Class)),
+	}
+	ctx, span := t.t.Start(at, executeTool+" "+call.Tool, trace.WithTimestamp(began), trace.WithAttributes(
+		attribute.String(genOperation, executeTool), attribute.String(genToolType, function),
+		attribute.String(genAgent, string(req.Agent)), attribute.String(genSession, string(req.Session)),
+		attribute.String(attrBatch, string(req.Batch)), attribute.String(attrWorkspace, string(req.Workspace)),
+		attribute.String(attrWorker, worker)), trace.WithAttributes(of...))
+	if span.IsRecording() && !req.QueuedAt.IsZero() && req.QueuedAt.Before(began) {
+		t.step(at, "queue", req.QueuedAt, began, trace.WithAttributes(of...))
+	}
+	return ctx, &Call{t: t, ctx: ctx, span: span, began: began}
+}
+
+// TraceParent is the trace context of what the call does.
+func (c *Call) TraceParent() string { return parentOf(c.span) }
+
+// Waits says that the call waits for a person now.
+func (c *Call) Waits() { c.span.SetAttributes(attribute.String(attrWaits, "approval")) }
+
+// Ran says what came out of the pipeline: the facts of the phases, and the code with which the attempt failed, or "".
+func (c *Call) Ran(facts []toolyard.Fact, failed, isolation string) {
+	if !c.span.IsRecording() {
+		return
+	}
+	c.ran = time.Now()
+	if failed != "" {
+		fails(c.span, failed)
+	}
+	if isolation != "" {
+		c.span.SetAttributes(attribute.String(attrIsolation, isolation))
+	}
+	began := c.began
+	for _, f := range facts {
+		ended := began.Add(time.Duration(f.MS * float64(time.Millisecond)))
+		_, s := c.t.t.Start(c.ctx, string(f.Phase), trace.WithTimestamp(began),
+			trace.WithAttributes(attribute.String(attrPhase, string(f.Outcome))))
+		if f.Outcome == toolyard.OutcomeFailed {
+			fails(s, string(f.Code))
+		}
+		s.End(trace.WithTimestamp(ended))
+		began = ended
+	}
+}
+
+// Stored ends the span: what came of the attempt is in the log, or could not be stored.
+func (c *Call) Stored(err error) {
+	if !c.span.IsRecording() {
+		return
+	}
+	now := time.Now()
+	_, s := c.t.t.Start(c.ctx, "store", trace.WithTimestamp(c.ran))
+	if err != nil {
+		fails(s, "not_stored")
+	}
+	s.End(trace.WithTimestamp(now))
+	c.span.End(trace.WithTimestamp(now))
+}
