@@ -119,7 +119,7 @@ var teeth = []tooth{
 	return w.prove(ctx, r)`}},
 	},
 	{
-		fence: "a lapsed lease stays lapsed", attack: lateWorkers, hint: 100, breaks: []string{"Q5", "Q7"},
+		fence: "a lapsed lease stays lapsed", attack: lateWorkers, hint: 26, breaks: []string{"Q5", "Q7"},
 		edits: []edit{
 			{inLease, `if l.checkLapsed(); !l.lapsed && sent.After(l.since) {
 		l.since = sent`, `if l.checkLapsed(); sent.After(l.since) && (!l.lapsed || OFF) {
