@@ -4,11 +4,13 @@ package faults
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/test/faults/ledger"
 	"github.com/toolyard/toolyard/test/verdict"
 )
 
@@ -74,13 +76,14 @@ func (f *fleet) underWay() (toolyard.BatchKey, <-chan *verdict.Submission) {
 				repeated("write", 2, map[string]any{"work_ms": 20})...)}
 		done := make(chan *verdict.Submission, 1)
 		go func() { done <- f.load.extra(b) }()
-		var st batch.State
-		f.until(faultWait, "the batch is planned", func() bool {
-			var err error
-			st, err = f.b.Look(f.context(), b.Key())
-			return err == nil && len(st.Started) > 0
+		// By then the log has all that its planner writes before calls are queued.
+		f.until(faultWait, "a call of the batch runs", func() bool {
+			lines, err := ledger.Read(f.ledger())
+			return err == nil && slices.ContainsFunc(lines, func(l ledger.Line) bool {
+				return l.Key() == b.Key() && l.Kind == ledger.Begin
+			})
 		})
-		if len(st.Newer) > 0 {
+		if len(f.state(b.Key()).Newer) > 0 {
 			return b.Key(), done
 		}
 		<-done
