@@ -94,8 +94,8 @@ func (d *difference) hopeless() error {
 		"and start this one on an empty store (another --data, or delete the streams)", d.stream, d.what)
 }
 
-// differences compares an existing stream with its definition. Its limits, its number of replicas and its compression
-// are the operator's choice.
+// differences compares an existing stream with its definition. Its limits, and its number of replicas, are the
+// operator's choice.
 func (f *found) differences(want jetstream.StreamConfig) (out []difference) {
 	have, ok := f.have[want.Name]
 	if !ok {

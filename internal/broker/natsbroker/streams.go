@@ -74,13 +74,6 @@ func definitions(s broker.Settings) ([]jetstream.StreamConfig, error) {
 	submissions := common(streamBatch, prefixBatch+"*.*", part(partBatch))
 	submissions.Subjects = append(submissions.Subjects, prefixWake+"*.*") // its consumer delivers both
 	submissions.Metadata = settings
-	if !s.InMemory {
-		// Measured: the logs of small calls take a third of the disk, at no processor time that shows. What a stream
-		// may hold is counted before compression.
-		for _, log := range []*jetstream.StreamConfig{&submissions, &event, &reply} {
-			log.Compression = jetstream.S2Compression
-		}
-	}
 	small := smallBytes(s)
 	dead := common(streamDead, prefixDead+"*.*.*", small)
 	// the only stream that drops the oldest messages: nobody waits for them
