@@ -21,10 +21,13 @@ const codeMapBegin, codeMapEnd = "<!-- code map: from the package comments -->\n
 // maxArchitectureWords keeps ARCHITECTURE.md a page that is read in one sitting.
 const maxArchitectureWords = 2500
 
-// TestCodeMap: ARCHITECTURE.md has a line for each package, made from the package's own comment.
+// TestCodeMap: each package has a line in ARCHITECTURE.md, or in test/README.md where it only tests. The line is made
+// from the package's own comment.
 func TestCodeMap(t *testing.T) {
 	const name = "ARCHITECTURE.md"
-	text := replaceBetween(t, name, codeMapBegin, codeMapEnd, "\n"+codeMap(t)+"\n")
+	code, tests := codeMap(t)
+	keep(t, "test/README.md", replaceBetween(t, "test/README.md", codeMapBegin, codeMapEnd, "\n"+tests+"\n"))
+	text := replaceBetween(t, name, codeMapBegin, codeMapEnd, "\n"+code+"\n")
 	keep(t, name, text)
 	if n := len(strings.Fields(text)); n > maxArchitectureWords {
 		t.Errorf("%s has %d words, more than %d", name, n, maxArchitectureWords)
@@ -42,11 +45,11 @@ func replaceBetween(t *testing.T, name, begin, end, text string) string {
 	return before + begin + text + end + after
 }
 
-// codeMap is a list of all packages.
-func codeMap(t *testing.T) string {
+// codeMap is a list of all packages: those that make the system, and those under test.
+func codeMap(t *testing.T) (code, tests string) {
 	t.Helper()
 	root := os.DirFS(filepath.Join("..", ".."))
-	var b strings.Builder
+	var in [2]strings.Builder
 	err := fs.WalkDir(root, ".", func(dir string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil || !d.IsDir():
@@ -59,13 +62,17 @@ func codeMap(t *testing.T) string {
 		if err != nil || comment == "" {
 			return err
 		}
+		b := &in[0]
+		if strings.HasPrefix(dir, "test/") {
+			b = &in[1]
+		}
 		b.WriteString(wrapped(fmt.Sprintf("- `%s`: %s", shownAs(dir), synopsis(comment))))
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b.String()
+	return in[0].String(), in[1].String()
 }
 
 // packageComment is the comment of the package in a directory; of a package with tests only, that of a test. It is
