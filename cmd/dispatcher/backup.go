@@ -57,16 +57,16 @@ func (s *std) backupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup [flags] DIR",
 		Short: "Save all streams of a running system to a directory",
-		Long: `backup saves every stream and bucket of a system with what its consumers have read, one file each, to DIR, which it makes.
-The system goes on meanwhile. The streams are saved one after the other, in an order in which nothing is missing that a
-later one needs: a batch that is under way goes on after a restore from what its log says.
+		Long: `backup saves every stream and bucket of a system with what its consumers have read, one file each, to
+DIR, which it makes. The system goes on meanwhile. The streams are saved one after the other, in an order in which
+nothing is missing that a later one needs: a batch that is under way goes on after a restore from what its log says.
 
-DIR has the inputs and results of all agents: keep it like the store itself. It has no credentials; those of an embedded
-server are in creds of its --data.
+DIR has the inputs and results of all agents: keep it like the store itself. It has no credentials; those of an
+embedded server are in creds of its --data.
 
 "dispatcher restore" makes a system of it.`,
 		Example: `  dispatcher backup /var/backups/toolyard/2026-11-23`,
-		Args:    cobra.ExactArgs(1),
+		Args:    cli.OneArg("one DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log, err := s.log.Logger(s.err)
 			if err != nil {
@@ -156,16 +156,16 @@ func (s *std) restoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore [flags] DIR",
 		Short: "Make a system of what backup has saved",
-		Long: `restore makes the streams that "dispatcher backup" has saved to DIR: in the store of an embedded server, which is --data
-and which no server may have open, or in the NATS system at --nats. There must be no system yet.
+		Long: `restore makes the streams that "dispatcher backup" has saved to DIR: in the store of an embedded server,
+which is --data and which no server may have open, or in the NATS system at --nats. There must be no system yet.
 
-The restored system knows nothing of what happened after the backup. A batch that was under way then goes on as soon as a
-dispatcher and workers are there, and calls that have run since may run again. Start a dispatcher alone first, look at
-"dispatcher batches --status running", cancel what must not run again, and then start the workers. What is older than the
-batch lifetime is gone at once.`,
+The restored system knows nothing of what happened after the backup. A batch that was under way then goes on as soon
+as a dispatcher and workers are there, and calls that have run since may run again. Start a dispatcher alone first,
+look at "dispatcher batches --status running", cancel what must not run again, and then start the workers. What is
+older than the batch lifetime is gone at once.`,
 		Example: `  dispatcher restore --data /var/lib/toolyard /var/backups/toolyard/2026-11-23
   dispatcher restore --nats nats://n1:4222 /var/backups/toolyard/2026-11-23`,
-		Args: cobra.ExactArgs(1),
+		Args: cli.OneArg("one DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log, err := s.log.Logger(s.err)
 			if err != nil {

@@ -12,23 +12,12 @@ import (
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 )
 
-// oneArg is for commands that take one argument, and says what it is.
-func oneArg(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return cli.Usagef("%s takes %s, not %d; see %s --help", cmd.CommandPath(), what, len(args),
-				cmd.CommandPath())
-		}
-		return nil
-	}
-}
-
 // The one arguments of commands.
 var (
-	fileArg     = oneArg("one FILE (- for standard input)")
-	batchArg    = oneArg("the id of one batch")
-	approvalArg = oneArg("the id of one approval, as dispatcher approvals lists them")
-	sessionArg  = oneArg("the name of one session")
+	fileArg     = cli.OneArg("one FILE (- for standard input)")
+	batchArg    = cli.OneArg("the id of one batch")
+	approvalArg = cli.OneArg("the id of one approval, as dispatcher approvals lists them")
+	sessionArg  = cli.OneArg("the name of one session")
 )
 
 // misnamed makes an error about what was named wrongly one of usage.

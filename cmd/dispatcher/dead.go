@@ -33,7 +33,7 @@ results has been answered where that was possible: nothing waits for a dead lett
 the queues. The newest %d are kept, for as long as batches are.`, broker.MaxDeadLetters),
 		Example: `  dispatcher dead
   dispatcher dead --limit 1 --json`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if most < 1 || most > broker.MaxDeadLetters {
 				return cli.Usagef("--limit %d: use 1 to %d", most, broker.MaxDeadLetters)

@@ -61,9 +61,10 @@ func (s *std) explainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [flags] FILE|-",
 		Short: "Show how a batch would run, without running any of it",
-		Long: `explain shows what would happen to the batch in FILE with the built-in tools and those of --tools: the surface of tools,
-each call's concurrency class and why, the groups, and what permission would say under the given rules and mode. No call
-runs. MCP servers that --tools declares are started, or connected to, for the list of their tools.
+		Long: `explain shows what would happen to the batch in FILE with the built-in tools and those of --tools: the
+surface of tools, each call's concurrency class and why, the groups, and what permission would say under the given
+rules and mode. No call runs. MCP servers that --tools declares are started, or connected to, for the list of their
+tools.
 
 With --nats the tools are those that the live workers of a running system offer, and what only a worker can judge is
 asked of one; with --server they are those that a batch of this agent and workspace would see there now. Rules of the

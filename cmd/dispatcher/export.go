@@ -53,17 +53,18 @@ func (s *std) exportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [flags] --out DIR",
 		Short: "Write history as tables of batches and calls, as JSON lines or Parquet",
-		Long: `export writes two tables to DIR, for DuckDB and the like: batches.jsonl and calls.jsonl, or batches.parquet and
-calls.parquet. They have a row for each batch that the system keeps, and one for each call: who, which tool and class, when,
-on which worker, with which code, and how large inputs and outputs were. They have no inputs and no outputs. Batches that are
-under way are there as they are now. The order is that in which the batches were submitted.
+		Long: `export writes two tables to DIR, for DuckDB and the like: batches.jsonl and calls.jsonl, or
+batches.parquet and calls.parquet. They have a row for each batch that the system keeps, and one for each call: who,
+which tool and class, when, on which worker, with which code, and how large inputs and outputs were. They have no
+inputs and no outputs. Batches that are under way are there as they are now. The order is that in which the batches
+were submitted.
 
-A table takes its name when it is whole, the batches last. What is there is only replaced with --force. Memory does not grow
-with the history. --since and --until take a time like 2026-11-23T08:00:00Z, or how long ago, like 36h; they are about when
-the batch was submitted.`,
+A table takes its name when it is whole, the batches last. What is there is only replaced with --force. Memory does
+not grow with the history. --since and --until take a time like 2026-11-23T08:00:00Z, or how long ago, like 36h; they
+are about when the batch was submitted.`,
 		Example: `  dispatcher export --format parquet --out history --since 24h
   duckdb -c "select tool, code, count(*), avg(duration_us) from 'history/calls.parquet' group by all"`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(time.Now()); err != nil {
 				return err
@@ -162,7 +163,7 @@ func (s *std) export(ctx context.Context, b *natsbroker.Broker, o *exporting) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, calls.discard()) }()
-	troubled, shown := 0, progress{w: s.err, on: isTerminal(s.err), last: time.Now()}
+	troubled, shown := 0, progress{w: s.err, on: cli.IsTerminal(s.err), last: time.Now()}
 	for story, serr := range stories(ctx, b, b.Kept(ctx, toolyard.Agent(o.agent), o.from, o.to)) {
 		if serr != nil {
 			return errors.Join(serr, shown.clear())

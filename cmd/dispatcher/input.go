@@ -36,6 +36,7 @@ type batchFlags struct {
 }
 
 func (b *batchFlags) add(f *pflag.FlagSet) {
+	defer cli.Topic(f, cli.TopicBatch)()
 	f.StringVar(&b.inputFormat, "input-format", "",
 		"the form of FILE: native, anthropic, openai, openai-chat or gemini (default: recognised by its shape)")
 	f.StringVar(&b.id, "id", "", "the batch's id; the same id is the same batch (default: FILE's, or a new one)")
@@ -56,6 +57,7 @@ func (b *batchFlags) add(f *pflag.FlagSet) {
 // addPlace adds the flags that say where a batch runs, and before which others. In a process that runs a batch alone
 // there is nothing to choose.
 func (b *batchFlags) addPlace(f *pflag.FlagSet) {
+	defer cli.Topic(f, cli.TopicBatch)()
 	f.StringVar(&b.priority, "priority", "", "interactive, or bulk for a batch that nobody waits for: interactive "+
 		"ones go first (default: FILE's, or interactive)")
 	f.StringArrayVar(&b.tags, "tag", nil, "run the calls only on workers that have this `TAG`, beside those that FILE "+

@@ -21,6 +21,7 @@ type systemFlags struct {
 }
 
 func (f *systemFlags) add(cmd *cobra.Command) {
+	defer cli.Topic(cmd.Flags(), cli.TopicSystem)()
 	f.cmd = cmd
 	cmd.Flags().StringVar(&f.nats, "nats", defaultURL, "the NATS system, as `URL`")
 	f.reach.Add(cmd.Flags())
@@ -29,6 +30,7 @@ func (f *systemFlags) add(cmd *cobra.Command) {
 
 // addServer adds what is for HTTP.
 func (f *systemFlags) addServer(cmd *cobra.Command) {
+	defer cli.Topic(cmd.Flags(), cli.TopicSystem)()
 	cmd.Flags().StringVar(&f.server, "server", "", "the HTTP API of a dispatcher, as `URL`, instead of --nats")
 	cmd.Flags().StringVar(&f.serverCA, "server-ca", "", "check the certificate of --server against those in `FILE`")
 	cmd.Flags().StringVar(&f.token, "token", "",

@@ -30,9 +30,9 @@ func (s *std) interruptCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "interrupt [flags] SESSION",
 		Short: "Stop what a session's batches have not begun, and what may be stopped",
-		Long: `interrupt asks all batches of a session that are not complete to stop: calls that have not begun end as canceled,
-and so do calls that wait for a person. A running call is stopped if its tool says so ("interrupt_behavior": "cancel"), and
-waited for otherwise: "dispatcher cancel" stops it all the same. Every call gets a result, as always.
+		Long: `interrupt asks all batches of a session that are not complete to stop: calls that have not begun end as
+canceled, and so do calls that wait for a person. A running call is stopped if its tool says so ("interrupt_behavior":
+"cancel"), and waited for otherwise: "dispatcher cancel" stops it all the same. Every call gets a result, as always.
 
 It returns when that is stored. The session goes on with its next batch.`,
 		Example: `  dispatcher interrupt --agent reviewer --reason "the user said something else" s-1`,
@@ -140,7 +140,7 @@ func (s *std) batchesCommand() *cobra.Command {
 first. The index is written by the batches' owners and may be a moment behind: "dispatcher watch" and
 "dispatcher replay" read the log itself.`,
 		Example: `  dispatcher batches --agent reviewer --status waiting`,
-		Args:    cobra.NoArgs,
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f := client.Filter{Agent: toolyard.Agent(agent), Session: toolyard.Session(session),
 				Status: toolyard.Status(status), After: after, Limit: limit}

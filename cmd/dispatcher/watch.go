@@ -24,18 +24,19 @@ func (s *std) watchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch [flags] BATCH | --all | --agent AGENT",
 		Short: "Follow batches as they run",
-		Long: `watch BATCH prints what has happened to a batch so far and then each event as it is stored, a line each, until
-the batch is complete. No event is left out and none comes twice.
+		Long: `watch BATCH prints what has happened to a batch so far and then each event as it is stored, a line each,
+until the batch is complete. No event is left out and none comes twice.
 
-watch --all, and watch --agent AGENT without a batch, print the events of all batches (of that agent) from now on until
-they are interrupted. That is a live feed: if events are missing, because this connection was lost or too slow, it says so.
-Watch one batch, or replay it, to see all of it.
+watch --all, and watch --agent AGENT without a batch, print the events of all batches (of that agent) from now on
+until they are interrupted. That is a live feed: if events are missing, because this connection was lost or too slow,
+it says so. Watch one batch, or replay it, to see all of it.
 
---json prints CloudEvents, one a line, as --events writes them; what is missing is then said on standard error. With --all
-and --agent, what was stored of a batch before its first event, or is missing, stands in front of it: what is printed can be
-replayed.
+--json prints CloudEvents, one a line, as --events writes them; what is missing is then said on standard error. With
+--all and --agent, what was stored of a batch before its first event, or is missing, stands in front of it: what is
+printed can be replayed.
 
-Exit status: 0 the batch is complete (or --all was interrupted, its normal end), 2 there is no such batch, 130 interrupted.`,
+Exit status: 0 the batch is complete (or --all was interrupted, its normal end), 2 there is no such batch, 130
+interrupted.`,
 		Example: `  dispatcher watch 01a1ffbe-8b20-73de-9775-9db112e2296a
   dispatcher watch --all
   dispatcher watch --agent reviewer --json`,

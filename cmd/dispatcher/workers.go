@@ -22,7 +22,7 @@ func (s *std) workersCommand() *cobra.Command {
 		Use: "workers [flags]",
 		Short: "List the live workers of a running system, what they found to be down, and tool names that several " +
 			"offer",
-		Args: cobra.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.attach(cmd.Context(), &sys, "toolyard workers", func(c *client.Client) error {
 				ctx, cancel := context.WithTimeout(cmd.Context(), setupTimeout)

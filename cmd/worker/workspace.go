@@ -16,9 +16,10 @@ func workspaceCommand(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "workspace",
 		Short: "Say whether a workspace is in quarantine, and end that",
-		Long: `A workspace is in quarantine when a command has left something in it that runs or is obeyed by itself, and that could not be
-taken away. Every call in it ends as sandbox_violation, on every worker, until an operator has looked at it: docs/quarantine.md.`,
-		Args: cobra.NoArgs,
+		Long: `A workspace is in quarantine when a command has left something in it that runs or is obeyed by itself,
+and that could not be taken away. Every call in it ends as sandbox_violation, on every worker, until an operator has
+looked at it: docs/quarantine.md.`,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(statusCommand(out), clearCommand(out))
@@ -30,7 +31,12 @@ func statusCommand(out io.Writer) *cobra.Command {
 		Use:     "status DIR...",
 		Short:   "Say whether workspaces are in quarantine, and why",
 		Example: `  worker workspace status /srv/web`,
-		Args:    cobra.MinimumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cli.Usagef("%s takes one DIR or more; see %s --help", cmd.CommandPath(), cmd.CommandPath())
+			}
+			return nil
+		},
 		RunE: func(_ *cobra.Command, dirs []string) error {
 			for _, dir := range dirs {
 				err := inWorkspace(dir, func(r *place.Root) error {
@@ -63,10 +69,11 @@ func clearCommand(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clear DIR",
 		Short: "End a workspace's quarantine",
-		Long: `clear ends the quarantine of the workspace in DIR. It refuses while something is there that the quarantine is about: look at it and take
-it away, or say with --keep that it stays. Workers see it at their next call; none has to be started anew.`,
+		Long: `clear ends the quarantine of the workspace in DIR. It refuses while something is there that the
+quarantine is about: look at it and take it away, or say with --keep that it stays. Workers see it at their next call;
+none has to be started anew.`,
 		Example: `  worker workspace clear /srv/web`,
-		Args:    cobra.ExactArgs(1),
+		Args:    cli.OneArg("one DIR"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return inWorkspace(args[0], func(r *place.Root) error {
 				if err := r.ClearQuarantine(keep); err != nil {

@@ -51,9 +51,7 @@ func Main(root *cobra.Command, args []string, stderr io.Writer) int {
 	root.Version = fmt.Sprintf("%s (wire version %d)", version.Build(), version.Wire)
 	root.SetErr(stderr)
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return Usagef("%w; see %s --help", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(flagError)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return ExitOK

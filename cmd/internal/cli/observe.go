@@ -32,6 +32,7 @@ type Observe struct{ Listen string }
 
 // Add adds the flag.
 func (o *Observe) Add(f *pflag.FlagSet) {
+	defer Topic(f, TopicResources)()
 	f.StringVar(&o.Listen, "metrics-listen", "", "serve /metrics, /healthz and /readyz without a token at "+
 		"`HOST:PORT`, such as 127.0.0.1:9464; port 0 takes a free one. Whoever reaches it reads them (default: off)")
 }

@@ -45,6 +45,7 @@ type Reach struct {
 
 // Add adds the flags.
 func (r *Reach) Add(f *pflag.FlagSet) {
+	defer Topic(f, TopicSystem)()
 	r.AddCreds(f)
 	f.StringVar(&r.Data, "data", "", "where a dispatcher on this machine has its streams: its credentials are found "+
 		"there (default: toolyard in the user's state directory)")
@@ -52,6 +53,7 @@ func (r *Reach) Add(f *pflag.FlagSet) {
 
 // AddCreds adds the flags but --data.
 func (r *Reach) AddCreds(f *pflag.FlagSet) {
+	defer Topic(f, TopicSystem)()
 	f.StringVar(&r.Creds, "creds", "", "connect to NATS with the credentials in `FILE`, or with those for this "+
 		"command in a directory (default: those that a dispatcher of this user on this machine has made)")
 	f.StringVar(&r.Context, "nats-context", "",
