@@ -133,6 +133,11 @@ func (b *bars) report(p client.Progress) {
 		one = &bar{since: b.now()}
 		b.calls[p.Index] = one
 	}
+	one.take(p)
+}
+
+// take takes in a report of a run.
+func (one *bar) take(p client.Progress) {
 	if p.Fraction < 0 {
 		p.Fraction = one.Fraction
 	}

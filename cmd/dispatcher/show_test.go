@@ -104,7 +104,7 @@ func failing(t *testing.T, columns int, verbose bool, paint cli.Paint) string {
 	for _, r := range []toolyard.Result{
 		{Tool: "glob", Output: "a.go\nb.go", Class: toolyard.ReadOnly, DurationMS: 2.5849, QueueMS: 0.37,
 			ExecuteMS: 0.14,
-			Phases: []toolyard.Fact{{Phase: "resolve_tool", MS: 0.01}, {Phase: "execute", MS: 0.14}}},
+			Phases:    []toolyard.Fact{{Phase: "resolve_tool", MS: 0.01}, {Phase: "execute", MS: 0.14}}},
 		{Index: 1, Tool: "edit_file", Output: "Edited.", DurationMS: 12345, Structured: json.RawMessage(
 			`{"diff":"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new\n"}`)},
 		{Index: 2, Tool: "summarize", IsError: true, Code: toolyard.UnknownTool, Error: unknown},
