@@ -77,9 +77,9 @@ input or the flags are wrong, 130 interrupted, 141 the reader of its output has 
 		{"batches", "Batches", []*cobra.Command{s.submitCommand(), s.explainCommand(), s.watchCommand(),
 			s.replayCommand(), s.batchesCommand(), s.cancelCommand(), s.interruptCommand(), s.sessionCommand()}},
 		{"people", "Decisions of people", []*cobra.Command{s.approvalsCommand(), s.approveCommand(), s.denyCommand()}},
-		{"look", "Look at a system", []*cobra.Command{s.workersCommand(), s.toolsCommand(),
+		{"look", "Look at a system", []*cobra.Command{s.doctorCommand(), s.workersCommand(), s.toolsCommand(),
 			s.deadCommand(), s.limitsCommand()}},
-		{"operate", "Set up and keep", []*cobra.Command{s.initAuthCommand(), s.credsCommand(),
+		{"operate", "Set up and keep", []*cobra.Command{s.initCommand(), s.initAuthCommand(), s.credsCommand(),
 			s.backupCommand(), s.restoreCommand(), s.exportCommand()}},
 		{cli.ProgramGroup, "This program", []*cobra.Command{cli.ManCommand("dispatcher")}},
 	} {

@@ -56,14 +56,14 @@ func Topic(f *pflag.FlagSet, topic string) (end func()) {
 	}
 }
 
-// section is the flags of one topic.
-type section struct {
+// Section is the flags of one topic.
+type Section struct {
 	topic string
-	flags []*pflag.Flag
+	Flags []*pflag.Flag
 }
 
-// sections are the flags of a command that its help shows, by topic.
-func sections(cmd *cobra.Command) (out []section) {
+// Sections are the flags of a command that its help shows, by topic.
+func Sections(cmd *cobra.Command) (out []Section) {
 	by := map[string][]*pflag.Flag{}
 	add := func(f *pflag.Flag) {
 		topic := TopicProgram
@@ -82,14 +82,14 @@ func sections(cmd *cobra.Command) (out []section) {
 	for _, t := range topics {
 		if len(by[t]) > 0 {
 			slices.SortFunc(by[t], func(a, b *pflag.Flag) int { return strings.Compare(a.Name, b.Name) })
-			out = append(out, section{t, by[t]})
+			out = append(out, Section{t, by[t]})
 		}
 	}
 	return out
 }
 
-// heading is the title of a section.
-func (s section) heading() string {
+// Heading is the title of a section.
+func (s Section) Heading() string {
 	if s.topic == "" {
 		return "Flags"
 	}
@@ -158,9 +158,9 @@ func help(cmd *cobra.Command, columns int) string {
 		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
 	}
 	commands(&b, cmd, columns)
-	for _, s := range sections(cmd) {
-		fmt.Fprintf(&b, "\n%s:\n", s.heading())
-		for _, f := range s.flags {
+	for _, s := range Sections(cmd) {
+		fmt.Fprintf(&b, "\n%s:\n", s.Heading())
+		for _, f := range s.Flags {
 			head := flagIndent + flagHead(f)
 			for _, line := range Wrap(flagText(f), columns-flagColumn) {
 				if utf8.RuneCountInString(head) > flagColumn-2 {

@@ -79,9 +79,9 @@ func troff(cmd *cobra.Command) string {
 			fmt.Fprintf(&b, "%s\n", quoteTroff(line))
 		}
 	}
-	for _, s := range sections(cmd) {
-		fmt.Fprintf(&b, ".SH %s\n", strings.ToUpper(quoteTroff(s.heading())))
-		for _, f := range s.flags {
+	for _, s := range Sections(cmd) {
+		fmt.Fprintf(&b, ".SH %s\n", strings.ToUpper(quoteTroff(s.Heading())))
+		for _, f := range s.Flags {
 			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", quoteTroff(flagHead(f)), quoteTroff(flagText(f)))
 		}
 	}

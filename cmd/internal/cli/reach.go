@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
@@ -313,4 +314,37 @@ func Access(data string) *natsd.Access {
 		First: []access.Principal{{Role: access.Worker, Name: string(toolyard.DefaultPool)},
 			{Role: access.Agent, Name: string(toolyard.DefaultAgent)}},
 	}
+}
+
+// Shown says as whom a command would connect to NATS, without connecting, and when that runs out: never if it is zero.
+func (r *Reach) Shown(url string, p access.Principal) (as string, expires time.Time, err error) {
+	if err := r.exclusive(); err != nil {
+		return "", expires, err
+	}
+	if _, err := r.tls(); err != nil {
+		return "", expires, err
+	}
+	switch {
+	case r.Context != "":
+		return "the context " + r.Context, expires, nil
+	case r.NKey != "":
+		return "the NKey in " + r.NKey, expires, nil
+	}
+	c, err := r.credentials(url, p)
+	if err != nil {
+		return "", expires, err
+	}
+	path := c.path
+	for _, first := range []bool{true, false} {
+		if at := natsd.CredsFile(c.dir, p, first); path == "" && c.dir != "" {
+			if _, err := os.Stat(at); err == nil {
+				path = at
+			}
+		}
+	}
+	if path == "" {
+		return "", expires, nil
+	}
+	have, err := natsd.ReadCreds(path)
+	return path, have.Expires, err
 }
