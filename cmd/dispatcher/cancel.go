@@ -22,7 +22,10 @@ var (
 
 // misnamed makes an error about what was named wrongly one of usage.
 func misnamed(err error) error {
-	for _, is := range []error{client.ErrNoBatch, client.ErrCompleted, client.ErrNoCall} {
+	if errors.Is(err, client.ErrNoBatch) {
+		return cli.Usagef("%w; dispatcher batches lists those that there are, and --agent says whose it is", err)
+	}
+	for _, is := range []error{client.ErrCompleted, client.ErrNoCall} {
 		if errors.Is(err, is) {
 			return &cli.UsageError{Err: err}
 		}

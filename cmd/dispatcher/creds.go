@@ -13,6 +13,7 @@ import (
 
 func (s *std) credsCommand() *cobra.Command {
 	var data, agent, pool string
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "creds [flags]",
 		Short: "Make credentials for an agent, or for the workers of a pool",
@@ -48,12 +49,18 @@ pool. Neither reads or writes anything else. Whoever has the file has these righ
 			if err != nil {
 				return err
 			}
+			if asJSON {
+				return printJSON(s.out, struct {
+					File string `json:"file"`
+				}{path})
+			}
 			_, err = fmt.Fprintln(s.out, path)
 			return err
 		},
 	}
 	cmd.Flags().StringVar(&agent, "agent", "", "the `NAME` of the agent")
 	cmd.Flags().StringVar(&pool, "pool", "", "the `NAME` of the pool")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document: the file")
 	cmd.Flags().StringVar(&data, "data", "",
 		"where the embedded NATS server keeps its streams (default: toolyard in the user's state directory)")
 	return cmd

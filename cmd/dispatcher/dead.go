@@ -60,7 +60,7 @@ the queues. The newest %d are kept, for as long as batches are.`, broker.MaxDead
 
 // showDead prints dead letters for a person. Nothing in them is to be trusted, a terminal's control characters least.
 func (s *std) showDead(letters []client.DeadLetter) error {
-	p := &show{w: s.out, on: true}
+	p := s.lines()
 	for _, l := range letters {
 		about := cli.OneLine(l.Kind)
 		if l.Batch != "" {

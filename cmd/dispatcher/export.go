@@ -43,7 +43,7 @@ type exporting struct {
 	since, until           string
 	from, to               time.Time // what since and until say
 	dir, format            string
-	force                  bool
+	force, json            bool
 }
 
 func (s *std) exportCommand() *cobra.Command {
@@ -92,6 +92,7 @@ are about when the batch was submitted.`,
 	reach.Add(f)
 	f.StringVar(&o.dir, "out", "", "write to `DIR`, which is made if need be")
 	f.StringVar(&o.format, "format", formatJSONLines, "jsonl (JSON lines) or parquet")
+	f.BoolVar(&o.json, "json", false, "print one JSON document: the files with their sizes")
 	f.BoolVar(&o.force, "force", false, "replace tables that are there")
 	f.StringVar(&o.agent, "agent", "", "only batches of this agent")
 	f.StringVar(&o.session, "session", "", "only batches of this session")
@@ -199,6 +200,9 @@ func (s *std) export(ctx context.Context, b *natsbroker.Broker, o *exporting) (e
 			count(troubled, "batch", "batches")); err != nil {
 			return err
 		}
+	}
+	if o.json {
+		return printJSON(s.out, exported{Files: []exportedFile{batches.file(), calls.file()}, Troubled: troubled})
 	}
 	_, err = fmt.Fprintf(s.out, "%s\n%s\n", batches, calls)
 	return err
@@ -398,6 +402,20 @@ func (t *table[T]) discard() error {
 	}
 	return errors.Join(t.part.Close(), err)
 }
+
+// exported is what --json prints of an export. Troubled is how many batches could not be followed to the end.
+type exported struct {
+	Files    []exportedFile `json:"files"`
+	Troubled int            `json:"troubled"`
+}
+
+type exportedFile struct {
+	File  string `json:"file"`
+	Rows  int64  `json:"rows"`
+	Bytes int64  `json:"bytes"`
+}
+
+func (t *table[T]) file() exportedFile { return exportedFile{t.name, t.rows, t.bytes} }
 
 func (t *table[T]) String() string {
 	return fmt.Sprintf("%s: %s, %s", t.name, count(int(t.rows), "row"), count(int(t.bytes), "byte"))

@@ -28,6 +28,7 @@ default. FILE is ` + initFile + ` unless you say otherwise, and - is standard ou
 		Example: `  dispatcher init
   dispatcher init --listen 0.0.0.0:8080 --token-file tokens --with-worker --workspace default=. serve.yaml
   dispatcher serve --config serve.yaml`,
+		Annotations: map[string]string{cli.Mirrors: "serve"},
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return cli.Usagef("%s takes one FILE at most, not %d; see %s --help", cmd.CommandPath(), len(args),

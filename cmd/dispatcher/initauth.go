@@ -19,7 +19,7 @@ import (
 type initAuthFlags struct {
 	nodes, agents, pools []string
 	at, store            string
-	update               bool
+	update, json         bool
 }
 
 func (s *std) initAuthCommand() *cobra.Command {
@@ -60,6 +60,12 @@ credentials runs the calls of that pool. Neither reads or writes anything else.`
 			case err != nil:
 				return err
 			}
+			if o.json {
+				return printJSON(s.out, struct {
+					Dir     string `json:"dir"`
+					Updated bool   `json:"updated"`
+				}{args[0], o.update})
+			}
 			next := filepath.Join(args[0], "README.md")
 			if o.update {
 				next = filepath.Join(args[0], "nodes") + "/*/accounts.conf to each node, and reload it"
@@ -77,6 +83,7 @@ credentials runs the calls of that pool. Neither reads or writes anything else.`
 		"an agent that gets credentials, by its `NAME`; may be repeated (default: default)")
 	f.StringVar(&o.at, "at", "/etc/nats", "the `DIR` where a node has its configuration")
 	f.StringVar(&o.store, "store", "/data", "the `DIR` where a node has its streams")
+	f.BoolVar(&o.json, "json", false, "print one JSON document: the directory, and whether it was updated")
 	f.BoolVar(&o.update, "update", false, "add to a directory that init-auth has written, and write its accounts again")
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -202,6 +203,9 @@ func readFile(ctx context.Context, in io.Reader, path string) ([]byte, error) {
 func readAll(in io.Reader, path string) ([]byte, error) {
 	if path != "-" {
 		info, err := os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, cli.Usagef("%s: no such file; name one that is there, or - for standard input", path)
+		}
 		if err != nil {
 			return nil, cli.Usagef("%s: %w", path, errors.Unwrap(err))
 		}

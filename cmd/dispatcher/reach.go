@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -78,6 +81,9 @@ func (s *std) attach(ctx context.Context, f *systemFlags, name string, do func(*
 		if in, wrong := errors.AsType[*toolyard.InputError](err); wrong {
 			return cli.Usagef("--%s: %s", in.Field, in.Problem)
 		}
+		if err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
+			return cli.Usagef("--server %s: the server there speaks plain HTTP; use http://", f.server)
+		}
 	} else {
 		nc, nerr := f.reach.Connect(f.nats, operator, name, log)
 		if nerr != nil {
@@ -89,7 +95,11 @@ func (s *std) attach(ctx context.Context, f *systemFlags, name string, do func(*
 	if err != nil {
 		return ended(ctx, err)
 	}
-	return ended(ctx, do(c))
+	err = do(c)
+	if refused, ok := errors.AsType[*client.HTTPError](err); ok && refused.Status == http.StatusUnauthorized {
+		err = fmt.Errorf("%s: %w; name a token of it with %s or --token", f.server, err, cli.EnvName("token"))
+	}
+	return ended(ctx, err)
 }
 
 // agentRef names what is an agent's on a system: one batch, or one session.

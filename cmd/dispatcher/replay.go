@@ -253,7 +253,7 @@ func (s *std) rerun(ctx context.Context, report *replay.Report, sys *systemFlags
 	if asJSON {
 		return printJSON(s.out, out)
 	}
-	p := &show{w: s.out, on: true}
+	p := s.lines()
 	p.printf("batch %s ran again as %s: %s\n", cli.OneLine(out.Of.String()), cli.OneLine(string(out.Batch.ID)),
 		count(len(out.Batch.Results), "result"))
 	for _, d := range out.Differences {

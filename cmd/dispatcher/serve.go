@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -74,7 +75,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	var tokens *api.Tokens
 	if o.tokenFile != "" {
 		if tokens, err = api.ReadTokens(o.tokenFile); err != nil {
-			return cli.Usagef("--token-file: %w", err)
+			return cli.Usagef("--token-file: %w; docs/http.md says what is in it", err)
 		}
 		reload.On("the token file", func() error { return tokens.Read(o.tokenFile) })
 	}
@@ -132,6 +133,10 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	if cfg.dispatcher.AfterBatch, err = o.worker.Guard.AfterBatch(tools, mode, log); err != nil {
 		return err
 	}
+	if len(o.worker.Workspaces) > 0 && !o.withWorker {
+		log.Warn("--workspace without --with-worker: this process runs no calls, so the directories are not used; give "+
+			"them to worker serve, or add --with-worker", "workspace", o.worker.Workspaces)
+	}
 	if len(o.worker.Guard.Manifests.Files) > 0 && !o.withWorker {
 		return cli.Usagef("--tools: this process runs no calls; give the files to its workers, or add --with-worker")
 	}
@@ -158,6 +163,9 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	if o.url == "" {
 		if cfg.store, err = cli.DataDir(o.reach.Data); err != nil {
 			return err
+		}
+		if info, err := os.Stat(cfg.store); err == nil && !info.IsDir() {
+			return cli.Usagef("--data %s: is not a directory; name one, which is made if need be", cfg.store)
 		}
 	}
 	var ready atomic.Pointer[node]
@@ -191,7 +199,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	})
 	l, err := net.Listen("tcp", o.listen)
 	if err != nil {
-		return cli.Usagef("--listen %s: %w", o.listen, err)
+		return cli.ListenError("--listen", o.listen, err)
 	}
 	handler, err := n.api(ctx, l.Addr(), api.Config{Tokens: tokens, Issuer: issuer, Audit: deeds,
 		PublicURL: o.oidc.publicURL, Metrics: observed.Metrics})

@@ -95,7 +95,7 @@ nothing was kept of is shown as a new one. What is changed here counts from the 
 				case asJSON:
 					return printJSON(s.out, v)
 				}
-				p := &show{w: s.out, on: true}
+				p := s.lines()
 				p.printf("session %s of %s\n", cli.OneLine(args[0]), cli.OneLine(whose(agent)))
 				if v.Unattended {
 					p.printf("  alone: nobody is asked\n")
@@ -164,13 +164,8 @@ first. The index is written by the batches' owners and may be a moment behind: "
 						More    bool               `json:"more"`
 					}{page, more})
 				}
-				p := &show{w: s.out, on: true}
-				for _, b := range page {
-					p.printf("%s  %-9s  %s/%s  session %s  workspace %s  %s\n", b.Submitted.Format(time.RFC3339),
-						b.Status, cli.OneLine(string(b.Agent)),
-						cli.OneLine(string(b.ID)), cli.OneLine(string(b.Session)), cli.OneLine(string(b.Workspace)),
-						count(b.Calls, "call"))
-				}
+				p := s.lines()
+				p.printf("%s", cli.Table(s.batchRows(page, time.Now()), "", p.columns))
 				p.printf("%s", count(len(page), "batch", "batches"))
 				if more {
 					p.printf("; more with --after %d", page[len(page)-1].Cursor)
@@ -189,4 +184,27 @@ first. The index is written by the batches' owners and may be a moment behind: "
 	f.Uint64Var(&after, "after", 0, "go on behind this place: a page says which (default: begin with the newest)")
 	f.BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd
+}
+
+// batchRows are batches as a table: how long ago each was submitted, and what is not as usual about it.
+func (s *std) batchRows(page []client.BatchInfo, now time.Time) (rows [][]cli.Cell) {
+	paint := s.paint()
+	for _, b := range page {
+		when := cli.Human(max(0, now.Sub(b.Submitted))) + " ago"
+		if s.verbose {
+			when = b.Submitted.Format(time.RFC3339)
+		}
+		status := map[toolyard.Status]func(string) string{toolyard.StatusCompleted: paint.Good,
+			toolyard.StatusWaiting: paint.Warn, toolyard.StatusCanceled: paint.Dim}[b.Status]
+		about := count(b.Calls, "call")
+		if s.verbose || b.Session != toolyard.DefaultSession {
+			about += ", session " + cli.OneLine(string(b.Session))
+		}
+		if s.verbose || b.Workspace != toolyard.DefaultWorkspace {
+			about += ", workspace " + cli.OneLine(string(b.Workspace))
+		}
+		rows = append(rows, []cli.Cell{{Text: when, Paint: paint.Dim}, {Text: string(b.Status), Paint: status},
+			{Text: cli.OneLine(string(b.Agent)) + "/" + cli.OneLine(string(b.ID))}, {Text: about}})
+	}
+	return rows
 }

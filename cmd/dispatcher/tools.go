@@ -386,7 +386,7 @@ func (s *std) printFor(format provider.Format, surface *registry.Surface, f *too
 
 // printRemarks says what may make a model call the tools wrongly, and which names are offered more than once.
 func (s *std) printRemarks(surface *registry.Surface, conflicts []string) error {
-	p := &show{w: s.out, on: true}
+	p := s.lines()
 	remarks := 0
 	for i := range surface.Tools {
 		for _, r := range registry.Lint(surface.Tools[i].Declaration) {
@@ -403,15 +403,19 @@ func (s *std) printRemarks(surface *registry.Surface, conflicts []string) error 
 }
 
 func (s *std) listTools(surface *registry.Surface) error {
+	p := s.lines()
+	var rows [][]cli.Cell
 	for _, t := range surface.Tools {
 		class := string(t.Class.Static)
 		if t.Class.Shell != "" {
 			class = "judged by its " + t.Class.Shell
 		}
-		if _, err := fmt.Fprintf(s.out, "%-12s %-24s %s\n", cli.OneLine(t.Name), cli.OneLine(class),
-			cli.OneLine(firstSentence(t.Description))); err != nil {
-			return fmt.Errorf("print the tools: %w", err)
-		}
+		rows = append(rows, []cli.Cell{{Text: cli.OneLine(t.Name), Paint: p.paint.Bold},
+			{Text: cli.OneLine(class), Paint: p.paint.Dim}, {Text: cli.OneLine(firstSentence(t.Description))}})
+	}
+	p.printf("%s", cli.Table(rows, "", p.columns))
+	if p.err != nil {
+		return fmt.Errorf("print the tools: %w", p.err)
 	}
 	return nil
 }

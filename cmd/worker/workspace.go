@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -27,7 +28,8 @@ looked at it: docs/quarantine.md.`,
 }
 
 func statusCommand(out io.Writer) *cobra.Command {
-	return &cobra.Command{
+	asJSON := false
+	cmd := &cobra.Command{
 		Use:     "status DIR...",
 		Short:   "Say whether workspaces are in quarantine, and why",
 		Example: `  worker workspace status /srv/web`,
@@ -38,30 +40,54 @@ func statusCommand(out io.Writer) *cobra.Command {
 			return nil
 		},
 		RunE: func(_ *cobra.Command, dirs []string) error {
+			found := []workspaceState{}
 			for _, dir := range dirs {
 				err := inWorkspace(dir, func(r *place.Root) error {
 					q, err := r.Quarantined()
 					if err != nil {
 						return err
 					}
-					text := "in use as usual"
+					w := workspaceState{Dir: r.Dir()}
 					if q != nil {
-						text = fmt.Sprintf("in quarantine since %s: %s", q.Since.Format(time.RFC3339),
-							cli.OneLine(q.Why))
-						if len(q.Places) > 0 {
-							text += "; look at " + cli.OneLine(strings.Join(q.Places, ", "))
-						}
+						w.Since, w.Why, w.Places = &q.Since, q.Why, q.Places
 					}
-					_, err = fmt.Fprintf(out, "%s: %s\n", cli.OneLine(r.Dir()), text)
+					if found = append(found, w); asJSON {
+						return nil
+					}
+					_, err = fmt.Fprintf(out, "%s: %s\n", cli.OneLine(w.Dir), w.text())
 					return err
 				})
 				if err != nil {
 					return err
 				}
 			}
+			if asJSON {
+				return json.NewEncoder(out).Encode(found)
+			}
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	return cmd
+}
+
+// workspaceState is what --json prints of a workspace. Without Since it is in use as usual.
+type workspaceState struct {
+	Dir    string     `json:"dir"`
+	Since  *time.Time `json:"quarantined_since,omitempty"`
+	Why    string     `json:"why,omitempty"`
+	Places []string   `json:"places,omitempty"`
+}
+
+func (w *workspaceState) text() string {
+	if w.Since == nil {
+		return "in use as usual"
+	}
+	text := fmt.Sprintf("in quarantine since %s: %s", w.Since.Format(time.RFC3339), cli.OneLine(w.Why))
+	if len(w.Places) > 0 {
+		text += "; look at " + cli.OneLine(strings.Join(w.Places, ", "))
+	}
+	return text
 }
 
 func clearCommand(out io.Writer) *cobra.Command {

@@ -244,6 +244,9 @@ func meant(names []string, before string) string {
 
 // flagError says what is wrong with a flag on the command line, and which was meant.
 func flagError(cmd *cobra.Command, err error) error {
+	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok && bad.GetFlag().Value.Type() == "duration" {
+		return Usagef("%w: write a number with its unit, like 10s or 5m; see %s --help", err, cmd.CommandPath())
+	}
 	wrong, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok || len(wrong.GetSpecifiedName()) < 2 {
 		return Usagef("%w; see %s --help", err, cmd.CommandPath())
@@ -260,9 +263,12 @@ func flagError(cmd *cobra.Command, err error) error {
 	return Usagef("%w%s; see %s --help", err, hint, cmd.CommandPath())
 }
 
+// Mirrors is the annotation of a command that takes all flags of another one, which it names.
+const Mirrors = "toolyard-mirrors"
+
 // having are the commands that have a flag.
 func having(cmd *cobra.Command, flag string) (out []string) {
-	if cmd.LocalFlags().Lookup(flag) != nil {
+	if cmd.LocalFlags().Lookup(flag) != nil && cmd.Annotations[Mirrors] == "" {
 		out = append(out, cmd.CommandPath())
 	}
 	for _, c := range cmd.Commands() {

@@ -218,15 +218,17 @@ func (r *Reach) credentials(url string, p access.Principal) (c *credentials, err
 		c.path = r.Creds
 		info, err := os.Stat(r.Creds)
 		if err != nil {
-			return nil, Usagef("--creds %s: %w", r.Creds, errors.Unwrap(err))
+			return nil, Usagef("--creds %s: %w; \"dispatcher creds\" makes credentials and prints their file", r.Creds,
+				errors.Unwrap(err))
 		}
 		if info.IsDir() {
 			if c.path, err = natsd.FindCreds(r.Creds, p); err != nil {
-				return nil, Usagef("--creds %s: it has no credentials for %s: %w", r.Creds, p, err)
+				return nil, Usagef("--creds %s: it has no credentials for %s: %w; name a file, or the directory creds of "+
+					"its dispatcher's --data (\"dispatcher creds\" makes more)", r.Creds, p, err)
 			}
 		}
 		if _, err := natsd.ReadCreds(c.path); err != nil {
-			return nil, Usagef("--creds: %w", err)
+			return nil, Usagef("--creds: %w; \"dispatcher creds\" makes credentials and prints their file", err)
 		}
 	case r.Data != "" || onThisMachine(url):
 		dir, err := DataDir(r.Data)

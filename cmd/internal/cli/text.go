@@ -169,7 +169,8 @@ type Cell struct {
 	Paint func(string) string
 }
 
-func (c Cell) painted(text string) string {
+// Painted is a text as the cell's is painted.
+func (c Cell) Painted(text string) string {
 	if c.Paint == nil {
 		return text
 	}
@@ -195,7 +196,7 @@ func Table(rows [][]Cell, indent string, columns int) string {
 		line, at := indent, utf8.RuneCountInString(indent)
 		for i, c := range row {
 			if i < len(row)-1 {
-				line += c.painted(c.Text) + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.Text)+2)
+				line += c.Painted(c.Text) + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.Text)+2)
 				at += widths[i] + 2
 				continue
 			}
@@ -203,7 +204,7 @@ func Table(rows [][]Cell, indent string, columns int) string {
 				if j > 0 {
 					line += "\n" + strings.Repeat(" ", at)
 				}
-				line += c.painted(part)
+				line += c.Painted(part)
 			}
 		}
 		for part := range strings.SplitSeq(line, "\n") {
