@@ -33,7 +33,8 @@ terminal hides as marks; one that is too long to be shown cannot be approved. A 
 also while dispatchers and workers are stopped or started; it ends as approval_expired when its time is over.
 
 Only batches that say "interactive": true wait for a person; in others an undecided call is denied at once.`,
-		Args: cli.NoArgs,
+		Example: `  dispatcher approvals --agent reviewer`,
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if agent != "" {
 				if err := toolyard.CheckName("--agent", agent); err != nil {

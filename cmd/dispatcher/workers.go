@@ -88,10 +88,4 @@ func (s *show) worker(w *client.Worker) {
 }
 
 // listed are words with commas.
-func listed[T ~string](words []T) string {
-	out := make([]string, len(words))
-	for i, w := range words {
-		out[i] = string(w)
-	}
-	return strings.Join(out, ", ")
-}
+func listed[T ~string](words []T) string { return strings.Join(listOf(words), ", ") }
