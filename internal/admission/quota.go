@@ -82,6 +82,9 @@ type Grants struct {
 	Agents, Teams []Grant
 }
 
+// Any reports whether there are quotas.
+func (g *Grants) Any() bool { return len(g.Agents)+len(g.Teams) > 0 }
+
 // Scope is whose use is bounded: an agent's, or a team's.
 type Scope string
 
