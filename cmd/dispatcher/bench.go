@@ -122,7 +122,8 @@ func (o *benchFlags) check() error {
 	for _, n := range []struct {
 		flag    string
 		v, most int
-	}{{"--calls", o.batch, toolyard.MaxCallsPerBatch}, {"--at-a-time", o.inflight, maxBenchAt}, {"--rounds", o.rounds, 100}} {
+	}{{"--calls", o.batch, toolyard.MaxCallsPerBatch}, {"--at-a-time", o.inflight, maxBenchAt}, {"--rounds",
+		o.rounds, 100}} {
 		if n.v < 1 || n.v > n.most {
 			return cli.Usagef("%s %d: use 1 to %d", n.flag, n.v, n.most)
 		}
@@ -197,7 +198,8 @@ func (s *std) benchHere(ctx context.Context, o *benchFlags, got *benched, log *s
 	cfg := aloneConfig{workspace: toolyard.Workspace(o.workspace), dir: dir, onDisk: true,
 		maxConcurrency: toolyard.DefaultMaxConcurrency, perms: &perms, worker: &w}
 	return withAlone(ctx, log, cfg, func(ctx context.Context, a *alone) error {
-		floor, err := newFloor(ctx, func() (*nats.Conn, error) { return a.server.Connect() }, 1, worker.DefaultReadSlots)
+		floor, err := newFloor(ctx, func() (*nats.Conn, error) { return a.server.Connect() }, 1,
+			worker.DefaultReadSlots)
 		if err != nil {
 			return err
 		}

@@ -285,7 +285,8 @@ func ofNATS(nc *nats.Conn, rtt time.Duration) finding {
 		l = levelWarn
 	}
 	return found("nats", l, "with a way that long give serve --ack-wait of four round trips or more",
-		"nats-server %s at %s answers in %s, %s", nc.ConnectedServerVersion(), nc.ConnectedUrlRedacted(), cli.Human(rtt),
+		"nats-server %s at %s answers in %s, %s", nc.ConnectedServerVersion(), nc.ConnectedUrlRedacted(),
+		cli.Human(rtt),
 		tls)
 }
 

@@ -38,13 +38,16 @@ func TestDoctorJudges(t *testing.T) {
 		{"no workers", ofWorkers(nil), "warn", "there is none"},
 		{"a worker", ofWorkers(worker(func(*client.Worker) {})), "ok ok", "1 worker, 0 of 2 slots busy"},
 		{"busy", ofWorkers(worker(func(w *client.Worker) { w.Busy = 2 })), "warn ok", "2 of 2 slots busy"},
-		{"another version", ofWorkers(worker(func(w *client.Worker) { w.WireVersion++ })), "ok warn", "v1 (wire version"},
-		{"something is down", ofWorkers(worker(func(w *client.Worker) { w.Breakers = map[string]time.Time{"db": now} })),
+		{"another version", ofWorkers(worker(func(w *client.Worker) { w.WireVersion++ })), "ok warn",
+			"v1 (wire version"},
+		{"something is down",
+			ofWorkers(worker(func(w *client.Worker) { w.Breakers = map[string]time.Time{"db": now} })),
 			"ok ok warn", "down: db"},
 		{"a name twice", ofWorkers(worker(func(w *client.Worker) { w.Conflicts = []string{"x of a and b"} })),
 			"ok ok warn", "x of a and b"},
 		{"no dead letters", one(ofDead(nil, now)), "ok", "none"},
-		{"a dead letter", one(ofDead([]client.DeadLetter{{Time: now.Add(-time.Hour), Cause: "no\x1b[2J"}}, now)), "warn",
+		{"a dead letter", one(ofDead([]client.DeadLetter{{Time: now.Add(-time.Hour), Cause: "no\x1b[2J"}}, now)),
+			"warn",
 			"1 h 0 min old: no\ufffd"},
 	} {
 		var levels, says []string
@@ -59,7 +62,8 @@ func TestDoctorJudges(t *testing.T) {
 		}
 	}
 	d := diagnosis{Level: levelOK}
-	d.add(found("a", levelOK, "", "well"), found("b", levelFail, "mend it", "broken"), found("c", levelWarn, "look", "odd"))
+	d.add(found("a", levelOK, "", "well"), found("b", levelFail, "mend it", "broken"), found("c", levelWarn, "look",
+		"odd"))
 	var out bytes.Buffer
 	s := &std{out: &out}
 	if err := s.printDiagnosis(&d, false); err != nil || d.Level != levelFail ||

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -296,6 +297,10 @@ func (e explained) print(s *std, b *toolyard.Batch) error {
 	p.printf("%s\n", p.paint.Bold(fmt.Sprintf("%s in %s, %s · surface %.12s with %s", count(len(e.Calls), "call"),
 		count(len(e.Groups), "group"), e.Partition, e.Surface, count(len(e.Tools), "tool"))))
 	line := func(indent, format string, args ...any) {
+		if text := indent + fmt.Sprintf(format, args...); utf8.RuneCountInString(text) <= p.columns {
+			p.printf("%s\n", text)
+			return
+		}
 		for i, part := range cli.Wrap(fmt.Sprintf(format, args...), p.columns-len(indent)-2) {
 			p.printf("%s%s%s\n", indent, strings.Repeat("  ", min(i, 1)), part)
 		}
@@ -309,7 +314,8 @@ func (e explained) print(s *std, b *toolyard.Batch) error {
 		if e.Calls[calls[0]].Ticket {
 			ticket = "holds workspace " + cli.OneLine(string(b.Workspace))
 		}
-		p.printf("\n%s\n", p.paint.Bold(fmt.Sprintf("group %d · %s %s · %s", g+1, count(len(calls), "call"), how, ticket)))
+		p.printf("\n%s\n", p.paint.Bold(fmt.Sprintf("group %d · %s %s · %s", g+1, count(len(calls), "call"), how,
+			ticket)))
 		for _, i := range calls {
 			c := e.Calls[i]
 			line("  ", "[%d] %s  %s (%s)", i, cli.OneLine(c.Tool), c.Class, cli.OneLine(c.Why))

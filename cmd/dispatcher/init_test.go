@@ -38,14 +38,16 @@ func TestInit(t *testing.T) {
 	flags := []string{"--listen", "127.0.0.1:1234", "--max-batches", "7", "--with-worker", "--worker-wait", "5s",
 		"--workspace", "default=/srv/a b", "--workspace", "web=/srv/web", "--allow", "bash(git status:*)"}
 	var out bytes.Buffer
-	if status := cli.Main(command(nil, &out, &out), append(append([]string{"init"}, flags...), file), &out); status != 0 {
+	if status := cli.Main(command(nil, &out, &out), append(append([]string{"init"}, flags...), file),
+		&out); status != 0 {
 		t.Fatalf("%d %s", status, out.String())
 	}
 	want, got := under(t, "serve", flags...), under(t, "serve", "--config", file)
 	want.VisitAll(func(f *pflag.Flag) {
 		if have := got.Lookup(f.Name); f.Name != "config" && (have.Value.String() != f.Value.String() ||
 			have.Changed != f.Changed) {
-			t.Errorf("--%s is %s (%t) by the file, and %s (%t) by flags", f.Name, have.Value, have.Changed, f.Value, f.Changed)
+			t.Errorf("--%s is %s (%t) by the file, and %s (%t) by flags", f.Name, have.Value, have.Changed, f.Value,
+				f.Changed)
 		}
 	})
 	text, err := os.ReadFile(file)

@@ -73,7 +73,8 @@ call [3] waits for a person: press a
 					}
 					for _, line := range got {
 						if utf8.RuneCountInString(line) > columns || strings.ContainsAny(line, "\x1b\r\n") {
-							t.Fatalf("a line of %d columns on a screen of %d: %q", utf8.RuneCountInString(line), columns, line)
+							t.Fatalf("a line of %d columns on a screen of %d: %q", utf8.RuneCountInString(line),
+								columns, line)
 						}
 					}
 					if shown := strings.Join(got, "\n"); !opened && !strings.Contains(shown, "> ") {
@@ -130,7 +131,8 @@ func TestLiveKeys(t *testing.T) {
 	}
 	for sent, want := range map[string][]liveKey{"\x1b[A": {keyUp},
 		"\x1bOB": {keyDown}, "\x1b": {keyBack},
-		"\x1b[15~": {keyOther}, "jk": {keyDown, keyUp}, "\x1ba\x1b[B\x1b": {keyBack, keyApprove, keyDown, keyBack}, "\x03": {keyStop}, "ü": {keyOther}, "\r": {keyOpen}} {
+		"\x1b[15~": {keyOther}, "jk": {keyDown, keyUp}, "\x1ba\x1b[B\x1b": {keyBack, keyApprove, keyDown, keyBack},
+		"\x03": {keyStop}, "ü": {keyOther}, "\r": {keyOpen}} {
 		if got := keysOf(sent); !slices.Equal(got, want) {
 			t.Errorf("%q is %q, want %q", sent, got, want)
 		}

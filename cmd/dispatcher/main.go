@@ -82,7 +82,7 @@ input or the flags are wrong, 130 interrupted, 141 the reader of its output has 
 			s.replayCommand(), s.batchesCommand(), s.cancelCommand(), s.interruptCommand(), s.sessionCommand()}},
 		{"people", "Decisions of people", []*cobra.Command{s.approvalsCommand(), s.approveCommand(), s.denyCommand()}},
 		{"look", "Look at a system", []*cobra.Command{s.doctorCommand(), s.workersCommand(), s.toolsCommand(),
-			s.deadCommand(), s.limitsCommand(), s.benchCommand()}},
+			s.deadCommand(), s.reportCommand(), s.limitsCommand(), s.benchCommand()}},
 		{"operate", "Set up and keep", []*cobra.Command{s.initCommand(), s.initAuthCommand(), s.credsCommand(),
 			s.backupCommand(), s.restoreCommand(), s.exportCommand()}},
 		{cli.ProgramGroup, "This program", []*cobra.Command{cli.ManCommand("dispatcher")}},

@@ -52,12 +52,15 @@ func TestCompletion(t *testing.T) {
 		typed []string
 		want  []string
 	}{
-		{[]string{"sub"}, []string{"submit"}}, {[]string{"run", "--partition", ""}, []string{"consecutive", "ordered_halt"}},
+		{[]string{"sub"}, []string{"submit"}}, {[]string{"run", "--partition", ""}, []string{"consecutive",
+			"ordered_halt"}},
 		{[]string{"export", "--format", ""}, []string{"jsonl", "parquet"}},
-		{[]string{"tools", "--format", "openai"}, []string{"openai-chat"}}, {[]string{"--color", "a"}, []string{"always"}},
+		{[]string{"tools", "--format", "openai"}, []string{"openai-chat"}}, {[]string{"--color", "a"},
+			[]string{"always"}},
 	} {
 		var out bytes.Buffer
-		if status := cli.Main(command(nil, &out, &out), append([]string{"__complete"}, c.typed...), io.Discard); status != 0 {
+		if status := cli.Main(command(nil, &out, &out), append([]string{"__complete"}, c.typed...),
+			io.Discard); status != 0 {
 			t.Fatalf("%q: %d", c.typed, status)
 		}
 		for _, w := range c.want {

@@ -28,7 +28,8 @@ func TestBench(t *testing.T) {
 			Toolyard times
 			Floor    *times
 		}
-		out := p.ok(nil, append([]string{"bench", "--json", "--for", "100ms", "--rounds", "1", "--calls", "3"}, args...)...)
+		out := p.ok(nil, append([]string{"bench", "--json", "--for", "100ms", "--rounds", "1", "--calls", "3"},
+			args...)...)
 		if err := json.Unmarshal([]byte(out), &got); err != nil {
 			t.Fatal(err)
 		}

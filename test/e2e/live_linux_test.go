@@ -127,10 +127,12 @@ func TestWatchLive(t *testing.T) {
 	dir := workspace(t, map[string]string{"a.txt": "one\n"})
 	d := dispatcher(t, "--with-worker", "--workspace", "default="+dir)
 	write := func(name string) toolyard.Call {
-		return toolyard.Call{ID: name, Tool: "write_file", Input: input(map[string]any{"file_path": name, "content": "x\n"})}
+		return toolyard.Call{ID: name, Tool: "write_file", Input: input(map[string]any{"file_path": name,
+			"content": "x\n"})}
 	}
 	file := batchFile(t, toolyard.Batch{ID: "seen", Interactive: true, Calls: []toolyard.Call{
-		{ID: "c0", Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})}, write("b.txt"), write("c.txt")}})
+		{ID: "c0", Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})}, write("b.txt"),
+		write("c.txt")}})
 	submitted := make(chan string, 1)
 	go func() {
 		stdout, _, _ := run(t, nil, "dispatcher", "submit", "--nats", d.says["nats"], "--json", file)
@@ -157,11 +159,12 @@ func TestWatchLive(t *testing.T) {
 	p.types("c")
 	p.sees("cancel call [2] write_file? y or n")
 	p.types("y")
+	p.sees(" · completed · 3 of 3 calls")
 	p.sees("✗ [2] write_file")
 	p.types("q")
 	p.sees("\x1b[?1049l")
 	p.sees("completed · 3 of 3 calls")
-	p.sees("canceled")
+	p.sees("  canceled")
 	if status := p.ends(); status != 0 {
 		t.Errorf("exit status %d", status)
 	}

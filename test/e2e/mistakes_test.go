@@ -31,7 +31,8 @@ func TestTheUsualMistakes(t *testing.T) {
 	defer func() { _ = taken.Close() }()
 	port, other := taken.Addr().String(), t.TempDir()
 	serve := func(args ...string) []string {
-		return append([]string{"serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", other}, args...)
+		return append([]string{"serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", other},
+			args...)
 	}
 	at := func(args ...string) []string { return append(args, "--nats", d.says["nats"]) }
 	old := expired(t, filepath.Join(data, "creds"))
@@ -42,13 +43,15 @@ func TestTheUsualMistakes(t *testing.T) {
 		names     string // the input
 		fix       string
 	}{
-		{"the HTTP port is taken", nil, serve("--listen", port), 2, "--listen " + port, "name another address, or port 0"},
+		{"the HTTP port is taken", nil, serve("--listen", port), 2, "--listen " + port,
+			"name another address, or port 0"},
 		{"the NATS port is taken", nil, serve("--nats-listen", port), 1, port, "name another address, or port 0"},
 		{"the metrics port is taken", nil, serve("--metrics-listen", port), 2, "--metrics-listen " + port,
 			"name another address, or port 0"},
 		{"NATS is away", nil, []string{"submit", "--nats", "nats://127.0.0.1:1", "fine.json"}, 1, "nats://127.0.0.1:1",
 			"dispatcher serve starts one"},
-		{"HTTP is away", nil, []string{"batches", "--server", "http://127.0.0.1:1"}, 1, "http://127.0.0.1:1", "refused"},
+		{"HTTP is away", nil, []string{"batches", "--server", "http://127.0.0.1:1"}, 1, "http://127.0.0.1:1",
+			"refused"},
 		{"the wrong data directory", nil, at("batches", "--data", other), 1, other, "with --creds FILE"},
 		{"a data directory that is a file", nil, serve("--data", "fine.json"), 2, "--data fine.json", "name one"},
 		{"a second server on one data directory", nil, serve("--data", data), 1, data, "stop it, or name another"},
@@ -75,7 +78,8 @@ func TestTheUsualMistakes(t *testing.T) {
 		{"a bad token", nil, []string{"batches", "--server", d.says["http"], "--token", "wrong"}, 1, d.says["http"],
 			"--token"},
 		{"no token", nil, []string{"batches", "--server", d.says["http"]}, 1, d.says["http"], "--token"},
-		{"https for http", nil, []string{"batches", "--server", strings.Replace(d.says["http"], "http:", "https:", 1)}, 2,
+		{"https for http", nil, []string{"batches", "--server", strings.Replace(d.says["http"], "http:", "https:",
+			1)}, 2,
 			"--server https://127.0.0.1", "use http://"},
 		{"credentials that are not there", nil, at("batches", "--creds", "nowhere.creds"), 2, "nowhere.creds",
 			"dispatcher creds"},
@@ -126,7 +130,7 @@ func TestAWorkerWithoutAWorkspace(t *testing.T) {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Error(err)
 		}
-		_ = cmd.Wait() // it says below how it ended
+		_ = cmd.Wait()                                                           // it says below how it ended
 		if status := cmd.ProcessState.ExitCode(); status != 0 && status != 130 { // it was ready already, or not yet
 			t.Errorf("%q: exit status %d", c.args, status)
 		}
@@ -143,7 +147,8 @@ func TestFailOnError(t *testing.T) {
 		status int
 		says   string
 	}{
-		{[]string{"fine.json"}, 0, ""}, {[]string{"--fail-on-error", "fine.json"}, 0, ""}, {[]string{"bad.json"}, 0, ""},
+		{[]string{"fine.json"}, 0, ""}, {[]string{"--fail-on-error", "fine.json"}, 0, ""}, {[]string{"bad.json"}, 0,
+			""},
 		{[]string{"--fail-on-error", "bad.json"}, 1, "1 of 2 calls failed"},
 		{[]string{"--fail-on-error", "--json", "bad.json"}, 1, "1 of 2 calls failed"},
 		{[]string{"--fail-on-error", "--format", "openai", "bad.json"}, 1, "1 of 2 calls failed"},
