@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	benchWarmup   = 5       // batches before each measurement, which do not count
-	maxBenchAt    = 256     // batches under way at a time
-	maxBenchTimes = 1 << 20 // batches whose times are kept
+	benchWarmup   = 5         // batches before each measurement, which do not count
+	maxBenchAt    = 256       // batches under way at a time
+	maxBenchTimes = 1_000_000 // batches whose times are kept
 	benchAgent    = "bench"
 )
 

@@ -16,16 +16,18 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// The limits of the streams of a floor, which go when it is measured.
+// The limits of a floor. Its streams go when it is measured.
 const (
-	floorMaxAge   = 10 * time.Minute
-	floorMaxMsgs  = 1_000_000
-	floorAckWait  = 30 * time.Second
-	floorUnacked  = 4096
-	floorPrefix   = "BENCH_"
-	floorGathers  = 64 // batches and results that its dispatcher handles at a time
-	floorResult   = 200
-	floorArgument = 150
+	floorMaxAge     = 10 * time.Minute // after which a floor's messages go, if it was killed
+	floorMaxMsgs    = 1_000_000        // messages that a floor's stream keeps
+	floorDuplicates = time.Minute      // how long a floor knows the id of a message
+	floorAckWait    = 30 * time.Second // silence after which a floor's message is delivered again
+	floorUnacked    = 4096             // messages of a floor that are not acknowledged
+	floorGathers    = 64               // batches and results that a floor's dispatcher handles at a time
+	floorResult     = 200              // characters of a result of a floor
+	floorArgument   = 150              // characters of the arguments of a call of a floor
+
+	floorPrefix = "BENCH_"
 )
 
 // benchFloor is the least that a pool on JetStream costs: it stores a batch as one message, its calls, their results
@@ -83,7 +85,7 @@ func newFloor(ctx context.Context, connect func() (*nats.Conn, error), replicas,
 		"calls": jetstream.WorkQueuePolicy, "results": jetstream.LimitsPolicy, "replies": jetstream.LimitsPolicy} {
 		if _, err := f.js.CreateStream(ctx, jetstream.StreamConfig{Name: f.stream(kind), Retention: keep,
 			Subjects: []string{f.subject(kind, ">")}, Replicas: replicas, Storage: jetstream.FileStorage,
-			MaxAge: floorMaxAge, MaxMsgs: floorMaxMsgs, Duplicates: time.Minute}); err != nil {
+			MaxAge: floorMaxAge, MaxMsgs: floorMaxMsgs, Duplicates: floorDuplicates}); err != nil {
 			return f, fmt.Errorf("make the stream of %s: %w", kind, err)
 		}
 		f.made = append(f.made, f.stream(kind))

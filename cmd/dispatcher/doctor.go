@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"runtime"
 	"slices"
@@ -24,14 +25,14 @@ import (
 	"github.com/toolyard/toolyard/internal/version"
 )
 
-// From when on doctor warns.
+// From when on doctor warns, and fails.
 const (
-	doctorFree      = 1 << 30                 // bytes of the disk under --data
-	doctorFull      = 50                      // percent of a stream
-	doctorExpires   = 7 * 24 * time.Hour      // before credentials run out
-	doctorClock     = time.Second             // between this clock and the server's
-	doctorClockFail = 30 * time.Second        // from here on times in logs and of decisions are wrong
-	doctorRTT       = broker.SubmitWait / 300 // of a request to NATS: a tenth of a second
+	doctorFree        = 1 << 30                // bytes of the disk under --data that are free: doctor warns below
+	doctorFullPercent = 50                     // how full a stream may be before doctor warns
+	doctorExpires     = 7 * 24 * time.Hour     // how long before credentials run out doctor warns
+	doctorClock       = time.Second            // between this clock and the server's: doctor warns from here on
+	doctorClockFail   = 30 * time.Second       // between this clock and the server's: doctor fails from here on
+	doctorRTT         = 100 * time.Millisecond // of a request to NATS: doctor warns beyond
 )
 
 // level is how a check has ended.
@@ -201,6 +202,10 @@ func (s *std) examine(ctx context.Context, sys *systemFlags, d *diagnosis) error
 		}
 		d.add(ofWorkers(workers)...)
 		letters, err := c.DeadLetters(ctx, 1)
+		if refused, ok := errors.AsType[*client.HTTPError](err); ok && refused.Status == http.StatusForbidden {
+			d.add(found("dead letters", levelWarn, "use an operator's token", "%v", err))
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -320,7 +325,7 @@ func ofStreams(full map[string]int, settings broker.Settings) finding {
 	switch {
 	case full[fullest] >= dispatcher.DefaultAdmitPercent:
 		l = levelFail
-	case full[fullest] >= doctorFull:
+	case full[fullest] >= doctorFullPercent:
 		l = levelWarn
 	}
 	return found("streams", l, fmt.Sprintf("at %d percent new batches are refused: wait until old ones are "+

@@ -106,7 +106,7 @@ func configuration(cmd *cobra.Command) (string, error) {
 	return b.String(), nil
 }
 
-// configColumns is how wide the comments of a configuration file are.
+// configColumns is how many characters a line of a comment in a configuration file has.
 const configColumns = 98
 
 // setting is a flag's value as a line of YAML.

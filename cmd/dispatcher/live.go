@@ -243,6 +243,9 @@ func (l *live) foot(columns int) []string {
 
 // list is a line for each call, by group, and where the selected one stands.
 func (l *live) list(columns int, now time.Time) (lines []string, at int) {
+	if r := l.state.Refused; r != nil {
+		return cli.Wrap("it was refused: "+cli.OneLine(r.Detail), columns), 0
+	}
 	if l.state.Plan == nil {
 		return []string{"the batch is not planned yet"}, 0
 	}

@@ -92,6 +92,11 @@ call [3] waits for a person: press a
 	if text := strings.Join(empty.lines(80, 10, now), "\n"); !strings.Contains(text, "not planned yet") {
 		t.Errorf("before the plan:\n%s", text)
 	}
+	empty.state.Refused = &events.Refused{Detail: "too many\x1b[2J batches"}
+	if text := strings.Join(empty.lines(80, 10, now), "\n"); !strings.Contains(text,
+		"it was refused: too many\ufffd[2J batches") {
+		t.Errorf("a refusal:\n%s", text)
+	}
 	for _, k := range []liveKey{keyUp, keyDown, keyTop, keyBottom, keyOpen, keyCancel, keyApprove, keyAll, keyYes} {
 		empty.key(k) // must not panic where there is no call
 		empty.lines(80, 10, now)

@@ -139,6 +139,9 @@ func (s *std) watchLive(ctx context.Context, c *client.Client, k toolyard.BatchK
 				return misnamed(err)
 			default:
 			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			if !pressed {
 				return l.last()
 			}

@@ -6,6 +6,7 @@ package main
 
 import (
 	"io"
+	"maps"
 	"os"
 	"strings"
 
@@ -14,7 +15,6 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
-	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/provider"
 )
 
@@ -102,20 +102,18 @@ input or the flags are wrong, 130 interrupted, 141 the reader of its output has 
 func completions() map[string][]string {
 	results := []string{string(provider.Native), string(provider.Anthropic), string(provider.OpenAI),
 		string(provider.OpenAIChat), string(provider.Gemini)}
-	return map[string][]string{
-		"color": {"auto", "always", "never"}, "log-level": {"debug", "info", "warn", "error"},
-		"log-format": {"text", "json"}, "input-format": results, "run format": results, "submit format": results,
+	out := cli.Words()
+	maps.Copy(out, map[string][]string{
+		"input-format": results, "run format": results, "submit format": results,
 		"tools format": strings.Split(toolFormats(" "), " "), "export format": {formatJSONLines, formatParquet},
 		"partition": listOf(toolyard.Strategies),
 		"on-error":  {string(toolyard.CancelGroup), string(toolyard.Continue)},
 		"priority":  {string(toolyard.Interactive), string(toolyard.Bulk)},
-		"permission-mode": {string(policy.Default), string(policy.AcceptEdits), string(policy.Plan),
-			string(policy.DontAsk), string(policy.Bypass)},
 		"status": listOf([]toolyard.Status{toolyard.StatusOpen, toolyard.StatusRunning, toolyard.StatusWaiting,
 			toolyard.StatusCompleted, toolyard.StatusCanceled}),
-		"sandbox": {"auto", "native", "bwrap"}, "replicas": {"1", "3", "5"}, "remember": {"session"},
-		"classes": listOf([]toolyard.Class{toolyard.ReadOnly, toolyard.WriteExclusive, toolyard.Unsafe}),
-	}
+		"replicas": {"1", "3", "5"}, "remember": {"session"},
+	})
+	return out
 }
 
 func listOf[T ~string](words []T) []string {

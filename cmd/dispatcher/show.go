@@ -15,12 +15,12 @@ import (
 
 // How much of an output a person is shown; --json has all of it.
 const (
-	shownLines      = 3
-	shownErrorLines = 6 // a longer error is cut
-	shownDiffLines  = 20
-	shownChars      = 100
-	shownTool       = 24 // characters of the column of tools: a longer name takes what it needs
-	shownTime       = 8  // characters of the column of times
+	shownLines      = 3   // lines of an output that a person is shown
+	shownErrorLines = 6   // lines of an error that a person is shown
+	shownDiffLines  = 20  // lines of a diff that a person is shown
+	shownChars      = 100 // of a value in a list
+	shownTool       = 24  // characters of the column of tools: a longer name takes what it needs
+	shownTime       = 8   // characters of the column of times
 
 	outputIndent = "      | "
 	detailIndent = "      "

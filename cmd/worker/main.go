@@ -43,6 +43,7 @@ Exit status: 0 stopped tidily, 1 the system failed, 2 the flags are wrong.`,
 	man.GroupID = cli.ProgramGroup
 	root.AddCommand(serveCommand(out, errw, &logs), checkCommand(out), workspaceCommand(out), man)
 	cli.WithHelp(root, out)
+	cli.WithCompletion(root, cli.Words())
 	return root
 }
 

@@ -5,7 +5,22 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/sandbox"
 )
+
+// Words are the words that flags of both commands take.
+func Words() map[string][]string {
+	return map[string][]string{
+		"color": {colorAuto, colorAlways, colorNever}, "log-level": {"debug", "info", "warn", "error"},
+		"log-format": {"text", "json"}, "sandbox": {sandbox.Auto, "native", "bwrap"},
+		"classes": {string(toolyard.ReadOnly), string(toolyard.WriteExclusive), string(toolyard.Unsafe)},
+		"permission-mode": {string(policy.Default), string(policy.AcceptEdits), string(policy.Plan),
+			string(policy.DontAsk), string(policy.Bypass)},
+	}
+}
 
 // WithCompletion has shells complete the values of flags that take one of a few words: values has them by the flag's
 // name, or by "command flag" where commands differ.

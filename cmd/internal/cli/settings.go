@@ -48,7 +48,8 @@ func environment(list []string) map[string]string {
 // given are variables of ours that are no settings: what tools and hooks get, what the examples read, and what this
 // program tells itself and its tests. A command may run inside any of them.
 var given = regexp.MustCompile(`^TOOLYARD_(` + strings.Join([]string{
-	"BATCH|INDEX|CALL_ID|ATTEMPT|IDEMPOTENCY_KEY|FENCING_TOKEN|HOOKS_DIR|URL|LAUNCH|FAILPOINTS|FAILPOINTS_LOG|TEST_.*",
+	"BATCH|INDEX|CALL_ID|ATTEMPT|IDEMPOTENCY_KEY|FENCING_TOKEN|HOOKS_DIR|URL|LAUNCH|FAILPOINTS|FAILPOINTS_LOG",
+	"TEST_.*|(EVERYTHING|CONFORMANCE)(_CACHE)?",
 	// Kubernetes and Docker set these for each service whose name begins with toolyard.
 	"(.*_)?SERVICE_HOST|(.*_)?SERVICE_PORT(_.*)?|(.*_)?PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?",
 }, "|") + `)$`)
