@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -74,6 +75,33 @@ func TestCompletion(t *testing.T) {
 		if status := cli.Main(command(nil, &out, &out), []string{"completion", shell}, io.Discard); status != 0 ||
 			!strings.Contains(out.String(), "dispatcher") {
 			t.Errorf("%s: %d, %d bytes", shell, status, out.Len())
+		}
+	}
+}
+
+// TestHelpFitsATerminal: no line of a help is wider than 80 columns, but for examples, which are copied as they are.
+func TestHelpFitsATerminal(t *testing.T) {
+	for _, c := range runnable(t) {
+		var out bytes.Buffer
+		args := append(strings.Fields(c.CommandPath())[1:], "--help")
+		if status := cli.Main(command(nil, &out, &out), args, io.Discard); status != 0 {
+			t.Fatalf("%q: %d", args, status)
+		}
+		text, example := "", false
+		for line := range strings.Lines(out.String()) {
+			switch {
+			case line == "Examples:\n":
+				example = true
+			case line == "\n":
+				example = false
+			}
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > cli.UsualColumns && !example {
+				t.Errorf("%q: a line has %d columns: %s", args, n, line)
+			}
+			text += line
+		}
+		if !strings.Contains(text, "\nSettings and log:\n") {
+			t.Errorf("%q does not show the flags of all commands", args)
 		}
 	}
 }

@@ -140,7 +140,11 @@ func Wrap(text string, columns int) []string {
 	return lines
 }
 
-// Reflow wraps the paragraphs of a text. Lines that begin with a blank stay as they are.
+// entry is the beginning of a line of a list: what comes before its text.
+var entry = regexp.MustCompile(`^\s+(\S+( \S+)*  +)?`)
+
+// Reflow wraps the paragraphs of a text. Lines that begin with a blank stay as they are, unless they are too long: then
+// what goes on stands below the beginning of their text.
 func Reflow(text string, columns int) string {
 	var out []string
 	paragraph := ""
@@ -154,7 +158,18 @@ func Reflow(text string, columns int) string {
 		switch {
 		case line == "", strings.HasPrefix(line, " "), strings.HasPrefix(line, "\t"):
 			end()
-			out = append(out, line)
+			if utf8.RuneCountInString(line) <= columns {
+				out = append(out, line)
+				continue
+			}
+			head := entry.FindString(line)
+			at := utf8.RuneCountInString(head)
+			for i, part := range Wrap(line[len(head):], max(columns-at, minColumns)) {
+				if i > 0 {
+					head = strings.Repeat(" ", at)
+				}
+				out = append(out, head+part)
+			}
 		default:
 			paragraph += " " + line
 		}

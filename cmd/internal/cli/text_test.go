@@ -36,6 +36,10 @@ func TestWrap(t *testing.T) {
 	if got := Reflow(text, 9); got != "one two\nthree\n\n  as it\n    is\nfour" {
 		t.Errorf("Reflow: %q", got)
 	}
+	if got := Reflow("  word  its text that is long\n  a longer line of an example", 24); got !=
+		"  word  its text that is\n        long\n  a longer line of an\n  example" {
+		t.Errorf("Reflow: %q", got)
+	}
 	if got := Reflow(text, 80); got != "one two three\n\n  as it\n    is\nfour" {
 		t.Errorf("Reflow: %q", got)
 	}
