@@ -65,6 +65,10 @@ A batch that is completed, and one or a call that does not exist, are errors wit
 			return s.attach(cmd.Context(), &ref.systemFlags, "toolyard cancel", func(c *client.Client) error {
 				ctx, stop := context.WithTimeout(cmd.Context(), setupTimeout)
 				defer stop()
+				k, err := whole(ctx, c, k)
+				if err != nil {
+					return err
+				}
 				if err := c.Batch(k).Cancel(ctx, reason, calls...); err != nil {
 					return misnamed(err)
 				}
@@ -75,7 +79,7 @@ A batch that is completed, and one or a call that does not exist, are errors wit
 				if len(calls) > 0 {
 					what = fmt.Sprintf("calls %v end as canceled, unless they have their result", calls)
 				}
-				_, err := fmt.Fprintf(s.out, "cancel of batch %s is stored: %s\n", cli.OneLine(k.String()), what)
+				_, err = fmt.Fprintf(s.out, "cancel of batch %s is stored: %s\n", cli.OneLine(k.String()), what)
 				return err
 			})
 		},

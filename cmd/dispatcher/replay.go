@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -137,6 +138,14 @@ func (s *std) readLog(ctx context.Context, name string, ref *agentRef) ([]*repla
 	k, err := ref.key(name)
 	if err != nil {
 		return nil, err
+	}
+	if strings.HasPrefix(name, "…") {
+		if err := s.attach(ctx, &ref.systemFlags, "toolyard replay", func(c *client.Client) (err error) {
+			k, err = whole(ctx, c, k)
+			return err
+		}); err != nil {
+			return nil, err
+		}
 	}
 	report, err := s.replayStored(ctx, k, &ref.systemFlags)
 	if errors.Is(err, client.ErrNoBatch) {

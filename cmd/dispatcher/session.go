@@ -165,7 +165,8 @@ first. The index is written by the batches' owners and may be a moment behind: "
 					}{page, more})
 				}
 				p := s.lines()
-				p.printf("%s", cli.Table(s.batchRows(page, time.Now()), "", p.columns))
+				short := cli.IsTerminal(s.out) && !s.verbose && unambiguous(page)
+				p.printf("%s", cli.Table(s.batchRows(page, short, time.Now()), "", p.columns))
 				p.printf("%s", count(len(page), "batch", "batches"))
 				if more {
 					p.printf("; more with --after %d", page[len(page)-1].Cursor)
@@ -186,8 +187,21 @@ first. The index is written by the batches' owners and may be a moment behind: "
 	return cmd
 }
 
+// unambiguous reports whether the ids of batches differ when they are shortened.
+func unambiguous(page []client.BatchInfo) bool {
+	seen := map[string]bool{}
+	for _, b := range page {
+		id := cli.ShortIDs(string(b.ID))
+		if seen[id] {
+			return false
+		}
+		seen[id] = true
+	}
+	return true
+}
+
 // batchRows are batches as a table: how long ago each was submitted, and what is not as usual about it.
-func (s *std) batchRows(page []client.BatchInfo, now time.Time) (rows [][]cli.Cell) {
+func (s *std) batchRows(page []client.BatchInfo, short bool, now time.Time) (rows [][]cli.Cell) {
 	paint := s.paint()
 	for _, b := range page {
 		when := cli.Human(max(0, now.Sub(b.Submitted))) + " ago"
@@ -203,8 +217,12 @@ func (s *std) batchRows(page []client.BatchInfo, now time.Time) (rows [][]cli.Ce
 		if s.verbose || b.Workspace != toolyard.DefaultWorkspace {
 			about += ", workspace " + cli.OneLine(string(b.Workspace))
 		}
+		id := cli.OneLine(string(b.ID))
+		if short {
+			id = cli.ShortIDs(id)
+		}
 		rows = append(rows, []cli.Cell{{Text: when, Paint: paint.Dim}, {Text: string(b.Status), Paint: status},
-			{Text: cli.OneLine(string(b.Agent)) + "/" + cli.OneLine(string(b.ID))}, {Text: about}})
+			{Text: cli.OneLine(string(b.Agent)) + "/" + id}, {Text: about}})
 	}
 	return rows
 }

@@ -59,6 +59,10 @@ interrupted.`,
 					return err
 				}
 				return s.attach(cmd.Context(), &ref.systemFlags, "toolyard watch", func(c *client.Client) error {
+					k, err := whole(cmd.Context(), c, k)
+					if err != nil {
+						return err
+					}
 					if in, out, ok := s.hasScreen(); ok && !asJSON && !plain {
 						return s.watchLive(cmd.Context(), c, k, in, out)
 					}

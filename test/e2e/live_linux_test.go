@@ -189,4 +189,28 @@ func TestWatchLive(t *testing.T) {
 	if status := p.ends(); status != 2 {
 		t.Errorf("exit status %d", status)
 	}
+	// A list on a terminal shortens ids, and commands take them so.
+	batch := viewOf(t, said(t, "submit", "--nats", d.says["nats"], "--json", batchFile(t, toolyard.Batch{
+		Calls: []toolyard.Call{{ID: "c0", Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})}}})))
+	short := "…" + string(batch.ID[len(batch.ID)-8:])
+	p = onTerminal(t, "batches", "--nats", d.says["nats"])
+	p.sees("default/" + short + "  ")
+	p.sees("default/seen")
+	if status := p.ends(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	if out := said(t, "watch", "--nats", d.says["nats"], short); !strings.Contains(out, string(batch.ID)+" ") {
+		t.Errorf("watch %s prints\n%s", short, out)
+	}
+	if out := said(t, "replay", "--nats", d.says["nats"], short); !strings.Contains(out, "batch "+string(batch.ID)) {
+		t.Errorf("replay %s prints\n%s", short, out)
+	}
+	if _, stderr, status := run(t, nil, "dispatcher", "cancel", "--nats", d.says["nats"], short); status != 2 ||
+		!strings.Contains(stderr, string(batch.ID)) {
+		t.Errorf("cancel %s: %d %s", short, status, stderr)
+	}
+	if _, stderr, status := run(t, nil, "dispatcher", "watch", "--nats", d.says["nats"], "…"); status != 2 ||
+		!strings.Contains(stderr, "is the end of 2 ids") {
+		t.Errorf("watch …: %d %s", status, stderr)
+	}
 }
