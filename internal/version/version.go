@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"sync"
 )
 
 // Wire is the version of what this build writes for other processes to read: events, work messages, keys and
@@ -51,13 +50,13 @@ type Info struct {
 }
 
 // Read says which Toolyard is in this program.
-var Read = sync.OnceValue(func() Info {
+func Read() Info {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = &debug.BuildInfo{}
 	}
 	return infoOf(info)
-})
+}
 
 // Build names release and commit in one word: v1.2.3+0123456789ab. A release that has the commit in its name, or whose
 // commit is not known, stands alone.

@@ -1,4 +1,4 @@
-// Package cli is what the two commands share: exit statuses, settings from flags, environment and file, and the log.
+// Package cli is what all commands share: exit statuses, settings from flags, environment and file, and the log.
 package cli
 
 import (

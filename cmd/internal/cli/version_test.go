@@ -16,7 +16,8 @@ import (
 func TestVersion(t *testing.T) {
 	say := func(args ...string) string {
 		var out bytes.Buffer
-		root := &cobra.Command{Use: "prog", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return nil }}
+		root := &cobra.Command{Use: "prog", Args: cobra.NoArgs,
+			RunE: func(*cobra.Command, []string) error { return nil }}
 		root.SetOut(&out)
 		if status := Main(root, args, io.Discard); status != ExitOK {
 			t.Fatalf("%v: status %d", args, status)
