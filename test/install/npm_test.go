@@ -80,9 +80,10 @@ func packed(t *testing.T) (dir string) {
 // npmEnv is an npm that knows one registry and nothing of this machine.
 func npmEnv(t *testing.T, registry string) []string {
 	home := t.TempDir()
-	return []string{"HOME=" + home, "npm_config_registry=" + registry, "npm_config_cache=" + filepath.Join(home, "cache"),
-		"npm_config_update_notifier=false", "npm_config_audit=false", "npm_config_fund=false",
-		"npm_config_userconfig=" + filepath.Join(home, ".npmrc")}
+	return []string{"HOME=" + home, "npm_config_registry=" + registry,
+		"npm_config_cache=" + filepath.Join(home, "cache"),
+		"npm_config_userconfig=" + filepath.Join(home, ".npmrc"), "npm_config_update_notifier=false",
+		"npm_config_audit=false", "npm_config_fund=false"}
 }
 
 // serveRegistry serves tarballs as a registry does, and says which of them were fetched.

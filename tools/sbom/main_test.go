@@ -32,7 +32,9 @@ func TestModulesOfAProgram(t *testing.T) {
 		t.Errorf("it is about %q", name)
 	}
 	for _, name := range []string{"std", "github.com/CycloneDX/cyclonedx-go"} {
-		if !slices.ContainsFunc(*bom.Components, func(c cdx.Component) bool { return c.Name == name && c.Version != "" }) {
+		if !slices.ContainsFunc(*bom.Components, func(c cdx.Component) bool {
+			return c.Name == name && c.Version != ""
+		}) {
 			t.Errorf("%s is not in it", name)
 		}
 	}
