@@ -225,8 +225,8 @@ func launchSeated(ctx context.Context, limits Limits, profile string, argv []str
 		if ctx.Err() != nil {
 			return Result{}, context.Cause(ctx)
 		}
-		return Result{}, fmt.Errorf("%w: %s: sandbox-exec did not start the command: status %d", ErrNoIsolation, Seatbelt,
-			res.ExitCode)
+		return Result{}, fmt.Errorf("%w: %s: sandbox-exec did not start the command: status %d", ErrNoIsolation,
+			Seatbelt, res.ExitCode)
 	}
 	res.Isolation, res.Layers, res.Missing = Seatbelt, seatbeltLayers, seatbeltMissing
 	if ctx.Err() != nil && res.Reason == Timeout {

@@ -11,7 +11,8 @@ import (
 // last, since the last rule counts. Whether macOS does what it says is seen on macOS alone, by the probe.
 func TestSeatbeltProfile(t *testing.T) {
 	s := &seatbelt{Read: []string{"/opt/tools"}, Scratch: "/private/var/t/1", Workspace: "/Users/a/work.d",
-		Writable: true, Protected: []string{".git/hooks", ".vscode"}, Hidden: []string{"keys/id"}, Pins: []string{"keys"}}
+		Writable: true, Protected: []string{".git/hooks", ".vscode"}, Hidden: []string{"keys/id"},
+		Pins: []string{"keys"}}
 	text, err := s.profile()
 	if err != nil {
 		t.Fatal(err)

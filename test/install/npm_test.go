@@ -52,7 +52,8 @@ func packed(t *testing.T) (dir string) {
 	}
 	all := []artifact{{Type: "Archive", Path: "dist/toolyard.tar.gz", Goos: "linux", Goarch: "amd64"}}
 	for _, s := range systems {
-		a := artifact{"Binary", "dist/" + s.npm + "/toolyard", s.goos, s.goarch, map[string]string{"Binary": "toolyard"}}
+		a := artifact{"Binary", "dist/" + s.npm + "/toolyard", s.goos, s.goarch,
+			map[string]string{"Binary": "toolyard"}}
 		write(a.Path, "for "+s.npm)
 		if s.goos == runtime.GOOS && s.goarch == runtime.GOARCH {
 			if err := errors.Join(os.Remove(filepath.Join(top, a.Path)),
