@@ -123,7 +123,7 @@ var packages = []struct {
 	{"internal/broker/membroker", outside, "a NATS server with JetStream in memory, for simulations and fast tests"},
 	{"internal/broker/brokertest", outside, "how a NATS server behaves, as cases for the real one and membroker"},
 	{"internal/testenv", outside, "servers and pools for tests"},
-	{"internal/testenv/...", outside, "what else tests stand on: disks that they can fill"},
+	{"internal/testenv/...", outside, "what else tests stand on: disks that they can fill, and that lose power or hang"},
 	{"examples/...", outside, "programs to read and copy"},
 	{"test/...", outside, "tests of several packages, or of whole processes, together"},
 }
