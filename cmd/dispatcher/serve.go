@@ -51,6 +51,7 @@ type serveFlags struct {
 	perms                       cli.Permissions
 	views, deferAllBut          []string
 	agentQuotas, teamQuotas     []string
+	quotaFile                   string
 	worker                      cli.Worker
 	mcp                         mcpFlags
 	memory                      cli.Memory
@@ -120,6 +121,8 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 		"that names an agent counts, and all dispatchers need the same; may be repeated")
 	f.StringArrayVar(&o.teamQuotas, "team-quota", nil, "the same for a team, as `AGENTS=KEY:N,...`: all agents that it "+
 		"names share it; may be repeated")
+	f.StringVar(&o.quotaFile, "quota-file", "", "more quotas, behind those of the flags: lines agent AGENTS=KEY:N,... or "+
+		"team AGENTS=KEY:N,... in `FILE`; SIGHUP has it read again (default: none)")
 	f.IntVar(&o.admitPercent, "admit-percent", dispatcher.DefaultAdmitPercent,
 		"how full the store may be, in percent, before new batches are refused; the rest is for those under way")
 	f.DurationVar(&o.timeout, "timeout", dispatcher.DefaultBatchTimeout, "the time limit of a batch that names none")
@@ -282,6 +285,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 			WorkerWait: o.workerWait, QueueWait: o.queueWait, ApprovalWait: o.approvalWait, MaxBatches: o.maxBatches,
 			MaxOpen: o.maxOpen, MaxAgentBatches: o.maxAgentBatches, MaxWaiting: o.maxWaiting,
 			MaxAgentWaiting: o.maxAgentWaiting, AdmitPercent: o.admitPercent, Quotas: quotas,
+			QuotasChange: o.quotaFile != "",
 		},
 	}
 	cfg.audit = deeds
@@ -344,6 +348,15 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 		}
 		return err
 	})
+	if o.quotaFile != "" {
+		reload.On("quotas", func() error {
+			now, err := o.quotas()
+			if err == nil {
+				n.dispatcher.Regrant(now)
+			}
+			return err
+		})
+	}
 	l, err := net.Listen("tcp", o.listen)
 	if err != nil {
 		return cli.Usagef("--listen %s: %w", o.listen, err)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -213,7 +214,8 @@ func TestUpgradeOfOneMachine(t *testing.T) {
 		s.open()
 		w := f.worker(this)
 		s.seesWorkers(1)
-		f.load = s.load(mix{})
+		// what waits for a process of the next version has its time limit meanwhile
+		f.load = s.load(mix{timeout: 5 * time.Minute})
 		s.progress(40)
 		for _, v := range []bool{next, this} {
 			s.retire(d)

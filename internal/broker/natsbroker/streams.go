@@ -193,7 +193,7 @@ func (b *Broker) attach(ctx context.Context) error {
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {
 			cons, err = b.streams[streamBatch].CreateConsumer(ctx, jetstream.ConsumerConfig{
 				Durable: consumerDispatchers, AckPolicy: jetstream.AckExplicitPolicy,
-				AckWait: b.Settings().BatchAckWait,
+				AckWait:    b.Settings().BatchAckWait,
 				MaxDeliver: -1, MaxAckPending: broker.MaxOpenSubmissions, MaxWaiting: broker.MaxWaitingPulls,
 			})
 		}
