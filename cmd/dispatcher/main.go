@@ -57,7 +57,7 @@ flags are wrong, 130 interrupted, 141 the reader of its output has closed it.`,
 		s.credsCommand(), s.initAuthCommand(),
 		s.approvalsCommand(), s.approveCommand(), s.denyCommand(), s.batchesCommand(),
 		s.sessionCommand(), s.deadCommand(),
-		s.backupCommand(), s.restoreCommand(), s.exportCommand(), s.settingsCommand(),
+		s.backupCommand(), s.restoreCommand(), s.exportCommand(), s.reportCommand(), s.settingsCommand(),
 		s.limitsCommand())
 	return root
 }

@@ -26,7 +26,7 @@ func (d *Dispatcher) shareUsage(part func(string, func(context.Context) error)) 
 }
 
 // quotas reports whether there are quotas, or may be.
-func (c *Config) quotas() bool { return c.QuotasChange || len(c.Quotas.Agents)+len(c.Quotas.Teams) > 0 }
+func (c *Config) quotas() bool { return c.QuotasChange || c.Quotas.Any() }
 
 // sharing is what is known of the reports.
 type sharing struct {
