@@ -21,6 +21,7 @@ import (
 
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/durable"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/version"
 )
@@ -114,12 +115,15 @@ func (s *std) save(ctx context.Context, nc *nats.Conn, dir string) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", backupList, err)
 	}
+	if err := durable.SyncDir(dir); err != nil { // or the list could be there, and a file not
+		return err
+	}
 	whole, err := os.OpenFile(filepath.Join(dir, backupList), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = whole.Write(append(list, '\n'))
-	return errors.Join(err, whole.Sync(), whole.Close())
+	return errors.Join(err, whole.Sync(), whole.Close(), durable.SyncDir(dir), durable.SyncDir(filepath.Dir(dir)))
 }
 
 // say says that a stream was saved or restored.

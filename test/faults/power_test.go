@@ -15,6 +15,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv/blockdisk"
 	"github.com/toolyard/toolyard/internal/testenv/smalldisk"
 )
@@ -29,13 +31,15 @@ type machine struct {
 	image string
 	store string
 	args  []string
-	node  *process
+	// command is what runs there, and is ready when it says a line that begins with "nats".
+	command string
+	node    *process
 }
 
 // machine prepares a NATS server, on a disk of so many bytes and with more arguments.
 func (s *system) machine(name, store string, bytes int64, args ...string) *machine {
 	s.t.Helper()
-	m := &machine{s: s, name: name, image: filepath.Join(s.dir, name+".disk"), store: store,
+	m := &machine{s: s, name: name, image: filepath.Join(s.dir, name+".disk"), store: store, command: "natsnode",
 		args: append([]string{"--store", store}, args...)}
 	s.t.Cleanup(func() { // or a process that waits for a disk that hangs could not be killed
 		if m.node != nil {
@@ -63,7 +67,7 @@ func (c *cluster) onMachines(bytes int64) (machines []*machine) {
 func (m *machine) start() *process {
 	m.s.t.Helper()
 	m.node = m.s.begun(m.s.launchAs(func(c *exec.Cmd) { blockdisk.Command(m.s.t, c, m.image, m.store) }, m.name, "",
-		"natsnode", m.args...), "nats")
+		m.command, m.args...), "nats")
 	return m.node
 }
 
@@ -98,6 +102,40 @@ func TestPowerIsLost(t *testing.T) {
 			s.losePower(m)
 			m.start()
 		}
+		s.faultOver()
+		l.finish()
+		return rules{}
+	})
+}
+
+// TestPowerIsLostEmbedded (N6): the machine of the dispatcher that has the NATS server in it, with --sync-always, loses
+// power under load, the first time in its first seconds.
+func TestPowerIsLostEmbedded(t *testing.T) {
+	cell(t, "N6embedded", func(s *system) rules {
+		m := s.machine("dispatcher", s.store(), powerDisk)
+		m.command, m.args = "dispatcher", []string{"serve", "--nats-listen", s.freePorts(1)[0], "--data", s.store(),
+			"--sync-always", "--max-store-bytes", fmt.Sprint(s.settings.MaxStoreBytes), "--listen", "127.0.0.1:0",
+			"--log-level", "info"}
+		s.url = m.start().said("nats")
+		// The credentials of the others are copied to where they are.
+		creds := filepath.Join(m.disk(), "creds")
+		_, err := natsd.FindCreds(creds, access.Principal{Role: access.Worker, Name: "ledger"})
+		if err == nil {
+			err = os.CopyFS(filepath.Join(s.dir, "others", "creds"), os.DirFS(creds))
+		}
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.reached = filepath.Join(s.dir, "others")
+		s.open()
+		s.losePower(m)
+		d := m.start()
+		s.twoWorkers("")
+		s.seenBy(d, 2)
+		l := s.load(mix{})
+		s.progress(5 + s.rand.IntN(20))
+		s.losePower(m)
+		m.start()
 		s.faultOver()
 		l.finish()
 		return rules{}

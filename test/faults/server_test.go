@@ -86,7 +86,11 @@ func TestEmbeddedServerDies(t *testing.T) {
 // it a moment after they are registered.
 func (s *system) seesWorkers(n int) {
 	s.t.Helper()
-	d := s.processes[0]
+	s.seenBy(s.processes[0], n)
+}
+
+func (s *system) seenBy(d *process, n int) {
+	s.t.Helper()
 	s.until(startWait, "the dispatcher has seen the workers",
 		func() bool { return strings.Count(d.logged(), "worker joined") >= n })
 }

@@ -7,17 +7,21 @@
 package blockdisk
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toolyard/toolyard/internal/testenv/smalldisk"
 )
 
 // freeWait is how long the kernel may take to unmount what a killed process had mounted.
@@ -54,6 +58,31 @@ func Command(t testing.TB, cmd *exec.Cmd, image, dir string) {
 		image, dir, cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = "/bin/sh"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // which also makes the mounts private
+}
+
+// Mount mounts the disk of an image on a directory, and returns where the test reaches it and what unmounts it.
+func Mount(t testing.TB, image, dir string) (disk string, unmount func()) {
+	t.Helper()
+	cmd := exec.Command("/bin/sh", "-c", "echo mounted; exec sleep 1000000") // it has the disk until it is killed
+	Command(t, cmd, image, dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	unmount = sync.OnceFunc(func() {
+		if err := cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Wait() // it was killed
+	})
+	t.Cleanup(unmount)
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "mounted\n" {
+		t.Fatalf("the disk is not there: %q, %v", line, err)
+	}
+	return smalldisk.Reach(cmd.Process.Pid, dir), unmount
 }
 
 // free waits until no loop device has the image: two at a time would not see each other's writes.

@@ -3,43 +3,17 @@
 package blockdisk
 
 import (
-	"bufio"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
-
-	"github.com/toolyard/toolyard/internal/testenv/smalldisk"
 )
 
 // TestUnsyncedIsLost: after a power loss what was synced is there, and what was only written is not.
 func TestUnsyncedIsLost(t *testing.T) {
 	image, dir := filepath.Join(t.TempDir(), "image"), t.TempDir()
 	Format(t, image, 32<<20)
-	begin := func() *exec.Cmd {
-		cmd := exec.Command("/bin/sh", "-c", "echo there; exec sleep 1000")
-		Command(t, cmd, image, dir)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if line, err := bufio.NewReader(out).ReadString('\n'); line != "there\n" {
-			t.Fatalf("the disk is not there: %q, %v", line, err)
-		}
-		return cmd
-	}
-	end := func(cmd *exec.Cmd) {
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = cmd.Wait() // it was killed
-	}
-	first := begin()
-	disk := smalldisk.Reach(first.Process.Pid, dir)
+	disk, unmount := Mount(t, image, dir)
 	for i, sync := range []bool{true, false} {
 		f, err := os.Create(filepath.Join(disk, fmt.Sprint(i)))
 		if err != nil {
@@ -58,11 +32,9 @@ func TestUnsyncedIsLost(t *testing.T) {
 		}
 	}
 	LosePower(t, disk)
-	end(first)
+	unmount()
 
-	second := begin()
-	defer end(second)
-	disk = smalldisk.Reach(second.Process.Pid, dir)
+	disk, _ = Mount(t, image, dir)
 	if text, err := os.ReadFile(filepath.Join(disk, "0")); string(text) != "written" {
 		t.Errorf("what was synced is %q, %v", text, err)
 	}
