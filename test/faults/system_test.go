@@ -165,7 +165,7 @@ func (s *system) open() {
 	s.t.Helper()
 	s.nc = s.dial()
 	var last error
-	s.until(startWait, "the streams are made", func() bool {
+	s.until(openWait, "the streams are made", func() bool {
 		ctx, cancel := context.WithTimeout(s.context(), 8*time.Second)
 		defer cancel()
 		if s.b, last = natsbroker.Open(ctx, s.nc, s.settings, "/test/faults"); last == nil {
