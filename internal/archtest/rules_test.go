@@ -167,6 +167,7 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/broker/natsbroker", "internal/failpoint",
 		"a fault between two publishes happens there and nowhere else"},
 	{"internal/natsd", "internal/durable", "keys must be there as long as what relies on them"},
+	{"internal/builtin", "internal/durable", "a file that was replaced has its name"},
 	{"internal/builtin", "internal/place", "files are opened through the held directory"},
 	{"internal/sandbox", "internal/place", "a command's workspace is the held directory"},
 	{"internal/pipeline", "internal/place", "a call gets the held directory of its workspace"},
@@ -191,7 +192,9 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/api", "client", "a request asks for what a Go agent asks for"},
 	{"internal/mcp/server", "client", "a call asks for what a Go agent asks for"},
 	{"internal/follow", "internal/broker", "what is followed is stored there"},
-	{"cmd/...", "cmd/internal/cli", "the two commands read flags, environment and files alike"},
+	{"cmd/...", "cmd/internal/cli", "all commands read flags, environment and files alike"},
+	{"cmd/...", "cmd/internal/dispatchercmd", "two programs have the dispatcher's commands"},
+	{"cmd/...", "cmd/internal/workercmd", "two programs have the worker's commands"},
 }
 
 // strangers never import each other, in tests neither.

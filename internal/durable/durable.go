@@ -2,21 +2,14 @@
 // directory was synced too.
 package durable
 
-import (
-	"errors"
-	"os"
-	"runtime"
-)
+import "os"
 
 // SyncDir makes the names in a directory last: those of files and directories that were made, linked, renamed or
-// removed there before. On Windows, where directories cannot be synced, it does nothing.
+// removed there before.
 func SyncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return Sync(d)
 }
