@@ -71,7 +71,7 @@ type Queue struct {
 	// reserved are the batches that are to start when a report has come back, in their order; granted those for which
 	// that is so. Both count as running. reports is how many there have been.
 	reserved []reservation
-	granted  []Batch
+	granted  []arrival
 	reports  uint64
 	// started are the batches that run or are idle.
 	started map[toolyard.BatchKey]Batch
@@ -218,7 +218,7 @@ func (r *Queue) dropNewest(l *agentQueue, now time.Time) toolyard.BatchKey {
 // [Queue.Report].
 func (r *Queue) Next(now time.Time) (b Batch, ok bool) {
 	if len(r.granted) > 0 {
-		b, r.granted = r.granted[0], r.granted[1:]
+		b, r.granted = r.granted[0].Batch, r.granted[1:]
 		r.started[b.Key] = b
 		r.quotas.start(&b, now)
 		return b, true
@@ -307,8 +307,43 @@ func (r *Queue) Settle(report uint64, now time.Time) {
 		if b.report == 0 || b.report > report {
 			r.reserved = append(r.reserved, b)
 		} else {
-			r.granted = append(r.granted, b.Batch)
+			r.granted = append(r.granted, b.arrival)
 		}
+	}
+}
+
+// Regrant has other quotas bound all agents from now on. What runs goes on, and counts against the new ones; what was
+// reserved is reserved again, and waits for the next report. Calls that began before under other quotas do not count
+// against a new quota of calls a minute.
+func (r *Queue) Regrant(g Grants, now time.Time) {
+	again := make([]reservation, 0, len(r.granted)+len(r.reserved))
+	for _, a := range r.granted {
+		again = append(again, reservation{arrival: a})
+	}
+	for _, b := range r.reserved {
+		again = append(again, reservation{arrival: b.arrival})
+	}
+	r.granted, r.reserved = nil, again
+	r.count(-1, now)
+	r.quotas.grants = g
+	r.count(1, now)
+}
+
+// count counts so many times what waits, is reserved and runs.
+func (r *Queue) count(times int, now time.Time) {
+	for _, l := range r.agents {
+		for _, waiting := range l.waiting {
+			for _, a := range waiting {
+				r.quotas.add(&a.Batch, now, Usage{Bytes: times * a.Bytes})
+			}
+		}
+	}
+	for _, b := range r.reserved {
+		r.quotas.add(&b.Batch, now, Usage{Batches: times, Calls: times * r.quotas.reserves(&b.Batch),
+			Asked: times * b.Begins})
+	}
+	for _, b := range r.started {
+		r.quotas.add(&b, now, Usage{Batches: times, Calls: times * r.quotas.reserves(&b)})
 	}
 }
 

@@ -39,8 +39,8 @@ const (
 )
 
 // Settings are the times and sizes that all dispatchers, workers and clients of one NATS system share. The process that
-// creates the streams chooses them and stores them with the streams; all others read them. The zero Settings are the
-// defaults for one node.
+// creates the streams chooses them and stores them with the streams; all others read them. Lifetime and MaxStoreBytes
+// may change later ([Settings.With]). The zero Settings are the defaults for one node.
 type Settings struct {
 	// Replicas is how many servers keep each stream: 1 (the default), 3 or 5.
 	Replicas int `json:"replicas"`
@@ -163,27 +163,32 @@ func (s Settings) Check() error {
 // Agree returns an error for wanted settings that differ from those of the system. Zero fields are not compared.
 func (s Settings) Agree(want Settings) error {
 	var errs []error
-	differ := func(name string, have, want any) {
-		errs = append(errs, fmt.Errorf("%s: the system was made with %v, not %v: use that, or delete its streams", name,
-			have, want))
+	differ := func(name string, have, want any, or string) {
+		errs = append(errs, fmt.Errorf("%s: the system was made with %v, not %v: use that, or %s", name, have, want,
+			or))
 	}
+	const remake = "delete its streams"
 	if want.Replicas != 0 && want.Replicas != s.Replicas {
-		differ("replicas", s.Replicas, want.Replicas)
+		differ("replicas", s.Replicas, want.Replicas, remake)
 	}
 	for _, d := range []struct {
 		name       string
 		have, want time.Duration
+		or         string
 	}{
-		{"batch lifetime", s.Lifetime, want.Lifetime}, {"slack", s.Slack, want.Slack},
-		{"batch ack wait", s.BatchAckWait, want.BatchAckWait},
-		{"call ack wait", s.CallAckWait, want.CallAckWait}, {"worker TTL", s.WorkerTTL, want.WorkerTTL},
+		{"batch lifetime", s.Lifetime, want.Lifetime, "change the system (dispatcher settings batch-lifetime=…)"},
+		{"slack", s.Slack, want.Slack, remake},
+		{"batch ack wait", s.BatchAckWait, want.BatchAckWait, remake},
+		{"call ack wait", s.CallAckWait, want.CallAckWait, remake},
+		{"worker TTL", s.WorkerTTL, want.WorkerTTL, remake},
 	} {
 		if d.want != 0 && d.want != d.have {
-			differ(d.name, d.have, d.want)
+			differ(d.name, d.have, d.want, d.or)
 		}
 	}
 	if want.MaxStoreBytes != 0 && want.MaxStoreBytes != s.MaxStoreBytes {
-		differ("bytes of store", s.MaxStoreBytes, want.MaxStoreBytes)
+		differ("bytes of store", s.MaxStoreBytes, want.MaxStoreBytes,
+			"change the system (dispatcher settings max-store-bytes=…)")
 	}
 	return errors.Join(errs...)
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/internal/durable"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -160,5 +160,5 @@ func (w *workspace) syncDir(name string) error {
 	if err != nil {
 		return err
 	}
-	return place.SyncDir(d)
+	return durable.Sync(d)
 }

@@ -81,6 +81,8 @@ type Config struct {
 	MaxWaiting, MaxAgentWaiting int
 	// Quotas bound what agents and teams use in all dispatchers. All dispatchers must have the same.
 	Quotas admission.Grants
+	// QuotasChange says that quotas may come and change while it runs: see [Dispatcher.Regrant].
+	QuotasChange bool
 	// AdmitPercent is how full the store may be before new batches are refused. Default 85.
 	AdmitPercent int
 	// Room says what room the NATS server's disk has, where the server is in this process. Nil: others are asked.
@@ -181,6 +183,10 @@ func (d *Dispatcher) Reload(p Planner) {
 	}
 	d.planner.Store(&p)
 }
+
+// Regrant takes other quotas: what starts from now on starts within them, and what runs goes on and counts. The
+// dispatcher must have been made with [Config.QuotasChange].
+func (d *Dispatcher) Regrant(g admission.Grants) { d.admission.regrant(g) }
 
 // Ready returns a channel that is closed when the dispatcher has seen the workers that were there when it started.
 func (d *Dispatcher) Ready() <-chan struct{} { return d.workers.ready }

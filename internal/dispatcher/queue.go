@@ -166,6 +166,15 @@ func (l *admissionQueue) heard(dispatcher string, report map[admission.Scope]adm
 	l.free()
 }
 
+// regrant has other quotas bound the agents from now on.
+func (l *admissionQueue) regrant(g admission.Grants) {
+	l.mu.Lock()
+	l.queue.Regrant(g, time.Now())
+	l.mu.Unlock()
+	signal(l.reserved) // which reports what is used by the new ones, too
+	l.free()
+}
+
 // know notes whether what all dispatchers use is known.
 func (l *admissionQueue) know(all bool) {
 	l.mu.Lock()

@@ -17,13 +17,16 @@ const reportEvery = 100 * time.Millisecond
 // shareUsage has parts of the dispatcher tell the others what is used of quotas here, and hear it of them. Without
 // quotas there is nothing to tell.
 func (d *Dispatcher) shareUsage(part func(string, func(context.Context) error)) {
-	if !d.cfg.Quotas.Any() {
+	if !d.cfg.quotas() {
 		return
 	}
 	s := &sharing{again: make(chan struct{}, 1)}
 	part("hear of quotas", func(ctx context.Context) error { return d.hearUsage(ctx, s) })
 	part("tell of quotas", func(ctx context.Context) error { return d.tellUsage(ctx, s) })
 }
+
+// quotas reports whether there are quotas, or may be.
+func (c *Config) quotas() bool { return c.QuotasChange || c.Quotas.Any() }
 
 // sharing is what is known of the reports.
 type sharing struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/durable"
 )
 
 // Access says who may connect to the server, and what for.
@@ -142,12 +143,18 @@ func writeSecret(path string, content []byte) (err error) {
 	if err = os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return os.Remove(f.Name())
+	// The name lasts too: what is handed out and stored relies on it.
+	return errors.Join(os.Remove(f.Name()), durable.SyncDir(filepath.Dir(path)))
 }
 
 // secretDir makes a directory for this user only, or sees that it is one.
 func secretDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	_, before := os.Stat(dir)
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil && before != nil {
+		err = durable.SyncDir(filepath.Dir(dir))
+	}
+	if err != nil {
 		return fmt.Errorf("natsd: make the directory of credentials: %w", err)
 	}
 	info, err := os.Stat(dir)
@@ -353,7 +360,14 @@ func (a *accounts) adopt(storeDir string) error {
 	if _, err := os.Stat(to); err == nil {
 		return nil
 	}
-	if err := os.Rename(from, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err := os.Rename(from, to)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = durable.SyncDir(filepath.Dir(to))
+	}
+	if err != nil {
 		return fmt.Errorf("natsd: take over the streams of a server without credentials: %w", err)
 	}
 	return nil

@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/durable"
 )
 
 // The ports of a node, as its configuration has them at first.
@@ -206,6 +207,9 @@ func replaceFile(path string, content []byte, mode fs.FileMode) error {
 	}
 	if err != nil {
 		return fmt.Errorf("natsd: write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
+	}
+	if err := durable.SyncDir(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("natsd: write %s: %w", path, err)
 	}
 	return nil
 }

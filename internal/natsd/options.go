@@ -14,6 +14,8 @@ import (
 const (
 	// DefaultMaxStoreBytes bounds what all streams on disk hold together.
 	DefaultMaxStoreBytes = 32 << 30
+	// NoStoreLimit, as [Options.MaxStoreBytes], leaves it to the streams how large they are.
+	NoStoreLimit = 1 << 62
 	// DefaultMaxMemoryBytes bounds what all streams in memory hold together.
 	DefaultMaxMemoryBytes = 256 << 20
 	// DefaultMaxPayloadBytes bounds one message. Past it, data travels as an object with a reference.
@@ -83,7 +85,7 @@ func (o *Options) normalize() error {
 		preset     int64
 		upperBound int64
 	}{
-		{"MaxStoreBytes", &o.MaxStoreBytes, DefaultMaxStoreBytes, 1 << 62},
+		{"MaxStoreBytes", &o.MaxStoreBytes, DefaultMaxStoreBytes, NoStoreLimit},
 		{"MaxMemoryBytes", &o.MaxMemoryBytes, DefaultMaxMemoryBytes, 1 << 62},
 		{"MaxPayloadBytes", &o.MaxPayloadBytes, DefaultMaxPayloadBytes, MaxPayloadBytes},
 	} {

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -19,12 +20,16 @@ func TestSetupNamesWhatIsMissing(t *testing.T) {
 		t.Helper()
 		return runSetup(t, nil, tools...)
 	}
-	must := []string{"go", "make", "git", "gcc", "python3", "node", "npm"}
+	must := []string{"go", "make", "git", "gcc", "python3", "node", "npm"} // in the order of its lines
+	first := slices.Clone(must)
+	if runtime.GOOS == "linux" {
+		must = append(must, "mkfs.ext4")
+	}
 	lines, failed := run(t)
 	if !failed {
 		t.Error("it does not fail where everything is missing")
 	}
-	for i, tool := range must {
+	for i, tool := range first {
 		if i >= len(lines) || !strings.HasPrefix(lines[i], tool+" is missing: ") ||
 			!strings.Contains(lines[i], "; install") {
 			t.Errorf("line %d does not say that %s is missing, and how it is installed:\n%s", i+
@@ -40,7 +45,7 @@ func TestSetupNamesWhatIsMissing(t *testing.T) {
 			t.Errorf("without %s it does not fail", tool)
 		}
 	}
-	if lines, failed := run(t, append(must, "bwrap", "apt-get")...); failed || lines[0] != "" {
+	if lines, failed := run(t, append(slices.Clone(must), "bwrap", "apt-get")...); failed || lines[0] != "" {
 		t.Errorf("with all tools: failed is %v\n%s", failed, strings.Join(lines, "\n"))
 	}
 	if lines, _ := run(t, "apt-get"); !strings.Contains(lines[3],
@@ -60,13 +65,14 @@ func without(all []string, one string) (others []string) {
 
 // TestSetupInstallsWhatIsMissing: with --install it installs the packages of what is missing, and nothing else.
 func TestSetupInstallsWhatIsMissing(t *testing.T) {
-	lines, failed := runSetup(t, []string{"--install"}, "go", "make", "git", "python3", "npm", "bwrap", "apt-get")
+	lines, failed := runSetup(t, []string{"--install"}, "go", "make", "git", "python3", "npm", "bwrap",
+		"mkfs.ext4", "apt-get")
 	if want := "update -qq|install -y -qq --no-install-recommends gcc libc6-dev nodejs"; failed ||
 		strings.Join(lines, "|") != want {
 		t.Errorf("without a compiler and Node: failed is %v, apt-get got %q, want %q", failed, lines, want)
 	}
 	lines, failed = runSetup(t, []string{"--install"}, "go", "make", "git", "gcc", "python3", "node", "npm", "bwrap",
-		"apt-get")
+		"mkfs.ext4", "apt-get")
 	if failed || lines[0] != "" {
 		t.Errorf("with all tools: failed is %v, apt-get got %q", failed, lines)
 	}

@@ -162,13 +162,26 @@ func (p *process) stop(sig syscall.Signal) int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// prefixed puts a process's log into the test's.
+// prefixed puts a process's log into the test's, and keeps it.
 type prefixed struct {
 	t    *testing.T
 	name string
+	mu   sync.Mutex
+	kept bytes.Buffer
+}
+
+// logged counts how often a process has logged something.
+func (p *process) logged(what string) int {
+	w := p.cmd.Stderr.(*prefixed)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Count(w.kept.String(), what)
 }
 
 func (w *prefixed) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.kept.Write(b) // it never fails
 	fmt.Fprintf(w.t.Output(), "%s: %s", w.name, b)
 	return len(b), nil
 }

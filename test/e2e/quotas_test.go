@@ -4,8 +4,11 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -69,4 +72,81 @@ func TestQuotas(t *testing.T) {
 	if status != 2 || !strings.Contains(stderr, `--agent-quota "web-*=batches:none": batches is "none"`) {
 		t.Errorf("a quota that is none: status %d, %s", status, stderr)
 	}
+}
+
+// TestSIGHUPReadsQuotasAgain: two dispatchers work by the quotas of a file as it is now. What is wrong with it is
+// logged, and what was read before holds.
+func TestSIGHUPReadsQuotasAgain(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "quotas")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("# of the web team\nteam web-*=batches:2\n")
+	flags := []string{"--quota-file", file, "--queue-wait", "5m", "--worker-wait", "5m", "--log-level", "info"}
+	first := dispatcher(t, flags...)
+	url := first.says["nats"]
+	second := start(t, 3, "dispatcher",
+		append([]string{"serve", "--nats", url, "--listen", "127.0.0.1:0"}, flags...)...)
+	b := connect(t, url)
+	var all []toolyard.BatchKey
+	for n := range 10 {
+		sub := toolyard.Batch{ID: toolyard.BatchID(fmt.Sprint("b", n)), Agent: toolyard.Agent(fmt.Sprint("web-", n%3)),
+			Calls: []toolyard.Call{{Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})}}}
+		sub.Normalize("")
+		if err := b.Submit(t.Context(), sub); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, sub.Key())
+	}
+	running := func() (n int) {
+		for _, k := range all {
+			s, err := b.Fold(t.Context(), k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Plan != nil {
+				n++
+			}
+		}
+		return n
+	}
+	runs := func(want int) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("%d batches run", want), func() bool { return running() == want })
+		for range 20 {
+			if n := running(); n != want {
+				t.Fatalf("%d batches run, and %d may", n, want)
+			}
+		}
+	}
+	reload := func(says string, times int) {
+		t.Helper()
+		for _, p := range []*process{first, second} {
+			if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "a dispatcher has read the file again", func() bool { return p.logged(says) == times })
+		}
+	}
+	const read = `msg="SIGHUP: reloaded" what=quotas`
+	runs(2)
+	write("team web-*=batches:5\n")
+	reload(read, 1)
+	runs(5)
+	write("team web-*=batches:9\nteem web-*=batches:9\n")
+	reload("line 2: \\\"teem\\\": a line begins with agent or team", 1)
+	runs(5)
+	write("team web-*=batches:3\n") // fewer than run
+	reload(read, 2)
+	runs(5)
+	write("agent web-1=batches:1\n") // of which one runs, or more
+	reload(read, 3)
+	eventually(t, "all of the others run", func() bool { return running() >= 8 })
+	write("")
+	reload(read, 4)
+	runs(10)
 }

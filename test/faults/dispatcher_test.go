@@ -16,9 +16,16 @@ import (
 // twoOfEach starts two workers and two dispatchers, one of each with failpoints, maybe.
 func (s *system) twoOfEach(worker, dispatcher string) (w, d *process) {
 	s.t.Helper()
-	s.together(func() { w = s.worker("worker-a", worker) }, func() { s.worker("worker-b", "") })
+	w, _ = s.twoWorkers(worker)
 	s.together(func() { d = s.dispatcher("dispatcher-a", dispatcher) }, func() { s.dispatcher("dispatcher-b", "") })
 	return w, d
+}
+
+// twoWorkers starts two workers, the first with failpoints, maybe.
+func (s *system) twoWorkers(failpoints string) (a, b *process) {
+	s.t.Helper()
+	s.together(func() { a = s.worker("worker-a", failpoints) }, func() { b = s.worker("worker-b", "") })
+	return a, b
 }
 
 // killDispatcher is a cell in which one of two dispatchers kills itself at a place, under load. With several places the

@@ -223,6 +223,11 @@ func (l *load) refuse(sub *verdict.Submission) {
 // extra hands in a batch beside the load's, and returns when its results are there.
 func (l *load) extra(b toolyard.Batch) *verdict.Submission {
 	l.s.t.Helper()
+	return l.extraMix(b, mix{quiet: true})
+}
+
+func (l *load) extraMix(b toolyard.Batch, m mix) *verdict.Submission {
+	l.s.t.Helper()
 	if b.Options.TimeoutMS == 0 {
 		b.Options.TimeoutMS = batchTimeout.Milliseconds()
 	}
@@ -233,7 +238,7 @@ func (l *load) extra(b toolyard.Batch) *verdict.Submission {
 	if l.side == nil {
 		l.side = l.s.client()
 	}
-	l.one(sub, 0, nil, mix{quiet: true}, l.side, l.side)
+	l.one(sub, 0, nil, m, l.side, l.side)
 	if l.s.t.Failed() {
 		l.s.t.FailNow()
 	}

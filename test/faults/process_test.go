@@ -24,6 +24,7 @@ import (
 const (
 	startWait = 60 * time.Second
 	faultWait = 90 * time.Second
+	openWait  = 3 * time.Minute       // several clusters elect at once
 	look      = 10 * time.Millisecond // between two looks at what is waited for
 )
 

@@ -3,13 +3,8 @@
 package faults
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -91,82 +86,13 @@ func TestEmbeddedServerDies(t *testing.T) {
 // it a moment after they are registered.
 func (s *system) seesWorkers(n int) {
 	s.t.Helper()
-	d := s.processes[0]
+	s.seenBy(s.processes[0], n)
+}
+
+func (s *system) seenBy(d *process, n int) {
+	s.t.Helper()
 	s.until(startWait, "the dispatcher has seen the workers",
 		func() bool { return strings.Count(d.logged(), "worker joined") >= n })
-}
-
-// cluster is three NATS servers.
-type cluster struct {
-	s     *system
-	nodes [3]*process
-	args  [3][]string
-}
-
-// threeNodes starts three NATS servers as one cluster, and makes the streams with three replicas.
-func (s *system) threeNodes() *cluster {
-	s.t.Helper()
-	c := &cluster{s: s}
-	ports := s.freePorts(6)
-	var routes, urls []string
-	for i := range c.nodes {
-		routes = append(routes, "nats://"+ports[3+i])
-		urls = append(urls, "nats://"+ports[i])
-	}
-	for i := range c.nodes {
-		c.args[i] = []string{"--name", fmt.Sprint("node-", i), "--store", filepath.Join(s.dir, fmt.Sprint("store-", i)),
-			"--listen", ports[i], "--cluster", ports[3+i], "--routes", strings.Join(routes, ",")}
-	}
-	s.together(func() { c.start(0) }, func() { c.start(1) }, func() { c.start(2) })
-	s.url = strings.Join(urls, ",")
-	s.settings.Replicas = 3
-	s.open()
-	return c
-}
-
-// start starts a node, for the first time or again.
-func (c *cluster) start(i int) {
-	c.s.t.Helper()
-	c.nodes[i] = c.s.spawn(fmt.Sprint("node-", i), "nats", "", "natsnode", c.args[i]...)
-}
-
-// freePorts are addresses that nobody listens on now. They lie below those that the system gives to connections: a
-// server that is away for a moment must find its own free when it comes back.
-func (s *system) freePorts(n int) (out []string) {
-	s.t.Helper()
-	for len(out) < n {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000)))
-		if errors.Is(err, syscall.EADDRINUSE) {
-			continue
-		}
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		defer l.Close() // all of them at the end, or one would be given twice
-		out = append(out, l.Addr().String())
-	}
-	return out
-}
-
-// leader is the node that leads a stream now; -1 for none.
-func (c *cluster) leader(stream string) (node int, current bool) {
-	ctx, cancel := context.WithTimeout(c.s.context(), 2*time.Second)
-	defer cancel()
-	st, err := c.s.js.Stream(ctx, stream)
-	if err != nil || st.CachedInfo().Cluster == nil {
-		return -1, false
-	}
-	info := st.CachedInfo().Cluster
-	current = len(info.Replicas) == 2
-	for _, r := range info.Replicas {
-		current = current && r.Current && !r.Offline
-	}
-	for i := range c.nodes {
-		if info.Leader == fmt.Sprint("node-", i) {
-			return i, current
-		}
-	}
-	return -1, current
 }
 
 // TestStreamLeadersDie (N2): the leader of one stream after another is killed under load, and starts again when
@@ -176,19 +102,11 @@ func TestStreamLeadersDie(t *testing.T) {
 		c := s.threeNodes()
 		s.twoOfEach("", "")
 		l := s.load(mix{})
-		for _, stream := range []string{"TY_EVENT", "TY_CALL", "TY_BATCH"} {
+		for _, stream := range ledStreams {
 			s.progress(5 + s.rand.IntN(20))
-			dead := -1
-			s.until(faultWait, stream+" has a leader and two replicas that are with it", func() bool {
-				i, current := c.leader(stream)
-				dead = i
-				return i >= 0 && current
-			})
+			dead := c.whole(stream)
 			c.nodes[dead].kill()
-			s.until(faultWait, stream+" has another leader", func() bool {
-				i, _ := c.leader(stream)
-				return i >= 0 && i != dead
-			})
+			c.otherLeader(stream, dead)
 			s.progress(1)
 			c.start(dead)
 		}

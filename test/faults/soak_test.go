@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -304,100 +303,4 @@ func (s *soak) fault(p *party, what int, span time.Duration, abrupt bool) {
 		lasts()
 		p.now = p.start()
 	}
-}
-
-// gate is what stands between a process and NATS, and can be shut.
-type gate struct {
-	mu     sync.Mutex
-	closed chan struct{} // closed when it is open again; nil while it is open
-	conns  []net.Conn
-}
-
-// to returns the address of the gate to a server.
-func (g *gate) to(t testing.TB, target string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = l.Close()
-		g.drop()
-	})
-	go func() {
-		for {
-			near, err := l.Accept()
-			if err != nil {
-				return // it was closed
-			}
-			g.pass()
-			far, err := net.Dial("tcp", target)
-			if err != nil {
-				_ = near.Close()
-				continue
-			}
-			g.mu.Lock()
-			g.conns = append(g.conns, near, far)
-			g.mu.Unlock()
-			go g.carry(near, far)
-			go g.carry(far, near)
-		}
-	}()
-	return "nats://" + l.Addr().String()
-}
-
-// carry carries what comes, while the gate is open.
-func (g *gate) carry(to, from net.Conn) {
-	defer to.Close()   //nolint:errcheck // the other side sees it
-	defer from.Close() //nolint:errcheck // as does this one
-	for buffer := make([]byte, 64<<10); ; {
-		n, err := from.Read(buffer)
-		g.pass()
-		if n > 0 {
-			if _, werr := to.Write(buffer[:n]); werr != nil {
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// pass waits while the gate is shut.
-func (g *gate) pass() {
-	g.mu.Lock()
-	closed := g.closed
-	g.mu.Unlock()
-	if closed != nil {
-		<-closed
-	}
-}
-
-// shut lets nothing through any more; what was on its way comes when it is open again, or never if the connections are
-// dropped.
-func (g *gate) shut(drop bool) {
-	g.mu.Lock()
-	g.closed = make(chan struct{})
-	g.mu.Unlock()
-	if drop {
-		g.drop()
-	}
-}
-
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	close(g.closed)
-	g.closed = nil
-}
-
-// drop closes the connections.
-func (g *gate) drop() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, c := range g.conns {
-		_ = c.Close()
-	}
-	g.conns = nil
 }

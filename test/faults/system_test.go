@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,6 +34,8 @@ type system struct {
 	rand *rand.Rand
 	dir  string
 	url  string // where everybody connects
+	// spread are the URLs that the agents' connections take in turn, where that is not url.
+	spread []string
 	// reached is where others than the server see the store, when that is not where it is.
 	reached string
 	// bin is where the commands are that processes are started from.
@@ -118,7 +121,12 @@ func (s *system) dial() *nats.Conn {
 	if path := filepath.Join(s.data(), "creds", "dispatcher.creds"); exists(path) {
 		creds = nats.UserCredentials(path)
 	}
-	nc, err := nats.Connect(s.url, creds, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
+	url := s.url
+	if len(s.spread) > 0 {
+		url = s.spread[0]
+		s.spread = append(slices.Clone(s.spread[1:]), url)
+	}
+	nc, err := nats.Connect(url, creds, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
 		nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // that servers are lost is the plan
 	if err != nil {
@@ -157,7 +165,7 @@ func (s *system) open() {
 	s.t.Helper()
 	s.nc = s.dial()
 	var last error
-	s.until(startWait, "the streams are made", func() bool {
+	s.until(openWait, "the streams are made", func() bool {
 		ctx, cancel := context.WithTimeout(s.context(), 8*time.Second)
 		defer cancel()
 		if s.b, last = natsbroker.Open(ctx, s.nc, s.settings, "/test/faults"); last == nil {
@@ -185,8 +193,13 @@ func (s *system) basic() *process {
 // worker starts a worker with the tools of the tests.
 func (s *system) worker(name, failpoints string, args ...string) *process {
 	s.t.Helper()
+	return s.workerAt(s.url, name, failpoints, args...)
+}
+
+func (s *system) workerAt(url, name, failpoints string, args ...string) *process {
+	s.t.Helper()
 	p := s.spawn(name, "id", failpoints, "ledgerworker",
-		append([]string{"--nats", s.url, "--ledger", s.ledger()}, args...)...)
+		append([]string{"--nats", url, "--ledger", s.ledger()}, args...)...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.workers[p.said("id")] = p
@@ -196,8 +209,13 @@ func (s *system) worker(name, failpoints string, args ...string) *process {
 // dispatcher starts a dispatcher. Workers are there first, so that it knows their tools.
 func (s *system) dispatcher(name, failpoints string, args ...string) *process {
 	s.t.Helper()
+	return s.dispatcherAt(s.url, name, failpoints, args...)
+}
+
+func (s *system) dispatcherAt(url, name, failpoints string, args ...string) *process {
+	s.t.Helper()
 	return s.spawn(name, "nats", failpoints, "dispatcher",
-		append([]string{"serve", "--nats", s.url, "--listen", "127.0.0.1:0", "--log-level", "info"}, args...)...)
+		append([]string{"serve", "--nats", url, "--listen", "127.0.0.1:0", "--log-level", "info"}, args...)...)
 }
 
 // together does several things at once, and waits for all.

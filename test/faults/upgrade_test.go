@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -182,6 +183,54 @@ func TestRollingUpgrade(t *testing.T) {
 		s.retire(d8)
 		s.retire(w6)
 		f.load.extra(toolyard.Batch{Agent: "eve", ID: "again", Workspace: "census", Calls: mixed(s.rand, true)})
+		letters, err := s.c.DeadLetters(s.context(), 10)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, l := range letters {
+			s.t.Errorf("there is a dead letter: %+v", l)
+		}
+		return rules{}
+	})
+}
+
+// TestUpgradeOfOneMachine (U1): the dispatcher that has the NATS server in it, and the worker, are replaced under load
+// by those of the next version on the same store, and then by those of this version again. What the next version has
+// begun and not ended goes on when a process of it joins.
+func TestUpgradeOfOneMachine(t *testing.T) {
+	cell(t, "U1embedded", func(s *system) rules {
+		f := &fleet{system: s}
+		const this, next = false, true
+		listen := s.freePorts(1)[0]
+		serve := func(v bool) *process {
+			f.version(v)
+			d := s.spawn(f.name("dispatcher", v), "nats", "", "dispatcher", "serve", "--nats-listen", listen, "--data",
+				s.store(), "--max-store-bytes", fmt.Sprint(s.settings.MaxStoreBytes), "--listen", "127.0.0.1:0",
+				"--log-level", "info")
+			s.url = d.said("nats")
+			return d
+		}
+		d := serve(this)
+		s.open()
+		w := f.worker(this)
+		s.seesWorkers(1)
+		// what waits for a process of the next version has its time limit meanwhile
+		f.load = s.load(mix{timeout: 5 * time.Minute})
+		s.progress(40)
+		for _, v := range []bool{next, this} {
+			s.retire(d)
+			d = serve(v)
+			was := w
+			w = f.worker(v)
+			s.retire(was)
+			// of whoever may: what another version has begun waits
+			f.load.extra(toolyard.Batch{Agent: "eve", ID: toolyard.BatchID(f.name("plain", v)), Workspace: "census",
+				Calls: mixed(s.rand, true)})
+		}
+		f.worker(next)
+		f.dispatcher(next)
+		s.faultOver()
+		f.load.finish()
 		letters, err := s.c.DeadLetters(s.context(), 10)
 		if err != nil {
 			s.t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/durable"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/version"
 )
@@ -116,12 +117,16 @@ func (s *std) save(ctx context.Context, nc *nats.Conn, dir string, done *streams
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", backupList, err)
 	}
+	if err := durable.SyncDir(dir); err != nil { // or the list could be there, and a file not
+		return err
+	}
 	whole, err := os.OpenFile(filepath.Join(dir, backupList), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = whole.Write(append(list, '\n'))
-	if err := errors.Join(err, whole.Sync(), whole.Close()); err != nil {
+	if err := errors.Join(err, whole.Sync(), whole.Close(), durable.SyncDir(dir),
+		durable.SyncDir(filepath.Dir(dir))); err != nil {
 		return err
 	}
 	return done.end(s)

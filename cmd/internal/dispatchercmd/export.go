@@ -18,9 +18,9 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/durable"
 	"github.com/toolyard/toolyard/internal/history"
 	"github.com/toolyard/toolyard/internal/parquet"
-	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/version"
 )
 
@@ -147,7 +147,8 @@ func (s *std) export(ctx context.Context, b *natsbroker.Broker, o *exporting) (e
 			return err
 		}
 	}
-	for _, step := range []func() error{calls.publish, batches.publish, func() error { return syncDir(o.dir) }} {
+	last := func() error { return durable.SyncDir(o.dir) }
+	for _, step := range []func() error{calls.publish, batches.publish, last} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -318,13 +319,4 @@ func (t *table[T]) file() exportedFile { return exportedFile{t.name, t.rows, t.b
 
 func (t *table[T]) String() string {
 	return fmt.Sprintf("%s: %s, %s", t.name, count(int(t.rows), "row"), count(int(t.bytes), "byte"))
-}
-
-// syncDir makes the names in a directory last.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return place.SyncDir(d)
 }

@@ -138,7 +138,8 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 		n.server, err = natsd.Start(setup, natsd.Options{
 			Access: cfg.access(), TLS: cfg.tls,
 			StoreDir: cfg.store, Listen: cfg.listen, SyncAlways: cfg.syncAlways, Reserve: cfg.keep(), Logger: log,
-			MaxStoreBytes: cfg.settings.WithDefaults().MaxStoreBytes, MaxMemoryBytes: cfg.memory(),
+			// The streams' own sizes bound the store, and may grow while the server runs.
+			MaxStoreBytes: natsd.NoStoreLimit, MaxMemoryBytes: cfg.memory(),
 		})
 		if err != nil {
 			return n, fmt.Errorf("start the embedded NATS server: %w", err)
@@ -167,6 +168,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 			return broker.Room{Full: r.Full, Stalled: r.Stalled != nil, Reason: r.String()}
 		}
 	}
+	n.run(running, "settings", n.followSettings)
 	since, err := n.guardedSince()
 	if err != nil {
 		return n, err

@@ -123,6 +123,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 			WorkerWait: o.workerWait, QueueWait: o.queueWait, ApprovalWait: o.approvalWait, MaxBatches: o.maxBatches,
 			MaxOpen: o.maxOpen, MaxAgentBatches: o.maxAgentBatches, MaxWaiting: o.maxWaiting,
 			MaxAgentWaiting: o.maxAgentWaiting, AdmitPercent: o.admitPercent, Quotas: quotas,
+			QuotasChange: o.quotaFile != "",
 		},
 	}
 	cfg.audit = deeds
@@ -197,6 +198,15 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 		}
 		return err
 	})
+	if o.quotaFile != "" {
+		reload.On("quotas", func() error {
+			now, err := o.quotas()
+			if err == nil {
+				n.dispatcher.Regrant(now)
+			}
+			return err
+		})
+	}
 	l, err := net.Listen("tcp", o.listen)
 	if err != nil {
 		return cli.ListenError("--listen", o.listen, err)

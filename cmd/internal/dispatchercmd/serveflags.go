@@ -39,6 +39,7 @@ type serveFlags struct {
 	perms                       cli.Permissions
 	views, deferAllBut          []string
 	agentQuotas, teamQuotas     []string
+	quotaFile                   string
 	worker                      cli.Worker
 	mcp                         mcpFlags
 	memory                      cli.Memory
@@ -142,6 +143,8 @@ func (o *serveFlags) addTurns(f *pflag.FlagSet) {
 		"that names an agent counts, and all dispatchers need the same; may be repeated")
 	f.StringArrayVar(&o.teamQuotas, "team-quota", nil, "the same for a team, as `AGENTS=KEY:N,...`: all agents that it "+
 		"names share it; may be repeated")
+	f.StringVar(&o.quotaFile, "quota-file", "", "more quotas, behind those of the flags: lines agent AGENTS=KEY:N,... "+
+		"or team AGENTS=KEY:N,... in `FILE`; SIGHUP has it read again (default: none)")
 }
 
 // addWaits adds the flags of how long something is waited for.

@@ -464,7 +464,7 @@ func (d *Answerer) beat(ctx context.Context, m *nats.Msg) error {
 		return refusal(codeBad, "%v", err)
 	}
 	// After a lease it is of no use to the worker, and it may be older than the stored entry.
-	ctx, cancel := context.WithTimeout(ctx, broker.Lease(d.b.settings.WorkerTTL))
+	ctx, cancel := context.WithTimeout(ctx, broker.Lease(d.b.Settings().WorkerTTL))
 	defer cancel()
 	var err error
 	if w.Gone {

@@ -41,7 +41,7 @@ func (b *Broker) PutApproval(ctx context.Context, a broker.Approval) error {
 func (b *Broker) DropApproval(ctx context.Context, k toolyard.BatchKey, index int) error {
 	id := broker.ApprovalID(k, index)
 	_, err := retry(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, b.approvals.Purge(ctx, id, jetstream.PurgeTTL(b.settings.WorkerTTL))
+		return struct{}{}, b.approvals.Purge(ctx, id, jetstream.PurgeTTL(b.Settings().WorkerTTL))
 	})
 	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
 		return fmt.Errorf("take approval %s off the list: %w", id, err)

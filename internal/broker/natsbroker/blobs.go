@@ -44,7 +44,7 @@ func (b *Broker) putObject(ctx context.Context, name string, content []byte) err
 		return b.blobs.GetInfo(ctx, name)
 	})
 	switch {
-	case err == nil && time.Since(info.ModTime) < b.settings.Slack/2:
+	case err == nil && time.Since(info.ModTime) < b.Settings().Slack/2:
 		return nil
 	case err != nil && !errors.Is(err, jetstream.ErrObjectNotFound):
 		return fmt.Errorf("look for object %s: %w", name, err)

@@ -31,6 +31,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -45,7 +46,7 @@ import (
 type Broker struct {
 	nc        *nats.Conn
 	js        jetstream.JetStream
-	settings  broker.Settings
+	held      *atomic.Pointer[broker.Settings] // the settings, which may change
 	source    string
 	build     string
 	outage    *outage
@@ -103,7 +104,7 @@ func (b *Broker) open(ctx context.Context, wanted broker.Settings) error {
 		if err := errors.Join(f.settings.Agree(wanted), f.check()); err != nil {
 			return err
 		}
-		b.settings = f.settings // also for what is missing
+		b.held.Store(&f.settings) // also for what is missing
 	}
 	if err := b.create(ctx); err != nil {
 		return err
@@ -111,7 +112,7 @@ func (b *Broker) open(ctx context.Context, wanted broker.Settings) error {
 	if err := b.attach(ctx); err != nil {
 		return err
 	}
-	return b.settings.Agree(wanted) // another dispatcher may have created it in the meantime
+	return b.Settings().Agree(wanted) // another dispatcher may have created it in the meantime
 }
 
 // Join returns a broker on a system that a dispatcher has created, with its settings. While there is none, or none that
@@ -154,8 +155,9 @@ func on(nc *nats.Conn, settings broker.Settings, source string) (*Broker, error)
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
-	b := &Broker{nc: nc, js: js, settings: settings, source: source, build: version.Build(), forgotten: &forgotten{},
-		outage: &outage{}, linkWatch: &linkWatch{}, pools: broker.MaxPools}
+	b := &Broker{nc: nc, js: js, held: &atomic.Pointer[broker.Settings]{}, source: source, build: version.Build(),
+		forgotten: &forgotten{}, outage: &outage{}, linkWatch: &linkWatch{}, pools: broker.MaxPools}
+	b.held.Store(&settings)
 	b.outage.watch(nc)
 	return b, nil
 }
@@ -176,4 +178,4 @@ func (b *Broker) Who() access.Principal {
 }
 
 // Settings returns the system's settings.
-func (b *Broker) Settings() broker.Settings { return b.settings }
+func (b *Broker) Settings() broker.Settings { return *b.held.Load() }

@@ -28,7 +28,7 @@ func (f *forgotten) note(reconnects, last uint64) {
 // mayHaveForgotten reports whether a message of the work queue may have been delivered before, although the server
 // counts no delivery. It returns true on error.
 func (b *Broker) mayHaveForgotten(ctx context.Context, seq uint64) bool {
-	if b.settings.Replicas > 1 {
+	if b.Settings().Replicas > 1 {
 		return false
 	}
 	f := b.forgotten

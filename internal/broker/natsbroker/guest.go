@@ -149,7 +149,8 @@ func (b *Broker) attachGuest(ctx context.Context, without error) error {
 	if err != nil {
 		return err
 	}
-	b.settings, b.guest = origin.settings, newGuest(access.Principal{Role: h.Role, Name: h.Name})
+	b.held.Store(&origin.settings)
+	b.guest = newGuest(access.Principal{Role: h.Role, Name: h.Name})
 	if h.Role == access.Worker {
 		reconnects := b.Reconnects()
 		end, err := b.callsEnd(ctx)

@@ -36,7 +36,7 @@ func (b *Broker) Check(ctx context.Context, pool toolyard.Pool, r events.Request
 func (b *Broker) Judge(ctx context.Context, pool toolyard.Pool, calls []broker.JudgeCall) ([]broker.Judged, error) {
 	requests := judgeRequests(calls)
 	answers, errs := make([][]broker.Judged, len(requests)), make([]error, len(requests))
-	ctx, cancel := context.WithTimeout(ctx, b.settings.JudgeWait())
+	ctx, cancel := context.WithTimeout(ctx, b.Settings().JudgeWait())
 	defer cancel()
 	var asking sync.WaitGroup
 	for i, request := range requests {
@@ -113,7 +113,7 @@ func (b *Broker) OnJudge(pool toolyard.Pool, judge func(context.Context, []broke
 			failed(fmt.Errorf("judge calls: %w", err))
 			return
 		}
-		places, within := judging, b.settings.JudgeTimeout()
+		places, within := judging, b.Settings().JudgeTimeout()
 		if len(calls) == 1 && calls[0].Check != nil { // it may be slow, and batches wait for judgements
 			if places, within = checking, broker.CheckWait; len(checking) == broker.MaxChecks {
 				failed(errors.New("too many inputs are checked at a time; one is left"))

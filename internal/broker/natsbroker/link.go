@@ -101,7 +101,7 @@ func (b *Broker) CheckRoundTrip() error {
 	if err != nil {
 		return nil //nolint:nilerr // unknown: heartbeats will tell
 	}
-	wait := min(b.settings.CallAckWait, b.settings.WorkerTTL)
+	wait := min(b.Settings().CallAckWait, b.Settings().WorkerTTL)
 	if rtt <= broker.MaxRoundTrip(wait) {
 		return nil
 	}

@@ -37,7 +37,7 @@ func (b *Broker) counted(
 		if err != nil {
 			return err
 		}
-		if err = read(counted); !errors.Is(err, broker.ErrDamaged) || b.settings.Replicas <= 1 ||
+		if err = read(counted); !errors.Is(err, broker.ErrDamaged) || b.Settings().Replicas <= 1 ||
 			time.Since(began) > lostAfter {
 			return err
 		}

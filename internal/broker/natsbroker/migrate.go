@@ -45,7 +45,7 @@ func (b *Broker) find(ctx context.Context) (*found, error) {
 	if f.want, err = definitions(f.settings); err != nil {
 		return nil, err
 	}
-	for _, d := range f.want {
+	for _, d := range append([]jetstream.StreamConfig{usageBucket(f.settings)}, f.want...) {
 		if _, err := look(d.Name); err != nil {
 			return nil, err
 		}

@@ -24,7 +24,7 @@ const maxStockLanes = broker.MaxPools * 3 * broker.Lanes // a pool has three cla
 // Stock reads how full each stream is, and what stands in the work queues.
 func (b *Broker) Stock(ctx context.Context) (broker.Stock, error) {
 	s := broker.Stock{Streams: map[string]int{}}
-	ours, err := definitions(b.settings)
+	ours, err := definitions(b.Settings())
 	if err != nil {
 		return s, err
 	}

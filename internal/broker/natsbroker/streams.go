@@ -118,7 +118,7 @@ func smallBytes(s broker.Settings) int64 { return s.MaxStoreBytes / partsAll / s
 // create creates what is missing. It does not change what exists: updating streams at each start has lost messages on
 // clusters.
 func (b *Broker) create(ctx context.Context) error {
-	s := b.settings
+	s := b.Settings()
 	wanted, err := definitions(s)
 	if err != nil {
 		return err
@@ -184,7 +184,7 @@ func (b *Broker) attach(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			b.settings = origin.settings
+			b.held.Store(&origin.settings)
 		}
 		b.streams[name] = s
 	}
@@ -192,7 +192,8 @@ func (b *Broker) attach(ctx context.Context) error {
 		cons, err := b.streams[streamBatch].Consumer(ctx, consumerDispatchers)
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {
 			cons, err = b.streams[streamBatch].CreateConsumer(ctx, jetstream.ConsumerConfig{
-				Durable: consumerDispatchers, AckPolicy: jetstream.AckExplicitPolicy, AckWait: b.settings.BatchAckWait,
+				Durable: consumerDispatchers, AckPolicy: jetstream.AckExplicitPolicy,
+				AckWait:    b.Settings().BatchAckWait,
 				MaxDeliver: -1, MaxAckPending: broker.MaxOpenSubmissions, MaxWaiting: broker.MaxWaitingPulls,
 			})
 		}

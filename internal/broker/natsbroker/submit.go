@@ -210,7 +210,7 @@ const prefetchSubmissions = 64
 
 // Submissions starts the delivery of submissions to one dispatcher.
 func (b *Broker) Submissions() (broker.Submissions, error) {
-	p, err := b.pull(streamBatch, consumerDispatchers, b.settings.BatchAckWait, nak)
+	p, err := b.pull(streamBatch, consumerDispatchers, b.Settings().BatchAckWait, nak)
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +256,7 @@ func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 	}
 	sub := &broker.Submission{
 		Key: p.key, Parked: parked, Seq: meta.Sequence.Stream, Deliveries: meta.NumDelivered,
-		Wait: s.b.settings.BatchAckWait,
+		Wait: s.b.Settings().BatchAckWait,
 		SubmissionMessage: &submission{
 			key: p.key, parked: parked, seq: meta.Sequence.Stream, reply: m.Reply, b: s.b,
 			raw: raw{subject: m.Subject, seq: meta.Sequence.Stream, time: meta.Timestamp, header: m.Header,

@@ -24,7 +24,7 @@ func (b *Broker) ReportUsage(ctx context.Context, dispatcher string, r broker.Us
 	}
 	msg := nats.NewMsg("$KV." + bucketUsage + "." + broker.Escape(dispatcher))
 	msg.Data = value
-	if _, err := b.js.PublishMsg(ctx, msg, jetstream.WithMsgTTL(b.settings.WorkerTTL),
+	if _, err := b.js.PublishMsg(ctx, msg, jetstream.WithMsgTTL(b.Settings().WorkerTTL),
 		jetstream.WithRetryAttempts(0)); err != nil {
 		return fmt.Errorf("report quotas: %w", err)
 	}
@@ -35,12 +35,17 @@ func (b *Broker) ReportUsage(ctx context.Context, dispatcher string, r broker.Us
 func (b *Broker) EndUsage(ctx context.Context, dispatcher string) error {
 	kv, err := b.js.KeyValue(ctx, bucketUsage)
 	if err == nil {
-		err = kv.Purge(ctx, broker.Escape(dispatcher), jetstream.PurgeTTL(b.settings.WorkerTTL))
+		err = kv.Purge(ctx, broker.Escape(dispatcher), jetstream.PurgeTTL(b.Settings().WorkerTTL))
 	}
 	if err != nil {
 		return fmt.Errorf("end a report of quotas: %w", err)
 	}
 	return nil
+}
+
+// usageBucket is the bucket of the reports, which is made when there is a quota.
+func usageBucket(s broker.Settings) jetstream.StreamConfig {
+	return bucket(s, bucketUsage, smallBytes(s), 0, s.WorkerTTL)
 }
 
 // WatchUsage calls see with every report and with each later change, until ctx ends. It makes the bucket if it is not
@@ -49,7 +54,7 @@ func (b *Broker) WatchUsage(ctx context.Context, see func(broker.UsageChange, er
 	kv, err := retry(ctx, func(ctx context.Context) (jetstream.KeyValue, error) {
 		kv, err := b.js.KeyValue(ctx, bucketUsage)
 		if errors.Is(err, jetstream.ErrBucketNotFound) {
-			cfg := bucket(b.settings, bucketUsage, smallBytes(b.settings), 0, b.settings.WorkerTTL)
+			cfg := usageBucket(b.Settings())
 			if _, err = b.js.CreateStream(ctx, cfg); err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 				kv, err = b.js.KeyValue(ctx, bucketUsage)
 			}

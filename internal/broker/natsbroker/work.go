@@ -192,7 +192,7 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, number int, unwanted f
 	if err := b.openLane(ctx, r, number); err != nil {
 		return nil, err
 	}
-	p, err := b.pull(streamCall, name, b.settings.CallAckWait, func(m message) {
+	p, err := b.pull(streamCall, name, b.Settings().CallAckWait, func(m message) {
 		if unwanted == nil {
 			nak(m)
 			return
@@ -234,10 +234,10 @@ func (b *Broker) openLane(ctx context.Context, r batch.Route, lane int) error {
 			}
 			cons, err = b.streams[streamCall].CreateConsumer(ctx, jetstream.ConsumerConfig{
 				Durable: name, FilterSubject: filterCalls(r, lane), AckPolicy: jetstream.AckExplicitPolicy,
-				AckWait:    b.settings.CallAckWait,
+				AckWait:    b.Settings().CallAckWait,
 				MaxDeliver: -1, MaxAckPending: broker.MaxCallsInFlight, MaxWaiting: broker.MaxWaitingPulls,
 				// A pool that nobody serves any more costs nothing in the end. What it has delivered is over by then.
-				InactiveThreshold: b.settings.Lifetime + b.settings.Slack,
+				InactiveThreshold: b.Settings().Lifetime + b.Settings().Slack,
 			})
 		}
 		return cons, err
@@ -260,7 +260,7 @@ func (b *Broker) roomForLane(ctx context.Context, pool toolyard.Pool) error {
 		return err
 	}
 	return fmt.Errorf("%w: pool %q would be one more than the %d that may have work queues; those that nobody serves "+
-		"are deleted after %s", broker.ErrFull, pool, b.pools, b.settings.Lifetime+b.settings.Slack)
+		"are deleted after %s", broker.ErrFull, pool, b.pools, b.Settings().Lifetime+b.Settings().Slack)
 }
 
 // Take requests up to n messages and yields them as they come, until the request is over: when all have come, or when
@@ -301,7 +301,7 @@ func (b *Broker) delivery(ctx context.Context, m *message) (*broker.Delivery, er
 			}
 			return &broker.Delivery{
 				Requested: req, Deliveries: meta.NumDelivered, Received: m.received, Stored: meta.Timestamp,
-				OwnerWait:       b.settings.BatchAckWait,
+				OwnerWait:       b.Settings().BatchAckWait,
 				TraceParent:     traceparent.Valid(envelope.TraceParent),
 				DeliveryMessage: &delivery{msg: m.Msg, b: b, reconnects: b.Reconnects()},
 			}, nil

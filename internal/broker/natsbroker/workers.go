@@ -34,7 +34,7 @@ func (b *Broker) storeBeat(ctx context.Context, w broker.Worker) error {
 	}
 	msg := nats.NewMsg("$KV." + bucketAlive + "." + broker.Escape(w.ID))
 	msg.Data = value
-	if _, err := b.js.PublishMsg(ctx, msg, jetstream.WithMsgTTL(b.settings.WorkerTTL),
+	if _, err := b.js.PublishMsg(ctx, msg, jetstream.WithMsgTTL(b.Settings().WorkerTTL),
 		jetstream.WithRetryAttempts(0)); err != nil {
 		return fmt.Errorf("beat of worker %s: %w", w.ID, err)
 	}
@@ -48,7 +48,7 @@ func (b *Broker) Gone(ctx context.Context, id string) error {
 		return b.guest.beat(ctx, b, beating{Worker: broker.Worker{ID: id, Pool: toolyard.Pool(b.guest.who.Name)},
 			Gone: true})
 	}
-	if err := b.workers.Purge(ctx, broker.Escape(id), jetstream.PurgeTTL(b.settings.WorkerTTL)); err != nil {
+	if err := b.workers.Purge(ctx, broker.Escape(id), jetstream.PurgeTTL(b.Settings().WorkerTTL)); err != nil {
 		return fmt.Errorf("sign off worker %s: %w", id, err)
 	}
 	return nil

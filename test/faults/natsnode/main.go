@@ -25,9 +25,11 @@ func main() {
 	store := flag.String("store", "", "where it keeps its streams")
 	listen := flag.String("listen", "127.0.0.1:0", "where clients connect")
 	cluster := flag.String("cluster", "", "where other nodes connect; empty: it is alone")
-	routes := flag.String("routes", "", "the URLs of all nodes, with commas between")
+	routes := flag.String("routes", "", "the URLs of the other nodes, with commas between")
+	advertise := flag.String("advertise", "", "the address that other nodes are told to connect to; empty: --cluster")
+	sync := flag.Bool("sync-always", false, "write each message through to the disk")
 	flag.Parse()
-	url, err := start(*name, *store, *listen, *cluster, *routes)
+	url, err := start(*name, *store, *listen, *cluster, *routes, *advertise, *sync)
 	if err == nil {
 		_, err = fmt.Println("nats: " + url)
 	}
@@ -39,23 +41,24 @@ func main() {
 }
 
 // start starts the server, and returns where clients connect.
-func start(name, store, listen, cluster, routes string) (url string, err error) {
+func start(name, store, listen, cluster, routes, advertise string, sync bool) (url string, err error) {
 	if cluster != "" {
-		s, err := node(name, store, listen, cluster, routes)
+		s, err := node(name, store, listen, cluster, routes, advertise, sync)
 		if err != nil {
 			return "", err
 		}
 		return s.ClientURL(), nil
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	s, err := natsd.Start(context.Background(), natsd.Options{StoreDir: store, Listen: listen, Open: true, Logger: log})
+	s, err := natsd.Start(context.Background(), natsd.Options{StoreDir: store, Listen: listen, Open: true, Logger: log,
+		SyncAlways: sync})
 	if err != nil {
 		return "", err
 	}
 	return s.ClientURL(), nil
 }
 
-func node(name, store, listen, cluster, routes string) (*server.Server, error) {
+func node(name, store, listen, cluster, routes, advertise string, sync bool) (*server.Server, error) {
 	host, port, err := split(listen)
 	if err != nil {
 		return nil, err
@@ -68,8 +71,9 @@ func node(name, store, listen, cluster, routes string) (*server.Server, error) {
 		ServerName: name, Host: host, Port: port, NoSigs: true, JetStream: true, StoreDir: store,
 		JetStreamMaxStore: natsd.DefaultMaxStoreBytes, JetStreamMaxMemory: natsd.DefaultMaxMemoryBytes,
 		MaxPayload: natsd.DefaultMaxPayloadBytes, SyncInterval: natsd.SyncInterval,
-		Cluster: server.ClusterOpts{Name: "faults", Host: clusterHost, Port: clusterPort},
-		Routes:  server.RoutesFromStr(routes),
+		SyncAlways: sync,
+		Cluster:    server.ClusterOpts{Name: "faults", Host: clusterHost, Port: clusterPort, Advertise: advertise},
+		Routes:     server.RoutesFromStr(routes),
 	})
 	if err != nil {
 		return nil, err

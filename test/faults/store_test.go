@@ -1,0 +1,108 @@
+//go:build linux
+
+package faults
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/blockdisk"
+	"github.com/toolyard/toolyard/internal/testenv/smalldisk"
+)
+
+// hang makes the disk of a machine hang for a while.
+func (m *machine) hang(d time.Duration) {
+	m.s.t.Helper()
+	disk := m.disk()
+	if err := blockdisk.Hang(disk); err != nil {
+		m.s.t.Fatal(err)
+	}
+	m.s.pause(d)
+	if err := blockdisk.GoOn(disk); err != nil {
+		m.s.t.Fatal(err)
+	}
+}
+
+// TestDiskIsSlow (S2): each write to the disk of the only NATS server waits for up to four tenths of a second, and then
+// for longer than a lease.
+func TestDiskIsSlow(t *testing.T) {
+	cell(t, "S2", func(s *system) rules {
+		m := s.machine("nats", s.store(), powerDisk, "--listen", s.freePorts(1)[0])
+		s.url = m.start().said("nats")
+		s.open()
+		a, b := s.twoWorkers("")
+		s.together(func() { s.dispatcher("dispatcher-a", "") }, func() { s.dispatcher("dispatcher-b", "") })
+		l := s.load(mix{})
+		s.progress(5 + s.rand.IntN(20))
+		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+			m.hang(time.Duration(20+s.rand.IntN(380)) * time.Millisecond)
+			s.pause(time.Duration(10+s.rand.IntN(40)) * time.Millisecond)
+		}
+		s.progress(5 + s.rand.IntN(20))
+		m.hang(s.settings.CallAckWait * 2)
+		s.faultOver()
+		l.finish()
+		return rules{harmed: []*process{a, b}}
+	})
+}
+
+// TestOneDiskIsFull (S1): the disk of the server that leads a stream, of three, has no room left. The others go on.
+// When it has room again the server is started again, which nats-server needs.
+func TestOneDiskIsFull(t *testing.T) {
+	cell(t, "S1cluster", func(s *system) rules {
+		c := s.threeNodesWith(nil)
+		machines := c.onMachines(s1Disk)
+		c.form()
+		s.twoOfEach("", "")
+		l := s.load(mix{})
+		s.progress(5 + s.rand.IntN(20))
+		stream := s.ledStream()
+		full := c.whole(stream)
+		filler := smalldisk.Fill(s.t, machines[full].disk(), 0)
+		s.until(faultWait, "the server has found out", func() bool {
+			return strings.Contains(c.nodes[full].logged(), "no space left on device")
+		})
+		c.otherLeader(stream, full)
+		s.progress(5 + s.rand.IntN(20))
+		if err := os.Remove(filler); err != nil {
+			s.t.Fatal(err)
+		}
+		c.nodes[full].kill()
+		c.start(full)
+		s.faultOver()
+		l.finish()
+		c.allWhole()
+		return rules{settle: time.Minute}
+	})
+}
+
+// TestOneStoreIsLost (S1): the server that leads a stream, of three, dies and comes back with an empty store when the
+// others have gone on. Then another one dies: what the first has got from the others has to do.
+func TestOneStoreIsLost(t *testing.T) {
+	cell(t, "S1lost", func(s *system) rules {
+		c := s.threeNodes()
+		s.twoOfEach("", "")
+		l := s.load(mix{})
+		s.progress(5 + s.rand.IntN(20))
+		stream := s.ledStream()
+		lost := c.whole(stream)
+		c.nodes[lost].kill()
+		c.otherLeader(stream, lost)
+		s.progress(5 + s.rand.IntN(20))
+		if err := os.RemoveAll(c.store(lost)); err != nil {
+			s.t.Fatal(err)
+		}
+		c.start(lost)
+		c.allWhole()
+		dead := (lost + 1 + s.rand.IntN(2)) % 3
+		c.nodes[dead].kill()
+		c.otherLeader(stream, dead)
+		s.progress(5 + s.rand.IntN(20))
+		c.start(dead)
+		s.faultOver()
+		l.finish()
+		return rules{settle: time.Minute}
+	})
+}
