@@ -102,6 +102,15 @@ conformance: ## Run MCP's conformance suite against a pool, and print its score 
 mcp-everything: ## Call all tools of MCP's reference server through a pool (needs npm)
 	@test/everything/run
 
+.PHONY: openapi
+openapi: ## Check the OpenAPI document, what is generated from it, and the clients beside the providers' SDKs (needs npm)
+	@test/openapi/run
+
+.PHONY: openapi-types
+openapi-types: ## Write the OpenAPI document, and the clients' types that are made from it, again (needs npm)
+	@go test ./internal/api -run '^TestCommittedDocument$$' -count=1 -update
+	@test/openapi/run --update
+
 .PHONY: deploy-test
 deploy-test: ## Run the fleet of deploy/compose.yaml in Docker, break it, scale it and upgrade it (not in CI)
 	@test/deploy/run
