@@ -1,0 +1,165 @@
+package clients
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evanw/esbuild/pkg/api"
+
+	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/version"
+)
+
+// patience bounds what a test waits for.
+const patience = 3 * time.Minute
+
+// bin is where the programs are built, once for all tests.
+var bin string
+
+func TestMain(m *testing.M) {
+	var err error
+	if bin, err = testenv.Binaries("", "cmd/dispatcher"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func clients(parts ...string) string {
+	return filepath.Join(append([]string{"..", "..", "clients"}, parts...)...)
+}
+
+// serve starts a dispatcher with a worker, and returns where it answers HTTP.
+func serve(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"README.md": "# Read me\n", "NOTES.md": "# Notes\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(filepath.Join(bin, "dispatcher"), "serve", "--listen", "127.0.0.1:0", "--nats-listen",
+		"127.0.0.1:0", "--data", t.TempDir(), "--with-worker", "--permission-mode", "bypass", "--workspace", "default="+dir)
+	cmd.Stderr = t.Output()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	url := make(chan string, 1)
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		defer close(url)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			if at, ok := strings.CutPrefix(s.Text(), "http: "); ok {
+				url <- at
+				break
+			}
+		}
+		_, _ = io.Copy(io.Discard, out)
+	}()
+	t.Cleanup(func() {
+		if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Error(err)
+		}
+		<-read
+		_ = cmd.Wait() // it was killed
+	})
+	at := <-url
+	if at == "" {
+		t.Fatal("the dispatcher did not start")
+	}
+	return at
+}
+
+// run runs a program to its end, and returns what it says.
+func run(t *testing.T, env []string, program string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %q: %v\n%s", program, args, err, out)
+	}
+	return string(out)
+}
+
+// counted fails unless a report of tests says that so many ran at least, and none was skipped.
+func counted(t *testing.T, report, ran, skipped string, least int) {
+	t.Helper()
+	m := regexp.MustCompile(ran).FindStringSubmatch(report)
+	if m == nil || regexp.MustCompile(skipped).MatchString(report) {
+		t.Fatalf("not all tests ran:\n%s", report)
+	}
+	if n, err := strconv.Atoi(m[1]); err != nil || n < least {
+		t.Errorf("%s tests ran, want %d at least:\n%s", m[1], least, report)
+	}
+}
+
+// TestTypeScript: the client in TypeScript. esbuild takes the types out, as newer Nodes do by themselves.
+func TestTypeScript(t *testing.T) {
+	t.Parallel()
+	url, dist := serve(t), t.TempDir()
+	sources, err := filepath.Glob(clients("typescript", "src", "*.ts"))
+	if err != nil || len(sources) == 0 {
+		t.Fatalf("%d sources, %v", len(sources), err)
+	}
+	built := api.Build(api.BuildOptions{EntryPoints: sources, Outdir: dist, Format: api.FormatESModule, Write: true,
+		Target: api.ES2022})
+	for _, m := range append(built.Errors, built.Warnings...) {
+		t.Errorf("%s %+v", m.Text, m.Location)
+	}
+	if err := os.WriteFile(filepath.Join(dist, "package.json"), []byte(`{"type": "module"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	report := run(t, []string{"TOOLYARD_URL=" + url, "TOOLYARD_CLIENT=" + dist}, "node", "--test",
+		"--test-reporter=tap", clients("typescript", "test"))
+	counted(t, report, `(?m)^# pass (\d+)$`, `(?m)^# (skipped|todo) [1-9]`, 14)
+}
+
+// TestPython: the client in Python, and that its types are those of the OpenAPI document.
+func TestPython(t *testing.T) {
+	t.Parallel()
+	env := []string{"PYTHONPATH=" + clients("python", "src"), "PYTHONDONTWRITEBYTECODE=1", "PYTHONWARNINGS=error"}
+	run(t, env, "python3", clients("python", "generate.py"), "--check")
+	report := run(t, append(env, "TOOLYARD_URL="+serve(t)), "python3", "-m", "unittest", "discover", "-s",
+		clients("python", "tests"))
+	counted(t, report, `(?m)^Ran (\d+) tests`, `skipped=`, 14)
+}
+
+// TestVersions: the clients have the version of what the servers of this tree write for others.
+func TestVersions(t *testing.T) {
+	want := fmt.Sprintf("0.%d.0", version.Wire)
+	data, err := os.ReadFile(clients("typescript", "package.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var npm struct{ Version string }
+	if err := json.Unmarshal(data, &npm); err != nil || npm.Version != want {
+		t.Errorf("clients/typescript/package.json has the version %q, want %q (%v)", npm.Version, want, err)
+	}
+	if data, err = os.ReadFile(clients("python", "pyproject.toml")); err != nil {
+		t.Fatal(err)
+	}
+	if line := []byte("\nversion = \"" + want + "\"\n"); !bytes.Contains(data, line) {
+		t.Errorf("clients/python/pyproject.toml does not have the version %q", want)
+	}
+}
