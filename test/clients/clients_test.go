@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,12 +27,15 @@ import (
 // patience bounds what a test waits for.
 const patience = 3 * time.Minute
 
+// readyLines is how many lines a program says when it is ready.
+const readyLines = 3
+
 // bin is where the programs are built, once for all tests.
 var bin string
 
 func TestMain(m *testing.M) {
 	var err error
-	if bin, err = testenv.Binaries("", "cmd/dispatcher"); err != nil {
+	if bin, err = testenv.Binaries("", "cmd/..."); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -42,8 +46,21 @@ func clients(parts ...string) string {
 	return filepath.Join(append([]string{"..", "..", "clients"}, parts...)...)
 }
 
-// serve starts a dispatcher with a worker, and returns where it answers HTTP.
-func serve(t *testing.T) string {
+// system is a dispatcher.
+type system struct{ http, nats, data string }
+
+// serve starts a dispatcher.
+func serve(t *testing.T, args ...string) system {
+	t.Helper()
+	s := system{data: t.TempDir()}
+	said, _ := start(t, "dispatcher", append([]string{"serve", "--listen", "127.0.0.1:0", "--nats-listen",
+		"127.0.0.1:0", "--data", s.data}, args...)...)
+	s.http, s.nats = said["http"], said["nats"]
+	return s
+}
+
+// withWorker starts a dispatcher with a worker whose workspace has two files, and returns where it answers HTTP.
+func withWorker(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"README.md": "# Read me\n", "NOTES.md": "# Notes\n"} {
@@ -51,8 +68,13 @@ func serve(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command(filepath.Join(bin, "dispatcher"), "serve", "--listen", "127.0.0.1:0", "--nats-listen",
-		"127.0.0.1:0", "--data", t.TempDir(), "--with-worker", "--permission-mode", "bypass", "--workspace", "default="+dir)
+	return serve(t, "--with-worker", "--permission-mode", "bypass", "--workspace", "default="+dir).http
+}
+
+// start starts a program that serves, waits until it is ready, and returns what it says, and what kills it.
+func start(t *testing.T, name string, args ...string) (said map[string]string, kill func()) {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(bin, name), args...)
 	cmd.Stderr = t.Output()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -61,31 +83,29 @@ func serve(t *testing.T) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	url := make(chan string, 1)
-	read := make(chan struct{})
+	ready, read := make(chan map[string]string), make(chan struct{})
 	go func() {
 		defer close(read)
-		defer close(url)
-		for s := bufio.NewScanner(out); s.Scan(); {
-			if at, ok := strings.CutPrefix(s.Text(), "http: "); ok {
-				url <- at
-				break
+		said := map[string]string{}
+		s := bufio.NewScanner(out)
+		for n := 0; n < readyLines && s.Scan(); n++ {
+			if k, v, ok := strings.Cut(s.Text(), ": "); ok {
+				said[k] = v
 			}
 		}
+		ready <- said
 		_, _ = io.Copy(io.Discard, out)
 	}()
-	t.Cleanup(func() {
+	kill = sync.OnceFunc(func() {
 		if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			t.Error(err)
 		}
 		<-read
 		_ = cmd.Wait() // it was killed
 	})
-	at := <-url
-	if at == "" {
-		t.Fatal("the dispatcher did not start")
-	}
-	return at
+	said = <-ready
+	t.Cleanup(kill)
+	return said, kill
 }
 
 // run runs a program to its end, and returns what it says.
@@ -114,19 +134,28 @@ func counted(t *testing.T, report, ran, skipped string, least int) {
 	}
 }
 
-// TestTypeScript: the client in TypeScript. esbuild takes the types out, as newer Nodes do by themselves.
+// javascript takes the types out of TypeScript, as newer Nodes do by themselves.
+func javascript(t *testing.T, dir, extension string, sources ...string) {
+	t.Helper()
+	o := api.BuildOptions{EntryPoints: sources, Outdir: dir, Format: api.FormatESModule, Write: true, Target: api.ES2022}
+	if extension != "" {
+		o.OutExtension = map[string]string{".js": extension}
+	}
+	built := api.Build(o)
+	for _, m := range append(built.Errors, built.Warnings...) {
+		t.Errorf("%s %+v", m.Text, m.Location)
+	}
+}
+
+// TestTypeScript: the client in TypeScript.
 func TestTypeScript(t *testing.T) {
 	t.Parallel()
-	url, dist := serve(t), t.TempDir()
+	url, dist := withWorker(t), t.TempDir()
 	sources, err := filepath.Glob(clients("typescript", "src", "*.ts"))
 	if err != nil || len(sources) == 0 {
 		t.Fatalf("%d sources, %v", len(sources), err)
 	}
-	built := api.Build(api.BuildOptions{EntryPoints: sources, Outdir: dist, Format: api.FormatESModule, Write: true,
-		Target: api.ES2022})
-	for _, m := range append(built.Errors, built.Warnings...) {
-		t.Errorf("%s %+v", m.Text, m.Location)
-	}
+	javascript(t, dist, "", sources...)
 	if err := os.WriteFile(filepath.Join(dist, "package.json"), []byte(`{"type": "module"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +169,7 @@ func TestPython(t *testing.T) {
 	t.Parallel()
 	env := []string{"PYTHONPATH=" + clients("python", "src"), "PYTHONDONTWRITEBYTECODE=1", "PYTHONWARNINGS=error"}
 	run(t, env, "python3", clients("python", "generate.py"), "--check")
-	report := run(t, append(env, "TOOLYARD_URL="+serve(t)), "python3", "-m", "unittest", "discover", "-s",
+	report := run(t, append(env, "TOOLYARD_URL="+withWorker(t)), "python3", "-m", "unittest", "discover", "-s",
 		clients("python", "tests"))
 	counted(t, report, `(?m)^Ran (\d+) tests`, `skipped=`, 14)
 }

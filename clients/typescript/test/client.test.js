@@ -16,10 +16,13 @@ const sleeps = (id, seconds) => ({ id, tool: "bash", input: { command: `sleep ${
 async function proxy(t, cuts) {
   const to = new URL(url);
   let made = 0;
+  const open = new Set();
   const server = net.createServer((down) => {
     let left = cuts[made++] ?? Infinity;
     const up = net.connect(Number(to.port), to.hostname);
+    open.add(down);
     const end = () => {
+      open.delete(down);
       down.destroy();
       up.destroy();
     };
@@ -32,7 +35,10 @@ async function proxy(t, cuts) {
     });
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
-  t.after(() => new Promise((resolve) => server.close(resolve)));
+  t.after(() => {
+    for (const down of open) down.destroy();
+    return new Promise((resolve) => server.close(resolve));
+  });
   return { url: `http://127.0.0.1:${server.address().port}`, made: () => made };
 }
 
