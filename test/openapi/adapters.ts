@@ -4,11 +4,11 @@ import { tool } from "@langchain/core/tools";
 import { generateText, jsonSchema, type LanguageModel, type ToolSet } from "ai";
 import OpenAI from "openai";
 
-import { converse, runnableTools } from "./client/anthropic";
-import { Toolyard, type Result } from "./client/index";
-import { langchainTools } from "./client/langchain";
-import { converse as converseOpenAI, converseChat } from "./client/openai";
-import { aiTools } from "./client/vercel";
+import { converse, runnableTools } from "@toolyard/client/anthropic";
+import { Toolyard, type Result } from "@toolyard/client";
+import { langchainTools } from "@toolyard/client/langchain";
+import { converse as converseOpenAI, converseChat } from "@toolyard/client/openai";
+import { aiTools } from "@toolyard/client/vercel";
 
 export async function use(yard: Toolyard, model: LanguageModel): Promise<string> {
   const anthropic = new Anthropic();

@@ -2,14 +2,21 @@
 here: stand-ins of the few calls that the adapters make send real requests and read real event streams."""
 
 import asyncio
+import contextlib
 import http.client
 import http.server
+import io
 import json
 import os
+import pathlib
+import runpy
+import sys
 import threading
 import types
 import unittest
+import uuid
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 from urllib.parse import urlsplit
 
 from toolyard import AsyncToolyard, Toolyard
@@ -19,6 +26,7 @@ from toolyard.langchain import alangchain_tools, langchain_tools
 from toolyard import openai
 
 URL = os.environ["TOOLYARD_URL"]
+RUN = str(uuid.uuid4())  # part of the names of sessions
 CALLS = [("one", "glob", {"pattern": "*.md"}), ("two", "nothing", {"a": 1}), ("three", "glob", {"pattern": "N*"})]
 
 
@@ -176,13 +184,28 @@ class Adapters(unittest.TestCase):
         cls.yard = Toolyard(URL)
         cls.client = stand_in(cls.url)
 
+    def sizes(self, session, calls):
+        """The sizes of a session's batches, once so many calls are listed: the list may lag behind for a moment."""
+        while sum(out := [b["calls"] for b in self.yard.batches(session=session)]) < calls:
+            pass
+        return out
+
     def test_anthropic(self):
-        messages = converse(self.yard, self.client, model="m", max_tokens=100, options={"session": "py-anthropic"},
+        messages = converse(self.yard, self.client, model="m", max_tokens=100, options={"session": "py-anthropic-" + RUN},
                             messages=[{"role": "user", "content": "Look around."}])
         self.assertEqual(messages[-1]["content"], [{"type": "text", "text": "Done."}])
         self.assertEqual(len(messages), 4)
-        listed = list(self.yard.batches(session="py-anthropic"))
-        self.assertEqual([b["calls"] for b in listed], [3], "a response is one batch")
+        self.assertEqual(self.sizes("py-anthropic-" + RUN, 3), [3], "a response is one batch")
+
+    def test_example(self):
+        """examples/turn.py, with the stand-in in the place of the SDK."""
+        example = pathlib.Path(__file__).parents[3] / "examples" / "turn.py"
+        sdk = types.SimpleNamespace(Anthropic=lambda: self.client)
+        said = io.StringIO()
+        with mock.patch.dict(sys.modules, {"anthropic": sdk}), mock.patch.object(sys, "argv", ["turn.py"]), \
+                mock.patch.dict(os.environ, {"TOOLYARD_URL": URL}), contextlib.redirect_stdout(said):
+            runpy.run_path(str(example))
+        self.assertIn("Done.", said.getvalue())
 
     def test_openai(self):
         items = openai.converse(self.yard, self.client, model="m", input=[{"role": "user", "content": "Look around."}])
@@ -215,23 +238,22 @@ class Adapters(unittest.TestCase):
                 assert args_schema["type"] == "object" and description and not infer_schema
                 return types.SimpleNamespace(name=name, func=func, coroutine=coroutine)
 
-        tools = {t.name: t for t in langchain_tools(self.yard, StructuredTool, {"session": "py-langchain"})}
+        tools = {t.name: t for t in langchain_tools(self.yard, StructuredTool, {"session": "py-langchain-" + RUN})}
         with ThreadPoolExecutor(3) as pool:
             outputs = list(pool.map(lambda p: tools["glob"].func(pattern=p), ["*.md", "R*", "N*"]))
         self.assertIn("NOTES.md", outputs[0])
-        self.assertEqual(sum(b["calls"] for b in self.yard.batches(session="py-langchain")), 3)
+        self.assertEqual(sum(self.sizes("py-langchain-" + RUN, 3)), 3)
         with self.assertRaisesRegex(ToolFailed, "pattern"):
             tools["glob"].func(nothing=1)
 
         async def main():
             async with AsyncToolyard(URL) as yard:
-                tools = await alangchain_tools(yard, StructuredTool, {"session": "py-alangchain"})
+                tools = await alangchain_tools(yard, StructuredTool, {"session": "py-alangchain-" + RUN})
                 [tool] = [t for t in tools if t.name == "glob"]
                 return await asyncio.gather(*(tool.coroutine(pattern=p) for p in ["*.md", "R*", "N*"]))
 
         self.assertIn("README.md", asyncio.run(main())[1])
-        self.assertEqual([b["calls"] for b in self.yard.batches(session="py-alangchain")], [3],
-                         "calls that are started at once are one batch")
+        self.assertEqual(self.sizes("py-alangchain-" + RUN, 3), [3], "calls that are started at once are one batch")
 
 
 if __name__ == "__main__":

