@@ -48,7 +48,7 @@ help: ## Say what can be made
 	@echo "  FUZZTIME=1m, BENCH=Fold and FAULT_SEEDS=5 are for fuzz, bench and faults."
 
 .PHONY: check
-check: ## All that CI checks except MCP's suites: setup, gofmt, vet, lint, mod, generated, test
+check: ## All that CI checks except MCP's suites and openapi: setup, gofmt, vet, lint, mod, generated, test
 	@for step in $(STEPS); do \
 		echo "== $$step"; begin=$$SECONDS; \
 		$(MAKE) $$step; \

@@ -21,7 +21,8 @@ const committed = "../../clients/openapi.json"
 // document is that of a server that asks nobody for a token.
 func document(t *testing.T) []byte {
 	t.Helper()
-	s := &Server{cfg: Config{Loopback: true, Metrics: metrics.New(func() bool { return true })}, mux: http.NewServeMux()}
+	m := metrics.New(func() bool { return true })
+	s := &Server{cfg: Config{Loopback: true, Metrics: m}, mux: http.NewServeMux()}
 	if err := s.operations(); err != nil {
 		t.Fatal(err)
 	}

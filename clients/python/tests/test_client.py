@@ -1,6 +1,8 @@
 """The client against a real dispatcher with a worker: TOOLYARD_URL is where it is."""
 
 import asyncio
+import http.server
+import json
 import os
 import socket
 import threading
@@ -8,7 +10,7 @@ import unittest
 import uuid
 from urllib.parse import urlsplit
 
-from toolyard import AsyncToolyard, Toolyard, ToolyardError
+from toolyard import AsyncToolyard, LostError, Toolyard, ToolyardError
 from toolyard._http import read_events
 
 URL = os.environ["TOOLYARD_URL"]
@@ -61,8 +63,54 @@ class Proxy:
                 s.close()
 
 
+class Answers:
+    """A server that gives one answer after the other, and keeps the headers of the requests."""
+
+    def __init__(self, *answers):
+        self.seen = seen = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                seen.append(self.headers)
+                answer = answers[len(seen) - 1]
+                if answer is None:
+                    return
+                status, headers, body = answer
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            do_POST = do_GET
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.yard = Toolyard(f"http://127.0.0.1:{self.server.server_port}", token="t")
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def problem(status, **headers):
+    return status, {"Content-Type": "application/problem+json", **headers}, json.dumps(
+        {"type": "urn:toolyard:problem:full", "title": "", "status": status, "detail": "no room"})
+
+
+def sse(body):
+    return 200, {"Content-Type": "text/event-stream"}, body
+
+
+def result(index):
+    return f'id: {index}\nevent: result\ndata: {{"index": {index}}}\n\n'
+
+
 def use(i, id, input_):
-    import json
     yield {"type": "content_block_start", "index": i,
            "content_block": {"type": "tool_use", "id": id, "name": "glob", "input": {}}}
     yield {"type": "content_block_delta", "index": i,
@@ -78,6 +126,34 @@ class Client(unittest.TestCase):
         p = Proxy(cuts)
         self.addCleanup(p.close)
         return p
+
+    def answers(self, *answers):
+        a = Answers(*answers)
+        self.addCleanup(a.close)
+        return a
+
+    def test_what_is_repeated(self):
+        a = self.answers(None, problem(429, **{"Retry-After": "0"}), problem(503), (202, {}, "{}"))
+        self.assertEqual(len(a.yard.submit({"calls": [glob("a")]}).id), 36)
+        self.assertEqual([h["Authorization"] for h in a.seen], ["Bearer t"] * 4)
+        with self.assertRaisesRegex(ToolyardError, "^no room$") as e:
+            self.answers(problem(403)).yard.workers()
+        self.assertEqual(e.exception.status, 403)
+        once = self.answers(None)
+        with self.assertRaises(LostError):
+            once.yard.decide("x", {"decision": "deny"})
+        self.assertEqual(len(once.seen), 1, "a decision is not repeated")
+
+    def test_a_stream_goes_on_behind_its_last_event(self):
+        a = self.answers(
+            sse(result(0) + "event: behind\ndata: {}\n\n"), sse(": hello\n\n"), problem(503),
+            sse(result(1) + 'event: problem\ndata: {"status": 503, "detail": ""}\n\n'), None,
+            sse(result(2) + "id: 3\nevent: completed\ndata: {}\n\n"))
+        self.assertEqual([r["index"] for r in a.yard.batch("b").results()], [0, 1, 2])
+        self.assertEqual([h["Last-Event-ID"] for h in a.seen], [None, "0", "0", "0", "1", "1"])
+        gone = self.answers(sse('event: problem\ndata: {"status": 500, "detail": "it is damaged"}\n\n'))
+        with self.assertRaisesRegex(ToolyardError, "it is damaged"):
+            list(gone.yard.batch("b").results())
 
     def test_submit(self):
         batch = self.yard.submit({"session": "py", "calls": [glob("a"), {"id": "b", "tool": "nothing"}, glob("c")]})

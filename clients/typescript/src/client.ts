@@ -46,7 +46,7 @@ export class Toolyard {
 
   /** open hands in a batch to which calls can be appended until it is closed. */
   async open(batch: Submission = {}, { signal }: Wait = {}): Promise<OpenBatch> {
-    const { id, agent } = await this.submit({ calls: [], ...batch, open: true }, { signal: signal as AbortSignal });
+    const { id, agent } = await this.submit({ calls: [], ...batch, open: true }, { signal });
     return new OpenBatch(this.#http, id, agent);
   }
 

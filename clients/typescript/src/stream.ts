@@ -66,7 +66,7 @@ export class AnswerStream<P extends StreamProvider> implements AsyncIterable<Ans
           duplex: "half",
           signal: alive.signal,
         };
-        alive.pause(); // a model may think for long before the answer begins
+        alive.pause(); // browsers show no answer before the model has said all
         const response = await this.#http.send(`/v1/stream/${this.#provider}`, this.#options as Record<string, string>, init);
         for await (const e of events(chunks(response.body, alive.reset))) {
           alive.pause();

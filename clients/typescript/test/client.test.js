@@ -1,16 +1,68 @@
 // The client against a real dispatcher with a worker: TOOLYARD_URL is where it is, TOOLYARD_CLIENT the built client.
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
+import http from "node:http";
 import net from "node:net";
 import test from "node:test";
 
-const { Toolyard, ToolyardError } = await import(process.env.TOOLYARD_CLIENT + "/index.js");
+const { LostError, Toolyard, ToolyardError } = await import(process.env.TOOLYARD_CLIENT + "/index.js");
 const { events } = await import(process.env.TOOLYARD_CLIENT + "/sse.js");
 const url = process.env.TOOLYARD_URL;
 const yard = new Toolyard({ url });
 
 const glob = (id) => ({ id, tool: "glob", input: { pattern: "*.md" } });
 const sleeps = (id, seconds) => ({ id, tool: "bash", input: { command: `sleep ${seconds}; echo ${id}` } });
+
+/** A server that gives one answer after the other, and keeps the requests. */
+async function answers(t, ...list) {
+  const seen = [];
+  const server = http.createServer((request, response) => {
+    const { status = 200, headers = {}, body } = list[seen.push(request) - 1] ?? { status: 500, body: "{}" };
+    if (body === undefined) return request.socket.destroy();
+    response.writeHead(status, headers).end(body);
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return { seen, yard: new Toolyard({ url: `http://127.0.0.1:${server.address().port}`, token: "t" }) };
+}
+const problem = (status, more) => ({
+  status, headers: { "Content-Type": "application/problem+json", ...more },
+  body: JSON.stringify({ type: "urn:toolyard:problem:full", title: "", status, detail: "no room" }),
+});
+const sse = (body) => ({ headers: { "Content-Type": "text/event-stream" }, body });
+const result = (index) => `id: ${index}\nevent: result\ndata: {"index": ${index}}\n\n`;
+
+test("what passes is repeated, and what does not is an error", async (t) => {
+  const { seen, yard } = await answers(t, {}, problem(429, { "Retry-After": "0" }), problem(503), { status: 202, body: "{}" });
+  const batch = await yard.submit({ calls: [glob("a")] });
+  assert.equal(seen.length, 4);
+  assert.ok(seen.every((r) => r.headers.authorization === "Bearer t"));
+  assert.match(batch.id, /^[0-9a-f-]{36}$/);
+  const refused = await answers(t, problem(403));
+  await assert.rejects(refused.yard.workers(), (e) => e.status === 403 && e.message === "no room");
+  const once = await answers(t, {});
+  await assert.rejects(once.yard.decide("x", { decision: "deny" }), LostError);
+  assert.equal(once.seen.length, 1, "a decision is not repeated");
+});
+
+test("a stream goes on behind its last event, whatever ended it", async (t) => {
+  const { seen, yard } = await answers(
+    t, sse(result(0) + "event: behind\ndata: {}\n\n"), sse(": hello\n\n"), problem(503),
+    sse(result(1) + 'event: problem\ndata: {"status": 503, "detail": ""}\n\n'), {}, sse(result(2) + "id: 3\nevent: completed\ndata: {}\n\n"),
+  );
+  assert.deepEqual((await collect(yard.batch("b").results())).map((r) => r.index), [0, 1, 2]);
+  assert.deepEqual(seen.map((r) => r.headers["last-event-id"]), [undefined, "0", "0", "0", "1", "1"]);
+  const gone = await answers(t, sse('event: problem\ndata: {"status": 500, "detail": "it is damaged"}\n\n'));
+  await assert.rejects(collect(gone.yard.batch("b").results()), /it is damaged/);
+});
+
+test("a wait ends with its signal", async (t) => {
+  const { yard } = await answers(t, ...Array.from({ length: 20 }, () => problem(503, { "Retry-After": "60" })));
+  await assert.rejects(yard.batch("b").done({ signal: AbortSignal.timeout(50) }), { name: "TimeoutError" });
+});
 
 /** A proxy that cuts its first connections after so many bytes of the answer. */
 async function proxy(t, cuts) {

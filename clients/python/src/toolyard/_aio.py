@@ -24,10 +24,13 @@ class _Threads:
     async def run(self, f: Callable[..., T], *args: Any, **options: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, partial(f, *args, **options))
 
+    async def step(self, items: Iterator[T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: next(items, _END))
+
     async def iterate(self, items: Iterator[T], stop: Stop) -> AsyncIterator[T]:
         """Reads an iterator, each step in a thread. Whoever leaves ends it."""
         try:
-            while (item := await self.run(next, items, _END)) is not _END:
+            while (item := await self.step(items)) is not _END:
                 yield item
         finally:
             stop.set()
