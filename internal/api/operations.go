@@ -288,8 +288,6 @@ func (s *Server) systemOperations(api huma.API) {
 
 // CloudEvent is an event as the streams of events have it.
 type CloudEvent struct {
-	_ struct{} `additionalProperties:"true"`
-
 	SpecVersion string `json:"specversion" doc:"The version of CloudEvents." enum:"1.0"`
 	ID          string `json:"id" doc:"The event's id."`
 	Source      string `json:"source" doc:"Which process wrote the event."`
