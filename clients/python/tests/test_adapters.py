@@ -207,6 +207,10 @@ class Adapters(unittest.TestCase):
             runpy.run_path(str(example))
         self.assertIn("Done.", said.getvalue())
 
+    def test_options_of_one_batch(self):
+        with self.assertRaises(TypeError):
+            converse(self.yard, self.client, model="m", max_tokens=100, options={"id": "b"}, messages=[])
+
     def test_openai(self):
         items = openai.converse(self.yard, self.client, model="m", input=[{"role": "user", "content": "Look around."}])
         self.assertEqual(items[-1]["content"][0]["text"], "Done.")

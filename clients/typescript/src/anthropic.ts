@@ -1,7 +1,7 @@
 // For Anthropic's SDK (@anthropic-ai/sdk). Nothing of it is imported: its objects are the caller's.
 import type { Toolyard } from "./client.js";
 import { Gatherer, text, type BatchSettings } from "./gather.js";
-import type { JSONSchema, StreamOptions } from "./types.js";
+import type { JSONSchema, TurnOptions } from "./types.js";
 
 /** What converse needs of the SDK's client. */
 export interface AnthropicClient {
@@ -18,12 +18,12 @@ export async function converse<P extends { messages: unknown[]; tools?: unknown[
   yard: Toolyard,
   client: AnthropicClient,
   params: P,
-  options: StreamOptions = {},
+  options: TurnOptions = {},
 ): Promise<P["messages"]> {
   const messages: Role[] = [...(params.messages as Role[])];
-  const { session, workspace, deny } = options;
+  const { agent, session, workspace, deny } = options;
   for (;;) {
-    const tools = await yard.tools("anthropic", { session, workspace, deny });
+    const tools = await yard.tools("anthropic", { agent, session, workspace, deny });
     const stream = client.messages.stream({ ...params, messages, tools: [...(params.tools ?? []), ...tools] } as never);
     const answer = yard.stream("anthropic", stream, options);
     const [reply, message] = await Promise.all([answer.reply(), stream.finalMessage()]);

@@ -1,6 +1,6 @@
 // For OpenAI's SDK (openai). Nothing of it is imported: its objects are the caller's.
 import type { Toolyard } from "./client.js";
-import type { StreamOptions } from "./types.js";
+import type { TurnOptions } from "./types.js";
 
 /** What converse needs of the SDK's client. */
 export interface ResponsesClient {
@@ -15,12 +15,12 @@ export async function converse<P extends { input: unknown[]; tools?: unknown[] }
   yard: Toolyard,
   client: ResponsesClient,
   params: P,
-  options: StreamOptions = {},
+  options: TurnOptions = {},
 ): Promise<P["input"]> {
   const input: unknown[] = [...params.input];
-  const { session, workspace, deny } = options;
+  const { agent, session, workspace, deny } = options;
   for (;;) {
-    const tools = await yard.tools("openai", { session, workspace, deny });
+    const tools = await yard.tools("openai", { agent, session, workspace, deny });
     const request = { ...params, input, tools: [...(params.tools ?? []), ...tools], stream: true };
     const stream = (await client.responses.create(request as never)) as AsyncIterable<ResponseEvent>;
     let said: unknown[] = [];
@@ -50,12 +50,12 @@ export async function converseChat<P extends { messages: unknown[]; tools?: unkn
   yard: Toolyard,
   client: ChatClient,
   params: P,
-  options: StreamOptions = {},
+  options: TurnOptions = {},
 ): Promise<P["messages"]> {
   const messages: unknown[] = [...params.messages];
-  const { session, workspace, deny } = options;
+  const { agent, session, workspace, deny } = options;
   for (;;) {
-    const tools = await yard.tools("openai-chat", { session, workspace, deny });
+    const tools = await yard.tools("openai-chat", { agent, session, workspace, deny });
     const stream = client.chat.completions.stream({ ...params, messages, tools: [...(params.tools ?? []), ...tools] } as never);
     const [reply, message] = await Promise.all([yard.stream("openai-chat", stream, options).reply(), stream.finalMessage()]);
     messages.push(message);

@@ -1,4 +1,4 @@
-import { chunks, LostError, passes, sleep, timer, ToolyardError, type Transport } from "./http.js";
+import { chunks, LostError, passes, type Query, sleep, timer, ToolyardError, type Transport } from "./http.js";
 import { firstRetry, longestRetry, maxKeptBytes, maxRetries, streamSilence } from "./limits.js";
 import { events } from "./sse.js";
 import type { BatchView, Note, Problem, Replies, Result, StreamOptions, StreamProvider } from "./types.js";
@@ -67,7 +67,7 @@ export class AnswerStream<P extends StreamProvider> implements AsyncIterable<Ans
           signal: alive.signal,
         };
         alive.pause(); // browsers show no answer before the model has said all
-        const response = await this.#http.send(`/v1/stream/${this.#provider}`, this.#options as Record<string, string>, init);
+        const response = await this.#http.send(`/v1/stream/${this.#provider}`, this.#options as Query, init);
         for await (const e of events(chunks(response.body, alive.reset))) {
           alive.pause();
           switch (e.name) {

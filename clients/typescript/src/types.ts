@@ -27,6 +27,8 @@ export type Problem = Schemas["Problem"];
 export type StreamProvider = operations["submitStream"]["parameters"]["path"]["provider"];
 /** The settings of a batch that begins with a stream. */
 export type StreamOptions = NonNullable<operations["submitStream"]["parameters"]["query"]>;
+/** The settings of the batches of a conversation: each turn has an id of its own, and its provider's form. */
+export type TurnOptions = Omit<StreamOptions, "id" | "format"> & { signal?: AbortSignal };
 /** The settings of a list of tools. */
 export type ToolOptions = Omit<operations["listTools"]["parameters"]["query"], "format">;
 export type BatchFilter = NonNullable<operations["listBatches"]["parameters"]["query"]>;

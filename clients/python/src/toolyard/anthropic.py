@@ -15,9 +15,9 @@ def converse(yard: Toolyard, client: Any, *, messages: list[Any], tools: list[An
              options: dict[str, Any] | None = None, **params: Any) -> list[Any]:
     """Asks the model again and again until it makes no more calls, and returns the whole conversation.
 
-    client is an anthropic.Anthropic; params are those of its messages.create; options are those of Toolyard.stream.
-    Calls start while the model still writes, and each response is one batch: groups are kept, and unknown tools are
-    answered.
+    client is an anthropic.Anthropic; params are those of its messages.create; options are those of Toolyard.stream
+    without id and format. Calls start while the model still writes, and each response is one batch: groups are kept,
+    and unknown tools are answered.
     """
     messages, options = list(messages), options or {}
     while True:
@@ -47,7 +47,9 @@ async def aconverse(yard: AsyncToolyard, client: Any, *, messages: list[Any], to
 
 
 def tools_of(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a stream that its tools have too."""
+    """The options of a conversation that the list of tools has too."""
+    if wrong := {"id", "format"} & options.keys():
+        raise TypeError(f"{wrong.pop()!r} is of one batch, and a conversation has many")
     return {k: options[k] for k in ("agent", "session", "workspace", "deny") if k in options}
 
 
