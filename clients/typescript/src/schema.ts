@@ -595,6 +595,8 @@ export interface components {
             partition?: components["schemas"]["Strategy"];
             /** @description Interactive batches go before bulk ones, which take one turn in five. Default: interactive. */
             priority?: components["schemas"]["Priority"];
+            /** @description Mend inputs that are no valid JSON, where there is one way to read them. */
+            repair?: boolean;
             /** @description End the calls of the session's other batches that wait for a person. */
             supersede?: boolean;
             /** @description What the workers must have that run the calls: each of these tags. */
@@ -3313,6 +3315,8 @@ export interface operations {
                 ask?: string[];
                 /** @description End the calls of the session's other batches that wait for a person. */
                 supersede?: boolean;
+                /** @description Mend inputs that are no valid JSON, where there is one way to read them. */
+                repair?: boolean;
                 /** @description What the workers must have that run the calls; may be given many times. */
                 tag?: string[];
                 /** @description Interactive batches go before bulk ones. */

@@ -120,6 +120,8 @@ class BatchOptions(TypedDict):
     partition: NotRequired["Strategy"]
     # Interactive batches go before bulk ones, which take one turn in five. Default: interactive.
     priority: NotRequired["Priority"]
+    # Mend inputs that are no valid JSON, where there is one way to read them.
+    repair: NotRequired[bool]
     # End the calls of the session's other batches that wait for a person.
     supersede: NotRequired[bool]
     # What the workers must have that run the calls: each of these tags.
