@@ -2,10 +2,9 @@ package clients
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -29,6 +28,8 @@ const patience = 3 * time.Minute
 
 // readyLines is how many lines a program says when it is ready.
 const readyLines = 3
+
+var update = flag.Bool("update", false, "write the versions of the clients again")
 
 // bin is where the programs are built, once for all tests.
 var bin string
@@ -137,7 +138,8 @@ func counted(t *testing.T, report, ran, skipped string, least int) {
 // javascript takes the types out of TypeScript, as newer Nodes do by themselves.
 func javascript(t *testing.T, dir, extension string, sources ...string) {
 	t.Helper()
-	o := api.BuildOptions{EntryPoints: sources, Outdir: dir, Format: api.FormatESModule, Target: api.ES2022, Write: true}
+	o := api.BuildOptions{EntryPoints: sources, Outdir: dir, Format: api.FormatESModule, Target: api.ES2022,
+		Write: true}
 	if extension != "" {
 		o.OutExtension = map[string]string{".js": extension}
 	}
@@ -177,18 +179,23 @@ func TestPython(t *testing.T) {
 // TestVersions: the clients have the version of what the servers of this tree write for others.
 func TestVersions(t *testing.T) {
 	want := fmt.Sprintf("0.%d.0", version.Wire)
-	data, err := os.ReadFile(clients("typescript", "package.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var npm struct{ Version string }
-	if err := json.Unmarshal(data, &npm); err != nil || npm.Version != want {
-		t.Errorf("clients/typescript/package.json has the version %q, want %q (%v)", npm.Version, want, err)
-	}
-	if data, err = os.ReadFile(clients("python", "pyproject.toml")); err != nil {
-		t.Fatal(err)
-	}
-	if line := []byte("\nversion = \"" + want + "\"\n"); !bytes.Contains(data, line) {
-		t.Errorf("clients/python/pyproject.toml does not have the version %q", want)
+	for file, line := range map[string]string{
+		clients("typescript", "package.json"): `(?m)^(  "version": ")([^"]*)(",)$`,
+		clients("python", "pyproject.toml"):   `(?m)^(version = ")([^"]*)(")$`,
+	} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pattern := regexp.MustCompile(line)
+		if *update {
+			data = pattern.ReplaceAll(data, []byte("${1}"+want+"${3}"))
+			if err := os.WriteFile(file, data, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if m := pattern.FindSubmatch(data); m == nil || string(m[2]) != want {
+			t.Errorf("%s does not have the version %s; run go test -C test/clients -run TestVersions -update", file, want)
+		}
 	}
 }
