@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -145,8 +146,8 @@ class AsyncToolyard:
     """Toolyard for asyncio, with the same methods. Close it, or use it with "async with"."""
 
     def __init__(self, url: str = "http://127.0.0.1:8080", *, token: str | None = None, agent: str | None = None,
-                 max_retries: int = limits.MAX_RETRIES) -> None:
-        self._yard = _client.Toolyard(url, token=token, agent=agent, max_retries=max_retries)
+                 max_retries: int = limits.MAX_RETRIES, ssl_context: ssl.SSLContext | None = None) -> None:
+        self._yard = _client.Toolyard(url, token=token, agent=agent, max_retries=max_retries, ssl_context=ssl_context)
         self._threads = _Threads()
 
     async def __aenter__(self) -> AsyncToolyard:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
@@ -99,12 +100,12 @@ class Toolyard:
     """Hands batches of tool calls to a pool and gets their results. It may be used from many threads.
 
     url is where the server is; token names the agent, if the server asks for one; agent says whose batches these are,
-    where no token does.
+    where no token does; ssl_context says which certificates are trusted, if it is not the system's.
     """
 
     def __init__(self, url: str = "http://127.0.0.1:8080", *, token: str | None = None, agent: str | None = None,
-                 max_retries: int = limits.MAX_RETRIES) -> None:
-        self._http = Transport(url, token, max_retries)
+                 max_retries: int = limits.MAX_RETRIES, ssl_context: ssl.SSLContext | None = None) -> None:
+        self._http = Transport(url, token, max_retries, ssl_context)
         self._agent, self._retries = agent, max_retries
         self._tools: dict[str, tuple[str, Any]] = {}
 

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import socket
+import ssl
 import threading
 import time
 import urllib.parse
@@ -129,16 +130,18 @@ def read_events(read: Callable[[], bytes]) -> Iterator[Event]:
 class Transport:
     """Makes requests to a server."""
 
-    def __init__(self, url: str, token: str | None, retries: int) -> None:
+    def __init__(self, url: str, token: str | None, retries: int, context: ssl.SSLContext | None = None) -> None:
         at = urllib.parse.urlsplit(url)
         if at.scheme not in ("http", "https") or not at.hostname or at.query or at.fragment:
             raise ValueError(f"{url!r} is not the URL of a server; use http://HOST:PORT")
         self.url = url.rstrip("/")
-        self._at, self._token, self._retries = at, token, retries
+        self._at, self._token, self._retries, self._context = at, token, retries, context
 
     def connect(self, timeout: float) -> http.client.HTTPConnection:
-        kind = http.client.HTTPSConnection if self._at.scheme == "https" else http.client.HTTPConnection
-        return kind(self._at.hostname or "", self._at.port, timeout=timeout)
+        host = self._at.hostname or ""
+        if self._at.scheme == "https":
+            return http.client.HTTPSConnection(host, self._at.port, timeout=timeout, context=self._context)
+        return http.client.HTTPConnection(host, self._at.port, timeout=timeout)
 
     def target(self, path: str, query: Query | None) -> str:
         known = {k: str(v).lower() if isinstance(v, bool) else v for k, v in (query or {}).items() if v is not None}
