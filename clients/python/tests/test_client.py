@@ -181,7 +181,7 @@ class Client(unittest.TestCase):
             Toolyard("ftp://127.0.0.1")
 
     def test_results_resume(self):
-        p = self.proxy([40, 900, 60, 1700, 120])
+        p = self.proxy([40, 5000, 60, 9000, 120])
         calls = [glob(f"g{i}") for i in range(12)]
         batch = Toolyard(p.url).submit({"calls": calls})
         self.assertEqual([r["call_id"] for r in batch.results()], [c["id"] for c in calls])
@@ -264,7 +264,7 @@ class Client(unittest.TestCase):
         self.assertEqual([c["tool_use_id"] for c in answer.reply()["content"]], ["one", "two"])
 
     def test_stream_is_cut(self):
-        p = self.proxy([500, 900])
+        p = self.proxy([2500, 4500])
 
         def model():
             for i in range(6):
