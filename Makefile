@@ -20,7 +20,7 @@ FOREIGN   := darwin/arm64 windows/amd64
 GORELEASER := go run github.com/goreleaser/goreleaser/v2@v2.16.0
 # The modules beside the main one: what only they need, nobody else downloads. go.work is for
 # editors and for "go run ./examples/..."; what is checked here does not need it.
-MODULES   := tools examples examples/count-words test/agents test/bench test/conformance test/deploy test/install test/kube test/observe test/sdk
+MODULES   := tools examples examples/count-words test/agents test/bench test/clients test/conformance test/deploy test/install test/kube test/observe test/sdk
 export GOWORK := off
 # Whether everything is meant, and so the other modules too.
 ALL       := $(filter ./...,$(PKG))
@@ -54,7 +54,7 @@ help: ## Say what can be made
 	@echo "  FUZZTIME=1m, BENCH=Fold and FAULT_SEEDS=5 are for fuzz, bench and faults."
 
 .PHONY: check
-check: ## All that CI checks except MCP's suites: setup, gofmt, vet, lint, mod, generated, test
+check: ## All that CI checks except MCP's suites and openapi: setup, gofmt, vet, lint, mod, generated, test
 	@for step in $(STEPS); do \
 		echo "== $$step"; begin=$$SECONDS; \
 		$(MAKE) $$step; \
@@ -107,6 +107,15 @@ conformance: ## Run MCP's conformance suite against a pool, and print its score 
 .PHONY: mcp-everything
 mcp-everything: ## Call all tools of MCP's reference server through a pool (needs npm)
 	@test/everything/run
+
+.PHONY: openapi
+openapi: ## Check the OpenAPI document, what is generated from it, and the clients beside the providers' SDKs (needs npm)
+	@test/openapi/run
+
+.PHONY: openapi-types
+openapi-types: ## Write the OpenAPI document, and the clients' types that are made from it, again (needs npm)
+	@go test ./internal/api -run '^TestCommittedDocument$$' -count=1 -update
+	@test/openapi/run --update
 
 .PHONY: deploy-test
 deploy-test: ## Run the fleet of deploy/compose.yaml in Docker, break it, scale it and upgrade it (not in CI)

@@ -33,6 +33,15 @@ const (
 	plainType   = "about:blank"
 )
 
+// ProblemTypes lists what [ProblemType] returns.
+func ProblemTypes() []string {
+	out := []string{plainType, inputType, refusedType}
+	for _, t := range problemTypes {
+		out = append(out, t.kind)
+	}
+	return out
+}
+
 // ProblemType is the type of the problem document (RFC 9457) that the HTTP API answers an error with: "about:blank"
 // when its status says all.
 func ProblemType(err error) string {

@@ -261,9 +261,6 @@ func (s *Server) alive(x *exchange) (context.Context, context.CancelFunc) {
 	return ctx, func() { valid(); unneeded(); cancel() }
 }
 
-// aside are the operations that need no NATS.
-var aside = map[string]bool{"healthz": true, "readyz": true, "openapi": true, "metrics": true}
-
 // register adds an operation. Its work is bounded by requestTimeout, and its errors become problems here.
 func register[I, O any](s *Server, api huma.API, op huma.Operation,
 	handle func(context.Context, *exchange, *I) (*O, error)) {
@@ -274,12 +271,13 @@ func register[I, O any](s *Server, api huma.API, op huma.Operation,
 	if body != nil {
 		defer func() { api.OpenAPI().Paths[op.Path].Post.RequestBody = body }()
 	}
+	action, _ := op.Metadata[actionKey].(string)
 	huma.Register(api, op, func(ctx context.Context, in *I) (*O, error) {
 		x, ok := ctx.Value(exchangeKey{}).(*exchange)
 		if !ok {
 			return nil, errors.New("the request came past the server's door")
 		}
-		x.did.Action = op.OperationID
+		x.did.Action = action
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		var out *O
@@ -293,7 +291,7 @@ func register[I, O any](s *Server, api huma.API, op huma.Operation,
 			defer done()
 		}
 		// which looks whether the batch is stored already
-		if op.Method == http.MethodPost && op.OperationID != "submit" {
+		if op.Method == http.MethodPost && op.OperationID != submitID {
 			err = s.stores()
 		}
 		if err == nil {

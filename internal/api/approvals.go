@@ -33,7 +33,7 @@ type approvalPath struct {
 // Decided says what was stored.
 type Decided struct {
 	ID       string         `json:"id"`
-	Decision client.Verdict `json:"decision" enum:"allow,deny"`
+	Decision client.Verdict `json:"decision"`
 }
 
 func (s *Server) decide(ctx context.Context, x *exchange, in *approvalPath) (*struct{ Body Decided }, error) {

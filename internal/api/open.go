@@ -13,7 +13,7 @@ import (
 
 // Appended says where appended calls stand in the batch.
 type Appended struct {
-	ID    toolyard.BatchID `json:"id"`
+	ID    toolyard.BatchID `json:"id" doc:"The batch's id."`
 	First int              `json:"first" doc:"The index of the first of these calls."`
 	Calls int              `json:"calls" doc:"How many calls the batch has up to and with these."`
 }

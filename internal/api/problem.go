@@ -98,9 +98,10 @@ func (p *Problem) write(w http.ResponseWriter) error {
 	return json.NewEncoder(w).Encode(p)
 }
 
-// The library asks these functions for the problems that it finds itself, in parameters. They are the process's, and
-// nobody else in it uses the library.
+// The library asks these functions for the problems that it finds itself, in parameters. They and its settings are the
+// process's, and nobody else in it uses the library.
 func init() {
+	huma.DefaultArrayNullable = false // no answer has null for an array
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
 		return parameterProblem(status, message, errs)
 	}

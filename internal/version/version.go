@@ -13,7 +13,8 @@ import (
 // that does (docs/adr/0023).
 //
 // Whoever changes what is written raises it in the same commit, and adds a line. TestWireForms finds it when that was
-// forgotten.
+// forgotten. The clients in other languages have it in their versions, which this writes:
+// go test -C test/clients -run TestVersions -update.
 //
 //	1  2026-11-22  The first that is written down. What names no version was written before, since 2026-11-21.
 //	2  2026-11-22  A worker's entry says which tools it leaves out or has altered.

@@ -10,22 +10,28 @@ import (
 // snippet is code of a file that a document shows.
 type snippet struct {
 	doc, name, file string
-	// from is the first line. last is the line whose closing brace ends the snippet; of a func the body alone is shown.
+	// from is the first line. last is the line whose closing brace ends the snippet, or toTheEnd; of a func the body
+	// alone is shown.
 	from, last string
 }
+
+// toTheEnd is the last of a snippet that has the rest of its file.
+const toTheEnd = "the end of the file"
 
 var snippets = []snippet{
 	{"README.md", "tool", "examples/count-words/main.go", "func main() {", ""},
 	{"README.md", "anthropic", "examples/anthropic-agent/main.go", "for range maxTurns {", "for range maxTurns {"},
 	{"docs/agents.md", "openai", "examples/openai-agent/main.go",
 		"results, err := p.execute(ctx, said.ID, json.RawMessage(said.RawJSON()))", "for _, r := range results {"},
+	{"docs/agents.md", "turn-ts", "examples/turn.ts", `import Anthropic from "@anthropic-ai/sdk";`, toTheEnd},
+	{"docs/agents.md", "turn-py", "examples/turn.py", "from anthropic import Anthropic", toTheEnd},
 	{"docs/agents.md", "client", "client/example_test.go", "func ExampleClient_Submit() {", ""},
 }
 
 // maxReadmeBytes keeps the README two or three screens.
 const maxReadmeBytes = 8 << 10
 
-// TestDocumentsShowTheExamples: Go code in the documents stands in examples, which the compiler has seen.
+// TestDocumentsShowTheExamples: code in the documents stands in examples, which tests build or run.
 func TestDocumentsShowTheExamples(t *testing.T) {
 	for _, s := range snippets {
 		want := s.cut(t, read(t, s.file))
@@ -36,10 +42,12 @@ func TestDocumentsShowTheExamples(t *testing.T) {
 	}
 	all := 0
 	for _, doc := range []string{"README.md", "docs/agents.md"} {
-		all += strings.Count(read(t, doc), "```go\n")
+		for _, language := range []string{"go", "ts", "python"} {
+			all += strings.Count(read(t, doc), "```"+language+"\n")
+		}
 	}
 	if all != len(snippets) {
-		t.Errorf("the documents have %d blocks of Go, and %d are checked", all, len(snippets))
+		t.Errorf("the documents have %d blocks of code, and %d are checked", all, len(snippets))
 	}
 	if n := len(read(t, "README.md")); n > maxReadmeBytes {
 		t.Errorf("README.md has %d bytes, more than %d", n, maxReadmeBytes)
@@ -73,6 +81,9 @@ func (s snippet) cut(t *testing.T, text string) string {
 			return b.String()
 		}
 	}
+	if inside && s.last == toTheEnd {
+		return b.String()
+	}
 	t.Fatalf("%s has no code from %q to the end of %q", s.file, s.from, s.last)
 	return ""
 }
@@ -86,6 +97,7 @@ func TestCut(t *testing.T) {
 	}{
 		{snippet{from: "func a() {"}, "x := 1\nfor x {\n\tif y {\n\t}\n}\nz()\n"},
 		{snippet{from: "for x {", last: "for x {"}, "for x {\n\tif y {\n\t}\n}\n"},
+		{snippet{from: "z()", last: toTheEnd}, "z()\n// Output: 1\n}\n"},
 		{snippet{from: "x := 1", last: "for x {"}, "x := 1\nfor x {\n\tif y {\n\t}\n}\n"},
 	} {
 		if got := c.s.cut(t, text); got != c.want {

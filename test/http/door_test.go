@@ -378,6 +378,38 @@ func TestDocument(t *testing.T) {
 	fits("Workers", p.do(http.MethodGet, "/v1/workers", "").body, true)
 	fits("Approvals", p.do(http.MethodGet, "/v1/approvals", "").body, true)
 	fits("Problem", p.do(http.MethodGet, batches+"/none", "").body, true)
+	fits("Session", p.do(http.MethodGet, "/v1/sessions/s", "").body, true)
+	for _, format := range []string{"anthropic", "openai", "openai-chat", "gemini", "mcp", "native"} {
+		fits("Tools", p.do(http.MethodGet, "/v1/tools?format="+format, "").body, true)
+	}
+	for format, name := range map[string]string{"anthropic": "AnthropicReply", "gemini": "GeminiReply",
+		"openai": "ProviderReply", "openai-chat": "ProviderReply"} {
+		body := p.do(http.MethodPost, batches+"?wait=60&format="+format,
+			`{"calls": [{"tool": "echo"}, {"tool": "none"}]}`).body
+		fits(name, body, true)
+		fits("ProviderReply", body, true)
+		fits("BatchView", body, false)
+	}
+	for path, name := range map[string]string{"/b/results?progress=true": "ResultEventData",
+		"/b/events?progress=true&end=true": "BatchEventData"} {
+		told, _ := doc.Components.Schemas[name]["x-events"].(map[string]any)
+		next, done := p.stream(batches+path, "Accept", "text/event-stream")
+		got := all(next)
+		done()
+		if len(got) < 3 {
+			t.Errorf("%s has the events %v", path, got)
+		}
+		for _, e := range got {
+			about, _ := told[e.name].(map[string]any)
+			ref, _ := about["$ref"].(string)
+			data, ok := strings.CutPrefix(ref, "#/components/schemas/")
+			if !ok {
+				t.Fatalf("the document does not say what an event %q of %s carries", e.name, path)
+			}
+			fits(data, []byte(e.data), true)
+			fits(name, []byte(e.data), true)
+		}
+	}
 	fits("Problem", []byte(`{}`), false)
 }
 

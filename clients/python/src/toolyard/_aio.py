@@ -1,0 +1,214 @@
+"""The client for asyncio. It runs the other one in threads of its own, at most limits.MAX_THREADS."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import ssl
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+from . import _client, limits, types
+from ._client import Provider, StreamProvider
+from ._http import Stop, Stopped
+
+T = TypeVar("T")
+_END: Any = object()
+
+
+class _Threads:
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(limits.MAX_THREADS, thread_name_prefix="toolyard")
+
+    async def run(self, f: Callable[..., T], *args: Any, **options: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, partial(f, *args, **options))
+
+    async def step(self, items: Iterator[T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: next(items, _END))
+
+    async def iterate(self, items: Iterator[T], stop: Stop) -> AsyncIterator[T]:
+        """Reads an iterator, each step in a thread. Whoever leaves ends it."""
+        try:
+            while (item := await self.step(items)) is not _END:
+                yield item
+        finally:
+            stop.set()
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class AsyncBatch:
+    """A batch that was handed in. See Batch."""
+
+    def __init__(self, threads: _Threads, batch: _client.Batch) -> None:
+        self.id, self.agent = batch.id, batch.agent
+        self._threads, self._batch = threads, batch
+
+    def _iterate(self, items: Callable[[Stop], Iterator[T]]) -> AsyncIterator[T]:
+        stop = Stop()
+        return self._threads.iterate(_until_stopped(items(stop)), stop)
+
+    def results(self) -> AsyncIterator[types.Result]:
+        return self._iterate(self._batch.results)
+
+    def progress(self) -> AsyncIterator[dict[str, Any]]:
+        return self._iterate(self._batch.progress)
+
+    def events(self) -> AsyncIterator[types.CloudEvent]:
+        return self._iterate(self._batch.events)
+
+    async def get(self) -> types.BatchView:
+        return await self._threads.run(self._batch.get)
+
+    async def done(self) -> types.BatchView:
+        return await self._threads.run(self._batch.done)
+
+    async def reply(self, provider: Provider) -> Any:
+        return await self._threads.run(self._batch.reply, provider)
+
+    async def cancel(self, reason: str = "", calls: list[int] | None = None) -> types.BatchView:
+        return await self._threads.run(self._batch.cancel, reason, calls)
+
+
+class AsyncOpenBatch(AsyncBatch):
+    """A batch to which calls can be appended. See OpenBatch."""
+
+    _batch: _client.OpenBatch
+
+    async def append(self, *calls: types.Call) -> int:
+        return await self._threads.run(self._batch.append, *calls)
+
+    async def close(self) -> types.BatchView:
+        return await self._threads.run(self._batch.close)
+
+
+class AsyncAnswerStream:
+    """What comes back while a model's stream goes in. See AnswerStream."""
+
+    def __init__(self, threads: _Threads, make: Callable[[Iterable[Any]], _client.AnswerStream],
+                 stream: AsyncIterable[Any]) -> None:
+        self._threads, self._stream = threads, stream
+        self._chunks: queue.Queue[Any] = queue.Queue(limits.MAX_AHEAD)
+        self._answer = make(self._read())
+        self.id = self._answer.id
+        self._running = self._run()
+
+    def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        return self._running
+
+    async def reply(self) -> Any:
+        """Reads the rest, and returns what goes back to the provider: None if the response had no call."""
+        async for _ in self._running:
+            pass
+        return await self._threads.run(self._answer.reply)
+
+    def _read(self) -> Iterator[Any]:
+        while (chunk := self._chunks.get()) is not _END:
+            if isinstance(chunk, BaseException):
+                raise chunk
+            yield chunk
+
+    async def _run(self) -> AsyncIterator[dict[str, Any]]:
+        reading = asyncio.ensure_future(self._pump())
+        try:
+            async for event in self._threads.iterate(_until_stopped(iter(self._answer)), self._answer._stop):
+                yield event
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _pump(self) -> None:
+        """Hands the chunks over to the thread that sends them."""
+        last: Any = _END
+        try:
+            async for chunk in self._stream:
+                await self._put(chunk)
+        except Exception as e:
+            last = e
+        except asyncio.CancelledError:  # nobody sends any more
+            while not self._chunks.empty():
+                self._chunks.get_nowait()
+            self._chunks.put_nowait(_END)
+            raise
+        await self._put(last)
+
+    async def _put(self, chunk: Any) -> None:
+        try:
+            self._chunks.put_nowait(chunk)
+        except queue.Full:
+            await self._threads.run(self._chunks.put, chunk)
+
+
+class AsyncToolyard:
+    """Toolyard for asyncio, with the same methods. Close it, or use it with "async with"."""
+
+    def __init__(self, url: str = "http://127.0.0.1:8080", *, token: str | None = None, agent: str | None = None,
+                 max_retries: int = limits.MAX_RETRIES, ssl_context: ssl.SSLContext | None = None) -> None:
+        self._yard = _client.Toolyard(url, token=token, agent=agent, max_retries=max_retries, ssl_context=ssl_context)
+        self._threads = _Threads()
+
+    async def __aenter__(self) -> AsyncToolyard:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._threads.close()
+
+    async def submit(self, batch: types.Submission) -> AsyncBatch:
+        return AsyncBatch(self._threads, await self._threads.run(self._yard.submit, batch))
+
+    async def open(self, batch: types.Submission | None = None) -> AsyncOpenBatch:
+        return AsyncOpenBatch(self._threads, await self._threads.run(self._yard.open, batch))
+
+    def batch(self, id: str, agent: str | None = None) -> AsyncBatch:
+        return AsyncBatch(self._threads, self._yard.batch(id, agent))
+
+    def stream(self, provider: StreamProvider, stream: AsyncIterable[Any], **options: Any) -> AsyncAnswerStream:
+        return AsyncAnswerStream(self._threads, partial(self._yard.stream, provider, **options), stream)
+
+    async def tools(self, format: Provider | Literal["mcp", "native"], **options: Any) -> Any:
+        return await self._threads.run(self._yard.tools, format, **options)
+
+    def batches(self, **filter: Any) -> AsyncIterator[types.BatchInfo]:
+        return self._threads.iterate(self._yard.batches(**filter), Stop())
+
+    async def approvals(self) -> list[types.Approval]:
+        return await self._threads.run(self._yard.approvals)
+
+    async def decide(self, approval: str | types.Approval, decision: types.Decision) -> None:
+        await self._threads.run(self._yard.decide, approval, decision)
+
+    async def session(self, id: str) -> types.Session:
+        return await self._threads.run(self._yard.session, id)
+
+    async def update_session(self, id: str, change: types.SessionChange) -> types.Session:
+        return await self._threads.run(self._yard.update_session, id, change)
+
+    async def interrupt(self, session: str, reason: str = "") -> int:
+        return await self._threads.run(self._yard.interrupt, session, reason)
+
+    def blob(self, ref: str) -> AsyncIterator[str | bytes]:
+        return self._threads.iterate(self._yard.blob(ref), Stop())
+
+    async def workers(self) -> list[types.Worker]:
+        return await self._threads.run(self._yard.workers)
+
+    async def dead_letters(self, limit: int = 100) -> list[types.DeadLetter]:
+        return await self._threads.run(self._yard.dead_letters, limit)
+
+    def watch(self) -> AsyncIterator[types.Happening]:
+        stop = Stop()
+        return self._threads.iterate(_until_stopped(self._yard.watch(stop)), stop)
+
+
+def _until_stopped(items: Iterator[T]) -> Iterator[T]:
+    """An iterator that just ends when its reader has left it."""
+    try:
+        yield from items
+    except Stopped:
+        return

@@ -1,0 +1,276 @@
+"""Requests, and which of them are repeated."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from . import limits
+
+T = TypeVar("T")
+Query = Mapping[str, Any]
+
+AGAIN = (429, 502, 503, 504)
+
+
+class ToolyardError(Exception):
+    """An answer of the server that is not a good one, or a problem that a stream tells.
+
+    type is what kind of problem it is, "about:blank" or "urn:toolyard:problem:" and a word; field what is wrong of the
+    request, if it is one thing; retry_after after how many seconds to ask again, if the server says so.
+    """
+
+    def __init__(self, problem: Mapping[str, Any], status: int | None = None, retry_after: float = 0) -> None:
+        self.status = int(status or problem.get("status") or 0)
+        self.type = str(problem.get("type") or "about:blank")
+        self.field: str | None = problem.get("field")
+        self.retry_after = retry_after
+        detail = problem.get("detail") or problem.get("title") or f"the server answers with status {self.status}"
+        super().__init__(f"{self.field}: {detail}" if self.field else str(detail))
+
+
+class LostError(Exception):
+    """No answer came, or half of one: what became of the request is not known."""
+
+
+class Stopped(Exception):
+    """The caller has left a stream."""
+
+
+def passes(error: BaseException) -> bool:
+    """Whether what failed so may succeed when it is repeated."""
+    return isinstance(error, LostError) or isinstance(error, ToolyardError) and error.status in AGAIN
+
+
+class Stop:
+    """Ends a stream from another thread."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._lock = threading.Lock()
+        self._conn: http.client.HTTPConnection | None = None
+
+    def hold(self, conn: http.client.HTTPConnection) -> None:
+        """Says which connection to cut."""
+        with self._lock:
+            self._conn = conn
+        self.check()
+
+    def release(self) -> None:
+        with self._lock:
+            self._conn = None
+
+    def check(self) -> None:
+        if self._event.is_set():
+            raise Stopped
+
+    def sleep(self, seconds: float) -> None:
+        self._event.wait(seconds)
+        self.check()
+
+    def set(self) -> None:
+        self._event.set()
+        with self._lock:
+            if self._conn is not None and self._conn.sock is not None:
+                with contextlib.suppress(OSError):  # it may be closed already
+                    self._conn.sock.shutdown(socket.SHUT_RDWR)
+
+
+@dataclass
+class Event:
+    """A server-sent event."""
+
+    name: str
+    data: str
+    id: str | None = None
+
+    def json(self) -> Any:
+        return json.loads(self.data)
+
+
+def read_events(read: Callable[[], bytes]) -> Iterator[Event]:
+    """Server-sent events from pieces of bytes, as the HTML standard defines them. The last piece is empty."""
+    rest = b""
+    name, data, event_id = "", [], None
+    size = 0
+    while piece := read():
+        rest += piece
+        # A carriage return at the end may be the first half of a line's end.
+        held = rest[-1:] if rest.endswith(b"\r") else b""
+        lines = (rest[: len(rest) - len(held)]).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        rest = lines.pop() + held
+        if len(rest) + size > limits.MAX_EVENT_BYTES:
+            raise ValueError(f"an event of the stream has more than {limits.MAX_EVENT_BYTES} bytes")
+        for line in lines:
+            if not line:
+                if data:
+                    yield Event(name or "message", "\n".join(data), event_id)
+                name, data, event_id, size = "", [], None, 0
+                continue
+            field, _, value = line.decode("utf-8", "replace").partition(":")
+            value = value.removeprefix(" ")
+            if field == "id":
+                event_id = value
+            elif field == "event":
+                name = value
+            elif field == "data":
+                data.append(value)
+                size += len(line)
+
+
+class Transport:
+    """Makes requests to a server."""
+
+    def __init__(self, url: str, token: str | None, retries: int, context: ssl.SSLContext | None = None) -> None:
+        at = urllib.parse.urlsplit(url)
+        if at.scheme not in ("http", "https") or not at.hostname or at.query or at.fragment:
+            raise ValueError(f"{url!r} is not the URL of a server; use http://HOST:PORT")
+        self.url = url.rstrip("/")
+        self._at, self._token, self._retries, self._context = at, token, retries, context
+
+    def connect(self, timeout: float) -> http.client.HTTPConnection:
+        host = self._at.hostname or ""
+        if self._at.scheme == "https":
+            return http.client.HTTPSConnection(host, self._at.port, timeout=timeout, context=self._context)
+        return http.client.HTTPConnection(host, self._at.port, timeout=timeout)
+
+    def target(self, path: str, query: Query | None) -> str:
+        known = {k: str(v).lower() if isinstance(v, bool) else v for k, v in (query or {}).items() if v is not None}
+        return self._at.path.rstrip("/") + path + ("?" + urllib.parse.urlencode(known, doseq=True) if known else "")
+
+    def headers(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        out = {"Connection": "close", **(more or {})}
+        if self._token:
+            out["Authorization"] = "Bearer " + self._token
+        return out
+
+    def answer(self, method: str, path: str, *, query: Query | None = None, body: Any = None,
+               headers: Mapping[str, str] | None = None, once: bool = False,
+               timeout: float = limits.ANSWER_TIMEOUT) -> tuple[int, http.client.HTTPMessage, Any]:
+        """Makes a request until it is answered. Returns status, headers and the JSON; a 304 has none."""
+
+        def attempt() -> tuple[int, http.client.HTTPMessage, Any]:
+            conn = self.connect(timeout)
+            try:
+                sent = dict(headers or {})
+                data = None
+                if body is not None:
+                    sent["Content-Type"] = "application/json"
+                    data = json.dumps(body).encode()
+                try:
+                    conn.request(method, self.target(path, query), data, self.headers(sent))
+                    response = conn.getresponse()
+                    checked(response)
+                    text = response.read(limits.MAX_ANSWER_BYTES + 1)
+                except (OSError, http.client.HTTPException) as e:
+                    raise LostError(f"no answer from {self.url}: {e}") from e
+                if len(text) > limits.MAX_ANSWER_BYTES:
+                    raise ValueError(f"the answer to {method} {path} has more than {limits.MAX_ANSWER_BYTES} bytes")
+                return response.status, response.headers, json.loads(text) if text else None
+            finally:
+                conn.close()
+
+        return self.retry(attempt, once=once)
+
+    def json(self, method: str, path: str, **options: Any) -> Any:
+        return self.answer(method, path, **options)[2]
+
+    def retry(self, attempt: Callable[[], T], *, once: bool = False) -> T:
+        """Tries something until it succeeds, fails for good, or has failed too often."""
+        tries = Tries(self._retries if not once else 0, Stop())
+        while True:
+            try:
+                return attempt()
+            except (ToolyardError, LostError) as e:
+                tries.failed(e)
+
+    def follow(self, path: str, query: Query, stop: Stop, cut: Callable[[], Event] | None = None) -> Iterator[Event]:
+        """The events of a stream, over as many connections as it takes: a stream that is cut goes on behind the last
+        event that has an id. It ends when the caller leaves it, or the server says that there is no more."""
+        last: str | None = None
+        tries = Tries(self._retries, stop)
+        while True:
+            conn = self.connect(limits.STREAM_SILENCE)
+            try:
+                stop.hold(conn)
+                headers = {"Accept": "text/event-stream"}
+                if last is not None:
+                    headers["Last-Event-ID"] = last
+                try:
+                    conn.request("GET", self.target(path, query), None, self.headers(headers))
+                    response = conn.getresponse()
+                except (OSError, http.client.HTTPException) as e:
+                    raise LostError(f"no answer from {self.url}: {e}") from e
+                checked(response)
+                if response.status == 204:
+                    return
+                for event in read_events(lambda r=response: read_piece(r)):
+                    if event.name == "problem":
+                        raise ToolyardError(event.json())
+                    if event.name == "behind":
+                        break
+                    yield event
+                    tries.progress()
+                    last = event.id if event.id is not None else last
+                raise LostError(f"the stream of {path} was cut")
+            except (ToolyardError, LostError) as e:
+                tries.failed(e)
+            finally:
+                stop.release()
+                conn.close()
+            if cut:
+                yield cut()
+
+
+class Tries:
+    """Counts how often in a row something failed, and pauses."""
+
+    def __init__(self, most: int, stop: Stop) -> None:
+        self._most, self._stop = most, stop
+        self.progress()
+
+    def progress(self) -> None:
+        self._failed, self._pause = 0, limits.FIRST_RETRY
+
+    def failed(self, error: ToolyardError | LostError) -> None:
+        """Pauses before the next attempt, or raises the error if there is to be none."""
+        self._stop.check()
+        self._failed += 1
+        if self._failed > self._most or not passes(error):
+            raise error
+        least = error.retry_after if isinstance(error, ToolyardError) else 0
+        self._stop.sleep(min(max(self._pause, least), limits.LONGEST_RETRY))
+        self._pause = min(2 * self._pause, limits.LONGEST_RETRY)
+
+
+def read_piece(response: http.client.HTTPResponse) -> bytes:
+    try:
+        return response.read1(65536)
+    except (OSError, ValueError, http.client.HTTPException) as e:
+        raise LostError(f"the connection was cut: {e}") from e
+
+
+def checked(response: http.client.HTTPResponse) -> None:
+    """Raises what an answer says that is not a good one."""
+    if 200 <= response.status < 300 or response.status == 304:
+        return
+    text = response.read(1 << 20)
+    problem: dict[str, Any] = {}
+    if response.headers.get_content_type() == "application/problem+json":
+        with contextlib.suppress(ValueError):  # the status says enough
+            problem = json.loads(text)
+    after = response.headers.get("Retry-After", "")
+    raise ToolyardError(problem, response.status, float(after) if after.isdigit() else 0)
+
+
+def now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,0 +1,100 @@
+"""For Anthropic's SDK (anthropic). Nothing of it is imported: its objects are the caller's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from ._aio import AsyncToolyard
+from ._client import Toolyard
+from ._stream import plain
+
+
+def converse(yard: Toolyard, client: Any, *, messages: list[Any], tools: list[Any] | None = None,
+             options: dict[str, Any] | None = None, **params: Any) -> list[Any]:
+    """Asks the model again and again until it makes no more calls, and returns the whole conversation.
+
+    client is an anthropic.Anthropic; params are those of its messages.create; options are those of Toolyard.stream
+    without id and format. Calls start while the model still writes, and each response is one batch: groups are kept,
+    and unknown tools are answered.
+    """
+    messages, options = list(messages), options or {}
+    while True:
+        offered = [*(tools or []), *yard.tools("anthropic", **tools_of(options))]
+        message = Message()
+        events = client.messages.create(**params, messages=messages, tools=offered, stream=True)
+        reply = yard.stream("anthropic", message.read(events), **options).reply()
+        messages.append(message.as_param())
+        if reply is None:
+            return messages
+        messages.append(reply)
+
+
+async def aconverse(yard: AsyncToolyard, client: Any, *, messages: list[Any], tools: list[Any] | None = None,
+                    options: dict[str, Any] | None = None, **params: Any) -> list[Any]:
+    """converse with an anthropic.AsyncAnthropic."""
+    messages, options = list(messages), options or {}
+    while True:
+        offered = [*(tools or []), *await yard.tools("anthropic", **tools_of(options))]
+        message = Message()
+        events = await client.messages.create(**params, messages=messages, tools=offered, stream=True)
+        reply = await yard.stream("anthropic", message.aread(events), **options).reply()
+        messages.append(message.as_param())
+        if reply is None:
+            return messages
+        messages.append(reply)
+
+
+def tools_of(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a conversation that the list of tools has too."""
+    if wrong := {"id", "format"} & options.keys():
+        raise TypeError(f"{wrong.pop()!r} is of one batch, and a conversation has many")
+    return {k: options[k] for k in ("agent", "session", "workspace", "deny") if k in options}
+
+
+class Message:
+    """Puts an assistant message together from the events of a stream."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._inputs: dict[int, str] = {}
+
+    def read(self, events: Any) -> Iterator[Any]:
+        for event in events:
+            self._take(plain(event))
+            yield event
+
+    async def aread(self, events: Any) -> AsyncIterator[Any]:
+        async for event in events:
+            self._take(plain(event))
+            yield event
+
+    def as_param(self) -> dict[str, Any]:
+        return {"role": "assistant", "content": [self._blocks[i] for i in sorted(self._blocks)]}
+
+    def _take(self, event: dict[str, Any]) -> None:
+        match event.get("type"):
+            case "message_start":  # a proxy that has asked again sends a second one
+                self._blocks, self._inputs = {}, {}
+            case "content_block_start":
+                self._blocks[event["index"]] = dict(event["content_block"])
+            case "content_block_delta":
+                block, delta = self._blocks[event["index"]], event["delta"]
+                match delta["type"]:
+                    case "text_delta":
+                        block["text"] = block.get("text", "") + delta["text"]
+                    case "thinking_delta":
+                        block["thinking"] = block.get("thinking", "") + delta["thinking"]
+                    case "signature_delta":
+                        block["signature"] = block.get("signature", "") + delta["signature"]
+                    case "citations_delta":
+                        block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+                    case "input_json_delta":
+                        self._inputs[event["index"]] = self._inputs.get(event["index"], "") + delta["partial_json"]
+            case "content_block_stop":
+                if written := self._inputs.pop(event["index"], ""):
+                    try:
+                        self._blocks[event["index"]]["input"] = json.loads(written)
+                    except ValueError:  # the call's result says so
+                        self._blocks[event["index"]]["input"] = {}

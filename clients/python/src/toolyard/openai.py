@@ -1,0 +1,135 @@
+"""For OpenAI's SDK (openai). Nothing of it is imported: its objects are the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from ._aio import AsyncToolyard
+from ._client import Toolyard
+from ._stream import plain
+from .anthropic import tools_of
+
+
+def converse(yard: Toolyard, client: Any, *, input: list[Any], tools: list[Any] | None = None,
+             options: dict[str, Any] | None = None, **params: Any) -> list[Any]:
+    """Asks the model on the Responses API until it makes no more calls, and returns the input with all output.
+
+    client is an openai.OpenAI; params are those of its responses.create; options are those of Toolyard.stream. Calls
+    start while the model still writes, and each response is one batch.
+    """
+    input, options = list(input), options or {}
+    while True:
+        offered = [*(tools or []), *yard.tools("openai", **tools_of(options))]
+        said = Output()
+        events = client.responses.create(**params, input=input, tools=offered, stream=True)
+        reply = yard.stream("openai", said.read(events), **options).reply()
+        input += said.items
+        if reply is None:
+            return input
+        input += reply
+
+
+async def aconverse(yard: AsyncToolyard, client: Any, *, input: list[Any], tools: list[Any] | None = None,
+                    options: dict[str, Any] | None = None, **params: Any) -> list[Any]:
+    """converse with an openai.AsyncOpenAI."""
+    input, options = list(input), options or {}
+    while True:
+        offered = [*(tools or []), *await yard.tools("openai", **tools_of(options))]
+        said = Output()
+        events = await client.responses.create(**params, input=input, tools=offered, stream=True)
+        reply = await yard.stream("openai", said.aread(events), **options).reply()
+        input += said.items
+        if reply is None:
+            return input
+        input += reply
+
+
+def converse_chat(yard: Toolyard, client: Any, *, messages: list[Any], tools: list[Any] | None = None,
+                  options: dict[str, Any] | None = None, **params: Any) -> list[Any]:
+    """converse on Chat Completions, which many other servers implement too."""
+    messages, options = list(messages), options or {}
+    while True:
+        offered = [*(tools or []), *yard.tools("openai-chat", **tools_of(options))]
+        message = ChatMessage()
+        events = client.chat.completions.create(**params, messages=messages, tools=offered, stream=True)
+        reply = yard.stream("openai-chat", message.read(events), **options).reply()
+        messages.append(message.as_param())
+        if reply is None:
+            return messages
+        messages += reply
+
+
+async def aconverse_chat(yard: AsyncToolyard, client: Any, *, messages: list[Any], tools: list[Any] | None = None,
+                         options: dict[str, Any] | None = None, **params: Any) -> list[Any]:
+    """converse_chat with an openai.AsyncOpenAI."""
+    messages, options = list(messages), options or {}
+    while True:
+        offered = [*(tools or []), *await yard.tools("openai-chat", **tools_of(options))]
+        message = ChatMessage()
+        events = await client.chat.completions.create(**params, messages=messages, tools=offered, stream=True)
+        reply = await yard.stream("openai-chat", message.aread(events), **options).reply()
+        messages.append(message.as_param())
+        if reply is None:
+            return messages
+        messages += reply
+
+
+class _Reader:
+    """Passes events on, and looks at each."""
+
+    def read(self, events: Any) -> Iterator[Any]:
+        for event in events:
+            self.take(plain(event))
+            yield event
+
+    async def aread(self, events: Any) -> AsyncIterator[Any]:
+        async for event in events:
+            self.take(plain(event))
+            yield event
+
+    def take(self, event: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class Output(_Reader):
+    """The output of a response, as its last event has it."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+
+    def take(self, event: dict[str, Any]) -> None:
+        if event.get("type") in ("response.completed", "response.incomplete", "response.failed"):
+            self.items = event["response"].get("output", [])
+
+
+class ChatMessage(_Reader):
+    """Puts an assistant message together from the chunks of a completion."""
+
+    def __init__(self) -> None:
+        self._content: str | None = None
+        self._refusal: str | None = None
+        self._calls: dict[int, dict[str, Any]] = {}
+
+    def as_param(self) -> dict[str, Any]:
+        out: dict[str, Any] = {"role": "assistant", "content": self._content}
+        if self._refusal is not None:
+            out["refusal"] = self._refusal
+        if self._calls:
+            out["tool_calls"] = [self._calls[i] for i in sorted(self._calls)]
+        return out
+
+    def take(self, event: dict[str, Any]) -> None:
+        for choice in event.get("choices") or []:
+            delta = choice.get("delta") or {}
+            if delta.get("content") is not None:
+                self._content = (self._content or "") + delta["content"]
+            if delta.get("refusal") is not None:
+                self._refusal = (self._refusal or "") + delta["refusal"]
+            for part in delta.get("tool_calls") or []:
+                call = self._calls.setdefault(part["index"], {"id": "", "type": "function",
+                                                             "function": {"name": "", "arguments": ""}})
+                call["id"] = part.get("id") or call["id"]
+                named = part.get("function") or {}
+                call["function"]["name"] += named.get("name") or ""
+                call["function"]["arguments"] += named.get("arguments") or ""

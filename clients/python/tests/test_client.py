@@ -1,0 +1,374 @@
+"""The client against a real dispatcher with a worker: TOOLYARD_URL is where it is."""
+
+import asyncio
+import http.server
+import json
+import os
+import socket
+import threading
+import unittest
+import uuid
+from urllib.parse import urlsplit
+
+from toolyard import AsyncToolyard, LostError, Toolyard, ToolyardError
+from toolyard._http import read_events
+
+URL = os.environ["TOOLYARD_URL"]
+
+
+def glob(id):
+    return {"id": id, "tool": "glob", "input": {"pattern": "*.md"}}
+
+
+class Proxy:
+    """Cuts its first connections after so many bytes of the answer."""
+
+    def __init__(self, cuts):
+        self.made = 0
+        self._cuts = cuts
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        self._listener.close()
+
+    def _accept(self):
+        while True:
+            try:
+                down, _ = self._listener.accept()
+            except OSError:
+                return
+            left = self._cuts[self.made] if self.made < len(self._cuts) else float("inf")
+            self.made += 1
+            at = urlsplit(URL)
+            up = socket.create_connection((at.hostname, at.port))
+            for pipe, most in (((down, up), float("inf")), ((up, down), left)):
+                threading.Thread(target=self._pipe, args=(*pipe, most), daemon=True).start()
+
+    def _pipe(self, source, target, left):
+        try:
+            while left > 0 and (data := source.recv(4096)):
+                data = data if len(data) <= left else data[: int(left)]
+                left -= len(data)
+                target.sendall(data)
+        except OSError:
+            pass
+        for s in (source, target):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            if left <= 0 or s is target:
+                s.close()
+
+
+class Answers:
+    """A server that gives one answer after the other, and keeps the headers of the requests."""
+
+    def __init__(self, *answers):
+        self.seen = seen = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                seen.append(self.headers)
+                answer = answers[len(seen) - 1]
+                if answer is None:
+                    return
+                status, headers, body = answer
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            do_POST = do_GET
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.yard = Toolyard(f"http://127.0.0.1:{self.server.server_port}", token="t")
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def problem(status, **headers):
+    return status, {"Content-Type": "application/problem+json", **headers}, json.dumps(
+        {"type": "urn:toolyard:problem:full", "title": "", "status": status, "detail": "no room"})
+
+
+def sse(body):
+    return 200, {"Content-Type": "text/event-stream"}, body
+
+
+def result(index):
+    return f'id: {index}\nevent: result\ndata: {{"index": {index}}}\n\n'
+
+
+def use(i, id, input_):
+    yield {"type": "content_block_start", "index": i,
+           "content_block": {"type": "tool_use", "id": id, "name": "glob", "input": {}}}
+    yield {"type": "content_block_delta", "index": i,
+           "delta": {"type": "input_json_delta", "partial_json": json.dumps(input_)}}
+    yield {"type": "content_block_stop", "index": i}
+
+
+class Client(unittest.TestCase):
+    def setUp(self):
+        self.yard = Toolyard(URL)
+
+    def proxy(self, cuts):
+        p = Proxy(cuts)
+        self.addCleanup(p.close)
+        return p
+
+    def answers(self, *answers):
+        a = Answers(*answers)
+        self.addCleanup(a.close)
+        return a
+
+    def test_what_is_repeated(self):
+        a = self.answers(None, problem(429, **{"Retry-After": "0"}), problem(503), (202, {}, "{}"))
+        self.assertEqual(len(a.yard.submit({"calls": [glob("a")]}).id), 36)
+        self.assertEqual([h["Authorization"] for h in a.seen], ["Bearer t"] * 4)
+        with self.assertRaisesRegex(ToolyardError, "^no room$") as e:
+            self.answers(problem(403)).yard.workers()
+        self.assertEqual(e.exception.status, 403)
+        once = self.answers(None)
+        with self.assertRaises(LostError):
+            once.yard.decide("x", {"decision": "deny"})
+        self.assertEqual(len(once.seen), 1, "a decision is not repeated")
+
+    def test_a_stream_goes_on_behind_its_last_event(self):
+        a = self.answers(
+            sse(result(0) + "event: behind\ndata: {}\n\n"), sse(": hello\n\n"), problem(503),
+            sse(result(1) + 'event: problem\ndata: {"status": 503, "detail": ""}\n\n'), None,
+            sse(result(2) + "id: 3\nevent: completed\ndata: {}\n\n"))
+        self.assertEqual([r["index"] for r in a.yard.batch("b").results()], [0, 1, 2])
+        self.assertEqual([h["Last-Event-ID"] for h in a.seen], [None, "0", "0", "0", "1", "1"])
+        gone = self.answers(sse('event: problem\ndata: {"status": 500, "detail": "it is damaged"}\n\n'))
+        with self.assertRaisesRegex(ToolyardError, "it is damaged"):
+            list(gone.yard.batch("b").results())
+
+    def test_submit(self):
+        batch = self.yard.submit({"session": "py", "calls": [glob("a"), {"id": "b", "tool": "nothing"}, glob("c")]})
+        results = list(batch.results())
+        self.assertEqual([(r["index"], r["call_id"], r["code"]) for r in results],
+                         [(0, "a", ""), (1, "b", "unknown_tool"), (2, "c", "")])
+        self.assertIn("README.md", results[0]["output"])
+        self.assertEqual(batch.done()["status"], "completed")
+        self.assertEqual(len(batch.get()["results"]), 3)
+        reply = batch.reply("anthropic")
+        self.assertEqual([c["tool_use_id"] for c in reply["content"]], ["a", "b", "c"])
+        self.assertEqual(next(iter(batch.events()))["type"], "dev.toolyard.batch.submitted.v1")
+        while batch.id not in [b["id"] for b in self.yard.batches(session="py", limit=1)]:
+            pass  # the list may lag behind for a moment
+
+    def test_mistakes(self):
+        with self.assertRaises(ToolyardError) as e:
+            self.yard.submit({"calls": [glob("x"), glob("x")]})
+        self.assertEqual((e.exception.status, e.exception.type, e.exception.field),
+                         (400, "urn:toolyard:problem:input", "calls[1].id"))
+        with self.assertRaises(ToolyardError) as e:
+            list(self.yard.batch("none").results())
+        self.assertEqual(e.exception.status, 404)
+        with self.assertRaises(ValueError):
+            Toolyard("ftp://127.0.0.1")
+
+    def test_results_resume(self):
+        p = self.proxy([40, 5000, 60, 9000, 120])
+        calls = [glob(f"g{i}") for i in range(12)]
+        batch = Toolyard(p.url).submit({"calls": calls})
+        self.assertEqual([r["call_id"] for r in batch.results()], [c["id"] for c in calls])
+        self.assertGreater(p.made, 5)
+        self.assertEqual(len(self.yard.batch(batch.id).done()["results"]), 12)
+
+    def test_open(self):
+        batch = self.yard.open({"session": "py"})
+        self.assertEqual(batch.append(glob("first")), 0)
+        results = batch.results()
+        self.assertEqual(next(results)["call_id"], "first")
+        self.assertEqual(batch.append(glob("second"), {"tool": "glob", "input": {"pattern": "*.none"}}), 1)
+        batch.close()
+        self.assertEqual(len(list(results)), 2)
+        with self.assertRaises(ToolyardError) as e:
+            batch.append(glob("late"))
+        self.assertEqual(e.exception.type, "urn:toolyard:problem:closed")
+
+    def test_progress(self):
+        batch = self.yard.open()
+        reports = []
+        reading = threading.Thread(target=lambda: reports.extend(batch.progress()))
+        reading.start()
+        batch.append({"id": "p", "tool": "bash",
+                      "input": {"command": "for i in 1 2 3; do echo line $i; sleep 0.3; done"}})
+        batch.close()
+        reading.join()
+        self.assertTrue([r for r in reports if r["event"] == "progress" and r["call_id"] == "p"], reports)
+
+    def test_cancel(self):
+        batch = self.yard.submit({"calls": [{"id": "long", "tool": "bash", "input": {"command": "sleep 60"}}]})
+        self.assertEqual(batch.cancel("not needed")["id"], batch.id)
+        result = next(batch.results())
+        self.assertEqual(result["code"], "canceled")
+        self.assertIn("not needed", result["error"])
+
+    def test_approvals(self):
+        batch = self.yard.submit({"session": str(uuid.uuid4()), "interactive": True, "calls": [glob("ask")],
+                                  "options": {"ask": ["glob"]}})
+        waits = []
+        while not waits:
+            waits = [a for a in self.yard.approvals() if a["batch"] == batch.id]
+        self.yard.decide(waits[0], {"decision": "allow", "reason": "go on"})
+        self.assertEqual(next(batch.results())["code"], "")
+        with self.assertRaises(ToolyardError):
+            self.yard.decide(waits[0], {"decision": "allow"})
+
+    def test_sessions_tools_workers(self):
+        self.assertTrue(self.yard.update_session("py-alone", {"alone": True})["alone"])
+        self.assertTrue(self.yard.session("py-alone")["alone"])
+        self.assertEqual(self.yard.interrupt("py-alone", "stop"), 0)
+        for form in ("anthropic", "openai", "openai-chat", "mcp"):
+            tools = self.yard.tools(form)
+            self.assertGreater(len(tools), 5)
+            self.assertIs(self.yard.tools(form), tools, "nothing has changed, so it is the same list")
+        self.assertEqual(len(self.yard.workers()), 1)
+
+    def test_blob(self):
+        batch = self.yard.submit({"calls": [{"id": "long", "tool": "bash", "input": {"command": "seq 1 100000"}}]})
+        result = batch.done()["results"][0]
+        self.assertTrue(result["truncated"])
+        self.assertIn("99999\n100000", "".join(self.yard.blob(result["blob"])))
+
+    def test_stream(self):
+        first = threading.Event()
+
+        def model():
+            yield from use(0, "one", {"pattern": "*.md"})
+            first.wait()  # the model goes on when the first result is there
+            yield from use(1, "two", {"pattern": "*.none"})
+            yield b'data: {"type": "message_stop"}\n\n'
+
+        answer = self.yard.stream("anthropic", model(), session="py")
+        seen = []
+        for e in answer:
+            if e["event"] == "result":
+                seen.append(e["result"]["call_id"])
+                first.set()
+        self.assertEqual(seen, ["one", "two"])
+        self.assertEqual([c["tool_use_id"] for c in answer.reply()["content"]], ["one", "two"])
+
+    def test_stream_is_cut(self):
+        p = self.proxy([2500, 4500])
+
+        def model():
+            for i in range(6):
+                yield from use(i, f"c{i}", {"pattern": "*.md"})
+            yield {"type": "message_stop"}
+
+        answer = Toolyard(p.url).stream("anthropic", model())
+        seen = [r["call_id"] for r in answer.results()]
+        self.assertEqual(len(answer.reply()["content"]), 6, "each call of the response has one answer")
+        self.assertEqual(len(seen), len(set(seen)))
+        self.assertEqual(p.made, 3)
+        self.assertEqual([r["call_id"] for r in self.yard.batch(answer.id).done()["results"]], seen)
+
+    def test_stream_of_text(self):
+        self.assertIsNone(self.yard.stream("anthropic", [{"type": "message_start", "message": {"content": []}},
+                                                         {"type": "message_stop"}]).reply())
+
+    def test_a_model_that_fails(self):
+        def model():
+            yield from use(0, "one", {"pattern": "*.md"})
+            raise RuntimeError("the model is gone")
+
+        answer = self.yard.stream("anthropic", model())
+        events = list(answer)
+        self.assertEqual([e["event"] for e in events if e["event"] == "cut"], ["cut"])
+        self.assertEqual(answer.reply()["content"][0]["tool_use_id"], "one")
+
+    def test_events_in_any_pieces(self):
+        data = ": hello\r\nid: 1\r\nevent: a\r\ndata: ü\r\ndata:2\r\n\r\nevent: b\ndata: 3\n\ndata: 4\r\rid: 9\n".encode()
+        for size in range(1, len(data)):
+            pieces = iter([data[i:i + size] for i in range(0, len(data), size)] + [b""])
+            self.assertEqual([(e.id, e.name, e.data) for e in read_events(lambda: next(pieces))],
+                             [("1", "a", "ü\n2"), (None, "b", "3"), (None, "message", "4")], size)
+
+
+class Asynchronous(unittest.IsolatedAsyncioTestCase):
+    async def asyncSetUp(self):
+        self.yard = AsyncToolyard(URL)
+        self.addCleanup(self.yard.close)
+
+    async def test_batches(self):
+        batches = await asyncio.gather(*(self.yard.submit({"calls": [glob("a"), glob("b")]}) for _ in range(10)))
+
+        async def ids(b):
+            return [r["call_id"] async for r in b.results()]
+
+        self.assertEqual(await asyncio.gather(*map(ids, batches)), [["a", "b"]] * 10)
+        self.assertEqual((await batches[0].reply("openai"))[1]["call_id"], "b")
+
+    async def test_open_and_progress(self):
+        batch = await self.yard.open()
+        results = batch.results()
+        await batch.append({"id": "p", "tool": "bash", "input": {"command": "sleep 60"}})
+        waiting = asyncio.ensure_future(anext(results))
+        await batch.cancel("enough")
+        self.assertEqual((await waiting)["code"], "canceled")
+        await batch.close()
+        await results.aclose()
+
+    async def test_stream(self):
+        first = asyncio.Event()
+
+        async def model():
+            for e in use(0, "one", {"pattern": "*.md"}):
+                yield e
+            await first.wait()
+            for e in use(1, "two", {"pattern": "*.none"}):
+                yield e
+            yield {"type": "message_stop"}
+
+        answer = self.yard.stream("anthropic", model())
+        seen = []
+        async for e in answer:
+            if e["event"] == "result":
+                seen.append(e["result"]["call_id"])
+                first.set()
+        self.assertEqual(seen, ["one", "two"])
+        self.assertEqual(len((await answer.reply())["content"]), 2)
+
+    async def test_leaving(self):
+        """Whoever leaves a stream ends it, and other streams go on."""
+        batch = await self.yard.open()
+        await batch.append(glob("one"))
+        results = batch.results()
+        await anext(results)
+        waiting = asyncio.ensure_future(anext(results))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await waiting
+        again = batch.results()
+        self.assertEqual((await anext(again))["call_id"], "one")
+        await batch.close()
+        with self.assertRaises(StopAsyncIteration):
+            await anext(again)
+
+    async def test_watch(self):
+        happenings = self.yard.watch()
+        watching = asyncio.ensure_future(anext(happenings))
+        while not watching.done():  # what happens before the stream has begun is not told
+            await (await self.yard.submit({"calls": [glob("w")]})).done()
+        self.assertTrue((await watching)["event"]["type"].startswith("dev.toolyard."))
+        await happenings.aclose()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,64 @@
+// For Anthropic's SDK (@anthropic-ai/sdk). Nothing of it is imported: its objects are the caller's.
+import type { Toolyard } from "./client.js";
+import { Gatherer, text, type BatchSettings } from "./gather.js";
+import type { JSONSchema, TurnOptions } from "./types.js";
+
+/** What converse needs of the SDK's client. */
+export interface AnthropicClient {
+  messages: { stream(params: never): AsyncIterable<object> & { finalMessage(): Promise<Role> } };
+}
+
+type Role = { role: "user" | "assistant"; content: unknown };
+
+/**
+ * converse asks the model again and again until it makes no more calls, and returns the whole conversation. Calls start
+ * while the model still writes, and each response is one batch: groups are kept, and unknown tools are answered.
+ */
+export async function converse<P extends { messages: unknown[]; tools?: unknown[] }>(
+  yard: Toolyard,
+  client: AnthropicClient,
+  params: P,
+  options: TurnOptions = {},
+): Promise<P["messages"]> {
+  const messages: Role[] = [...(params.messages as Role[])];
+  const { agent, session, workspace, deny } = options;
+  for (;;) {
+    const tools = await yard.tools("anthropic", { agent, session, workspace, deny });
+    const stream = client.messages.stream({ ...params, messages, tools: [...(params.tools ?? []), ...tools] } as never);
+    const answer = yard.stream("anthropic", stream, options);
+    const [reply, message] = await Promise.all([answer.reply(), stream.finalMessage()]);
+    messages.push({ role: message.role, content: message.content });
+    if (!reply) return messages as P["messages"];
+    messages.push(reply);
+  }
+}
+
+/** A tool as the SDK's toolRunner takes it. */
+export interface RunnableTool {
+  name: string;
+  description?: string;
+  input_schema: { type: "object"; [keyword: string]: unknown };
+  run(input: unknown, context?: { toolUse?: { id: string }; signal?: AbortSignal | null }): Promise<string>;
+  parse(input: unknown): unknown;
+}
+
+/**
+ * runnableTools are the pool's tools for toolRunner. What they lose against converse: calls start when the response is
+ * complete, a tool that is not in the list is answered by the SDK, images become a line of text, and the list is that
+ * of the beginning.
+ */
+export async function runnableTools(yard: Toolyard, settings: BatchSettings = {}): Promise<RunnableTool[]> {
+  const gatherer = new Gatherer(yard, settings);
+  const tools = await yard.tools("anthropic", { session: settings.session, workspace: settings.workspace });
+  return tools.map((t) => ({
+    name: t.name,
+    description: t.description ?? "",
+    input_schema: t.input_schema as JSONSchema & { type: "object" },
+    parse: (input) => input,
+    async run(input, context) {
+      const result = await gatherer.call(t.name, input, context?.toolUse?.id, context?.signal ?? undefined);
+      if (result.is_error) throw new Error(text(result));
+      return result.output;
+    },
+  }));
+}

@@ -1,0 +1,282 @@
+// The client against a real dispatcher with a worker: TOOLYARD_URL is where it is, TOOLYARD_CLIENT the built client.
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import http from "node:http";
+import net from "node:net";
+import test from "node:test";
+
+const { LostError, Toolyard, ToolyardError } = await import(process.env.TOOLYARD_CLIENT + "/index.js");
+const { events } = await import(process.env.TOOLYARD_CLIENT + "/sse.js");
+const url = process.env.TOOLYARD_URL;
+const yard = new Toolyard({ url });
+
+const glob = (id) => ({ id, tool: "glob", input: { pattern: "*.md" } });
+const sleeps = (id, seconds) => ({ id, tool: "bash", input: { command: `sleep ${seconds}; echo ${id}` } });
+
+/** A server that gives one answer after the other, and keeps the requests. */
+async function answers(t, ...list) {
+  const seen = [];
+  const server = http.createServer((request, response) => {
+    const { status = 200, headers = {}, body } = list[seen.push(request) - 1] ?? { status: 500, body: "{}" };
+    if (body === undefined) return request.socket.destroy();
+    response.writeHead(status, headers).end(body);
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return { seen, yard: new Toolyard({ url: `http://127.0.0.1:${server.address().port}`, token: "t" }) };
+}
+const problem = (status, more) => ({
+  status, headers: { "Content-Type": "application/problem+json", ...more },
+  body: JSON.stringify({ type: "urn:toolyard:problem:full", title: "", status, detail: "no room" }),
+});
+const sse = (body) => ({ headers: { "Content-Type": "text/event-stream" }, body });
+const result = (index) => `id: ${index}\nevent: result\ndata: {"index": ${index}}\n\n`;
+
+test("what passes is repeated, and what does not is an error", async (t) => {
+  const { seen, yard } = await answers(t, {}, problem(429, { "Retry-After": "0" }), problem(503), { status: 202, body: "{}" });
+  const batch = await yard.submit({ calls: [glob("a")] });
+  assert.equal(seen.length, 4);
+  assert.ok(seen.every((r) => r.headers.authorization === "Bearer t"));
+  assert.match(batch.id, /^[0-9a-f-]{36}$/);
+  const refused = await answers(t, problem(403));
+  await assert.rejects(refused.yard.workers(), (e) => e.status === 403 && e.message === "no room");
+  const once = await answers(t, {});
+  await assert.rejects(once.yard.decide("x", { decision: "deny" }), LostError);
+  assert.equal(once.seen.length, 1, "a decision is not repeated");
+});
+
+test("a stream goes on behind its last event, whatever ended it", async (t) => {
+  const { seen, yard } = await answers(
+    t, sse(result(0) + "event: behind\ndata: {}\n\n"), sse(": hello\n\n"), problem(503),
+    sse(result(1) + 'event: problem\ndata: {"status": 503, "detail": ""}\n\n'), {}, sse(result(2) + "id: 3\nevent: completed\ndata: {}\n\n"),
+  );
+  assert.deepEqual((await collect(yard.batch("b").results())).map((r) => r.index), [0, 1, 2]);
+  assert.deepEqual(seen.map((r) => r.headers["last-event-id"]), [undefined, "0", "0", "0", "1", "1"]);
+  const gone = await answers(t, sse('event: problem\ndata: {"status": 500, "detail": "it is damaged"}\n\n'));
+  await assert.rejects(collect(gone.yard.batch("b").results()), /it is damaged/);
+});
+
+test("a wait ends with its signal", async (t) => {
+  const { yard } = await answers(t, ...Array.from({ length: 20 }, () => problem(503, { "Retry-After": "60" })));
+  await assert.rejects(yard.batch("b").done({ signal: AbortSignal.timeout(50) }), { name: "TimeoutError" });
+});
+
+/** A proxy that cuts its first connections after so many bytes of the answer. */
+async function proxy(t, cuts) {
+  const to = new URL(url);
+  let made = 0;
+  const open = new Set();
+  const server = net.createServer((down) => {
+    let left = cuts[made++] ?? Infinity;
+    const up = net.connect(Number(to.port), to.hostname);
+    open.add(down);
+    const end = () => {
+      open.delete(down);
+      down.destroy();
+      up.destroy();
+    };
+    down.on("error", end).on("close", end).pipe(up);
+    up.on("error", end).on("close", end);
+    up.on("data", (data) => {
+      const part = data.subarray(0, left);
+      left -= part.length;
+      down.write(part, () => left <= 0 && end());
+    });
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.after(() => {
+    for (const down of open) down.destroy();
+    return new Promise((resolve) => server.close(resolve));
+  });
+  return { url: `http://127.0.0.1:${server.address().port}`, made: () => made };
+}
+
+async function collect(iterable) {
+  const out = [];
+  for await (const v of iterable) out.push(v);
+  return out;
+}
+
+test("a batch is submitted, and answered in order", async () => {
+  const batch = await yard.submit({ session: "ts", calls: [glob("a"), { id: "b", tool: "nothing" }, glob("c")] });
+  const results = await collect(batch.results());
+  assert.deepEqual(results.map((r) => [r.index, r.call_id, r.code]), [[0, "a", ""], [1, "b", "unknown_tool"], [2, "c", ""]]);
+  assert.match(results[0].output, /README\.md/);
+  const view = await batch.done();
+  assert.equal(view.status, "completed");
+  assert.equal((await batch.get()).results.length, 3);
+  const reply = await batch.reply("anthropic");
+  assert.equal(reply.role, "user");
+  assert.deepEqual(reply.content.map((c) => c.tool_use_id), ["a", "b", "c"]);
+  const types = (await collect(batch.events())).map((e) => e.type);
+  assert.equal(types[0], "dev.toolyard.batch.submitted.v1");
+  for (let listed = []; !listed.includes(batch.id); ) { // the list may lag behind for a moment
+    listed = (await collect(yard.batches({ session: "ts", limit: 1 }))).map((b) => b.id);
+  }
+});
+
+test("a mistake is a ToolyardError with its field", async () => {
+  await assert.rejects(yard.submit({ calls: [{ id: "x", tool: "glob" }, { id: "x", tool: "glob" }] }), (e) => {
+    assert.ok(e instanceof ToolyardError);
+    assert.deepEqual([e.status, e.type, e.field], [400, "urn:toolyard:problem:input", "calls[1].id"]);
+    return true;
+  });
+  await assert.rejects(collect(yard.batch("none").results()), (e) => e.status === 404);
+});
+
+test("results resume after cut connections, each once", async (t) => {
+  const p = await proxy(t, [40, 5000, 60, 9000, 120]);
+  const cut = new Toolyard({ url: p.url });
+  // Results come one by one: what has come before a cut was read by then, where fetch would throw a burst away.
+  const calls = Array.from({ length: 12 }, (_, i) => sleeps(`g${i}`, 0.1));
+  const batch = await cut.submit({ calls });
+  const results = await collect(batch.results());
+  assert.deepEqual(results.map((r) => r.call_id), calls.map((c) => c.id));
+  assert.ok(p.made() > 5, `${p.made()} connections`);
+  assert.equal((await yard.batch(batch.id).done()).results.length, 12);
+});
+
+test("an open batch takes calls while others run", async () => {
+  const batch = await yard.open({ session: "ts" });
+  assert.equal(await batch.append(glob("first")), 0);
+  const results = batch.results();
+  assert.equal((await results.next()).value.call_id, "first");
+  assert.equal(await batch.append(glob("second"), { tool: "glob", input: { pattern: "*.none" } }), 1);
+  await batch.close();
+  assert.equal((await collect(results)).length, 2);
+  await assert.rejects(batch.append(glob("late")), (e) => e.type === "urn:toolyard:problem:closed");
+});
+
+test("progress tells what a running call writes", async () => {
+  const batch = await yard.open();
+  const reports = [];
+  const told = (async () => {
+    for await (const p of batch.progress()) reports.push(p);
+  })();
+  await batch.append({ id: "p", tool: "bash", input: { command: "for i in 1 2 3; do echo line $i; sleep 0.3; done" } });
+  await batch.close();
+  await told;
+  assert.ok(reports.some((p) => p.event === "progress" && p.call_id === "p"), JSON.stringify(reports));
+});
+
+test("cancel ends what runs", async () => {
+  const batch = await yard.submit({ calls: [sleeps("long", 60)] });
+  const view = await batch.cancel("not needed");
+  assert.equal(view.id, batch.id);
+  const [result] = await collect(batch.results());
+  assert.equal(result.code, "canceled");
+  assert.match(result.error, /not needed/);
+});
+
+test("an approval is listed and decided", async () => {
+  const batch = await yard.submit({ session: `s-${randomUUID()}`, interactive: true, calls: [glob("ask")], options: { ask: ["glob"] } });
+  let waits;
+  while (!(waits = (await yard.approvals()).find((a) => a.batch === batch.id)));
+  await yard.decide(waits, { decision: "allow", reason: "go on" });
+  const [result] = await collect(batch.results());
+  assert.equal(result.code, "");
+  await assert.rejects(yard.decide(waits, { decision: "allow" }), (e) => e.status === 410 || e.status === 409 || e.status === 404);
+});
+
+test("sessions, tools, workers", async () => {
+  const session = await yard.updateSession("ts-alone", { alone: true });
+  assert.equal(session.alone, true);
+  assert.equal((await yard.session("ts-alone")).alone, true);
+  assert.equal(await yard.interrupt("ts-alone", "stop"), 0);
+  for (const format of ["anthropic", "openai", "openai-chat", "mcp"]) {
+    const tools = await yard.tools(format);
+    assert.ok(tools.length > 5, format);
+    assert.equal(await yard.tools(format), tools, "nothing has changed, so it is the same list");
+  }
+  assert.equal((await yard.workers()).length, 1);
+});
+
+test("a long result is read whole", async () => {
+  const batch = await yard.submit({ calls: [{ id: "long", tool: "bash", input: { command: "seq 1 100000" } }] });
+  const { results } = await batch.done();
+  assert.ok(results[0].truncated);
+  const text = (await collect(yard.blob(results[0].blob))).join("");
+  assert.ok(text.includes("99999\n100000"), `${text.length}`);
+});
+
+const part = (data) => `data: ${JSON.stringify(data)}\n\n`;
+const use = (i, id, input) => [
+  { type: "content_block_start", index: i, content_block: { type: "tool_use", id, name: "glob", input: {} } },
+  { type: "content_block_delta", index: i, delta: { type: "input_json_delta", partial_json: JSON.stringify(input) } },
+  { type: "content_block_stop", index: i },
+];
+
+test("calls of a stream run while it is written", async () => {
+  let seen;
+  const first = new Promise((resolve) => (seen = resolve));
+  async function* model() {
+    for (const e of use(0, "one", { pattern: "*.md" })) yield e;
+    await first; // the model goes on when the first result is there
+    for (const e of use(1, "two", { pattern: "*.none" })) yield part(e);
+    yield new TextEncoder().encode(part({ type: "message_stop" }));
+  }
+  const answer = yard.stream("anthropic", model(), { session: "ts" });
+  const results = [];
+  for await (const e of answer) {
+    if (e.event !== "result") continue;
+    results.push(e.result.call_id);
+    seen();
+  }
+  assert.deepEqual(results, ["one", "two"]);
+  const reply = await answer.reply();
+  assert.deepEqual(reply.content.map((c) => c.tool_use_id), ["one", "two"]);
+});
+
+test("a stream that is cut goes on under the same id", async (t) => {
+  const p = await proxy(t, [2500, 4500]);
+  async function* model() {
+    for (let i = 0; i < 6; i++) for (const e of use(i, `c${i}`, { pattern: "*.md" })) yield e;
+    yield { type: "message_stop" };
+  }
+  const answer = new Toolyard({ url: p.url }).stream("anthropic", model());
+  const ids = [];
+  for await (const r of answer.results()) ids.push(r.call_id);
+  const reply = await answer.reply();
+  assert.equal(reply.content.length, 6, "each call of the response has one answer");
+  assert.deepEqual(ids, [...new Set(ids)]);
+  assert.equal(p.made(), 3);
+  const view = await yard.batch(answer.id).done();
+  assert.deepEqual(view.results.map((r) => r.call_id), ids);
+});
+
+test("a response of text alone has no reply", async () => {
+  async function* model() {
+    yield { type: "message_start", message: { role: "assistant", content: [] } };
+    yield { type: "message_stop" };
+  }
+  assert.equal(await yard.stream("anthropic", model()).reply(), undefined);
+});
+
+test("watch tells what happens to all batches", async () => {
+  const stop = new AbortController();
+  const happenings = yard.watch({ signal: stop.signal });
+  const next = happenings.next(); // the stream begins
+  const batches = [];
+  const submitting = (async () => {
+    while (!stop.signal.aborted) batches.push((await (await yard.submit({ calls: [glob("w")] })).done()).id);
+  })();
+  const seen = await next;
+  stop.abort();
+  await submitting;
+  assert.ok(seen.value.event?.type.startsWith("dev.toolyard."), JSON.stringify(seen.value));
+});
+
+test("events are read from bytes in any pieces", async () => {
+  const bytes = new TextEncoder().encode(": hello\r\nid: 1\r\nevent: a\r\ndata: ü\r\ndata:2\r\n\r\nevent: b\ndata: 3\n\ndata: 4\r\rid: 9\n");
+  for (let size = 1; size < bytes.length; size++) {
+    async function* pieces() {
+      for (let i = 0; i < bytes.length; i += size) yield bytes.subarray(i, i + size);
+    }
+    assert.deepEqual(await collect(events(pieces())), [
+      { id: "1", name: "a", data: "ü\n2" }, { name: "b", data: "3" }, { name: "message", data: "4" },
+    ], `pieces of ${size}`);
+  }
+});

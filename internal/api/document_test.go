@@ -1,0 +1,160 @@
+package api
+
+import (
+	"encoding/json"
+	"flag"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/toolyard/toolyard/internal/metrics"
+)
+
+var update = flag.Bool("update", false, "write clients/openapi.json again")
+
+// committed is where the document stands that the clients are generated from.
+const committed = "../../clients/openapi.json"
+
+// document is that of a server that asks nobody for a token.
+func document(t *testing.T) []byte {
+	t.Helper()
+	m := metrics.New(func() bool { return true })
+	s := &Server{cfg: Config{Loopback: true, Metrics: m}, mux: http.NewServeMux()}
+	if err := s.operations(); err != nil {
+		t.Fatal(err)
+	}
+	return s.document
+}
+
+// TestCommittedDocument: the document that the clients are generated from is what a server answers with.
+func TestCommittedDocument(t *testing.T) {
+	var v any
+	if err := json.Unmarshal(document(t), &v); err != nil {
+		t.Fatal(err)
+	}
+	now, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now = append(now, '\n')
+	if *update {
+		if err := os.WriteFile(committed, now, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	then, err := os.ReadFile(committed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(then) != string(now) {
+		t.Errorf("%s is not what a server answers with; run go test ./internal/api -run TestCommittedDocument -update, "+
+			"and then make openapi-types", committed)
+	}
+}
+
+type schemaDoc struct {
+	Ref         string               `json:"$ref"`
+	Type        any                  `json:"type"`
+	Description string               `json:"description"`
+	Default     json.RawMessage      `json:"default"`
+	Properties  map[string]schemaDoc `json:"properties"`
+	Items       *schemaDoc           `json:"items"`
+}
+
+// TestDocumentReadsWell: everything in the document is described, arrays are arrays, no field that may be left out has
+// a default, which generators take for always there, and operations are named by what they do to what.
+func TestDocumentReadsWell(t *testing.T) {
+	var doc struct {
+		Servers []struct{ URL string }
+		Tags    []struct{ Name string }
+		Paths   map[string]map[string]struct {
+			OperationID          string `json:"operationId"`
+			Summary, Description string
+			Tags                 []string
+			Parameters           []struct{ Name, Description string }
+			RequestBody          *struct{ Description string }
+			Responses            map[string]struct {
+				Description string
+				Headers     map[string]struct{ Description string }
+			}
+		}
+		Components struct {
+			Schemas         map[string]schemaDoc
+			SecuritySchemes map[string]any
+		}
+	}
+	if err := json.Unmarshal(document(t), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if len(doc.Servers) != 1 || doc.Components.SecuritySchemes[tokenScheme] == nil {
+		t.Errorf("it has the servers %v and the security schemes %v", doc.Servers, doc.Components.SecuritySchemes)
+	}
+	named := regexp.MustCompile(`^[a-z]+(OpenAPI|[A-Z][a-z]+)+$`)
+	verbs := strings.Fields("append cancel check close decide get interrupt list stream submit update watch")
+	for path, ops := range doc.Paths {
+		for method, op := range ops {
+			verb, _, _ := strings.Cut(strings.Map(func(r rune) rune {
+				if r >= 'A' && r <= 'Z' {
+					return ' '
+				}
+				return r
+			}, op.OperationID), " ")
+			if !named.MatchString(op.OperationID) || !slices.Contains(verbs, verb) {
+				t.Errorf("%s %s is named %q, which is no verb with an object", method, path, op.OperationID)
+			}
+			if op.Summary == "" || op.Description == "" || len(op.Tags) != 1 {
+				t.Errorf("%s: summary %q, description %q, tags %q", op.OperationID, op.Summary, op.Description, op.Tags)
+			}
+			for _, p := range op.Parameters {
+				if p.Description == "" {
+					t.Errorf("%s does not describe its parameter %s", op.OperationID, p.Name)
+				}
+			}
+			if op.RequestBody != nil && op.RequestBody.Description == "" {
+				t.Errorf("%s does not describe its body", op.OperationID)
+			}
+			for status, r := range op.Responses {
+				if r.Description == "" {
+					t.Errorf("%s does not describe its answer %s", op.OperationID, status)
+				}
+				for name, h := range r.Headers {
+					if h.Description == "" && name != "Content-Type" {
+						t.Errorf("%s does not describe its header %s", op.OperationID, name)
+					}
+				}
+			}
+		}
+	}
+	for name, s := range doc.Components.Schemas {
+		if s.Description == "" {
+			t.Errorf("%s is not described", name)
+		}
+		for field, f := range s.Properties {
+			if f.Description == "" {
+				t.Errorf("%s.%s is not described", name, field)
+			}
+			if f.Default != nil {
+				t.Errorf("%s.%s has a default; say it in the description", name, field)
+			}
+			if _, several := f.Type.([]any); several {
+				t.Errorf("%s.%s has the types %v", name, field, f.Type)
+			}
+		}
+	}
+	for name, fields := range described {
+		for field := range fields {
+			s, ok := doc.Components.Schemas[name]
+			if _, has := s.Properties[field]; !ok || field != "" && !has {
+				t.Errorf("%s.%s is described, and is not there", name, field)
+			}
+		}
+	}
+	for _, name := range bodies {
+		if _, ok := doc.Components.Schemas[name]; !ok {
+			t.Errorf("there is no body %s", name)
+		}
+	}
+}
