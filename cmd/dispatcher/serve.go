@@ -353,6 +353,9 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
+	if err := openConsole(handler); err != nil {
+		return errors.Join(err, l.Close())
+	}
 	tooled, untool := context.WithCancel(ctx)
 	defer untool()
 	mcp, err := n.mcp(tooled, handler, mcpParts{base: fixed, blocked: func(name string, aliases []string) bool {

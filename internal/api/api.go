@@ -59,10 +59,15 @@ type Config struct {
 
 // Server answers requests. Its streams end with Stop.
 type Server struct {
-	cfg                  Config
-	mux                  *http.ServeMux
-	document             []byte
+	cfg      Config
+	mux      *http.ServeMux
+	document []byte
+	// public are paths that need no token, beside those in open.
+	public               map[string]bool
+	logs                 *follow.Logs
+	digests              digests
 	streams, submissions *quota.Quota
+	looks                *quota.Quota
 	bytes, rates         *pace
 	conns                *connections
 	stopping             context.Context
@@ -93,6 +98,9 @@ func New(cfg Config) (*Server, error) {
 		conns:       newConnections(),
 		streams:     quota.New(cfg.MaxStreams, MaxAgentStreams),
 		submissions: quota.New(MaxSubmissions, MaxAgentSubmissions),
+		looks:       quota.New(MaxLooks, MaxAgentLooks),
+		logs:        follow.NewLogs(cfg.Reader),
+		public:      map[string]bool{},
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	if err := s.operations(); err != nil {
@@ -127,7 +135,7 @@ type exchangeKey struct{}
 
 // open are the paths that nobody needs a token for: they tell nothing about batches.
 var open = map[string]bool{"/healthz": true, "/readyz": true, "/openapi.json": true, resourcePath: true,
-	resourcePath + MCPPath: true}
+	resourcePath + MCPPath: true, signInPath: true}
 
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -177,7 +185,7 @@ func (s *Server) admit(x *exchange) *Problem {
 			return p
 		}
 	}
-	if !open[x.r.URL.Path] {
+	if s.needsToken(x.r.URL.Path) {
 		var p *Problem
 		if x.who, p = s.identify(x.r); p != nil {
 			return p
@@ -199,7 +207,7 @@ func (s *Server) admit(x *exchange) *Problem {
 		}
 		return p
 	}
-	if x.r.Method == http.MethodHead && !open[x.r.URL.Path] { // a stream's would never end
+	if x.r.Method == http.MethodHead && s.needsToken(x.r.URL.Path) { // a stream's would never end
 		p := newProblem(http.StatusMethodNotAllowed, "", "ask with GET")
 		p.allow = http.MethodGet
 		return p
@@ -262,7 +270,8 @@ func (s *Server) alive(x *exchange) (context.Context, context.CancelFunc) {
 }
 
 // aside are the operations that need no NATS.
-var aside = map[string]bool{"healthz": true, "readyz": true, "openapi": true, "metrics": true}
+var aside = map[string]bool{"healthz": true, "readyz": true, "openapi": true, "metrics": true, "sign-in": true,
+	"sign-out": true, "me": true}
 
 // register adds an operation. Its work is bounded by requestTimeout, and its errors become problems here.
 func register[I, O any](s *Server, api huma.API, op huma.Operation,
@@ -293,7 +302,7 @@ func register[I, O any](s *Server, api huma.API, op huma.Operation,
 			defer done()
 		}
 		// which looks whether the batch is stored already
-		if op.Method == http.MethodPost && op.OperationID != "submit" {
+		if op.Method == http.MethodPost && op.OperationID != "submit" && !aside[op.OperationID] {
 			err = s.stores()
 		}
 		if err == nil {

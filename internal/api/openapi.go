@@ -253,6 +253,7 @@ func (s *Server) operations() error {
 	}
 	register(s, api, answers[map[string]any](api, op(http.MethodGet, "/openapi.json", "openapi", "This document"),
 		http.StatusOK, "It.", jsonType), s.openapi)
+	s.consoleOperations(api)
 
 	var err error
 	if s.document, err = json.Marshal(api.OpenAPI()); err != nil {

@@ -1,0 +1,251 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// many is how many calls the longest batch has.
+const many = 10_000
+
+// TestConsole goes through the pages as an operator and as an agent.
+func TestConsole(t *testing.T) {
+	s := start(t, "--token-file", tokenFile(t))
+	read := call{"id": "call-1", "tool": "read_file", "input": call{"file_path": "notes.txt"}}
+	s.submit(agent, "turn-1", "morning", read, call{"id": "call-2", "tool": "glob", "input": call{"pattern": "*"}},
+		call{"id": "call-3", "tool": "no_such_tool", "input": call{}})
+	s.submit(other, "turn-1", "evening", read)
+	s.submit(agent, "turn-2", "morning", read,
+		call{"id": "call-2", "tool": "edit_file", "input": call{"file_path": "notes.txt", "old_string": "two\n",
+			"new_string": "two\u200b\n2.5\n"}},
+		call{"id": "call-3", "tool": "write_file", "input": call{"file_path": "new.txt", "content": "new\n"}},
+		call{"id": "call-4", "tool": "write_file", "input": call{"file_path": "other.txt", "content": "other\n"}})
+	b := open(t, s.url)
+	for _, part := range []struct {
+		name string
+		test func(*system, *tab)
+	}{
+		{"sign in", signIn}, {"batches", batches}, {"a batch", oneBatch}, {"approvals", approvals},
+		{"a long batch", longBatch}, {"an agent", anAgent},
+	} {
+		if !t.Run(part.name, func(t *testing.T) {
+			own := *s
+			own.T = t
+			part.test(&own, b.as(t))
+		}) {
+			t.Fatal("the parts after it stand on it")
+		}
+	}
+}
+
+func signIn(s *system, b *tab) {
+	b.dark(false)
+	b.visit("")
+	b.has("Sign in")
+	b.accessible("signing in")
+	b.picture("sign-in")
+	b.fill("input[name=token]", "wrong")
+	b.button("Sign in")
+	b.has("the token is none of this server's")
+	b.fill("input[name=token]", operator)
+	b.button("Sign in")
+	b.has("operator (olga)")
+	if seen := value[string](b, `document.cookie + JSON.stringify(localStorage)`); strings.Contains(seen, operator) {
+		b.Errorf("a script reads the token: %s", seen)
+	}
+	if got := value[int](b, `fetch("/v1/me").then(r => r.status)`); got != http.StatusUnauthorized {
+		b.Errorf("the cookie alone: status %d", got)
+	}
+	b.visit("#/batches") // the session outlives the page
+	b.has("operator (olga)")
+}
+
+func batches(s *system, b *tab) {
+	b.has("turn-2")
+	b.accessible("batches")
+	b.picture("batches")
+	rows := func() []string { return b.words("tbody tr") }
+	if all := rows(); len(all) != 3 || !strings.Contains(all[0], "waiting") ||
+		!strings.Contains(all[2], "unknown_tool") {
+		b.Errorf("the batches are %q", all)
+	}
+	for field, c := range map[string]struct{ text, one string }{
+		"agent": {"agent-2", "evening"}, "text": {"EVEN", "evening"}, "code": {"error", "no_such_tool"},
+		"tool": {"edit_file", "turn-2"},
+	} {
+		b.fill(fmt.Sprintf("input[name=%s]", field), c.text)
+		b.press("\r")
+		b.click("form button")
+		b.until("one batch is left", `document.querySelectorAll("tbody tr").length === 1`)
+		if all := rows(); !strings.Contains(all[0], c.one) {
+			b.Errorf("%s %s finds %q", field, c.text, all)
+		}
+		b.visit("#/batches")
+		b.until("all are there", `document.querySelectorAll("tbody tr").length === 3`)
+	}
+	s.submit(agent, "turn-3", "morning", call{"id": "c", "tool": "glob", "input": call{"pattern": "*"}})
+	b.has("turn-3") // by itself
+}
+
+func oneBatch(s *system, b *tab) {
+	b.visit("#/batch/agent-1/turn-2")
+	b.until("the calls are there", `document.querySelectorAll("[role=option]").length > 4`)
+	b.run(chromedp.Evaluate(`[...document.querySelectorAll("[role=option]")].find(e => e.innerText.includes("edit_file")).click()`,
+		nil))
+	b.has("Call 1: edit_file")
+	b.has("U+200B")
+	b.accessible("a batch")
+	b.picture("batch")
+	at := func() string { return value[string](b, `document.querySelector(".travel output").innerText`) }
+	now := at()
+	b.run(chromedp.Evaluate(`{const s = document.querySelector("input[type=range]"); s.value = "1";
+		s.dispatchEvent(new Event("input", {bubbles: true}))}`, nil))
+	b.until("the first event is shown", `document.querySelector(".travel output").innerText.startsWith("1 of")`)
+	b.has("submitted: 4 calls")
+	if open := b.words("[role=option] .status"); slices.ContainsFunc(open, func(s string) bool {
+		return !strings.Contains(s, "unplanned")
+	}) {
+		b.Errorf("at the submission the calls are %q", open)
+	}
+	b.button("Forward")
+	b.has("planned by")
+	b.button("Now")
+	b.until("the last event is shown again", fmt.Sprintf(`document.querySelector(".travel output").innerText === %q`,
+		now))
+	b.run(chromedp.Focus(".list", chromedp.ByQuery), chromedp.KeyEvent("\uf800")) // nothing but the list gets it
+	b.run(chromedp.Evaluate(`document.querySelector(".list").dispatchEvent(new KeyboardEvent("keydown",
+		{key: "End", bubbles: true}))`, nil))
+	b.has("Call 3: write_file")
+	if commands := b.words(".copy code"); len(commands) > 0 && !strings.Contains(commands[0],
+		"dispatcher replay --server "+s.url+" --agent agent-1 turn-2") {
+		b.Errorf("the commands are %q", commands)
+	}
+}
+
+func approvals(s *system, b *tab) {
+	b.visit("#/approvals")
+	b.until("the title says how many wait", `document.title.startsWith("(1) Approvals")`)
+	b.has("edit_file")
+	if lines := b.words(".lines .put"); !slices.ContainsFunc(lines, func(s string) bool {
+		return strings.Contains(s, "U+200B")
+	}) {
+		b.Errorf("the comparison adds %q", lines)
+	}
+	b.accessible("approvals")
+	b.picture("approvals")
+	content := func(name string) string {
+		data, err := os.ReadFile(filepath.Join(s.workspace, name))
+		if err != nil {
+			b.Fatal(err)
+		}
+		return string(data)
+	}
+
+	// With another input, which is checked first.
+	b.press("e")
+	b.fill("textarea", "{")
+	b.until("half an input cannot be allowed", `document.querySelector("button.primary").disabled`)
+	input := func(newText string) string {
+		text, err := json.Marshal(map[string]string{"file_path": "notes.txt", "old_string": "two\n", "new_string": newText})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return string(text)
+	}
+	b.fill("textarea", strings.Replace(input("2\n"), "file_path", "no_path", 1))
+	b.button("Allow with this input")
+	b.has("no_path")
+	b.fill("textarea", input("2\n"))
+	b.button("Allow with this input")
+	b.has("edit_file: allowed")
+
+	// By the keyboard, and for the session.
+	b.has("new.txt")
+	if got := content("notes.txt"); got != "one\n2\nthree\n" {
+		b.Errorf("the edit left %q", got)
+	}
+	b.has("For the session")
+	b.press("a")
+	b.has("write_file: allowed")
+
+	b.has("other.txt")
+	b.fill("input[maxlength]", "not this one")
+	b.button("Deny")
+	b.has("write_file: denied")
+	b.has("No call waits for a person.")
+	b.until("the title says that none waits", `document.title.startsWith("Approvals")`)
+	if got := content("new.txt"); got != "new\n" {
+		b.Errorf("the write left %q", got)
+	}
+	var view struct {
+		Results []struct{ Code, Error string }
+	}
+	s.ask(agent, http.MethodGet, "/v1/batches/turn-2?wait=60", nil, &view)
+	if len(view.Results) != 4 || view.Results[3].Code != "approval_rejected" ||
+		!strings.Contains(view.Results[3].Error, "not this one") {
+		b.Errorf("the results are %+v", view.Results)
+	}
+}
+
+// longBatch shows a batch with many calls: only what is seen of it is in the page.
+func longBatch(s *system, b *tab) {
+	calls := make([]call, many)
+	for i := range calls {
+		calls[i] = call{"id": fmt.Sprintf("call-%d", i), "tool": "no_such_tool", "input": call{}}
+	}
+	s.submit(agent, "long", "night", calls...)
+	b.visit("#/batch/agent-1/long")
+	b.has(fmt.Sprintf("%d of %d finished", many, many))
+	rows := `document.querySelectorAll("[role=option]").length`
+	if n := value[int](b, rows); n == 0 || n > 100 {
+		b.Errorf("the page has %d rows", n)
+	}
+	b.run(chromedp.Evaluate(`document.querySelector(".list").scrollTop = 1e9`, nil))
+	b.until("the last call is there", fmt.Sprintf(
+		`[...document.querySelectorAll("[role=option] .index")].some(e => e.innerText === "%d")`, many-1))
+	if n := value[int](b, rows); n > 100 {
+		b.Errorf("at the end the page has %d rows", n)
+	}
+	b.accessible("a long batch")
+}
+
+// anAgent sees its own things alone, and allows nothing.
+func anAgent(s *system, b *tab) {
+	s.submit(other, "mine", "evening", call{"id": "c", "tool": "write_file", "input": call{"file_path": "mine.txt",
+		"content": "mine\n"}})
+	b.button("Sign out")
+	b.has("Sign in")
+	b.fill("input[name=token]", other)
+	b.button("Sign in")
+	b.has("agent agent-2")
+	b.visit("#/batches")
+	b.until("its batches are there", `document.querySelectorAll("tbody tr").length === 2`)
+	b.visit("#/batch/agent-1/turn-1")
+	b.has("no such agent")
+	b.visit("#/approvals")
+	b.has("mine.txt")
+	b.has("an agent does not allow its own")
+	if value[bool](b, `!document.querySelector("button.primary").disabled`) {
+		b.Error("an agent may allow its own call")
+	}
+	b.button("Deny")
+	b.has("write_file: denied")
+}
+
+// TestWithoutTokens: where the API asks for no token, neither does the console.
+func TestWithoutTokens(t *testing.T) {
+	s := start(t)
+	b := open(t, s.url)
+	b.visit("")
+	b.has("There are no batches.")
+	b.has("operator")
+	b.accessible("no batches")
+}

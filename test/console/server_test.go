@@ -1,0 +1,153 @@
+package console
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv"
+)
+
+const (
+	operator = "secret-operator"
+	agent    = "secret-agent-1"
+	other    = "secret-agent-2"
+	tokens   = operator + " * name=olga\n" + agent + " agent-1 interactive=yes\n" + other + " agent-2 interactive=yes\n"
+)
+
+// system is a dispatcher with a worker, as users start it.
+type system struct {
+	*testing.T
+	url       string
+	workspace string
+}
+
+// start starts a dispatcher with these arguments beside those that it needs.
+func start(t *testing.T, args ...string) *system {
+	t.Helper()
+	bin, err := testenv.Binaries("", "cmd/dispatcher")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	s := &system{T: t, workspace: filepath.Join(dir, "workspace")}
+	if err := os.Mkdir(s.workspace, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.write("notes.txt", "one\ntwo\nthree\n")
+	cmd := exec.Command(filepath.Join(bin, "dispatcher"), append([]string{"serve", "--with-worker", "--workspace",
+		"default=" + s.workspace, "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--nats-listen",
+		"127.0.0.1:0"}, args...)...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
+	cmd.Stderr = t.Output()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	at, ended := make(chan string, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if url, ok := strings.CutPrefix(lines.Text(), "http: "); ok {
+				at <- url
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Error(err)
+		}
+		<-ended
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the dispatcher: %v", err)
+		}
+	})
+	select {
+	case s.url = <-at:
+	case <-ended:
+		t.Fatal("the dispatcher has ended")
+	case <-time.After(patience):
+		t.Fatal("the dispatcher is not ready")
+	}
+	return s
+}
+
+// tokenFile is a file with the tokens of the test.
+func tokenFile(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(name, []byte(tokens), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func (s *system) write(name, content string) {
+	s.Helper()
+	if err := os.WriteFile(filepath.Join(s.workspace, name), []byte(content), 0o644); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// ask makes a request and reads the answer into out, if there is one.
+func (s *system) ask(token, method, path string, body, out any) {
+	s.Helper()
+	data, err := json.Marshal(body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(s.Context(), method, s.url+path, bytes.NewReader(data))
+	if err != nil {
+		s.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.Fatal(err)
+	}
+	text, err := io.ReadAll(answer.Body)
+	if err = errors.Join(err, answer.Body.Close()); err != nil {
+		s.Fatal(err)
+	}
+	if answer.StatusCode >= http.StatusBadRequest {
+		s.Fatalf("%s %s: %s: %s", method, path, answer.Status, text)
+	}
+	if out == nil {
+		return
+	}
+	if err := json.Unmarshal(text, out); err != nil {
+		s.Fatalf("%s %s: %s: %v", method, path, text, err)
+	}
+}
+
+// call is one call of a batch.
+type call map[string]any
+
+// submit hands in a batch of the agent of a token, and waits until it is complete or waits for a person.
+func (s *system) submit(token, id, session string, calls ...call) {
+	s.Helper()
+	body := map[string]any{"id": id, "session": session, "interactive": true, "calls": calls}
+	s.ask(token, http.MethodPost, "/v1/batches", body, nil)
+	for {
+		var view struct {
+			Status string `json:"status"`
+		}
+		if s.ask(token, http.MethodGet, "/v1/batches/"+id+"?wait=1", nil, &view); view.Status != "running" {
+			return
+		}
+	}
+}
