@@ -9,15 +9,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
-	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/page"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
@@ -74,30 +73,37 @@ func open(t *testing.T, url string) *tab {
 	ctx, shut := chromedp.NewContext(ctx)
 	t.Cleanup(shut)
 	b := &tab{T: t, ctx: ctx, url: url, complaints: &complaints{}}
-	chromedp.ListenTarget(ctx, func(e any) {
-		switch e := e.(type) {
-		case *runtime.EventExceptionThrown:
-			b.complaints.add(e.ExceptionDetails.Error())
-		case *cdplog.EventEntryAdded:
-			// a request that fails is part of many tests, and the page shows what it says
-			if e.Entry.Level == cdplog.LevelError && e.Entry.Source != cdplog.SourceNetwork {
-				b.complaints.add(e.Entry.Text)
-			}
-		}
-	})
-	if err := chromedp.Run(ctx); err != nil {
+	if err := chromedp.Do(ctx); err != nil {
 		t.Fatalf("start a browser (apt-get install chromium): %v", err)
 	}
+	said := chromedp.Console(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for m, err := range said {
+			if err != nil {
+				return // the browser has ended
+			}
+			// a request that fails is part of many tests, and the page shows what it says
+			if m.IsException() || m.Type == chromedp.ConsoleError && m.Source != "network" {
+				b.complaints.add(m.String())
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		shut()
+		<-done
+	})
 	b.wide()
 	return b
 }
 
 // run does something in the page.
-func (b *tab) run(actions ...chromedp.Action) {
+func (b *tab) run(actions ...chromedp.Action[chromedp.Void]) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
-	if err := chromedp.Run(ctx, actions...); err != nil {
+	if err := chromedp.Do(ctx, actions...); err != nil {
 		b.Fatalf("%v; the page shows:\n%s", err, b.shows())
 	}
 }
@@ -106,8 +112,8 @@ func (b *tab) run(actions ...chromedp.Action) {
 func (b *tab) shows() string {
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
-	var text string
-	if err := chromedp.Run(ctx, chromedp.Evaluate(`document.body.innerText`, &text)); err != nil {
+	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`document.body.innerText`))
+	if err != nil {
 		return err.Error()
 	}
 	return text
@@ -136,8 +142,12 @@ func (b *tab) dark(on bool) {
 	if on {
 		scheme = "dark"
 	}
-	b.run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme",
-		Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}))
+	if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme},
+			{Name: "prefers-reduced-motion", Value: "reduce"}},
+	}); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // visit goes to a page of the console.
@@ -146,11 +156,23 @@ func (b *tab) visit(hash string) {
 	b.run(chromedp.Navigate(b.url + "/" + hash))
 }
 
-// until waits until an expression of JavaScript is true.
+// until waits until an expression of JavaScript is true. It asks from outside: the page's policy forbids it to compile
+// what the library would have it ask itself.
 func (b *tab) until(what, expression string) {
 	b.Helper()
-	b.Logf("waits until %s", what)
-	b.run(chromedp.Poll(expression, nil, chromedp.WithPollingInterval(20*time.Millisecond)))
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for began := time.Now(); ; <-again.C {
+		ctx, cancel := context.WithTimeout(b.ctx, patience)
+		ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+expression+")"))
+		cancel()
+		switch {
+		case err == nil && ok:
+			return
+		case time.Since(began) > patience:
+			b.Fatalf("%s does not come (%v); the page shows:\n%s", what, err, b.shows())
+		}
+	}
 }
 
 // has waits until the page shows a text.
@@ -160,42 +182,54 @@ func (b *tab) has(text string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.until("the page shows "+text, fmt.Sprintf(`document.body.innerText.includes(%s)`, quoted))
+	b.until(strconv.Quote(text), fmt.Sprintf(`document.body.innerText.includes(%s)`, quoted))
 }
 
 func (b *tab) click(selector string) {
 	b.Helper()
-	b.run(chromedp.Click(selector, chromedp.ByQuery, chromedp.NodeVisible))
+	b.run(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
 }
 
 // button clicks the button that begins with a text.
 func (b *tab) button(text string) {
 	b.Helper()
 	path := fmt.Sprintf(`//button[starts-with(normalize-space(.), %q) and not(@disabled)]`, text)
-	b.run(chromedp.Click(path, chromedp.BySearch, chromedp.NodeVisible))
+	b.run(chromedp.Click(chromedp.Search(path), chromedp.NodeVisible))
 }
 
 // fill writes a text into a field.
 func (b *tab) fill(selector, text string) {
 	b.Helper()
-	b.run(chromedp.Focus(selector, chromedp.ByQuery),
-		chromedp.Evaluate(fmt.Sprintf(`document.querySelector(%q).select()`, selector), nil),
-		chromedp.SendKeys(selector, kb.Backspace+text, chromedp.ByQuery))
+	b.run(chromedp.WaitVisible(chromedp.CSS(selector)))
+	b.script(fmt.Sprintf(`document.querySelector(%q).focus(); document.querySelector(%q).select()`, selector, selector))
+	b.run(chromedp.KeyEvent(kb.Backspace + text))
 }
 
 // press presses keys that no field gets.
 func (b *tab) press(keys string) {
 	b.Helper()
-	b.run(chromedp.Evaluate(`document.activeElement?.blur()`, nil), chromedp.KeyEvent(keys))
+	b.script(`document.activeElement?.blur()`)
+	b.run(chromedp.KeyEvent(keys))
 }
 
 // value is that of an expression of JavaScript.
-func value[T any](b *tab, expression string) (out T) {
+func value[T any](b *tab, expression string) T {
 	b.Helper()
-	b.run(chromedp.Evaluate(expression, &out, func(p *runtime.EvaluateParams) *runtime.EvaluateParams {
-		return p.WithAwaitPromise(true)
-	}))
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	out, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.Fatalf("%s: %v; the page shows:\n%s", shorten(expression), err, b.shows())
+	}
 	return out
+}
+
+func shorten(s string) string { return s[:min(len(s), 200)] }
+
+// script runs statements of JavaScript.
+func (b *tab) script(statements string) {
+	b.Helper()
+	value[bool](b, "(() => {"+statements+"; return true})()")
 }
 
 // violation is what axe-core finds.
@@ -213,7 +247,7 @@ type violation struct {
 func (b *tab) accessible(where string) {
 	b.Helper()
 	if !value[bool](b, `typeof axe === "object"`) {
-		b.run(chromedp.Evaluate(axe, nil))
+		value[bool](b, axe+"\ntrue")
 	}
 	check := func(how string) {
 		b.Helper()
@@ -244,11 +278,13 @@ func (b *tab) picture(name string) {
 	if !*screenshots {
 		return
 	}
-	var data []byte
-	b.run(chromedp.ActionFunc(func(ctx context.Context) (err error) {
-		data, err = page.CaptureScreenshot().WithFormat(page.CaptureScreenshotFormatWebp).WithQuality(80).Do(ctx)
-		return err
-	}))
+	quality := int64(80)
+	shot, err := chromedp.Call(b.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{
+		Format: page.CaptureScreenshotFormatWebp, Quality: &quality})
+	if err != nil {
+		b.Fatal(err)
+	}
+	data := shot.Data
 	if len(data) > maxPicture {
 		b.Errorf("the picture %s has %d bytes; at most %d may be", name, len(data), maxPicture)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // many is how many calls the longest batch has.
@@ -98,16 +99,16 @@ func batches(s *system, b *tab) {
 func oneBatch(s *system, b *tab) {
 	b.visit("#/batch/agent-1/turn-2")
 	b.until("the calls are there", `document.querySelectorAll("[role=option]").length > 4`)
-	b.run(chromedp.Evaluate(`[...document.querySelectorAll("[role=option]")].find(e => e.innerText.includes("edit_file")).click()`,
-		nil))
+	b.script(`[...document.querySelectorAll("[role=option]")].find(e => e.innerText.includes("edit_file")).click()`)
 	b.has("Call 1: edit_file")
 	b.has("U+200B")
-	b.accessible("a batch")
 	b.picture("batch")
+	b.script(`document.querySelectorAll("details").forEach(d => d.open = true)`)
+	b.accessible("a batch")
 	at := func() string { return value[string](b, `document.querySelector(".travel output").innerText`) }
 	now := at()
-	b.run(chromedp.Evaluate(`{const s = document.querySelector("input[type=range]"); s.value = "1";
-		s.dispatchEvent(new Event("input", {bubbles: true}))}`, nil))
+	b.script(`const s = document.querySelector("input[type=range]"); s.value = "1";
+		s.dispatchEvent(new Event("input", {bubbles: true}))`)
 	b.until("the first event is shown", `document.querySelector(".travel output").innerText.startsWith("1 of")`)
 	b.has("submitted: 4 calls")
 	if open := b.words("[role=option] .status"); slices.ContainsFunc(open, func(s string) bool {
@@ -120,9 +121,7 @@ func oneBatch(s *system, b *tab) {
 	b.button("Now")
 	b.until("the last event is shown again", fmt.Sprintf(`document.querySelector(".travel output").innerText === %q`,
 		now))
-	b.run(chromedp.Focus(".list", chromedp.ByQuery), chromedp.KeyEvent("\uf800")) // nothing but the list gets it
-	b.run(chromedp.Evaluate(`document.querySelector(".list").dispatchEvent(new KeyboardEvent("keydown",
-		{key: "End", bubbles: true}))`, nil))
+	b.run(chromedp.Focus(chromedp.CSS(".list")), chromedp.KeyEvent(kb.End))
 	b.has("Call 3: write_file")
 	if commands := b.words(".copy code"); len(commands) > 0 && !strings.Contains(commands[0],
 		"dispatcher replay --server "+s.url+" --agent agent-1 turn-2") {
@@ -173,6 +172,7 @@ func approvals(s *system, b *tab) {
 		b.Errorf("the edit left %q", got)
 	}
 	b.has("For the session")
+	b.until("it was read to the end", `!document.querySelector("button.primary").disabled`)
 	b.press("a")
 	b.has("write_file: allowed")
 
@@ -208,7 +208,7 @@ func longBatch(s *system, b *tab) {
 	if n := value[int](b, rows); n == 0 || n > 100 {
 		b.Errorf("the page has %d rows", n)
 	}
-	b.run(chromedp.Evaluate(`document.querySelector(".list").scrollTop = 1e9`, nil))
+	b.script(`document.querySelector(".list").scrollTop = 1e9`)
 	b.until("the last call is there", fmt.Sprintf(
 		`[...document.querySelectorAll("[role=option] .index")].some(e => e.innerText === "%d")`, many-1))
 	if n := value[int](b, rows); n > 100 {

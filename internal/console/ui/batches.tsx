@@ -1,6 +1,7 @@
 // The batches that are kept, the newest first.
 
 import { h, Fragment } from "preact";
+import { useEffect, useRef } from "preact/hooks";
 import type { Found } from "./api";
 import { at, get } from "./client";
 import { ms, Problem, requery, Status, Table, to, usePoll, When, type Route } from "./parts";
@@ -21,22 +22,26 @@ export function BatchesPage({ route }: { route: Route }) {
     for (const f of filters) next[f] = (form.elements.namedItem(f) as HTMLInputElement).value.trim();
     requery(["batches"], next);
   };
+  const form = useRef<HTMLFormElement>(null);
+  useEffect(() => { // only then: who types is not disturbed
+    for (const f of filters) (form.current!.elements.namedItem(f) as HTMLInputElement).value = query[f] ?? "";
+  }, [route]);
   const filtered = filters.some((f) => query[f]);
   const list = found.data?.batches ?? [];
   return <>
     <h1>Batches</h1>
-    <form class="filters" onSubmit={change} onChange={change} role="search" aria-label="Batches">
-      <label>Search <input name="text" type="search" value={query.text} placeholder="id, agent, session" /></label>
-      <label>Agent <input name="agent" value={query.agent} /></label>
-      <label>Session <input name="session" value={query.session} /></label>
-      <label>Status <select name="status" value={query.status ?? ""}>
+    <form class="filters" ref={form} onSubmit={change} onChange={change} role="search" aria-label="Batches">
+      <label>Search <input name="text" type="search" placeholder="id, agent, session" /></label>
+      <label>Agent <input name="agent" /></label>
+      <label>Session <input name="session" /></label>
+      <label>Status <select name="status">
         <option value="">any</option>
         {["open", "running", "waiting", "completed", "canceled"].map((s) => <option key={s}>{s}</option>)}
       </select></label>
-      <label>Tool <input name="tool" value={query.tool} /></label>
-      <label>Code <input name="code" value={query.code} placeholder="error: any" /></label>
-      <label>From <input name="since" type="datetime-local" value={query.since} /></label>
-      <label>To <input name="until" type="datetime-local" value={query.until} /></label>
+      <label>Tool <input name="tool" /></label>
+      <label>Code <input name="code" placeholder="error: any" /></label>
+      <label>From <input name="since" type="datetime-local" /></label>
+      <label>To <input name="until" type="datetime-local" /></label>
       <button>Search</button>
     </form>
     <Problem error={found.error} />
