@@ -28,7 +28,7 @@ ALL       := $(filter ./...,$(PKG))
 #   of our own goroutines, which run with the detector besides.
 PLAIN     := . ./internal/access ./internal/admission ./internal/archtest ./internal/batch ./internal/broker/brokertest \
 	./internal/catalog ./internal/display ./internal/events ./internal/history ./internal/manifest ./internal/outcome \
-	./internal/parquet ./internal/partition ./internal/policy ./internal/presence ./internal/protect \
+	./internal/parquet ./internal/partition ./internal/pattern ./internal/policy ./internal/presence ./internal/protect \
 	./internal/provider/... ./internal/redact ./internal/registry ./internal/replay ./internal/sandbox ./internal/shell \
 	./internal/sse ./internal/submission ./internal/suggest ./internal/ticket ./test/docs ./test/e2e ./test/faults ./test/sim ./test/wire
 RACED_TOO := ./internal/sandbox ./test/sim

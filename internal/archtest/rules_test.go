@@ -61,6 +61,7 @@ var packages = []struct {
 		"a model's stream, and the calls in it that are not whole yet, the same for every provider"},
 	{"internal/sse", values, "server-sent events"},
 	{"internal/parquet", values, "tables in the Parquet format"},
+	{"internal/pattern", values, "names that end in *"},
 
 	{"internal/admission", deciders, "which batch runs next, and in which lane its calls queue"},
 	{"internal/outcome", deciders, "what may be said of a call's effects"},

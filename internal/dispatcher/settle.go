@@ -112,8 +112,7 @@ func (r *runner) indexLater(ctx context.Context, write func(context.Context)) {
 func (r *runner) indexNow(ctx context.Context) {
 	close(r.over)
 	r.indexing.Wait()
-	s := r.m.State()
-	r.d.index(r.log, s, s.Takeovers == 0 && !r.indexed)(ctx)
+	r.d.index(r.log, r.m.State(), !r.indexed)(ctx)
 }
 
 // index returns what writes the batch's status, as it is now, into the index. first says that it has no entry yet.
@@ -152,6 +151,13 @@ func (r *runner) meter() {
 // holder is who holds the tickets of a batch up to a group, under the owner that the state names.
 func holder(s *batch.State, group int) ticket.Holder {
 	return ticket.Holder{Agent: s.Key.Agent, Batch: s.Key.ID, Group: group, Term: s.Takeovers}
+}
+
+// waiter is who joins the queue for a ticket.
+func waiter(s *batch.State, wanted batch.TakeTicket) ticket.Holder {
+	h := holder(s, wanted.Group)
+	h.Through = wanted.Through
+	return h
 }
 
 // leaveAndDone acknowledges a batch that is complete. Its owner may have died before it released the workspace.

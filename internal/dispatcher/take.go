@@ -224,10 +224,8 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 // ticket is granted at once. reserved says that the ticket may be in the queue, granted or not.
 func (d *Dispatcher) reserve(ctx context.Context, s *batch.State, w toolyard.Workspace, wanted batch.TakeTicket,
 ) (own ticket.Ticket, reserved, granted bool) {
-	h := holder(s, wanted.Group)
-	h.Through = wanted.Through
 	asked := time.Now()
-	own, reserved, granted = d.locks.Reserve(ctx, w, h, wanted.Mode)
+	own, reserved, granted = d.locks.Reserve(ctx, w, waiter(s, wanted), wanted.Mode)
 	if granted {
 		d.cfg.Meter.TicketGranted(wanted.Mode, time.Since(asked))
 	}
