@@ -513,7 +513,7 @@ func (n *node) api(ctx context.Context, at net.Addr, cfg api.Config) (*api.Serve
 	if n.tracer != nil {
 		cfg.Trace = n.tracer.Submit
 	}
-	cfg.Ready, cfg.Room, cfg.Crowded = n.ready, n.room, n.crowded
+	cfg.Ready, cfg.Room, cfg.Crowded, cfg.Workspaces = n.ready, n.room, n.crowded, n.workspaces
 	return api.New(cfg)
 }
 

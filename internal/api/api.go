@@ -48,7 +48,9 @@ type Config struct {
 	// Crowded is why a new batch of an agent would be turned away now by the dispatcher of this process; "" when it
 	// would not. Nil: nobody is asked, and it is turned away when it is stored.
 	Crowded func(toolyard.Agent) string
-	Log     *slog.Logger
+	// Workspaces reads who holds and waits for each workspace: most of them at most. Nil: nobody knows.
+	Workspaces func(ctx context.Context, most int) ([]WorkspaceQueue, error)
+	Log        *slog.Logger
 	// Audit gets who did what. Nil: nobody.
 	Audit *audit.Log
 	// MaxStreams is how many streams and waits are open at a time; 0 means [MaxStreams].

@@ -41,4 +41,7 @@ func (s *Server) consoleOperations(api huma.API) {
 		"One call: its input, attempts and result"), http.StatusOK, "The call.", jsonType), s.call)
 	register(s, api, answers[ApprovalLook](api, op(http.MethodGet, "/v1/approvals/{id}", "approval",
 		"A call that waits for a person, as the person sees it"), http.StatusOK, "The call.", jsonType), s.approval)
+	register(s, api, answers[Workspaces](api, op(http.MethodGet, "/v1/workspaces", "workspaces",
+		"Who holds and waits for each workspace"), http.StatusOK, "The workspaces that are in use.", jsonType),
+		s.workspaces)
 }

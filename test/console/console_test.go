@@ -132,7 +132,7 @@ func oneBatch(s *system, b *tab) {
 func approvals(s *system, b *tab) {
 	b.visit("#/approvals")
 	b.until("the title says how many wait", `document.title.startsWith("(1) Approvals")`)
-	b.has("edit_file")
+	b.has("What it would change")
 	if lines := b.words(".lines .put"); !slices.ContainsFunc(lines, func(s string) bool {
 		return strings.Contains(s, "U+200B")
 	}) {

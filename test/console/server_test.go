@@ -1,7 +1,6 @@
 package console
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -10,10 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/toolyard/toolyard/internal/testenv"
 )
@@ -49,39 +45,7 @@ func start(t *testing.T, args ...string) *system {
 		"default=" + s.workspace, "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--nats-listen",
 		"127.0.0.1:0"}, args...)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
-	cmd.Stderr = t.Output()
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	at, ended := make(chan string, 1), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			if url, ok := strings.CutPrefix(lines.Text(), "http: "); ok {
-				at <- url
-			}
-		}
-	}()
-	t.Cleanup(func() {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			t.Error(err)
-		}
-		<-ended
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("the dispatcher: %v", err)
-		}
-	})
-	select {
-	case s.url = <-at:
-	case <-ended:
-		t.Fatal("the dispatcher has ended")
-	case <-time.After(patience):
-		t.Fatal("the dispatcher is not ready")
-	}
+	s.url = testenv.Start(t, cmd, "nats")["http"]
 	return s
 }
 

@@ -612,3 +612,27 @@ export interface Worker {
 export interface Workers {
   workers: Worker[];
 }
+
+export interface WorkspaceQueue {
+  /** How many tickets the queue has. */
+  length: number;
+  /** The first ones, in order; 100 at most. */
+  tickets: WorkspaceTicket[];
+  workspace: string;
+}
+
+export interface WorkspaceTicket {
+  agent: string;
+  batch: string;
+  /** It holds the workspace. The others wait. */
+  granted: boolean;
+  group: number;
+  mode: "shared" | "exclusive";
+  /** Its number, the fencing token of its group. */
+  number: number;
+}
+
+export interface Workspaces {
+  /** By name; 1,000 at most. */
+  workspaces: WorkspaceQueue[];
+}

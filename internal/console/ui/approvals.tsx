@@ -1,10 +1,10 @@
 // The calls that wait for a person, and the person's decision.
 
 import { h, Fragment } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { ApprovalLook, Approvals, Decided, Decision, Me } from "./api";
 import { get, name, post } from "./client";
-import { Facts, Lines, Problem, requery, to, usePoll, When, type Route } from "./parts";
+import { columns, Facts, Lines, Problem, requery, to, usePoll, When, type Route } from "./parts";
 
 /** The input as a person edits it. It must stay JSON; everything else a worker checks. */
 function parsed(text: string): { input?: unknown; wrong?: string } {
@@ -18,7 +18,7 @@ function parsed(text: string): { input?: unknown; wrong?: string } {
 }
 
 function Look({ id, me, done }: { id: string; me: Me; done: (what: string) => void }) {
-  const asked = usePoll((signal) => get<ApprovalLook>(`/v1/approvals/${name(id)}?columns=100`, signal), 0, [id]);
+  const asked = usePoll((signal) => get<ApprovalLook>(`/v1/approvals/${name(id)}?columns=${columns()}`, signal), 0, [id]);
   const [seen, setSeen] = useState(false);
   const [edit, setEdit] = useState<string>();
   const [reason, setReason] = useState("");
@@ -56,7 +56,7 @@ function Look({ id, me, done }: { id: string; me: Me; done: (what: string) => vo
   };
   const deny = () => mayDeny && void decide({ decision: "deny", reason: reason || undefined });
   const startEdit = () => setEdit(edit === undefined ? JSON.stringify(look?.input, null, 2) : undefined);
-  useEffect(() => {
+  useLayoutEffect(() => { // what a key does is what the page shows
     const key = (e: KeyboardEvent) => {
       const typing = (e.target as HTMLElement).matches("input, textarea, select");
       if (typing || e.ctrlKey || e.metaKey || e.altKey) return;
@@ -117,7 +117,7 @@ export function ApprovalsPage({ route, me }: { route: Route; me: Me }) {
   const at = Math.max(0, all.findIndex((a) => a.id === wanted));
   const chosen = all[at];
   const choose = (n: number) => all[n] && requery(["approvals"], { id: all[n].id });
-  useEffect(() => {
+  useLayoutEffect(() => { // what a key does is what the page shows
     const key = (e: KeyboardEvent) => {
       if ((e.target as HTMLElement).matches("input, textarea, select") || e.ctrlKey || e.metaKey || e.altKey) return;
       if (e.key === "j") choose(Math.min(all.length - 1, at + 1));

@@ -4,7 +4,7 @@ import { h, Fragment } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { BatchView, Blob as Stored, CallLook, Progress, Row, ShapeGroup, Span, Timeline } from "./api";
 import { at as where, Failed, get, name, post, stream } from "./client";
-import { bytes, Copy, Facts, Lines, List, ms, Problem, requery, Status, Table, to, usePoll, When, type Route } from
+import { bytes, columns, Copy, Facts, Lines, List, ms, Problem, requery, Status, Table, to, usePoll, When, type Route } from
   "./parts";
 
 const rowHeight = 28;
@@ -174,7 +174,7 @@ function Output({ agent, look }: { agent: string; look: CallLook }) {
 function CallPanel({ path, agent, index, event, changed, report, refresh }: { path: string; agent: string;
   index: number; event: number; changed: string; report?: Progress; refresh: () => void }) {
   const asked = usePoll((signal) => get<CallLook>(where(`${path}/calls/${index}`, { agent, at: event || undefined,
-    columns: 100 }), signal), 0, [path, agent, index, event, changed]);
+    columns: Math.min(80, columns()) }), signal), 0, [path, agent, index, event, changed]);
   const [error, setError] = useState<Error>();
   const look = asked.data?.index === index ? asked.data : undefined;
   const cancel = async () => {
@@ -233,7 +233,8 @@ export function BatchPage({ route }: { route: Route }) {
   const slider = useRef<HTMLInputElement>(null);
   if (!look) return <><h1>Batch {id}</h1><Problem error={error} /></>;
   const b = look.batch;
-  const scale = Math.max(b.last_ms, 0.001);
+  const end = live && b.status === "running" ? Math.max(b.last_ms, Date.now() - Date.parse(b.submitted_at)) : b.last_ms;
+  const scale = Math.max(end, 0.001);
   const chosen = index === undefined ? undefined : items.findIndex((i) => "call" in i && i.call.index === index);
   const cancel = async () => {
     try {
@@ -250,7 +251,7 @@ export function BatchPage({ route }: { route: Route }) {
     <Facts facts={[
       ["Status", <Status status={b.status} />], ["Agent", agent],
       ["Session", <a href={to(["batches"], { agent, session: b.session })}>{b.session}</a>],
-      ["Workspace", b.workspace], ["Submitted", <When at={b.submitted_at} />], ["Took", ms(b.last_ms)],
+      ["Workspace", b.workspace], ["Submitted", <When at={b.submitted_at} />], [over.has(b.status) ? "Took" : "Last event after", ms(b.last_ms)],
       ["Calls", `${b.finished} of ${b.calls} finished${b.failed ? `, ${b.failed} errors` : ""}`],
       ["Owner", b.owner], ["Takeovers", b.takeovers || ""], ["Partition", b.partition],
     ]} />
@@ -272,7 +273,7 @@ export function BatchPage({ route }: { route: Route }) {
     <p class="event" aria-live="polite">{look.around.at(-1)?.what}</p>
     <div class="columns">
       <div>
-        <h2>Calls over {ms(b.last_ms)}</h2>
+        <h2>Calls over {ms(end)}</h2>
         <p class="legend" aria-hidden="true"><span class="key ticket" /> ticket <span class="key queue" /> queue{" "}
           <span class="key run" /> runs <span class="key person" /> person <span class="key retry" /> repeated{" "}
           <span class="key bad" /> error</p>
@@ -287,8 +288,8 @@ export function BatchPage({ route }: { route: Route }) {
           }}
           row={(item) => "call" in item ?
             <CallLine call={item.call} report={reports.get(item.call.index)} group={b.groups[item.call.group]}
-              end={b.last_ms} scale={scale} /> :
-            <GroupLine group={b.groups[item.group]} g={item.group} end={b.last_ms} scale={scale} />} />
+              end={end} scale={scale} /> :
+            <GroupLine group={b.groups[item.group]} g={item.group} end={end} scale={scale} />} />
         <details open={b.happened.length > 0 && b.happened.length < 20}><summary>What happened beside</summary>
           <ol class="moments">{b.happened.slice(-200).map((m, n) => <li key={n}><span>{ms(m.ms)}</span> {m.what}</li>)}
           </ol></details>

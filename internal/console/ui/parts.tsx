@@ -1,7 +1,7 @@
 // What all pages are made of.
 
 import { h, Fragment, type ComponentChildren } from "preact";
-import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Failed } from "./client";
 
 /** Where the reader is: the parts of the path behind "#/", and the query. */
@@ -17,7 +17,7 @@ function parse(): Route {
 
 export function useRoute(): Route {
   const [route, set] = useState(parse);
-  useEffect(() => {
+  useLayoutEffect(() => { // at once: a change between the first picture and an effect would be lost
     const changed = () => set(parse());
     addEventListener("hashchange", changed);
     return () => removeEventListener("hashchange", changed);
@@ -140,6 +140,9 @@ export function Copy({ text, what }: { text: string; what: string }) {
   return <div class="copy"><code>{text}</code>
     <button type="button" onClick={copy} aria-label={`Copy ${what}`}>{done ? "Copied" : "Copy"}</button></div>;
 }
+
+/** How many columns a text may have here. What is still too long is folded, and indented. */
+export const columns = () => Math.min(120, Math.max(40, Math.floor(innerWidth / 9) - 8));
 
 /** Lines as the server shows inputs: the first character says what a line is. */
 export function Lines({ lines, label }: { lines: string[]; label: string }) {
