@@ -169,17 +169,18 @@ func (s *Server) unsealed(r *http.Request, key string) (string, bool) {
 
 // Me is who asks.
 type Me struct {
-	Asks     bool     `json:"asks" doc:"The server asks for tokens."`
-	Name     string   `json:"name" doc:"What stands in the log where this one decides."`
-	Agent    string   `json:"agent" doc:"Whose token it is; empty for an operator's, and where nobody is asked."`
-	Agents   []string `json:"agents" doc:"In whose names it may act beside."`
-	Operator bool     `json:"operator" doc:"It may do what any agent may, and see all."`
-	Scopes   []Scope  `json:"scopes" doc:"The kinds of requests that it may make."`
-	Version  string   `json:"version" doc:"The server's."`
+	Asks        bool     `json:"asks" doc:"The server asks for tokens."`
+	Name        string   `json:"name" doc:"What stands in the log where this one decides."`
+	Agent       string   `json:"agent" doc:"Whose token it is; empty for an operator's, and where nobody is asked."`
+	Agents      []string `json:"agents" doc:"In whose names it may act beside."`
+	Operator    bool     `json:"operator" doc:"It may do what any agent may, and see all."`
+	Interactive bool     `json:"interactive" doc:"It may say that a person can be asked."`
+	Scopes      []Scope  `json:"scopes" doc:"The kinds of requests that it may make."`
+	Version     string   `json:"version" doc:"The server's."`
 }
 
 func (s *Server) me(_ context.Context, x *exchange, _ *nothing) (*struct{ Body Me }, error) {
-	me := Me{Asks: s.cfg.asks(), Name: x.who.name, Agent: string(x.who.agent), Operator: x.who.any,
+	me := Me{Asks: s.cfg.asks(), Name: x.who.name, Agent: string(x.who.agent), Operator: x.who.any, Interactive: x.who.interactive(),
 		Agents: append([]string{}, x.who.grant.agents...), Scopes: x.who.grant.scopes, Version: version.Build()}
 	if len(me.Scopes) == 0 {
 		me.Scopes = Scopes

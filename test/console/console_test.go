@@ -35,7 +35,7 @@ func TestConsole(t *testing.T) {
 		test func(*system, *tab)
 	}{
 		{"sign in", signIn}, {"batches", batches}, {"a batch", oneBatch}, {"approvals", approvals},
-		{"a long batch", longBatch}, {"an agent", anAgent},
+		{"a long batch", longBatch}, {"tools", tools}, {"operations", operations}, {"an agent", anAgent},
 	} {
 		if !t.Run(part.name, func(t *testing.T) {
 			own := *s
@@ -195,26 +195,78 @@ func approvals(s *system, b *tab) {
 	}
 }
 
-// longBatch shows a batch with many calls: only what is seen of it is in the page.
+// longBatch follows a batch with many calls while it runs: only what is seen of it is in the page. It holds its
+// workspace meanwhile, and is canceled.
 func longBatch(s *system, b *tab) {
 	calls := make([]call, many)
 	for i := range calls {
-		calls[i] = call{"id": fmt.Sprintf("call-%d", i), "tool": "no_such_tool", "input": call{}}
+		calls[i] = call{"id": fmt.Sprintf("call-%d", i), "tool": "read_file", "input": call{"file_path": "notes.txt"}}
 	}
-	s.submit(agent, "long", "night", calls...)
+	s.begin(agent, "long", "night", map[string]any{"max_concurrency": 1}, calls...)
+	b.visit("#/workspaces")
+	b.has("holds")
+	b.accessible("workspaces")
+	b.picture("workspaces")
 	b.visit("#/batch/agent-1/long")
-	b.has(fmt.Sprintf("%d of %d finished", many, many))
 	rows := `document.querySelectorAll("[role=option]").length`
+	b.until("calls end", `[...document.querySelectorAll("[role=option]")].some(e => e.innerText.includes("finished"))`)
 	if n := value[int](b, rows); n == 0 || n > 100 {
 		b.Errorf("the page has %d rows", n)
 	}
+	b.accessible("a batch that runs")
+	b.button("Cancel the batch")
+	b.has("⊘ canceled")
+	b.has(fmt.Sprintf("%d of %d finished", many, many))
 	b.script(`document.querySelector(".list").scrollTop = 1e9`)
 	b.until("the last call is there", fmt.Sprintf(
-		`[...document.querySelectorAll("[role=option] .index")].some(e => e.innerText === "%d")`, many-1))
+		`[...document.querySelectorAll("[role=option]")].some(e => e.innerText.startsWith("%d"))`, many-1))
 	if n := value[int](b, rows); n > 100 {
 		b.Errorf("at the end the page has %d rows", n)
 	}
+	if left := b.words("[role=option] .status"); slices.ContainsFunc(left, func(s string) bool {
+		return !strings.Contains(s, "canceled")
+	}) {
+		b.Errorf("the last calls are %q", left)
+	}
 	b.accessible("a long batch")
+}
+
+// tools runs one call from its form.
+func tools(s *system, b *tab) {
+	b.visit("#/tools?agent=agent-1&tool=glob")
+	b.has("Run one call")
+	b.fill("textarea[name=pattern]", "no*.txt")
+	b.button("Run")
+	b.until("the result is there", `document.querySelector("[aria-label=Result]")?.innerText.includes("notes.txt")`)
+	b.accessible("tools")
+	b.picture("tools")
+	b.visit("#/tools?agent=agent-1&tool=read_file")
+	b.fill("textarea[name=file_path]", "nothing.txt")
+	b.button("Run")
+	b.has("invalid_arguments")
+}
+
+// operations shows who is there, and the numbers of the system.
+func operations(s *system, b *tab) {
+	b.visit("#/workers")
+	b.until("the worker is there", `document.querySelectorAll("tbody tr").length === 1`)
+	b.has("None is open.")
+	b.accessible("workers")
+	b.picture("workers")
+	b.visit("#/dead")
+	b.has("There are none.")
+	b.accessible("dead letters")
+	b.visit("#/system")
+	b.has("TY_EVENT")
+	b.until("rates are there", `[...document.querySelectorAll(".card")].some(e => e.innerText.includes("/s"))`)
+	codes := strings.Join(b.words("tbody tr"), "\n")
+	for _, want := range []string{"ok ", "unknown_tool 1", "Calls, in the tool"} {
+		if !strings.Contains(codes, want) {
+			b.Errorf("the numbers have no %q:\n%s", want, codes)
+		}
+	}
+	b.accessible("the system")
+	b.picture("system")
 }
 
 // anAgent sees its own things alone, and allows nothing.

@@ -101,11 +101,17 @@ func (s *system) ask(token, method, path string, body, out any) {
 // call is one call of a batch.
 type call map[string]any
 
-// submit hands in a batch of the agent of a token, and waits until it is complete or waits for a person.
+// begin hands in a batch of the agent of a token.
+func (s *system) begin(token, id, session string, options map[string]any, calls ...call) {
+	s.Helper()
+	s.ask(token, http.MethodPost, "/v1/batches", map[string]any{"id": id, "session": session, "interactive": true,
+		"calls": calls, "options": options}, nil)
+}
+
+// submit hands in a batch, and waits until it is complete or waits for a person.
 func (s *system) submit(token, id, session string, calls ...call) {
 	s.Helper()
-	body := map[string]any{"id": id, "session": session, "interactive": true, "calls": calls}
-	s.ask(token, http.MethodPost, "/v1/batches", body, nil)
+	s.begin(token, id, session, nil, calls...)
 	for {
 		var view struct {
 			Status string `json:"status"`

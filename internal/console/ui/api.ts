@@ -321,6 +321,8 @@ export interface Me {
   agents: string[];
   /** The server asks for tokens. */
   asks: boolean;
+  /** It may say that a person can be asked. */
+  interactive: boolean;
   /** What stands in the log where this one decides. */
   name: string;
   /** It may do what any agent may, and see all. */

@@ -8,6 +8,9 @@ import { Problem, to, usePoll, useRoute, type Route } from "./parts";
 import { BatchesPage } from "./batches";
 import { BatchPage } from "./batch";
 import { ApprovalsPage } from "./approvals";
+import { ToolsPage } from "./tools";
+import { DeadPage, WorkersPage, WorkspacesPage } from "./operations";
+import { SystemPage } from "./system";
 
 interface Page {
   name: string;
@@ -20,6 +23,11 @@ interface Page {
 const pages: Page[] = [
   { name: "batches", title: "Batches", show: (r) => <BatchesPage route={r} /> },
   { name: "approvals", title: "Approvals", show: (r, me) => <ApprovalsPage route={r} me={me} /> },
+  { name: "tools", title: "Tools", show: (r, me) => <ToolsPage route={r} me={me} /> },
+  { name: "workers", title: "Workers", show: () => <WorkersPage /> },
+  { name: "workspaces", title: "Workspaces", show: () => <WorkspacesPage />, operator: true },
+  { name: "dead", title: "Dead letters", show: () => <DeadPage />, operator: true },
+  { name: "system", title: "System", show: () => <SystemPage />, operator: true },
 ];
 
 type Theme = "auto" | "light" | "dark";
