@@ -14,7 +14,7 @@ SEEDS     ?=
 STEPS     := setup gofmt vet lint mod generated test
 # The modules beside the main one: what only they need, nobody else downloads. go.work is for
 # editors and for "go run ./examples/..."; what is checked here does not need it.
-MODULES   := tools examples test/agents test/bench test/conformance test/deploy test/kube test/observe test/sdk
+MODULES   := tools examples test/agents test/bench test/conformance test/console test/deploy test/kube test/observe test/sdk
 export GOWORK := off
 # Whether everything is meant, and so the other modules too.
 ALL       := $(filter ./...,$(PKG))

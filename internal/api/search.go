@@ -13,8 +13,8 @@ import (
 	"github.com/toolyard/toolyard/client"
 )
 
-// Batches by what stands in their logs, and not in the index. A search looks at a bounded part of the list at a time, and
-// says how far it got.
+// Batches by what stands in their logs, and not in the index. A search looks at a bounded part of the list at a time,
+// and says how far it got.
 
 const (
 	// maxSearched is how many batches one request of a search looks at in the index, and maxSearchedLogs how many of

@@ -14,10 +14,10 @@ import (
 	"github.com/toolyard/toolyard/internal/version"
 )
 
-// A browser signs in with a token once. The token then travels in a cookie that no script can read, encrypted with a
-// key that only the page has, which sends it in a header. Either of them alone is nothing: a page of another site has no
-// key and cannot set the header, and a server on another port of the same host, which browsers send the cookie to, gets
-// no token. The server keeps nothing, so any server of the system answers.
+// A browser signs in with a token once. The token then travels in a cookie that no script can read, encrypted with a key
+// that only the page has and sends in a header. Neither is of use alone: a page of another site has no key and cannot
+// set the header, and a server on another port of the same host, which browsers send the cookie to, gets no token. The
+// server keeps nothing, so any server of the system answers.
 
 const (
 	// signInPath is where a browser signs in and out, and sessionHeader has the key of its cookie.
@@ -107,8 +107,8 @@ func sealer(key []byte) (cipher.AEAD, error) {
 
 // cookie is the one that a browser keeps until it is closed, or its user signs out.
 func (s *Server) cookie(r *http.Request, value string) http.Cookie {
-	return http.Cookie{Name: s.cookieName(r), Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: s.secure(r)}
+	return http.Cookie{Name: s.cookieName(r), Value: value, Path: "/", HttpOnly: true,
+		SameSite: http.SameSiteStrictMode, Secure: s.secure(r)}
 }
 
 // cookieName has the port, since browsers send a cookie to all ports of a host.
@@ -180,8 +180,9 @@ type Me struct {
 }
 
 func (s *Server) me(_ context.Context, x *exchange, _ *nothing) (*struct{ Body Me }, error) {
-	me := Me{Asks: s.cfg.asks(), Name: x.who.name, Agent: string(x.who.agent), Operator: x.who.any, Interactive: x.who.interactive(),
-		Agents: append([]string{}, x.who.grant.agents...), Scopes: x.who.grant.scopes, Version: version.Build()}
+	me := Me{Asks: s.cfg.asks(), Name: x.who.name, Agent: string(x.who.agent), Operator: x.who.any,
+		Interactive: x.who.interactive(),
+		Agents:      append([]string{}, x.who.grant.agents...), Scopes: x.who.grant.scopes, Version: version.Build()}
 	if len(me.Scopes) == 0 {
 		me.Scopes = Scopes
 	}

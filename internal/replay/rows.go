@@ -164,7 +164,8 @@ func (p *Replay) row(i int, group map[int]int) Row {
 		r.Group = g
 	}
 	c := &s.Calls[i]
-	r.Tool, r.Class, r.Status, r.Worker = s.Plan.Calls[i].Tool, s.Plan.Calls[i].Judgement.Class, string(c.Status), c.Worker
+	r.Tool, r.Class = s.Plan.Calls[i].Tool, s.Plan.Calls[i].Judgement.Class
+	r.Status, r.Worker = string(c.Status), c.Worker
 	ct := t.calls[i]
 	if ct == nil {
 		ct = &callTimes{}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -153,7 +154,8 @@ func approvals(s *system, b *tab) {
 	b.fill("textarea", "{")
 	b.until("half an input cannot be allowed", `document.querySelector("button.primary").disabled`)
 	input := func(newText string) string {
-		text, err := json.Marshal(map[string]string{"file_path": "notes.txt", "old_string": "two\n", "new_string": newText})
+		text, err := json.Marshal(map[string]string{"file_path": "notes.txt", "old_string": "two\n",
+			"new_string": newText})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -204,7 +206,7 @@ func longBatch(s *system, b *tab) {
 	}
 	s.begin(agent, "long", "night", map[string]any{"max_concurrency": 1}, calls...)
 	b.visit("#/workspaces")
-	b.has("holds")
+	b.until("the batch holds its workspace", `document.querySelector("tbody strong")?.innerText === "holds"`)
 	b.accessible("workspaces")
 	b.picture("workspaces")
 	b.visit("#/batch/agent-1/long")
@@ -290,6 +292,32 @@ func anAgent(s *system, b *tab) {
 	}
 	b.button("Deny")
 	b.has("write_file: denied")
+}
+
+// TestWhatToolsSayIsText: markup in names, inputs and outputs is shown, and is no part of a page.
+func TestWhatToolsSayIsText(t *testing.T) {
+	const markup = `<img src=x onerror="document.title='owned'"><b id="owned">&amp;</b>`
+	s := start(t)
+	s.write("markup.txt", markup+"\n")
+	name := markup
+	s.submit("", name, name, call{"id": name, "tool": name, "input": call{name: name}},
+		call{"id": "2", "tool": "read_file", "input": call{"file_path": "markup.txt"}})
+	b := open(t, s.url)
+	for _, page := range []string{"#/batches?text=owned", "#/batch/default/" + url.PathEscape(name),
+		"#/batch/default/" + url.PathEscape(name) + "?call=0", "#/batch/default/" + url.PathEscape(name) + "?call=1",
+		"#/tools?agent=" + url.QueryEscape(markup)} {
+		b.visit(page)
+		if !strings.HasPrefix(page, "#/tools") {
+			b.has(markup)
+		}
+		if value[bool](b, `!!document.querySelector("#owned, img")`) {
+			b.Errorf("%s: markup became a part of the page", page)
+		}
+	}
+	b.has("Tools")
+	for _, c := range b.complaints.take() {
+		b.Errorf("the browser says: %s", c)
+	}
 }
 
 // TestWithoutTokens: where the API asks for no token, neither does the console.

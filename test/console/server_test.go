@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -116,7 +117,7 @@ func (s *system) submit(token, id, session string, calls ...call) {
 		var view struct {
 			Status string `json:"status"`
 		}
-		if s.ask(token, http.MethodGet, "/v1/batches/"+id+"?wait=1", nil, &view); view.Status != "running" {
+		if s.ask(token, http.MethodGet, "/v1/batches/"+url.PathEscape(id)+"?wait=1", nil, &view); view.Status != "running" {
 			return
 		}
 	}

@@ -18,7 +18,7 @@ func TestSetupNamesWhatIsMissing(t *testing.T) {
 		t.Helper()
 		return runSetup(t, nil, tools...)
 	}
-	must := []string{"go", "make", "git", "gcc", "python3", "node"}
+	must := []string{"go", "make", "git", "gcc", "python3", "node", "chromium"}
 	lines, failed := run(t)
 	if !failed {
 		t.Error("it does not fail where everything is missing")
@@ -59,13 +59,13 @@ func without(all []string, one string) (others []string) {
 
 // TestSetupInstallsWhatIsMissing: with --install it installs the packages of what is missing, and nothing else.
 func TestSetupInstallsWhatIsMissing(t *testing.T) {
-	lines, failed := runSetup(t, []string{"--install"}, "go", "make", "git", "python3", "npm", "bwrap", "apt-get")
+	lines, failed := runSetup(t, []string{"--install"}, "go", "make", "git", "python3", "chromium", "npm", "bwrap", "apt-get")
 	if want := "update -qq|install -y -qq --no-install-recommends gcc libc6-dev nodejs"; failed ||
 		strings.Join(lines, "|") != want {
 		t.Errorf("without a compiler and Node: failed is %v, apt-get got %q, want %q", failed, lines, want)
 	}
-	lines, failed = runSetup(t, []string{"--install"}, "go", "make", "git", "gcc", "python3", "node", "npm", "bwrap",
-		"apt-get")
+	lines, failed = runSetup(t, []string{"--install"}, "go", "make", "git", "gcc", "python3", "node", "chromium", "npm",
+		"bwrap", "apt-get")
 	if failed || lines[0] != "" {
 		t.Errorf("with all tools: failed is %v, apt-get got %q", failed, lines)
 	}

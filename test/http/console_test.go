@@ -31,7 +31,8 @@ func TestABrowsersSession(t *testing.T) {
 			t.Fatalf("signing in sets %d cookies", len(cookies))
 		}
 		c := cookies[0]
-		if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Path != "/" || !c.Expires.IsZero() || c.MaxAge != 0 {
+		if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Path != "/" || !c.Expires.IsZero() ||
+			c.MaxAge != 0 {
 			t.Errorf("the cookie is %s", c)
 		}
 		if strings.Contains(c.Value, token) || strings.Contains(string(r.body), token) {
@@ -44,8 +45,8 @@ func TestABrowsersSession(t *testing.T) {
 	both := func(c *http.Cookie, key string) []string {
 		return []string{"Cookie", c.Name + "=" + c.Value, "Toolyard-Session", key}
 	}
-	if me := want[api.Me](p, http.StatusOK, http.MethodGet, "/v1/me", "", both(cookie, alice)...); me.Agent != "alice" ||
-		me.Operator || !me.Asks || me.Name != "alice" {
+	if me := want[api.Me](p, http.StatusOK, http.MethodGet, "/v1/me", "",
+		both(cookie, alice)...); me.Agent != "alice" || me.Operator || !me.Asks || me.Name != "alice" {
 		t.Errorf("alice is %+v", me)
 	}
 	if me := want[api.Me](p, http.StatusOK, http.MethodGet, "/v1/me", "", both(other, olga)...); !me.Operator ||
@@ -137,7 +138,8 @@ func TestTimeline(t *testing.T) {
 		!slices.ContainsFunc(call.Lines, func(s string) bool { return strings.Contains(s, "U+202E") }) {
 		t.Errorf("the first call: %+v", call)
 	}
-	if early := want[api.CallLook](p, http.StatusOK, http.MethodGet, batches+"/b/calls/0?at=1", ""); early.Result != nil {
+	if early := want[api.CallLook](p, http.StatusOK, http.MethodGet, batches+"/b/calls/0?at=1",
+		""); early.Result != nil {
 		t.Errorf("the first call at the submission: %+v", early)
 	}
 	for path, status := range map[string]int{"/b/calls/2": 404, "/x/timeline": 404, "/b/timeline?at=x": 400} {

@@ -44,7 +44,8 @@ func run(dir string) error {
 		Outdir: dist, Write: true, Bundle: true, Format: api.FormatESModule, Target: api.ES2022,
 		MinifyWhitespace: true, MinifyIdentifiers: true, MinifySyntax: true, Charset: api.CharsetUTF8,
 		LegalComments: api.LegalCommentsNone, JSX: api.JSXTransform, JSXFactory: "h", JSXFragment: "Fragment",
-		Alias:    map[string]string{"preact": vendor("dist/preact.mjs"), "preact/hooks": vendor("hooks/dist/hooks.mjs")},
+		Alias: map[string]string{"preact": vendor("dist/preact.mjs"),
+			"preact/hooks": vendor("hooks/dist/hooks.mjs")},
 		LogLevel: api.LogLevelWarning,
 	})
 	if n := len(result.Errors); n > 0 {
