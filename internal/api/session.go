@@ -14,10 +14,10 @@ import (
 	"github.com/toolyard/toolyard/internal/version"
 )
 
-// A browser signs in with a token once. The token then travels in a cookie that no script can read, encrypted with a key
-// that only the page has and sends in a header. Neither is of use alone: a page of another site has no key and cannot
-// set the header, and a server on another port of the same host, which browsers send the cookie to, gets no token. The
-// server keeps nothing, so any server of the system answers.
+// A browser signs in with a token once. The token then travels in a cookie that no script can read, encrypted with a
+// key that only the page has and sends in a header. Neither is of use alone: a page of another site has no key and
+// cannot set the header, and a server on another port of the same host, which browsers send the cookie to, gets no
+// token. The server keeps nothing, so any server of the system answers.
 
 const (
 	// signInPath is where a browser signs in and out, and sessionHeader has the key of its cookie.

@@ -7,8 +7,8 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// MaxWorkspaces is how many workspaces one answer has at most, and MaxTickets how many tickets of each.
 const (
+	// MaxWorkspaces is how many workspaces one answer has at most, and MaxTickets how many tickets of each.
 	MaxWorkspaces = 1_000
 	MaxTickets    = 100
 )

@@ -3,9 +3,9 @@
 // The pages are static files in the binary and hold no data: a browser asks the HTTP API for it, with the rights of
 // the token that its user signed in with. So this package knows nothing of batches, and nothing here needs a token.
 //
-// ui has the sources. go generate makes dist of them with esbuild, at the version of tools/go.mod; dist is committed, so
-// nobody needs anything but Go to build a dispatcher. docs/console.md describes the pages, and ADR 0040 says why they
-// are made so.
+// ui has the sources. go generate makes dist of them with esbuild, at the version of tools/go.mod; dist is committed,
+// so nobody needs anything but Go to build a dispatcher. docs/console.md describes the pages, and ADR 0040 says why
+// they are made so.
 package console
 
 import (
@@ -26,8 +26,8 @@ import (
 //go:embed dist
 var dist embed.FS
 
-// Policy is the Content-Security-Policy of the pages: everything comes from the server itself, no script or style stands
-// in a page, and no other page shows one in a frame.
+// Policy is the Content-Security-Policy of the pages: everything comes from the server itself, no script or style
+// stands in a page, and no other page shows one in a frame.
 const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'none'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; " +
 	"trusted-types 'none'"

@@ -106,7 +106,8 @@ func TestWaitsAndRuns(t *testing.T) {
 	}
 	_, rows = p.Shape(0)
 	r := rows[1]
-	if len(r.Waits) != 1 || *r.Waits[0].ToMS != 50 || len(r.Runs) != 1 || r.Runs[0].FromMS != 52 || *r.Runs[0].ToMS != 57 {
+	if len(r.Waits) != 1 || *r.Waits[0].ToMS != 50 || len(r.Runs) != 1 || r.Runs[0].FromMS != 52 ||
+		*r.Runs[0].ToMS != 57 {
 		t.Errorf("at the end the row is %+v", r)
 	}
 	call, ok := p.Call(1)
@@ -132,7 +133,9 @@ func TestBlame(t *testing.T) {
 		not.NotRun == "" || rows[1].Blame != "" {
 		t.Errorf("the rows are %+v", rows)
 	}
-	if !slices.ContainsFunc(shape.Happened, func(m Moment) bool { return strings.Contains(m.What, "no longer needed") }) {
+	if !slices.ContainsFunc(shape.Happened, func(m Moment) bool {
+		return strings.Contains(m.What, "no longer needed")
+	}) {
 		t.Errorf("nobody canceled it: %+v", shape.Happened)
 	}
 }

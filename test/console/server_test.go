@@ -117,7 +117,8 @@ func (s *system) submit(token, id, session string, calls ...call) {
 		var view struct {
 			Status string `json:"status"`
 		}
-		if s.ask(token, http.MethodGet, "/v1/batches/"+url.PathEscape(id)+"?wait=1", nil, &view); view.Status != "running" {
+		s.ask(token, http.MethodGet, "/v1/batches/"+url.PathEscape(id)+"?wait=1", nil, &view)
+		if view.Status != "running" {
 			return
 		}
 	}

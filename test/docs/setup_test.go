@@ -59,7 +59,8 @@ func without(all []string, one string) (others []string) {
 
 // TestSetupInstallsWhatIsMissing: with --install it installs the packages of what is missing, and nothing else.
 func TestSetupInstallsWhatIsMissing(t *testing.T) {
-	lines, failed := runSetup(t, []string{"--install"}, "go", "make", "git", "python3", "chromium", "npm", "bwrap", "apt-get")
+	lines, failed := runSetup(t, []string{"--install"}, "go", "make", "git", "python3", "chromium", "npm", "bwrap",
+		"apt-get")
 	if want := "update -qq|install -y -qq --no-install-recommends gcc libc6-dev nodejs"; failed ||
 		strings.Join(lines, "|") != want {
 		t.Errorf("without a compiler and Node: failed is %v, apt-get got %q, want %q", failed, lines, want)

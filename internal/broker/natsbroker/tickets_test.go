@@ -408,7 +408,8 @@ func TestAllTickets(t *testing.T) {
 	}
 	for _, q := range all {
 		if !slices.Equal(q.Tickets, queues[q.Workspace].Tickets) {
-			t.Errorf("the queue of %s is %+v, and was stored as %+v", q.Workspace, q.Tickets, queues[q.Workspace].Tickets)
+			t.Errorf("the queue of %s is %+v, and was stored as %+v", q.Workspace, q.Tickets,
+				queues[q.Workspace].Tickets)
 		}
 	}
 	if some, err := b.AllTickets(t.Context(), 1); err != nil || len(some) != 1 {
