@@ -49,7 +49,7 @@ type runner struct {
 	lastNews  time.Time         // when the log last said anything
 	lastAsked time.Time         // when workers were last asked about the calls that they claimed
 
-	linking sync.WaitGroup // what looks for the batches that this one waited for
+	looking sync.WaitGroup // what looks for the batches that this one waited for, and for an interrupt
 
 	// The first entry of the index waits to be written, until that is done or over is closed. indexed says that the
 	// batch has an entry.
@@ -116,12 +116,14 @@ func (r *runner) run(ctx context.Context) error {
 		}
 	}
 	ctx, stop := context.WithCancel(ctx)
-	defer r.linking.Wait()
+	defer r.looking.Wait()
 	defer r.indexing.Wait()
 	defer r.replying.Wait()
 	defer stop()
 	write := r.d.index(r.log, s, !r.indexed)
-	r.indexing.Go(func() { r.indexLater(ctx, write) })
+	session, submission := s.Plan.Session, s.SubmissionSeq
+	heed := func(ctx context.Context) { r.heedInterrupt(ctx, session, submission) }
+	r.indexing.Go(func() { r.indexLater(ctx, write, heed) })
 	defer func() { r.d.demand.change(r.wants, nil) }()
 	defer r.d.locks.StopWaiting(s.Plan.Workspace, r.key)
 	// what was canceled or appended before the feed began

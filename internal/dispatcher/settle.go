@@ -96,14 +96,38 @@ func (r *runner) settle(ctx context.Context) {
 // indexTimeout bounds the writing of an entry of the index: a batch does not wait long for it.
 const indexTimeout = 15 * time.Second
 
-// indexLater writes the first entry of a batch that is not over soon.
-func (r *runner) indexLater(ctx context.Context, write func(context.Context)) {
+// interruptPause is how long a look for an interrupt that failed is behind the next one.
+const interruptPause = time.Second
+
+// indexLater writes the first entry of a batch that is not over soon, and then heeds an interrupt of the session that
+// came beside the plan: it has not seen the entry.
+func (r *runner) indexLater(ctx context.Context, write, heed func(context.Context)) {
 	select {
 	case <-time.After(broker.IndexAfter):
 		r.indexed = true
 		write(ctx)
+		r.looking.Go(func() { heed(ctx) })
 	case <-r.over:
 	case <-ctx.Done():
+	}
+}
+
+// heedInterrupt asks the batch to stop if its session was interrupted behind its submission.
+func (r *runner) heedInterrupt(ctx context.Context, session toolyard.Session, submission uint64) {
+	for {
+		session, err := r.d.b.Session(ctx, r.key.Agent, session)
+		if stop := session.InterruptOf(submission); stop != nil && err == nil {
+			err = r.d.b.InterruptBatch(ctx, r.key, stop.Interrupted)
+		}
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		r.log.Warn("whether the session was interrupted is not known yet", "error", err)
+		select {
+		case <-time.After(interruptPause):
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
