@@ -77,17 +77,25 @@ func (s *Server) signIn(_ context.Context, x *exchange, _ *nothing) (*signedIn, 
 		return nil, p
 	}
 	x.who = who
-	key := make([]byte, sessionKeyBytes)
-	if _, err := rand.Read(key); err != nil {
-		return nil, err
-	}
-	aead, err := sealer(key)
+	key, value, err := seal(token)
 	if err != nil {
 		return nil, err
 	}
-	sealed := aead.Seal(nil, nil, []byte(token), nil)
-	return &signedIn{SetCookie: s.cookie(x.r, base64.RawURLEncoding.EncodeToString(sealed)),
-		Body: SignedIn{Key: base64.RawURLEncoding.EncodeToString(key)}}, nil
+	return &signedIn{SetCookie: s.cookie(x.r, value), Body: SignedIn{Key: key}}, nil
+}
+
+// seal encrypts a token with a new key. It returns the key for the page and the value for the cookie.
+func seal(token string) (key, value string, err error) {
+	k := make([]byte, sessionKeyBytes)
+	if _, err := rand.Read(k); err != nil {
+		return "", "", err
+	}
+	aead, err := sealer(k)
+	if err != nil {
+		return "", "", err
+	}
+	return base64.RawURLEncoding.EncodeToString(k),
+		base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, []byte(token), nil)), nil
 }
 
 // signOut takes the cookie back. It needs no token: it only ends what the browser itself began.

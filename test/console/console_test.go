@@ -36,7 +36,7 @@ func TestConsole(t *testing.T) {
 		test func(*system, *tab)
 	}{
 		{"sign in", signIn}, {"batches", batches}, {"a batch", oneBatch}, {"approvals", approvals},
-		{"a long batch", longBatch}, {"tools", tools}, {"operations", operations}, {"an agent", anAgent},
+		{"a call that runs", aRunningCall}, {"a long batch", longBatch}, {"tools", tools}, {"operations", operations}, {"an agent", anAgent},
 	} {
 		if !t.Run(part.name, func(t *testing.T) {
 			own := *s
@@ -197,18 +197,41 @@ func approvals(s *system, b *tab) {
 	}
 }
 
-// longBatch follows a batch with many calls while it runs: only what is seen of it is in the page. It holds its
-// workspace meanwhile, and is canceled.
+// aRunningCall follows a call with its progress, until it ends. Meanwhile it holds its workspace, and another batch waits.
+func aRunningCall(s *system, b *tab) {
+	gate := make(chan struct{})
+	s.talker(gate)
+	s.begin(agent, "talk", "noon", nil, call{"id": "c1", "tool": "talk", "input": call{}})
+	b.visit("#/batch/agent-1/talk?call=0")
+	b.has("half of it 50 %")
+	b.has("a line of talk")
+	b.until("the list has the progress too", `document.querySelector("[role=option] progress")?.value === 0.5`)
+	b.accessible("a call that runs")
+	s.begin(other, "behind", "noon", nil, call{"id": "c1", "tool": "read_file", "input": call{"file_path": "notes.txt"}})
+	b.visit("#/workspaces")
+	b.until("one holds the workspace, and one waits", `document.querySelectorAll("tbody tr").length === 2`)
+	if all := b.words("tbody tr"); !strings.Contains(all[0], "holds exclusive agent-1 talk") ||
+		!strings.Contains(all[1], "waits shared agent-2 behind") {
+		b.Errorf("the tickets are %q", all)
+	}
+	b.accessible("workspaces")
+	b.picture("workspaces")
+	b.visit("#/batch/agent-1/talk?call=0")
+	b.has("a line of talk")
+	close(gate)
+	b.has("✓ completed") // by itself
+	b.has("Output")
+	b.visit("#/workspaces")
+	b.has("No batch holds or waits for a workspace.")
+}
+
+// longBatch follows a batch with many calls while it runs, and cancels it: only what is seen of it is in the page.
 func longBatch(s *system, b *tab) {
 	calls := make([]call, many)
 	for i := range calls {
 		calls[i] = call{"id": fmt.Sprintf("call-%d", i), "tool": "read_file", "input": call{"file_path": "notes.txt"}}
 	}
 	s.begin(agent, "long", "night", map[string]any{"max_concurrency": 1}, calls...)
-	b.visit("#/workspaces")
-	b.until("the batch holds its workspace", `document.querySelector("tbody strong")?.innerText === "holds"`)
-	b.accessible("workspaces")
-	b.picture("workspaces")
 	b.visit("#/batch/agent-1/long")
 	rows := `document.querySelectorAll("[role=option]").length`
 	b.until("calls end", `[...document.querySelectorAll("[role=option]")].some(e => e.innerText.includes("finished"))`)
@@ -281,7 +304,7 @@ func anAgent(s *system, b *tab) {
 	b.button("Sign in")
 	b.has("agent agent-2")
 	b.visit("#/batches")
-	b.until("its batches are there", `document.querySelectorAll("tbody tr").length === 2`)
+	b.until("its batches are there", `document.querySelectorAll("tbody tr").length === 3`)
 	b.visit("#/batch/agent-1/turn-1")
 	b.has("no such agent")
 	b.visit("#/approvals")

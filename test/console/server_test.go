@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -10,9 +11,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/tool"
+	"github.com/toolyard/toolyard/worker"
 )
 
 const (
@@ -25,8 +33,9 @@ const (
 // system is a dispatcher with a worker, as users start it.
 type system struct {
 	*testing.T
-	url       string
-	workspace string
+	url, nats       string
+	workspace, data string
+	bin             string
 }
 
 // start starts a dispatcher with these arguments beside those that it needs.
@@ -37,16 +46,18 @@ func start(t *testing.T, args ...string) *system {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	s := &system{T: t, workspace: filepath.Join(dir, "workspace")}
+	s := &system{T: t, workspace: filepath.Join(dir, "workspace"), data: filepath.Join(dir, "data"),
+		bin: filepath.Join(bin, "dispatcher")}
 	if err := os.Mkdir(s.workspace, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	s.write("notes.txt", "one\ntwo\nthree\n")
-	cmd := exec.Command(filepath.Join(bin, "dispatcher"), append([]string{"serve", "--with-worker", "--workspace",
-		"default=" + s.workspace, "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--nats-listen",
+	cmd := exec.Command(s.bin, append([]string{"serve", "--with-worker", "--workspace",
+		"default=" + s.workspace, "--data", s.data, "--listen", "127.0.0.1:0", "--nats-listen",
 		"127.0.0.1:0"}, args...)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
-	s.url = testenv.Start(t, cmd, "nats")["http"]
+	says := testenv.Start(t, cmd, "nats")
+	s.url, s.nats = says["http"], says["nats"]
 	return s
 }
 
@@ -121,5 +132,58 @@ func (s *system) submit(token, id, session string, calls ...call) {
 		if view.Status != "running" {
 			return
 		}
+	}
+}
+
+// talker is a worker with a tool "talk", whose calls report progress and run until gate is closed.
+func (s *system) talker(gate <-chan struct{}) {
+	s.Helper()
+	creds, err := exec.Command(s.bin, "creds", "--pool", "talkers", "--data", s.data).Output()
+	if err != nil {
+		s.Fatal(err)
+	}
+	talk, err := tool.New(tool.Typed[struct{}, string]{
+		Declaration: tool.Declaration{Name: "talk", Description: "Talks until it is told to stop.",
+			Class: tool.ClassRule{Static: toolyard.WriteExclusive}, ReadOnly: true},
+		Run: func(ctx context.Context, env tool.Env, _ struct{}) (string, error) {
+			again := time.NewTicker(100 * time.Millisecond) // who comes late hears it too
+			defer again.Stop()
+			for {
+				env.Progress(tool.Progress{Fraction: 0.5, Status: "half of it", Output: "a line of talk\n"})
+				select {
+				case <-gate:
+					return "talked", nil
+				case <-ctx.Done():
+					return "", context.Cause(ctx)
+				case <-again.C:
+				}
+			}
+		},
+	})
+	if err != nil {
+		s.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(s.Context()))
+	nc, err := worker.Connect(ctx, s.nats, testenv.Log(s), nats.UserCredentials(strings.TrimSpace(string(creds))))
+	if err != nil {
+		stop()
+		s.Fatal(err)
+	}
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- worker.Run(ctx, nc, worker.Options{Pool: "talkers", Tools: []tool.Tool{talk}, Log: testenv.Log(s),
+			Ready: func(string) { close(ready) }})
+	}()
+	s.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			s.Errorf("the worker: %v", err)
+		}
+		nc.Close()
+	})
+	select {
+	case <-ready:
+	case <-time.After(patience):
+		s.Fatal("the worker is not ready")
 	}
 }
