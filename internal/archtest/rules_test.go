@@ -62,6 +62,7 @@ var packages = []struct {
 	{"internal/sse", values, "server-sent events"},
 	{"internal/parquet", values, "tables in the Parquet format"},
 	{"internal/pattern", values, "names that end in *"},
+	{"internal/repair", values, "JSON as models write it"},
 
 	{"internal/admission", deciders, "which batch runs next, and in which lane its calls queue"},
 	{"internal/outcome", deciders, "what may be said of a call's effects"},
@@ -143,6 +144,7 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/provider", "tool", "definitions are made of declarations"},
 	{"internal/provider/definition", "tool", "hints are derived from declarations"},
 	{"internal/provider/...", "internal/suggest", "a wrong field is answered with the right one"},
+	{"internal/repair", "internal/provider/strictjson", "what is mended must be what others would take"},
 	{"internal/events", "tool", "a worker's entry in the registry carries its tools' declarations"},
 	{"internal/batch", "internal/partition", "the fold of planned calls into groups"},
 	{"internal/batch", "internal/ticket", "a batch holds and waits for tickets"},
