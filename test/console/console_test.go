@@ -36,7 +36,8 @@ func TestConsole(t *testing.T) {
 		test func(*system, *tab)
 	}{
 		{"sign in", signIn}, {"batches", batches}, {"a batch", oneBatch}, {"approvals", approvals},
-		{"a call that runs", aRunningCall}, {"a long batch", longBatch}, {"tools", tools}, {"operations", operations}, {"an agent", anAgent},
+		{"a call that runs", aRunningCall}, {"a long batch", longBatch}, {"tools", tools}, {"operations", operations},
+		{"an agent", anAgent},
 	} {
 		if !t.Run(part.name, func(t *testing.T) {
 			own := *s
@@ -197,7 +198,8 @@ func approvals(s *system, b *tab) {
 	}
 }
 
-// aRunningCall follows a call with its progress, until it ends. Meanwhile it holds its workspace, and another batch waits.
+// aRunningCall follows a call with its progress, until it ends. Meanwhile it holds its workspace, and another batch
+// waits.
 func aRunningCall(s *system, b *tab) {
 	gate := make(chan struct{})
 	s.talker(gate)
@@ -207,7 +209,8 @@ func aRunningCall(s *system, b *tab) {
 	b.has("a line of talk")
 	b.until("the list has the progress too", `document.querySelector("[role=option] progress")?.value === 0.5`)
 	b.accessible("a call that runs")
-	s.begin(other, "behind", "noon", nil, call{"id": "c1", "tool": "read_file", "input": call{"file_path": "notes.txt"}})
+	s.begin(other, "behind", "noon", nil, call{"id": "c1", "tool": "read_file",
+		"input": call{"file_path": "notes.txt"}})
 	b.visit("#/workspaces")
 	b.until("one holds the workspace, and one waits", `document.querySelectorAll("tbody tr").length === 2`)
 	if all := b.words("tbody tr"); !strings.Contains(all[0], "holds exclusive agent-1 talk") ||

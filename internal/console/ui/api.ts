@@ -95,6 +95,8 @@ export interface BatchOptions {
   partition?: "consecutive" | "safe_first" | "sequential" | "ordered_halt";
   /** Interactive batches go before bulk ones, which take one turn in five. */
   priority?: "interactive" | "bulk";
+  /** Mend inputs that are no valid JSON, where there is one way to read them. */
+  repair?: boolean;
   /** End the calls of the session's other batches that wait for a person. */
   supersede?: boolean;
   /** What the workers must have that run the calls: each of these tags. */
