@@ -132,8 +132,25 @@ func oneBatch(s *system, b *tab) {
 }
 
 func approvals(s *system, b *tab) {
+	s.submit(other, "asks", "evening", call{"id": "c", "tool": "write_file", "input": call{"file_path": "no.txt",
+		"content": "no\n"}})
 	b.visit("#/approvals")
-	b.until("the title says how many wait", `document.title.startsWith("(1) Approvals")`)
+	b.until("the title says how many wait", `document.title.startsWith("(2) Approvals")`)
+
+	// By the keyboard: the one behind, the first again, and no.
+	chosen := func(tool string) {
+		b.Helper()
+		b.until(tool+" is chosen", fmt.Sprintf(`document.querySelector(".panel h2")?.innerText.startsWith(%q)`, tool))
+	}
+	chosen("write_file")
+	b.press("j")
+	chosen("edit_file")
+	b.press("k")
+	chosen("write_file")
+	b.press("d")
+	b.has("write_file: denied")
+	b.until("the title says that one is left", `document.title.startsWith("(1) Approvals")`)
+	chosen("edit_file")
 	b.has("What it would change")
 	if lines := b.words(".lines .put"); !slices.ContainsFunc(lines, func(s string) bool {
 		return strings.Contains(s, "U+200B")
@@ -175,9 +192,17 @@ func approvals(s *system, b *tab) {
 		b.Errorf("the edit left %q", got)
 	}
 	b.has("For the session")
+	b.click("input[type=checkbox]")
 	b.until("it was read to the end", `!document.querySelector("button.primary").disabled`)
 	b.press("a")
 	b.has("write_file: allowed")
+	var session struct {
+		Remembered []string `json:"remembered"`
+	}
+	if s.ask(agent, http.MethodGet, "/v1/sessions/morning", nil, &session); !slices.Equal(session.Remembered,
+		[]string{"write_file(./new.txt)"}) {
+		b.Errorf("the session remembers %q", session.Remembered)
+	}
 
 	b.has("other.txt")
 	b.fill("input[maxlength]", "not this one")
@@ -307,7 +332,7 @@ func anAgent(s *system, b *tab) {
 	b.button("Sign in")
 	b.has("agent agent-2")
 	b.visit("#/batches")
-	b.until("its batches are there", `document.querySelectorAll("tbody tr").length === 3`)
+	b.until("its batches are there", `document.querySelectorAll("tbody tr").length === 4`)
 	b.visit("#/batch/agent-1/turn-1")
 	b.has("no such agent")
 	b.visit("#/approvals")
