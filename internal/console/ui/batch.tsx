@@ -22,7 +22,10 @@ function merge(before: Look | undefined, answer: Timeline): Look {
   return { ...answer, rows };
 }
 
-/** Follows a batch until it is over. At an earlier event it stands still. */
+/**
+ * Follows a batch until it is over, and then reads all of it once more: two servers may count the events of a batch that
+ * runs in another order. At an earlier event it stands still.
+ */
 function useTimeline(path: string, agent: string, event: number): { look?: Look; error?: Error } {
   const [state, set] = useState<{ look?: Look; error?: Error }>({});
   useEffect(() => {
@@ -33,7 +36,7 @@ function useTimeline(path: string, agent: string, event: number): { look?: Look;
       const began = performance.now();
       try {
         const answer = await get<Timeline>(where(`${path}/timeline`, { agent, at: event || undefined,
-          since: seen && !event ? seen.events : undefined }), stop.signal);
+          since: seen && !event && !over.has(seen.batch.status) ? seen.events : undefined }), stop.signal);
         if (stop.signal.aborted) return;
         const still = seen?.events === answer.events;
         seen = merge(seen, answer);
