@@ -4,7 +4,10 @@ go 1.26.0
 
 tool honnef.co/go/tools/cmd/staticcheck
 
-require github.com/evanw/esbuild v0.28.2
+require (
+	github.com/CycloneDX/cyclonedx-go v0.12.0
+	github.com/evanw/esbuild v0.28.2
+)
 
 require (
 	github.com/BurntSushi/toml v1.4.1-0.20240526193622-a339e1f7089c // indirect
