@@ -48,7 +48,9 @@ type Config struct {
 	// Crowded is why a new batch of an agent would be turned away now by the dispatcher of this process; "" when it
 	// would not. Nil: nobody is asked, and it is turned away when it is stored.
 	Crowded func(toolyard.Agent) string
-	Log     *slog.Logger
+	// Workspaces reads who holds and waits for each workspace: most of them at most. Nil: nobody knows.
+	Workspaces func(ctx context.Context, most int) ([]WorkspaceQueue, error)
+	Log        *slog.Logger
 	// Audit gets who did what. Nil: nobody.
 	Audit *audit.Log
 	// MaxStreams is how many streams and waits are open at a time; 0 means [MaxStreams].
@@ -59,10 +61,15 @@ type Config struct {
 
 // Server answers requests. Its streams end with Stop.
 type Server struct {
-	cfg                  Config
-	mux                  *http.ServeMux
-	document             []byte
+	cfg      Config
+	mux      *http.ServeMux
+	document []byte
+	// public are paths that need no token, beside those in open.
+	public               map[string]bool
+	logs                 *follow.Logs
+	digests              digests
 	streams, submissions *quota.Quota
+	looks                *quota.Quota
 	bytes, rates         *pace
 	conns                *connections
 	stopping             context.Context
@@ -93,6 +100,9 @@ func New(cfg Config) (*Server, error) {
 		conns:       newConnections(),
 		streams:     quota.New(cfg.MaxStreams, MaxAgentStreams),
 		submissions: quota.New(MaxSubmissions, MaxAgentSubmissions),
+		looks:       quota.New(MaxLooks, MaxAgentLooks),
+		logs:        follow.NewLogs(cfg.Reader),
+		public:      map[string]bool{},
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	if err := s.operations(); err != nil {
@@ -127,7 +137,7 @@ type exchangeKey struct{}
 
 // open are the paths that nobody needs a token for: they tell nothing about batches.
 var open = map[string]bool{"/healthz": true, "/readyz": true, "/openapi.json": true, resourcePath: true,
-	resourcePath + MCPPath: true}
+	resourcePath + MCPPath: true, signInPath: true}
 
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -177,7 +187,7 @@ func (s *Server) admit(x *exchange) *Problem {
 			return p
 		}
 	}
-	if !open[x.r.URL.Path] {
+	if s.needsToken(x.r.URL.Path) {
 		var p *Problem
 		if x.who, p = s.identify(x.r); p != nil {
 			return p
@@ -199,7 +209,7 @@ func (s *Server) admit(x *exchange) *Problem {
 		}
 		return p
 	}
-	if x.r.Method == http.MethodHead && !open[x.r.URL.Path] { // a stream's would never end
+	if x.r.Method == http.MethodHead && s.needsToken(x.r.URL.Path) { // a stream's would never end
 		p := newProblem(http.StatusMethodNotAllowed, "", "ask with GET")
 		p.allow = http.MethodGet
 		return p
@@ -291,7 +301,7 @@ func register[I, O any](s *Server, api huma.API, op huma.Operation,
 			defer done()
 		}
 		// which looks whether the batch is stored already
-		if op.Method == http.MethodPost && op.OperationID != submitID {
+		if op.Method == http.MethodPost && op.OperationID != submitID && !aside[op.OperationID] {
 			err = s.stores()
 		}
 		if err == nil {

@@ -30,6 +30,10 @@ const (
 	// each may hold MaxBodyBytes, more than once.
 	MaxSubmissions      = 32
 	MaxAgentSubmissions = 16
+	// MaxLooks is how many searches and looks into logs are under way at a time, and MaxAgentLooks how many of one
+	// token's agent: each may hold a log in memory.
+	MaxLooks      = 16
+	MaxAgentLooks = 4
 	// MaxTokens is how many tokens a token file may have, and MaxTokenFileBytes how long it may be.
 	MaxTokens         = 10_000
 	MaxTokenFileBytes = 4 << 20

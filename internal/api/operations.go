@@ -18,6 +18,7 @@ const (
 	tagSessions  = "Sessions"
 	tagTools     = "Tools"
 	tagSystem    = "System"
+	tagConsole   = "Console"
 )
 
 var tags = []*huma.Tag{
@@ -27,6 +28,7 @@ var tags = []*huma.Tag{
 	{Name: tagSessions, Description: "What is stored of conversations."},
 	{Name: tagTools, Description: "The tools of the next batch, and long results."},
 	{Name: tagSystem, Description: "For operators and supervisors."},
+	{Name: tagConsole, Description: "Looks at batches, for people in front of a browser."},
 }
 
 // The ids of operations that others name.
@@ -36,10 +38,14 @@ const (
 	readyID   = "checkReadiness"
 	metricsID = "getMetrics"
 	openapiID = "getOpenAPI"
+	signInID  = "signIn"
+	signOutID = "signOut"
+	callerID  = "getCaller"
 )
 
 // aside are the operations that need no NATS.
-var aside = map[string]bool{healthID: true, readyID: true, openapiID: true, metricsID: true}
+var aside = map[string]bool{healthID: true, readyID: true, openapiID: true, metricsID: true, signInID: true,
+	signOutID: true, callerID: true}
 
 // actionKey is where an operation says what the audit log calls it.
 const actionKey = "action"
@@ -93,6 +99,7 @@ func (s *Server) operations() (err error) {
 	s.personOperations(api)
 	s.toolOperations(api)
 	s.systemOperations(api)
+	s.consoleOperations(api)
 	s.document, err = documentOf(api.OpenAPI())
 	return err
 }

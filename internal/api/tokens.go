@@ -367,12 +367,10 @@ func (s *Server) identify(r *http.Request) (caller, *Problem) {
 	if !s.cfg.asks() {
 		return caller{any: true, name: "http", proof: ProvedByNothing}, nil
 	}
-	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(kind, "Bearer") || len(r.Header.Values("Authorization")) != 1 {
-		return caller{}, newProblem(http.StatusUnauthorized, "Authorization",
-			"send one header Authorization: Bearer TOKEN, with a token of this server")
+	token, p := s.bearer(r)
+	if p != nil {
+		return caller{}, p
 	}
-	token = strings.TrimSpace(token)
 	var e tokenEntry
 	ok := false
 	if s.cfg.Tokens != nil {

@@ -115,6 +115,7 @@ var packages = []struct {
 	{"internal/worker", shells, "runs internal/pipeline against the broker"},
 	{"internal/api", shells, "HTTP in front of the broker"},
 	{"internal/mcp/server", shells, "MCP in front of the broker"},
+	{"internal/console", shells, "the files of the web console, over HTTP"},
 	{"client", shells, "an agent's side, in Go"},
 	{"worker", shells, "a tool author's side, in Go: it runs internal/worker with a program's own tools"},
 	{"tool/tooltest", shells, "a tool author's tests: it runs internal/pipeline without a broker"},

@@ -19,14 +19,21 @@ type times struct {
 	groups                   map[int]time.Time
 	calls                    map[int]*callTimes
 	happened, replies        []moment
+	// shaped is the last event that planned calls.
+	shaped int
 }
 
 // callTimes are those of one call. A zero time means that it did not happen.
 type callTimes struct {
 	attempts []attempt
+	waits    []wait
 	finished time.Time
 	notRun   string // how it was answered, if its group did not have to start
+	changed  int    // the last event about it
 }
+
+// wait is a time in which a call waited for a person.
+type wait struct{ asked, over time.Time }
 
 type attempt struct {
 	n               int
@@ -53,6 +60,7 @@ func (t *times) record(e Event, s *batch.State) {
 	if e.Time.After(t.last) {
 		t.last = e.Time
 	}
+	t.touch(e)
 	switch b := e.Body.(type) {
 	case events.Submitted:
 		t.submitted, t.by = e.Time, e.Meta.Source
@@ -93,6 +101,28 @@ func (t *times) record(e Event, s *batch.State) {
 		events.Returned,
 		events.Appended, events.Closed, events.Unreadable, events.Newer:
 		t.happened = append(t.happened, moment{e.Time, Words(e.Record, s)})
+	}
+}
+
+// touch records which calls an event is about, and how long they waited for people.
+func (t *times) touch(e Event) {
+	n := int(e.Seq)
+	switch e.Body.(type) {
+	case events.Submitted, events.Planned, events.Extended, events.Appended:
+		t.shaped = n
+	}
+	for _, r := range resultsIn(e.Body) {
+		t.call(r.Index).changed = n
+	}
+	for _, i := range e.Calls() {
+		c := t.call(i)
+		c.changed = n
+		if last := len(c.waits) - 1; last >= 0 && c.waits[last].over.IsZero() {
+			c.waits[last].over = e.Time
+		}
+		if _, asked := e.Body.(events.Waiting); asked {
+			c.waits = append(c.waits, wait{asked: e.Time})
+		}
 	}
 }
 
@@ -163,8 +193,10 @@ type Moment struct {
 	What string  `json:"what"`
 }
 
-// Report evaluates the events so far as the whole log. Before a submission was added it is empty.
+// Report evaluates the events so far as the whole log. Before a submission was added it is empty. More events may be
+// added after it.
 func (p *Replay) Report() *Report {
+	defer func(wrong *Contradiction) { p.wrong = wrong }(p.wrong)
 	p.end()
 	s, t := &p.state, &p.times
 	r := &Report{

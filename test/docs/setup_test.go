@@ -20,7 +20,7 @@ func TestSetupNamesWhatIsMissing(t *testing.T) {
 		t.Helper()
 		return runSetup(t, nil, tools...)
 	}
-	must := []string{"go", "make", "git", "gcc", "python3", "node", "npm"} // in the order of its lines
+	must := []string{"go", "make", "git", "gcc", "python3", "node", "chromium", "npm"} // in the order of its lines
 	first := slices.Clone(must)
 	if runtime.GOOS == "linux" {
 		must = append(must, "mkfs.ext4")
@@ -65,13 +65,13 @@ func without(all []string, one string) (others []string) {
 
 // TestSetupInstallsWhatIsMissing: with --install it installs the packages of what is missing, and nothing else.
 func TestSetupInstallsWhatIsMissing(t *testing.T) {
-	lines, failed := runSetup(t, []string{"--install"}, "go", "make", "git", "python3", "npm", "bwrap",
+	lines, failed := runSetup(t, []string{"--install"}, "go", "make", "git", "python3", "chromium", "npm", "bwrap",
 		"mkfs.ext4", "apt-get")
 	if want := "update -qq|install -y -qq --no-install-recommends gcc libc6-dev nodejs"; failed ||
 		strings.Join(lines, "|") != want {
 		t.Errorf("without a compiler and Node: failed is %v, apt-get got %q, want %q", failed, lines, want)
 	}
-	lines, failed = runSetup(t, []string{"--install"}, "go", "make", "git", "gcc", "python3", "node", "npm", "bwrap",
+	lines, failed = runSetup(t, []string{"--install"}, "go", "make", "git", "gcc", "python3", "node", "chromium", "npm", "bwrap",
 		"mkfs.ext4", "apt-get")
 	if failed || lines[0] != "" {
 		t.Errorf("with all tools: failed is %v, apt-get got %q", failed, lines)

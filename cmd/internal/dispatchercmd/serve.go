@@ -216,6 +216,9 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
+	if err := openConsole(handler); err != nil {
+		return errors.Join(err, l.Close())
+	}
 	tooled, untool := context.WithCancel(ctx)
 	defer untool()
 	mcp, err := n.mcp(tooled, handler, mcpParts{base: fixed, blocked: func(name string, aliases []string) bool {
@@ -373,7 +376,7 @@ func (n *node) api(ctx context.Context, at net.Addr, cfg api.Config) (*api.Serve
 	if n.tracer != nil {
 		cfg.Trace = n.tracer.Submit
 	}
-	cfg.Ready, cfg.Room, cfg.Crowded = n.ready, n.room, n.crowded
+	cfg.Ready, cfg.Room, cfg.Crowded, cfg.Workspaces = n.ready, n.room, n.crowded, n.workspaces
 	return api.New(cfg)
 }
 

@@ -1,8 +1,11 @@
 package natsbroker
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -74,4 +77,22 @@ func (b *Broker) WatchTickets(ctx context.Context, see func(broker.TicketQueue, 
 		},
 		state: func(broker.WatchState) {}, // waiters for a ticket read the queue periodically
 	})
+}
+
+// AllTickets reads the queues that have tickets, by the names of their workspaces: most at most.
+func (b *Broker) AllTickets(ctx context.Context, most int) ([]broker.TicketQueue, error) {
+	var out []broker.TicketQueue
+	var failed error
+	err := list(ctx, b.tickets, ">", func(key string, revision uint64, q ticket.Queue, err error) bool {
+		name, bad := broker.Unescape(key)
+		if err = errors.Join(err, bad); err != nil {
+			failed = errors.Join(failed, err)
+		} else if len(q.Tickets) > 0 {
+			out = append(out, broker.TicketQueue{Workspace: toolyard.Workspace(name), Queue: q.At(revision),
+				Revision: revision})
+		}
+		return len(out) < most
+	})
+	slices.SortFunc(out, func(a, b broker.TicketQueue) int { return cmp.Compare(a.Workspace, b.Workspace) })
+	return out, errors.Join(err, failed)
 }

@@ -387,3 +387,32 @@ func passAround(t *testing.T, holders, rounds int, open func(n int) *natsbroker.
 	t.Logf("%d tokens, up to %d; %d times an empty queue was to be deleted", len(tokens), tokens[len(tokens)-1],
 		deleted)
 }
+
+// TestAllTickets: every workspace with tickets is listed, with the numbers that its holders have; empty queues are not.
+func TestAllTickets(t *testing.T) {
+	b := testenv.Broker(t, testenv.Server(t), "/test")
+	queues := map[toolyard.Workspace]broker.TicketQueue{}
+	for _, w := range []toolyard.Workspace{"b/ä", "a", "empty"} {
+		q := broker.TicketQueue{Workspace: w}
+		change(t, b, &q, join(standing("1")))
+		change(t, b, &q, join(standing("2")))
+		if w == "empty" {
+			change(t, b, &q, leave(standing("1")))
+			change(t, b, &q, leave(standing("2")))
+		}
+		queues[w] = q
+	}
+	all, err := b.AllTickets(t.Context(), 10)
+	if err != nil || len(all) != 2 || all[0].Workspace != "a" || all[1].Workspace != "b/ä" {
+		t.Fatalf("the queues are %+v, %v", all, err)
+	}
+	for _, q := range all {
+		if !slices.Equal(q.Tickets, queues[q.Workspace].Tickets) {
+			t.Errorf("the queue of %s is %+v, and was stored as %+v", q.Workspace, q.Tickets,
+				queues[q.Workspace].Tickets)
+		}
+	}
+	if some, err := b.AllTickets(t.Context(), 1); err != nil || len(some) != 1 {
+		t.Errorf("one of them is %+v, %v", some, err)
+	}
+}

@@ -1,0 +1,214 @@
+package api
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+)
+
+// Batches by what stands in their logs, and not in the index. A search looks at a bounded part of the list at a time,
+// and says how far it got.
+
+const (
+	// maxSearched is how many batches one request of a search looks at in the index, and maxSearchedLogs how many of
+	// their logs it reads. searchReads is how many it reads at a time.
+	maxSearched     = 2_000
+	maxSearchedLogs = 200
+	searchReads     = 4
+	// MaxDigestCalls is how many calls a batch may have to be looked into.
+	MaxDigestCalls = 1_000
+	// maxDigests is how many batches that are over are remembered.
+	maxDigests = 10_000
+)
+
+type searchInput struct {
+	Agent   string    `query:"agent" doc:"Only batches of this agent."`
+	Session string    `query:"session" doc:"Only batches of this session."`
+	Status  string    `query:"status" enum:"open,running,waiting,completed,canceled" doc:"Only batches that stand so."`
+	Tool    string    `query:"tool" doc:"Only batches with a call of this tool."`
+	Code    string    `query:"code" doc:"Only batches with a result of this code; error: of any error."`
+	Text    string    `query:"text" doc:"Only batches whose id, agent, session or workspace contains this."`
+	Since   time.Time `query:"since" doc:"Only batches that were submitted at this time or later."`
+	Until   time.Time `query:"until" doc:"Only batches that were submitted before this time."`
+	After   uint64    `query:"after" doc:"Go on behind this place: the next of the page before. 0 begins with the newest."`
+	Limit   int       `query:"limit" minimum:"1" maximum:"200" default:"50" doc:"How many batches a page has at most."`
+}
+
+// Digest is a batch with what stands in its log.
+type Digest struct {
+	client.BatchInfo
+	Tools  []string        `json:"tools" doc:"The tools of its calls, each once."`
+	Codes  []toolyard.Code `json:"codes" doc:"The codes of its errors, each once."`
+	Failed int             `json:"failed" doc:"How many of its results are errors."`
+	Opaque bool            `json:"opaque,omitempty" doc:"It has too many calls to be looked into, or its log cannot be read: tools and codes are missing."`
+}
+
+// Found is a part of what a search finds.
+type Found struct {
+	Batches []Digest `json:"batches" doc:"The newest first."`
+	Next    uint64   `json:"next,omitempty" doc:"The after of the next page; left out when nothing follows. A page may have fewer batches than limit, or none, and others follow."`
+	Looked  int      `json:"looked" doc:"How many batches were looked at for this page."`
+}
+
+func (in *searchInput) fits(b *client.BatchInfo) bool {
+	text := strings.ToLower(in.Text)
+	return (in.Until.IsZero() || b.Submitted.Before(in.Until)) && (text == "" || slices.ContainsFunc([]string{
+		string(b.ID), string(b.Agent), string(b.Session), string(b.Workspace)},
+		func(s string) bool { return strings.Contains(strings.ToLower(s), text) }))
+}
+
+func (in *searchInput) fitsLog(d *Digest) bool {
+	if in.Tool == "" && in.Code == "" {
+		return true
+	}
+	return !d.Opaque && (in.Tool == "" || slices.Contains(d.Tools, in.Tool)) &&
+		(in.Code == "" || in.Code == "error" && len(d.Codes) > 0 || slices.Contains(d.Codes, toolyard.Code(in.Code)))
+}
+
+func (s *Server) search(ctx context.Context, x *exchange, in *searchInput) (*struct{ Body Found }, error) {
+	agent, err := x.who.listed(in.Agent)
+	if err != nil {
+		return nil, err
+	}
+	if in.Session != "" {
+		if err := toolyard.CheckName("session", in.Session); err != nil {
+			return nil, err
+		}
+	}
+	leave, err := enter(s.looks, x.who)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	out, logs := Found{Batches: []Digest{}, Next: in.After}, 0
+	for {
+		page, more, err := s.cfg.Client.Batches(ctx, client.Filter{Agent: agent, Session: toolyard.Session(in.Session),
+			Status: toolyard.Status(in.Status), After: out.Next, Limit: in.Limit})
+		if err != nil {
+			return nil, err
+		}
+		var fit []client.BatchInfo
+		for i := range page {
+			if !in.Since.IsZero() && page[i].Submitted.Before(in.Since) { // and so are all behind it
+				page, more = page[:i], false
+				break
+			}
+			if in.fits(&page[i]) {
+				fit = append(fit, page[i])
+			}
+		}
+		digests, err := s.digest(ctx, fit)
+		if err != nil {
+			return nil, err
+		}
+		logs += len(fit)
+		for n := range page {
+			out.Looked, out.Next = out.Looked+1, page[n].Cursor
+			at := slices.IndexFunc(digests, func(d Digest) bool { return d.Cursor == page[n].Cursor })
+			if at < 0 || !in.fitsLog(&digests[at]) {
+				continue
+			}
+			if out.Batches = append(out.Batches, digests[at]); len(out.Batches) == in.Limit {
+				if n == len(page)-1 && !more {
+					out.Next = 0
+				}
+				return &struct{ Body Found }{out}, nil
+			}
+		}
+		if !more || len(page) == 0 {
+			out.Next = 0
+			return &struct{ Body Found }{out}, nil
+		}
+		if out.Looked >= maxSearched || logs >= maxSearchedLogs {
+			return &struct{ Body Found }{out}, nil
+		}
+	}
+}
+
+// digest looks into batches.
+func (s *Server) digest(ctx context.Context, list []client.BatchInfo) ([]Digest, error) {
+	out := make([]Digest, len(list))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(searchReads)
+	for i, b := range list {
+		g.Go(func() error {
+			out[i] = s.digests.of(b)
+			if out[i].Tools != nil {
+				return nil
+			}
+			out[i].Tools, out[i].Codes = []string{}, []toolyard.Code{}
+			if b.Calls > MaxDigestCalls {
+				out[i].Opaque = true
+				return nil
+			}
+			st, err := s.cfg.Reader.State(ctx, toolyard.BatchKey{Agent: b.Agent, ID: b.ID})
+			if err != nil { // it is damaged, too new, or has just expired: the others can be shown
+				out[i].Opaque = true
+				return ctx.Err()
+			}
+			tools, codes := map[string]bool{}, map[toolyard.Code]bool{}
+			for n := range st.Calls {
+				tools[st.Plan.Calls[n].Tool] = true
+				if r := st.Calls[n].Result; r != nil && r.IsError {
+					codes[r.Code] = true
+					out[i].Failed++
+				}
+			}
+			out[i].Tools, out[i].Codes = sorted(tools), sorted(codes)
+			if st.Completed {
+				s.digests.put(out[i])
+			}
+			return nil
+		})
+	}
+	return out, g.Wait()
+}
+
+func sorted[T ~string](set map[T]bool) []T {
+	out := make([]T, 0, len(set))
+	for v := range set {
+		out = append(out, v)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// digests remembers batches that are over: they do not change.
+type digests struct {
+	mu   sync.Mutex
+	each map[toolyard.BatchKey]Digest
+}
+
+// of is what is remembered of a batch. Without Tools, nothing is.
+func (ds *digests) of(b client.BatchInfo) Digest {
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	d, ok := ds.each[toolyard.BatchKey{Agent: b.Agent, ID: b.ID}]
+	if !ok || d.Cursor != b.Cursor {
+		d = Digest{}
+	}
+	d.BatchInfo = b
+	return d
+}
+
+func (ds *digests) put(d Digest) {
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	if ds.each == nil {
+		ds.each = map[toolyard.BatchKey]Digest{}
+	}
+	for k := range ds.each { // any of them: it is read again when it is asked for
+		if len(ds.each) < maxDigests {
+			break
+		}
+		delete(ds.each, k)
+	}
+	ds.each[toolyard.BatchKey{Agent: d.Agent, ID: d.ID}] = d
+}

@@ -1,0 +1,145 @@
+// The calls that wait for a person, and the person's decision.
+
+import { h, Fragment } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { ApprovalLook, Approvals, Decided, Decision, Me } from "./api";
+import { get, name, post } from "./client";
+import { columns, Facts, Lines, Problem, requery, to, usePoll, When, type Polled, type Route } from "./parts";
+
+/** The input as a person edits it. It must stay JSON; everything else a worker checks. */
+function parsed(text: string): { input?: unknown; wrong?: string } {
+  try {
+    const input: unknown = JSON.parse(text);
+    if (typeof input === "object" && input !== null && !Array.isArray(input)) return { input };
+    return { wrong: "An input is an object." };
+  } catch (e) {
+    return { wrong: (e as Error).message };
+  }
+}
+
+function Look({ id, me, done }: { id: string; me: Me; done: (what: string) => void }) {
+  const asked = usePoll((signal) => get<ApprovalLook>(`/v1/approvals/${name(id)}?columns=${columns()}`, signal), 0, [id]);
+  const [seen, setSeen] = useState(false);
+  const [edit, setEdit] = useState<string>();
+  const [reason, setReason] = useState("");
+  const [remember, setRemember] = useState(false);
+  const [error, setError] = useState<Error>();
+  const [busy, setBusy] = useState(false);
+  const end = useRef<HTMLDivElement>(null);
+  const look = asked.data?.id === id ? asked.data : undefined;
+  useEffect(() => {
+    if (!end.current || !look) return;
+    const watch = new IntersectionObserver((all) => all.some((e) => e.isIntersecting) && setSeen(true));
+    watch.observe(end.current);
+    return () => watch.disconnect();
+  }, [look]);
+  const editing = edit !== undefined ? parsed(edit) : undefined;
+  const mayAllow = me.operator && me.scopes.includes("decide");
+  const mayDeny = me.scopes.includes("decide");
+  const allowable = mayAllow && !busy && (editing ? !editing.wrong : seen && look !== undefined && !look.part);
+  const decide = async (d: Decision) => {
+    if (busy) return;
+    setBusy(true);
+    setError(undefined);
+    try {
+      await post<Decided>(`/v1/approvals/${name(id)}`, d);
+      done(`${look?.tool ?? "The call"}: ${d.decision === "allow" ? "allowed" : "denied"}`);
+    } catch (e) {
+      setError(e as Error);
+      setBusy(false);
+    }
+  };
+  const allow = () => {
+    if (!allowable || !look) return;
+    void decide({ decision: "allow", reason: reason || undefined, remember: remember ? "session" : undefined,
+      ...(editing ? { input: editing.input } : { input_sha256: look.input_sha256 }) });
+  };
+  const deny = () => mayDeny && void decide({ decision: "deny", reason: reason || undefined });
+  const startEdit = () => setEdit(edit === undefined ? JSON.stringify(look?.input, null, 2) : undefined);
+  useLayoutEffect(() => { // what a key does is what the page shows
+    const key = (e: KeyboardEvent) => {
+      const typing = (e.target as HTMLElement).matches("input, textarea, select");
+      if (typing || e.ctrlKey || e.metaKey || e.altKey) return;
+      const act: Record<string, () => unknown> = { a: allow, d: deny, e: startEdit };
+      if (!(e.key in act) || !look) return;
+      e.preventDefault();
+      act[e.key]();
+    };
+    addEventListener("keydown", key);
+    return () => removeEventListener("keydown", key);
+  });
+  if (!look) return <section class="panel" aria-label="Approval"><Problem error={asked.error} /></section>;
+  return <section class="panel" aria-label="Approval">
+    <h2>{look.tool}{look.destructive ? <span class="bad"> may do what cannot be undone</span> : null}</h2>
+    <Facts facts={[
+      ["Why", look.reason], ["Asked by", look.source], ["Class", look.concurrency_class],
+      ["Batch", <a href={to(["batch", look.agent, look.batch], { call: look.index })}>{look.batch}, call {look.index}</a>],
+      ["Agent", look.agent], ["Session", look.session], ["Workspace", look.workspace],
+      ["Asked", <When at={look.asked_at} />], ["Expires", <When at={look.expires} />],
+      ["Input SHA-256", <code>{look.input_sha256}</code>],
+    ]} />
+    <h3>Input</h3>
+    {look.part ? <p class="problem">{look.part}. It cannot be allowed as it is.</p> :
+      <Lines lines={look.lines} label="Input" />}
+    <p class="hint">␣ is a blank, ⇥ a tab, ⟨…⟩ what a screen does not show; a line behind &gt; goes on from the one
+      above.</p>
+    {look.diff_lines.length ? <><h3>What it would change</h3><Lines lines={look.diff_lines}
+      label="What it would change" /></> : null}
+    <div ref={end} class="end" />
+    {edit !== undefined ? <><label class="stack">Run this input instead
+      <textarea rows={10} spellcheck={false} value={edit} aria-invalid={!!editing?.wrong}
+        onInput={(e) => setEdit(e.currentTarget.value)} /></label>
+      {editing?.wrong ? <p class="problem" role="alert">{editing.wrong}</p> : null}</> : null}
+    <label class="stack">Reason, which the model reads
+      <input value={reason} maxLength={1000} onInput={(e) => setReason(e.currentTarget.value)} /></label>
+    {look.remember ? <label><input type="checkbox" checked={remember}
+      onChange={(e) => setRemember(e.currentTarget.checked)} /> For the session: allow <code>{look.remember}</code>
+    </label> : null}
+    <div class="actions">
+      <button type="button" class="primary" disabled={!allowable} onClick={allow} aria-keyshortcuts="a">
+        {editing ? "Allow with this input" : "Allow"} <kbd>a</kbd></button>
+      <button type="button" class="danger" disabled={!mayDeny || busy} onClick={deny} aria-keyshortcuts="d">
+        Deny <kbd>d</kbd></button>
+      <button type="button" disabled={!mayAllow} onClick={startEdit} aria-keyshortcuts="e">
+        {editing ? "Leave it as it is" : "Edit"} <kbd>e</kbd></button>
+    </div>
+    {!mayAllow ? <p class="hint">An operator's token allows calls; an agent does not allow its own.</p> : null}
+    {mayAllow && !seen && !editing ? <p class="hint">Read to the end to allow it.</p> : null}
+    <Problem error={error} />
+  </section>;
+}
+
+export function ApprovalsPage({ route, me, list }: { route: Route; me: Me; list: Polled<Approvals> }) {
+  const [said, say] = useState("");
+  const all = list.data?.approvals ?? [];
+  const wanted = route.query.get("id");
+  const at = Math.max(0, all.findIndex((a) => a.id === wanted));
+  const chosen = all[at];
+  const choose = (n: number) => all[n] && requery(["approvals"], { id: all[n].id });
+  useLayoutEffect(() => { // what a key does is what the page shows
+    const key = (e: KeyboardEvent) => {
+      if ((e.target as HTMLElement).matches("input, textarea, select") || e.ctrlKey || e.metaKey || e.altKey) return;
+      if (e.key === "j") choose(Math.min(all.length - 1, at + 1));
+      if (e.key === "k") choose(Math.max(0, at - 1));
+    };
+    addEventListener("keydown", key);
+    return () => removeEventListener("keydown", key);
+  });
+  return <>
+    <h1>Approvals</h1>
+    <p class="said" aria-live="polite">{said}</p>
+    <Problem error={list.error} />
+    {list.data && !all.length ? <p class="none">No call waits for a person.</p> : null}
+    {all.length ? <div class="columns side">
+      <nav aria-label="Calls that wait"><ul class="asks">{all.slice(0, 500).map((a, n) => <li key={a.id}>
+        <a href={to(["approvals"], { id: a.id })} aria-current={n === at ? "true" : undefined}>
+          <strong>{a.tool}</strong> {a.agent}, {a.batch}, call {a.index}<br /><When at={a.asked_at} /></a></li>)}</ul>
+        <p class="hint"><kbd>j</kbd> next, <kbd>k</kbd> the one before</p>
+        {all.length > 500 ? <p class="hint">and {all.length - 500} more</p> : null}</nav>
+      {chosen ? <Look key={chosen.id} id={chosen.id} me={me} done={(what) => {
+        say(what);
+        list.reload();
+      }} /> : null}
+    </div> : null}
+  </>;
+}

@@ -1,0 +1,107 @@
+// Requests to the HTTP API, and what of the session a page keeps.
+
+import type { Me, Problem, SignedIn } from "./api";
+
+const keyName = "toolyard.session";
+const signInPath = "/v1/console/session";
+
+/** A request that failed, with what the server says about it. */
+export class Failed extends Error {
+  constructor(readonly status: number, detail: string, readonly retryMS = 0) {
+    super(detail);
+  }
+}
+
+/** What is called when the server no longer knows who asks. */
+export let onSignedOut = () => {};
+export function whenSignedOut(f: () => void) {
+  onSignedOut = f;
+}
+
+function headers(extra?: Record<string, string>): Record<string, string> {
+  const key = localStorage.getItem(keyName);
+  return { ...(key ? { "Toolyard-Session": key } : {}), ...extra };
+}
+
+async function send(method: string, path: string, body?: unknown, signal?: AbortSignal,
+  extra?: Record<string, string>): Promise<Response> {
+  let answer: Response;
+  try {
+    answer = await fetch(path, {
+      method, signal, credentials: "same-origin", cache: "no-store",
+      headers: headers({ ...(body === undefined ? {} : { "Content-Type": "application/json" }), ...extra }),
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch (e) {
+    if (signal?.aborted) throw e;
+    throw new Failed(0, "The server does not answer.");
+  }
+  if (answer.ok) return answer;
+  const problem = (await answer.json().catch(() => ({}))) as Partial<Problem>;
+  const failed = new Failed(answer.status, problem.detail ?? answer.statusText,
+    1000 * Number(answer.headers.get("Retry-After") ?? 0));
+  if (answer.status === 401 && path !== signInPath) onSignedOut();
+  throw failed;
+}
+
+/** Reads JSON. */
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  return (await (await send("GET", path, undefined, signal)).json()) as T;
+}
+
+/** Reads text. */
+export async function getText(path: string, signal?: AbortSignal): Promise<string> {
+  return (await send("GET", path, undefined, signal)).text();
+}
+
+/** Sends JSON, and reads the answer. */
+export async function post<T>(path: string, body: unknown): Promise<T> {
+  return (await (await send("POST", path, body)).json()) as T;
+}
+
+/** Puts the token into a cookie that no script can read. */
+export async function signIn(token: string): Promise<void> {
+  localStorage.setItem(keyName, (await post<SignedIn>(signInPath, { token })).key);
+}
+
+export async function signOut(): Promise<void> {
+  localStorage.removeItem(keyName);
+  await send("DELETE", signInPath);
+}
+
+export const whoAmI = () => get<Me>("/v1/me");
+
+/** A path with a query, without what is empty. */
+export function at(path: string, query: Record<string, string | number | undefined>): string {
+  const q = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== undefined && value !== "") q.set(name, String(value));
+  }
+  const text = q.toString();
+  return text ? `${path}?${text}` : path;
+}
+
+export const name = encodeURIComponent;
+
+/** Reads server-sent events until the stream ends or the signal is given. */
+export async function stream(path: string, signal: AbortSignal, each: (event: string, data: string) => void) {
+  const answer = await send("GET", path, undefined, signal, { Accept: "text/event-stream" });
+  if (!answer.body) return;
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n\n");
+    rest = parts.pop() ?? "";
+    for (const part of parts) {
+      let event = "message";
+      const data: string[] = [];
+      for (const line of part.split("\n")) {
+        if (line.startsWith("event: ")) event = line.slice(7);
+        if (line.startsWith("data: ")) data.push(line.slice(6));
+      }
+      if (data.length) each(event, data.join("\n"));
+    }
+  }
+}

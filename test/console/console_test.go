@@ -1,0 +1,382 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// many is how many calls the longest batch has.
+const many = 10_000
+
+// TestConsole goes through the pages as an operator and as an agent.
+func TestConsole(t *testing.T) {
+	s := start(t, "--token-file", tokenFile(t))
+	read := call{"id": "call-1", "tool": "read_file", "input": call{"file_path": "notes.txt"}}
+	s.submit(agent, "turn-1", "morning", read, call{"id": "call-2", "tool": "glob", "input": call{"pattern": "*"}},
+		call{"id": "call-3", "tool": "no_such_tool", "input": call{}})
+	s.submit(other, "turn-1", "evening", read)
+	s.submit(agent, "turn-2", "morning", read,
+		call{"id": "call-2", "tool": "edit_file", "input": call{"file_path": "notes.txt", "old_string": "two\n",
+			"new_string": "two\u200b\n2.5\n"}},
+		call{"id": "call-3", "tool": "write_file", "input": call{"file_path": "new.txt", "content": "new\n"}},
+		call{"id": "call-4", "tool": "write_file", "input": call{"file_path": "other.txt", "content": "other\n"}})
+	b := open(t, s.url)
+	for _, part := range []struct {
+		name string
+		test func(*system, *tab)
+	}{
+		{"sign in", signIn}, {"batches", batches}, {"a batch", oneBatch}, {"approvals", approvals},
+		{"a call that runs", aRunningCall}, {"a long batch", longBatch}, {"tools", tools}, {"operations", operations},
+		{"an agent", anAgent},
+	} {
+		if !t.Run(part.name, func(t *testing.T) {
+			own := *s
+			own.T = t
+			part.test(&own, b.as(t))
+		}) {
+			t.Fatal("the parts after it stand on it")
+		}
+	}
+}
+
+func signIn(s *system, b *tab) {
+	b.dark(false)
+	b.visit("")
+	b.has("Sign in")
+	b.accessible("signing in")
+	b.picture("sign-in")
+	b.fill("input[name=token]", "wrong")
+	b.button("Sign in")
+	b.has("the token is none of this server's")
+	b.fill("input[name=token]", operator)
+	b.button("Sign in")
+	b.has("operator (olga)")
+	if seen := value[string](b, `document.cookie + JSON.stringify(localStorage)`); strings.Contains(seen, operator) {
+		b.Errorf("a script reads the token: %s", seen)
+	}
+	if got := value[int](b, `fetch("/v1/me").then(r => r.status)`); got != http.StatusUnauthorized {
+		b.Errorf("the cookie alone: status %d", got)
+	}
+	b.visit("#/batches") // the session outlives the page
+	b.has("operator (olga)")
+}
+
+func batches(s *system, b *tab) {
+	b.has("turn-2")
+	b.accessible("batches")
+	b.picture("batches")
+	rows := func() []string { return b.words("tbody tr") }
+	if all := rows(); len(all) != 3 || !strings.Contains(all[0], "waiting") ||
+		!strings.Contains(all[2], "unknown_tool") {
+		b.Errorf("the batches are %q", all)
+	}
+	for field, c := range map[string]struct{ text, one string }{
+		"agent": {"agent-2", "evening"}, "text": {"EVEN", "evening"}, "code": {"error", "no_such_tool"},
+		"tool": {"edit_file", "turn-2"},
+	} {
+		b.fill(fmt.Sprintf("input[name=%s]", field), c.text)
+		b.press("\r")
+		b.click("form button")
+		b.until("one batch is left", `document.querySelectorAll("tbody tr").length === 1`)
+		if all := rows(); !strings.Contains(all[0], c.one) {
+			b.Errorf("%s %s finds %q", field, c.text, all)
+		}
+		b.visit("#/batches")
+		b.until("all are there", `document.querySelectorAll("tbody tr").length === 3`)
+	}
+	s.submit(agent, "turn-3", "morning", call{"id": "c", "tool": "glob", "input": call{"pattern": "*"}})
+	b.has("turn-3") // by itself
+}
+
+func oneBatch(s *system, b *tab) {
+	b.visit("#/batch/agent-1/turn-2")
+	b.until("the calls are there", `document.querySelectorAll("[role=option]").length > 4`)
+	b.script(`[...document.querySelectorAll("[role=option]")].find(e => e.innerText.includes("edit_file")).click()`)
+	b.has("Call 1: edit_file")
+	b.has("U+200B")
+	b.picture("batch")
+	b.script(`document.querySelectorAll("details").forEach(d => d.open = true)`)
+	b.accessible("a batch")
+	at := func() string { return value[string](b, `document.querySelector(".travel output").innerText`) }
+	now := at()
+	b.script(`const s = document.querySelector("input[type=range]"); s.value = "1";
+		s.dispatchEvent(new Event("input", {bubbles: true}))`)
+	b.until("the first event is shown", `document.querySelector(".travel output").innerText.startsWith("1 of")`)
+	b.has("submitted: 4 calls")
+	if open := b.words("[role=option] .status"); slices.ContainsFunc(open, func(s string) bool {
+		return !strings.Contains(s, "unplanned")
+	}) {
+		b.Errorf("at the submission the calls are %q", open)
+	}
+	b.button("Forward")
+	b.has("planned by")
+	b.button("Now")
+	b.until("the last event is shown again", fmt.Sprintf(`document.querySelector(".travel output").innerText === %q`,
+		now))
+	b.run(chromedp.Focus(chromedp.CSS(".list")), chromedp.KeyEvent(kb.End))
+	b.has("Call 3: write_file")
+	if commands := b.words(".copy code"); len(commands) > 0 && !strings.Contains(commands[0],
+		"dispatcher replay --server "+s.url+" --agent agent-1 turn-2") {
+		b.Errorf("the commands are %q", commands)
+	}
+}
+
+func approvals(s *system, b *tab) {
+	s.submit(other, "asks", "evening", call{"id": "c", "tool": "write_file", "input": call{"file_path": "no.txt",
+		"content": "no\n"}})
+	b.visit("#/approvals")
+	b.until("the title says how many wait", `document.title.startsWith("(2) Approvals")`)
+
+	// By the keyboard: the one behind, the first again, and no.
+	chosen := func(tool string) {
+		b.Helper()
+		b.until(tool+" is chosen", fmt.Sprintf(`document.querySelector(".panel h2")?.innerText.startsWith(%q)`, tool))
+	}
+	chosen("write_file")
+	b.press("j")
+	chosen("edit_file")
+	b.press("k")
+	chosen("write_file")
+	b.press("d")
+	b.has("write_file: denied")
+	b.until("the title says that one is left", `document.title.startsWith("(1) Approvals")`)
+	chosen("edit_file")
+	b.has("What it would change")
+	if lines := b.words(".lines .put"); !slices.ContainsFunc(lines, func(s string) bool {
+		return strings.Contains(s, "U+200B")
+	}) {
+		b.Errorf("the comparison adds %q", lines)
+	}
+	b.accessible("approvals")
+	b.picture("approvals")
+	content := func(name string) string {
+		data, err := os.ReadFile(filepath.Join(s.workspace, name))
+		if err != nil {
+			b.Fatal(err)
+		}
+		return string(data)
+	}
+
+	// With another input, which is checked first.
+	b.press("e")
+	b.fill("textarea", "{")
+	b.until("half an input cannot be allowed", `document.querySelector("button.primary").disabled`)
+	input := func(newText string) string {
+		text, err := json.Marshal(map[string]string{"file_path": "notes.txt", "old_string": "two\n",
+			"new_string": newText})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return string(text)
+	}
+	b.fill("textarea", strings.Replace(input("2\n"), "file_path", "no_path", 1))
+	b.button("Allow with this input")
+	b.has("no_path")
+	b.fill("textarea", input("2\n"))
+	b.button("Allow with this input")
+	b.has("edit_file: allowed")
+
+	// By the keyboard, and for the session.
+	b.has("new.txt")
+	if got := content("notes.txt"); got != "one\n2\nthree\n" {
+		b.Errorf("the edit left %q", got)
+	}
+	b.has("For the session")
+	b.click("input[type=checkbox]")
+	b.until("it was read to the end", `!document.querySelector("button.primary").disabled`)
+	b.press("a")
+	b.has("write_file: allowed")
+	var session struct {
+		Remembered []string `json:"remembered"`
+	}
+	if s.ask(agent, http.MethodGet, "/v1/sessions/morning", nil, &session); !slices.Equal(session.Remembered,
+		[]string{"write_file(./new.txt)"}) {
+		b.Errorf("the session remembers %q", session.Remembered)
+	}
+
+	b.has("other.txt")
+	b.fill("input[maxlength]", "not this one")
+	b.button("Deny")
+	b.has("write_file: denied")
+	b.has("No call waits for a person.")
+	b.until("the title says that none waits", `document.title.startsWith("Approvals")`)
+	if got := content("new.txt"); got != "new\n" {
+		b.Errorf("the write left %q", got)
+	}
+	var view struct {
+		Results []struct{ Code, Error string }
+	}
+	s.ask(agent, http.MethodGet, "/v1/batches/turn-2?wait=60", nil, &view)
+	if len(view.Results) != 4 || view.Results[3].Code != "approval_rejected" ||
+		!strings.Contains(view.Results[3].Error, "not this one") {
+		b.Errorf("the results are %+v", view.Results)
+	}
+}
+
+// aRunningCall follows a call with its progress, until it ends. Meanwhile it holds its workspace, and another batch
+// waits.
+func aRunningCall(s *system, b *tab) {
+	gate := make(chan struct{})
+	s.talker(gate)
+	s.begin(agent, "talk", "noon", nil, call{"id": "c1", "tool": "talk", "input": call{}})
+	b.visit("#/batch/agent-1/talk?call=0")
+	b.has("half of it 50 %")
+	b.has("a line of talk")
+	b.until("the list has the progress too", `document.querySelector("[role=option] progress")?.value === 0.5`)
+	b.accessible("a call that runs")
+	s.begin(other, "behind", "noon", nil, call{"id": "c1", "tool": "read_file",
+		"input": call{"file_path": "notes.txt"}})
+	b.visit("#/workspaces")
+	b.until("one holds the workspace, and one waits", `document.querySelectorAll("tbody tr").length === 2`)
+	if all := b.words("tbody tr"); !strings.Contains(all[0], "holds exclusive agent-1 talk") ||
+		!strings.Contains(all[1], "waits shared agent-2 behind") {
+		b.Errorf("the tickets are %q", all)
+	}
+	b.accessible("workspaces")
+	b.picture("workspaces")
+	b.visit("#/batch/agent-1/talk?call=0")
+	b.has("a line of talk")
+	close(gate)
+	b.has("✓ completed") // by itself
+	b.has("Output")
+	b.visit("#/workspaces")
+	b.has("No batch holds or waits for a workspace.")
+}
+
+// longBatch follows a batch with many calls while it runs, and cancels it: only what is seen of it is in the page.
+func longBatch(s *system, b *tab) {
+	calls := make([]call, many)
+	for i := range calls {
+		calls[i] = call{"id": fmt.Sprintf("call-%d", i), "tool": "read_file", "input": call{"file_path": "notes.txt"}}
+	}
+	s.begin(agent, "long", "night", map[string]any{"max_concurrency": 1}, calls...)
+	b.visit("#/batch/agent-1/long")
+	rows := `document.querySelectorAll("[role=option]").length`
+	b.until("calls end", `[...document.querySelectorAll("[role=option]")].some(e => e.innerText.includes("finished"))`)
+	if n := value[int](b, rows); n == 0 || n > 100 {
+		b.Errorf("the page has %d rows", n)
+	}
+	b.accessible("a batch that runs")
+	b.button("Cancel the batch")
+	b.has("⊘ canceled")
+	b.has(fmt.Sprintf("%d of %d finished", many, many))
+	b.script(`document.querySelector(".list").scrollTop = 1e9`)
+	b.until("the last call is there", fmt.Sprintf(
+		`[...document.querySelectorAll("[role=option]")].some(e => e.innerText.startsWith("%d"))`, many-1))
+	if n := value[int](b, rows); n > 100 {
+		b.Errorf("at the end the page has %d rows", n)
+	}
+	if left := b.words("[role=option] .status"); slices.ContainsFunc(left, func(s string) bool {
+		return !strings.Contains(s, "canceled")
+	}) {
+		b.Errorf("the last calls are %q", left)
+	}
+	b.accessible("a long batch")
+}
+
+// tools runs one call from its form.
+func tools(s *system, b *tab) {
+	b.visit("#/tools?agent=agent-1&tool=glob")
+	b.has("Run one call")
+	b.fill("textarea[name=pattern]", "no*.txt")
+	b.button("Run")
+	b.until("the result is there", `document.querySelector("[aria-label=Result]")?.innerText.includes("notes.txt")`)
+	b.accessible("tools")
+	b.picture("tools")
+	b.visit("#/tools?agent=agent-1&tool=read_file")
+	b.fill("textarea[name=file_path]", "nothing.txt")
+	b.button("Run")
+	b.has("invalid_arguments")
+}
+
+// operations shows who is there, and the numbers of the system.
+func operations(s *system, b *tab) {
+	b.visit("#/workers")
+	b.until("the worker is there", `document.querySelectorAll("tbody tr").length === 1`)
+	b.has("None is open.")
+	b.accessible("workers")
+	b.picture("workers")
+	b.visit("#/dead")
+	b.has("There are none.")
+	b.accessible("dead letters")
+	b.visit("#/system")
+	b.has("TY_EVENT")
+	b.until("rates are there", `[...document.querySelectorAll(".card")].some(e => e.innerText.includes("/s"))`)
+	codes := strings.Join(b.words("tbody tr"), "\n")
+	for _, want := range []string{"ok ", "unknown_tool 1", "Calls, in the tool"} {
+		if !strings.Contains(codes, want) {
+			b.Errorf("the numbers have no %q:\n%s", want, codes)
+		}
+	}
+	b.accessible("the system")
+	b.picture("system")
+}
+
+// anAgent sees its own things alone, and allows nothing.
+func anAgent(s *system, b *tab) {
+	s.submit(other, "mine", "evening", call{"id": "c", "tool": "write_file", "input": call{"file_path": "mine.txt",
+		"content": "mine\n"}})
+	b.button("Sign out")
+	b.has("Sign in")
+	b.fill("input[name=token]", other)
+	b.button("Sign in")
+	b.has("agent agent-2")
+	b.visit("#/batches")
+	b.until("its batches are there", `document.querySelectorAll("tbody tr").length === 4`)
+	b.visit("#/batch/agent-1/turn-1")
+	b.has("no such agent")
+	b.visit("#/approvals")
+	b.has("mine.txt")
+	b.has("an agent does not allow its own")
+	if value[bool](b, `!document.querySelector("button.primary").disabled`) {
+		b.Error("an agent may allow its own call")
+	}
+	b.button("Deny")
+	b.has("write_file: denied")
+}
+
+// TestWhatToolsSayIsText: markup in names, inputs and outputs is shown, and is no part of a page.
+func TestWhatToolsSayIsText(t *testing.T) {
+	const markup = `<img src=x onerror="document.title='owned'"><b id="owned">&amp;</b>`
+	s := start(t)
+	s.write("markup.txt", markup+"\n")
+	name := markup
+	s.submit("", name, name, call{"id": name, "tool": name, "input": call{name: name}},
+		call{"id": "2", "tool": "read_file", "input": call{"file_path": "markup.txt"}})
+	b := open(t, s.url)
+	for _, page := range []string{"#/batches?text=owned", "#/batch/default/" + url.PathEscape(name),
+		"#/batch/default/" + url.PathEscape(name) + "?call=0", "#/batch/default/" + url.PathEscape(name) + "?call=1",
+		"#/tools?agent=" + url.QueryEscape(markup)} {
+		b.visit(page)
+		if !strings.HasPrefix(page, "#/tools") {
+			b.has(markup)
+		}
+		if value[bool](b, `!!document.querySelector("#owned, img")`) {
+			b.Errorf("%s: markup became a part of the page", page)
+		}
+	}
+	b.has("Tools")
+	for _, c := range b.complaints.take() {
+		b.Errorf("the browser says: %s", c)
+	}
+}
+
+// TestWithoutTokens: where the API asks for no token, neither does the console.
+func TestWithoutTokens(t *testing.T) {
+	s := start(t)
+	b := open(t, s.url)
+	b.visit("")
+	b.has("There are no batches.")
+	b.has("operator")
+	b.accessible("no batches")
+}

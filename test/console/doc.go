@@ -1,0 +1,3 @@
+// Package console drives the web console in a real browser: what its pages show, what can be done there, whether they
+// are accessible, and what they look like.
+package console
