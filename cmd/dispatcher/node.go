@@ -138,7 +138,9 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 		n.server, err = natsd.Start(setup, natsd.Options{
 			Access: cfg.access(), TLS: cfg.tls,
 			StoreDir: cfg.store, Listen: cfg.listen, SyncAlways: cfg.syncAlways, Reserve: cfg.keep(), Logger: log,
-			MaxStoreBytes: cfg.settings.WithDefaults().MaxStoreBytes, MaxMemoryBytes: cfg.memory(),
+			// The archive is beside the streams, and may have been made by an earlier process.
+			MaxStoreBytes:  cfg.settings.WithDefaults().MaxStoreBytes + cfg.settings.ArchiveBytes(),
+			MaxMemoryBytes: cfg.memory(),
 		})
 		if err != nil {
 			return n, fmt.Errorf("start the embedded NATS server: %w", err)

@@ -47,6 +47,7 @@ type serveFlags struct {
 	lifetime, ackWait           time.Duration
 	timeout, workerWait         time.Duration
 	queueWait, approvalWait     time.Duration
+	archiveAfter                time.Duration
 	maxStore, reserve           int64
 	perms                       cli.Permissions
 	views, deferAllBut          []string
@@ -130,6 +131,9 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 		"how long a call waits for a free worker, before it ends as dependency_unavailable")
 	f.DurationVar(&o.approvalWait, "approval-wait", dispatcher.DefaultApprovalWait,
 		"how long a call waits for a person, within the batch's lifetime, before it ends as approval_expired")
+	f.DurationVar(&o.archiveAfter, "archive-after", 0, fmt.Sprintf("how long batches are over, at least %s, before "+
+		"they are packed into the archive, which may use a quarter of --max-store-bytes beside it; all dispatchers, "+
+		"workers and clients must be of this version or a later one (default: never)", broker.MinArchiveAfter))
 	o.perms.Add(f)
 	addDeferAllBut(f, &o.deferAllBut)
 	o.perms.AddKnown(f)
@@ -269,6 +273,10 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	if o.archiveAfter != 0 && o.archiveAfter < broker.MinArchiveAfter {
+		return cli.Usagef("--archive-after: is %s; use at least %s, or 0 for never", o.archiveAfter,
+			broker.MinArchiveAfter)
+	}
 	tools, rules, mode := decided.tools, decided.rules, decided.mode
 	// Those of files come and go with them, and the worker of this process offers them.
 	fixed := slices.DeleteFunc(base(tools), func(e registry.Entry) bool { return e.Origin != registry.Builtin })
@@ -282,6 +290,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 			WorkerWait: o.workerWait, QueueWait: o.queueWait, ApprovalWait: o.approvalWait, MaxBatches: o.maxBatches,
 			MaxOpen: o.maxOpen, MaxAgentBatches: o.maxAgentBatches, MaxWaiting: o.maxWaiting,
 			MaxAgentWaiting: o.maxAgentWaiting, AdmitPercent: o.admitPercent, Quotas: quotas,
+			ArchiveAfter: o.archiveAfter,
 		},
 	}
 	cfg.audit = deeds

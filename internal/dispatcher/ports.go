@@ -21,4 +21,5 @@ type Broker interface {
 	broker.Live
 	broker.Link
 	broker.Guests
+	broker.Archives
 }

@@ -59,6 +59,7 @@ type Broker struct {
 	blobs     jetstream.ObjectStore
 
 	forgotten *forgotten
+	archived  *archivedLogs
 	// pools is how many pools may have work queues.
 	pools int
 	guest *guest // nil: the connection uses the platform's account, which has the streams
@@ -155,7 +156,8 @@ func on(nc *nats.Conn, settings broker.Settings, source string) (*Broker, error)
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
 	b := &Broker{nc: nc, js: js, settings: settings, source: source, build: version.Build(), forgotten: &forgotten{},
-		outage: &outage{}, linkWatch: &linkWatch{}, pools: broker.MaxPools}
+		archived: &archivedLogs{},
+		outage:   &outage{}, linkWatch: &linkWatch{}, pools: broker.MaxPools}
 	b.outage.watch(nc)
 	return b, nil
 }
