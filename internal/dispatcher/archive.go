@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// archiveEvery is how often a dispatcher looks for batches that may be archived.
+	// archiveEvery is how often a dispatcher looks for batches that may be archived, at least.
 	archiveEvery = 10 * time.Second
 	// archiveTimeout bounds one round. What it has begun is continued by the next one, of any dispatcher.
 	archiveTimeout = 5 * time.Minute

@@ -254,7 +254,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	part("watch the store", d.watchStore)
 	d.shareUsage(part)
 	if d.cfg.ArchiveAfter > 0 {
-		part("archive", every(archiveEvery, d.archive()))
+		part("archive", every(min(archiveEvery, d.cfg.ArchiveAfter), d.archive()))
 	}
 	part("keep what waits", d.keepWaiting)
 	part("tell what waits", d.tellWaiting)

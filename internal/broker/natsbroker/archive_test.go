@@ -15,10 +15,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
 )
 
@@ -27,11 +30,15 @@ const archiveAfter = 10 * time.Minute
 
 // archiveYard is a server with an archive.
 type archiveYard struct {
-	*bubble.Env
+	testing.TB
 	b  *natsbroker.Broker
 	js jetstream.JetStream
+	// broker is a broker on a connection of its own.
+	broker func(name string) *natsbroker.Broker
+	after  time.Duration
 }
 
+// inArchiveYard runs a test on a server in memory, whose clock jumps.
 func inArchiveYard(t *testing.T, test func(y *archiveYard)) {
 	t.Helper()
 	bubble.Run(t, broker.Settings{MaxStoreBytes: 256 << 20}, func(e *bubble.Env) {
@@ -39,8 +46,33 @@ func inArchiveYard(t *testing.T, test func(y *archiveYard)) {
 		if err != nil {
 			e.Fatal(err)
 		}
-		test(&archiveYard{Env: e, b: e.Broker("test"), js: js})
+		test(&archiveYard{TB: e.T, b: e.Broker("test"), js: js, broker: e.Broker, after: archiveAfter})
 	})
+}
+
+// guardedArchiveYard is a nats-server with accounts, whose dispatcher answers guests.
+func guardedArchiveYard(t *testing.T) (*archiveYard, *natsd.Server) {
+	t.Helper()
+	s, platform := testenv.Guarded(t), access.Principal{Role: access.Dispatcher}
+	js, err := jetstream.New(testenv.ConnAs(t, s, platform))
+	if err != nil {
+		t.Fatal(err)
+	}
+	y := &archiveYard{TB: t, js: js, after: time.Nanosecond, broker: func(name string) *natsbroker.Broker {
+		return testenv.BrokerAs(t, s, platform, "/"+name)
+	}}
+	y.b = y.broker("test")
+	answering, err := y.b.AnswerGuests(testenv.Log(t), func() []broker.Worker { return nil },
+		func(string, []byte) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := answering.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return y, s
 }
 
 // batches of different shapes, each with the appends that make it.
@@ -146,13 +178,13 @@ func (y *archiveYard) acknowledge(n int) {
 // round runs a round, and passes on until when what was left is looked at again.
 func (y *archiveYard) round(a broker.Archiver) (broker.ArchiveRound, error) {
 	y.Helper()
-	time.Sleep(archiveAfter)
+	time.Sleep(y.after)
 	return a.Round(y.Context())
 }
 
 func (y *archiveYard) archiver(b *natsbroker.Broker, taken func(string) error) broker.Archiver {
 	y.Helper()
-	a, err := b.ArchiverThat(y.Context(), archiveAfter, taken)
+	a, err := b.ArchiverThat(y.Context(), y.after, taken)
 	if err != nil {
 		y.Fatal(err)
 	}
@@ -239,6 +271,9 @@ func told(y *archiveYard, b *natsbroker.Broker, k toolyard.BatchKey) string {
 	say("other", errors.Is(b.Submit(y.Context(), other), broker.ErrOtherContent), nil)
 	cancel := b.Cancel(y.Context(), k, "late")
 	say("cancel", errors.Is(cancel, broker.ErrCompleted), nil)
+	if b.Who().Role != "" { // a guest lists nothing
+		return out.String()
+	}
 	var kept []natsbroker.Kept
 	for k, err := range b.Kept(y.Context(), k.Agent, time.Time{}, time.Time{}) {
 		if kept = append(kept, k); err != nil {
@@ -352,7 +387,7 @@ func TestArchivedBatches(t *testing.T) {
 						t.Fatal(err)
 					}
 					ended = err == nil
-					fresh := y.Broker("fresh")
+					fresh := y.broker("fresh")
 					check := func(when string) {
 						t.Helper()
 						if now := told(y, fresh, k); now != before {
@@ -363,7 +398,7 @@ func TestArchivedBatches(t *testing.T) {
 						}
 					}
 					check("behind")
-					again := y.archiver(y.Broker("other"), always)
+					again := y.archiver(y.broker("other"), always)
 					for range 3 {
 						if _, err := y.round(again); err != nil {
 							t.Fatal(err)
@@ -473,7 +508,7 @@ func TestTwoArchivers(t *testing.T) {
 			turn, done := [2]chan bool{make(chan bool), make(chan bool)}, make(chan error, 2)
 			taken := [2]int{}
 			for i := range 2 {
-				a := y.archiver(y.Broker(fmt.Sprint("archiver", i)), func(string) error {
+				a := y.archiver(y.broker(fmt.Sprint("archiver", i)), func(string) error {
 					if taken[i]++; taken[i]%turns == 0 {
 						select {
 						case turn[1-i] <- true:
@@ -553,7 +588,7 @@ func TestAnObjectThatIsGone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fresh := y.Broker("fresh")
+		fresh := y.broker("fresh")
 		if err := fresh.Find(y.Context(), sub.Key()); !errors.Is(err, broker.ErrNoBatch) {
 			t.Errorf("it is found: %v", err)
 		}
@@ -569,5 +604,85 @@ func TestAnObjectThatIsGone(t *testing.T) {
 			t.Errorf("other content: %v", err)
 		}
 		late(y, sub.Key(), 0, 2)
+	})
+}
+
+// TestGuestsReadArchivedBatches: agents and workers with accounts of their own read through a dispatcher what they read
+// before, on a real server.
+func TestGuestsReadArchivedBatches(t *testing.T) {
+	y, s := guardedArchiveYard(t)
+	agent := testenv.BrokerAs(t, s, access.Principal{Role: access.Agent, Name: broker.Escape("a.b")}, "/agent")
+	worker := testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: "p"}, "/worker/w")
+	item := func(k toolyard.BatchKey) string {
+		records, err := worker.Item(t.Context(), k, "p", 0, 0)
+		text, merr := json.Marshal(records)
+		if err = errors.Join(err, merr); err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	var before, chains []string
+	keys := []toolyard.BatchKey{}
+	for name, shape := range archivedShapes {
+		sub := y.submit(strings.ReplaceAll(name, " ", "-"))
+		shape(y, sub)
+		keys = append(keys, sub.Key())
+		before, chains = append(before, told(y, agent, sub.Key())), append(chains, item(sub.Key()))
+	}
+	platform := told(y, y.b, keys[0])
+	y.acknowledge(len(keys))
+	if r, err := y.round(y.archiver(y.b, always)); err != nil || r.Batches != len(keys) || r.Objects != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	for i, k := range keys {
+		if left := y.left(k); len(left) > 0 {
+			t.Errorf("of %s there is still %q", k, left)
+		}
+		if now := told(y, agent, k); now != before[i] {
+			t.Errorf("the agent is told something else of %s:\n%s", k, cmp.Diff(before[i], now))
+		}
+		if now := item(k); now != chains[i] {
+			t.Errorf("the worker is told something else of %s:\n%s", k, cmp.Diff(chains[i], now))
+		}
+		if len(chains[i]) > len("null") {
+			if _, err := worker.Append(t.Context(), k, batch.ChainItem, "p", 0, 0, events.Claimed{Worker: "w"}); !errors.Is(err,
+				broker.ErrConflict) {
+				t.Errorf("a late claim of %s: %v", k, err)
+			}
+		}
+	}
+	if now := told(y, y.b, keys[0]); now != platform {
+		t.Errorf("others are told something else:\n%s", cmp.Diff(platform, now))
+	}
+	other := testenv.BrokerAs(t, s, access.Principal{Role: access.Agent, Name: "other"}, "/agent/other")
+	if _, err := other.Fold(t.Context(), keys[0]); err == nil || errors.Is(err, broker.ErrNoBatch) {
+		t.Errorf("another agent reads it: %v", err)
+	}
+}
+
+// TestArchivedBatchesAreListed: the index lists archived batches beside others.
+func TestArchivedBatchesAreListed(t *testing.T) {
+	inArchiveYard(t, func(y *archiveYard) {
+		index := y.b.Index()
+		for i := range 3 {
+			sub := y.submit(fmt.Sprint("b", i))
+			archivedShapes["answered at plan"](y, sub)
+			if err := index.Change(y.Context(), broker.Entry{Agent: sub.Agent, ID: sub.ID, Session: "s", Workspace: "w",
+				Status: toolyard.StatusCompleted, Place: y.place(sub.Key()), Submitted: time.Now()}); err != nil {
+				y.Fatal(err)
+			}
+		}
+		y.acknowledge(3)
+		if r, err := y.round(y.archiver(y.b, always)); err != nil || r.Batches != 3 {
+			y.Fatalf("%+v, %v", r, err)
+		}
+		var got []string
+		page, more, err := index.Page(y.Context(), broker.Filter{})
+		for _, e := range page {
+			got = append(got, string(e.ID))
+		}
+		if want := []string{"b2", "b1", "b0"}; err != nil || more || !slices.Equal(got, want) {
+			y.Errorf("%q, %t, %v; want %q", got, more, err, want)
+		}
 	})
 }
