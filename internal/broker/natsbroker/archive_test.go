@@ -645,8 +645,8 @@ func TestGuestsReadArchivedBatches(t *testing.T) {
 			t.Errorf("the worker is told something else of %s:\n%s", k, cmp.Diff(chains[i], now))
 		}
 		if len(chains[i]) > len("null") {
-			if _, err := worker.Append(t.Context(), k, batch.ChainItem, "p", 0, 0, events.Claimed{Worker: "w"}); !errors.Is(err,
-				broker.ErrConflict) {
+			_, err := worker.Append(t.Context(), k, batch.ChainItem, "p", 0, 0, events.Claimed{Worker: "w"})
+			if !errors.Is(err, broker.ErrConflict) {
 				t.Errorf("a late claim of %s: %v", k, err)
 			}
 		}

@@ -176,16 +176,17 @@ func (a *archiver) prepare(ctx context.Context, k toolyard.BatchKey, floor uint6
 		case archive.Commit:
 			s.record.Before = next.Before
 			return s, nil
-		case archive.Fence:
+		case archive.Fence: // and then all of it is read again
 			for _, c := range next.Chains {
 				if err == nil {
-					err = a.append(ctx, k, c, events.Ended{})
+					err = a.append(ctx, k, &c, events.Ended{})
 				}
 			}
-		case archive.Bury:
-			err = a.append(ctx, k, s.seen.Submission, s.record)
-		case archive.Delete:
-			return nil, a.remove(ctx, s, next.Before)
+		default:
+			err = a.finish(ctx, s)
+			if err == nil {
+				return nil, nil
+			}
 		}
 		if errors.Is(err, broker.ErrConflict) { // it was not over, or another archiver was faster
 			a.leave(k)
@@ -197,8 +198,25 @@ func (a *archiver) prepare(ctx context.Context, k toolyard.BatchKey, floor uint6
 	}
 }
 
-// append appends a fence to a chain.
-func (a *archiver) append(ctx context.Context, k toolyard.BatchKey, c archive.Chain, body events.Body) error {
+// finish takes a batch that has its record to its end. What the record says does not change any more, so nothing is
+// read again.
+func (a *archiver) finish(ctx context.Context, s *shelved) error {
+	for {
+		switch next := archive.Next(&s.seen); next.Kind {
+		case archive.Bury:
+			if err := a.append(ctx, s.key, &s.seen.Submission, s.record); err != nil {
+				return err
+			}
+		case archive.Delete:
+			return a.remove(ctx, s, next.Before)
+		default:
+			return nil
+		}
+	}
+}
+
+// append appends a fence to a chain, which has another end then.
+func (a *archiver) append(ctx context.Context, k toolyard.BatchKey, c *archive.Chain, body events.Body) error {
 	p, err := parseSubject(c.Subject)
 	if err != nil {
 		return err
@@ -216,9 +234,11 @@ func (a *archiver) append(ctx context.Context, k toolyard.BatchKey, c archive.Ch
 	if err != nil {
 		return err
 	}
-	if _, err := a.b.append(ctx, stream, c.End, msg); err != nil {
+	end, err := a.b.append(ctx, stream, c.End, msg)
+	if err != nil {
 		return fmt.Errorf("append %s to %s: %w", body.EventType(), c.Subject, err)
 	}
+	c.End = end
 	return a.taken(string(body.EventType()) + " " + c.Subject)
 }
 
@@ -271,13 +291,13 @@ func (a *archiver) commit(ctx context.Context, s *shelved, stored time.Time) (do
 		a.leave(s.key)
 		return false, nil
 	}
-	err = a.append(ctx, s.key, s.seen.Batch, s.record)
+	if err = a.append(ctx, s.key, &s.seen.Batch, s.record); err == nil {
+		s.seen.Before = s.record.Before
+		err = a.finish(ctx, s)
+	}
 	if errors.Is(err, broker.ErrConflict) {
 		a.leave(s.key)
 		return false, nil
-	}
-	if err == nil {
-		_, err = a.prepare(ctx, s.key, 0)
 	}
 	return err == nil, err
 }

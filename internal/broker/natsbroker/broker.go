@@ -19,6 +19,7 @@
 //	approvals      ty_approval one key a waiting call         the owner                none: the log is right
 //	dead letters   TY_DEAD   ty.dead.<kind>.<agent>.<batch>   anyone who finds one     none: a record for people
 //	blobs          ty_blob   objects named by their content   anybody                  the name
+//	archive        TY_ARCHIVE ty.archive.<sum of the object>  dispatchers              the record on the batch chain
 //
 // Ordering: appends to one chain are ordered; between chains there is no order. Live copies of stored events come over
 // core NATS and may be lost: they are hints to read.
