@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/toolyard/toolyard/internal/broker"
@@ -15,36 +16,43 @@ const (
 	archiveTimeout = 5 * time.Minute
 )
 
-// archive returns what moves batches that are over into the archive.
+// archive returns what moves batches that are over into the archive. It says once why it cannot.
 func (d *Dispatcher) archive() func(context.Context) {
 	var a broker.Archiver
+	said := ""
 	return func(ctx context.Context) {
 		for more := true; more && ctx.Err() == nil; {
-			var err error
-			if a == nil {
+			err := d.olderWorker()
+			if err == nil && a == nil {
 				a, err = d.b.Archiver(ctx, d.cfg.ArchiveAfter)
 			}
 			if err == nil {
 				more, err = d.archiveRound(ctx, a)
 			}
-			if err != nil {
-				more = false
-				if ctx.Err() == nil {
-					d.log.Warn("batches were not archived; they stay where they are until the next try", "error", err)
-				}
+			switch {
+			case err == nil:
+				said = ""
+			case ctx.Err() == nil && err.Error() != said:
+				said = err.Error()
+				d.log.Warn("batches are not archived; they stay where they are until the next try", "error", err)
 			}
+			more = more && err == nil
 		}
 	}
 }
 
-// archiveRound archives some batches, unless a live worker is too old to know what an archived batch is.
-func (d *Dispatcher) archiveRound(ctx context.Context, a broker.Archiver) (more bool, err error) {
+// olderWorker returns an error if a live worker is too old to know what an archived batch is.
+func (d *Dispatcher) olderWorker() error {
 	for _, w := range d.workers.workers() {
 		if w.WireVersion < version.Archives {
-			d.log.Warn("nothing is archived while an older worker is there", "worker", w.ID, "version", w.Version)
-			return false, nil
+			return fmt.Errorf("worker %s is of version %s (wire version %d), which cannot read archived batches", w.ID,
+				w.Version, w.WireVersion)
 		}
 	}
+	return nil
+}
+
+func (d *Dispatcher) archiveRound(ctx context.Context, a broker.Archiver) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, archiveTimeout)
 	defer cancel()
 	r, err := a.Round(ctx)
