@@ -98,6 +98,8 @@ type Options struct {
 	Ask  []string `json:"ask,omitempty"`
 	// Supersede ends the calls of the session's other batches that wait for a person: the session goes on without them.
 	Supersede bool `json:"supersede,omitempty"`
+	// Repair mends inputs that are no valid JSON, where there is one way to read them. The model and the log are told.
+	Repair bool `json:"repair,omitempty"`
 	// Tags are what the workers must have that run the batch's calls: each of them, beside those that a call's tool
 	// asks for.
 	Tags []Tag `json:"tags,omitempty"`

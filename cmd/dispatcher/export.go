@@ -8,28 +8,22 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"iter"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
-	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
-	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/history"
 	"github.com/toolyard/toolyard/internal/parquet"
 	"github.com/toolyard/toolyard/internal/version"
 )
 
 const (
-	// exportReaders is how many batches an export reads at a time: so many it has in memory at most.
-	exportReaders = 8
 	// exportTick is the time between two lines about the progress of an export.
 	exportTick = 500 * time.Millisecond
 
@@ -39,11 +33,10 @@ const (
 
 // exporting is what to export, and where to.
 type exporting struct {
-	agent, session, status string
-	since, until           string
-	from, to               time.Time // what since and until say
-	dir, format            string
-	force                  bool
+	period
+	session, status string
+	dir, format     string
+	force           bool
 }
 
 func (s *std) exportCommand() *cobra.Command {
@@ -68,22 +61,9 @@ the batch was submitted.`,
 			if err := o.check(time.Now()); err != nil {
 				return err
 			}
-			log, err := s.log.Logger(s.err)
-			if err != nil {
-				return err
-			}
-			nc, err := reach.Connect(url, operator, "toolyard export", log)
-			if err != nil {
-				return err
-			}
-			defer nc.Close()
-			setup, cancel := context.WithTimeout(cmd.Context(), setupTimeout)
-			defer cancel()
-			b, err := natsbroker.Attach(setup, nc, "/export/"+broker.NewID())
-			if err != nil {
-				return ended(cmd.Context(), err)
-			}
-			return ended(cmd.Context(), s.export(cmd.Context(), b, &o))
+			return s.withHistory(cmd.Context(), "export", url, &reach, func(b *natsbroker.Broker) error {
+				return s.export(cmd.Context(), b, &o)
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -92,12 +72,9 @@ the batch was submitted.`,
 	f.StringVar(&o.dir, "out", "", "write to `DIR`, which is made if need be")
 	f.StringVar(&o.format, "format", formatJSONLines, "jsonl (JSON lines) or parquet")
 	f.BoolVar(&o.force, "force", false, "replace tables that are there")
-	f.StringVar(&o.agent, "agent", "", "only batches of this agent")
+	o.period.add(f)
 	f.StringVar(&o.session, "session", "", "only batches of this session")
 	f.StringVar(&o.status, "status", "", "only batches that are open, running, waiting, completed, canceled or refused")
-	f.StringVar(&o.since, "since", "",
-		"only batches that were submitted at this `TIME` or later, or at most so long ago")
-	f.StringVar(&o.until, "until", "", "only batches that were submitted before this `TIME`, or longer ago")
 	return cmd
 }
 
@@ -112,35 +89,12 @@ func (o *exporting) check(now time.Time) (err error) {
 	case o.status != "" && !slices.Contains(statuses, toolyard.Status(o.status)):
 		return cli.Usagef("--status %q: use one of %q", o.status, statuses)
 	}
-	for name, agent := range map[string]string{"--agent": o.agent, "--session": o.session} {
-		if agent == "" {
-			continue
-		}
-		if err := toolyard.CheckName(name, agent); err != nil {
+	if o.session != "" {
+		if err := toolyard.CheckName("--session", o.session); err != nil {
 			return err
 		}
 	}
-	if o.from, err = momentOf("--since", o.since, now); err != nil {
-		return err
-	}
-	o.to, err = momentOf("--until", o.until, now)
-	return err
-}
-
-// momentOf reads a time, or how long before now it was; zero if there is none.
-func momentOf(flag, text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
-		return now.Add(-ago), nil
-	}
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return t, cli.Usagef("%s %q: use a time like %s, or how long ago, like 36h", flag, text,
-			now.UTC().Format(time.RFC3339))
-	}
-	return t, nil
+	return o.period.check(now)
 }
 
 func (o *exporting) wants(b *history.Batch) bool {
@@ -163,7 +117,9 @@ func (s *std) export(ctx context.Context, b *natsbroker.Broker, o *exporting) (e
 	}
 	defer func() { err = errors.Join(err, calls.discard()) }()
 	troubled, shown := 0, progress{w: s.err, on: isTerminal(s.err), last: time.Now()}
-	for story, serr := range stories(ctx, b, b.Kept(ctx, toolyard.Agent(o.agent), o.from, o.to)) {
+	stories := inOrder(ctx, b.Kept(ctx, toolyard.Agent(o.agent), o.from, o.to),
+		func(k natsbroker.Kept) (*story, error) { return read(ctx, b, k) })
+	for story, serr := range stories {
 		if serr != nil {
 			return errors.Join(serr, shown.clear())
 		}
@@ -176,7 +132,7 @@ func (s *std) export(ctx context.Context, b *natsbroker.Broker, o *exporting) (e
 		if err := errors.Join(batches.write(&story.batch), calls.writeAll(story.calls)); err != nil {
 			return err
 		}
-		if err := shown.show(time.Now(), batches.rows, calls.rows); err != nil {
+		if err := shown.show(time.Now(), int(batches.rows), int(calls.rows)); err != nil {
 			return err
 		}
 	}
@@ -203,7 +159,7 @@ func (s *std) export(ctx context.Context, b *natsbroker.Broker, o *exporting) (e
 	return err
 }
 
-// progress shows on a terminal how far an export is.
+// progress shows on a terminal how much of a history is read.
 type progress struct {
 	w    io.Writer
 	on   bool
@@ -213,12 +169,12 @@ type progress struct {
 const clearLine = "\r\x1b[K"
 
 // show shows what is written, unless it has just done so.
-func (p *progress) show(now time.Time, batches, calls int64) error {
+func (p *progress) show(now time.Time, batches, calls int) error {
 	if !p.on || now.Sub(p.last) < exportTick {
 		return nil
 	}
 	p.last = now
-	_, err := fmt.Fprintf(p.w, clearLine+"%s, %s", count(int(batches), "batch", "batches"), count(int(calls), "call"))
+	_, err := fmt.Fprintf(p.w, clearLine+"%s, %s", count(batches, "batch", "batches"), count(calls, "call"))
 	return err
 }
 
@@ -237,73 +193,15 @@ type story struct {
 	calls []history.Call
 }
 
-// stories reads batches, so many at a time, and yields them in their order. Batches that have expired since are left
-// out.
-func stories(ctx context.Context, b *natsbroker.Broker,
-	kept iter.Seq2[natsbroker.Kept, error]) iter.Seq2[*story, error] {
-	type answer struct {
-		story *story // nil if there is none any more
-		err   error
-	}
-	return func(yield func(*story, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
-		var reading sync.WaitGroup
-		defer reading.Wait()
-		defer cancel()
-		queue := make(chan chan answer, exportReaders-1)
-		reading.Go(func() {
-			defer close(queue)
-			for k, err := range kept {
-				a := make(chan answer, 1)
-				select {
-				case queue <- a:
-				case <-ctx.Done():
-					return
-				}
-				if err != nil {
-					a <- answer{err: err}
-					return
-				}
-				reading.Go(func() {
-					story, err := read(ctx, b, k)
-					a <- answer{story, err}
-				})
-			}
-		})
-		for a := range queue {
-			switch got := <-a; {
-			case got.err != nil:
-				yield(nil, got.err)
-				return
-			case got.story != nil && !yield(got.story, nil):
-				return
-			}
-		}
-	}
-}
-
-// read reads one batch; nil if it has expired.
+// read reads what an export writes of one batch; nil if the batch has expired.
 func read(ctx context.Context, b *natsbroker.Broker, k natsbroker.Kept) (*story, error) {
 	log := history.New(k.Key, k.Place, k.Time)
-	for tail := b.Tail(k.Key); ; {
-		l, ok, err := tail.Next(ctx)
-		if errors.Is(err, broker.ErrNoBatch) {
-			return nil, nil //nolint:nilnil // there is none
-		}
-		_, unreadable := errors.AsType[*events.UnreadableError](err)
-		switch {
-		case unreadable, errors.Is(err, broker.ErrDamaged), errors.Is(err, events.ErrNewer):
-			log.Stop(err.Error())
-		case err != nil:
-			return nil, fmt.Errorf("read batch %s: %w", k.Key, err)
-		case ok:
-			log.Add(l.Record)
-			continue
-		}
-		out := new(story)
-		out.batch, out.calls = log.Rows()
-		return out, nil
+	if kept, err := tell(ctx, b, k.Key, log); !kept || err != nil {
+		return nil, err
 	}
+	out := new(story)
+	out.batch, out.calls = log.Rows()
+	return out, nil
 }
 
 // table is a file of rows that has a name of its own until it is whole.

@@ -29,6 +29,7 @@ type batchFlags struct {
 	callTimeout    time.Duration
 	interactive    bool
 	supersede      bool
+	repair         bool
 	tags           []string
 	priority       string
 
@@ -36,6 +37,8 @@ type batchFlags struct {
 }
 
 func (b *batchFlags) add(f *pflag.FlagSet) {
+	f.BoolVar(&b.repair, "repair", false,
+		"mend inputs that are no valid JSON, where there is one way to read them")
 	f.StringVar(&b.inputFormat, "input-format", "",
 		"the form of FILE: native, anthropic, openai, openai-chat or gemini (default: recognised by its shape)")
 	f.StringVar(&b.id, "id", "", "the batch's id; the same id is the same batch (default: FILE's, or a new one)")
@@ -105,6 +108,7 @@ func (b *batchFlags) read(ctx context.Context, in io.Reader, path string, worksp
 func (b *batchFlags) apply(batch *toolyard.Batch) error {
 	batch.Interactive = batch.Interactive || b.interactive
 	batch.Options.Supersede = batch.Options.Supersede || b.supersede
+	batch.Options.Repair = batch.Options.Repair || b.repair
 	for _, d := range []struct {
 		flag string
 		v    time.Duration

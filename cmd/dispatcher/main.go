@@ -57,6 +57,6 @@ flags are wrong, 130 interrupted, 141 the reader of its output has closed it.`,
 		s.credsCommand(), s.initAuthCommand(),
 		s.approvalsCommand(), s.approveCommand(), s.denyCommand(), s.batchesCommand(),
 		s.sessionCommand(), s.deadCommand(),
-		s.backupCommand(), s.restoreCommand(), s.exportCommand(), s.limitsCommand())
+		s.backupCommand(), s.restoreCommand(), s.exportCommand(), s.reportCommand(), s.limitsCommand())
 	return root
 }

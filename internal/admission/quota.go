@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/pattern"
 )
 
 // Quota bounds what the batches of an agent, or of a team, use in all dispatchers together. What is 0 is not bounded.
@@ -43,11 +44,8 @@ func ParseGrant(text string) (g Grant, err error) {
 	if !ok || list == "" {
 		return g, fmt.Errorf("%q: write AGENTS=KEY:N,KEY:N", text)
 	}
-	if err := toolyard.CheckName("", agents); err != nil {
-		return g, fmt.Errorf("%q: the name of agents %w", text, err)
-	}
-	if i := strings.IndexByte(agents, '*'); i >= 0 && i != len(agents)-1 {
-		return g, fmt.Errorf("%q: a * is allowed only at the end of a name", text)
+	if err := pattern.Check(agents); err != nil {
+		return g, fmt.Errorf("%q: the name of agents: %w", text, err)
 	}
 	keys := map[string]*int{"batches": &g.Batches, "calls": &g.Calls, "calls-per-minute": &g.CallsPerMinute,
 		"waiting-bytes": &g.WaitingBytes}
@@ -69,18 +67,16 @@ func ParseGrant(text string) (g Grant, err error) {
 }
 
 // matches reports whether a grant is for an agent.
-func (g *Grant) matches(a toolyard.Agent) bool {
-	if prefix, ok := strings.CutSuffix(g.Agents, "*"); ok {
-		return strings.HasPrefix(string(a), prefix)
-	}
-	return g.Agents == string(a)
-}
+func (g *Grant) matches(a toolyard.Agent) bool { return pattern.Matches(g.Agents, string(a)) }
 
 // Grants are the quotas of a system. The first that matches an agent counts, in either list.
 type Grants struct {
 	// Agents gives each agent that matches a quota of its own. Teams gives all that match one that they share.
 	Agents, Teams []Grant
 }
+
+// Any reports whether there are quotas.
+func (g *Grants) Any() bool { return len(g.Agents)+len(g.Teams) > 0 }
 
 // Scope is whose use is bounded: an agent's, or a team's.
 type Scope string

@@ -52,6 +52,7 @@ type BatchOptions struct {
 	Deny           []string `json:"deny,omitempty" doc:"Rules for what must not run."`
 	Ask            []string `json:"ask,omitempty" doc:"Rules for what a person is asked about."`
 	Supersede      bool     `json:"supersede,omitempty" doc:"End the calls of the session's other batches that wait for a person."`
+	Repair         bool     `json:"repair,omitempty" doc:"Mend inputs that are no valid JSON, where there is one way to read them."`
 	Tags           []string `json:"tags,omitempty" maxItems:"16" doc:"What the workers must have that run the calls: each of these tags."`
 	Priority       string   `json:"priority,omitempty" enum:"interactive,bulk" default:"interactive" doc:"Interactive batches go before bulk ones, which take one turn in five."`
 }

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/pattern"
 )
 
 // Operator is what stands in a token file where a token is nobody's in particular: it may do what any agent may, in the
@@ -428,10 +429,7 @@ func (c caller) workspace(w toolyard.Workspace) error {
 
 // usesTool reports whether the token may use a tool.
 func (c caller) usesTool(name string) bool {
-	return len(c.grant.tools) == 0 || slices.ContainsFunc(c.grant.tools, func(t string) bool {
-		prefix, many := strings.CutSuffix(t, "*")
-		return t == name || many && strings.HasPrefix(name, prefix)
-	})
+	return len(c.grant.tools) == 0 || pattern.MatchesAny(c.grant.tools, name)
 }
 
 // calls refuses those of tools that the token may not use. A name that no tool can have is none, and its call does not

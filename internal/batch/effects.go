@@ -70,10 +70,10 @@ type (
 	// TakeTicket joins the workspace's queue for a group and releases the tickets of earlier groups, as one change. The
 	// shell answers with Granted, at once or later.
 	TakeTicket struct {
+		Group int
+		Mode  ticket.Mode
 		// Through is the last group that can go on under the ticket while the batch is alone in its workspace.
 		Through int
-		Group   int
-		Mode    ticket.Mode
 	}
 	// ReleaseTickets takes the batch's tickets up to this group's out of the queue.
 	ReleaseTickets struct{ Group int }

@@ -143,6 +143,9 @@ func (m *Machine) queue(calls []int, number uint64, context map[string]string) Q
 		given := s.call(i)
 		c := s.requested(i, s.approved(i))
 		c.Input, c.Echo, c.Claim = given.Input, given.Echo, plan.Calls[i].Claim
+		if mended := plan.Calls[i].Mended; mended != nil {
+			c.Input, c.Mended = mended.Input, mended.What
+		}
 		c.Attempt, c.Again = s.Calls[i].Attempt+1, s.Takeovers > 0 || m.lapsed
 		if given.Tool != c.Tool {
 			c.As = given.Tool

@@ -99,8 +99,12 @@ type Control interface {
 	// Cancel asks that calls of a batch end as canceled; without calls, all of them. It wraps [ErrNoBatch],
 	// [ErrCompleted] and [ErrNoCall].
 	Cancel(ctx context.Context, k toolyard.BatchKey, reason string, calls ...int) error
-	// Interrupt cancels the running batches of a session, and returns their number.
+	// Interrupt asks the batches of a session to stop that were submitted before: calls that have not started do not
+	// start, and running ones are stopped if their tool permits it. It returns how many batches it has asked; those
+	// that are not planned yet are not among them, and find it in the session.
 	Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (batches int, err error)
+	// InterruptBatch asks one batch to stop. Repeating a request stores nothing.
+	InterruptBatch(ctx context.Context, k toolyard.BatchKey, wish events.Interrupted) error
 }
 
 // Queue is the calls that wait for workers.

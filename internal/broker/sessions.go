@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -26,10 +27,34 @@ type Session struct {
 	Remembered []string `json:"remembered,omitempty"`
 	// Context is what tools have set for later calls.
 	Context map[string]string `json:"context,omitempty"`
-	Changed time.Time         `json:"changed"`
+	// Interrupted is the last interrupt of the session; nil if there was none.
+	Interrupted *Interrupt `json:"interrupted,omitempty"`
+	Changed     time.Time  `json:"changed"`
 	// MinReader is the minimum wire version of a reader. A version sets it if it stores what older ones must not
 	// ignore.
 	MinReader int `json:"min_reader,omitempty"`
+}
+
+// Interrupt stops the batches of a session that were submitted before it, also those that are not planned yet.
+type Interrupt struct {
+	// Through is the sequence of the last submission of the system that came before it.
+	Through uint64 `json:"through"`
+	events.Interrupted
+}
+
+// InterruptOf returns the interrupt that stops a batch with this submission; nil if there is none.
+func (s *Session) InterruptOf(submission uint64) *Interrupt {
+	if s.Interrupted == nil || s.Interrupted.Through < submission {
+		return nil
+	}
+	return s.Interrupted
+}
+
+// Interrupt notes an interrupt, unless a later one is noted.
+func (s *Session) Interrupt(i Interrupt) {
+	if s.InterruptOf(i.Through) == nil {
+		s.Interrupted = &i
+	}
 }
 
 // Load adds deferred tools, each once. Past [MaxLoaded] those that were loaded first are dropped: a call of one is told

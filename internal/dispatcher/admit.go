@@ -50,7 +50,7 @@ func (d *Dispatcher) receive(ctx context.Context, work *sync.WaitGroup, sub *bro
 
 // outline is what admission must know of a batch. What cannot be read is found out by whoever plans it.
 func (d *Dispatcher) outline(ctx context.Context, sub *broker.Submission, underWay bool) admission.Batch {
-	o := sub.Outline(ctx, len(d.cfg.Quotas.Agents)+len(d.cfg.Quotas.Teams) > 0)
+	o := sub.Outline(ctx, d.cfg.Quotas.Any())
 	most := cmp.Or(o.MaxConcurrency, d.planner.Load().MaxConcurrency)
 	b := admission.Batch{Key: sub.Key, Priority: o.Priority, Calls: most, Begins: o.Calls, Bytes: o.Bytes}
 	if !o.Open && o.Calls > 0 {

@@ -49,8 +49,10 @@ type runner struct {
 	lastNews  time.Time         // when the log last said anything
 	lastAsked time.Time         // when workers were last asked about the calls that they claimed
 
-	// The first entry of the index waits to be written, until that is done or over is closed.
-	linking  sync.WaitGroup // what looks for the batches that this one waited for
+	looking sync.WaitGroup // what looks for the batches that this one waited for, and for an interrupt
+
+	// The first entry of the index waits to be written, until that is done or over is closed. indexed says that the
+	// batch has an entry.
 	indexing sync.WaitGroup
 	over     chan struct{}
 	indexed  bool
@@ -93,7 +95,7 @@ func (d *Dispatcher) newRunner(k *kept, feed broker.Feed, o *owned) *runner {
 		m: batch.New(cfg, o.state), owned: o,
 		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]queued{},
 		lastHeard: map[int]time.Time{}, lastNews: time.Now(), replied: make(chan appended, 1),
-		over: make(chan struct{}),
+		over: make(chan struct{}), indexed: o.state.Takeovers > 0 || o.state.Parked,
 	}
 }
 
@@ -114,12 +116,14 @@ func (r *runner) run(ctx context.Context) error {
 		}
 	}
 	ctx, stop := context.WithCancel(ctx)
-	defer r.linking.Wait()
+	defer r.looking.Wait()
 	defer r.indexing.Wait()
 	defer r.replying.Wait()
 	defer stop()
-	write := r.d.index(r.log, s, s.Takeovers == 0 && !s.Parked)
-	r.indexing.Go(func() { r.indexLater(ctx, write) })
+	write := r.d.index(r.log, s, !r.indexed)
+	session, submission := s.Plan.Session, s.SubmissionSeq
+	heed := func(ctx context.Context) { r.heedInterrupt(ctx, session, submission) }
+	r.indexing.Go(func() { r.indexLater(ctx, write, heed) })
 	defer func() { r.d.demand.change(r.wants, nil) }()
 	defer r.d.locks.StopWaiting(s.Plan.Workspace, r.key)
 	// what was canceled or appended before the feed began
@@ -397,11 +401,10 @@ func (r *runner) takeTicket(ctx context.Context, wanted batch.TakeTicket) []batc
 	r.ticketRequests++
 	take := r.ticketRequests
 	s := r.m.State()
-	h := holder(s, wanted.Group)
+	h := waiter(s, wanted)
 	if t, ok := r.d.locks.Kept(s.Plan.Workspace, h, wanted.Mode); ok {
 		return []batch.Input{batch.Granted{Group: wanted.Group, Ticket: t.Number(wanted.Group)}}
 	}
-	h.Through = wanted.Through
 	asked := time.Now()
 	r.d.locks.Acquire(s.Plan.Workspace, h, wanted.Mode, func(g lock.Grant) {
 		if g.Err == nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/catalog"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -17,12 +18,8 @@ import (
 
 // plan decides about a new batch. It returns the event that makes this dispatcher the owner, unless another one is
 // faster, and what the batch sees.
-func (d *Dispatcher) plan(ctx context.Context, k *kept, s *batch.State) (planned events.Planned, _ *registry.Surface,
-	err error) {
-	session, err := d.b.Session(ctx, s.Key.Agent, s.Submission.Session)
-	if err != nil {
-		return planned, nil, err
-	}
+func (d *Dispatcher) plan(ctx context.Context, k *kept, s *batch.State, session *broker.Session,
+) (planned events.Planned, _ *registry.Surface, err error) {
 	plan, err := d.planned(ctx, k.log, s.Submission, session.Loaded)
 	if err != nil {
 		return planned, nil, err

@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/repair"
 	"github.com/toolyard/toolyard/internal/schema"
 	"github.com/toolyard/toolyard/internal/shell"
 	"github.com/toolyard/toolyard/internal/submission"
@@ -58,6 +59,8 @@ type Plan struct {
 	asks map[toolyard.Pool][]broker.JudgeCall
 	// full says that the batch has as many calls as it may have: it is closed.
 	full bool
+	// mended is how long the inputs are together that were mended.
+	mended int
 }
 
 // Plan pins the surface, resolves each call's tool, checks each input against its schema and judges its class. A rule
@@ -140,12 +143,19 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 	for i, call := range plan.calls {
 		call.Tool = ownName(call.Tool)
 		entry, input, failed := p.Pipeline.Preflight(call, &plan.Surface, isLoaded, patterns)
+		mended := mend(plan, call, failed, func(call toolyard.Call) (bad *toolyard.Result) {
+			entry, input, bad = p.Pipeline.Preflight(call, &plan.Surface, isLoaded, patterns)
+			return bad
+		})
+		if mended != nil {
+			call.Input, failed = mended.Input, nil
+		}
 		if call.Incomplete {
 			failed = incomplete(call, entry)
 		}
 		plan.entries[i] = entry
 		c := events.PlannedCall{ID: call.ID, Tool: submission.ShownName(call.Tool), Pool: entry.Pool,
-			Declaration: entry.Hash, InputSHA256: inputHash(call.Input)}
+			Declaration: entry.Hash, InputSHA256: inputHash(call.Input), Mended: mended}
 		if entry.Name != "" {
 			c.Tool = entry.Name
 		}
@@ -168,6 +178,28 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 		c.TimeoutMS = entry.Timeout().Milliseconds()
 		plan.planned.Calls[i] = c
 	}
+}
+
+// MaxMendedBytes bounds the mended inputs of one plan: they stand in it.
+const MaxMendedBytes = 256 << 10
+
+// mend mends the input of a call that failed because its input is no object, if the batch wants that and the mended
+// input passes the same checks. nil: it does not run with another input.
+func mend(plan *Plan, call toolyard.Call, failed *toolyard.Result,
+	check func(toolyard.Call) *toolyard.Result) *events.Mended {
+	if !plan.sub.Options.Repair || call.Incomplete || failed == nil || failed.Code != toolyard.SchemaValidationFailed {
+		return nil
+	}
+	input, what, ok := repair.Input(call.Input)
+	if !ok || plan.mended+len(input) > MaxMendedBytes {
+		return nil
+	}
+	call.Input = input
+	if check(call) != nil {
+		return nil
+	}
+	plan.mended += len(input)
+	return &events.Mended{Input: input, What: what}
 }
 
 // Asks returns, for each pool, the calls that only a worker of it can judge.

@@ -6,6 +6,7 @@ import "github.com/toolyard/toolyard/internal/broker"
 type Broker interface {
 	broker.Log
 	broker.Inbox
+	broker.Control
 	broker.Queue
 	broker.Tickets
 	broker.Registry

@@ -96,14 +96,38 @@ func (r *runner) settle(ctx context.Context) {
 // indexTimeout bounds the writing of an entry of the index: a batch does not wait long for it.
 const indexTimeout = 15 * time.Second
 
-// indexLater writes the first entry of a batch that is not over soon.
-func (r *runner) indexLater(ctx context.Context, write func(context.Context)) {
+// interruptPause is how long a look for an interrupt that failed is behind the next one.
+const interruptPause = time.Second
+
+// indexLater writes the first entry of a batch that is not over soon, and then heeds an interrupt of the session that
+// came beside the plan: it has not seen the entry.
+func (r *runner) indexLater(ctx context.Context, write, heed func(context.Context)) {
 	select {
 	case <-time.After(broker.IndexAfter):
 		r.indexed = true
 		write(ctx)
+		r.looking.Go(func() { heed(ctx) })
 	case <-r.over:
 	case <-ctx.Done():
+	}
+}
+
+// heedInterrupt asks the batch to stop if its session was interrupted behind its submission.
+func (r *runner) heedInterrupt(ctx context.Context, session toolyard.Session, submission uint64) {
+	for {
+		session, err := r.d.b.Session(ctx, r.key.Agent, session)
+		if stop := session.InterruptOf(submission); stop != nil && err == nil {
+			err = r.d.b.InterruptBatch(ctx, r.key, stop.Interrupted)
+		}
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		r.log.Warn("whether the session was interrupted is not known yet", "error", err)
+		select {
+		case <-time.After(interruptPause):
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -112,8 +136,7 @@ func (r *runner) indexLater(ctx context.Context, write func(context.Context)) {
 func (r *runner) indexNow(ctx context.Context) {
 	close(r.over)
 	r.indexing.Wait()
-	s := r.m.State()
-	r.d.index(r.log, s, s.Takeovers == 0 && !r.indexed)(ctx)
+	r.d.index(r.log, r.m.State(), !r.indexed)(ctx)
 }
 
 // index returns what writes the batch's status, as it is now, into the index. first says that it has no entry yet.
@@ -152,6 +175,13 @@ func (r *runner) meter() {
 // holder is who holds the tickets of a batch up to a group, under the owner that the state names.
 func holder(s *batch.State, group int) ticket.Holder {
 	return ticket.Holder{Agent: s.Key.Agent, Batch: s.Key.ID, Group: group, Term: s.Takeovers}
+}
+
+// waiter is who joins the queue for a ticket.
+func waiter(s *batch.State, wanted batch.TakeTicket) ticket.Holder {
+	h := holder(s, wanted.Group)
+	h.Through = wanted.Through
+	return h
 }
 
 // leaveAndDone acknowledges a batch that is complete. Its owner may have died before it released the workspace.

@@ -189,8 +189,17 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 		before := s
 		var reading sync.WaitGroup
 		reading.Go(func() { said, unread = d.said(ctx, &before) })
-		planned, surface, err = d.plan(ctx, k, &s)
+		var session broker.Session
+		if session, err = d.b.Session(ctx, k.key.Agent, s.Submission.Session); err == nil {
+			planned, surface, err = d.plan(ctx, k, &s, &session)
+		}
 		reading.Wait()
+		if stop := session.InterruptOf(s.SubmissionSeq); stop != nil && err == nil {
+			// Before the plan: whoever takes the batch up finds it.
+			if err = d.b.InterruptBatch(ctx, k.key, stop.Interrupted); err == nil {
+				said, unread = d.said(ctx, &s)
+			}
+		}
 	}
 	reserved := false
 	var own ticket.Ticket
@@ -224,10 +233,8 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 // ticket is granted at once. reserved says that the ticket may be in the queue, granted or not.
 func (d *Dispatcher) reserve(ctx context.Context, s *batch.State, w toolyard.Workspace, wanted batch.TakeTicket,
 ) (own ticket.Ticket, reserved, granted bool) {
-	h := holder(s, wanted.Group)
-	h.Through = wanted.Through
 	asked := time.Now()
-	own, reserved, granted = d.locks.Reserve(ctx, w, h, wanted.Mode)
+	own, reserved, granted = d.locks.Reserve(ctx, w, waiter(s, wanted), wanted.Mode)
 	if granted {
 		d.cfg.Meter.TicketGranted(wanted.Mode, time.Since(asked))
 	}

@@ -80,7 +80,7 @@ func (r *runner) traceTicket(ctx context.Context, answer grantAnswer) {
 		return
 	}
 	g := answer // a copy that is made for this goroutine only
-	r.linking.Go(func() {
+	r.looking.Go(func() {
 		looking, cancel := context.WithTimeout(ctx, linkTimeout)
 		defer cancel()
 		var behind []broker.Origin

@@ -17,7 +17,7 @@ const reportEvery = 100 * time.Millisecond
 // shareUsage has parts of the dispatcher tell the others what is used of quotas here, and hear it of them. Without
 // quotas there is nothing to tell.
 func (d *Dispatcher) shareUsage(part func(string, func(context.Context) error)) {
-	if len(d.cfg.Quotas.Agents)+len(d.cfg.Quotas.Teams) == 0 {
+	if !d.cfg.Quotas.Any() {
 		return
 	}
 	s := &sharing{again: make(chan struct{}, 1)}

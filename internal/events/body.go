@@ -190,6 +190,14 @@ type PlannedCall struct {
 	Interruptible bool `json:"interruptible,omitempty"`
 	// TimeoutMS is the tool's time limit, in milliseconds.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// Mended is the input that runs in place of the one that was handed in; nil if that one runs.
+	Mended *Mended `json:"mended,omitempty"`
+}
+
+// Mended is an input that was no valid JSON, after it was mended. What says what was wrong with it.
+type Mended struct {
+	Input json.RawMessage `json:"input"`
+	What  string          `json:"what"`
 }
 
 // Group is a set of calls that may run together: a safe group, or one exclusive call.
@@ -411,6 +419,8 @@ type RequestedCall struct {
 	Echo toolyard.Echo `json:"echo,omitempty"`
 	// As is the name that the model used, if it is not the tool's own.
 	As string `json:"as,omitempty"`
+	// Mended says what was mended in the input; empty if it is as the model wrote it.
+	Mended string `json:"mended,omitempty"`
 }
 
 // Approved is what a worker must know about an approval.

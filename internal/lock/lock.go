@@ -143,13 +143,7 @@ func (ls *Locks) Reserve(ctx context.Context, w toolyard.Workspace, h ticket.Hol
 	if !granted {
 		return own, false, false
 	}
-	stored := make(chan error, 1)
-	ls.enqueue(w, change{holder: h, mode: mode, reserve: true, done: func(err error) { stored <- err }})
-	select {
-	case err = <-stored:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
+	err = ls.store(ctx, w, change{holder: h, mode: mode, reserve: true})
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if found, ok := ls.queueOf(w).stored.Granted(h, mode); ok && err == nil {
@@ -187,15 +181,7 @@ func (ls *Locks) Settle(ctx context.Context, w toolyard.Workspace, own ticket.Ti
 	if err != nil || !unneeded {
 		return err
 	}
-	done := make(chan error, 1)
-	out.done = func(err error) { done <- err }
-	ls.enqueue(w, out)
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return ls.store(ctx, w, out)
 }
 
 // ReleaseAll takes out all tickets of a batch, of every group and owner. It is for a batch that has ended.
@@ -208,14 +194,7 @@ func (ls *Locks) Release(ctx context.Context, w toolyard.Workspace, h ticket.Hol
 	ls.mu.Lock()
 	delete(ls.queueOf(w).waiting, h.Key())
 	ls.mu.Unlock()
-	done := make(chan error, 1)
-	ls.enqueue(w, change{holder: h, done: func(err error) { done <- err }})
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return ls.store(ctx, w, change{holder: h})
 }
 
 // StopWaiting drops a batch's waiters and leaves its tickets in the queue, for a batch that goes on elsewhere.
@@ -247,6 +226,19 @@ func (ls *Locks) enqueue(w toolyard.Workspace, c change) {
 	if !l.busy {
 		l.busy = true
 		ls.flows.Go(func() { ls.flush(w, l) })
+	}
+}
+
+// store returns when a change is stored or has failed. It is stored even if ctx ends before.
+func (ls *Locks) store(ctx context.Context, w toolyard.Workspace, c change) error {
+	stored := make(chan error, 1)
+	c.done = func(err error) { stored <- err }
+	ls.enqueue(w, c)
+	select {
+	case err := <-stored:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

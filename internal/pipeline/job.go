@@ -31,6 +31,8 @@ type Job struct {
 	Call toolyard.Call
 	// As is the name that the model used, if the plan has resolved it. Empty: the name in Call.
 	As string
+	// Mended says what the plan has mended in the input; empty: it is as the model wrote it.
+	Mended string
 	// Approved is a person's approval, if the call has waited for one. Nil: nobody was asked.
 	Approved *Approved
 	// Remembered is what people have allowed for the rest of the session. Context is what its tools have set.

@@ -164,8 +164,11 @@ func (c *call) parseSchema(context.Context) finding {
 		}
 	}
 	err = s.CheckWithin(c.value, c.patterns)
-	if err == nil || c.again {
+	if err != nil && c.again {
 		return c.misfit(err)
+	}
+	if err == nil {
+		return c.mended("")
 	}
 	bare, dropped := c.withoutNulls()
 	if !dropped {
@@ -175,7 +178,18 @@ func (c *call) parseSchema(context.Context) finding {
 		return c.misfit(err)
 	}
 	c.value, c.job.Call.Input = bare, bare.Canonical()
-	return noted("fields that were null, and may be left out but not be null, were left out")
+	return c.mended("fields that were null, and may be left out but not be null, were left out")
+}
+
+// mended tells the log what the plan has mended in the input, and what else was done to it.
+func (c *call) mended(detail string) finding {
+	if c.job.Mended != "" && !c.again {
+		detail = join("the input was mended: "+c.job.Mended, detail)
+	}
+	if detail == "" {
+		return finding{}
+	}
+	return noted(detail)
 }
 
 // withoutNulls removes nulls from an input that does not fit. A provider's strict form makes its model write null for a

@@ -57,10 +57,14 @@ func (c *call) mapResult(ctx context.Context) finding {
 // valid returns a text as valid UTF-8.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
-// rawAddition is the text that follows the tool's output: which changes of the session were refused, and what hooks
-// add. It is not part of the output.
+// rawAddition is the text that follows the tool's output: what was mended in the input, which changes of the
+// session were refused, and what hooks add. It is not part of the output.
 func (c *call) rawAddition() string {
 	var b strings.Builder
+	if c.job.Mended != "" {
+		b.WriteString("\n\n[Your input was not valid JSON and was mended before the call ran (" + c.job.Mended +
+			"). Write valid JSON.]")
+	}
 	for _, t := range c.told {
 		b.WriteString("\n\n[" + valid(t) + "]")
 	}

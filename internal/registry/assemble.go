@@ -7,9 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
-	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/pattern"
 )
 
 // Surface is the tools that one batch sees. It is a value: the same registry and rules give the same bytes.
@@ -89,7 +88,7 @@ func DeferAllBut(s Surface, list []string) (Surface, error) {
 	s.Tools = slices.Clone(s.Tools)
 	for i := range s.Tools {
 		e := &s.Tools[i]
-		kept := slices.ContainsFunc(list, func(pattern string) bool { return matchesPattern(pattern, e.Name) })
+		kept := pattern.MatchesAny(list, e.Name)
 		e.Defer = !kept && !e.AlwaysLoad && e.Name != searchTool
 	}
 	return named(s)
@@ -101,11 +100,8 @@ func CheckPatterns(list []string) error {
 		return fmt.Errorf("it names %d tools; at most %d are allowed", len(list), MaxViewTools)
 	}
 	for _, name := range list {
-		if err := toolyard.CheckName("", name); err != nil {
+		if err := pattern.Check(name); err != nil {
 			return fmt.Errorf("%q: %w", name, err)
-		}
-		if i := strings.IndexByte(name, '*'); i >= 0 && i != len(name)-1 {
-			return fmt.Errorf("%q: a * is allowed only at the end of a name", name)
 		}
 	}
 	return nil

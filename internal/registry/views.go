@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/pattern"
 )
 
 // MaxViews bounds the views, and MaxViewTools the tools of one view.
@@ -62,7 +63,7 @@ func ParseViews(texts []string) (Views, error) {
 
 // Of returns the number of an agent's view, -1 if it has none. Agents with one view see the same.
 func (vs Views) Of(agent toolyard.Agent) int {
-	return slices.IndexFunc(vs, func(v View) bool { return matchesPattern(v.Agent, string(agent)) })
+	return slices.IndexFunc(vs, func(v View) bool { return pattern.Matches(v.Agent, string(agent)) })
 }
 
 // Hide reports whether a tool is hidden from an agent.
@@ -71,16 +72,6 @@ func (vs Views) Hide(agent toolyard.Agent, name string, aliases []string) bool {
 	if n < 0 {
 		return false
 	}
-	shows := func(name string) bool {
-		return slices.ContainsFunc(vs[n].Tools, func(pattern string) bool { return matchesPattern(pattern, name) })
-	}
+	shows := func(name string) bool { return pattern.MatchesAny(vs[n].Tools, name) }
 	return !shows(name) && !slices.ContainsFunc(aliases, shows)
-}
-
-// matchesPattern reports whether a pattern matches a name.
-func matchesPattern(pattern, name string) bool {
-	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
-		return strings.HasPrefix(name, prefix)
-	}
-	return pattern == name
 }

@@ -42,7 +42,7 @@ func (b *Batch) Recording() bool { return b.span.IsRecording() }
 // Planned says that the batch is planned.
 func (b *Batch) Planned(began time.Time, s *batch.State) {
 	if b.Recording() {
-		b.t.step(b.ctx, "plan", began, time.Now(), trace.WithAttributes(
+		b.t.step(b.ctx, "plan", began, time.Now(), "", trace.WithAttributes(
 			attribute.Int(attrCalls, len(s.Plan.Calls)), attribute.Int(attrGroups, len(s.Plan.Groups))))
 	}
 }
@@ -66,7 +66,7 @@ func (b *Batch) Granted(group int, mode ticket.Mode, number uint64, asked, grant
 				attribute.String(attrBatch, string(o.Key.ID)), attribute.String(genAgent, string(o.Key.Agent))},
 		})
 	}
-	b.t.step(b.ctx, "ticket", asked, granted, trace.WithLinks(links...), trace.WithAttributes(
+	b.t.step(b.ctx, "ticket", asked, granted, "", trace.WithLinks(links...), trace.WithAttributes(
 		attribute.Int(attrGroup, group), attribute.String(attrMode, string(mode)),
 		attribute.Int64(attrTicket, int64(number))))
 }
@@ -74,7 +74,7 @@ func (b *Batch) Granted(group int, mode ticket.Mode, number uint64, asked, grant
 // Replied says that results were replied, from the first on.
 func (b *Batch) Replied(began time.Time, first, results int) {
 	if b.Recording() {
-		b.t.step(b.ctx, "reply", began, time.Now(), trace.WithAttributes(
+		b.t.step(b.ctx, "reply", began, time.Now(), "", trace.WithAttributes(
 			attribute.Int(attrFirst, first), attribute.Int(attrResults, results)))
 	}
 }
@@ -91,15 +91,15 @@ func (b *Batch) Answered(results []toolyard.Result) {
 		if r.Code != toolyard.UnknownTool { // then it is whatever a model wrote
 			name += " " + r.Tool
 		}
-		_, s := b.t.t.Start(b.ctx, name, trace.WithTimestamp(now), trace.WithAttributes(
+		failed := ""
+		if r.IsError {
+			failed = string(r.Code)
+		}
+		b.t.step(b.ctx, name, now, now, failed, trace.WithAttributes(
 			attribute.String(genOperation, executeTool), attribute.String(genTool, r.Tool),
 			attribute.String(genToolType, function), attribute.String(genCallID, r.CallID),
 			attribute.Int(attrIndex, r.Index), attribute.Int(attrAttempt, r.Attempts),
 			attribute.String(attrClass, string(r.Class)), attribute.String(attrAnswered, "dispatcher")))
-		if r.IsError {
-			fails(s, string(r.Code))
-		}
-		s.End(trace.WithTimestamp(now))
 	}
 }
 
@@ -110,7 +110,7 @@ func (b *Batch) Completed(s *batch.State) {
 	}
 	for i := range s.Calls {
 		if c := &s.Calls[i]; c.Decision != nil {
-			b.t.step(b.ctx, "approval", c.AskedAt, c.AskedAt.Add(c.Waited), trace.WithAttributes(
+			b.t.step(b.ctx, "approval", c.AskedAt, c.AskedAt.Add(c.Waited), "", trace.WithAttributes(
 				attribute.Int(attrIndex, i)))
 		}
 	}

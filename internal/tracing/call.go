@@ -37,7 +37,7 @@ func (t *Tracer) Call(ctx context.Context, parent string, req *events.Requested,
 		attribute.String(attrBatch, string(req.Batch)), attribute.String(attrWorkspace, string(req.Workspace)),
 		attribute.String(attrWorker, worker)), trace.WithAttributes(of...))
 	if span.IsRecording() && !req.QueuedAt.IsZero() && req.QueuedAt.Before(began) {
-		t.step(at, "queue", req.QueuedAt, began, trace.WithAttributes(of...))
+		t.step(at, "queue", req.QueuedAt, began, "", trace.WithAttributes(of...))
 	}
 	return ctx, &Call{t: t, ctx: ctx, span: span, began: began}
 }
@@ -63,12 +63,12 @@ func (c *Call) Ran(facts []toolyard.Fact, failed, isolation string) {
 	began := c.began
 	for _, f := range facts {
 		ended := began.Add(time.Duration(f.MS * float64(time.Millisecond)))
-		_, s := c.t.t.Start(c.ctx, string(f.Phase), trace.WithTimestamp(began),
-			trace.WithAttributes(attribute.String(attrPhase, string(f.Outcome))))
+		failed := ""
 		if f.Outcome == toolyard.OutcomeFailed {
-			fails(s, string(f.Code))
+			failed = string(f.Code)
 		}
-		s.End(trace.WithTimestamp(ended))
+		c.t.step(c.ctx, string(f.Phase), began, ended, failed,
+			trace.WithAttributes(attribute.String(attrPhase, string(f.Outcome))))
 		began = ended
 	}
 }
@@ -79,10 +79,10 @@ func (c *Call) Stored(err error) {
 		return
 	}
 	now := time.Now()
-	_, s := c.t.t.Start(c.ctx, "store", trace.WithTimestamp(c.ran))
+	failed := ""
 	if err != nil {
-		fails(s, "not_stored")
+		failed = "not_stored"
 	}
-	s.End(trace.WithTimestamp(now))
+	c.t.step(c.ctx, "store", c.ran, now, failed)
 	c.span.End(trace.WithTimestamp(now))
 }

@@ -125,9 +125,13 @@ func fails(s trace.Span, code string) {
 	s.SetStatus(codes.Error, code)
 }
 
-// step makes a span of something that is over.
-func (t *Tracer) step(ctx context.Context, name string, began, ended time.Time, more ...trace.SpanStartOption) {
+// step makes a span of something that is over. failed is the code with which it ended, or "".
+func (t *Tracer) step(ctx context.Context, name string, began, ended time.Time, failed string,
+	more ...trace.SpanStartOption) {
 	_, s := t.t.Start(ctx, name, append(more, trace.WithTimestamp(began))...)
+	if failed != "" {
+		fails(s, failed)
+	}
 	s.End(trace.WithTimestamp(later(began, ended)))
 }
 

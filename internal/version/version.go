@@ -20,11 +20,12 @@ import "runtime/debug"
 //	5  2026-11-23  A worker's entry says its host, how many tools it offers, and how many of its slots have a call.
 //	6  2026-11-23  A ticket may be for several groups, and a plan may start its first group under one.
 //	7  2026-11-23  Workers have tags; batches, tools and calls to run ask for them. Batches have a priority.
-//	8  2026-11-23  The chains of an archived batch end in fences, and its batch chain names the object that has its log.
-const Wire = 8 + yetToCome
+//	8  2026-11-23  A session says how far it was interrupted. Plans have inputs that were mended.
+//	9  2026-11-23  The chains of an archived batch end in fences, and its batch chain names the object that has its log.
+const Wire = 9 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.
-const Archives = 8
+const Archives = 9
 
 const modulePath = "github.com/toolyard/toolyard"
 

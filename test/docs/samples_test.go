@@ -3,18 +3,14 @@
 package docs
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -174,40 +170,8 @@ func serve(t *testing.T, bin, dir string) []string {
 		"dispatcher serve --with-worker --permission-mode accept_edits "+
 			"--listen 127.0.0.1:0 --nats-listen 127.0.0.1:0 --ack-wait 60s") // a slow machine is no dead worker
 	cmd.Args = append(cmd.Args, "--workspace", "default="+dir, "--data", data)
-	cmd.Stderr = t.Output()
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			t.Error(err)
-		}
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("dispatcher serve: %v", err)
-		}
-	})
-	found := make(chan string, 1)
-	go func() {
-		defer close(found)
-		lines := bufio.NewScanner(out)
-		for lines.Scan() {
-			if url, ok := strings.CutPrefix(lines.Text(), "nats: "); ok {
-				found <- url
-			}
-		}
-		_, _ = io.Copy(io.Discard, out) // so that the process is not stopped by a full pipe
-	}()
-	select {
-	case url := <-found:
-		return []string{"TOOLYARD_NATS=" + url, "TOOLYARD_DATA=" + data}
-	case <-time.After(patience):
-		t.Fatal("dispatcher serve is not ready")
-		return nil
-	}
+	says := testenv.Start(t, cmd, "nats")
+	return []string{"TOOLYARD_NATS=" + says["nats"], "TOOLYARD_DATA=" + data}
 }
 
 // check compares a document's sample with an output, or writes it.

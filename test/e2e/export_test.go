@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/history"
+	"github.com/toolyard/toolyard/internal/report"
 )
 
 // linesOf reads a table of JSON lines. Each line has the columns of the row, and no other.
@@ -46,6 +47,51 @@ func exported(t *testing.T, dir string) ([]history.Batch, []history.Call) {
 	t.Helper()
 	return linesOf[history.Batch](t, filepath.Join(dir, "batches.jsonl")),
 		linesOf[history.Call](t, filepath.Join(dir, "calls.jsonl"))
+}
+
+// reported compares a report with the rows of an export.
+func reported(t *testing.T, at func(string, ...string) []string, batches []history.Batch, calls []history.Call) {
+	t.Helper()
+	var got report.Report
+	if err := json.Unmarshal([]byte(said(t, at("report", "--json", "--since", "1h")...)), &got); err != nil {
+		t.Fatal(err)
+	}
+	tools, codes, failed := map[string]int{}, map[toolyard.Code]int{}, 0
+	for _, c := range calls {
+		tools[c.Tool]++
+		if c.OK != nil && !*c.OK {
+			codes[*c.Code]++
+			failed++
+		}
+	}
+	if got.Batches.Total != len(batches) || got.Calls.Total != len(calls) || got.Calls.Failed != failed ||
+		got.Batches.Refused != 1 || got.Batches.Unreadable != 1 || got.Questions.Asked != 2 {
+		t.Errorf("the report has %+v, %+v, %+v", got.Batches, got.Calls, got.Questions)
+	}
+	for _, r := range got.Tools {
+		if tools[r.Tool] != r.Calls {
+			t.Errorf("%s has %d calls, want %d", r.Tool, r.Calls, tools[r.Tool])
+		}
+		delete(tools, r.Tool)
+	}
+	for _, r := range got.Codes {
+		if codes[r.Code] != r.Calls {
+			t.Errorf("%s ended %d calls, want %d", r.Code, r.Calls, codes[r.Code])
+		}
+		delete(codes, r.Code)
+	}
+	if len(tools)+len(codes) > 0 {
+		t.Errorf("it lacks %v and %v", tools, codes)
+	}
+	if !slices.ContainsFunc(got.NeverCalled, func(u report.Unused) bool { return u.Tool == "grep" && u.Tokens > 0 }) {
+		t.Errorf("grep was not called, and not found: %+v", got.NeverCalled)
+	}
+	text := said(t, at("report")...)
+	for _, part := range []string{"6 batches: 2 completed, 1 canceled", "NEVER CALLED", "read_file  "} {
+		if !strings.Contains(text, part) {
+			t.Errorf("the text lacks %q:\n%s", part, text)
+		}
+	}
 }
 
 // TestExport runs batches with several ends, and compares the tables with the logs.
@@ -173,6 +219,7 @@ func TestExport(t *testing.T) {
 	if n != len(gotCalls) {
 		t.Errorf("%d calls, want %d", len(gotCalls), n)
 	}
+	reported(t, at, gotBatches, gotCalls)
 
 	files(t, out)
 	before, err := os.ReadFile(filepath.Join(out, "calls.jsonl"))

@@ -20,8 +20,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	metricspb "go.opentelemetry.io/proto/otlp/metrics/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -167,25 +165,6 @@ func (c *collector) env(args ...string) []string {
 		reach(args)...)
 }
 
-// bucket opens a key-value bucket of the system at a URL.
-func bucket(t *testing.T, url, name string) jetstream.KeyValue {
-	t.Helper()
-	nc, err := nats.Connect(url, credsFor(t, url, "operator"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kv, err := js.KeyValue(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kv
-}
-
 // draw is a trace as a tree: what is done for the batch in the order of its life, the calls in theirs, and the phases
 // of each as they came. What is done more or less often from run to run is one line.
 func draw(spans []seen, root string) string {
@@ -324,7 +303,10 @@ func TestTrace(t *testing.T) {
 		{ID: "c2", Tool: "flaky"},
 		{ID: "c3", Tool: "no_such_tool"},
 	}}, false)
-	tickets := bucket(t, d.says["nats"], "ty_ticket")
+	tickets, err := newAgent(t, d.says["nats"]).js.KeyValue(t.Context(), "ty_ticket")
+	if err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "the second batch waits for the workspace", func() bool {
 		e, err := tickets.Get(t.Context(), "default")
 		return err == nil && bytes.Contains(e.Value(), []byte(`"batch":"b"`))

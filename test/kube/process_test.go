@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -13,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -79,47 +77,7 @@ func start(t *testing.T, c core.Container, place *strings.Replacer) map[string]s
 	for name, value := range environment(t, c) {
 		cmd.Env = append(cmd.Env, name+"="+place.Replace(value))
 	}
-	cmd.Stderr = t.Output()
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	says, ready, ended := map[string]string{}, make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		told := false
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			what, address, ok := strings.Cut(lines.Text(), ": ")
-			if ok && !told {
-				says[what] = address
-			}
-			if what == "metrics" && !told { // the last one
-				told = true
-				close(ready)
-			}
-		}
-	}()
-	t.Cleanup(func() {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			t.Error(err)
-		}
-		<-ended
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("%s: %v", program(c), err)
-		}
-	})
-	select {
-	case <-ready:
-		return says
-	case <-ended:
-		t.Fatalf("%s has ended", program(c))
-	case <-time.After(readyWait):
-		t.Fatalf("%s is not ready after %s", program(c), readyWait)
-	}
-	return nil
+	return testenv.Start(t, cmd, "metrics")
 }
 
 // ask is the status and body of the answer of a URL.

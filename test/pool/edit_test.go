@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -130,5 +131,58 @@ func TestANewBatchSupersedesWhatWaits(t *testing.T) {
 	}
 	if list := asked(t, b, "goes", 1); list[0].Session != "another" || runs.Load() != 0 {
 		t.Errorf("of the other session waits %+v; %d ran", list, runs.Load())
+	}
+}
+
+// TestRepair: with the option, inputs that are no valid JSON run as what they can only mean, and the model and the log
+// are told. What has several readings ends as without the option.
+func TestRepair(t *testing.T) {
+	t.Parallel()
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/person/ann")
+	var runs atomic.Int64
+	startDispatcher(t, s, dispatcher.Config{})
+	startWorker(t, s, worker.Config{Mode: policy.Default, Tools: []tool.Tool{writes(t, &runs),
+		make1(t, reader("read"), says("read"))}})
+	c := startClient(t, s)
+	given := []toolyard.Call{call("read", `"{}"`), call("write", `"{'text': 'one',}"`), call("write", `"{'text': 'tw"`),
+		call("write", `"{'no_text': 'three'}"`)}
+	for _, repairs := range []bool{true, false} {
+		sub := interactive("repairs", given...)
+		sub.Options.Repair, sub.Options.OnError = repairs, toolyard.Continue
+		under, err := c.Submit(t.Context(), sub)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if repairs {
+			waiting := asked(t, b, "repairs", 1)[0]
+			if string(waiting.Input) != `{"text":"one"}` {
+				t.Errorf("a person is asked about %s", waiting.Input)
+			}
+			if err := c.Decide(t.Context(), waiting.ID, client.Decision{Verdict: client.Allow, By: "ann"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		results := collect(t, t.Context(), under)
+		for i, want := range []toolyard.Code{"", "", toolyard.SchemaValidationFailed, toolyard.SchemaValidationFailed} {
+			r := results[i]
+			mended := repairs && want == ""
+			if !repairs {
+				want = toolyard.SchemaValidationFailed
+			}
+			if r.Code != want {
+				t.Errorf("with repair %t call %d ended as %q: %s", repairs, i, r.Code, r.Error)
+			}
+			said := strings.Contains(r.Output, "not valid JSON and was mended")
+			noted := slices.ContainsFunc(r.Phases, func(f toolyard.Fact) bool {
+				return f.Phase == toolyard.PhaseParseSchema && strings.Contains(f.Detail, "the input was mended: ")
+			})
+			if said != mended || noted != mended {
+				t.Errorf("with repair %t call %d: the model is told %t, the log %t:\n%s", repairs, i, said, noted, r.Output)
+			}
+		}
+	}
+	if runs.Load() != 1 {
+		t.Errorf("%d writes ran, want 1", runs.Load())
 	}
 }

@@ -346,7 +346,7 @@ func (d *Answerer) get(ctx context.Context, who access.Principal, m *nats.Msg) e
 		return err
 	}
 	content, err := d.b.getObject(ctx, q.Name)
-	if errors.Is(err, errNoObject) {
+	if errors.Is(err, ErrNoObject) {
 		return refusal(codeNone, "%v", err)
 	}
 	if err != nil {
@@ -393,7 +393,7 @@ func (d *Answerer) put(ctx context.Context, who access.Principal, m *nats.Msg) e
 			return refusal(codeBad, "these pieces make no object of at most %d bytes", broker.MaxObjectBytes)
 		}
 		piece, err := d.b.getObject(ctx, name)
-		if errors.Is(err, errNoObject) {
+		if errors.Is(err, ErrNoObject) {
 			return refusal(codeBad, "there is no %s", name)
 		}
 		if err != nil {

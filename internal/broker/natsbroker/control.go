@@ -35,13 +35,23 @@ func (b *Broker) Cancel(ctx context.Context, k toolyard.BatchKey, reason string,
 		})
 }
 
-// Interrupt asks the batches of a session to stop: calls that have not started do not start, and running ones are
-// stopped if their tool permits it. It returns how many batches were asked. It does not find a batch that was submitted
-// but not planned yet. It looks twice, since a batch that was planned just now is in the index [broker.IndexAfter]
-// later.
+// Interrupt implements [broker.Control].
+//
+// A batch is in the index [broker.IndexAfter] behind its plan. Its dispatcher reads the session before the plan and
+// again behind the entry in the index; here the session is written before the index is read. So one of the two sees
+// the other. The index is read twice only to count the batches that were planned just now.
 func (b *Broker) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (batches int,
 	err error) {
 	wish := events.Interrupted{By: b.source, Reason: reason}
+	_, newest, err := b.kept(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := b.ChangeSession(ctx, a, s, func(v *broker.Session) {
+		v.Interrupt(broker.Interrupt{Through: newest, Interrupted: wish})
+	}); err != nil {
+		return 0, err
+	}
 	asked := map[toolyard.BatchKey]bool{}
 	if err := b.interrupt(ctx, a, s, wish, asked); err != nil {
 		return len(asked), err
@@ -74,10 +84,7 @@ func (b *Broker) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 			} else if err != nil {
 				return err
 			}
-			if err := b.control(ctx, e.Key(), wish, func(earlier events.Body) bool {
-				_, ok := earlier.(events.Interrupted)
-				return ok
-			}); err != nil {
+			if err := b.InterruptBatch(ctx, e.Key(), wish); err != nil {
 				return err
 			}
 			asked[e.Key()] = true
@@ -86,6 +93,14 @@ func (b *Broker) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 			return nil
 		}
 	}
+}
+
+// InterruptBatch implements [broker.Control].
+func (b *Broker) InterruptBatch(ctx context.Context, k toolyard.BatchKey, wish events.Interrupted) error {
+	return b.control(ctx, k, wish, func(earlier events.Body) bool {
+		_, ok := earlier.(events.Interrupted)
+		return ok
+	})
 }
 
 // control appends a request to a batch's control chain, unless an earlier one covers it, and wakes the batch if it is

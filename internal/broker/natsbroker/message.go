@@ -141,7 +141,7 @@ func (b *Broker) dataBehind(ctx context.Context, ref string) ([]byte, error) {
 		return nil, &events.UnreadableError{Problem: fmt.Sprintf("the dataref %q is none of ours", ref)}
 	}
 	data, err := b.getObject(ctx, "data."+name)
-	if errors.Is(err, errNoObject) {
+	if errors.Is(err, ErrNoObject) {
 		return nil, &events.UnreadableError{Problem: fmt.Sprintf("the dataref %q leads nowhere", ref)}
 	}
 	return data, err

@@ -19,7 +19,7 @@ import (
 
 // maxStockLanes bounds the lanes of the work queue that are looked at for one [broker.Stock]: as many as
 // [broker.MaxPools] have.
-const maxStockLanes = 6_144
+const maxStockLanes = broker.MaxPools * 3 * broker.Lanes // a pool has three classes
 
 // Stock reads how full each stream is, and what stands in the work queues.
 func (b *Broker) Stock(ctx context.Context) (broker.Stock, error) {

@@ -3,7 +3,6 @@
 package tables
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -104,38 +102,8 @@ func serve(t *testing.T, dispatcher, dir string, env []string) string {
 	t.Helper()
 	cmd := exec.Command(dispatcher, "serve", "--with-worker", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0",
 		"--workspace", "default="+dir)
-	cmd.Stderr, cmd.Env = t.Output(), env
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			t.Error(err)
-		}
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("dispatcher serve: %v", err)
-		}
-	})
-	found := make(chan string, 1)
-	go func() {
-		defer close(found)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			if url, ok := strings.CutPrefix(lines.Text(), "nats: "); ok {
-				found <- url
-			}
-		}
-	}()
-	select {
-	case url := <-found:
-		return url
-	case <-time.After(patience):
-		t.Fatal("dispatcher serve is not ready")
-		return ""
-	}
+	cmd.Env = env
+	return testenv.Start(t, cmd, "nats")["nats"]
 }
 
 // jsonRows are the rows of a table of JSON lines, by column.

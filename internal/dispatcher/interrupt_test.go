@@ -1,0 +1,77 @@
+package dispatcher
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+)
+
+// TestAnInterruptBeforeThePlan: what was submitted before the interrupt does not begin, though no dispatcher has seen
+// it yet. What is submitted later runs, and so does what belongs to another session.
+func TestAnInterruptBeforeThePlan(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.work()
+		of := func(s toolyard.Session) toolyard.BatchKey {
+			return y.submitBatch(toolyard.Batch{Session: s, Calls: []toolyard.Call{{Tool: "read"}, {Tool: "write"}}})
+		}
+		before, other := of("s"), of("other")
+		n, err := y.b.Interrupt(y.Context(), toolyard.DefaultAgent, "s", "the user said stop")
+		if err != nil || n != 0 {
+			y.Fatalf("%d batches were asked (%v); none is planned", n, err)
+		}
+		after := of("s")
+		y.dispatcher("d")
+		for k, want := range map[toolyard.BatchKey]string{
+			before: "canceled canceled", other: "ok ok", after: "ok ok",
+		} {
+			if got := y.codes(k); got != want {
+				y.Errorf("%s: %s, want %s", k, got, want)
+			}
+		}
+		s := y.fold(before)
+		if len(s.Interrupts) != 1 || s.Interrupts[0].Reason != "the user said stop" {
+			y.Errorf("its log has the interrupts %+v", s.Interrupts)
+		}
+	})
+}
+
+// slowReader reads sessions for a dispatcher that goes on only when the test says so.
+type slowReader struct {
+	*natsbroker.Broker
+	read, goOn chan struct{}
+}
+
+func (b slowReader) Session(ctx context.Context, a toolyard.Agent, s toolyard.Session) (broker.Session, error) {
+	v, err := b.Broker.Session(ctx, a, s)
+	select {
+	case b.read <- struct{}{}:
+		<-b.goOn
+	default: // it was read before
+	}
+	return v, err
+}
+
+// TestAnInterruptBesideThePlan: a dispatcher that has read the session before the interrupt, and plans the batch after
+// it, still stops the batch.
+func TestAnInterruptBesideThePlan(t *testing.T) {
+	inYard(t, func(y *yard) {
+		b := slowReader{y.Broker("d"), make(chan struct{}, 1), make(chan struct{})}
+		y.Start(New(b, Config{ID: "d", Base: y.entries(), Log: y.Log(), Planner: planner()}))
+		k := y.submitBatch(toolyard.Batch{Session: "s", Calls: []toolyard.Call{{Tool: "write"}, {Tool: "write"}}})
+		y.Eventually("the session is read", func() bool { return len(b.read) == 1 })
+		if n, err := y.b.Interrupt(y.Context(), toolyard.DefaultAgent, "s", "stop"); err != nil || n != 0 {
+			y.Fatalf("%d batches were asked (%v); none is planned", n, err)
+		}
+		close(b.goOn)
+		if got := y.codes(k); got != "canceled canceled" {
+			y.Errorf("the calls ended as %s", got)
+		}
+		if s := y.fold(k); len(s.Interrupts) != 1 || time.Since(s.SubmittedAt) > 10*time.Second {
+			y.Errorf("it has the interrupts %+v and took %s", s.Interrupts, time.Since(s.SubmittedAt))
+		}
+	})
+}

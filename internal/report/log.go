@@ -1,0 +1,133 @@
+package report
+
+import (
+	"slices"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// Log reads the log of one batch.
+type Log struct {
+	state   batch.State
+	problem string
+	planned time.Time
+	started map[int]time.Time // groups
+	ended   map[int]time.Time // calls
+	// given are the results that stand in a reply alone: those of a batch that was given up.
+	given map[int]*toolyard.Result
+}
+
+// NewLog begins the log of a batch.
+func NewLog(k toolyard.BatchKey) *Log {
+	return &Log{state: batch.State{Key: k}, started: map[int]time.Time{}, ended: map[int]time.Time{},
+		given: map[int]*toolyard.Result{}}
+}
+
+// Stop says why the log cannot be followed any further.
+func (l *Log) Stop(problem string) {
+	if l.problem == "" {
+		l.problem = problem
+	}
+}
+
+// Add takes the next event in.
+func (l *Log) Add(r batch.Record) {
+	if l.problem != "" {
+		return
+	}
+	if err := l.state.Apply(r); err != nil {
+		l.Stop(err.Error())
+		return
+	}
+	if _, ok := r.Body.(events.Planned); ok && l.planned.IsZero() {
+		l.planned = r.Time
+	}
+	if s := events.StartOf(r.Body); s != nil {
+		if _, ok := l.started[s.Group]; !ok {
+			l.started[s.Group] = r.Time
+		}
+	}
+	reply, isReply := r.Body.(events.Reply)
+	if !isReply {
+		for _, res := range results(r.Body) {
+			if i := res.Index; !l.open(i) && l.ended[i].IsZero() {
+				l.ended[i] = r.Time
+			}
+		}
+		return
+	}
+	for n := range reply.Results {
+		if i := reply.Results[n].Index; l.open(i) && l.given[i] == nil {
+			l.given[i] = &reply.Results[n]
+		}
+	}
+}
+
+// results are those that an event has.
+func results(b events.Body) []toolyard.Result {
+	switch b := b.(type) {
+	case events.Planned:
+		return b.Results
+	case events.Extended:
+		return b.Results
+	case events.Settled:
+		return b.Results
+	case events.Finished:
+		return b.Results()
+	}
+	return nil
+}
+
+// open reports whether the log has no result of a call.
+func (l *Log) open(i int) bool {
+	return i < 0 || i >= len(l.state.Calls) || l.state.Calls[i].Result == nil
+}
+
+// result is what a call ended with; nil if it is under way.
+func (l *Log) result(i int) *toolyard.Result {
+	if l.open(i) {
+		return l.given[i]
+	}
+	return l.state.Calls[i].Result
+}
+
+// ticketWait is how long a group waited for its ticket: from when all was there that it waited for otherwise.
+func (l *Log) ticketWait(g int) (time.Duration, bool) {
+	groups := l.state.Plan.Groups
+	began, ok := l.started[g]
+	if !ok || !groups[g].Ticket {
+		return 0, false
+	}
+	ready := l.planned
+	for _, before := range groups[:g] {
+		for _, i := range before.Calls {
+			if l.ended[i].After(ready) {
+				ready = l.ended[i]
+			}
+		}
+	}
+	return max(began.Sub(ready), 0), true
+}
+
+// aborted is how many calls of a group ended because one of their siblings failed, and that one's tool.
+func (l *Log) aborted(g int) (culprit string, calls int) {
+	first := time.Time{}
+	for _, i := range l.state.Plan.Groups[g].Calls {
+		res := l.result(i)
+		if res == nil || !res.IsError {
+			continue
+		}
+		if res.Code == toolyard.SiblingCanceled {
+			calls++
+			continue
+		}
+		ran := slices.ContainsFunc(res.Phases, func(f toolyard.Fact) bool { return f.Phase == toolyard.PhaseExecute })
+		if ran && l.state.Plan.Calls[i].AbortsSiblings && (first.IsZero() || l.ended[i].Before(first)) {
+			culprit, first = l.state.Plan.Calls[i].Tool, l.ended[i]
+		}
+	}
+	return culprit, calls
+}

@@ -1,0 +1,451 @@
+// Package report adds up what a system has run: which tools are called and how they end, how long phases and waits
+// take, what is denied and asked, and which tools nobody calls.
+//
+// Authority: none; it says what the logs say. The fold is that of package batch.
+//
+// Ordering: batches may come in any order, the events of one batch as they are stored.
+//
+// Failure: a log that cannot be followed to its end counts as unreadable, and with what was read of it.
+package report
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/policy"
+)
+
+const (
+	// MaxNames is how many names a list counts apart: tools, rules, surfaces. What comes later counts under [Others].
+	MaxNames = 1_000
+	// Others is the name of what has no room in a list.
+	Others = "(others)"
+	// bytesPerToken is what one token of a definition is taken to be: an estimate, since each model counts in its own
+	// way.
+	bytesPerToken = 4
+)
+
+// Report is the sum of many batches. Its lists begin with what counts most.
+type Report struct {
+	Batches Batches `json:"batches"`
+	Calls   Calls   `json:"calls"`
+	Tools   []Tool  `json:"tools"`
+	Codes   []Code  `json:"codes"`
+	Phases  []Phase `json:"phases"`
+	Waits   Waits   `json:"waits"`
+	// Aborts are the tools whose failures ended siblings.
+	Aborts []Abort `json:"aborts"`
+	// Denied says what denied permission, and how often: rules, modes, hooks, people.
+	Denied    []Count   `json:"denied"`
+	Questions Questions `json:"questions"`
+	// NeverCalled are tools that batches were offered and no call named.
+	NeverCalled []Unused `json:"never_called"`
+}
+
+// Batches counts batches.
+type Batches struct {
+	Total      int `json:"total"`
+	Completed  int `json:"completed"`
+	Canceled   int `json:"canceled"`
+	Refused    int `json:"refused"`
+	UnderWay   int `json:"under_way"`
+	Unreadable int `json:"unreadable"`
+	// TakenOver is how many had more than one owner.
+	TakenOver int `json:"taken_over"`
+}
+
+// Calls counts calls.
+type Calls struct {
+	Total    int `json:"total"`
+	Failed   int `json:"failed"`
+	UnderWay int `json:"under_way"`
+	// Retried is how many were tried more than once, and RetriesHelped how many of these succeeded.
+	Retried       int `json:"retried"`
+	RetriesHelped int `json:"retries_helped"`
+}
+
+// Times says how long something took.
+type Times struct {
+	Count int64   `json:"count"`
+	P50MS float64 `json:"p50_ms"`
+	P99MS float64 `json:"p99_ms"`
+	MaxMS float64 `json:"max_ms"`
+}
+
+// Tool is how the calls of one tool went. Times is from a call's start on a worker to its end; calls that no worker
+// took have none.
+type Tool struct {
+	Tool          string `json:"tool"`
+	Calls         int    `json:"calls"`
+	Failed        int    `json:"failed"`
+	Retried       int    `json:"retried"`
+	RetriesHelped int    `json:"retries_helped"`
+	Times         `json:"times"`
+}
+
+// Code is how often calls ended with an error code, and for which tools most.
+type Code struct {
+	Code  toolyard.Code `json:"code"`
+	Calls int           `json:"calls"`
+	Tools []Count       `json:"tools"`
+}
+
+// Phase is how long a phase took where it ran, and how many calls it ended.
+type Phase struct {
+	Phase  toolyard.Phase `json:"phase"`
+	Failed int            `json:"failed"`
+	Times  `json:"times"`
+}
+
+// Waits says how long calls waited in the queue and for people, and groups for the ticket of their workspace.
+type Waits struct {
+	Queue    Times `json:"queue"`
+	Ticket   Times `json:"ticket"`
+	Approval Times `json:"approval"`
+}
+
+// Count is how often something was.
+type Count struct {
+	Name  string `json:"name"`
+	Count int    `json:"count"`
+}
+
+// Abort is a tool whose failures ended siblings: how many calls, in how many groups.
+type Abort struct {
+	Tool   string `json:"tool"`
+	Groups int    `json:"groups"`
+	Calls  int    `json:"calls"`
+}
+
+// Questions counts the calls about which people were asked. Rules are those that would have spared the questions that
+// people answered with yes.
+type Questions struct {
+	Asked      int     `json:"asked"`
+	Allowed    int     `json:"allowed"`
+	Denied     int     `json:"denied"`
+	Superseded int     `json:"superseded"`
+	Open       int     `json:"open"`
+	Unanswered int     `json:"unanswered"`
+	Rules      []Count `json:"rules"`
+}
+
+// Unused is a tool that was offered in so many batches and never called. Tokens estimates what its definition takes in
+// each request to the model.
+type Unused struct {
+	Tool    string `json:"tool"`
+	Batches int    `json:"batches"`
+	Tokens  int    `json:"tokens_estimated"`
+}
+
+// Builder adds up batches. It is not safe for concurrent use.
+type Builder struct {
+	r         Report
+	tools     map[string]*toolSum
+	codes     map[toolyard.Code]counts
+	phases    map[toolyard.Phase]*phaseSum
+	queue     *spread
+	ticket    *spread
+	approval  *spread
+	aborts    map[string]*Abort
+	denied    counts
+	rules     counts
+	surfaces  counts
+	unusedFor map[string]Unused
+}
+
+type toolSum struct {
+	Tool
+	times *spread
+}
+
+type phaseSum struct {
+	failed int
+	times  *spread
+}
+
+// New makes a report of nothing.
+func New() *Builder {
+	return &Builder{tools: map[string]*toolSum{}, codes: map[toolyard.Code]counts{},
+		phases: map[toolyard.Phase]*phaseSum{}, queue: newSpread(), ticket: newSpread(), approval: newSpread(),
+		aborts: map[string]*Abort{}, denied: counts{}, rules: counts{}, surfaces: counts{},
+		unusedFor: map[string]Unused{}}
+}
+
+// Add adds a batch.
+func (b *Builder) Add(l *Log) {
+	s := &l.state
+	n := &b.r.Batches
+	n.Total++
+	if s.Takeovers > 0 {
+		n.TakenOver++
+	}
+	switch status := s.Status(); {
+	case l.problem != "" || s.Submission == nil:
+		n.Unreadable++
+	case s.Refused != nil:
+		n.Refused++
+		return
+	case status == toolyard.StatusCompleted:
+		n.Completed++
+	case status == toolyard.StatusCanceled:
+		n.Canceled++
+	default:
+		n.UnderWay++
+	}
+	if s.Plan == nil {
+		return
+	}
+	if s.Plan.Surface != "" {
+		b.surfaces.add(s.Plan.Surface, 1)
+	}
+	for i := range s.Calls {
+		b.call(l, i)
+	}
+	for g := range s.Plan.Groups {
+		if wait, ok := l.ticketWait(g); ok {
+			b.ticket.add(wait)
+		}
+		if culprit, aborted := l.aborted(g); aborted > 0 {
+			b.abort(culprit, aborted)
+		}
+	}
+}
+
+func (b *Builder) abort(tool string, calls int) {
+	if b.aborts[tool] == nil {
+		if len(b.aborts) >= MaxNames {
+			tool = Others
+		}
+		if b.aborts[tool] == nil {
+			b.aborts[tool] = &Abort{Tool: tool}
+		}
+	}
+	b.aborts[tool].Groups++
+	b.aborts[tool].Calls += calls
+}
+
+// tool returns the sums of a tool.
+func (b *Builder) tool(name string) *toolSum {
+	if b.tools[name] == nil {
+		if len(b.tools) >= MaxNames {
+			name = Others
+		}
+		if b.tools[name] == nil {
+			b.tools[name] = &toolSum{Tool: Tool{Tool: name}, times: newSpread()}
+		}
+	}
+	return b.tools[name]
+}
+
+// call adds a call.
+func (b *Builder) call(l *Log, i int) {
+	c, res := &l.state.Calls[i], l.result(i)
+	t := b.tool(l.state.Plan.Calls[i].Tool)
+	b.r.Calls.Total++
+	t.Calls++
+	b.question(c, res != nil)
+	if res == nil {
+		b.r.Calls.UnderWay++
+		return
+	}
+	if res.IsError {
+		b.r.Calls.Failed++
+		t.Failed++
+		if b.codes[res.Code] == nil {
+			b.codes[res.Code] = counts{}
+		}
+		b.codes[res.Code].add(t.Tool.Tool, 1)
+	}
+	if res.Attempts > 1 {
+		b.r.Calls.Retried++
+		t.Retried++
+		if !res.IsError {
+			b.r.Calls.RetriesHelped++
+			t.RetriesHelped++
+		}
+	}
+	if res.Worker != "" {
+		t.times.add(millis(res.DurationMS))
+		b.queue.add(millis(res.QueueMS))
+	}
+	for _, f := range res.Phases {
+		p := b.phases[f.Phase]
+		if p == nil {
+			if !slices.Contains(toolyard.Phases, f.Phase) {
+				continue // that of a later version
+			}
+			p = &phaseSum{times: newSpread()}
+			b.phases[f.Phase] = p
+		}
+		p.times.add(millis(f.MS))
+		if f.Outcome != toolyard.OutcomeFailed {
+			continue
+		}
+		p.failed++
+		if f.Phase == toolyard.PhasePermission {
+			b.denied.add(cmp.Or(f.Detail, string(f.Code)), 1)
+		}
+	}
+}
+
+// question adds what a person was asked about a call.
+func (b *Builder) question(c *batch.Call, over bool) {
+	if c.Asked == nil {
+		return
+	}
+	q := &b.r.Questions
+	q.Asked++
+	if c.Decision == nil {
+		if over {
+			q.Unanswered++
+		} else {
+			q.Open++
+		}
+		return
+	}
+	b.approval.add(c.Waited)
+	switch c.Decision.Decision {
+	case events.Approve:
+		q.Allowed++
+		// One that is for this input alone is no rule.
+		if r, err := policy.ParseRule(c.Asked.Remember); err == nil && r.Specifier != "" {
+			b.rules.add(c.Asked.Remember, 1)
+		}
+	case events.Supersede:
+		q.Superseded++
+	default:
+		q.Denied++
+	}
+}
+
+// Batches and Calls are how many were added so far.
+func (b *Builder) Batches() int { return b.r.Batches.Total }
+
+// Calls: see [Builder.Batches].
+func (b *Builder) Calls() int { return b.r.Calls.Total }
+
+// Surfaces are the hashes of the surfaces that batches saw.
+func (b *Builder) Surfaces() []string {
+	var out []string
+	for hash := range b.surfaces {
+		if hash != Others {
+			out = append(out, hash)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Offered adds what a surface offers: the bytes of each tool's definition, by name. Tools that a model must load first
+// are not offered.
+func (b *Builder) Offered(hash string, definitions map[string]int) {
+	for name, bytes := range definitions {
+		u := b.unusedFor[name]
+		u.Tool, u.Batches = name, u.Batches+b.surfaces[hash]
+		u.Tokens = max(u.Tokens, (bytes+bytesPerToken-1)/bytesPerToken)
+		b.unusedFor[name] = u
+	}
+}
+
+// Report returns the sum so far.
+func (b *Builder) Report() Report {
+	r := b.r
+	r.Tools, r.Codes, r.Phases, r.Aborts = []Tool{}, []Code{}, []Phase{}, []Abort{}
+	for _, t := range b.tools {
+		t.Times = t.times.times()
+		r.Tools = append(r.Tools, t.Tool)
+	}
+	most(r.Tools, func(t *Tool) (int, string) { return t.Calls, t.Tool })
+	for code, tools := range b.codes {
+		c := Code{Code: code, Tools: tools.sorted()}
+		for _, t := range c.Tools {
+			c.Calls += t.Count
+		}
+		r.Codes = append(r.Codes, c)
+	}
+	most(r.Codes, func(c *Code) (int, string) { return c.Calls, string(c.Code) })
+	for _, name := range toolyard.Phases {
+		if p := b.phases[name]; p != nil {
+			r.Phases = append(r.Phases, Phase{name, p.failed, p.times.times()})
+		}
+	}
+	for _, a := range b.aborts {
+		r.Aborts = append(r.Aborts, *a)
+	}
+	most(r.Aborts, func(a *Abort) (int, string) { return a.Calls, a.Tool })
+	r.Waits = Waits{b.queue.times(), b.ticket.times(), b.approval.times()}
+	r.Denied, r.Questions.Rules = b.denied.sorted(), b.rules.sorted()
+	r.NeverCalled = []Unused{}
+	for name, u := range b.unusedFor {
+		if b.tools[name] == nil {
+			r.NeverCalled = append(r.NeverCalled, u)
+		}
+	}
+	most(r.NeverCalled, func(u *Unused) (int, string) { return u.Tokens * u.Batches, u.Tool })
+	return r
+}
+
+// most sorts a list: what counts most first, and what counts the same by its name.
+func most[T any](list []T, by func(*T) (int, string)) {
+	slices.SortFunc(list, func(a, b T) int {
+		n, name := by(&a)
+		m, other := by(&b)
+		return cmp.Or(cmp.Compare(m, n), cmp.Compare(name, other))
+	})
+}
+
+// counts counts names.
+type counts map[string]int
+
+// add counts a name, or [Others] if there are too many names.
+func (c counts) add(name string, n int) {
+	if _, ok := c[name]; !ok && len(c) >= MaxNames {
+		name = Others
+	}
+	c[name] += n
+}
+
+func (c counts) sorted() []Count {
+	out := make([]Count, 0, len(c))
+	for name, n := range c {
+		out = append(out, Count{name, n})
+	}
+	most(out, func(c *Count) (int, string) { return c.Count, c.Name })
+	return out
+}
+
+// The times that a spread tells apart: from a microsecond to a week, to two digits.
+const (
+	longest = 7 * 24 * time.Hour
+	digits  = 2
+)
+
+// spread is how a duration is distributed.
+type spread struct{ h *hdrhistogram.Histogram }
+
+func newSpread() *spread { return &spread{hdrhistogram.New(1, longest.Microseconds(), digits)} }
+
+func (s *spread) add(d time.Duration) {
+	// It is within the limits, so it is recorded.
+	_ = s.h.RecordValue(min(max(d.Microseconds(), 0), longest.Microseconds()))
+}
+
+func (s *spread) times() Times {
+	ms := func(micros int64) float64 { return float64(micros) / 1000 }
+	return Times{s.h.TotalCount(), ms(s.h.ValueAtQuantile(50)), ms(s.h.ValueAtQuantile(99)), ms(s.h.Max())}
+}
+
+// millis is a time in milliseconds as a duration.
+func millis(ms float64) time.Duration {
+	if math.IsNaN(ms) || ms < 0 {
+		return 0
+	}
+	return time.Duration(min(ms, float64(longest.Milliseconds())) * float64(time.Millisecond))
+}
