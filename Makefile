@@ -11,10 +11,16 @@ FAULT_SEEDS ?= 20
 MINUTES   ?= 30
 SEED      ?= 1
 SEEDS     ?=
-STEPS     := setup gofmt vet lint mod generated test
+STEPS     := setup gofmt vet cross lint mod generated test
+# The systems beside Linux that a release is built for, each on one of its two architectures: no code of ours depends
+# on them.
+FOREIGN   := darwin/arm64 windows/amd64
+# GoReleaser is no tool of tools/go.mod: it has 330 modules, 3 GB of them, and needs four minutes to build. 2.16 is the
+# last that Go 1.26 can build.
+GORELEASER := go run github.com/goreleaser/goreleaser/v2@v2.16.0
 # The modules beside the main one: what only they need, nobody else downloads. go.work is for
 # editors and for "go run ./examples/..."; what is checked here does not need it.
-MODULES   := tools examples test/agents test/bench test/conformance test/deploy test/kube test/observe test/sdk
+MODULES   := tools examples examples/count-words test/agents test/bench test/conformance test/deploy test/install test/kube test/observe test/sdk
 export GOWORK := off
 # Whether everything is meant, and so the other modules too.
 ALL       := $(filter ./...,$(PKG))
@@ -128,6 +134,25 @@ vet: ## Run go vet
 	@go vet ./...
 	@for m in $(MODULES); do go -C $$m vet ./...; done
 
+.PHONY: cross
+cross: ## Vet everything and link toolyard for macOS and Windows
+	@for t in $(FOREIGN); do \
+		GOOS=$${t%/*} GOARCH=$${t#*/} go vet ./... && GOOS=$${t%/*} GOARCH=$${t#*/} go build -o /dev/null ./cmd/toolyard || \
+			{ echo "above: $$t"; exit 1; }; \
+	done
+
+.PHONY: release-check
+release-check: ## Check .goreleaser.yaml with GoReleaser (builds it first: four minutes; not in CI)
+	@$(GORELEASER) check
+
+.PHONY: snapshot
+snapshot: ## Make all of a release in dist/ but the image, and publish nothing (not in CI)
+	@$(GORELEASER) release --snapshot --clean --skip=docker
+
+.PHONY: npm
+npm: ## Make npm packages of the binaries in dist/ (needs npm)
+	@node npm/build.mjs dist bin/npm
+
 .PHONY: gofmt
 gofmt: ## Check that the code is formatted
 	@unformatted=$$(gofmt -s -l .); [ -z "$$unformatted" ] || { echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; }
@@ -167,5 +192,5 @@ bench-peers: ## Measure Toolyard beside a floor and its peers; QUICK=1 is one sh
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin
+	rm -rf bin dist
 	find . -name '*.test' -type f -not -path './.git/*' -delete

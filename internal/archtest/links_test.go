@@ -81,6 +81,8 @@ var links = []struct {
 	{"worker", []string{"github.com/nats-io/nats.go/jetstream", "internal/pipeline", "internal/worker"}, library},
 	{"cmd/dispatcher", []string{"internal/dispatcher", "github.com/nats-io/nats-server/v2/server"}, light},
 	{"cmd/worker", []string{"internal/worker", "internal/manifest"}, light},
+	{"cmd/toolyard", []string{"internal/dispatcher", "internal/worker", "github.com/nats-io/nats-server/v2/server"},
+		light},
 }
 
 // toolLinks is all that package tool links beside the standard library: an author's tests build in a second.

@@ -190,7 +190,9 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/api", "client", "a request asks for what a Go agent asks for"},
 	{"internal/mcp/server", "client", "a call asks for what a Go agent asks for"},
 	{"internal/follow", "internal/broker", "what is followed is stored there"},
-	{"cmd/...", "cmd/internal/cli", "the two commands read flags, environment and files alike"},
+	{"cmd/...", "cmd/internal/cli", "all commands read flags, environment and files alike"},
+	{"cmd/...", "cmd/internal/dispatchercmd", "two programs have the dispatcher's commands"},
+	{"cmd/...", "cmd/internal/workercmd", "two programs have the worker's commands"},
 }
 
 // strangers never import each other, in tests neither.

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -159,5 +160,5 @@ func (w *workspace) syncDir(name string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return place.SyncDir(d)
 }

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/common/expfmt"
+
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 // ContentType is that of [Metrics.Write].
@@ -24,7 +27,11 @@ func New(connected func() bool) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
-		readings(func(read reader) { read(natsConnected, truth(connected())) }))
+		readings(func(read reader) {
+			v := version.Read()
+			read(natsConnected, truth(connected()))
+			read(buildInfo, 1, v.Release, v.Commit, v.Go, strconv.Itoa(v.Wire))
+		}))
 	return m
 }
 

@@ -35,7 +35,7 @@ const (
 func All() []Metric {
 	var out []Metric
 	for _, m := range []*Metric{
-		natsConnected,
+		natsConnected, buildInfo,
 		batchesCompleted, batchesRefused, batchesRunning, batchesIdle, batchesWaiting,
 		calls, attempts, callSeconds, executeSeconds, queueSeconds, ticketSeconds, stalledCalls,
 		workers, slots, slotsBusy, wantedSlots, breakersOpen,
@@ -51,6 +51,10 @@ func All() []Metric {
 
 var natsConnected = &Metric{"toolyard_nats_connected", gauge, ofBoth, nil,
 	"1 while this process is connected to NATS, 0 otherwise."}
+
+// buildInfo has the names of toolyard version --json as labels.
+var buildInfo = &Metric{"toolyard_build_info", gauge, ofBoth, []string{"release", "commit", "go", "wire_version"},
+	"1, with what was built: release, commit (empty if the build does not say), Go and wire version."}
 
 // The metrics of a dispatcher.
 var (

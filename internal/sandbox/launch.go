@@ -30,6 +30,8 @@ type Program struct {
 	OutputBytes int64
 	// Grace is the time between SIGTERM and SIGKILL when ctx ends. 0: none.
 	Grace time.Duration
+	// extra are files that it has open as 3, 4 and so on. Not on Windows.
+	extra []*os.File
 }
 
 // launchMark is the environment variable by which the processes of a program are found, wherever they have moved.
@@ -48,7 +50,7 @@ func LaunchUnisolated(ctx context.Context, p Program) (*Launched, error) {
 	l := &Launched{ctx: ctx, id: launchMark + "=" + rand.Text(), output: newBudget(p.OutputBytes), grace: p.Grace,
 		began: time.Now(), stopped: make(chan struct{}), ended: make(chan struct{})}
 	l.cmd = exec.Command(p.Argv[0], p.Argv[1:]...)
-	l.cmd.Dir, l.cmd.Env = p.Dir, append(slices.Clone(p.Env), l.id)
+	l.cmd.Dir, l.cmd.Env, l.cmd.ExtraFiles = p.Dir, append(slices.Clone(p.Env), l.id), p.extra
 	if err := ownSession(l.cmd); err != nil {
 		return nil, err
 	}

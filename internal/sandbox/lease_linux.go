@@ -161,15 +161,6 @@ func (l *lease) makeProtection() error {
 	return nil
 }
 
-func parentsOf(p string) (dirs []string) {
-	for i, c := range p {
-		if c == '/' {
-			dirs = append(dirs, p[:i])
-		}
-	}
-	return dirs
-}
-
 // walkTo walks to a protected path. It returns what is there, or the first missing name on the way. A symbolic link
 // cannot be protected: its target may be written to by another name.
 func (l *lease) walkTo(p string) (info fs.FileInfo, missing string, err error) {

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -10,9 +11,10 @@ import (
 
 // The backends that an operator can choose from.
 const (
-	Auto   = "auto"   // native, else bwrap, else refuse
-	Native = "native" // namespaces made by this program itself
-	Bwrap  = "bwrap"  // namespaces made by bubblewrap
+	Auto     = "auto"     // native, else bwrap, else refuse
+	Native   = "native"   // namespaces made by this program itself
+	Bwrap    = "bwrap"    // namespaces made by bubblewrap
+	Seatbelt = "seatbelt" // macOS's sandbox-exec; only if it is asked for, since it holds less
 )
 
 // DefaultUID is the user as which the commands of a root worker run on the machine: a user and group that no
@@ -42,16 +44,18 @@ func Open(o Options) (Sandbox, error) {
 	}
 	backends := Backends(o)
 	if o.Backend == "" || o.Backend == Auto {
-		return &first{of: backends}, nil
+		return &first{of: slices.DeleteFunc(backends, func(s Sandbox) bool { return s.Name() == Seatbelt })}, nil
 	}
 	i := slices.IndexFunc(backends, func(s Sandbox) bool { return s.Name() == o.Backend })
 	switch {
 	case i >= 0:
 		return backends[i], nil
-	case o.Backend == Native || o.Backend == Bwrap: // not on this system
-		return backends[0], nil
+	case o.Backend == Native || o.Backend == Bwrap || o.Backend == Seatbelt:
+		return Refuse{Why: fmt.Sprintf("there is no sandbox %s on %s on %s", o.Backend, runtime.GOOS, runtime.GOARCH)},
+			nil
 	}
-	return Refuse{}, fmt.Errorf("%q is no sandbox backend; use %s, %s or %s", o.Backend, Auto, Native, Bwrap)
+	return Refuse{}, fmt.Errorf("%q is no sandbox backend; use %s, %s, %s or %s", o.Backend, Auto, Native, Bwrap,
+		Seatbelt)
 }
 
 // Backends are all possible backends of this system, in the order in which [Auto] tries them.

@@ -1,7 +1,11 @@
 // Package version has the version of what this build writes for other processes, and that of the build itself.
 package version
 
-import "runtime/debug"
+import (
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
 
 // Wire is the version of what this build writes for other processes to read: events, work messages, keys and
 // settings. Each event names the version that wrote it, and so do the streams' metadata and the workers' entries. A
@@ -29,25 +33,80 @@ const Archives = 9
 
 const modulePath = "github.com/toolyard/toolyard"
 
-// Build is the version of Toolyard in this program, as the build has it: a tag, or a time and a commit. It is "(devel)"
-// when the build does not say.
-func Build() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "(devel)"
-	}
-	return buildOf(info)
+// unknown is the version of a build that does not say which one it is.
+const unknown = "(devel)"
+
+// Info says which Toolyard is in a program. All of it comes from what Go writes into every program, so that a build of
+// a release, of a checkout and by "go install" say it alike.
+type Info struct {
+	// Release is the version of the module: a tag, or for a checkout between two tags a time and a commit. "+dirty"
+	// ends it where files were changed. It is "(devel)" when the build does not say.
+	Release string `json:"release"`
+	// Commit is the revision of the checkout that was built. Empty: the build does not say, as "go install" does not.
+	Commit string `json:"commit,omitempty"`
+	// CommitTime is when it was made, as RFC 3339 has it.
+	CommitTime string `json:"commit_time,omitempty"`
+	// Modified says that the checkout had changes that are in no commit.
+	Modified bool `json:"modified,omitempty"`
+	// Go is the version of Go that built the program, and Platform is what for.
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+	Wire     int    `json:"wire_version"`
 }
 
-// buildOf looks for this module: it is the program's own, or one that the program is made with.
-func buildOf(info *debug.BuildInfo) string {
+// Read says which Toolyard is in this program.
+func Read() Info {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
+	}
+	return infoOf(info)
+}
+
+// Build names release and commit in one word: v1.2.3+0123456789ab. A release that has the commit in its name, or whose
+// commit is not known, stands alone.
+func Build() string { return Read().Build() }
+
+// commitChars is how much of a commit stands beside a release, as Go has it in versions between two tags.
+const commitChars = 12
+
+// Build is what the function of that name says, of this build.
+func (i Info) Build() string {
+	commit := i.Commit[:min(len(i.Commit), commitChars)]
+	switch {
+	case commit == "" || strings.Contains(i.Release, commit):
+		return i.Release
+	case strings.Contains(i.Release, "+"): // one plus is all that a version has
+		return i.Release + "." + commit
+	}
+	return i.Release + "+" + commit
+}
+
+// infoOf looks for this module: it is the program's own, or one that the program is made with. What the build says of
+// a checkout is about the program's own module.
+func infoOf(info *debug.BuildInfo) Info {
+	i := Info{Release: unknown, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Wire: Wire}
 	for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
 		if m.Replace != nil {
 			m = &debug.Module{Path: m.Path, Version: m.Replace.Version}
 		}
 		if m.Path == modulePath && m.Version != "" {
-			return m.Version
+			i.Release = m.Version
+			break
 		}
 	}
-	return "(devel)"
+	if info.Main.Path != modulePath {
+		return i
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			i.Commit = s.Value
+		case "vcs.time":
+			i.CommitTime = s.Value
+		case "vcs.modified":
+			i.Modified = s.Value == "true"
+		}
+	}
+	return i
 }

@@ -1,3 +1,5 @@
+//go:build unix
+
 package docs
 
 import (
@@ -13,7 +15,7 @@ type snippet struct {
 }
 
 var snippets = []snippet{
-	{"README.md", "tool", "worker/example_test.go", "func ExampleRun() {", ""},
+	{"README.md", "tool", "examples/count-words/main.go", "func main() {", ""},
 	{"README.md", "anthropic", "examples/anthropic-agent/main.go", "for range maxTurns {", "for range maxTurns {"},
 	{"docs/agents.md", "openai", "examples/openai-agent/main.go",
 		"results, err := p.execute(ctx, said.ID, json.RawMessage(said.RawJSON()))", "for _, r := range results {"},

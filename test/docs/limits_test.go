@@ -29,7 +29,7 @@ var update = flag.Bool("update", false,
 
 const (
 	module     = "github.com/toolyard/toolyard"
-	limitsFile = "cmd/dispatcher/limits.json"
+	limitsFile = "cmd/internal/dispatchercmd/limits.json"
 )
 
 // notLimits are directories whose constants bound nothing in service: tests and their support, and the exit statuses.

@@ -1,4 +1,4 @@
-// Package cli is what the two commands share: exit statuses, settings from flags, environment and file, and the log.
+// Package cli is what all commands share: exit statuses, settings from flags, environment and file, and the log.
 package cli
 
 import (
@@ -48,7 +48,8 @@ func Main(root *cobra.Command, args []string, stderr io.Writer) int {
 	// A closed stdout is an error of the write, not the end on the spot: there is something to tidy up.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	root.SetArgs(args)
-	root.Version = fmt.Sprintf("%s (wire version %d)", version.Build(), version.Wire)
+	root.Version = versionLine(version.Read())
+	root.AddCommand(versionCommand())
 	root.SetErr(stderr)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

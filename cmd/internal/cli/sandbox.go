@@ -49,7 +49,7 @@ func (t told) Run(ctx context.Context, p sandbox.Policy, c sandbox.Command, s sa
 // Add adds the flags.
 func (s *Sandbox) Add(f *pflag.FlagSet) {
 	f.StringVar(&s.Backend, "sandbox", sandbox.Auto,
-		"what isolates commands: auto, native or bwrap; where none of them works no command runs")
+		"what isolates commands: auto, native, bwrap, or on macOS seatbelt; where it does not work no command runs")
 	f.IntVar(&s.UID, "sandbox-uid", sandbox.DefaultUID,
 		"whom commands run as on this machine when the worker is root; nothing else may belong to that user and group")
 	f.StringArrayVar(&s.Read, "sandbox-read", nil,

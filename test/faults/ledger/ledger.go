@@ -1,5 +1,3 @@
-//go:build unix
-
 // Package ledger is where the tools of the fault tests write down what they did: one JSON object a line in one file,
 // for all processes, each on the disk before the tool goes on. It is the ground truth that logs and replies are held
 // against.

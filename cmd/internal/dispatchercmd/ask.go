@@ -1,0 +1,88 @@
+package dispatchercmd
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+)
+
+// askEvery is how often run looks for calls that wait for the person at the terminal.
+const askEvery = 50 * time.Millisecond
+
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// askPerson asks the person at the terminal about each call that waits, one after the other, until ctx ends. When the
+// terminal says nothing any more, every call is denied. dir is where the calls act.
+func (s *std) askPerson(ctx context.Context, c *client.Client, agent toolyard.Agent, dir string, log *slog.Logger) {
+	lines := bufio.NewScanner(s.in)
+	asked := map[string]bool{}
+	tick := time.NewTicker(askEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		list, err := c.Approvals(ctx, agent)
+		if err != nil {
+			if ctx.Err() == nil {
+				log.Warn("the calls that wait for a person cannot be read", "error", err)
+			}
+			continue
+		}
+		for _, a := range slices.Backward(list) { // those that were asked about first first
+			if asked[a.ID] {
+				continue
+			}
+			asked[a.ID] = true
+			if err := s.askOne(ctx, c, a, lines, fileNow(dir, a)); err != nil && ctx.Err() == nil &&
+				!errors.Is(err, client.ErrNoApproval) {
+				log.Error("an answer was not stored", "approval", a.ID, "error", err)
+				asked[a.ID] = false
+			}
+		}
+	}
+}
+
+// askOne asks about one call, until the answer can be understood. What cannot be shown whole is denied.
+func (s *std) askOne(ctx context.Context, c *client.Client, a client.Approval, lines *bufio.Scanner,
+	before *string) error {
+	defer s.bars.hold()()
+	k := &asker{sheetOf(s.err), lines}
+	decision := client.Decision{Verdict: client.Deny, By: person()}
+	text, partial := described(a, k.columns, before)
+	if partial != nil {
+		decision.Reason = partial.Error()
+		if _, err := k.pages(append([]string{"", "This call is denied:"}, text...), "[n]o more"); err != nil &&
+			!errors.Is(err, io.EOF) {
+			return fmt.Errorf("say that a call is denied: %w", err)
+		}
+		return c.Decide(ctx, a.ID, decision)
+	}
+	said, err := k.ask("May this call run?", text, a.Remember != "")
+	if err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	switch said {
+	case yes, forSession:
+		decision.Verdict, decision.InputSHA256, decision.ForSession = client.Allow, a.InputSHA256, said == forSession
+	case silent:
+		decision.Reason = "the terminal was closed"
+	}
+	return c.Decide(ctx, a.ID, decision)
+}

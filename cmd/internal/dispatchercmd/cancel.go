@@ -1,0 +1,96 @@
+package dispatchercmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+)
+
+// oneArg is for commands that take one argument, and says what it is.
+func oneArg(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return cli.Usagef("%s takes %s, not %d; see %s --help", cmd.CommandPath(), what, len(args),
+				cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// The one arguments of commands.
+var (
+	fileArg     = oneArg("one FILE (- for standard input)")
+	batchArg    = oneArg("the id of one batch")
+	approvalArg = oneArg("the id of one approval, as dispatcher approvals lists them")
+	sessionArg  = oneArg("the name of one session")
+)
+
+// misnamed makes an error about what was named wrongly one of usage.
+func misnamed(err error) error {
+	for _, is := range []error{client.ErrNoBatch, client.ErrCompleted, client.ErrNoCall} {
+		if errors.Is(err, is) {
+			return &cli.UsageError{Err: err}
+		}
+	}
+	return err
+}
+
+// canceled is what --json prints of a cancel that is stored. Without calls it is about all of them.
+type canceled struct {
+	Agent  toolyard.Agent   `json:"agent"`
+	Batch  toolyard.BatchID `json:"batch"`
+	Reason string           `json:"reason"`
+	Calls  []int            `json:"calls"`
+}
+
+func (s *std) cancelCommand() *cobra.Command {
+	var ref agentRef
+	var calls []int
+	var reason string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "cancel [flags] BATCH",
+		Short: "Cancel a batch, or some of its calls",
+		Long: `cancel asks for the calls of a batch that have no result to end as canceled, or only for those named with
+--call. It returns when that is stored, and waits for nothing: whoever waits for the batch gets a result for every
+call, as always. A call that has its result keeps it.
+
+A batch that is completed, and one or a call that does not exist, are errors with exit status 2.`,
+		Example: `  dispatcher cancel 01a1ffbe-8b20-73de-9775-9db112e2296a
+  dispatcher cancel --agent reviewer --call 3 --call 4 --reason "no longer needed" nightly-review`,
+		Args: batchArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			k, err := ref.key(args[0])
+			if err != nil {
+				return err
+			}
+			return s.attach(cmd.Context(), &ref.systemFlags, "toolyard cancel", func(c *client.Client) error {
+				ctx, stop := context.WithTimeout(cmd.Context(), setupTimeout)
+				defer stop()
+				if err := c.Batch(k).Cancel(ctx, reason, calls...); err != nil {
+					return misnamed(err)
+				}
+				if asJSON {
+					return printJSON(s.out, canceled{k.Agent, k.ID, reason, append([]int{}, calls...)})
+				}
+				what := "all calls without a result end as canceled"
+				if len(calls) > 0 {
+					what = fmt.Sprintf("calls %v end as canceled, unless they have their result", calls)
+				}
+				_, err := fmt.Fprintf(s.out, "cancel of batch %s is stored: %s\n", cli.OneLine(k.String()), what)
+				return err
+			})
+		},
+	}
+	ref.add(cmd, "batch")
+	cmd.Flags().IntSliceVar(&calls, "call", nil, "cancel only the call of this index; may be repeated")
+	cmd.Flags().StringVar(&reason, "reason", "", "why: the model is told")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document: what is stored")
+	return cmd
+}

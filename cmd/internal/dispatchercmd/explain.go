@@ -1,0 +1,321 @@
+package dispatchercmd
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// explained is the plan of a batch, as --json prints it.
+type explained struct {
+	Surface   string            `json:"surface"`
+	Tools     []string          `json:"tools"`
+	Blocked   []string          `json:"blocked"`
+	Partition toolyard.Strategy `json:"partition"`
+	Groups    [][]int           `json:"groups"`
+	Calls     []explainedCall   `json:"calls"`
+}
+
+type explainedCall struct {
+	Index int            `json:"index"`
+	ID    string         `json:"call_id"`
+	Tool  string         `json:"tool"`
+	Class toolyard.Class `json:"concurrency_class"`
+	Why   string         `json:"why"`
+	Group int            `json:"group"`
+	// Code and Error are those of a call that would be answered at plan.
+	Code  toolyard.Code `json:"code"`
+	Error string        `json:"error"`
+	// Permission is allow, ask or deny; empty for a call that is answered at plan.
+	Permission string `json:"permission"`
+	DecidedBy  string `json:"decided_by"`
+	Reason     string `json:"reason"`
+	Claim      bool   `json:"claim"`
+	Ticket     bool   `json:"ticket"`
+}
+
+func (s *std) explainCommand() *cobra.Command {
+	var in batchFlags
+	var perms cli.Permissions
+	var w cli.Worker
+	var sys systemFlags
+	var dir string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "explain [flags] FILE|-",
+		Short: "Show how a batch would run, without running any of it",
+		Long: `explain shows what would happen to the batch in FILE with the built-in tools and those of --tools: the surface of tools,
+each call's concurrency class and why, the groups, and what permission would say under the given rules and mode. No call
+runs. MCP servers that --tools declares are started, or connected to, for the list of their tools.
+
+With --nats the tools are those that the live workers of a running system offer, and what only a worker can judge is
+asked of one; with --server they are those that a batch of this agent and workspace would see there now. Rules of the
+running system's workers are not known here: what is said of permission is by the rules that are given here.`,
+		Example: `  dispatcher explain examples/explore.json
+  dispatcher explain --json --permission-mode plan examples/explore.json
+  dispatcher explain --tools tools.yaml batch.json
+  dispatcher explain --server http://127.0.0.1:8080 batch.json`,
+		Args: fileArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			batch, err := in.read(cmd.Context(), s.in, args[0], "")
+			if err != nil {
+				return err
+			}
+			if dir, err = cli.Dir("--workspace", dir); err != nil {
+				return err
+			}
+			tools, rules, mode, err := w.Toolbox(&perms, cli.Scope{Dirs: []string{dir}, Later: sys.nats != "" ||
+				sys.server != ""})
+			if err != nil {
+				return err
+			}
+			if err := sys.check(); err != nil {
+				return err
+			}
+			p := planner(rules, in.maxConcurrency, nil)
+			var plan *dispatcher.Plan
+			switch {
+			case sys.server != "":
+				plan, err = s.planServed(cmd.Context(), &sys, &p, &batch, in.unowned)
+			case sys.nats != "":
+				plan, err = s.planLive(cmd.Context(), &sys, &p, &batch)
+			default:
+				plan, err = s.planHere(cmd.Context(), &w, tools, &p, &batch)
+			}
+			if err != nil {
+				return err
+			}
+			names := policy.Names{Tools: slices.Clone(plan.Surface.Blocked), AnyServer: true}
+			for _, t := range plan.Surface.Tools {
+				names.Tools = append(append(names.Tools, t.Name), t.Aliases...)
+			}
+			if err := rules.CheckNames(names); err != nil && (sys.nats != "" || sys.server != "") {
+				return &cli.UsageError{Err: err}
+			}
+			e, err := explainPlan(cmd.Context(), &batch, plan, worker.Permission{Rules: rules, Mode: mode}, dir)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(s.out, e)
+			}
+			return e.print(s, &batch)
+		},
+	}
+	sys.cmd = cmd
+	cmd.Flags().StringVar(&sys.nats, "nats", "",
+		"explain with what the workers of the system at `URL` offer, in place of the tools of this process")
+	sys.reach.Add(cmd.Flags())
+	sys.addServer(cmd)
+	cmd.Flags().StringVar(&dir, "workspace", ".", "the directory that the calls would act on")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	in.add(cmd.Flags())
+	perms.Add(cmd.Flags())
+	w.Guard.Manifests.Add(cmd.Flags())
+	return cmd
+}
+
+// planHere plans with the tools of this process, and those of the MCP servers that are declared.
+func (s *std) planHere(ctx context.Context, w *cli.Worker, tools []tool.Tool, p *dispatcher.Planner,
+	b *toolyard.Batch) (*dispatcher.Plan, error) {
+	entries := base(tools)
+	log, err := s.log.Logger(s.err)
+	if err != nil {
+		return nil, err
+	}
+	served, _, err := w.Guard.Manifests.Ask(ctx, log)
+	if err != nil {
+		return nil, ended(ctx, err)
+	}
+	entries = append(entries, served...)
+	reg, err := registry.Registry{}.Register(entries...)
+	if err != nil {
+		return nil, err
+	}
+	return p.Plan(reg, b, nil)
+}
+
+// planLive plans with what the workers of a system offer, and has them judge what only they can.
+func (s *std) planLive(ctx context.Context, sys *systemFlags, p *dispatcher.Planner,
+	b *toolyard.Batch) (*dispatcher.Plan, error) {
+	f := toolsFlags{agentRef: agentRef{systemFlags: *sys, agent: string(b.Agent)}, session: string(b.Session)}
+	entries, err := s.liveTools(ctx, &f)
+	if err != nil {
+		return nil, err
+	}
+	reg, err := registry.Registry{}.Register(entries...)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := p.Plan(reg, b, slices.Sorted(maps.Keys(f.loaded)))
+	if err != nil {
+		return nil, err
+	}
+	asks := plan.Asks()
+	if len(asks) == 0 {
+		return plan, nil
+	}
+	log, err := s.log.Logger(s.err)
+	if err != nil {
+		return nil, err
+	}
+	nc, err := sys.reach.Connect(sys.nats, operator, "toolyard explain", log)
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	asked, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	br, err := natsbroker.Attach(asked, nc, "/client/"+broker.NewID())
+	if err != nil {
+		return nil, ended(ctx, err)
+	}
+	for _, pool := range slices.Sorted(maps.Keys(asks)) {
+		judged, err := br.Judge(asked, pool, asks[pool])
+		if err != nil {
+			log.Warn("calls were not judged; they count as UNSAFE", "pool", pool, "calls", len(asks[pool]), "error",
+				err)
+			continue
+		}
+		plan.Answer(judged)
+	}
+	return plan, nil
+}
+
+// planServed plans with what a batch would see at a server now. Nobody judges there what only a worker can: it counts
+// as UNSAFE.
+func (s *std) planServed(ctx context.Context, sys *systemFlags, p *dispatcher.Planner, b *toolyard.Batch,
+	unowned bool) (plan *dispatcher.Plan, err error) {
+	agent := b.Agent
+	if unowned && sys.token != "" { // it is the token's
+		agent = ""
+	}
+	err = s.attach(ctx, sys, "toolyard explain", func(c *client.Client) error {
+		asked, cancel := context.WithTimeout(ctx, setupTimeout)
+		defer cancel()
+		var deny []string
+		for _, r := range p.Rules.Deny {
+			deny = append(deny, r.String())
+		}
+		raw, err := c.Catalog(asked, agent, b.Workspace, slices.Concat(deny, b.Options.Deny)...)
+		if err != nil {
+			return err
+		}
+		surface, err := registry.Decode(raw)
+		if err != nil {
+			return fmt.Errorf("read the tools of %s: %w", sys.server, err)
+		}
+		kept, err := c.Session(asked, agent, b.Session)
+		if err != nil {
+			return err
+		}
+		plan = p.On(*surface, b, kept.Loaded)
+		return nil
+	})
+	return plan, err
+}
+
+func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, perm worker.Permission,
+	dir string) (explained, error) {
+	rules, err := dispatcher.BatchRules(b.Options)
+	if err != nil {
+		return explained{}, err
+	}
+	planned := plan.Finish("", 0, time.Time{})
+	e := explained{Surface: plan.Surface.Hash, Partition: planned.Partition, Blocked: plan.Surface.Blocked,
+		Groups: [][]int{}}
+	if e.Blocked == nil {
+		e.Blocked = []string{}
+	}
+	for _, t := range plan.Surface.Tools {
+		e.Tools = append(e.Tools, t.Name)
+	}
+	root, err := place.Hold(dir, nil)
+	if err != nil {
+		return e, err
+	}
+	defer func() { _ = root.Close() }() // it was only looked at
+	e.Calls = make([]explainedCall, len(planned.Calls))
+	for g, group := range planned.Groups {
+		e.Groups = append(e.Groups, group.Calls)
+		for _, i := range group.Calls {
+			e.Calls[i].Group, e.Calls[i].Ticket = g, group.Ticket
+		}
+	}
+	for i, c := range planned.Calls {
+		x := &e.Calls[i]
+		x.Index, x.ID, x.Tool, x.Class, x.Why, x.Claim = i, c.ID, c.Tool, c.Judgement.Class, c.Judgement.Why, c.Claim
+	}
+	answered := map[int]bool{}
+	for _, r := range planned.Results {
+		answered[r.Index] = true
+		e.Calls[r.Index].Code, e.Calls[r.Index].Error = r.Code, r.Error
+	}
+	for i := range e.Calls {
+		if answered[i] {
+			continue
+		}
+		entry := plan.Entry(i)
+		d, err := perm.Decide(ctx, pipeline.PermissionInput{
+			CallContext: pipeline.CallContext{
+				Key: b.Key(), Index: i, Session: b.Session, Workspace: b.Workspace, WorkspaceDir: dir, Root: root,
+				Interactive: b.Interactive,
+			},
+			Declaration: entry.Declaration, Judgement: planned.Calls[i].Judgement, Input: b.Calls[i].Input,
+			Rules: rules,
+		})
+		if err != nil {
+			return e, err
+		}
+		e.Calls[i].Permission, e.Calls[i].DecidedBy, e.Calls[i].Reason = string(d.Behavior), d.Source, d.Reason
+	}
+	return e, nil
+}
+
+func (e explained) print(s *std, b *toolyard.Batch) error {
+	p := &show{w: s.out, on: true}
+	p.printf("%s in %s, %s · surface %.12s with %s\n", count(len(e.Calls), "call"), count(len(e.Groups), "group"),
+		e.Partition, e.Surface, count(len(e.Tools), "tool"))
+	for g, calls := range e.Groups {
+		how := "alone"
+		if len(calls) > 1 {
+			how = "together"
+		}
+		ticket := "needs no workspace"
+		if e.Calls[calls[0]].Ticket {
+			ticket = "holds workspace " + cli.OneLine(string(b.Workspace))
+		}
+		p.printf("\ngroup %d · %s %s · %s\n", g+1, count(len(calls), "call"), how, ticket)
+		for _, i := range calls {
+			c := e.Calls[i]
+			p.printf("  [%d] %s  %s (%s)\n", i, cli.OneLine(c.Tool), c.Class, cli.OneLine(c.Why))
+			if c.Code != "" {
+				p.printf("      answered without running: %s: %s\n", c.Code, cli.OneLine(c.Error))
+				continue
+			}
+			p.printf("      permission: %s (%s)\n", c.Permission, cli.OneLine(c.DecidedBy))
+			if c.Permission == string(pipeline.Ask) {
+				p.printf("      nobody can be asked, so it would be denied; --allow RULE or --permission-mode " +
+					"decides\n")
+			}
+		}
+	}
+	return p.err
+}

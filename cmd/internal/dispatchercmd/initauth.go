@@ -1,0 +1,146 @@
+package dispatchercmd
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/natsd"
+)
+
+// initAuthFlags are the flags of init-auth.
+type initAuthFlags struct {
+	nodes, agents, pools []string
+	at, store            string
+	update               bool
+}
+
+func (s *std) initAuthCommand() *cobra.Command {
+	var o initAuthFlags
+	cmd := &cobra.Command{
+		Use:   "init-auth [flags] DIR",
+		Short: "Write keys, credentials and configuration for a NATS cluster",
+		Long: `init-auth writes a directory with all that a NATS cluster needs for Toolyard: a configuration for each node, with accounts
+for the platform, for each pool of workers and for each agent; certificates of a new CA, which nodes show each other and their
+clients; credentials; and a README.md that says which file goes where. It refuses a directory that is not empty.
+
+--update adds credentials for more agents and pools to such a directory. It writes the accounts again, as this version grants
+them, and new certificates for the nodes. Keys, credentials and the nodes' own configuration stay as they are.
+
+An agent with its credentials hands in batches under its name, and reads their results. A worker with its pool's credentials runs
+the calls of that pool. Neither reads or writes anything else.`,
+		Example: `  dispatcher init-auth secrets --node nats-1 --node nats-2 --node nats-3 --pool default --agent reviewer
+  dispatcher init-auth secrets --update --agent planner`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, err := o.cluster(args[0])
+			if err != nil {
+				return err
+			}
+			if o.update {
+				err = c.Update(args[0])
+			} else {
+				err = c.Write(args[0])
+			}
+			switch {
+			case errors.Is(err, natsd.ErrNotEmpty):
+				return cli.Usagef("%s is not empty, and nothing in it is overwritten: name another directory, or say "+
+					"--update if init-auth has written it", args[0])
+			case errors.Is(err, natsd.ErrNoKeys):
+				return cli.Usagef("--update: %s has no keys that init-auth has written; leave --update out for a new "+
+					"directory", args[0])
+			case err != nil:
+				return err
+			}
+			next := filepath.Join(args[0], "README.md")
+			if o.update {
+				next = filepath.Join(args[0], "nodes") + "/*/accounts.conf to each node, and reload it"
+			}
+			_, err = fmt.Fprintln(s.out, next)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&o.nodes, "node", nil, "the host `NAME` of a node, under which the others and the clients reach "+
+		"it; may be repeated (default: nats-1, nats-2 and nats-3)")
+	f.StringArrayVar(&o.pools, "pool", nil,
+		"a pool of workers that gets credentials, by its `NAME`; may be repeated (default: default)")
+	f.StringArrayVar(&o.agents, "agent", nil,
+		"an agent that gets credentials, by its `NAME`; may be repeated (default: default)")
+	f.StringVar(&o.at, "at", "/etc/nats", "the `DIR` where a node has its configuration")
+	f.StringVar(&o.store, "store", "/data", "the `DIR` where a node has its streams")
+	f.BoolVar(&o.update, "update", false, "add to a directory that init-auth has written, and write its accounts again")
+	return cmd
+}
+
+// cluster checks the flags.
+func (o *initAuthFlags) cluster(dir string) (c natsd.Cluster, err error) {
+	c = natsd.Cluster{Access: *cli.Access(dir), At: o.at, Store: o.store}
+	if o.update && len(o.nodes) > 0 {
+		return c, cli.Usagef("--node: --update changes no node's configuration; write a new directory, or copy one " +
+			"below nodes and change it")
+	}
+	pools, agents := o.pools, o.agents
+	if !o.update {
+		if c.Nodes = o.nodes; len(c.Nodes) == 0 {
+			c.Nodes = []string{"nats-1", "nats-2", "nats-3"}
+		}
+		if len(pools) == 0 {
+			pools = []string{string(toolyard.DefaultPool)}
+		}
+		if len(agents) == 0 {
+			agents = []string{string(toolyard.DefaultAgent)}
+		}
+	}
+	for i, n := range c.Nodes {
+		if err := natsd.CheckNode(n); err != nil {
+			return c, cli.Usagef("--node: %w", err)
+		}
+		if slices.Contains(c.Nodes[:i], n) {
+			return c, cli.Usagef("--node %s is there twice", n)
+		}
+	}
+	if len(c.Nodes) > natsd.MaxNodes {
+		return c, cli.Usagef("--node: there are %d; at most %d", len(c.Nodes), natsd.MaxNodes)
+	}
+	for _, p := range []struct{ flag, path string }{{"--at", o.at}, {"--store", o.store}} {
+		if !filepath.IsAbs(p.path) {
+			return c, cli.Usagef("%s %s: use an absolute path", p.flag, p.path)
+		}
+	}
+	for _, p := range pools {
+		who, err := poolNamed(p)
+		if err != nil {
+			return c, err
+		}
+		c.Principals = append(c.Principals, who)
+	}
+	for _, a := range agents {
+		who, err := agentNamed(a)
+		if err != nil {
+			return c, err
+		}
+		c.Principals = append(c.Principals, who)
+	}
+	return c, nil
+}
+
+// poolNamed are the workers of the pool that --pool names.
+func poolNamed(name string) (access.Principal, error) {
+	if err := broker.CheckPool(toolyard.Pool(name)); err != nil {
+		return access.Principal{}, cli.Usagef("--pool: %w", err)
+	}
+	return access.Principal{Role: access.Worker, Name: name}, nil
+}
+
+// agentNamed is the agent that --agent names.
+func agentNamed(name string) (access.Principal, error) {
+	return access.Principal{Role: access.Agent, Name: broker.Escape(name)}, toolyard.CheckName("--agent", name)
+}

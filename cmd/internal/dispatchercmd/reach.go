@@ -1,0 +1,138 @@
+package dispatchercmd
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/access"
+)
+
+// systemFlags say which running system a command is for: the NATS system itself, or a server's HTTP API in front of it.
+type systemFlags struct {
+	nats, server, token string
+	serverCA            string
+	reach               cli.Reach
+	cmd                 *cobra.Command
+}
+
+func (f *systemFlags) add(cmd *cobra.Command) {
+	f.cmd = cmd
+	cmd.Flags().StringVar(&f.nats, "nats", defaultURL, "the NATS system, as `URL`")
+	f.reach.Add(cmd.Flags())
+	f.addServer(cmd)
+}
+
+// addServer adds what is for HTTP.
+func (f *systemFlags) addServer(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.server, "server", "", "the HTTP API of a dispatcher, as `URL`, instead of --nats")
+	cmd.Flags().StringVar(&f.serverCA, "server-ca", "", "check the certificate of --server against those in `FILE`")
+	cmd.Flags().StringVar(&f.token, "token", "",
+		"the bearer `TOKEN` for --server; other users of this machine see a command line, so set "+cli.EnvName("token")+
+			" instead")
+}
+
+// operator is as whom a command looks at a system, and acts on it.
+var operator = access.Principal{Role: access.Operator}
+
+// where names the system, for messages.
+func (f *systemFlags) where() string {
+	if f.server != "" {
+		return f.server
+	}
+	return f.nats
+}
+
+func (f *systemFlags) check() error {
+	if f.server != "" && f.cmd.Flags().Changed("nats") {
+		return cli.Usagef("--server and --nats exclude each other; leave one out (on the command line, in %s or %s, "+
+			"and in --config)", cli.EnvName("server"), cli.EnvName("nats"))
+	}
+	return nil
+}
+
+// attach runs something on the system that is there.
+func (s *std) attach(ctx context.Context, f *systemFlags, name string, do func(*client.Client) error) error {
+	log, err := s.log.Logger(s.err)
+	if err != nil {
+		return err
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	setup, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	var c *client.Client
+	if f.server != "" {
+		with, cerr := cli.HTTPClient("--server-ca", f.serverCA)
+		if cerr != nil {
+			return cerr
+		}
+		c, err = client.ConnectHTTP(setup, f.server, client.HTTPOptions{Token: f.token, Client: with})
+		if in, wrong := errors.AsType[*toolyard.InputError](err); wrong {
+			return cli.Usagef("--%s: %s", in.Field, in.Problem)
+		}
+	} else {
+		nc, nerr := f.reach.Connect(f.nats, operator, name, log)
+		if nerr != nil {
+			return nerr
+		}
+		defer nc.Close()
+		c, err = client.Connect(setup, nc, client.Options{})
+	}
+	if err != nil {
+		return ended(ctx, err)
+	}
+	return ended(ctx, do(c))
+}
+
+// agentRef names what is an agent's on a system: one batch, or one session.
+type agentRef struct {
+	systemFlags
+	agent string
+}
+
+// add adds the flags; what is the agent's.
+func (r *agentRef) add(cmd *cobra.Command, what string) {
+	r.systemFlags.add(cmd)
+	cmd.Flags().StringVar(&r.agent, "agent", string(toolyard.DefaultAgent), "whose "+what+
+		" it is (with --token: the token's, unless you say otherwise)")
+}
+
+// owner is whose it is: empty for the token's.
+func (r *agentRef) owner() (toolyard.Agent, error) {
+	if r.server != "" && r.token != "" && !r.cmd.Flags().Changed("agent") {
+		return "", nil
+	}
+	return toolyard.Agent(r.agent), toolyard.CheckName("--agent", r.agent)
+}
+
+// session checks the names of a session.
+func (r *agentRef) session(name string) (toolyard.Agent, toolyard.Session, error) {
+	if err := toolyard.CheckName("SESSION", name); err != nil {
+		return "", "", err
+	}
+	agent, err := r.owner()
+	return agent, toolyard.Session(name), err
+}
+
+// key checks the names of a batch.
+func (r *agentRef) key(id string) (toolyard.BatchKey, error) {
+	if err := toolyard.CheckName("BATCH", id); err != nil {
+		return toolyard.BatchKey{}, err
+	}
+	agent, err := r.owner()
+	return toolyard.BatchKey{Agent: agent, ID: toolyard.BatchID(id)}, err
+}
+
+// whose names an agent in a message; an empty one is the token's.
+func whose(a toolyard.Agent) string {
+	if a == "" {
+		return "the token's agent"
+	}
+	return string(a)
+}

@@ -1,0 +1,272 @@
+package dispatchercmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/replay"
+)
+
+// rerun is what --rerun --json prints.
+type rerun struct {
+	// Of is the batch that was recorded; Batch the one that ran its calls again.
+	Of          toolyard.BatchKey   `json:"of"`
+	Batch       toolyard.BatchView  `json:"batch"`
+	Differences []replay.Difference `json:"differences"`
+}
+
+func (s *std) replayCommand() *cobra.Command {
+	var ref agentRef
+	var asJSON, again, allowWrites bool
+	cmd := &cobra.Command{
+		Use:   "replay [flags] BATCH|FILE|-",
+		Short: "Show from its log how a batch ran, and check that the log is true",
+		Long: `replay reads the log of a batch again: a FILE as --events writes it, or what the streams hold of BATCH. It draws the
+groups and calls over time, and checks what must always hold: no group started before all results of the groups before
+it, one result a call, replies without a gap and equal to the results, one end. It changes nothing. A file may have the
+events of several batches and agents, as watch --all --json writes them: each batch is replayed for itself, and --json
+prints an array then.
+
+--rerun then hands the recorded calls in again, as a new batch at --nats or --server with the same agent, session, workspace and options,
+and shows which results are different now. It refuses to when any of the calls was not READ_ONLY; --allow-writes overrides that.
+
+Exit status: 0 the log is consistent (whatever --rerun finds), 1 the log contradicts itself, or the system failed, 2 it
+cannot be read, or may not be run again.`,
+		Example: `  dispatcher run --events log.jsonl batch.json && dispatcher replay log.jsonl
+  dispatcher replay --json 01a1ffbe-8b20-73de-9775-9db112e2296a
+  dispatcher replay --rerun --nats nats://10.0.0.7:4222 log.jsonl`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return cli.Usagef("dispatcher replay takes one BATCH or FILE (- for standard input), not %d; see "+
+					"dispatcher replay --help", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if allowWrites && !again {
+				return cli.Usagef("--allow-writes is for --rerun")
+			}
+			reports, err := s.readLog(cmd.Context(), args[0], &ref)
+			if err != nil {
+				return err
+			}
+			if again && len(reports) != 1 {
+				return cli.Usagef("%s has %d batches; --rerun takes the log of one", args[0], len(reports))
+			}
+			if again {
+				return s.rerun(cmd.Context(), reports[0], &ref.systemFlags, allowWrites, asJSON)
+			}
+			return s.printReports(reports, asJSON)
+		},
+	}
+	ref.add(cmd, "batch")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	cmd.Flags().BoolVar(&again, "rerun", false, "hand the recorded calls in again and show what is different")
+	cmd.Flags().BoolVar(&allowWrites, "allow-writes", false,
+		"with --rerun: also if some of the calls were not READ_ONLY")
+	return cmd
+}
+
+// printReports prints what logs say, and is an error when one of them contradicts itself.
+func (s *std) printReports(reports []*replay.Report, asJSON bool) error {
+	var err error
+	switch {
+	case asJSON && len(reports) == 1:
+		err = printJSON(s.out, reports[0])
+	case asJSON:
+		err = printJSON(s.out, reports)
+	default:
+		for i, r := range reports {
+			text := cli.Printable(r.Text())
+			if i > 0 {
+				text = "\n" + text
+			}
+			if _, err = io.WriteString(s.out, text); err != nil {
+				break
+			}
+		}
+	}
+	for _, r := range reports {
+		switch {
+		case err != nil || r.Contradiction == nil:
+		case len(reports) == 1:
+			err = contradiction(r)
+		default:
+			err = fmt.Errorf("batch %s of agent %s: %w", r.Batch.ID, r.Batch.Agent, contradiction(r))
+		}
+	}
+	return err
+}
+
+func contradiction(r *replay.Report) error {
+	if r.Contradiction.Newer != "" {
+		return fmt.Errorf("this version cannot follow the log: %w", r.Contradiction)
+	}
+	return fmt.Errorf("the log contradicts itself: %w", r.Contradiction)
+}
+
+// readLog replays a file, or the batch of that name.
+func (s *std) readLog(ctx context.Context, name string, ref *agentRef) ([]*replay.Report, error) {
+	if name == "-" {
+		return replayFile(s.in, name)
+	}
+	info, err := os.Stat(name)
+	switch {
+	case err == nil && !info.IsDir():
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, cli.Usagef("%s: %w", name, errors.Unwrap(err))
+		}
+		defer func() { _ = f.Close() }() // it was only read
+		return replayFile(f, name)
+	case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrInvalid):
+		return nil, cli.Usagef("%s: %w", name, errors.Unwrap(err))
+	}
+	k, err := ref.key(name)
+	if err != nil {
+		return nil, err
+	}
+	report, err := s.replayStored(ctx, k, &ref.systemFlags)
+	if errors.Is(err, client.ErrNoBatch) {
+		return nil, cli.Usagef("%q is no file, and at %s there is no such batch of agent %q", name, ref.where(),
+			whose(k.Agent))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%q is no file; as the id of a batch: %w", name, err)
+	}
+	return []*replay.Report{report}, nil
+}
+
+func replayFile(r io.Reader, name string) ([]*replay.Report, error) {
+	var all replay.All
+	for e, err := range replay.Read(r) {
+		if err != nil {
+			return nil, inFile(name, err)
+		}
+		all.Add(e)
+	}
+	return all.Reports(), nil
+}
+
+// replayStored replays what the streams hold of a batch. Over NATS that is what the server stored, with its times; over
+// HTTP it is the same events, with the times at which they were written.
+func (s *std) replayStored(ctx context.Context, k toolyard.BatchKey, sys *systemFlags) (*replay.Report, error) {
+	if sys.server != "" {
+		return s.replayServed(ctx, k, sys)
+	}
+	if err := sys.check(); err != nil {
+		return nil, err
+	}
+	log, err := s.log.Logger(s.err)
+	if err != nil {
+		return nil, err
+	}
+	nc, err := sys.reach.Connect(sys.nats, operator, "toolyard replay", log)
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	setup, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	b, err := natsbroker.Attach(setup, nc, "/replay/"+broker.NewID())
+	if err != nil {
+		return nil, ended(ctx, err)
+	}
+	var p replay.Replay
+	tail := b.Tail(k)
+	for {
+		l, ok, err := tail.Next(ctx)
+		if err != nil {
+			return nil, ended(ctx, err)
+		}
+		if !ok || p.Add(replay.Event{Record: l.Record, Meta: l.Meta}) != nil {
+			return p.Report(), nil
+		}
+	}
+}
+
+func (s *std) replayServed(ctx context.Context, k toolyard.BatchKey, sys *systemFlags) (*replay.Report, error) {
+	var p replay.Replay
+	err := s.attach(ctx, sys, "toolyard replay", func(c *client.Client) error {
+		place := uint64(0)
+		for raw, err := range c.Batch(k).Events(ctx) {
+			if err != nil {
+				return err
+			}
+			place++
+			e, err := replay.Decode(raw, place)
+			if err != nil {
+				return err
+			}
+			if p.Add(e) != nil {
+				return nil // the report has it
+			}
+		}
+		return nil
+	})
+	return p.Report(), err
+}
+
+// rerun hands the recorded calls in again and shows what is different.
+func (s *std) rerun(ctx context.Context, report *replay.Report, sys *systemFlags, allowWrites, asJSON bool) error {
+	if report.Contradiction != nil {
+		return contradiction(report)
+	}
+	batch, err := report.Rerun(allowWrites)
+	if err != nil {
+		return err
+	}
+	out := rerun{Of: toolyard.BatchKey{Agent: report.Batch.Agent, ID: report.Batch.ID}}
+	err = s.attach(ctx, sys, "toolyard rerun", func(c *client.Client) error {
+		b, err := c.Submit(ctx, batch)
+		if err != nil {
+			return err
+		}
+		refused := new(client.RefusedError)
+		for _, err := range b.Results(ctx) {
+			if errors.As(err, &refused) && !errors.Is(err, client.ErrFull) {
+				return &cli.UsageError{Err: err}
+			}
+			if err != nil {
+				return err
+			}
+		}
+		out.Batch, err = b.View(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	out.Differences = report.Differences(out.Batch.Results)
+	if asJSON {
+		return printJSON(s.out, out)
+	}
+	p := &show{w: s.out, on: true}
+	p.printf("batch %s ran again as %s: %s\n", cli.OneLine(out.Of.String()), cli.OneLine(string(out.Batch.ID)),
+		count(len(out.Batch.Results), "result"))
+	for _, d := range out.Differences {
+		p.printf("  %s\n", cli.OneLine(d.Text()))
+	}
+	calls := map[int]bool{}
+	for _, d := range out.Differences {
+		calls[d.Index] = true
+	}
+	switch n := len(calls); n {
+	case 0:
+		p.printf("no result is different\n")
+	default:
+		p.printf("%s of %s different\n", count(n, "result"), fmt.Sprint(len(out.Batch.Results)))
+	}
+	return p.err
+}

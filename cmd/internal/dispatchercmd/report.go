@@ -1,0 +1,200 @@
+package dispatchercmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/report"
+)
+
+// reportRows is how many rows of a list the text shows. --json has all.
+const reportRows = 20
+
+func (s *std) reportCommand() *cobra.Command {
+	var url string
+	var reach cli.Reach
+	var of period
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "report [flags]",
+		Short: "Add up what was run: tools, errors, times, waits, denials, questions",
+		Long: `report reads the history that the system keeps and adds it up: which tools are called and how
+their calls end, how long phases and waits take, which failures abort other calls, what denies
+permission, which rules would have spared people questions, and which tools models are offered and
+never call. Batches that are under way count as they are now.
+
+Times are to two digits. The tokens of a definition are an estimate: a quarter of its bytes.
+--since and --until take a time like 2026-11-23T08:00:00Z, or how long ago, like 36h; they are about
+when a batch was submitted.`,
+		Example: `  dispatcher report --since 24h
+  dispatcher report --json | jq '.tools[] | select(.failed > 0)'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := of.check(time.Now()); err != nil {
+				return err
+			}
+			return s.withHistory(cmd.Context(), "report", url, &reach, func(b *natsbroker.Broker) error {
+				shown := progress{w: s.err, on: isTerminal(s.err), last: time.Now()}
+				r, err := makeReport(cmd.Context(), b, &of, &shown)
+				if err := shown.clear(); err != nil {
+					return err
+				}
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(s.out, r)
+				}
+				return printReport(s.out, &r)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&url, "nats", defaultURL, "the NATS system, as `URL`")
+	reach.Add(f)
+	of.add(f)
+	f.BoolVar(&asJSON, "json", false, "print one JSON document")
+	return cmd
+}
+
+// makeReport adds up a system's history.
+func makeReport(ctx context.Context, b *natsbroker.Broker, of *period, shown *progress) (report.Report, error) {
+	sum := report.New()
+	logs := inOrder(ctx, b.Kept(ctx, toolyard.Agent(of.agent), of.from, of.to),
+		func(k natsbroker.Kept) (*report.Log, error) {
+			log := report.NewLog(k.Key)
+			if kept, err := tell(ctx, b, k.Key, log); !kept || err != nil {
+				return nil, err
+			}
+			return log, nil
+		})
+	for log, err := range logs {
+		if err != nil {
+			return report.Report{}, err
+		}
+		sum.Add(log)
+		if err := shown.show(time.Now(), sum.Batches(), sum.Calls()); err != nil {
+			return report.Report{}, err
+		}
+	}
+	for _, hash := range sum.Surfaces() {
+		content, err := b.Surface(ctx, hash)
+		if errors.Is(err, natsbroker.ErrNoObject) {
+			continue // it has expired with the batches that saw it first
+		}
+		if err != nil {
+			return report.Report{}, err
+		}
+		surface, err := registry.Decode(content)
+		if err != nil {
+			return report.Report{}, fmt.Errorf("surface %s: %w", hash, err)
+		}
+		sizes := map[string]int{}
+		for _, e := range surface.Offered(nil) {
+			schema, err := json.Marshal(e.InputSchema)
+			if err != nil {
+				return report.Report{}, fmt.Errorf("surface %s: %s: %w", hash, e.Name, err)
+			}
+			sizes[e.Name] = len(e.Name) + len(e.Description) + len(schema)
+		}
+		sum.Offered(hash, sizes)
+	}
+	return sum.Report(), nil
+}
+
+// printReport prints a report for people.
+func printReport(w io.Writer, r *report.Report) error {
+	var out strings.Builder
+	b, c := &r.Batches, &r.Calls
+	fmt.Fprintf(&out, "%s: %d completed, %d canceled, %d refused, %d under way, %d unreadable; %d taken over\n",
+		count(b.Total, "batch", "batches"), b.Completed, b.Canceled, b.Refused, b.UnderWay, b.Unreadable, b.TakenOver)
+	fmt.Fprintf(&out, "%s: %d failed, %d under way; %d tried again, %d of these with success\n", count(c.Total, "call"),
+		c.Failed, c.UnderWay, c.Retried, c.RetriesHelped)
+	section(&out, "TOOL\tCALLS\tFAILED\tRETRIED\tP50\tP99\tLONGEST", r.Tools, func(t report.Tool) string {
+		return fmt.Sprintf("%s\t%d\t%d\t%d\t%s", cli.OneLine(t.Tool), t.Calls, t.Failed, t.Retried,
+			shownTimes(&t.Times))
+	})
+	section(&out, "CODE\tCALLS\tTOOLS", r.Codes, func(c report.Code) string {
+		var tools []string
+		for _, t := range c.Tools[:min(3, len(c.Tools))] {
+			tools = append(tools, fmt.Sprintf("%s %d", cli.OneLine(t.Name), t.Count))
+		}
+		return fmt.Sprintf("%s\t%d\t%s", c.Code, c.Calls, strings.Join(tools, ", "))
+	})
+	section(&out, "PHASE\tFAILED\tP50\tP99\tLONGEST", r.Phases, func(p report.Phase) string {
+		return fmt.Sprintf("%s\t%d\t%s", p.Phase, p.Failed, shownTimes(&p.Times))
+	})
+	waits := []struct {
+		name  string
+		times *report.Times
+	}{{"queue", &r.Waits.Queue}, {"ticket", &r.Waits.Ticket}, {"approval", &r.Waits.Approval}}
+	section(&out, "WAIT FOR\tTIMES\tP50\tP99\tLONGEST", waits, func(v struct {
+		name  string
+		times *report.Times
+	}) string {
+		return fmt.Sprintf("%s\t%d\t%s", v.name, v.times.Count, shownTimes(v.times))
+	})
+	section(&out, "FAILURES OF\tABORTED CALLS\tIN GROUPS", r.Aborts, func(a report.Abort) string {
+		return fmt.Sprintf("%s\t%d\t%d", cli.OneLine(a.Tool), a.Calls, a.Groups)
+	})
+	section(&out, "DENIED\tWHAT DECIDED", r.Denied, func(c report.Count) string {
+		return fmt.Sprintf("%d\t%s", c.Count, cli.OneLine(c.Name))
+	})
+	section(&out, "NEVER CALLED\tOFFERED IN\tTOKENS EACH", r.NeverCalled, func(u report.Unused) string {
+		return fmt.Sprintf("%s\t%s\tabout %d", cli.OneLine(u.Tool), count(u.Batches, "batch", "batches"), u.Tokens)
+	})
+	if q := &r.Questions; q.Asked > 0 {
+		fmt.Fprintf(&out, "\nPeople were asked about %s: %d allowed, %d denied, %d superseded, %d unanswered, "+
+			"%d open.\n", count(q.Asked, "call"), q.Allowed, q.Denied, q.Superseded, q.Unanswered, q.Open)
+		if len(q.Rules) > 0 {
+			out.WriteString("These rules would have spared what they allowed. A file for --rules, if you want that:\n\n")
+			out.WriteString("allow:\n")
+			for _, rule := range q.Rules[:min(reportRows, len(q.Rules))] {
+				text, err := json.Marshal(rule.Name) // a JSON string is one of YAML too
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(&out, "  - %s # %s\n", text, count(rule.Count, "question"))
+			}
+		}
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+// section writes a table of the first rows of a list, if it has any.
+func section[T any](out *strings.Builder, head string, rows []T, line func(T) string) {
+	if len(rows) == 0 {
+		return
+	}
+	out.WriteByte('\n')
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, head)
+	for _, row := range rows[:min(reportRows, len(rows))] {
+		fmt.Fprintln(w, line(row))
+	}
+	if more := len(rows) - reportRows; more > 0 {
+		fmt.Fprintf(w, "and %d more; --json has all\n", more)
+	}
+	_ = w.Flush() // a strings.Builder takes everything
+}
+
+// shownTimes is the half, the most of 99 in 100 and the longest.
+func shownTimes(t *report.Times) string {
+	if t.Count == 0 {
+		return "-\t-\t-"
+	}
+	return fmt.Sprintf("%s ms\t%s ms\t%s ms", millis(t.P50MS), millis(t.P99MS), millis(t.MaxMS))
+}

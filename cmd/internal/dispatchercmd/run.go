@@ -1,0 +1,225 @@
+package dispatchercmd
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/provider"
+	"github.com/toolyard/toolyard/internal/traceparent"
+)
+
+// runDrainGrace is how long calls may go on after run was interrupted: a person waits.
+const runDrainGrace = 500 * time.Millisecond
+
+// outputFlags say how results are shown.
+type outputFlags struct {
+	json   bool
+	format string
+	events string
+	file   *os.File // of the events, opened before anything runs
+}
+
+// open opens the file of the events, so that a path that is wrong is known before anything has run.
+func (o *outputFlags) open() error {
+	if o.events == "" {
+		return nil
+	}
+	var err error
+	// emptied when there is something to write
+	if o.file, err = os.OpenFile(o.events, os.O_WRONLY|os.O_CREATE, 0o600); err != nil {
+		return cli.Usagef("--events: %w", err)
+	}
+	return nil
+}
+
+// close closes the file when it was not written.
+func (o *outputFlags) close(log *slog.Logger) {
+	if o.file != nil {
+		if err := o.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+			log.Warn("the file of the events was not closed", "path", o.events, "error", err)
+		}
+	}
+}
+
+func (o *outputFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&o.json, "json", false, "print one JSON document: the batch with its results")
+	f.StringVar(&o.format, "format", "",
+		"print exactly what goes back to a provider: anthropic, openai, openai-chat, gemini (or native: the results)")
+	f.StringVar(&o.events, "events", "", "write the event log to `PATH`, as JSON lines of CloudEvents; it has the "+
+		"inputs as they were handed in, with any secrets in them")
+}
+
+func (s *std) runCommand() *cobra.Command {
+	var in batchFlags
+	var out outputFlags
+	var perms cli.Permissions
+	var w cli.Worker
+	var dir string
+	cmd := &cobra.Command{
+		Use:   "run [flags] FILE|-",
+		Short: "Run one batch with everything in this process, and exit",
+		Long: `run starts a NATS server, a dispatcher and a worker in this process, with all streams in memory,
+runs the batch in FILE against a directory, prints the results in the order of the calls, and exits.
+
+FILE is a batch in the native form, or what a model emitted: an assistant message of Anthropic, OpenAI
+(Responses or Chat Completions) or Gemini, or the whole response around it. Which one is recognised by its shape.
+
+Calls that read inside the workspace need no permission. For others say so: with --allow RULE, or with
+--permission-mode accept_edits for edits of files. What nobody decided is asked on a terminal; elsewhere it is denied, and
+the model is told.`,
+		Example: `  dispatcher run --permission-mode accept_edits examples/explore.json
+  dispatcher run --json --workspace . examples/anthropic-message.json
+  dispatcher run --format anthropic - < message.json`,
+		Args: fileArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.run(cmd.Context(), args[0], dir, in, out, perms, w)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "workspace", ".", "the directory that the calls act on")
+	in.add(cmd.Flags())
+	out.add(cmd)
+	perms.Add(cmd.Flags())
+	w.AddSlots(cmd.Flags(), runDrainGrace)
+	return cmd
+}
+
+func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outputFlags, perms cli.Permissions,
+	w cli.Worker) error {
+	log, err := s.log.Logger(s.err)
+	if err != nil {
+		return err
+	}
+	format, err := resultFormat(out.format, out.json)
+	if err != nil {
+		return err
+	}
+	batch, err := in.read(ctx, s.in, file, "")
+	if err != nil {
+		return err
+	}
+	if err := out.open(); err != nil {
+		return err
+	}
+	defer out.close(log)
+	if dir, err = cli.Dir("--workspace", dir); err != nil {
+		return err
+	}
+	// Whoever is there to ask is at this terminal: nobody else reaches this process.
+	batch.Interactive = file != "-" && s.terminal()
+	cfg := aloneConfig{workspace: batch.Workspace, dir: dir, maxConcurrency: in.maxConcurrency, perms: &perms,
+		worker: &w}
+	return withAlone(ctx, log, cfg, func(ctx context.Context, a *alone) error {
+		if batch.Interactive {
+			asking, stop := context.WithCancel(ctx)
+			defer stop()
+			go s.askPerson(asking, a.client, batch.Agent, dir, log)
+		}
+		return s.follow(ctx, a.client, batch, out, format)
+	})
+}
+
+// follow hands a batch in and shows its results as they come.
+func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch, out outputFlags,
+	format provider.Format) error {
+	log, err := s.log.Logger(s.err)
+	if err != nil {
+		return err
+	}
+	b, err := c.Submit(client.WithTraceParent(ctx, os.Getenv(traceparent.Env)), batch)
+	refused := new(client.RefusedError)
+	switch {
+	case errors.Is(err, client.ErrOtherContent), errors.As(err, &refused) && !errors.Is(err, client.ErrFull):
+		return &cli.UsageError{Err: err}
+	case err != nil:
+		return err
+	}
+	show := newShow(s.out, batch, !out.json && format == "")
+	if show.on {
+		show.bars, show.w = s.bars, s.bars.over(s.out)
+	}
+	show.begin(b.Key())
+	quiet := func() {}
+	if show.on {
+		quiet = s.bars.watch(ctx, b, log)
+	}
+	defer quiet()
+	var results []toolyard.Result
+	for r, err := range b.Results(ctx) {
+		if errors.As(err, &refused) && !errors.Is(err, client.ErrFull) {
+			return &cli.UsageError{Err: err}
+		}
+		if err != nil {
+			return err
+		}
+		if len(results) == 0 && show.on {
+			view, err := b.View(ctx)
+			if err != nil {
+				return err
+			}
+			show.plan(view)
+		}
+		show.result(r)
+		results = append(results, r)
+	}
+	quiet()
+	view, err := b.View(ctx)
+	if err != nil {
+		return err
+	}
+	if out.file != nil {
+		if err := out.writeEvents(ctx, b); err != nil {
+			return err
+		}
+		show.printf("\nevents in %s: with the inputs as they were handed in, unredacted\n", cli.OneLine(out.events))
+	}
+	switch {
+	case out.json:
+		return printJSON(s.out, view)
+	case format != "":
+		if format != provider.Native { // a model sees images, and no references to them
+			if err := b.Fill(ctx, results); err != nil {
+				return err
+			}
+		}
+		rendered, err := provider.RenderBatch(format, batch.Calls, results, view.Notice)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(s.out, "%s\n", rendered)
+		return err
+	}
+	return show.end(view)
+}
+
+// writeEvents writes a batch's log as JSON lines.
+func (o *outputFlags) writeEvents(ctx context.Context, b *client.Batch) error {
+	if info, err := o.file.Stat(); err == nil && info.Mode().IsRegular() {
+		if err := o.file.Truncate(0); err != nil {
+			return fmt.Errorf("--events %s: %w", o.events, err)
+		}
+	}
+	w := bufio.NewWriter(o.file)
+	for e, err := range b.Events(ctx) {
+		if err == nil {
+			_, err = fmt.Fprintf(w, "%s\n", e)
+		}
+		if err != nil {
+			return fmt.Errorf("--events %s: %w", o.events, err)
+		}
+	}
+	if err := errors.Join(w.Flush(), o.file.Close()); err != nil {
+		return fmt.Errorf("--events %s: %w", o.events, err)
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package dispatchercmd
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// interrupted is what --json prints of an interrupt that is stored: in so many batches.
+type interrupted struct {
+	Agent   toolyard.Agent   `json:"agent,omitempty"`
+	Session toolyard.Session `json:"session"`
+	Reason  string           `json:"reason"`
+	Batches int              `json:"batches"`
+}
+
+func (s *std) interruptCommand() *cobra.Command {
+	var ref agentRef
+	var reason string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "interrupt [flags] SESSION",
+		Short: "Stop what a session's batches have not begun, and what may be stopped",
+		Long: `interrupt asks all batches of a session that are not complete to stop: calls that have not begun end as canceled,
+and so do calls that wait for a person. A running call is stopped if its tool says so ("interrupt_behavior": "cancel"), and
+waited for otherwise: "dispatcher cancel" stops it all the same. Every call gets a result, as always.
+
+It returns when that is stored. The session goes on with its next batch.`,
+		Example: `  dispatcher interrupt --agent reviewer --reason "the user said something else" s-1`,
+		Args:    sessionArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			agent, session, err := ref.session(args[0])
+			if err != nil {
+				return err
+			}
+			return s.attach(cmd.Context(), &ref.systemFlags, "toolyard interrupt", func(c *client.Client) error {
+				n, err := c.Interrupt(cmd.Context(), agent, session, reason)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(s.out, interrupted{agent, session, reason, n})
+				}
+				_, err = fmt.Fprintf(s.out, "interrupt of session %s of %s is stored in %s\n", cli.OneLine(args[0]),
+					cli.OneLine(whose(agent)), count(n, "batch", "batches"))
+				return err
+			})
+		},
+	}
+	ref.add(cmd, "session")
+	cmd.Flags().StringVar(&reason, "reason", "", "why: the model is told")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document: what is stored")
+	return cmd
+}
+
+func (s *std) sessionCommand() *cobra.Command {
+	var ref agentRef
+	var asJSON, alone, forget bool
+	cmd := &cobra.Command{
+		Use:   "session [flags] SESSION",
+		Short: "Show what is kept of a session, or change it",
+		Long: `session shows what is kept of a conversation between its batches: whether somebody is there to ask, the deferred
+tools that it has loaded, what people have allowed for the rest of it, and what its tools have set. A session that
+nothing was kept of is shown as a new one. What is changed here counts from the session's next batch on.`,
+		Example: `  dispatcher session --agent reviewer s-1
+  dispatcher session --agent reviewer --forget s-1`,
+		Args: sessionArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			agent, session, err := ref.session(args[0])
+			if err != nil {
+				return err
+			}
+			return s.attach(cmd.Context(), &ref.systemFlags, "toolyard session", func(c *client.Client) error {
+				ctx, stop := context.WithTimeout(cmd.Context(), setupTimeout)
+				defer stop()
+				v, err := c.Session(ctx, agent, session)
+				if err == nil && cmd.Flags().Changed("alone") {
+					v, err = c.SetUnattended(ctx, agent, session, alone)
+				}
+				if err == nil && forget {
+					v, err = c.Forget(ctx, agent, session)
+				}
+				switch {
+				case err != nil:
+					return err
+				case asJSON:
+					return printJSON(s.out, v)
+				}
+				p := &show{w: s.out, on: true}
+				p.printf("session %s of %s\n", cli.OneLine(args[0]), cli.OneLine(whose(agent)))
+				if v.Unattended {
+					p.printf("  alone: nobody is asked\n")
+				}
+				for _, list := range []struct {
+					what  string
+					items []string
+				}{{"loaded", v.Loaded}, {"allowed", v.Remembered}} {
+					for _, item := range list.items {
+						p.printf("  %s: %s\n", list.what, cli.OneLine(item))
+					}
+				}
+				for _, k := range slices.Sorted(maps.Keys(v.Context)) {
+					p.printf("  set: %s = %s\n", cli.OneLine(k), clip(cli.OneLine(v.Context[k])))
+				}
+				if v.Changed.IsZero() {
+					p.printf("  nothing is kept of it\n")
+				}
+				return p.err
+			})
+		},
+	}
+	ref.add(cmd, "session")
+	cmd.Flags().BoolVar(&alone, "alone", false, "whether the session has nobody to ask, whatever its batches say")
+	cmd.Flags().BoolVar(&forget, "forget", false, "ask again for all that people have allowed in it")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	return cmd
+}
+
+func (s *std) batchesCommand() *cobra.Command {
+	var sys systemFlags
+	var agent, session, status string
+	var limit int
+	var after uint64
+	var asJSON bool
+	statuses := []toolyard.Status{toolyard.StatusOpen, toolyard.StatusRunning, toolyard.StatusWaiting,
+		toolyard.StatusCompleted, toolyard.StatusCanceled}
+	cmd := &cobra.Command{
+		Use:   "batches [flags]",
+		Short: "List batches by agent, session and status",
+		Long: `batches lists batches from the index, the newest first: in the order in which they were submitted, the last one
+first. The index is written by the batches' owners and may be a moment behind: "dispatcher watch" and
+"dispatcher replay" read the log itself.`,
+		Example: `  dispatcher batches --agent reviewer --status waiting`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f := client.Filter{Agent: toolyard.Agent(agent), Session: toolyard.Session(session),
+				Status: toolyard.Status(status), After: after, Limit: limit}
+			if status != "" && !slices.Contains(statuses, f.Status) {
+				return cli.Usagef("--status %q: use one of %q", status, statuses)
+			}
+			if limit < 1 || limit > broker.MaxListed {
+				return cli.Usagef("--limit %d: use 1 to %d", limit, broker.MaxListed)
+			}
+			return s.attach(cmd.Context(), &sys, "toolyard batches", func(c *client.Client) error {
+				page, more, err := c.Batches(cmd.Context(), f)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					if page == nil {
+						page = []client.BatchInfo{}
+					}
+					return printJSON(s.out, struct {
+						Batches []client.BatchInfo `json:"batches"`
+						More    bool               `json:"more"`
+					}{page, more})
+				}
+				p := &show{w: s.out, on: true}
+				for _, b := range page {
+					p.printf("%s  %-9s  %s/%s  session %s  workspace %s  %s\n", b.Submitted.Format(time.RFC3339),
+						b.Status, cli.OneLine(string(b.Agent)),
+						cli.OneLine(string(b.ID)), cli.OneLine(string(b.Session)), cli.OneLine(string(b.Workspace)),
+						count(b.Calls, "call"))
+				}
+				p.printf("%s", count(len(page), "batch", "batches"))
+				if more {
+					p.printf("; more with --after %d", page[len(page)-1].Cursor)
+				}
+				p.printf("\n")
+				return p.err
+			})
+		},
+	}
+	f := cmd.Flags()
+	sys.add(cmd)
+	f.StringVar(&agent, "agent", "", "only batches of this agent")
+	f.StringVar(&session, "session", "", "only batches of this session")
+	f.StringVar(&status, "status", "", "only batches that are open, running, waiting, completed or canceled")
+	f.IntVar(&limit, "limit", 100, "how many to list")
+	f.Uint64Var(&after, "after", 0, "go on behind this place: a page says which (default: begin with the newest)")
+	f.BoolVar(&asJSON, "json", false, "print one JSON document")
+	return cmd
+}

@@ -1,0 +1,255 @@
+package dispatchercmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/display"
+)
+
+// watchTime is how an event's time is shown: where the watcher is.
+const watchTime = "15:04:05.000"
+
+func (s *std) watchCommand() *cobra.Command {
+	var ref agentRef
+	var all, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "watch [flags] BATCH | --all | --agent AGENT",
+		Short: "Follow batches as they run",
+		Long: `watch BATCH prints what has happened to a batch so far and then each event as it is stored, a line each, until
+the batch is complete. No event is left out and none comes twice.
+
+watch --all, and watch --agent AGENT without a batch, print the events of all batches (of that agent) from now on until
+they are interrupted. That is a live feed: if events are missing, because this connection was lost or too slow, it says so.
+Watch one batch, or replay it, to see all of it.
+
+--json prints CloudEvents, one a line, as --events writes them; what is missing is then said on standard error. With --all
+and --agent, what was stored of a batch before its first event, or is missing, stands in front of it: what is printed can be
+replayed.
+
+Exit status: 0 the batch is complete (or --all was interrupted, its normal end), 2 there is no such batch, 130 interrupted.`,
+		Example: `  dispatcher watch 01a1ffbe-8b20-73de-9775-9db112e2296a
+  dispatcher watch --all
+  dispatcher watch --agent reviewer --json`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			show := eventPrinter{s: s, out: s.out, json: asJSON}
+			switch {
+			case len(args) > 1:
+				return cli.Usagef("dispatcher watch takes one BATCH, not %d; see dispatcher watch --help", len(args))
+			case len(args) == 1 && all:
+				return cli.Usagef("BATCH and --all exclude each other")
+			case len(args) == 0 && !all && !cmd.Flags().Changed("agent"):
+				return cli.Usagef("name a BATCH, or say --all or --agent AGENT; see dispatcher watch --help")
+			case len(args) == 1:
+				k, err := ref.key(args[0])
+				if err != nil {
+					return err
+				}
+				return s.attach(cmd.Context(), &ref.systemFlags, "toolyard watch", func(c *client.Client) error {
+					return show.batch(cmd.Context(), c, k)
+				})
+			}
+			agent := toolyard.Agent("")
+			if cmd.Flags().Changed("agent") {
+				if err := toolyard.CheckName("--agent", ref.agent); err != nil {
+					return err
+				}
+				agent = toolyard.Agent(ref.agent)
+			}
+			err := s.attach(cmd.Context(), &ref.systemFlags, "toolyard watch", func(c *client.Client) error {
+				return show.all(cmd.Context(), c, agent)
+			})
+			if errors.Is(err, cli.ErrInterrupted) {
+				return nil // nothing else ends it
+			}
+			return err
+		},
+	}
+	ref.add(cmd, "batch")
+	cmd.Flags().BoolVar(&all, "all", false, "follow all batches, of --agent if that is given, from now on")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print CloudEvents, one a line")
+	return cmd
+}
+
+// eventPrinter prints events as they come.
+type eventPrinter struct {
+	s    *std
+	out  io.Writer
+	json bool
+}
+
+func (p *eventPrinter) batch(ctx context.Context, c *client.Client, k toolyard.BatchKey) error {
+	batch := c.Batch(k)
+	if !p.json {
+		log, err := p.s.log.Logger(p.s.err)
+		if err != nil {
+			return err
+		}
+		p.out = p.s.bars.over(p.s.out)
+		defer p.s.bars.watch(ctx, batch, log)()
+	}
+	for e, err := range batch.Watch(ctx) {
+		if err != nil {
+			return misnamed(err)
+		}
+		if err := p.print(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *eventPrinter) all(ctx context.Context, c *client.Client, agent toolyard.Agent) error {
+	happening, err := c.Watch(ctx, agent)
+	if err != nil {
+		return err
+	}
+	if !p.json {
+		whose := "all batches"
+		if agent != "" {
+			whose = "the batches of agent " + cli.OneLine(string(agent))
+		}
+		if _, err := fmt.Fprintf(p.s.out, "watching %s from now on\n", whose); err != nil {
+			return err
+		}
+	}
+	told := told{}
+	for e, err := range happening {
+		if err != nil {
+			return err
+		}
+		if p.json {
+			err = p.whole(ctx, c, e, &told)
+		} else {
+			err = p.print(e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// whole prints an event as JSON, and before it what is stored of its batch and was not printed: when it is the batch's
+// first, and where some are missing.
+func (p *eventPrinter) whole(ctx context.Context, c *client.Client, e client.Event, told *told) error {
+	k := e.Batch
+	if k == (toolyard.BatchKey{}) || e.Type == "" {
+		return p.print(e)
+	}
+	fresh := told.add(k, idOf(e.JSON))
+	if !told.began(k) || e.Gap != "" {
+		for raw, err := range c.Batch(k).Events(ctx) {
+			if err != nil {
+				if ctx.Err() != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(p.s.err, "%s\n",
+					cli.OneLine(fmt.Sprintf("what is stored of %s cannot be read, and events of it are missing: %v", k,
+						err)))
+				if err != nil {
+					return err
+				}
+				break
+			}
+			if id := idOf(raw); id == idOf(e.JSON) && fresh {
+				fresh = false
+			} else if !told.add(k, id) {
+				continue
+			}
+			if _, err := fmt.Fprintf(p.out, "%s\n", display.EscapeJSON(raw)); err != nil {
+				return err
+			}
+		}
+	}
+	if !fresh {
+		return nil
+	}
+	e.Gap = ""
+	return p.print(e)
+}
+
+// told is which events were printed of the batches of late.
+type told struct {
+	ids   map[toolyard.BatchKey]map[string]bool
+	read  map[toolyard.BatchKey]bool
+	order []toolyard.BatchKey
+}
+
+// maxTold is of how many batches it is known what was printed.
+const maxTold = 10_000
+
+// add notes an event, and reports whether it is new.
+func (t *told) add(k toolyard.BatchKey, id string) bool {
+	if t.ids == nil {
+		t.ids, t.read = map[toolyard.BatchKey]map[string]bool{}, map[toolyard.BatchKey]bool{}
+	}
+	if t.ids[k] == nil {
+		if len(t.order) == maxTold {
+			delete(t.ids, t.order[0])
+			delete(t.read, t.order[0])
+			t.order = t.order[1:]
+		}
+		t.ids[k] = map[string]bool{}
+		t.order = append(t.order, k)
+	}
+	if t.ids[k][id] {
+		return false
+	}
+	t.ids[k][id] = true
+	return true
+}
+
+// began reports whether the beginning of a batch was printed; it is from now on.
+func (t *told) began(k toolyard.BatchKey) bool {
+	was := t.read[k]
+	t.read[k] = true
+	return was
+}
+
+// idOf is the id of a CloudEvent.
+func idOf(line []byte) string {
+	var e struct {
+		ID string `json:"id"`
+	}
+	_ = json.Unmarshal(line, &e) // what has none is printed as often as it comes
+	return e.ID
+}
+
+func (p *eventPrinter) print(e client.Event) error {
+	if e.Gap != "" {
+		to, about := p.out, ""
+		if p.json {
+			to = p.s.err
+		}
+		if e.Batch != (toolyard.BatchKey{}) {
+			about = " of " + e.Batch.String()
+		}
+		if _, err := fmt.Fprintf(to, "%s\n", cli.OneLine(fmt.Sprintf("%s events%s may be missing here: %s",
+			e.Time.Local().Format(watchTime), about, e.Gap))); err != nil {
+			return err
+		}
+	}
+	switch {
+	case e.Batch == (toolyard.BatchKey{}):
+		return nil // it was about a gap
+	case !p.json:
+		_, err := fmt.Fprintf(p.out, "%s\n", cli.OneLine(fmt.Sprintf("%s %s %s", e.Time.Local().Format(watchTime),
+			e.Batch, e.What)))
+		return err
+	case e.Type == "": // what cannot be read has no form to be printed in
+		_, err := fmt.Fprintf(p.s.err, "%s\n", cli.OneLine(e.What))
+		return err
+	}
+	_, err := fmt.Fprintf(p.out, "%s\n", display.EscapeJSON(e.JSON))
+	return err
+}

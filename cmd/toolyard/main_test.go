@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/cmd/internal/dispatchercmd"
+	"github.com/toolyard/toolyard/cmd/internal/workercmd"
+)
+
+// flagsOf are the flags of a command tree, by command.
+func flagsOf(c *cobra.Command, under string, into map[string]string) {
+	into[under] = c.LocalFlags().FlagUsages()
+	for _, sub := range c.Commands() {
+		flagsOf(sub, strings.TrimSpace(under+" "+sub.Name()), into)
+	}
+}
+
+// TestBothCommandsAreInOne: toolyard has each command of the two, with the same flags.
+func TestBothCommandsAreInOne(t *testing.T) {
+	ours, theirs := map[string]string{}, map[string]string{}
+	flagsOf(command(nil, io.Discard, io.Discard), "", ours)
+	flagsOf(dispatchercmd.Command(nil, io.Discard, io.Discard), "", theirs)
+	flagsOf(workercmd.Command(io.Discard, io.Discard), "worker", theirs)
+	if len(ours) != len(theirs) || len(ours) < 20 {
+		t.Errorf("toolyard has %d commands, and the two have %d", len(ours), len(theirs))
+	}
+	for path, flags := range theirs {
+		if ours[path] != flags {
+			t.Errorf("toolyard %s has the flags\n%swant\n%s", path, ours[path], flags)
+		}
+	}
+}
+
+// TestHelpNamesThisCommand: a command line in the help is one that this program takes.
+func TestHelpNamesThisCommand(t *testing.T) {
+	other := regexp.MustCompile(`(?:^|[^-.\w])(dispatcher|worker) [a-z-]+`)
+	root := command(nil, io.Discard, io.Discard)
+	var names []string
+	for _, sub := range append(root.Commands(), workercmd.Command(io.Discard, io.Discard).Commands()...) {
+		names = append(names, sub.Name())
+	}
+	renamed := 0
+	var visit func(*cobra.Command)
+	visit = func(c *cobra.Command) {
+		text := strings.Join([]string{c.Short, c.Long, c.Example}, "\n")
+		renamed += strings.Count(text, "toolyard worker serve") + strings.Count(text, "toolyard serve")
+		for _, found := range other.FindAllStringIndex(text, -1) {
+			line := strings.TrimLeft(text[found[0]:found[1]], " \n\"`")
+			if words := strings.Fields(line); slices.Contains(names, words[1]) &&
+				!strings.HasSuffix(text[:found[0]+1], "toolyard ") {
+				t.Errorf("the help of %q has the command line %q", c.CommandPath(), line)
+			}
+		}
+		for _, sub := range c.Commands() {
+			visit(sub)
+		}
+	}
+	visit(root)
+	if renamed < 5 {
+		t.Errorf("the help names toolyard's own commands %d times", renamed)
+	}
+}
+
+// TestSettingsReachTheWorker: a setting from the environment holds below "worker" as it does in the command of that
+// name.
+func TestSettingsReachTheWorker(t *testing.T) {
+	t.Setenv("TOOLYARD_LOG_LEVEL", "no such level")
+	var errs bytes.Buffer
+	for _, args := range [][]string{{"worker", "serve"}, {"serve"}} {
+		errs.Reset()
+		if status := cli.Main(command(nil, io.Discard, &errs), args, &errs); status != cli.ExitUsage ||
+			!strings.HasPrefix(errs.String(), `toolyard: --log-level "no such level"`) {
+			t.Errorf("%v: status %d, %s", args, status, errs.String())
+		}
+	}
+}

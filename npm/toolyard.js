@@ -1,0 +1,27 @@
+#!/usr/bin/env node
+// Starts the program toolyard of the package for this system, which npm has installed beside this one.
+"use strict";
+const { spawn } = require("node:child_process");
+const { constants } = require("node:os");
+
+const pkg = `@toolyard/${process.platform}-${process.arch}`;
+let program;
+try {
+  program = require.resolve(`${pkg}/bin/toolyard${process.platform === "win32" ? ".exe" : ""}`);
+} catch {
+  console.error(`toolyard: the package ${pkg} is not installed. If there is one for this system, install toolyard again ` +
+    "and let npm install optional dependencies; otherwise build it with Go: " +
+    "go install github.com/toolyard/toolyard/cmd/toolyard@latest");
+  process.exit(1);
+}
+
+const child = spawn(program, process.argv.slice(2), { stdio: "inherit" });
+// A terminal signals both; a supervisor signals this process alone. The program ends when it has tidied up.
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) {
+  process.on(signal, () => child.kill(signal));
+}
+child.on("error", (err) => {
+  console.error(`toolyard: start ${program}: ${err.message}`);
+  process.exit(1);
+});
+child.on("exit", (code, signal) => process.exit(signal ? 128 + constants.signals[signal] : code));
