@@ -26,6 +26,7 @@ func command(in io.Reader, out, errw io.Writer) *cobra.Command {
 	worker.Long = strings.Replace(worker.Long, worker.Name(), name+" "+worker.Name(), 1)
 	rename := renamer(root, worker)
 	root.Use = name
+	worker.GroupID = dispatchercmd.RunGroup
 	root.AddCommand(worker)
 	rename(root)
 	return root

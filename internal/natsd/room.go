@@ -141,3 +141,6 @@ func (k *keeper) tried(at time.Time, err error) deed {
 
 // errNotWritable is wrapped when a server was not restarted since nothing can be written.
 var errNotWritable = errors.New("nothing can be written")
+
+// Disk says how many bytes of the disk under a directory this user can write, and how many it has.
+func Disk(dir string) (free, total int64, err error) { return disk(dir) }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/toolyard/toolyard/internal/suggest"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -117,6 +118,10 @@ func (n Names) unknownNameError(name string) error {
 		if strings.EqualFold(t, name) {
 			return fmt.Errorf("there is no tool %q here; do you mean %q?", name, t)
 		}
+	}
+	if meant := suggest.Names(name, n.all(), 1); len(meant) > 0 {
+		return fmt.Errorf("there is no tool %q here; do you mean %q? There are %s", name, meant[0],
+			strings.Join(n.all(), ", "))
 	}
 	return fmt.Errorf("there is no tool %q here; there are %s", name, strings.Join(n.all(), ", "))
 }

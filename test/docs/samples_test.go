@@ -34,8 +34,8 @@ type sample struct {
 var inOneProcess = []sample{
 	{doc: "README.md", name: "run",
 		command: "go run ./cmd/dispatcher run --permission-mode accept_edits examples/explore.json",
-		keep: []string{`^batch `, `^consecutive`, `^$`, `^group (1|2|4)`, ` \[(2|5|8)\] `, `resolve_tool .* ✗`,
-			`\| 1  module`, `\| Created`, `\| There is no tool`, `^completed`}},
+		keep: []string{`^batch `, `^consecutive`, `^$`, `^group (1|2|4)`, ` \[(2|5|8)\] `, `\| 1  module`, `\| Created`,
+			`\| There is no tool`, `\| were given`, `^what to do`, `^  \[8\] `, `^    worker`, `^completed`}},
 	{doc: "docs/commands.md", name: "explain", command: "dispatcher explain batch.json"},
 	{doc: "docs/limits.md", name: "settings", command: "dispatcher limits settings"},
 }
@@ -43,7 +43,8 @@ var inOneProcess = []sample{
 // onAService are samples of one running system, in their order.
 var onAService = []sample{
 	{doc: "docs/commands.md", name: "submit", command: "dispatcher submit --id first --events log.jsonl batch.json",
-		keep: []string{`^batch `, `^consecutive`, `^$`, `^group`, ` \[\d\] `, `^      \| `, `^completed`}},
+		keep: []string{`^batch `, `^consecutive`, `^$`, `^group`, ` \[\d\] `, `^      \| `, `^what to do`, `^    worker`,
+			`^completed`}},
 	{doc: "docs/commands.md", name: "watch", command: "dispatcher watch --agent reviewer first", unordered: true,
 		keep: []string{`submitted`, `planned`, `started`, `claimed`, `finished`, `is complete`}},
 	{doc: "docs/commands.md", name: "replay", command: "dispatcher replay --agent reviewer first",
@@ -229,7 +230,7 @@ var variable = []struct {
 }{
 	{regexp.MustCompile(`\d\d:\d\d:\d\d\.\d+`), "TIME"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z)`), "TIME"},
-	{regexp.MustCompile(`\+?\d+(\.\d+)? (ms|s)\b`), "DURATION"},
+	{regexp.MustCompile(`\+? *\d+(\.\d+)? (µs|ms|s)\b`), " DURATION"},
 	{regexp.MustCompile(`\b([a-z_]+) \d+\.\d\d`), "$1 DURATION"},
 	{regexp.MustCompile(`\|[ ·█!]+\|`), "|BAR|"},
 	{regexp.MustCompile(`surface [0-9a-f]{12}`), "surface HASH"},

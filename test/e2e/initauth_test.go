@@ -39,7 +39,7 @@ func TestInitAuth(t *testing.T) {
 		{[]string{t.TempDir(), "--node", "x", "--node", "x"}, "twice"},
 		{[]string{t.TempDir(), "--at", "nats"}, "absolute"},
 		{[]string{t.TempDir(), "--pool", "_"}, "--pool"},
-		{nil, "accepts 1 arg"},
+		{nil, "takes one DIR, not 0"},
 	} {
 		_, stderr, status := p.run(nil, nil, append([]string{"init-auth"}, c.args...)...)
 		if status != 2 || !strings.Contains(stderr, c.says) || strings.Count(stderr, "\n") != 1 {

@@ -101,8 +101,8 @@ func TestSupervisorsWatchBothCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := said(t, "workers", "--nats", d.says["nats"]); !strings.Contains(text, "host "+host) ||
-		!strings.Contains(text, "24 slots, 0 busy") || !strings.Contains(text, " tools  ") ||
+	if text := said(t, "workers", "--nats", d.says["nats"]); !strings.Contains(text, "  host        "+host) ||
+		!strings.Contains(text, "24 slots, 0 busy") || !strings.Contains(text, " tools of READ_ONLY") ||
 		!strings.Contains(text, "version ") {
 		t.Errorf("workers:\n%s", text)
 	}

@@ -59,7 +59,7 @@ func TestTags(t *testing.T) {
 		t.Errorf("the workers show the tags %v", tags)
 	}
 	stdout, _, _ = run(t, nil, "dispatcher", "workers", "--nats", url)
-	if !strings.Contains(stdout, "\n  tags gpu, region=eu\n") {
+	if !strings.Contains(stdout, "\n  tags        gpu, region=eu\n") {
 		t.Errorf("the list of workers: %s", stdout)
 	}
 	_, stderr, status := run(t, nil, "worker", "serve", "--nats", url, "--tag", "no tag")

@@ -49,12 +49,14 @@ func Main(root *cobra.Command, args []string, stderr io.Writer) int {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	root.SetArgs(args)
 	root.Version = versionLine(version.Read())
-	root.AddCommand(versionCommand())
+	versions := versionCommand()
+	if root.ContainsGroup(ProgramGroup) {
+		versions.GroupID = ProgramGroup
+	}
+	root.AddCommand(versions)
 	root.SetErr(stderr)
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return Usagef("%w; see %s --help", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(flagError)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return ExitOK

@@ -39,6 +39,7 @@ type hooksFile struct {
 
 // Add adds the flags.
 func (g *Guard) Add(f *pflag.FlagSet) {
+	defer Topic(f, TopicSecrets)()
 	g.Manifests.Add(f)
 	f.StringVar(&g.HooksFile, "hooks", "", "run the hooks of a JSON `FILE` around calls: commands and HTTP, in the "+
 		"form that docs/hooks.md describes. Of a settings.json of Claude Code its permissions hold too, and what "+

@@ -15,6 +15,7 @@ type Log struct{ Level, Format string }
 
 // Add adds the flags.
 func (l *Log) Add(f *pflag.FlagSet) {
+	defer Topic(f, TopicProgram)()
 	f.StringVar(&l.Level, "log-level", "warn", "how much to log on stderr: debug, info, warn or error")
 	f.StringVar(&l.Format, "log-format", "text", "how a line of the log is written: text (key=value) or json")
 }

@@ -58,6 +58,7 @@ type declaredServer struct {
 
 // Add adds the flag.
 func (m *Manifests) Add(f *pflag.FlagSet) {
+	defer Topic(f, TopicTools)()
 	f.StringArrayVar(&m.Files, toolsFlag[2:], nil, "offer the tools of a YAML or JSON `FILE` too: commands, HTTP "+
 		"endpoints and MCP servers, as docs/tools.md describes; may be repeated")
 }

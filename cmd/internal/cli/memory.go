@@ -28,6 +28,7 @@ type Memory struct {
 
 // Add defines the flags.
 func (m *Memory) Add(f *pflag.FlagSet) {
+	defer Topic(f, TopicResources)()
 	f.IntVar(&m.gcPercent, "gc-percent", 0, fmt.Sprintf("how much the heap may grow between two garbage collections, "+
 		"in percent of what is in use: more costs memory and saves processor time (default: GOGC, or %d)",
 		DefaultGCPercent))

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -32,6 +33,7 @@ type Observe struct{ Listen string }
 
 // Add adds the flag.
 func (o *Observe) Add(f *pflag.FlagSet) {
+	defer Topic(f, TopicResources)()
 	f.StringVar(&o.Listen, "metrics-listen", "", "serve /metrics, /healthz and /readyz without a token at "+
 		"`HOST:PORT`, such as 127.0.0.1:9464; port 0 takes a free one. Whoever reaches it reads them (default: off)")
 }
@@ -45,7 +47,7 @@ func (o *Observe) Open(ctx context.Context, m *metrics.Metrics, ready func() err
 	}
 	l, err := net.Listen("tcp", o.Listen)
 	if err != nil {
-		return "", nil, Usagef("--metrics-listen %s: %w", o.Listen, err)
+		return "", nil, ListenError("--metrics-listen", o.Listen, err)
 	}
 	s := &http.Server{
 		Handler: observed(m, ready), ReadTimeout: observeTimeout, WriteTimeout: observeTimeout,
@@ -63,6 +65,15 @@ func (o *Observe) Open(ctx context.Context, m *metrics.Metrics, ready func() err
 		}
 		return err
 	}, nil
+}
+
+// ListenError says why a flag's address cannot be listened on, and what to do.
+func ListenError(flag, address string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return Usagef("%s %s: another process listens there; stop it, name another address, or port 0 for any free one",
+			flag, address)
+	}
+	return Usagef("%s %s: %w", flag, address, err)
 }
 
 // observed answers supervisors and Prometheus.

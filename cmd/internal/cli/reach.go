@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
@@ -45,6 +46,7 @@ type Reach struct {
 
 // Add adds the flags.
 func (r *Reach) Add(f *pflag.FlagSet) {
+	defer Topic(f, TopicSystem)()
 	r.AddCreds(f)
 	f.StringVar(&r.Data, "data", "", "where a dispatcher on this machine has its streams: its credentials are found "+
 		"there (default: toolyard in the user's state directory)")
@@ -52,6 +54,7 @@ func (r *Reach) Add(f *pflag.FlagSet) {
 
 // AddCreds adds the flags but --data.
 func (r *Reach) AddCreds(f *pflag.FlagSet) {
+	defer Topic(f, TopicSystem)()
 	f.StringVar(&r.Creds, "creds", "", "connect to NATS with the credentials in `FILE`, or with those for this "+
 		"command in a directory (default: those that a dispatcher of this user on this machine has made)")
 	f.StringVar(&r.Context, "nats-context", "",
@@ -215,15 +218,17 @@ func (r *Reach) credentials(url string, p access.Principal) (c *credentials, err
 		c.path = r.Creds
 		info, err := os.Stat(r.Creds)
 		if err != nil {
-			return nil, Usagef("--creds %s: %w", r.Creds, errors.Unwrap(err))
+			return nil, Usagef("--creds %s: %w; \"dispatcher creds\" makes credentials and prints their file", r.Creds,
+				errors.Unwrap(err))
 		}
 		if info.IsDir() {
 			if c.path, err = natsd.FindCreds(r.Creds, p); err != nil {
-				return nil, Usagef("--creds %s: it has no credentials for %s: %w", r.Creds, p, err)
+				return nil, Usagef("--creds %s: it has no credentials for %s: %w; name a file, or the directory creds of "+
+					"its dispatcher's --data (\"dispatcher creds\" makes more)", r.Creds, p, err)
 			}
 		}
 		if _, err := natsd.ReadCreds(c.path); err != nil {
-			return nil, Usagef("--creds: %w", err)
+			return nil, Usagef("--creds: %w; \"dispatcher creds\" makes credentials and prints their file", err)
 		}
 	case r.Data != "" || onThisMachine(url):
 		dir, err := DataDir(r.Data)
@@ -311,4 +316,37 @@ func Access(data string) *natsd.Access {
 		First: []access.Principal{{Role: access.Worker, Name: string(toolyard.DefaultPool)},
 			{Role: access.Agent, Name: string(toolyard.DefaultAgent)}},
 	}
+}
+
+// Shown says as whom a command would connect to NATS, without connecting, and when that runs out: never if it is zero.
+func (r *Reach) Shown(url string, p access.Principal) (as string, expires time.Time, err error) {
+	if err := r.exclusive(); err != nil {
+		return "", expires, err
+	}
+	if _, err := r.tls(); err != nil {
+		return "", expires, err
+	}
+	switch {
+	case r.Context != "":
+		return "the context " + r.Context, expires, nil
+	case r.NKey != "":
+		return "the NKey in " + r.NKey, expires, nil
+	}
+	c, err := r.credentials(url, p)
+	if err != nil {
+		return "", expires, err
+	}
+	path := c.path
+	for _, first := range []bool{true, false} {
+		if at := natsd.CredsFile(c.dir, p, first); path == "" && c.dir != "" {
+			if _, err := os.Stat(at); err == nil {
+				path = at
+			}
+		}
+	}
+	if path == "" {
+		return "", expires, nil
+	}
+	have, err := natsd.ReadCreds(path)
+	return path, have.Expires, err
 }

@@ -48,6 +48,7 @@ func (t told) Run(ctx context.Context, p sandbox.Policy, c sandbox.Command, s sa
 
 // Add adds the flags.
 func (s *Sandbox) Add(f *pflag.FlagSet) {
+	defer Topic(f, TopicSandbox)()
 	f.StringVar(&s.Backend, "sandbox", sandbox.Auto,
 		"what isolates commands: auto, native, bwrap, or on macOS seatbelt; where it does not work no command runs")
 	f.IntVar(&s.UID, "sandbox-uid", sandbox.DefaultUID,

@@ -1,16 +1,21 @@
 package cli
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/toolyard/toolyard/internal/suggest"
 )
 
 const (
@@ -23,9 +28,95 @@ const (
 // TOOLYARD_MAX_CONCURRENCY and max-concurrency. A flag on the command line wins over the environment, and the
 // environment over the file.
 func WithSettings(root *cobra.Command) {
+	defer Topic(root.PersistentFlags(), TopicProgram)()
 	root.PersistentFlags().String(configFlag, "", "YAML file with a key for each flag (a list for a flag that may be "+
 		"repeated); in the environment --a-flag is TOOLYARD_A_FLAG")
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return apply(cmd, os.LookupEnv) }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return apply(cmd, environment(os.Environ())) }
+}
+
+// environment is the variables of a list that have our prefix.
+func environment(list []string) map[string]string {
+	out := map[string]string{}
+	for _, kv := range list {
+		if name, value, ok := strings.Cut(kv, "="); ok && strings.HasPrefix(name, envPrefix) {
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// given are variables of ours that are no settings: what tools and hooks get, what the examples read, and what this
+// program tells itself and its tests. A command may run inside any of them.
+var given = regexp.MustCompile(`^TOOLYARD_(` + strings.Join([]string{
+	"BATCH|INDEX|CALL_ID|ATTEMPT|IDEMPOTENCY_KEY|FENCING_TOKEN|HOOKS_DIR|URL|LAUNCH|FAILPOINTS|FAILPOINTS_LOG",
+	"TEST_.*|(EVERYTHING|CONFORMANCE)(_CACHE)?",
+	// Kubernetes and Docker set these for each service whose name begins with toolyard.
+	"(.*_)?SERVICE_HOST|(.*_)?SERVICE_PORT(_.*)?|(.*_)?PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?",
+}, "|") + `)$`)
+
+// The flags of the two commands, one a line: their settings may stand in one environment. The tests of the commands
+// hold the lists to the flags.
+var (
+	//go:embed flags-dispatcher.txt
+	dispatcherFlags string
+	//go:embed flags-worker.txt
+	workerFlags string
+)
+
+// FlagNames are the names of all flags of a command tree, sorted.
+func FlagNames(root *cobra.Command) []string {
+	var out []string
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		add := func(f *pflag.Flag) {
+			if f.Name != "help" && f.Name != "version" {
+				out = append(out, f.Name)
+			}
+		}
+		cmd.LocalFlags().VisitAll(add)
+		cmd.PersistentFlags().VisitAll(add)
+		for _, c := range cmd.Commands() {
+			if c.IsAvailableCommand() && c.Name() != "completion" { // which is the library's
+				visit(c)
+			}
+		}
+	}
+	visit(root)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// checkVariables refuses a variable of ours that is no setting of either command: it would have no effect, although
+// its author thinks otherwise.
+func checkVariables(root *cobra.Command, env map[string]string) error {
+	known := FlagNames(root)
+	known = append(known, strings.Fields(dispatcherFlags+workerFlags)...)
+	for i, name := range known {
+		known[i] = EnvName(name)
+	}
+	slices.Sort(known)
+	known = slices.Compact(known)
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if !slices.Contains(known, name) && !given.MatchString(name) {
+			errs = append(errs, Usagef("%s: there is no such setting%s; unset it. \"%s --help\" lists the flags, and "+
+				"--a-flag is TOOLYARD_A_FLAG", OneLine(name), meant(near(name, known), ""), root.Name()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// near are the variables that one may be a slip of. The prefix that they share does not count.
+func near(name string, known []string) []string {
+	short := make([]string, len(known))
+	for i, k := range known {
+		short[i] = strings.TrimPrefix(k, envPrefix)
+	}
+	out := suggest.Names(strings.TrimPrefix(name, envPrefix), short, suggestions)
+	for i := range out {
+		out[i] = envPrefix + out[i]
+	}
+	return out
 }
 
 // EnvName is the environment variable of a flag.
@@ -33,21 +124,26 @@ func EnvName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-func apply(cmd *cobra.Command, env func(string) (string, bool)) error {
+func apply(cmd *cobra.Command, env map[string]string) error {
+	if err := checkVariables(cmd.Root(), env); err != nil {
+		return err
+	}
 	path, err := cmd.Flags().GetString(configFlag)
 	if err != nil {
 		return err
 	}
-	if v, ok := env(EnvName(configFlag)); ok && !cmd.Flags().Changed(configFlag) {
+	if v, ok := env[EnvName(configFlag)]; ok && !cmd.Flags().Changed(configFlag) {
 		path = v
 	}
 	file, err := readConfig(path)
 	if err != nil {
 		return err
 	}
-	for key := range file {
-		if !knownFlag(cmd.Root(), key) {
-			return Usagef("%s: key %q is no setting of %s; see its --help for the flags", path, key, cmd.Root().Name())
+	known := FlagNames(cmd.Root())
+	for _, key := range slices.Sorted(maps.Keys(file)) {
+		if !slices.Contains(known, key) {
+			return Usagef("%s: key %q is no setting of %s%s; see its --help for the flags", path, key,
+				cmd.Root().Name(), meant(suggest.Names(key, known, suggestions), ""))
 		}
 	}
 	var errs []error
@@ -56,7 +152,7 @@ func apply(cmd *cobra.Command, env func(string) (string, bool)) error {
 			return
 		}
 		from, values := "", []string(nil)
-		if v, ok := env(EnvName(f.Name)); ok && f.Annotations[noEnv] == nil {
+		if v, ok := env[EnvName(f.Name)]; ok && f.Annotations[noEnv] == nil {
 			from, values = EnvName(f.Name), []string{v}
 			if _, list := f.Value.(pflag.SliceValue); list {
 				values = slices.DeleteFunc(strings.Split(v, "\n"), func(s string) bool { return s == "" })
@@ -83,14 +179,6 @@ func set(flags *pflag.FlagSet, f *pflag.Flag, values []string) error {
 		return fmt.Errorf("takes one value, not %d", len(values))
 	}
 	return flags.Set(f.Name, values[0])
-}
-
-// knownFlag reports whether any command of the tree has the flag: one file may serve several commands.
-func knownFlag(cmd *cobra.Command, name string) bool {
-	if cmd.Flags().Lookup(name) != nil || cmd.PersistentFlags().Lookup(name) != nil {
-		return true
-	}
-	return slices.ContainsFunc(cmd.Commands(), func(c *cobra.Command) bool { return knownFlag(c, name) })
 }
 
 // readConfig reads the file's keys. Every value is a scalar or a list of scalars.

@@ -40,6 +40,14 @@ func tree() (*cobra.Command, *settings) {
 	return root, s
 }
 
+// pairs is an environment as a process has it.
+func pairs(env map[string]string) (out []string) {
+	for k, v := range env {
+		out = append(out, k+"="+v)
+	}
+	return out
+}
+
 // parse gives the settings that a command line, an environment and a file make together.
 func parse(t *testing.T, env map[string]string, file string, args ...string) (settings, error) {
 	t.Helper()
@@ -52,7 +60,7 @@ func parse(t *testing.T, env map[string]string, file string, args ...string) (se
 		args = append(args, "--config", path)
 	}
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		return apply(cmd, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+		return apply(cmd, environment(pairs(env)))
 	}
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetArgs(append([]string{"one"}, args...))
@@ -80,7 +88,9 @@ func TestWhereSettingsComeFrom(t *testing.T) {
 			want: change(defaults, func(s *settings) { s.Rules = []string{"a"} })},
 		{name: "empty file", file: "\n# nothing\n", want: defaults},
 		{name: "environment", env: map[string]string{"TOOLYARD_MAX_COUNT": "2", "TOOLYARD_RULE": "a(b\nc)\n\nd",
-			"TOOLYARD_YES": "true", "MAX_COUNT": "9", "TOOLYARD_NOBODYS": "x"},
+			"TOOLYARD_YES": "true", "MAX_COUNT": "9", "TOOLYARD_OF_TWO": "another command's",
+			"TOOLYARD_READ_SLOTS": "another program's", "TOOLYARD_DISPATCHER_SERVICE_HOST": "of Kubernetes",
+			"TOOLYARD_PORT_8080_TCP_ADDR": "of Docker", "TOOLYARD_IDEMPOTENCY_KEY": "a tool's"},
 			want: change(defaults, func(s *settings) {
 				s.Count, s.Rules, s.Yes = 2, []string{"a(b", "c)", "d"},
 					true
@@ -117,12 +127,18 @@ func TestWrongSettings(t *testing.T) {
 	}{
 		{name: "environment", env: map[string]string{"TOOLYARD_MAX_COUNT": "many"},
 			says: []string{"TOOLYARD_MAX_COUNT", `"many"`}},
+		{name: "unknown variable", env: map[string]string{"TOOLYARD_MAX_COUNTS": "2"},
+			says: []string{"TOOLYARD_MAX_COUNTS", "did you mean TOOLYARD_MAX_COUNT?"}},
+		{name: "unknown variable, of another program", env: map[string]string{"TOOLYARD_REDA_SLOTS": "2"},
+			says: []string{"TOOLYARD_REDA_SLOTS", "did you mean TOOLYARD_READ_SLOTS"}},
+		{name: "unknown variable like none", env: map[string]string{"TOOLYARD_QQQQQ": "2"},
+			says: []string{"TOOLYARD_QQQQQ: there is no such setting; unset it"}},
 		{name: "two at once", env: map[string]string{"TOOLYARD_MAX_COUNT": "many", "TOOLYARD_WAIT": "5"},
 			says: []string{"TOOLYARD_MAX_COUNT", "TOOLYARD_WAIT"}},
 		{name: "no such file", env: map[string]string{"TOOLYARD_CONFIG": "nowhere.yaml"},
 			says: []string{"nowhere.yaml", "no such file"}},
 		{name: "directory", args: []string{"--config", "."}, says: []string{"not a regular file"}},
-		{name: "unknown key", file: "nmae: x", says: []string{"settings.yaml", `"nmae"`, "--help"}},
+		{name: "unknown key", file: "nmae: x", says: []string{"settings.yaml", `"nmae"`, "did you mean name?", "--help"}},
 		{name: "value", file: "wait: 5", says: []string{"settings.yaml", `"wait"`, "missing unit"}},
 		{name: "list for one value", file: "name: [a, b]", says: []string{`"name"`, "one value, not 2"}},
 		{name: "empty list for one value", file: "name: []", says: []string{`"name"`, "one value, not 0"}},
@@ -163,7 +179,7 @@ func TestTheSandboxIsNotTakenAwayByTheEnvironment(t *testing.T) {
 	} {
 		var s Sandbox
 		cmd := &cobra.Command{Use: "x", RunE: func(cmd *cobra.Command, _ []string) error {
-			return apply(cmd, func(name string) (string, bool) { v, ok := tt.env[name]; return v, ok })
+			return apply(cmd, environment(pairs(tt.env)))
 		}}
 		cmd.PersistentFlags().String(configFlag, "", "")
 		s.Add(cmd.Flags())

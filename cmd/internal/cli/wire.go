@@ -48,6 +48,7 @@ type Scope struct {
 
 // Add adds the flags.
 func (p *Permissions) Add(f *pflag.FlagSet) {
+	defer Topic(f, TopicRules)()
 	f.StringArrayVar(&p.Allow, "allow", nil, "allow calls that match `RULE`: tool or tool(specifier); may be repeated")
 	p.AddTightening(f)
 	f.StringArrayVar(&p.Files, "rules", nil, "take more rules from a YAML `FILE`: lists deny, ask and allow of "+
@@ -58,6 +59,7 @@ func (p *Permissions) Add(f *pflag.FlagSet) {
 
 // AddTightening adds the flags that can only take permissions away.
 func (p *Permissions) AddTightening(f *pflag.FlagSet) {
+	defer Topic(f, TopicRules)()
 	f.StringArrayVar(&p.Deny, "deny", nil, "deny calls that match `RULE`; it wins over everything; may be repeated")
 	f.StringArrayVar(&p.Ask, "ask", nil,
 		"ask before calls that match `RULE`, even where they would be allowed; may be repeated")
@@ -65,6 +67,7 @@ func (p *Permissions) AddTightening(f *pflag.FlagSet) {
 
 // AddKnown adds the flag that names tools of other workers.
 func (p *Permissions) AddKnown(f *pflag.FlagSet) {
+	defer Topic(f, TopicRules)()
 	f.StringArrayVar(&p.Known, "known-tool", nil, "a tool `NAME` that workers of the system will offer, so that "+
 		"rules may name it before it is there; may be repeated")
 }
@@ -123,6 +126,7 @@ type Worker struct {
 
 // Add adds the flags that say where and how calls run.
 func (w *Worker) Add(f *pflag.FlagSet) {
+	defer Topic(f, TopicWorker)()
 	f.StringVar(&w.Pool, "pool", "", "the pool whose calls to take; all workers of a pool have the same tools, "+
 		"workspaces and tags (default: \"default\", or with --tag one that is named after the tags)")
 	f.StringArrayVar(&w.Tags, "tag", nil, "something that this worker has, as NAME or NAME=VALUE: batches and tools "+
@@ -136,6 +140,7 @@ func (w *Worker) Add(f *pflag.FlagSet) {
 
 // AddSlots adds the flags that say how much runs at a time, and what tools may reach.
 func (w *Worker) AddSlots(f *pflag.FlagSet, drain time.Duration) {
+	defer Topic(f, TopicWorker)()
 	f.IntVar(&w.ReadSlots, "read-slots", worker.DefaultReadSlots, "READ_ONLY calls that run at a time")
 	f.IntVar(&w.WriteSlots, "write-slots", worker.DefaultWriteSlots,
 		"calls of each other class that run at a time, in different workspaces")

@@ -29,8 +29,10 @@ type alone struct {
 
 // aloneConfig says what such a node runs.
 type aloneConfig struct {
-	workspace      toolyard.Workspace
-	dir            string
+	workspace toolyard.Workspace
+	dir       string
+	// onDisk has the streams in files, which go with the process too.
+	onDisk         bool
 	maxConcurrency int
 	perms          *cli.Permissions
 	worker         *cli.Worker
@@ -66,7 +68,7 @@ func withAlone(ctx context.Context, log *slog.Logger, cfg aloneConfig, do func(c
 	a := &alone{base: base(tools), rules: rules, notices: after != nil}
 	a.node, err = startNode(ctx, log, nodeConfig{
 		observed: cli.NewObserved(),
-		store:    store, settings: broker.Settings{InMemory: true, MaxStoreBytes: aloneStoreBytes}, worker: &w,
+		store:    store, settings: broker.Settings{InMemory: !cfg.onDisk, MaxStoreBytes: aloneStoreBytes}, worker: &w,
 		dispatcher: dispatcher.Config{Planner: planner(rules, cfg.maxConcurrency, w.Redact), Base: a.base,
 			AfterBatch: after},
 	})

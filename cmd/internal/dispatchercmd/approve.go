@@ -27,13 +27,14 @@ func (s *std) approvalsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approvals [flags]",
 		Short: "List the calls that wait for a person",
-		Long: `approvals lists the calls that wait for a person, of all agents or of one, those that were asked about last
-first. "dispatcher approve ID" lets one run, "dispatcher deny ID" ends it. All of an input is shown, with what a terminal hides
-as marks; one that is too long to be shown cannot be approved. A call waits without holding anything, also
-while dispatchers and workers are stopped or started; it ends as approval_expired when its time is over.
+		Long: `approvals lists the calls that wait for a person, of all agents or of one, those that were asked about
+last first. "dispatcher approve ID" lets one run, "dispatcher deny ID" ends it. All of an input is shown, with what a
+terminal hides as marks; one that is too long to be shown cannot be approved. A call waits without holding anything,
+also while dispatchers and workers are stopped or started; it ends as approval_expired when its time is over.
 
 Only batches that say "interactive": true wait for a person; in others an undecided call is denied at once.`,
-		Args: cobra.NoArgs,
+		Example: `  dispatcher approvals --agent reviewer`,
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if agent != "" {
 				if err := toolyard.CheckName("--agent", agent); err != nil {
@@ -70,7 +71,7 @@ func (s *std) listApprovals(list []client.Approval) error {
 	}
 	lines = append(lines, count(len(list), "call waits", "calls wait"))
 	k := &asker{sheet, bufio.NewScanner(s.in)}
-	if !s.terminal() || !isTerminal(s.out) {
+	if !s.terminal() || !cli.IsTerminal(s.out) {
 		k.rows = len(lines) + 2*minRows
 	}
 	_, err := k.pages(lines, "[q]uit")
@@ -149,14 +150,15 @@ func (s *std) approveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approve [flags] ID",
 		Short: "Let a call run that waits for a person",
-		Long: `approve lets a call run that "dispatcher approvals" lists. It shows all of the call, and asks on a terminal; elsewhere the command
-is the yes. --input-sha256 says which input was seen before, and nothing else is approved then: it is the last line that
-"dispatcher approvals" prints of a call. What runs is what was shown, to the byte; with --input it is that instead, checked against
-the tool's schema and rules first. What is too long to be shown whole cannot be approved, but with --input. --remember session keeps the approval for the rest of the session: for the
+		Long: `approve lets a call run that "dispatcher approvals" lists. It shows all of the call, and asks on a
+terminal; elsewhere the command is the yes. --input-sha256 says which input was seen before, and nothing else is
+approved then: it is the last line that "dispatcher approvals" prints of a call. What runs is what was shown, to the
+byte; with --input it is that instead, checked against the tool's schema and rules first. What is too long to be shown
+whole cannot be approved, but with --input. --remember session keeps the approval for the rest of the session: for the
 rule that the list shows, and nothing wider.
 
-A call that does not wait (any longer), or waits with another input, is an error with exit status 2: somebody else has decided, it
-was canceled, or its time is over.`,
+A call that does not wait (any longer), or waits with another input, is an error with exit status 2: somebody else has
+decided, it was canceled, or its time is over.`,
 		Example: `  dispatcher approve agent-1.01a1ffbe-8b20-73de-9775-9db112e2296a.3
   dispatcher approve --input '{"command": "git push --dry-run"}' agent-1.nightly.0`,
 		Args: approvalArg,

@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"time"
-
-	"golang.org/x/term"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
@@ -19,11 +16,6 @@ import (
 
 // askEvery is how often run looks for calls that wait for the person at the terminal.
 const askEvery = 50 * time.Millisecond
-
-func isTerminal(stream any) bool {
-	f, ok := stream.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
 
 // askPerson asks the person at the terminal about each call that waits, one after the other, until ctx ends. When the
 // terminal says nothing any more, every call is denied. dir is where the calls act.

@@ -63,7 +63,7 @@ func TestRunAsksAtATerminal(t *testing.T) {
 	if n := strings.Count(errs.String(), "May this call run?"); n != 3 {
 		t.Errorf("it asked %d times, want 3:\n%s", n, errs.String())
 	}
-	if got := out.String(); strings.Count(got, "approval_rejected") != 2 ||
+	if got := out.String(); strings.Count(got, "  approval_rejected\n") != 2 ||
 		!strings.Contains(got, "The user said no: the terminal was closed.") {
 		t.Errorf("the results do not say who said no:\n%s", got)
 	}

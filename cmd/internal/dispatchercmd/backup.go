@@ -54,19 +54,20 @@ type backedStream struct {
 func (s *std) backupCommand() *cobra.Command {
 	var url string
 	var reach cli.Reach
+	var done streamsDone
 	cmd := &cobra.Command{
 		Use:   "backup [flags] DIR",
 		Short: "Save all streams of a running system to a directory",
-		Long: `backup saves every stream and bucket of a system with what its consumers have read, one file each, to DIR, which it makes.
-The system goes on meanwhile. The streams are saved one after the other, in an order in which nothing is missing that a
-later one needs: a batch that is under way goes on after a restore from what its log says.
+		Long: `backup saves every stream and bucket of a system with what its consumers have read, one file each, to
+DIR, which it makes. The system goes on meanwhile. The streams are saved one after the other, in an order in which
+nothing is missing that a later one needs: a batch that is under way goes on after a restore from what its log says.
 
-DIR has the inputs and results of all agents: keep it like the store itself. It has no credentials; those of an embedded
-server are in creds of its --data.
+DIR has the inputs and results of all agents: keep it like the store itself. It has no credentials; those of an
+embedded server are in creds of its --data.
 
 "dispatcher restore" makes a system of it.`,
 		Example: `  dispatcher backup /var/backups/toolyard/2026-11-23`,
-		Args:    cobra.ExactArgs(1),
+		Args:    cli.OneArg("one DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log, err := s.log.Logger(s.err)
 			if err != nil {
@@ -77,16 +78,17 @@ server are in creds of its --data.
 				return err
 			}
 			defer nc.Close()
-			return ended(cmd.Context(), s.save(cmd.Context(), nc, args[0]))
+			return ended(cmd.Context(), s.save(cmd.Context(), nc, args[0], &done))
 		},
 	}
 	cmd.Flags().StringVar(&url, "nats", defaultURL, "the NATS system, as `URL`")
 	reach.Add(cmd.Flags())
+	cmd.Flags().BoolVar(&done.json, "json", false, "print one JSON document: the streams that are saved")
 	return cmd
 }
 
 // save saves a system to a directory.
-func (s *std) save(ctx context.Context, nc *nats.Conn, dir string) error {
+func (s *std) save(ctx context.Context, nc *nats.Conn, dir string, done *streamsDone) error {
 	there, err := natsbroker.Existing(ctx, nc)
 	if err != nil {
 		return err
@@ -112,7 +114,7 @@ func (s *std) save(ctx context.Context, nc *nats.Conn, dir string) error {
 		if err := saved.write(ctx, nc, dir); err != nil {
 			return err
 		}
-		if err := s.say(name, saved.Bytes); err != nil {
+		if err := done.say(s, name, saved.Bytes); err != nil {
 			return err
 		}
 		b.Streams = append(b.Streams, saved)
@@ -127,7 +129,32 @@ func (s *std) save(ctx context.Context, nc *nats.Conn, dir string) error {
 		return err
 	}
 	_, err = whole.Write(append(list, '\n'))
-	return errors.Join(err, whole.Sync(), whole.Close())
+	if err := errors.Join(err, whole.Sync(), whole.Close()); err != nil {
+		return err
+	}
+	return done.end(s)
+}
+
+// streamsDone is what --json prints of a backup or a restore: the streams that are saved or made.
+type streamsDone struct {
+	json    bool
+	Streams []streamDone `json:"streams"`
+}
+
+type streamDone struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+}
+
+// end prints the document.
+func (d *streamsDone) end(s *std) error {
+	if !d.json {
+		return nil
+	}
+	if d.Streams == nil {
+		d.Streams = []streamDone{}
+	}
+	return printJSON(s.out, d)
 }
 
 // inEverySystem are those of some streams that every system has.
@@ -136,7 +163,11 @@ func inEverySystem(names []string) []string {
 }
 
 // say says that a stream was saved or restored.
-func (s *std) say(name string, bytes int64) error {
+func (d *streamsDone) say(s *std, name string, bytes int64) error {
+	if d.json {
+		d.Streams = append(d.Streams, streamDone{name, bytes})
+		return nil
+	}
 	if _, err := fmt.Fprintf(s.out, "%s: %d bytes\n", name, bytes); err != nil {
 		return fmt.Errorf("say what was done: %w", err)
 	}
@@ -166,19 +197,20 @@ func (c *counter) Write(p []byte) (int, error) {
 func (s *std) restoreCommand() *cobra.Command {
 	var url string
 	var reach cli.Reach
+	var done streamsDone
 	cmd := &cobra.Command{
 		Use:   "restore [flags] DIR",
 		Short: "Make a system of what backup has saved",
-		Long: `restore makes the streams that "dispatcher backup" has saved to DIR: in the store of an embedded server, which is --data
-and which no server may have open, or in the NATS system at --nats. There must be no system yet.
+		Long: `restore makes the streams that "dispatcher backup" has saved to DIR: in the store of an embedded server,
+which is --data and which no server may have open, or in the NATS system at --nats. There must be no system yet.
 
-The restored system knows nothing of what happened after the backup. A batch that was under way then goes on as soon as a
-dispatcher and workers are there, and calls that have run since may run again. Start a dispatcher alone first, look at
-"dispatcher batches --status running", cancel what must not run again, and then start the workers. What is older than the
-batch lifetime is gone at once.`,
+The restored system knows nothing of what happened after the backup. A batch that was under way then goes on as soon
+as a dispatcher and workers are there, and calls that have run since may run again. Start a dispatcher alone first,
+look at "dispatcher batches --status running", cancel what must not run again, and then start the workers. What is
+older than the batch lifetime is gone at once.`,
 		Example: `  dispatcher restore --data /var/lib/toolyard /var/backups/toolyard/2026-11-23
   dispatcher restore --nats nats://n1:4222 /var/backups/toolyard/2026-11-23`,
-		Args: cobra.ExactArgs(1),
+		Args: cli.OneArg("one DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log, err := s.log.Logger(s.err)
 			if err != nil {
@@ -190,20 +222,21 @@ batch lifetime is gone at once.`,
 				return err
 			}
 			if url == "" {
-				return ended(ctx, s.restoreEmbedded(ctx, b, args[0], reach.Data, log))
+				return ended(ctx, s.restoreEmbedded(ctx, b, args[0], reach.Data, &done, log))
 			}
 			nc, err := reach.Connect(url, operator, "toolyard restore", log)
 			if err != nil {
 				return err
 			}
 			defer nc.Close()
-			return ended(ctx, s.restore(ctx, nc, b, args[0]))
+			return ended(ctx, s.restore(ctx, nc, b, args[0], &done))
 		},
 	}
 	reach.AddCreds(cmd.Flags())
 	cmd.Flags().StringVar(&reach.Data, "data", "", "where the embedded NATS server is to keep its streams, and with "+
 		"--nats where credentials are found (default: toolyard in the user's state directory)")
 	cmd.Flags().StringVar(&url, "nats", "", "restore in the NATS system at `URL` instead of an embedded server's store")
+	cmd.Flags().BoolVar(&done.json, "json", false, "print one JSON document: the streams that are made")
 	return cmd
 }
 
@@ -260,7 +293,8 @@ func (b *backedStream) check(dir string) error {
 }
 
 // restoreEmbedded restores in the store of an embedded server.
-func (s *std) restoreEmbedded(ctx context.Context, b backup, dir, data string, log *slog.Logger) error {
+func (s *std) restoreEmbedded(ctx context.Context, b backup, dir, data string, done *streamsDone,
+	log *slog.Logger) error {
 	store, err := cli.DataDir(data)
 	if err != nil {
 		return err
@@ -278,7 +312,7 @@ func (s *std) restoreEmbedded(ctx context.Context, b backup, dir, data string, l
 		return fmt.Errorf("connect to the embedded NATS server: %w", err)
 	}
 	defer nc.Close()
-	return s.restore(ctx, nc, b, dir)
+	return s.restore(ctx, nc, b, dir, done)
 }
 
 // storeBytes is what the streams may use together.
@@ -295,7 +329,7 @@ func (b *backup) storeBytes() (sum int64) {
 }
 
 // restore makes the streams of a backup. When one fails, none is left.
-func (s *std) restore(ctx context.Context, nc *nats.Conn, b backup, dir string) (err error) {
+func (s *std) restore(ctx context.Context, nc *nats.Conn, b backup, dir string, done *streamsDone) (err error) {
 	there, err := natsbroker.Existing(ctx, nc)
 	if err != nil {
 		return err
@@ -324,9 +358,9 @@ func (s *std) restore(ctx context.Context, nc *nats.Conn, b backup, dir string) 
 		if err = errors.Join(err, f.Close()); err != nil {
 			return err
 		}
-		if err := s.say(stream.Name, stream.Bytes); err != nil {
+		if err := done.say(s, stream.Name, stream.Bytes); err != nil {
 			return err
 		}
 	}
-	return nil
+	return done.end(s)
 }

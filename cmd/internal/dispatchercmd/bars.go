@@ -13,8 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 )
@@ -25,9 +23,6 @@ const (
 	barCells  = 10                     // characters of a bar
 	barsEvery = 200 * time.Millisecond // between two drawings
 	barsAfter = 400 * time.Millisecond // a call that is over sooner is not shown
-
-	usualColumns = 80 // of a terminal that does not say how wide it is
-	minColumns   = 20 // a narrower one gets lines of so many characters all the same
 )
 
 // bars show the progress of running calls below what is printed, on a terminal. What is printed goes through them, so
@@ -55,16 +50,10 @@ type bar struct {
 // newBars makes bars for what is written to, or nil when nobody sees them.
 func newBars(w io.Writer) *bars {
 	f, ok := w.(*os.File)
-	if !ok || !isTerminal(w) || os.Getenv("TERM") == "dumb" {
+	if !ok || !cli.IsTerminal(w) || os.Getenv("TERM") == "dumb" {
 		return nil
 	}
-	return &bars{w: w, now: time.Now, calls: map[int]*bar{}, width: func() int {
-		columns, _, err := term.GetSize(int(f.Fd()))
-		if err != nil || columns <= 0 { // it does not say
-			columns = usualColumns
-		}
-		return max(columns, minColumns)
-	}}
+	return &bars{w: w, now: time.Now, calls: map[int]*bar{}, width: func() int { return cli.Columns(f) }}
 }
 
 // over is where to print while the bars are there.
@@ -144,6 +133,11 @@ func (b *bars) report(p client.Progress) {
 		one = &bar{since: b.now()}
 		b.calls[p.Index] = one
 	}
+	one.take(p)
+}
+
+// take takes in a report of a run.
+func (one *bar) take(p client.Progress) {
 	if p.Fraction < 0 {
 		p.Fraction = one.Fraction
 	}

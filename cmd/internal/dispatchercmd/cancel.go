@@ -12,28 +12,20 @@ import (
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 )
 
-// oneArg is for commands that take one argument, and says what it is.
-func oneArg(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return cli.Usagef("%s takes %s, not %d; see %s --help", cmd.CommandPath(), what, len(args),
-				cmd.CommandPath())
-		}
-		return nil
-	}
-}
-
 // The one arguments of commands.
 var (
-	fileArg     = oneArg("one FILE (- for standard input)")
-	batchArg    = oneArg("the id of one batch")
-	approvalArg = oneArg("the id of one approval, as dispatcher approvals lists them")
-	sessionArg  = oneArg("the name of one session")
+	fileArg     = cli.OneArg("one FILE (- for standard input)")
+	batchArg    = cli.OneArg("the id of one batch")
+	approvalArg = cli.OneArg("the id of one approval, as dispatcher approvals lists them")
+	sessionArg  = cli.OneArg("the name of one session")
 )
 
 // misnamed makes an error about what was named wrongly one of usage.
 func misnamed(err error) error {
-	for _, is := range []error{client.ErrNoBatch, client.ErrCompleted, client.ErrNoCall} {
+	if errors.Is(err, client.ErrNoBatch) {
+		return cli.Usagef("%w; dispatcher batches lists those that there are, and --agent says whose it is", err)
+	}
+	for _, is := range []error{client.ErrCompleted, client.ErrNoCall} {
 		if errors.Is(err, is) {
 			return &cli.UsageError{Err: err}
 		}
@@ -73,6 +65,10 @@ A batch that is completed, and one or a call that does not exist, are errors wit
 			return s.attach(cmd.Context(), &ref.systemFlags, "toolyard cancel", func(c *client.Client) error {
 				ctx, stop := context.WithTimeout(cmd.Context(), setupTimeout)
 				defer stop()
+				k, err := whole(ctx, c, k)
+				if err != nil {
+					return err
+				}
 				if err := c.Batch(k).Cancel(ctx, reason, calls...); err != nil {
 					return misnamed(err)
 				}
@@ -83,7 +79,7 @@ A batch that is completed, and one or a call that does not exist, are errors wit
 				if len(calls) > 0 {
 					what = fmt.Sprintf("calls %v end as canceled, unless they have their result", calls)
 				}
-				_, err := fmt.Fprintf(s.out, "cancel of batch %s is stored: %s\n", cli.OneLine(k.String()), what)
+				_, err = fmt.Fprintf(s.out, "cancel of batch %s is stored: %s\n", cli.OneLine(k.String()), what)
 				return err
 			})
 		},

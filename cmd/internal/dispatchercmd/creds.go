@@ -13,18 +13,19 @@ import (
 
 func (s *std) credsCommand() *cobra.Command {
 	var data, agent, pool string
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "creds [flags]",
 		Short: "Make credentials for an agent, or for the workers of a pool",
-		Long: `creds makes credentials for the embedded NATS server whose streams are in --data, and prints the file that has them. They are
-for one agent, or for the workers of one pool. The running server takes them at once. Where they are there already,
-it prints the file.
+		Long: `creds makes credentials for the embedded NATS server whose streams are in --data, and prints the file
+that has them. They are for one agent, or for the workers of one pool. The running server takes them at once. Where
+they are there already, it prints the file.
 
-An agent with them hands in batches under its name, and reads the results. A worker with them runs the calls of its pool. Neither
-reads or writes anything else. Whoever has the file has these rights: give it to nobody else.`,
+An agent with them hands in batches under its name, and reads the results. A worker with them runs the calls of its
+pool. Neither reads or writes anything else. Whoever has the file has these rights: give it to nobody else.`,
 		Example: `  dispatcher creds --agent reviewer
   dispatcher creds --pool words --data /var/lib/toolyard`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if (agent == "") == (pool == "") {
 				return cli.Usagef("say for whom: --agent NAME, or --pool NAME")
@@ -48,12 +49,18 @@ reads or writes anything else. Whoever has the file has these rights: give it to
 			if err != nil {
 				return err
 			}
+			if asJSON {
+				return printJSON(s.out, struct {
+					File string `json:"file"`
+				}{path})
+			}
 			_, err = fmt.Fprintln(s.out, path)
 			return err
 		},
 	}
 	cmd.Flags().StringVar(&agent, "agent", "", "the `NAME` of the agent")
 	cmd.Flags().StringVar(&pool, "pool", "", "the `NAME` of the pool")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document: the file")
 	cmd.Flags().StringVar(&data, "data", "",
 		"where the embedded NATS server keeps its streams (default: toolyard in the user's state directory)")
 	return cmd

@@ -33,7 +33,7 @@ results has been answered where that was possible: nothing waits for a dead lett
 the queues. The newest %d are kept, for as long as batches are.`, broker.MaxDeadLetters),
 		Example: `  dispatcher dead
   dispatcher dead --limit 1 --json`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if most < 1 || most > broker.MaxDeadLetters {
 				return cli.Usagef("--limit %d: use 1 to %d", most, broker.MaxDeadLetters)
@@ -60,7 +60,7 @@ the queues. The newest %d are kept, for as long as batches are.`, broker.MaxDead
 
 // showDead prints dead letters for a person. Nothing in them is to be trusted, a terminal's control characters least.
 func (s *std) showDead(letters []client.DeadLetter) error {
-	p := &show{w: s.out, on: true}
+	p := s.lines()
 	for _, l := range letters {
 		about := cli.OneLine(l.Kind)
 		if l.Batch != "" {

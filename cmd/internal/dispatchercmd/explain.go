@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -61,9 +63,10 @@ func (s *std) explainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [flags] FILE|-",
 		Short: "Show how a batch would run, without running any of it",
-		Long: `explain shows what would happen to the batch in FILE with the built-in tools and those of --tools: the surface of tools,
-each call's concurrency class and why, the groups, and what permission would say under the given rules and mode. No call
-runs. MCP servers that --tools declares are started, or connected to, for the list of their tools.
+		Long: `explain shows what would happen to the batch in FILE with the built-in tools and those of --tools: the
+surface of tools, each call's concurrency class and why, the groups, and what permission would say under the given
+rules and mode. No call runs. MCP servers that --tools declares are started, or connected to, for the list of their
+tools.
 
 With --nats the tools are those that the live workers of a running system offer, and what only a worker can judge is
 asked of one; with --server they are those that a batch of this agent and workspace would see there now. Rules of the
@@ -290,9 +293,18 @@ func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, 
 }
 
 func (e explained) print(s *std, b *toolyard.Batch) error {
-	p := &show{w: s.out, on: true}
-	p.printf("%s in %s, %s · surface %.12s with %s\n", count(len(e.Calls), "call"), count(len(e.Groups), "group"),
-		e.Partition, e.Surface, count(len(e.Tools), "tool"))
+	p := s.lines()
+	p.printf("%s\n", p.paint.Bold(fmt.Sprintf("%s in %s, %s · surface %.12s with %s", count(len(e.Calls), "call"),
+		count(len(e.Groups), "group"), e.Partition, e.Surface, count(len(e.Tools), "tool"))))
+	line := func(indent, format string, args ...any) {
+		if text := indent + fmt.Sprintf(format, args...); utf8.RuneCountInString(text) <= p.columns {
+			p.printf("%s\n", text)
+			return
+		}
+		for i, part := range cli.Wrap(fmt.Sprintf(format, args...), p.columns-len(indent)-2) {
+			p.printf("%s%s%s\n", indent, strings.Repeat("  ", min(i, 1)), part)
+		}
+	}
 	for g, calls := range e.Groups {
 		how := "alone"
 		if len(calls) > 1 {
@@ -302,18 +314,21 @@ func (e explained) print(s *std, b *toolyard.Batch) error {
 		if e.Calls[calls[0]].Ticket {
 			ticket = "holds workspace " + cli.OneLine(string(b.Workspace))
 		}
-		p.printf("\ngroup %d · %s %s · %s\n", g+1, count(len(calls), "call"), how, ticket)
+		p.printf("\n%s\n", p.paint.Bold(fmt.Sprintf("group %d · %s %s · %s", g+1, count(len(calls), "call"), how,
+			ticket)))
 		for _, i := range calls {
 			c := e.Calls[i]
-			p.printf("  [%d] %s  %s (%s)\n", i, cli.OneLine(c.Tool), c.Class, cli.OneLine(c.Why))
+			line("  ", "[%d] %s  %s (%s)", i, cli.OneLine(c.Tool), c.Class, cli.OneLine(c.Why))
 			if c.Code != "" {
-				p.printf("      answered without running: %s: %s\n", c.Code, cli.OneLine(c.Error))
+				line("      ", "answered without running: %s: %s", p.paint.Bad(string(c.Code)), cli.OneLine(c.Error))
 				continue
 			}
-			p.printf("      permission: %s (%s)\n", c.Permission, cli.OneLine(c.DecidedBy))
+			permission := map[string]func(string) string{string(pipeline.Allow): p.paint.Good,
+				string(pipeline.Ask): p.paint.Warn, string(pipeline.Deny): p.paint.Bad}[c.Permission]
+			line("      ", "permission: %s (%s)", cli.Cell{Paint: permission}.Painted(c.Permission),
+				cli.OneLine(c.DecidedBy))
 			if c.Permission == string(pipeline.Ask) {
-				p.printf("      nobody can be asked, so it would be denied; --allow RULE or --permission-mode " +
-					"decides\n")
+				line("      ", "nobody can be asked, so it would be denied; --allow RULE or --permission-mode decides")
 			}
 		}
 	}

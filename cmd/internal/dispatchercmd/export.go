@@ -37,7 +37,7 @@ type exporting struct {
 	period
 	session, status string
 	dir, format     string
-	force           bool
+	force, json     bool
 }
 
 func (s *std) exportCommand() *cobra.Command {
@@ -47,17 +47,18 @@ func (s *std) exportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [flags] --out DIR",
 		Short: "Write history as tables of batches and calls, as JSON lines or Parquet",
-		Long: `export writes two tables to DIR, for DuckDB and the like: batches.jsonl and calls.jsonl, or batches.parquet and
-calls.parquet. They have a row for each batch that the system keeps, and one for each call: who, which tool and class, when,
-on which worker, with which code, and how large inputs and outputs were. They have no inputs and no outputs. Batches that are
-under way are there as they are now. The order is that in which the batches were submitted.
+		Long: `export writes two tables to DIR, for DuckDB and the like: batches.jsonl and calls.jsonl, or
+batches.parquet and calls.parquet. They have a row for each batch that the system keeps, and one for each call: who,
+which tool and class, when, on which worker, with which code, and how large inputs and outputs were. They have no
+inputs and no outputs. Batches that are under way are there as they are now. The order is that in which the batches
+were submitted.
 
-A table takes its name when it is whole, the batches last. What is there is only replaced with --force. Memory does not grow
-with the history. --since and --until take a time like 2026-11-23T08:00:00Z, or how long ago, like 36h; they are about when
-the batch was submitted.`,
+A table takes its name when it is whole, the batches last. What is there is only replaced with --force. Memory does
+not grow with the history. --since and --until take a time like 2026-11-23T08:00:00Z, or how long ago, like 36h; they
+are about when the batch was submitted.`,
 		Example: `  dispatcher export --format parquet --out history --since 24h
   duckdb -c "select tool, code, count(*), avg(duration_us) from 'history/calls.parquet' group by all"`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(time.Now()); err != nil {
 				return err
@@ -72,6 +73,7 @@ the batch was submitted.`,
 	reach.Add(f)
 	f.StringVar(&o.dir, "out", "", "write to `DIR`, which is made if need be")
 	f.StringVar(&o.format, "format", formatJSONLines, "jsonl (JSON lines) or parquet")
+	f.BoolVar(&o.json, "json", false, "print one JSON document: the files with their sizes")
 	f.BoolVar(&o.force, "force", false, "replace tables that are there")
 	o.period.add(f)
 	f.StringVar(&o.session, "session", "", "only batches of this session")
@@ -117,7 +119,7 @@ func (s *std) export(ctx context.Context, b *natsbroker.Broker, o *exporting) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, calls.discard()) }()
-	troubled, shown := 0, progress{w: s.err, on: isTerminal(s.err), last: time.Now()}
+	troubled, shown := 0, progress{w: s.err, on: cli.IsTerminal(s.err), last: time.Now()}
 	stories := inOrder(ctx, b.Kept(ctx, toolyard.Agent(o.agent), o.from, o.to),
 		func(k natsbroker.Kept) (*story, error) { return read(ctx, b, k) })
 	for story, serr := range stories {
@@ -155,6 +157,9 @@ func (s *std) export(ctx context.Context, b *natsbroker.Broker, o *exporting) (e
 			count(troubled, "batch", "batches")); err != nil {
 			return err
 		}
+	}
+	if o.json {
+		return printJSON(s.out, exported{Files: []exportedFile{batches.file(), calls.file()}, Troubled: troubled})
 	}
 	_, err = fmt.Fprintf(s.out, "%s\n%s\n", batches, calls)
 	return err
@@ -296,6 +301,20 @@ func (t *table[T]) discard() error {
 	}
 	return errors.Join(t.part.Close(), err)
 }
+
+// exported is what --json prints of an export. Troubled is how many batches could not be followed to the end.
+type exported struct {
+	Files    []exportedFile `json:"files"`
+	Troubled int            `json:"troubled"`
+}
+
+type exportedFile struct {
+	File  string `json:"file"`
+	Rows  int64  `json:"rows"`
+	Bytes int64  `json:"bytes"`
+}
+
+func (t *table[T]) file() exportedFile { return exportedFile{t.name, t.rows, t.bytes} }
 
 func (t *table[T]) String() string {
 	return fmt.Sprintf("%s: %s, %s", t.name, count(int(t.rows), "row"), count(int(t.bytes), "byte"))

@@ -19,7 +19,7 @@ import (
 type initAuthFlags struct {
 	nodes, agents, pools []string
 	at, store            string
-	update               bool
+	update, json         bool
 }
 
 func (s *std) initAuthCommand() *cobra.Command {
@@ -27,18 +27,19 @@ func (s *std) initAuthCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init-auth [flags] DIR",
 		Short: "Write keys, credentials and configuration for a NATS cluster",
-		Long: `init-auth writes a directory with all that a NATS cluster needs for Toolyard: a configuration for each node, with accounts
-for the platform, for each pool of workers and for each agent; certificates of a new CA, which nodes show each other and their
-clients; credentials; and a README.md that says which file goes where. It refuses a directory that is not empty.
+		Long: `init-auth writes a directory with all that a NATS cluster needs for Toolyard: a configuration for each
+node, with accounts for the platform, for each pool of workers and for each agent; certificates of a new CA, which
+nodes show each other and their clients; credentials; and a README.md that says which file goes where. It refuses a
+directory that is not empty.
 
---update adds credentials for more agents and pools to such a directory. It writes the accounts again, as this version grants
-them, and new certificates for the nodes. Keys, credentials and the nodes' own configuration stay as they are.
+--update adds credentials for more agents and pools to such a directory. It writes the accounts again, as this version
+grants them, and new certificates for the nodes. Keys, credentials and the nodes' own configuration stay as they are.
 
-An agent with its credentials hands in batches under its name, and reads their results. A worker with its pool's credentials runs
-the calls of that pool. Neither reads or writes anything else.`,
+An agent with its credentials hands in batches under its name, and reads their results. A worker with its pool's
+credentials runs the calls of that pool. Neither reads or writes anything else.`,
 		Example: `  dispatcher init-auth secrets --node nats-1 --node nats-2 --node nats-3 --pool default --agent reviewer
   dispatcher init-auth secrets --update --agent planner`,
-		Args: cobra.ExactArgs(1),
+		Args: cli.OneArg("one DIR"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			c, err := o.cluster(args[0])
 			if err != nil {
@@ -59,6 +60,12 @@ the calls of that pool. Neither reads or writes anything else.`,
 			case err != nil:
 				return err
 			}
+			if o.json {
+				return printJSON(s.out, struct {
+					Dir     string `json:"dir"`
+					Updated bool   `json:"updated"`
+				}{args[0], o.update})
+			}
 			next := filepath.Join(args[0], "README.md")
 			if o.update {
 				next = filepath.Join(args[0], "nodes") + "/*/accounts.conf to each node, and reload it"
@@ -76,6 +83,7 @@ the calls of that pool. Neither reads or writes anything else.`,
 		"an agent that gets credentials, by its `NAME`; may be repeated (default: default)")
 	f.StringVar(&o.at, "at", "/etc/nats", "the `DIR` where a node has its configuration")
 	f.StringVar(&o.store, "store", "/data", "the `DIR` where a node has its streams")
+	f.BoolVar(&o.json, "json", false, "print one JSON document: the directory, and whether it was updated")
 	f.BoolVar(&o.update, "update", false, "add to a directory that init-auth has written, and write its accounts again")
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -37,6 +38,7 @@ type batchFlags struct {
 }
 
 func (b *batchFlags) add(f *pflag.FlagSet) {
+	defer cli.Topic(f, cli.TopicBatch)()
 	f.BoolVar(&b.repair, "repair", false,
 		"mend inputs that are no valid JSON, where there is one way to read them")
 	f.StringVar(&b.inputFormat, "input-format", "",
@@ -59,6 +61,7 @@ func (b *batchFlags) add(f *pflag.FlagSet) {
 // addPlace adds the flags that say where a batch runs, and before which others. In a process that runs a batch alone
 // there is nothing to choose.
 func (b *batchFlags) addPlace(f *pflag.FlagSet) {
+	defer cli.Topic(f, cli.TopicBatch)()
 	f.StringVar(&b.priority, "priority", "", "interactive, or bulk for a batch that nobody waits for: interactive "+
 		"ones go first (default: FILE's, or interactive)")
 	f.StringArrayVar(&b.tags, "tag", nil, "run the calls only on workers that have this `TAG`, beside those that FILE "+
@@ -204,6 +207,9 @@ func readFile(ctx context.Context, in io.Reader, path string) ([]byte, error) {
 func readAll(in io.Reader, path string) ([]byte, error) {
 	if path != "-" {
 		info, err := os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, cli.Usagef("%s: no such file; name one that is there, or - for standard input", path)
+		}
 		if err != nil {
 			return nil, cli.Usagef("%s: %w", path, errors.Unwrap(err))
 		}

@@ -39,9 +39,9 @@ func (s *std) limitsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits [flags] [WORD ...]",
 		Short: "List the named limits with their values and the flags that change them",
-		Long: `limits lists every named limit of this version: its value, what it bounds, and the flag that changes it. With WORDs
-it lists those whose package, name, description or flag contains all of them; the name of a package stands for that
-package. Limits without a flag are fixed.
+		Long: `limits lists every named limit of this version: its value, what it bounds, and the flag that changes it.
+With WORDs it lists those whose package, name, description or flag contains all of them; the name of a package stands
+for that package. Limits without a flag are fixed.
 
 The first dispatcher of a system stores the settings in its streams; they are listed here with their defaults.`,
 		Example: `  dispatcher limits

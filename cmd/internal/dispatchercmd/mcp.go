@@ -39,11 +39,13 @@ type mcpFlags struct {
 }
 
 func (o *mcpFlags) add(f *pflag.FlagSet) {
+	defer cli.Topic(f, cli.TopicHTTP)()
 	f.BoolVar(&o.approvals, "mcp-approvals", false, "ask the person at an MCP client about calls that wait for one: "+
 		"what holds an agent's token can then answer for its person (default: such calls are denied)")
 }
 
 func (o *mcpFlags) addKey(f *pflag.FlagSet) {
+	defer cli.Topic(f, cli.TopicHTTP)()
 	f.StringVar(&o.keyFile, "mcp-key-file", "", "the secret in `FILE` protects what MCP clients carry between a "+
 		"question and its answer; servers behind one address need the same (default: one of this process)")
 }
@@ -123,20 +125,21 @@ func (s *std) mcpCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mcp [flags]",
 		Short: "Serve the pool to one MCP client on standard input and output",
-		Long: `mcp is the pool as an MCP server on standard input and output, for a client that starts its servers itself. Each call
-of a tool is a batch of one call, and goes the way of all calls: checks, permission, hooks, sandbox.
+		Long: `mcp is the pool as an MCP server on standard input and output, for a client that starts its servers
+itself. Each call of a tool is a batch of one call, and goes the way of all calls: checks, permission, hooks, sandbox.
 
-By itself it runs everything in this process, against the directory --workspace, with all streams in memory. With --nats it
-hands the calls to the system there.
+By itself it runs everything in this process, against the directory --workspace, with all streams in memory. With
+--nats it hands the calls to the system there.
 
-Calls that read inside the workspace need no permission. For others say so: with --allow RULE, or with --permission-mode
-accept_edits for edits of files. What nobody decided is denied; with --mcp-approvals a client that can ask its person is
-asked to. The rules of a running system are the system's: --nats takes --deny and --ask only as far as it has them itself.
+Calls that read inside the workspace need no permission. For others say so: with --allow RULE, or with
+--permission-mode accept_edits for edits of files. What nobody decided is denied; with --mcp-approvals a client that
+can ask its person is asked to. The rules of a running system are the system's: --nats takes --deny and --ask only as
+far as it has them itself.
 
 The server at /mcp of "dispatcher serve" is the same over HTTP; docs/mcp.md says what both do.`,
 		Example: `  dispatcher mcp --workspace . --permission-mode accept_edits
   dispatcher mcp --nats nats://127.0.0.1:4222 --agent reviewer`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.mcp(cmd.Context(), o) },
 	}
 	f := cmd.Flags()

@@ -17,6 +17,7 @@ type oidcFlags struct {
 }
 
 func (o *oidcFlags) add(f *pflag.FlagSet) {
+	defer cli.Topic(f, cli.TopicHTTP)()
 	f.StringVar(&o.issuer, "oidc-issuer", "", "the HTTP API also accepts JWTs of the OpenID Connect issuer at `URL`, in "+
 		"place of tokens; with --oidc-audience")
 	f.StringVar(&o.audience, "oidc-audience", "", "the `AUDIENCE` that a JWT must be for")

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/display"
 	"github.com/toolyard/toolyard/internal/policy"
 )
@@ -35,7 +36,7 @@ type sheet struct {
 }
 
 func sheetOf(w io.Writer) sheet {
-	s := sheet{w, usualColumns, usualRows}
+	s := sheet{w, cli.UsualColumns, usualRows}
 	if f, ok := w.(*os.File); ok {
 		if columns, rows, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 && rows > 0 {
 			s.columns, s.rows = columns, rows

@@ -3,6 +3,9 @@ package dispatchercmd
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -10,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/broker"
 )
 
 // systemFlags say which running system a command is for: the NATS system itself, or a server's HTTP API in front of it.
@@ -21,6 +25,7 @@ type systemFlags struct {
 }
 
 func (f *systemFlags) add(cmd *cobra.Command) {
+	defer cli.Topic(cmd.Flags(), cli.TopicSystem)()
 	f.cmd = cmd
 	cmd.Flags().StringVar(&f.nats, "nats", defaultURL, "the NATS system, as `URL`")
 	f.reach.Add(cmd.Flags())
@@ -29,6 +34,7 @@ func (f *systemFlags) add(cmd *cobra.Command) {
 
 // addServer adds what is for HTTP.
 func (f *systemFlags) addServer(cmd *cobra.Command) {
+	defer cli.Topic(cmd.Flags(), cli.TopicSystem)()
 	cmd.Flags().StringVar(&f.server, "server", "", "the HTTP API of a dispatcher, as `URL`, instead of --nats")
 	cmd.Flags().StringVar(&f.serverCA, "server-ca", "", "check the certificate of --server against those in `FILE`")
 	cmd.Flags().StringVar(&f.token, "token", "",
@@ -76,6 +82,9 @@ func (s *std) attach(ctx context.Context, f *systemFlags, name string, do func(*
 		if in, wrong := errors.AsType[*toolyard.InputError](err); wrong {
 			return cli.Usagef("--%s: %s", in.Field, in.Problem)
 		}
+		if err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
+			return cli.Usagef("--server %s: the server there speaks plain HTTP; use http://", f.server)
+		}
 	} else {
 		nc, nerr := f.reach.Connect(f.nats, operator, name, log)
 		if nerr != nil {
@@ -87,7 +96,11 @@ func (s *std) attach(ctx context.Context, f *systemFlags, name string, do func(*
 	if err != nil {
 		return ended(ctx, err)
 	}
-	return ended(ctx, do(c))
+	err = do(c)
+	if refused, ok := errors.AsType[*client.HTTPError](err); ok && refused.Status == http.StatusUnauthorized {
+		err = fmt.Errorf("%s: %w; name a token of it with %s or --token", f.server, err, cli.EnvName("token"))
+	}
+	return ended(ctx, err)
 }
 
 // agentRef names what is an agent's on a system: one batch, or one session.
@@ -127,6 +140,42 @@ func (r *agentRef) key(id string) (toolyard.BatchKey, error) {
 	}
 	agent, err := r.owner()
 	return toolyard.BatchKey{Agent: agent, ID: toolyard.BatchID(id)}, err
+}
+
+// maxFound is how many pages of batches are searched for one whose id is shortened.
+const maxFound = 20
+
+// whole finds the batch whose id is shortened as lists show it, to "…" and its end. Other ids it leaves as they are.
+func whole(ctx context.Context, c *client.Client, k toolyard.BatchKey) (toolyard.BatchKey, error) {
+	end, short := strings.CutPrefix(string(k.ID), "…")
+	if !short {
+		return k, nil
+	}
+	var all []toolyard.BatchID
+	f := client.Filter{Agent: k.Agent, Limit: broker.MaxListed}
+	for range maxFound {
+		page, more, err := c.Batches(ctx, f)
+		if err != nil {
+			return k, err
+		}
+		for _, b := range page {
+			if strings.HasSuffix(string(b.ID), end) {
+				all = append(all, b.ID)
+			}
+		}
+		if !more {
+			break
+		}
+		f.After = page[len(page)-1].Cursor
+	}
+	switch len(all) {
+	case 0: // it may be its name
+		return k, nil
+	case 1:
+		k.ID = all[0]
+		return k, nil
+	}
+	return k, cli.Usagef("BATCH %s is the end of %d ids, such as %s and %s: name one whole", k.ID, len(all), all[0], all[1])
 }
 
 // whose names an agent in a message; an empty one is the token's.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -32,17 +33,18 @@ func (s *std) replayCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay [flags] BATCH|FILE|-",
 		Short: "Show from its log how a batch ran, and check that the log is true",
-		Long: `replay reads the log of a batch again: a FILE as --events writes it, or what the streams hold of BATCH. It draws the
-groups and calls over time, and checks what must always hold: no group started before all results of the groups before
-it, one result a call, replies without a gap and equal to the results, one end. It changes nothing. A file may have the
-events of several batches and agents, as watch --all --json writes them: each batch is replayed for itself, and --json
-prints an array then.
+		Long: `replay reads the log of a batch again: a FILE as --events writes it, or what the streams hold of BATCH.
+It draws the groups and calls over time, and checks what must always hold: no group started before all results of the
+groups before it, one result a call, replies without a gap and equal to the results, one end. It changes nothing. A
+file may have the events of several batches and agents, as watch --all --json writes them: each batch is replayed for
+itself, and --json prints an array then.
 
---rerun then hands the recorded calls in again, as a new batch at --nats or --server with the same agent, session, workspace and options,
-and shows which results are different now. It refuses to when any of the calls was not READ_ONLY; --allow-writes overrides that.
+--rerun then hands the recorded calls in again, as a new batch at --nats or --server with the same agent, session,
+workspace and options, and shows which results are different now. It refuses to when any of the calls was not
+READ_ONLY; --allow-writes overrides that.
 
-Exit status: 0 the log is consistent (whatever --rerun finds), 1 the log contradicts itself, or the system failed, 2 it
-cannot be read, or may not be run again.`,
+Exit status: 0 the log is consistent (whatever --rerun finds), 1 the log contradicts itself, or the system failed, 2
+it cannot be read, or may not be run again.`,
 		Example: `  dispatcher run --events log.jsonl batch.json && dispatcher replay log.jsonl
   dispatcher replay --json 01a1ffbe-8b20-73de-9775-9db112e2296a
   dispatcher replay --rerun --nats nats://10.0.0.7:4222 log.jsonl`,
@@ -136,6 +138,14 @@ func (s *std) readLog(ctx context.Context, name string, ref *agentRef) ([]*repla
 	k, err := ref.key(name)
 	if err != nil {
 		return nil, err
+	}
+	if strings.HasPrefix(name, "…") {
+		if err := s.attach(ctx, &ref.systemFlags, "toolyard replay", func(c *client.Client) (err error) {
+			k, err = whole(ctx, c, k)
+			return err
+		}); err != nil {
+			return nil, err
+		}
 	}
 	report, err := s.replayStored(ctx, k, &ref.systemFlags)
 	if errors.Is(err, client.ErrNoBatch) {
@@ -252,7 +262,7 @@ func (s *std) rerun(ctx context.Context, report *replay.Report, sys *systemFlags
 	if asJSON {
 		return printJSON(s.out, out)
 	}
-	p := &show{w: s.out, on: true}
+	p := s.lines()
 	p.printf("batch %s ran again as %s: %s\n", cli.OneLine(out.Of.String()), cli.OneLine(string(out.Batch.ID)),
 		count(len(out.Batch.Results), "result"))
 	for _, d := range out.Differences {

@@ -40,13 +40,13 @@ Times are to two digits. The tokens of a definition are an estimate: a quarter o
 when a batch was submitted.`,
 		Example: `  dispatcher report --since 24h
   dispatcher report --json | jq '.tools[] | select(.failed > 0)'`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := of.check(time.Now()); err != nil {
 				return err
 			}
 			return s.withHistory(cmd.Context(), "report", url, &reach, func(b *natsbroker.Broker) error {
-				shown := progress{w: s.err, on: isTerminal(s.err), last: time.Now()}
+				shown := progress{w: s.err, on: cli.IsTerminal(s.err), last: time.Now()}
 				r, err := makeReport(cmd.Context(), b, &of, &shown)
 				if err := shown.clear(); err != nil {
 					return err
@@ -196,5 +196,5 @@ func shownTimes(t *report.Times) string {
 	if t.Count == 0 {
 		return "-\t-\t-"
 	}
-	return fmt.Sprintf("%s ms\t%s ms\t%s ms", millis(t.P50MS), millis(t.P99MS), millis(t.MaxMS))
+	return fmt.Sprintf("%s\t%s\t%s", cli.HumanMS(t.P50MS), cli.HumanMS(t.P99MS), cli.HumanMS(t.MaxMS))
 }

@@ -26,7 +26,10 @@ type outputFlags struct {
 	json   bool
 	format string
 	events string
-	file   *os.File // of the events, opened before anything runs
+	// failOnError makes an error of a call the command's own.
+	failOnError bool
+
+	file *os.File // of the events, opened before anything runs
 }
 
 // open opens the file of the events, so that a path that is wrong is known before anything has run.
@@ -52,10 +55,13 @@ func (o *outputFlags) close(log *slog.Logger) {
 }
 
 func (o *outputFlags) add(cmd *cobra.Command) {
+	defer cli.Topic(cmd.Flags(), cli.TopicOutput)()
 	f := cmd.Flags()
 	f.BoolVar(&o.json, "json", false, "print one JSON document: the batch with its results")
 	f.StringVar(&o.format, "format", "",
 		"print exactly what goes back to a provider: anthropic, openai, openai-chat, gemini (or native: the results)")
+	f.BoolVar(&o.failOnError, "fail-on-error", false, "end with exit status 1 when a call has failed; without, an error "+
+		"of a call is a result like any other")
 	f.StringVar(&o.events, "events", "", "write the event log to `PATH`, as JSON lines of CloudEvents; it has the "+
 		"inputs as they were handed in, with any secrets in them")
 }
@@ -69,15 +75,15 @@ func (s *std) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] FILE|-",
 		Short: "Run one batch with everything in this process, and exit",
-		Long: `run starts a NATS server, a dispatcher and a worker in this process, with all streams in memory,
-runs the batch in FILE against a directory, prints the results in the order of the calls, and exits.
+		Long: `run starts a NATS server, a dispatcher and a worker in this process, with all streams in memory, runs
+the batch in FILE against a directory, prints the results in the order of the calls, and exits.
 
-FILE is a batch in the native form, or what a model emitted: an assistant message of Anthropic, OpenAI
-(Responses or Chat Completions) or Gemini, or the whole response around it. Which one is recognised by its shape.
+FILE is a batch in the native form, or what a model emitted: an assistant message of Anthropic, OpenAI (Responses or
+Chat Completions) or Gemini, or the whole response around it. Which one is recognised by its shape.
 
 Calls that read inside the workspace need no permission. For others say so: with --allow RULE, or with
---permission-mode accept_edits for edits of files. What nobody decided is asked on a terminal; elsewhere it is denied, and
-the model is told.`,
+--permission-mode accept_edits for edits of files. What nobody decided is asked on a terminal; elsewhere it is denied,
+and the model is told.`,
 		Example: `  dispatcher run --permission-mode accept_edits examples/explore.json
   dispatcher run --json --workspace . examples/anthropic-message.json
   dispatcher run --format anthropic - < message.json`,
@@ -145,6 +151,7 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 		return err
 	}
 	show := newShow(s.out, batch, !out.json && format == "")
+	show.paint, show.verbose = s.paint(), s.verbose
 	if show.on {
 		show.bars, show.w = s.bars, s.bars.over(s.out)
 	}
@@ -183,6 +190,18 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 		}
 		show.printf("\nevents in %s: with the inputs as they were handed in, unredacted\n", cli.OneLine(out.events))
 	}
+	if err := s.printResults(ctx, b, view, batch, results, out, format, show); err != nil {
+		return err
+	}
+	if n := len(show.failed); out.failOnError && n > 0 {
+		return fmt.Errorf("%d of %s failed, and --fail-on-error is set", n, count(len(results), "call"))
+	}
+	return nil
+}
+
+// printResults prints all results where they were not printed as they came.
+func (s *std) printResults(ctx context.Context, b *client.Batch, view toolyard.BatchView, batch toolyard.Batch,
+	results []toolyard.Result, out outputFlags, format provider.Format, show *show) error {
 	switch {
 	case out.json:
 		return printJSON(s.out, view)

@@ -7,13 +7,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/api"
@@ -21,205 +21,42 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/mcp/server"
-	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
 
-// serveFlags are the flags of serve.
-type serveFlags struct {
-	url, listen, natsListen     string
-	reach                       cli.Reach
-	natsCert, natsKey           string
-	tlsCert, tlsKey             string
-	natsPlain                   bool
-	tokenFile                   string
-	oidc                        oidcFlags
-	auditLog                    string
-	withWorker, syncAlways      bool
-	migrate                     bool
-	replicas, maxConcurrency    int
-	maxBatches, maxAgentBatches int
-	maxOpen                     int
-	maxWaiting, maxAgentWaiting int
-	admitPercent                int
-	lifetime, ackWait           time.Duration
-	timeout, workerWait         time.Duration
-	queueWait, approvalWait     time.Duration
-	archiveAfter                time.Duration
-	maxStore, reserve           int64
-	perms                       cli.Permissions
-	views, deferAllBut          []string
-	agentQuotas, teamQuotas     []string
-	worker                      cli.Worker
-	mcp                         mcpFlags
-	memory                      cli.Memory
-	observe                     cli.Observe
-}
+// shutdownTimeout bounds the end of the HTTP server.
+const shutdownTimeout = 5 * time.Second
 
-func (o *serveFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&o.listen, "listen", "127.0.0.1:8080",
-		"where the HTTP API is served, as `HOST:PORT`; port 0 takes a free one")
-	f.StringVar(&o.tlsCert, "tls-cert", "", "the HTTP API speaks TLS with the certificate in `FILE`, which is read "+
-		"again when it changes; with --tls-key")
-	f.StringVar(&o.tlsKey, "tls-key", "", "the key of --tls-cert, in `FILE`")
-	f.StringVar(&o.tokenFile, "token-file", "", "the bearer tokens of the HTTP API: lines TOKEN AGENT [KEY=VALUE "+
-		"...] in `FILE`, the agent * for an operator; docs/http.md has the keys. It has the mode 0600, and is read "+
-		"again when it changes (default: no tokens, and only a loopback --listen)")
-	o.oidc.add(f)
-	f.StringVar(&o.auditLog, "audit-log", "", "append to `FILE` who handed in, decided and canceled what: a line of "+
-		"JSON for each; SIGHUP opens it again (default: none)")
-	f.StringVar(&o.natsListen, "nats-listen", "127.0.0.1:4222",
-		"where the embedded NATS server listens, as `HOST:PORT`; port 0 takes a free one")
-	f.StringVar(&o.natsCert, "nats-cert", "",
-		"the embedded NATS server speaks TLS with the certificate in `FILE`; with --nats-key")
-	f.StringVar(&o.natsKey, "nats-key", "", "the key of --nats-cert, in `FILE`")
-	f.BoolVar(&o.natsPlain, "dangerously-listen-without-tls", false, "let --nats-listen name an address that others "+
-		"reach though there is no --nats-cert: whoever is on the way reads and changes everything")
-	f.StringVar(&o.reach.Data, "data", "", "where the embedded NATS server keeps its streams, and in creds the "+
-		"credentials that it makes at its first start (default: toolyard in the user's state directory)")
-	o.reach.AddCreds(f)
-	f.StringVar(&o.url, "nats", "", "use the NATS system at `URL` instead of an embedded server")
-	f.BoolVar(&o.migrate, "migrate", false,
-		"first bring streams that an older version has made to the form that this one needs; stop all other "+
-			"dispatchers and all workers before")
-	f.BoolVar(&o.withWorker, "with-worker", false, "run a worker in this process too")
-	f.BoolVar(&o.syncAlways, "sync-always", false,
-		"the embedded server writes each message through to the disk: it survives a power loss, and is slower")
-	standard := broker.Settings{}.WithDefaults()
-	f.IntVar(&o.replicas, "replicas", 0,
-		fmt.Sprintf("on how many NATS servers each stream is kept: 1, 3 or 5 (default: as the system was made, or %d)",
-			standard.Replicas))
-	f.DurationVar(&o.lifetime, "batch-lifetime", 0,
-		fmt.Sprintf("how long a batch is kept, waits for people included (default: as the system was made, or %s)",
-			standard.Lifetime))
-	f.DurationVar(&o.ackWait, "ack-wait", 0, fmt.Sprintf("how long a worker may be silent before its calls are "+
-		"settled or given to others, in whole seconds: longer where the way to NATS is long "+
-		"(default: as the system was made, or %s, and %s with several replicas)", standard.CallAckWait,
-		broker.Settings{Replicas: 3}.WithDefaults().CallAckWait))
-	f.Int64Var(&o.maxStore, "max-store-bytes", 0,
-		fmt.Sprintf("what the streams may use on disk together (default: as the system was made, or %d)",
-			standard.MaxStoreBytes))
-	f.Int64Var(&o.reserve, "disk-reserve", 0, fmt.Sprintf("how many bytes of the disk under --data are kept for "+
-		"batches under way: when less is free, new ones are refused "+
-		"(default: a hundredth of the disk, %d to %d)", natsd.MinReserve, natsd.MaxReserve))
-	f.IntVar(&o.maxConcurrency, "max-concurrency", toolyard.DefaultMaxConcurrency,
-		"calls in flight of a batch that names no number")
-	f.IntVar(&o.maxBatches, "max-batches", dispatcher.DefaultMaxBatches,
-		"batches that this dispatcher runs at a time; agents take turns")
-	f.IntVar(&o.maxAgentBatches, "max-agent-batches", dispatcher.DefaultMaxAgentBatches,
-		"batches of one agent that this dispatcher runs at a time")
-	f.IntVar(&o.maxOpen, "max-open", dispatcher.DefaultMaxOpen,
-		"open batches that wait in this dispatcher for calls of their agents, beside those that run")
-	f.IntVar(&o.maxWaiting, "max-waiting", dispatcher.DefaultMaxWaiting,
-		"new batches that wait in this dispatcher; more are refused, those of the agent that has the most first")
-	f.IntVar(&o.maxAgentWaiting, "max-agent-waiting", dispatcher.DefaultMaxAgentWaiting,
-		"new batches of one agent that wait in this dispatcher; more are refused")
-	f.StringArrayVar(&o.agentQuotas, "agent-quota", nil, "what each agent may use in all dispatchers together, as "+
-		"`AGENTS=KEY:N,...` of batches, calls, calls-per-minute, waiting-bytes; a name of agents may end in *, the first "+
-		"that names an agent counts, and all dispatchers need the same; may be repeated")
-	f.StringArrayVar(&o.teamQuotas, "team-quota", nil, "the same for a team, as `AGENTS=KEY:N,...`: all agents that it "+
-		"names share it; may be repeated")
-	f.IntVar(&o.admitPercent, "admit-percent", dispatcher.DefaultAdmitPercent,
-		"how full the store may be, in percent, before new batches are refused; the rest is for those under way")
-	f.DurationVar(&o.timeout, "timeout", dispatcher.DefaultBatchTimeout, "the time limit of a batch that names none")
-	f.DurationVar(&o.workerWait, "worker-wait", dispatcher.DefaultWorkerWait,
-		"how long a call waits while no worker can take it, before it ends as dependency_unavailable; "+
-			"and how long after its start a dispatcher waits for workers that serve a batch's workspace")
-	f.DurationVar(&o.queueWait, "queue-wait", dispatcher.DefaultQueueWait,
-		"how long a call waits for a free worker, before it ends as dependency_unavailable")
-	f.DurationVar(&o.approvalWait, "approval-wait", dispatcher.DefaultApprovalWait,
-		"how long a call waits for a person, within the batch's lifetime, before it ends as approval_expired")
-	f.DurationVar(&o.archiveAfter, "archive-after", 0, fmt.Sprintf("how long batches are over, at least %s, before "+
-		"they are packed into the archive, which may use a quarter of --max-store-bytes beside it; all dispatchers, "+
-		"workers and clients must be of this version or a later one (default: never)", broker.MinArchiveAfter))
-	o.perms.Add(f)
-	addDeferAllBut(f, &o.deferAllBut)
-	o.perms.AddKnown(f)
-	f.StringArrayVar(&o.views, "view", nil, "show agents some tools only, as `AGENT=TOOL,TOOL`; a name may end in *, "+
-		"and the first view that names an agent counts; may be repeated")
-	o.worker.Add(f)
-	o.mcp.add(f)
-	o.mcp.addKey(f)
-	o.memory.Add(f)
-	o.observe.Add(f)
-}
+func (s *std) serveCommand() *cobra.Command {
+	var o serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve [flags]",
+		Short: "Dispatch batches for agents and workers until it is stopped",
+		Long: `serve dispatches batches. By itself it embeds a NATS server that keeps its streams in --data and listens
+for workers and agents on --nats-listen. That asks them for credentials, which it makes at its first start
+("dispatcher creds" makes more); commands of the same user find them. With --nats URL it uses the NATS system there,
+beside any number of other dispatchers. --with-worker adds a worker to the process: then one machine needs nothing
+else.
 
-func (o *serveFlags) check() error {
-	for _, d := range []struct {
-		flag string
-		v    time.Duration
-	}{{"--timeout", o.timeout}, {"--worker-wait", o.workerWait}, {"--queue-wait", o.queueWait},
-		{"--approval-wait", o.approvalWait}} {
-		if d.v <= 0 {
-			return cli.Usagef("%s %s: use a positive time", d.flag, d.v)
-		}
-	}
-	if o.reserve < 0 {
-		return cli.Usagef("--disk-reserve %d: use a positive number of bytes", o.reserve)
-	}
-	if o.reserve > 0 && o.url != "" {
-		return cli.Usagef("--disk-reserve: the NATS server is not in this process (--nats); it looks after its own " +
-			"disk")
-	}
-	if o.lifetime < 0 {
-		return cli.Usagef("--batch-lifetime %s: use a positive time", o.lifetime)
-	}
-	if o.ackWait < 0 || o.ackWait%time.Second != 0 {
-		return cli.Usagef("--ack-wait %s: use whole seconds", o.ackWait)
-	}
-	if o.maxConcurrency < 1 || o.maxConcurrency > toolyard.MaxConcurrency {
-		return cli.Usagef("--max-concurrency %d: use 1 to %d", o.maxConcurrency, toolyard.MaxConcurrency)
-	}
-	if _, _, err := net.SplitHostPort(o.natsListen); err != nil && o.url == "" {
-		return cli.Usagef("--nats-listen %q: use HOST:PORT", o.natsListen)
-	}
-	if err := o.checkTLS(); err != nil {
-		return err
-	}
-	if _, _, err := net.SplitHostPort(o.listen); err != nil {
-		return cli.Usagef("--listen %q: use HOST:PORT", o.listen)
-	}
-	if o.tokenFile == "" && o.oidc.issuer == "" && !api.IsLoopbackHost(o.listen) {
-		return cli.Usagef("--listen %s: without --token-file anybody who reaches it could run tools; give it one, or "+
-			"listen on 127.0.0.1", o.listen)
-	}
-	for _, n := range []struct {
-		flag    string
-		v, most int
-	}{
-		{"--max-batches", o.maxBatches, broker.MaxOpenSubmissions},
-		{"--max-agent-batches", o.maxAgentBatches, broker.MaxOpenSubmissions},
-		{"--max-open", o.maxOpen, broker.MaxOpenSubmissions},
-		{"--max-waiting", o.maxWaiting, broker.MaxOpenSubmissions},
-		{"--max-agent-waiting", o.maxAgentWaiting, broker.MaxOpenSubmissions},
-		{"--admit-percent", o.admitPercent, dispatcher.SilentPercent},
-	} {
-		if n.v < 1 || n.v > n.most {
-			return cli.Usagef("%s %d: use 1 to %d", n.flag, n.v, n.most)
-		}
-	}
-	return nil
-}
+Permission rules that deny or ask hold for the calls of all workers. --allow and --permission-mode are for the worker
+in this process, with --with-worker; other workers have their own.
 
-// checkTLS refuses half a pair of files, and an embedded server that others reach in plain text.
-func (o *serveFlags) checkTLS() error {
-	switch {
-	case o.url != "" && (o.natsCert != "" || o.natsKey != "" || o.natsPlain):
-		return cli.Usagef("--nats-cert, --nats-key and --dangerously-listen-without-tls are for the embedded server; " +
-			"with --nats there is none")
-	case (o.natsCert == "") != (o.natsKey == ""):
-		return cli.Usagef("--nats-cert and --nats-key go together; give both")
-	case (o.tlsCert == "") != (o.tlsKey == ""):
-		return cli.Usagef("--tls-cert and --tls-key go together; give both")
-	case o.url == "" && o.natsCert == "" && !o.natsPlain && !api.IsLoopbackHost(o.natsListen):
-		return cli.Usagef("--nats-listen %s: others reach it, and without TLS whoever is on the way reads and "+
-			"changes everything; "+
-			"give it --nats-cert and --nats-key, listen on 127.0.0.1, or say --dangerously-listen-without-tls",
-			o.natsListen)
+Agents use it over NATS, or over HTTP on --listen: docs/http.md and /openapi.json there say how. Without --token-file
+that is for this machine only.
+
+The addresses are printed when it is ready. SIGHUP has the files of --rules and --tools read again; what is wrong with
+one is logged, and what was read before holds. SIGTERM ends it tidily: the batches that it owned go on with another
+dispatcher, or when it is started again.`,
+		Example: `  dispatcher serve --with-worker --workspace default=.
+  dispatcher serve --nats nats://10.0.0.7:4222 --replicas 3
+  dispatcher serve --listen 0.0.0.0:8080 --token-file tokens`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.serve(cmd.Context(), o) },
 	}
-	return nil
+	o.add(cmd.Flags())
+	return cmd
 }
 
 func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
@@ -238,7 +75,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	var tokens *api.Tokens
 	if o.tokenFile != "" {
 		if tokens, err = api.ReadTokens(o.tokenFile); err != nil {
-			return cli.Usagef("--token-file: %w", err)
+			return cli.Usagef("--token-file: %w; docs/http.md says what is in it", err)
 		}
 		reload.On("the token file", func() error { return tokens.Read(o.tokenFile) })
 	}
@@ -301,6 +138,10 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	if cfg.dispatcher.AfterBatch, err = o.worker.Guard.AfterBatch(tools, mode, log); err != nil {
 		return err
 	}
+	if len(o.worker.Workspaces) > 0 && !o.withWorker {
+		log.Warn("--workspace without --with-worker: this process runs no calls, so the directories are not used; give "+
+			"them to worker serve, or add --with-worker", "workspace", o.worker.Workspaces)
+	}
 	if len(o.worker.Guard.Manifests.Files) > 0 && !o.withWorker {
 		return cli.Usagef("--tools: this process runs no calls; give the files to its workers, or add --with-worker")
 	}
@@ -318,10 +159,18 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 			return err
 		}
 		w.Meter, cfg.worker = observed.Meter, &w
+		if len(w.Workspaces) == 0 {
+			log.Warn("--with-worker without --workspace: the worker takes the calls of every workspace, and its tools " +
+				"get no directory, so calls that need files end as setup_required; " +
+				"--workspace default=. serves this directory")
+		}
 	}
 	if o.url == "" {
 		if cfg.store, err = cli.DataDir(o.reach.Data); err != nil {
 			return err
+		}
+		if info, err := os.Stat(cfg.store); err == nil && !info.IsDir() {
+			return cli.Usagef("--data %s: is not a directory; name one, which is made if need be", cfg.store)
 		}
 	}
 	var ready atomic.Pointer[node]
@@ -355,7 +204,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	})
 	l, err := net.Listen("tcp", o.listen)
 	if err != nil {
-		return cli.Usagef("--listen %s: %w", o.listen, err)
+		return cli.ListenError("--listen", o.listen, err)
 	}
 	handler, err := n.api(ctx, l.Addr(), api.Config{Tokens: tokens, Issuer: issuer, Audit: deeds,
 		PublicURL: o.oidc.publicURL, Metrics: observed.Metrics})

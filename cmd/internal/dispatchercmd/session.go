@@ -30,9 +30,9 @@ func (s *std) interruptCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "interrupt [flags] SESSION",
 		Short: "Stop what a session's batches have not begun, and what may be stopped",
-		Long: `interrupt asks all batches of a session that are not complete to stop: calls that have not begun end as canceled,
-and so do calls that wait for a person. A running call is stopped if its tool says so ("interrupt_behavior": "cancel"), and
-waited for otherwise: "dispatcher cancel" stops it all the same. Every call gets a result, as always.
+		Long: `interrupt asks all batches of a session that are not complete to stop: calls that have not begun end as
+canceled, and so do calls that wait for a person. A running call is stopped if its tool says so ("interrupt_behavior":
+"cancel"), and waited for otherwise: "dispatcher cancel" stops it all the same. Every call gets a result, as always.
 
 It returns when that is stored. The session goes on with its next batch.`,
 		Example: `  dispatcher interrupt --agent reviewer --reason "the user said something else" s-1`,
@@ -95,7 +95,7 @@ nothing was kept of is shown as a new one. What is changed here counts from the 
 				case asJSON:
 					return printJSON(s.out, v)
 				}
-				p := &show{w: s.out, on: true}
+				p := s.lines()
 				p.printf("session %s of %s\n", cli.OneLine(args[0]), cli.OneLine(whose(agent)))
 				if v.Unattended {
 					p.printf("  alone: nobody is asked\n")
@@ -140,7 +140,7 @@ func (s *std) batchesCommand() *cobra.Command {
 first. The index is written by the batches' owners and may be a moment behind: "dispatcher watch" and
 "dispatcher replay" read the log itself.`,
 		Example: `  dispatcher batches --agent reviewer --status waiting`,
-		Args:    cobra.NoArgs,
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f := client.Filter{Agent: toolyard.Agent(agent), Session: toolyard.Session(session),
 				Status: toolyard.Status(status), After: after, Limit: limit}
@@ -164,13 +164,9 @@ first. The index is written by the batches' owners and may be a moment behind: "
 						More    bool               `json:"more"`
 					}{page, more})
 				}
-				p := &show{w: s.out, on: true}
-				for _, b := range page {
-					p.printf("%s  %-9s  %s/%s  session %s  workspace %s  %s\n", b.Submitted.Format(time.RFC3339),
-						b.Status, cli.OneLine(string(b.Agent)),
-						cli.OneLine(string(b.ID)), cli.OneLine(string(b.Session)), cli.OneLine(string(b.Workspace)),
-						count(b.Calls, "call"))
-				}
+				p := s.lines()
+				short := cli.IsTerminal(s.out) && !s.verbose && unambiguous(page)
+				p.printf("%s", cli.Table(s.batchRows(page, short, time.Now()), "", p.columns))
 				p.printf("%s", count(len(page), "batch", "batches"))
 				if more {
 					p.printf("; more with --after %d", page[len(page)-1].Cursor)
@@ -189,4 +185,44 @@ first. The index is written by the batches' owners and may be a moment behind: "
 	f.Uint64Var(&after, "after", 0, "go on behind this place: a page says which (default: begin with the newest)")
 	f.BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd
+}
+
+// unambiguous reports whether the ids of batches differ when they are shortened.
+func unambiguous(page []client.BatchInfo) bool {
+	seen := map[string]bool{}
+	for _, b := range page {
+		id := cli.ShortIDs(string(b.ID))
+		if seen[id] {
+			return false
+		}
+		seen[id] = true
+	}
+	return true
+}
+
+// batchRows are batches as a table: how long ago each was submitted, and what is not as usual about it.
+func (s *std) batchRows(page []client.BatchInfo, short bool, now time.Time) (rows [][]cli.Cell) {
+	paint := s.paint()
+	for _, b := range page {
+		when := cli.Human(max(0, now.Sub(b.Submitted))) + " ago"
+		if s.verbose {
+			when = b.Submitted.Format(time.RFC3339)
+		}
+		status := map[toolyard.Status]func(string) string{toolyard.StatusCompleted: paint.Good,
+			toolyard.StatusWaiting: paint.Warn, toolyard.StatusCanceled: paint.Dim}[b.Status]
+		about := count(b.Calls, "call")
+		if s.verbose || b.Session != toolyard.DefaultSession {
+			about += ", session " + cli.OneLine(string(b.Session))
+		}
+		if s.verbose || b.Workspace != toolyard.DefaultWorkspace {
+			about += ", workspace " + cli.OneLine(string(b.Workspace))
+		}
+		id := cli.OneLine(string(b.ID))
+		if short {
+			id = cli.ShortIDs(id)
+		}
+		rows = append(rows, []cli.Cell{{Text: when, Paint: paint.Dim}, {Text: string(b.Status), Paint: status},
+			{Text: cli.OneLine(string(b.Agent)) + "/" + id}, {Text: about}})
+	}
+	return rows
 }

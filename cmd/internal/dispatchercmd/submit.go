@@ -1,8 +1,6 @@
 package dispatchercmd
 
 import (
-	"time"
-
 	"github.com/spf13/cobra"
 
 	"github.com/toolyard/toolyard"
@@ -22,16 +20,17 @@ func (s *std) submitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "submit [flags] FILE|-",
 		Short: "Hand a batch to a running system and show its results",
-		Long: `submit hands the batch in FILE to the dispatchers at --nats or --server, waits for the results and prints them
-in the order of the calls. FILE is what "dispatcher run" takes.
+		Long: `submit hands the batch in FILE to the dispatchers at --nats or --server, waits for the results and
+prints them in the order of the calls. FILE is what "dispatcher run" takes.
 
 Once it is handed in the batch runs to its end, whether or not anybody waits. The same --id again, with the same
 content, runs nothing and shows the same results.
 
-A batch can tighten the operator's permission rules, with --deny and --ask, and never loosen them. A rule that names no tool is refused.
+A batch can tighten the operator's permission rules, with --deny and --ask, and never loosen them. A rule that names
+no tool is refused.
 
-The inputs of calls are stored as FILE has them, with any secrets in them, until the batch's lifetime is over. Results and all other
-events have their secrets taken out.`,
+The inputs of calls are stored as FILE has them, with any secrets in them, until the batch's lifetime is over. Results
+and all other events have their secrets taken out.`,
 		Example: `  dispatcher submit examples/explore.json
   dispatcher submit --nats nats://10.0.0.7:4222 --agent reviewer --format openai response.json
   TOOLYARD_TOKEN=... dispatcher submit --server https://tools.example.com batch.json`,
@@ -79,35 +78,3 @@ events have their secrets taken out.`,
 	perms.AddTightening(cmd.Flags())
 	return cmd
 }
-
-func (s *std) serveCommand() *cobra.Command {
-	var o serveFlags
-	cmd := &cobra.Command{
-		Use:   "serve [flags]",
-		Short: "Dispatch batches for agents and workers until it is stopped",
-		Long: `serve dispatches batches. By itself it embeds a NATS server that keeps its streams in --data and listens
-for workers and agents on --nats-listen. That asks them for credentials, which it makes at its first start ("dispatcher
-creds" makes more); commands of the same user find them. With --nats URL it uses the NATS system there, beside any number
-of other dispatchers. --with-worker adds a worker to the process: then one machine needs nothing else.
-
-Permission rules that deny or ask hold for the calls of all workers. --allow and --permission-mode are for the worker in this
-process, with --with-worker; other workers have their own.
-
-Agents use it over NATS, or over HTTP on --listen: docs/http.md and /openapi.json there say how. Without --token-file
-that is for this machine only.
-
-The addresses are printed when it is ready. SIGHUP has the files of --rules and --tools read again; what is wrong with
-one is logged, and what was read before holds. SIGTERM ends it tidily: the batches that it owned go on with another
-dispatcher, or when it is started again.`,
-		Example: `  dispatcher serve --with-worker --workspace default=.
-  dispatcher serve --nats nats://10.0.0.7:4222 --replicas 3
-  dispatcher serve --listen 0.0.0.0:8080 --token-file tokens`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return s.serve(cmd.Context(), o) },
-	}
-	o.add(cmd.Flags())
-	return cmd
-}
-
-// shutdownTimeout bounds the end of the HTTP server.
-const shutdownTimeout = 5 * time.Second

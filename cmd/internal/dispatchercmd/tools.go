@@ -46,21 +46,23 @@ func (s *std) toolsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tools [flags]",
 		Short: "List the tools as a batch sees them, or write them as a provider takes them",
-		Long: `tools lists the built-in tools with those of --tools, whose MCP servers it starts and asks, or with --nats those that the live workers of a running system offer, or with --server those that
-a batch would see if it came now: what the rules and views of that dispatcher take out is not among them.
+		Long: `tools lists the built-in tools with those of --tools, whose MCP servers it starts and asks, or with
+--nats those that the live workers of a running system offer, or with --server those that a batch would see if it came
+now: what the rules and views of that dispatcher take out is not among them.
 
 --format prints exactly the array "tools" of a request to that provider, the same bytes every time: names and schemas
 are brought into what it takes, and calls are still checked against the schema as it was declared. --report says on
-standard error what was changed and why. A tool that the provider would refuse is left out, and named there in any case.
+standard error what was changed and why. A tool that the provider would refuse is left out, and named there in any
+case.
 
-With --nats, rules of the running system are not known here: give its --deny again. Of --strict, OpenAI's form makes optional fields come
-back as null.`,
+With --nats, rules of the running system are not known here: give its --deny again. Of --strict, OpenAI's form makes
+optional fields come back as null.`,
 		Example: `  dispatcher tools --format anthropic
   dispatcher tools --format openai --strict --report
   dispatcher tools --nats nats://127.0.0.1:4222 --format mcp --deny bash
   dispatcher tools --server http://127.0.0.1:8080 --format anthropic --session s-1
   dispatcher tools --lint`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.format != "" && (f.asJSON || f.lint) || f.asJSON && f.lint {
 				return cli.Usagef("--format, --lint and --json each print something else; give one of them")
@@ -136,6 +138,7 @@ back as null.`,
 
 // addDeferAllBut adds the flag of what stays in every prompt.
 func addDeferAllBut(f *pflag.FlagSet, list *[]string) {
+	defer cli.Topic(f, cli.TopicTools)()
 	f.StringSliceVar(list, "defer-all-but", nil, "leave the schemas of all tools out of prompts, until tool_search "+
 		"loads them, but those of `TOOL,TOOL`; a name may end in *")
 }
@@ -383,7 +386,7 @@ func (s *std) printFor(format provider.Format, surface *registry.Surface, f *too
 
 // printRemarks says what may make a model call the tools wrongly, and which names are offered more than once.
 func (s *std) printRemarks(surface *registry.Surface, conflicts []string) error {
-	p := &show{w: s.out, on: true}
+	p := s.lines()
 	remarks := 0
 	for i := range surface.Tools {
 		for _, r := range registry.Lint(surface.Tools[i].Declaration) {
@@ -400,15 +403,19 @@ func (s *std) printRemarks(surface *registry.Surface, conflicts []string) error 
 }
 
 func (s *std) listTools(surface *registry.Surface) error {
+	p := s.lines()
+	var rows [][]cli.Cell
 	for _, t := range surface.Tools {
 		class := string(t.Class.Static)
 		if t.Class.Shell != "" {
 			class = "judged by its " + t.Class.Shell
 		}
-		if _, err := fmt.Fprintf(s.out, "%-12s %-24s %s\n", cli.OneLine(t.Name), cli.OneLine(class),
-			cli.OneLine(firstSentence(t.Description))); err != nil {
-			return fmt.Errorf("print the tools: %w", err)
-		}
+		rows = append(rows, []cli.Cell{{Text: cli.OneLine(t.Name), Paint: p.paint.Bold},
+			{Text: cli.OneLine(class), Paint: p.paint.Dim}, {Text: cli.OneLine(firstSentence(t.Description))}})
+	}
+	p.printf("%s", cli.Table(rows, "", p.columns))
+	if p.err != nil {
+		return fmt.Errorf("print the tools: %w", p.err)
 	}
 	return nil
 }

@@ -20,22 +20,26 @@ const watchTime = "15:04:05.000"
 
 func (s *std) watchCommand() *cobra.Command {
 	var ref agentRef
-	var all, asJSON bool
+	var all, asJSON, plain bool
 	cmd := &cobra.Command{
 		Use:   "watch [flags] BATCH | --all | --agent AGENT",
 		Short: "Follow batches as they run",
-		Long: `watch BATCH prints what has happened to a batch so far and then each event as it is stored, a line each, until
-the batch is complete. No event is left out and none comes twice.
+		Long: `watch BATCH shows a batch live on a terminal, until it is complete: each call with a bar, and keys to open a call, to
+cancel it or all calls, and to approve or deny one that waits for a person. Whoever leaves the view changes nothing.
 
-watch --all, and watch --agent AGENT without a batch, print the events of all batches (of that agent) from now on until
-they are interrupted. That is a live feed: if events are missing, because this connection was lost or too slow, it says so.
-Watch one batch, or replay it, to see all of it.
+Elsewhere, and with --plain, it prints what has happened to a batch so far and then each event as it is stored, a line
+each, until the batch is complete. No event is left out and none comes twice.
 
---json prints CloudEvents, one a line, as --events writes them; what is missing is then said on standard error. With --all
-and --agent, what was stored of a batch before its first event, or is missing, stands in front of it: what is printed can be
-replayed.
+watch --all, and watch --agent AGENT without a batch, print the events of all batches (of that agent) from now on
+until they are interrupted. That is a live feed: if events are missing, because this connection was lost or too slow,
+it says so. Watch one batch, or replay it, to see all of it.
 
-Exit status: 0 the batch is complete (or --all was interrupted, its normal end), 2 there is no such batch, 130 interrupted.`,
+--json prints CloudEvents, one a line, as --events writes them; what is missing is then said on standard error. With
+--all and --agent, what was stored of a batch before its first event, or is missing, stands in front of it: what is
+printed can be replayed.
+
+Exit status: 0 the batch is complete (or --all was interrupted, its normal end), 2 there is no such batch, 130
+interrupted.`,
 		Example: `  dispatcher watch 01a1ffbe-8b20-73de-9775-9db112e2296a
   dispatcher watch --all
   dispatcher watch --agent reviewer --json`,
@@ -55,6 +59,13 @@ Exit status: 0 the batch is complete (or --all was interrupted, its normal end),
 					return err
 				}
 				return s.attach(cmd.Context(), &ref.systemFlags, "toolyard watch", func(c *client.Client) error {
+					k, err := whole(cmd.Context(), c, k)
+					if err != nil {
+						return err
+					}
+					if in, out, ok := s.hasScreen(); ok && !asJSON && !plain {
+						return s.watchLive(cmd.Context(), c, k, in, out)
+					}
 					return show.batch(cmd.Context(), c, k)
 				})
 			}
@@ -77,6 +88,7 @@ Exit status: 0 the batch is complete (or --all was interrupted, its normal end),
 	ref.add(cmd, "batch")
 	cmd.Flags().BoolVar(&all, "all", false, "follow all batches, of --agent if that is given, from now on")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print CloudEvents, one a line")
+	cmd.Flags().BoolVar(&plain, "plain", false, "print lines on a terminal too, in place of the live view")
 	return cmd
 }
 
@@ -243,8 +255,11 @@ func (p *eventPrinter) print(e client.Event) error {
 	case e.Batch == (toolyard.BatchKey{}):
 		return nil // it was about a gap
 	case !p.json:
-		_, err := fmt.Fprintf(p.out, "%s\n", cli.OneLine(fmt.Sprintf("%s %s %s", e.Time.Local().Format(watchTime),
-			e.Batch, e.What)))
+		text := cli.OneLine(fmt.Sprintf("%s %s %s", e.Time.Local().Format(watchTime), e.Batch, e.What))
+		if cli.IsTerminal(p.s.out) && !p.s.verbose {
+			text = cli.ShortIDs(text)
+		}
+		_, err := fmt.Fprintf(p.out, "%s\n", text)
 		return err
 	case e.Type == "": // what cannot be read has no form to be printed in
 		_, err := fmt.Fprintf(p.s.err, "%s\n", cli.OneLine(e.What))

@@ -19,10 +19,12 @@ func (s *std) workersCommand() *cobra.Command {
 	var sys systemFlags
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "workers [flags]",
-		Short: "List the live workers of a running system, what they found to be down, and tool names that several " +
-			"offer",
-		Args: cobra.NoArgs,
+		Use:   "workers [flags]",
+		Short: "List the live workers of a running system",
+		Long: `workers lists the live workers with their pools, hosts, slots, tools and versions, what they found to be down, and
+the names of tools that several offer. Ids are shortened to their end; -v prints them whole.`,
+		Example: "  dispatcher workers\n  dispatcher workers --json",
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.attach(cmd.Context(), &sys, "toolyard workers", func(c *client.Client) error {
 				ctx, cancel := context.WithTimeout(cmd.Context(), setupTimeout)
@@ -34,38 +36,9 @@ func (s *std) workersCommand() *cobra.Command {
 				if asJSON {
 					return printJSON(s.out, workers)
 				}
-				p := &show{w: s.out, on: true}
+				p := s.lines()
 				for _, w := range workers {
-					var classes, workspaces []string
-					for _, c := range w.Classes {
-						classes = append(classes, string(c))
-					}
-					for _, ws := range w.Workspaces {
-						workspaces = append(workspaces, cli.OneLine(string(ws)))
-					}
-					p.printf("%s  pool %s  host %s  %s, %d busy  %s  %s  workspaces %s  isolation %s", cli.OneLine(w.ID),
-						cli.OneLine(string(w.Pool)), cli.OneLine(cmp.Or(w.Host, "unknown")),
-						count(w.Slots, "slot"), w.Busy, count(w.Tools, "tool"),
-						strings.Join(classes, ","), strings.Join(workspaces, ","), cli.OneLine(w.Isolation))
-					p.printf("  version %s, wire version %d\n", cli.OneLine(cmp.Or(w.Version, "unknown")),
-						w.WireVersion)
-					if len(w.Tags) > 0 {
-						tags := make([]string, len(w.Tags))
-						for i, t := range w.Tags {
-							tags[i] = cli.OneLine(string(t))
-						}
-						p.printf("  tags %s\n", strings.Join(tags, ", "))
-					}
-					for _, r := range w.Remarks {
-						p.printf("  %s\n", cli.OneLine(r.String()))
-					}
-					for _, dependency := range slices.Sorted(maps.Keys(w.Breakers)) {
-						p.printf("  %s is down, not tried until %s\n", cli.OneLine(dependency),
-							w.Breakers[dependency].Format(time.RFC3339))
-					}
-					for _, conflict := range w.Conflicts {
-						p.printf("  conflict: %s\n", cli.OneLine(conflict))
-					}
+					p.worker(&w)
 				}
 				p.printf("%s\n", count(len(workers), "worker"))
 				if p.err != nil {
@@ -79,3 +52,40 @@ func (s *std) workersCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd
 }
+
+// worker prints a worker: who it is, and then a line for each thing about it.
+func (s *show) worker(w *client.Worker) {
+	id := cli.OneLine(w.ID)
+	if !s.verbose {
+		id = cli.ShortIDs(id)
+	}
+	s.printf("%s\n", s.paint.Bold(fmt.Sprintf("%s  pool %s  %s, %d busy", id, cli.OneLine(string(w.Pool)),
+		count(w.Slots, "slot"), w.Busy)))
+	var rows [][]cli.Cell
+	add := func(what, text string, paint func(string) string) {
+		rows = append(rows, []cli.Cell{{Text: what, Paint: s.paint.Dim}, {Text: cli.OneLine(text), Paint: paint}})
+	}
+	add("host", cmp.Or(w.Host, "unknown"), nil)
+	add("runs", fmt.Sprintf("%s of %s, in %s", count(w.Tools, "tool"), listed(w.Classes), w.Isolation), nil)
+	if len(w.Workspaces) > 0 {
+		add("workspaces", listed(w.Workspaces), nil)
+	}
+	if len(w.Tags) > 0 {
+		add("tags", listed(w.Tags), nil)
+	}
+	add("version", fmt.Sprintf("%s, wire version %d", cmp.Or(w.Version, "unknown"), w.WireVersion), nil)
+	for _, r := range w.Remarks {
+		add("remark", r.String(), s.paint.Warn)
+	}
+	for _, dependency := range slices.Sorted(maps.Keys(w.Breakers)) {
+		add("down", fmt.Sprintf("%s is down, not tried until %s", dependency,
+			w.Breakers[dependency].Format(time.RFC3339)), s.paint.Bad)
+	}
+	for _, conflict := range w.Conflicts {
+		add("conflict", conflict, s.paint.Warn)
+	}
+	s.printf("%s", cli.Table(rows, "  ", s.columns))
+}
+
+// listed are words with commas.
+func listed[T ~string](words []T) string { return strings.Join(listOf(words), ", ") }

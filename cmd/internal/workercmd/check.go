@@ -32,17 +32,17 @@ func checkCommand(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Say what isolation this machine can give, and whether declared tools can be used",
-		Long: `check runs a command in each kind of sandbox that this system could have, as a worker does at its start, and says which
-layers stood around it, which further ones this machine does not give, and what is missing where it cannot run. What is on
-the first line is what a worker with the same flags announces.
+		Long: `check runs a command in each kind of sandbox that this system could have, as a worker does at its start,
+and says which layers stood around it, which further ones this machine does not give, and what is missing where it
+cannot run. What is on the first line is what a worker with the same flags announces.
 
-With --tools it reads the files of tools too, and starts or asks each MCP server for its tools. What is wrong is said with
-the file and the key, and the exit status is 2. Each tool of a server that is left out, or offered with another schema
-than the server declares, is named with the reason. The exit status is 1 when a server has no tools to offer or a tool is
-left out.`,
+With --tools it reads the files of tools too, and starts or asks each MCP server for its tools. What is wrong is said
+with the file and the key, and the exit status is 2. Each tool of a server that is left out, or offered with another
+schema than the server declares, is named with the reason. The exit status is 1 when a server has no tools to offer or
+a tool is left out.`,
 		Example: `  worker check
   worker check --tools examples/tools.yaml`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			box, err := flags.Box()
 			if err != nil {

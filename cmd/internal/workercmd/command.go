@@ -28,13 +28,18 @@ Every flag can also be set by an environment variable (--read-slots is TOOLYARD_
 YAML file (--config; the key is the flag's name).
 
 Exit status: 0 stopped tidily, 1 the system failed, 2 the flags are wrong.`,
-		Args: cobra.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetOut(out)
 	logs.Add(root.PersistentFlags())
 	cli.WithSettings(root)
-	root.AddCommand(serveCommand(out, errw, &logs), checkCommand(out), workspaceCommand(out))
+	root.AddGroup(&cobra.Group{ID: cli.ProgramGroup, Title: "This program"})
+	man := cli.ManCommand("worker")
+	man.GroupID = cli.ProgramGroup
+	root.AddCommand(serveCommand(out, errw, &logs), checkCommand(out), workspaceCommand(out), man)
+	cli.WithHelp(root, out)
+	cli.WithCompletion(root, cli.Words())
 	return root
 }
 
@@ -48,34 +53,38 @@ func serveCommand(out, errw io.Writer, logs *cli.Log) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Take calls and run them until it is stopped",
-		Long: `serve takes calls from the NATS system at --nats and runs them. The directories that calls may act on are
-named with --workspace. All workers of a pool serve the same workspaces, with the same tools. Each directory is looked up once, at the
-start, and held: one that is replaced later is not used. Workspaces that overlap are refused, and so are /, a home directory and the
-directory that the embedded server keeps its streams in.
+		Long: `serve takes calls from the NATS system at --nats and runs them. The directories that calls may act on
+are named with --workspace. All workers of a pool serve the same workspaces, with the same tools. Each directory is
+looked up once, at the start, and held: one that is replaced later is not used. Workspaces that overlap are refused,
+and so are /, a home directory and the directory that the embedded server keeps its streams in.
 
-With --tag a worker has tags ("gpu", "region=eu"). Calls of batches and tools that ask for tags run only on workers that have all of
-them. All workers of a pool should have the same tags; what only some of them have does not count.
+With --tag a worker has tags ("gpu", "region=eu"). Calls of batches and tools that ask for tags run only on workers
+that have all of them. All workers of a pool should have the same tags; what only some of them have does not count.
 
-An embedded server asks for credentials. Those of a dispatcher of the same user on this machine are found, by --data if it has
-one; elsewhere --creds names them. "dispatcher creds --pool NAME" makes them for other pools than "default".
+An embedded server asks for credentials. Those of a dispatcher of the same user on this machine are found, by --data
+if it has one; elsewhere --creds names them. "dispatcher creds --pool NAME" makes them for other pools than "default".
 
-Permission rules are the operator's and hold for every call that runs here. Read-only calls inside the workspace need none.
+Permission rules are the operator's and hold for every call that runs here. Read-only calls inside the workspace need
+none.
 
-Tools that are not Go come from the files of --tools: commands, which run in the sandbox, HTTP endpoints, and MCP servers, whose
-tools are offered when the server is there. "worker check --tools FILE" says what is wrong with one.
+Tools that are not Go come from the files of --tools: commands, which run in the sandbox, HTTP endpoints, and MCP
+servers, whose tools are offered when the server is there. "worker check --tools FILE" says what is wrong with one.
 
-SIGHUP has the files of --rules and --tools read again; what is wrong with one is logged, and what was read before holds.
+SIGHUP has the files of --rules and --tools read again; what is wrong with one is logged, and what was read before
+holds.
 
-SIGTERM stops taking calls and lets those that run finish for --drain-grace. What is left then is stopped: calls that may
-run twice are handed to another worker, others end as outcome_unknown. A second SIGTERM is immediate.`,
+SIGTERM stops taking calls and lets those that run finish for --drain-grace. What is left then is stopped: calls that
+may run twice are handed to another worker, others end as outcome_unknown. A second SIGTERM is immediate.`,
 		Example: `  worker serve --nats nats://127.0.0.1:4222 --workspace default=. --permission-mode accept_edits`,
-		Args:    cobra.NoArgs,
+		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return serve(cmd.Context(), out, errw, logs, url, &reach, w, perms, memory, observe)
 		},
 	}
-	cmd.Flags().StringVar(&url, "nats", "nats://127.0.0.1:4222", "the NATS system, as `URL`")
 	reach.Add(cmd.Flags())
+	end := cli.Topic(cmd.Flags(), cli.TopicSystem)
+	cmd.Flags().StringVar(&url, "nats", "nats://127.0.0.1:4222", "the NATS system, as `URL`")
+	end()
 	w.Add(cmd.Flags())
 	perms.Add(cmd.Flags())
 	memory.Add(cmd.Flags())

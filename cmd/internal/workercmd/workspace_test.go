@@ -2,6 +2,7 @@ package workercmd
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,6 +43,11 @@ func TestClearingAQuarantine(t *testing.T) {
 	}
 	if out, err := run("status", dir); err != nil || !strings.Contains(out, "in quarantine since") ||
 		!strings.Contains(out, "look at .vscode") || strings.Contains(out, "\x1b") {
+		t.Errorf("%q %v", out, err)
+	}
+	var state []workspaceState
+	if out, err := run("status", "--json", dir); err != nil || json.Unmarshal([]byte(out), &state) != nil ||
+		len(state) != 1 || state[0].Dir != dir || state[0].Since == nil || state[0].Places[0] != ".vscode" {
 		t.Errorf("%q %v", out, err)
 	}
 	if out, err := run("clear", dir); err == nil || !strings.Contains(err.Error(), ".vscode is still there") ||

@@ -99,3 +99,12 @@ func oldestAfter(ctx context.Context, calls jetstream.Stream, lane *jetstream.Co
 	}
 	return m.Time, nil
 }
+
+// Clock reads the clock of the server that leads the batch stream.
+func (b *Broker) Clock(ctx context.Context) (time.Time, error) {
+	s, err := b.js.Stream(ctx, streamBatch)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("stream %s: %w", streamBatch, err)
+	}
+	return s.CachedInfo().TimeStamp, nil
+}

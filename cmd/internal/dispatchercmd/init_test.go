@@ -1,0 +1,89 @@
+package dispatchercmd
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+)
+
+// under runs a command of the tree without doing it, and returns its flags as its settings make them.
+func under(t *testing.T, name string, args ...string) *pflag.FlagSet {
+	t.Helper()
+	var out bytes.Buffer
+	root := Command(nil, &out, &out)
+	cmd, _, err := root.Find([]string{name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.RunE = func(*cobra.Command, []string) error { return nil }
+	if status := cli.Main(root, append([]string{name}, args...), &out); status != 0 {
+		t.Fatalf("%q: %d %s", args, status, out.String())
+	}
+	return cmd.Flags()
+}
+
+// TestInit: the file that init writes is one that serve takes, with what was set; what is commented out is the default;
+// and no setting is missing.
+func TestInit(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "serve.yaml")
+	flags := []string{"--listen", "127.0.0.1:1234", "--max-batches", "7", "--with-worker", "--worker-wait", "5s",
+		"--workspace", "default=/srv/a b", "--workspace", "web=/srv/web", "--allow", "bash(git status:*)"}
+	var out bytes.Buffer
+	if status := cli.Main(Command(nil, &out, &out), append(append([]string{"init"}, flags...), file),
+		&out); status != 0 {
+		t.Fatalf("%d %s", status, out.String())
+	}
+	want, got := under(t, "serve", flags...), under(t, "serve", "--config", file)
+	want.VisitAll(func(f *pflag.Flag) {
+		if have := got.Lookup(f.Name); f.Name != "config" && (have.Value.String() != f.Value.String() ||
+			have.Changed != f.Changed) {
+			t.Errorf("--%s is %s (%t) by the file, and %s (%t) by flags", f.Name, have.Value, have.Changed, f.Value,
+				f.Changed)
+		}
+	})
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := filepath.Join(dir, "all.yaml")
+	plain := regexp.MustCompile(`(?m)^#([a-z][a-z0-9-]*:|- )`).ReplaceAllString(string(text), "$1")
+	if err := os.WriteFile(all, []byte(plain), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got = under(t, "serve", "--config", all)
+	want.VisitAll(func(f *pflag.Flag) {
+		if f.Name == "config" || f.Name == "help" {
+			return
+		}
+		if have := got.Lookup(f.Name); !have.Changed || have.Value.String() != f.Value.String() {
+			t.Errorf("--%s is %s (in the file: %t), want %s", f.Name, have.Value, have.Changed, f.Value)
+		}
+	})
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "# ") && len(line) > configColumns+3 {
+			t.Errorf("a long line: %s", line)
+		}
+	}
+	out.Reset()
+	if status := cli.Main(Command(nil, &out, &out), []string{"init", file}, &out); status != 2 ||
+		!strings.Contains(out.String(), "is there already, and nothing in it is overwritten") {
+		t.Errorf("a second time: %d %s", status, out.String())
+	}
+	if again, err := os.ReadFile(file); err != nil || !bytes.Equal(again, text) {
+		t.Errorf("the file has changed: %v", err)
+	}
+	out.Reset()
+	if status := cli.Main(Command(nil, &out, &out), []string{"init", "--max-batches", "0", "-"}, &out); status != 2 ||
+		!strings.Contains(out.String(), "--max-batches 0") {
+		t.Errorf("a wrong value: %d %s", status, out.String())
+	}
+}

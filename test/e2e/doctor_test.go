@@ -1,0 +1,68 @@
+//go:build unix
+
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestDoctor: each check of a system that is well is a line, and one that is away fails with what to do.
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, nil)
+	d := dispatcher(t, "--with-worker", "--workspace", "default="+p.dir)
+	data, _ := stores.Load(d.says["nats"])
+	if err := os.Chmod(data.(string), 0o700); err != nil { // as serve makes it
+		t.Fatal(err)
+	}
+	type diagnosis struct {
+		Level    string
+		Findings []struct{ Check, Level, Says, Fix string }
+	}
+	look := func(want int, args ...string) (diagnosis, map[string]string) {
+		t.Helper()
+		stdout, stderr, status := p.run(nil, nil, append([]string{"doctor", "--json"}, args...)...)
+		var got diagnosis
+		if err := json.Unmarshal([]byte(stdout), &got); err != nil || status != want {
+			t.Fatalf("%q: exit status %d, %v: %s%s", args, status, err, stdout, stderr)
+		}
+		levels := map[string]string{}
+		for _, f := range got.Findings {
+			levels[f.Check] = f.Level
+		}
+		return got, levels
+	}
+	got, levels := look(0, "--nats", d.says["nats"])
+	for _, check := range []string{"machine", "data", "credentials", "nats", "clock", "streams", "workers", "versions",
+		"dead letters"} {
+		if levels[check] != "ok" {
+			t.Errorf("%s is %q: %+v", check, levels[check], got)
+		}
+	}
+	if levels["sandbox"] == "" || levels["sandbox"] == "fail" {
+		t.Errorf("sandbox: %+v", got)
+	}
+	if _, levels = look(0, "--server", d.says["http"]); levels["http"] != "ok" || levels["workers"] != "ok" {
+		t.Errorf("over HTTP: %v", levels)
+	}
+	got, levels = look(1, "--nats", "nats://127.0.0.1:1")
+	if got.Level != "fail" || levels["nats"] != "fail" || levels["workers"] != "" {
+		t.Errorf("no server: %+v", got)
+	}
+	stdout, stderr, status := p.run(nil, nil, "doctor", "--nats", "nats://127.0.0.1:1")
+	if status != 1 || !strings.Contains(stdout, "\nfail  nats ") || !strings.Contains(stderr, "a check has failed") {
+		t.Errorf("exit status %d\n%s%s", status, stdout, stderr)
+	}
+	for line := range strings.Lines(stdout) {
+		if len([]rune(line)) > 81 {
+			t.Errorf("a line is too long: %s", line)
+		}
+	}
+	_, stderr, status = p.run(nil, nil, "doctor", "--nats", d.says["nats"], "--creds", "nowhere")
+	if status != 1 || !strings.Contains(stderr, "a check has failed") {
+		t.Errorf("credentials that are not there: %d %s", status, stderr)
+	}
+}

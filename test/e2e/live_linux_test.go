@@ -1,0 +1,216 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toolyard/toolyard"
+)
+
+// terminal is a program on a terminal of its own.
+type terminal struct {
+	t     *testing.T
+	main  *os.File
+	cmd   *exec.Cmd
+	mu    sync.Mutex
+	shown strings.Builder
+	read  chan struct{} // closed when the program has written all
+}
+
+// onTerminal starts a command of the dispatcher on a new terminal of 80 columns and 24 lines.
+func onTerminal(t *testing.T, args ...string) *terminal {
+	t.Helper()
+	main, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = main.Close() })
+	fd := int(main.Fd())
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.SetNonblock(fd, true); err != nil { // so that a read ends when the file is closed
+		t.Fatal(err)
+	}
+	other, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	p := &terminal{t: t, main: main, read: make(chan struct{}), cmd: exec.Command(filepath.Join(bin, "dispatcher"),
+		args...)}
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = other, other, other
+	p.cmd.Env = append(append(os.Environ(), "TERM=xterm", "NO_COLOR=1"), reach(args)...)
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	go func() {
+		defer close(p.read)
+		buffer := make([]byte, 4096)
+		for {
+			n, err := main.Read(buffer)
+			p.mu.Lock()
+			p.shown.Write(buffer[:n])
+			p.mu.Unlock()
+			if err != nil { // the program has ended
+				return
+			}
+		}
+	}()
+	return p
+}
+
+// sees waits until the terminal was told a text after what it was told before, and forgets all that.
+func (p *terminal) sees(text string) {
+	p.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		p.mu.Lock()
+		all := p.shown.String()
+		i := strings.Index(all, text)
+		if i >= 0 {
+			p.shown.Reset()
+			p.shown.WriteString(all[i+len(text):])
+		}
+		p.mu.Unlock()
+		if i >= 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("not within 30 s: %q at the end of\n%q", text, all[max(0, len(all)-3000):])
+		}
+	}
+}
+
+func (p *terminal) types(keys string) {
+	p.t.Helper()
+	if _, err := p.main.WriteString(keys); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// ends waits until the program has ended, and returns its exit status.
+func (p *terminal) ends() int {
+	p.t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- p.cmd.Wait() }()
+	select {
+	case <-done:
+		return p.cmd.ProcessState.ExitCode()
+	case <-time.After(30 * time.Second):
+		p.t.Fatal("the program goes on")
+		return -1
+	}
+}
+
+// TestWatchLive: a person at a terminal sees the calls of a batch, opens one, approves one, cancels one, and leaves.
+// The terminal is then as it was.
+func TestWatchLive(t *testing.T) {
+	t.Parallel()
+	dir := workspace(t, map[string]string{"a.txt": "one\n"})
+	d := dispatcher(t, "--with-worker", "--workspace", "default="+dir)
+	write := func(name string) toolyard.Call {
+		return toolyard.Call{ID: name, Tool: "write_file", Input: input(map[string]any{"file_path": name,
+			"content": "x\n"})}
+	}
+	file := batchFile(t, toolyard.Batch{ID: "seen", Interactive: true, Calls: []toolyard.Call{
+		{ID: "c0", Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})}, write("b.txt"),
+		write("c.txt")}})
+	submitted := make(chan string, 1)
+	go func() {
+		stdout, _, _ := run(t, nil, "dispatcher", "submit", "--nats", d.says["nats"], "--json", file)
+		submitted <- stdout
+	}()
+	waiting(t, d.says["nats"], 1)
+	p := onTerminal(t, "watch", "--nats", d.says["nats"], "seen")
+	p.sees("\x1b[?1049h")
+	p.sees("✓ [0] read_file")
+	p.sees("? [1] write_file")
+	p.types("o")
+	p.sees(`file_path: "a.txt"`)
+	p.types("\x1b") // close
+	p.sees("enter open")
+	p.types("a")
+	p.sees("\x1b[?1049l")
+	p.sees("May this call run?")
+	p.sees("[v]iew it again")
+	p.types("y\n")
+	p.sees("approved: the call runs")
+	p.sees("? [2] write_file") // the next one waits now
+	p.types("G")
+	p.sees("> ? [2] write_file")
+	p.types("c")
+	p.sees("cancel call [2] write_file? y or n")
+	p.types("y")
+	p.sees(" · completed · 3 of 3 calls")
+	p.sees("✗ [2] write_file")
+	p.types("q")
+	p.sees("\x1b[?1049l")
+	p.sees("completed · 3 of 3 calls")
+	p.sees("  canceled")
+	if status := p.ends(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	var got []toolyard.Code
+	for _, r := range viewOf(t, <-submitted).Results {
+		got = append(got, r.Code)
+	}
+	if len(got) != 3 || got[0] != "" || got[1] != "" || got[2] != toolyard.Canceled {
+		t.Errorf("the codes are %q", got)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "b.txt")); err != nil {
+		t.Error(err)
+	}
+	// One that is over is shown once.
+	p = onTerminal(t, "watch", "--nats", d.says["nats"], "seen")
+	p.sees("completed · 3 of 3 calls")
+	if status := p.ends(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	p = onTerminal(t, "watch", "--nats", d.says["nats"], "none")
+	p.sees("no such batch: default/none")
+	if status := p.ends(); status != 2 {
+		t.Errorf("exit status %d", status)
+	}
+	// A list on a terminal shortens ids, and commands take them so.
+	batch := viewOf(t, said(t, "submit", "--nats", d.says["nats"], "--json", batchFile(t, toolyard.Batch{
+		Calls: []toolyard.Call{{ID: "c0", Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})}}})))
+	short := "…" + string(batch.ID[len(batch.ID)-8:])
+	p = onTerminal(t, "batches", "--nats", d.says["nats"])
+	p.sees("default/" + short + "  ")
+	p.sees("default/seen")
+	if status := p.ends(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	if out := said(t, "watch", "--nats", d.says["nats"], short); !strings.Contains(out, string(batch.ID)+" ") {
+		t.Errorf("watch %s prints\n%s", short, out)
+	}
+	if out := said(t, "replay", "--nats", d.says["nats"], short); !strings.Contains(out, "batch "+string(batch.ID)) {
+		t.Errorf("replay %s prints\n%s", short, out)
+	}
+	if _, stderr, status := run(t, nil, "dispatcher", "cancel", "--nats", d.says["nats"], short); status != 2 ||
+		!strings.Contains(stderr, string(batch.ID)) {
+		t.Errorf("cancel %s: %d %s", short, status, stderr)
+	}
+	if _, stderr, status := run(t, nil, "dispatcher", "watch", "--nats", d.says["nats"], "…"); status != 2 ||
+		!strings.Contains(stderr, "is the end of 2 ids") {
+		t.Errorf("watch …: %d %s", status, stderr)
+	}
+}
