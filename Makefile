@@ -32,7 +32,7 @@ ALL       := $(filter ./...,$(PKG))
 # - brokertest compares nats-server with membroker, whose goroutines test/sim runs with the detector;
 # - sandbox, which starts itself again for each command, and test/sim, which plays many histories. RACED are their tests
 #   of our own goroutines, which run with the detector besides.
-PLAIN     := . ./internal/access ./internal/admission ./internal/archtest ./internal/batch ./internal/broker/brokertest \
+PLAIN     := . ./internal/access ./internal/admission ./internal/archive ./internal/archtest ./internal/batch ./internal/broker/brokertest \
 	./internal/catalog ./internal/display ./internal/events ./internal/history ./internal/manifest ./internal/outcome \
 	./internal/parquet ./internal/partition ./internal/pattern ./internal/policy ./internal/presence ./internal/protect \
 	./internal/provider/... ./internal/redact ./internal/registry ./internal/repair ./internal/replay ./internal/report ./internal/sandbox ./internal/shell \

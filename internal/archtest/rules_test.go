@@ -70,6 +70,7 @@ var packages = []struct {
 	{"internal/batch", deciders, "one batch as a state machine: events in, effects out"},
 	{"internal/replay", deciders, "a batch's log, read again: checks and timeline"},
 	{"internal/history", deciders, "a batch's log as rows of tables"},
+	{"internal/archive", deciders, "the form of archived logs, and which step of archiving comes next"},
 	{"internal/report", deciders, "many logs, added up"},
 	{"internal/ticket", deciders, "the queue of a workspace"},
 	{"internal/partition", deciders, "calls and classes to groups"},
@@ -241,7 +242,8 @@ var reserved = []struct {
 	{"github.com/dlclark/regexp2", []string{"internal/schema"}, false, "whoever matches with it must bound its time"},
 	{"mvdan.cc/sh", []string{"internal/shell"}, false, "one reading of a command, for class and policy alike"},
 	{"github.com/sony/gobreaker", []string{"internal/breaker"}, false, "others see our breaker's states"},
-	{"github.com/klauspost/compress", []string{"internal/parquet"}, false, "what is compressed is a form of its own"},
+	{"github.com/klauspost/compress", []string{"internal/parquet", "internal/archive"}, false,
+		"what is compressed is a form of its own"},
 	{"gvisor.dev/gvisor", []string{"internal/sandbox"}, false, "the system call filter is built in one place"},
 	{"github.com/coreos/go-oidc", []string{"internal/api"}, false, "who asks over HTTP is found out in one place"},
 	{"github.com/danielgtaylor/huma", []string{"internal/api"}, false, "how HTTP is described is decided in one place"},
@@ -288,7 +290,8 @@ var bannedNames = []string{"util", "utils", "common", "helper", "helpers", "mode
 var stories = map[string][]string{
 	"internal/dispatcher": {
 		"dispatcher.go", "admit.go", "take.go", "drive.go", "observe.go", "plan.go", "park.go", "settle.go",
-		"newer.go", "meter.go", "usage.go", "trace.go", "queue.go", "keep.go", "store.go", "workers.go",
+		"newer.go", "archive.go", "meter.go", "usage.go", "trace.go", "queue.go", "keep.go", "store.go",
+		"workers.go",
 		"planner.go", "failpoints.go", "next.go", "today.go",
 	},
 	"internal/worker": {

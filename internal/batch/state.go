@@ -203,6 +203,10 @@ func (s *State) Apply(r Record) error {
 		s.passOver(r, n)
 		return nil
 	}
+	switch r.Body.(type) {
+	case events.Ended, events.Archived: // nothing may be appended behind them, so they move no end
+		return nil
+	}
 	switch r.Chain {
 	case ChainSubmission:
 		b, ok := r.Body.(events.Submitted)

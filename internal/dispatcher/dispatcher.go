@@ -85,6 +85,9 @@ type Config struct {
 	QuotasChange bool
 	// AdmitPercent is how full the store may be before new batches are refused. Default 85.
 	AdmitPercent int
+	// ArchiveAfter is how long batches are over before they are archived; 0: they are not. No process of an older
+	// version may be in the system.
+	ArchiveAfter time.Duration
 	// Room says what room the NATS server's disk has, where the server is in this process. Nil: others are asked.
 	Room func() broker.Room
 	// AfterBatch is told of each batch that is over, before its last reply says so: at least once, and once again
@@ -256,6 +259,9 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.lookAtStore(ctx)
 	part("watch the store", d.watchStore)
 	d.shareUsage(part)
+	if d.cfg.ArchiveAfter > 0 {
+		part("archive", every(min(archiveEvery, d.cfg.ArchiveAfter), d.archive()))
+	}
 	part("keep what waits", d.keepWaiting)
 	part("tell what waits", d.tellWaiting)
 	part("start what waited", func(ctx context.Context) error { return d.startFreed(ctx, &wg) })

@@ -22,4 +22,5 @@ type Broker interface {
 	broker.Live
 	broker.Link
 	broker.Guests
+	broker.Archives
 }

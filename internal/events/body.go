@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/version"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -42,6 +43,9 @@ const (
 	CallDecided       Type = "dev.toolyard.call.decided.v1"        // a person, once per waiting call
 	CallFinished      Type = "dev.toolyard.call.finished.v1"       // a worker or the owner, once per call
 	Results           Type = "dev.toolyard.results.v1"             // the owner, on the reply stream
+	// a dispatcher, when it archives a batch that is over: the end of a chain, and the record of the object
+	ChainEnded    Type = "dev.toolyard.chain.ended.v1"
+	BatchArchived Type = "dev.toolyard.batch.archived.v1"
 )
 
 // Body is the data of one event type.
@@ -107,6 +111,7 @@ const (
 	rulesInPlans = 3
 	items        = 4
 	tags         = 7
+	archives     = version.Archives
 )
 
 // MinReader is the required wire version of a reader: an older dispatcher would continue without the rules, and would
@@ -503,6 +508,34 @@ type Reply struct {
 	Notice *toolyard.Notice `json:"notice,omitempty"`
 }
 
+// Ended is the fence of a chain of a batch that is over: no append that expects what was there before succeeds behind
+// it. It says nothing, and readers pass over it.
+type Ended struct{}
+
+// Archived is the record of a batch in the archive, and a fence as [Ended]. It stands on the batch chain, where it
+// decides, and then behind the submission.
+type Archived struct {
+	// Object names the object with the batch's log, and Sum is the SHA-256 sum of the log in it.
+	Object string `json:"object"`
+	Sum    string `json:"sum"`
+	// Before is the sequence of the first fence among the batch's events: all before it are in the object.
+	Before uint64 `json:"before"`
+	// Content is the SHA-256 sum of the batch as it was submitted, in its canonical form. Place is the sequence of the
+	// submission, and Submitted when it was stored.
+	Content   string    `json:"content"`
+	Place     uint64    `json:"place"`
+	Submitted time.Time `json:"submitted"`
+}
+
+// MinReader is the wire version that a reader must have: an older one would take the chain for one without its events.
+func (Ended) MinReader() int { return archives }
+
+// MinReader is as that of [Ended].
+func (Archived) MinReader() int { return archives }
+
+// Fences reports whether an event of a type is a fence: it belongs to no log.
+func Fences(t Type) bool { return t == ChainEnded || t == BatchArchived }
+
 // EventType implements [Body].
 func (Submitted) EventType() Type     { return BatchSubmitted }
 func (Refused) EventType() Type       { return BatchRefused }
@@ -526,3 +559,5 @@ func (Returned) EventType() Type      { return CallReturned }
 func (AttemptFailed) EventType() Type { return CallAttemptFailed }
 func (Finished) EventType() Type      { return CallFinished }
 func (Reply) EventType() Type         { return Results }
+func (Ended) EventType() Type         { return ChainEnded }
+func (Archived) EventType() Type      { return BatchArchived }

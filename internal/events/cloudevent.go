@@ -52,7 +52,7 @@ func Bodies() []Body {
 	return append([]Body{
 		Submitted{}, Refused{}, Planned{}, Adopted{}, Canceled{}, Started{}, Settled{}, Requested{}, Claimed{},
 		Returned{}, AttemptFailed{}, Finished{}, Reply{}, Appended{}, Closed{}, Extended{},
-		Parked{}, Woken{}, Interrupted{}, Waiting{}, Decided{},
+		Parked{}, Woken{}, Interrupted{}, Waiting{}, Decided{}, Ended{}, Archived{},
 	}, nextBodies...)
 }
 

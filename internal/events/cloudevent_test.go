@@ -47,6 +47,8 @@ func TestEveryBodyComesBackAsItWent(t *testing.T) {
 		Decided{Decision: Approve, By: "ann", InputSHA256: "00", Remember: "session"},
 		Extended{InputSeq: 4, Closed: true, Calls: []PlannedCall{{ID: "c"}}, FirstGroup: 1,
 			Groups: []Group{{Safe: true, Calls: []int{1, 2}}}},
+		Ended{},
+		Archived{Object: "00", Sum: "01", Before: 7, Content: "02", Place: 3, Submitted: at},
 	}
 	if len(want) != len(bodies) {
 		t.Fatalf("the table has %d bodies, the package %d", len(want), len(bodies))

@@ -12,8 +12,8 @@ import (
 
 // The limits of the embedded server.
 const (
-	// DefaultMaxStoreBytes bounds what all streams on disk hold together.
-	DefaultMaxStoreBytes = 32 << 30
+	// DefaultMaxStoreBytes bounds what all streams on disk hold together, and the archive beside them.
+	DefaultMaxStoreBytes = 40 << 30
 	// NoStoreLimit, as [Options.MaxStoreBytes], leaves it to the streams how large they are.
 	NoStoreLimit = 1 << 62
 	// DefaultMaxMemoryBytes bounds what all streams in memory hold together.

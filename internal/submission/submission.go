@@ -4,6 +4,8 @@ package submission
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -78,24 +80,36 @@ func Canonical(text []byte) ([]byte, error) {
 	return json.Marshal(v)
 }
 
+// canonical is a batch in its canonical form.
+func canonical(batch *toolyard.Batch) ([]byte, error) {
+	text, err := json.Marshal(batch)
+	if err == nil {
+		text, err = Canonical(text)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("batch %s: %w", batch.Key(), err)
+	}
+	return text, nil
+}
+
 // Same reports whether two batches have the same content.
 func Same(a, b *toolyard.Batch) (bool, error) {
-	canonical := func(batch *toolyard.Batch) ([]byte, error) {
-		text, err := json.Marshal(batch)
-		if err == nil {
-			text, err = Canonical(text)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("batch %s: %w", batch.Key(), err)
-		}
-		return text, nil
-	}
 	ca, err := canonical(a)
 	if err != nil {
 		return false, err
 	}
 	cb, err := canonical(b)
 	return err == nil && bytes.Equal(ca, cb), err
+}
+
+// Sum is the SHA-256 sum of a batch's content, in hexadecimal digits: batches with the same content have the same.
+func Sum(b *toolyard.Batch) (string, error) {
+	text, err := canonical(b)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), nil
 }
 
 // SameInput reports whether the inputs of two calls are the same. One that was left out is {}.

@@ -26,7 +26,11 @@ import (
 //	6  2026-11-23  A ticket may be for several groups, and a plan may start its first group under one.
 //	7  2026-11-23  Workers have tags; batches, tools and calls to run ask for them. Batches have a priority.
 //	8  2026-11-23  A session says how far it was interrupted. Plans have inputs that were mended.
-const Wire = 8 + yetToCome
+//	9  2026-11-23  The chains of an archived batch end in fences, and its batch chain names the object that has its log.
+const Wire = 9 + yetToCome
+
+// Archives is the version from which on a process can read archived batches.
+const Archives = 9
 
 const modulePath = "github.com/toolyard/toolyard"
 

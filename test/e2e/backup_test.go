@@ -19,7 +19,12 @@ import (
 
 // TestBackupAndRestore saves a system while batches run, and makes another of it. There a replay and the results of a
 // batch that was over read as before, and a batch that was under way comes to its end.
-func TestBackupAndRestore(t *testing.T) {
+func TestBackupAndRestore(t *testing.T) { backUpAndRestore(t, false) }
+
+// TestBackupOfAnArchive is the same where the batch that was over is archived.
+func TestBackupOfAnArchive(t *testing.T) { backUpAndRestore(t, true) }
+
+func backUpAndRestore(t *testing.T, archived bool) {
 	t.Parallel()
 	dir := workspace(t, map[string]string{"a.txt": "one\n", "c.txt": "c"})
 	d := dispatcher(t)
@@ -43,6 +48,19 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := waiting(t, d.says["nats"], 1)
+	if archived {
+		a, err := connect(t, d.says["nats"]).Archiver(t.Context(), time.Nanosecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 0; n == 0; { // until its submission is acknowledged
+			r, err := a.Round(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			n = r.Batches
+		}
+	}
 	// More batches run while the system is saved.
 	more := map[toolyard.BatchKey]bool{}
 	stop, stopped := make(chan struct{}), make(chan error, 1)

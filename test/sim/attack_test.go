@@ -31,6 +31,7 @@ const (
 	lateWakes     attack = "people answer everything, however late, and wakes are lost"
 	nobodyAnswers attack = "a batch waits for people who do not come, in the way of others"
 	dyingOwners   attack = "owners are slow to let go of a batch that they park, and die soon after"
+	sleepers      attack = "owners and workers stand still while their batches are taken over, end and are archived"
 	formerOwners  attack = "owners are cut off while calls wait, and hear of decisions before the next owner"
 )
 
@@ -53,6 +54,8 @@ type plan struct {
 	people, last, patient bool
 	// queueWait is how long a call waits for a worker; 0: as in other histories.
 	queueWait time.Duration
+	// archiveAfter is how long batches are over before they are archived; 0: they are not.
+	archiveAfter time.Duration
 	// gentle says that nobody is lost for anything that happens.
 	gentle   bool
 	ambushes []ambush
@@ -135,6 +138,13 @@ var plans = map[attack]plan{
 			{onReply, 0.1, "", lost, 1000 * ms, 5000 * ms, 0}, {onCall, 0.05, "d", lost, 500 * ms, 4000 * ms, 0},
 		},
 	},
+	sleepers: {
+		kinds: []string{"read", "read", "look", "put", "write"}, work: 300 * ms, batches: 2, archiveAfter: 100 * ms,
+		ambushes: []ambush{
+			{onCall, 0.3, "", []fault{pause}, 6000 * ms, 9000 * ms, 0},
+			{onReply, 0.3, "", []fault{pause}, 6000 * ms, 9000 * ms, 0},
+		},
+	},
 	cutOwners: {
 		kinds: []string{"write", "put", "shell"}, commits: 4, least: 4000 * ms, work: 9000 * ms,
 		ambushes: []ambush{{onCall, 0.4, "d", []fault{severed}, 4500 * ms, 8000 * ms, 500 * ms}},
@@ -210,6 +220,7 @@ func (w *world) attacked(by attack) {
 		ambushes: p.ambushes, gentle: p.gentle}
 	w.sc = &scenario{
 		focus: anything, dispatchers: cmp.Or(p.dispatchers, 2), people: p.people, queueWait: p.queueWait,
+		archiveAfter: p.archiveAfter,
 		approvalWait: d.between(6*time.Second, 12*time.Second).Truncate(ms), workspaces: []toolyard.Workspace{"ws1"},
 	}
 	if p.patient {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/test/verdict"
@@ -66,10 +67,31 @@ func (w *world) judge(r *report) {
 		w.checkEnds(h)
 		w.checkVersions(h)
 		w.plays(r, h)
-		return nil
+		return w.archived(p.ctx, r, js)
 	}}
 	w.start(m)
 	<-done
+}
+
+// archived notes which batches were read from the archive.
+func (w *world) archived(ctx context.Context, r *report, js jetstream.JetStream) error {
+	submissions, err := js.Stream(ctx, "TY_BATCH")
+	if err != nil {
+		return err
+	}
+	n := 0
+	for _, k := range w.keys() {
+		m, err := submissions.GetLastMsgForSubject(ctx, "ty.batch."+broker.KeyTokens(k))
+		if err != nil {
+			return fmt.Errorf("look at the submission of %s: %w", k, err)
+		}
+		if m.Header.Get("ce-type") == string(events.BatchArchived) {
+			n++
+		}
+	}
+	r.saw(playsArchived, n > 0)
+	r.saw(playsStaying, n > 0 && n < len(w.keys()))
+	return nil
 }
 
 // history reads everything.

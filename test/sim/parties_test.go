@@ -50,6 +50,7 @@ func dispatch(p *party) error {
 		ID: p.name, Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}, OpenIdle: openIdle,
 		ApprovalWait: p.w.sc.approvalWait, WorkerWait: workerWait,
 		QueueWait: cmp.Or(p.w.sc.queueWait, queueWait), TicketIdle: ticketIdle, StoreEvery: storeEvery, Log: p.log,
+		ArchiveAfter: p.w.sc.archiveAfter,
 	})
 	defer p.whenReady(d.Ready())()
 	return d.Run(p.ctx)

@@ -40,12 +40,14 @@ const (
 	playsResumed     = "an agent over HTTP goes on where the API has died"
 	playsNewer       = "a batch is for the next version only"
 	playsTwice       = "results are read twice"
+	playsArchived    = "a batch is archived"
+	playsStaying     = "a batch is not archived, where others are"
 )
 
 var plays = []string{playsApproved, playsEdited, playsDenied, playsExpired, playsSuperseded, playsRecalled, playsParked,
 	playsWoken, playsTakenOver, playsInterrupted, playsCanceled, playsAllCanceled, playsAppended, playsIdle, playsAgain,
 	playsUnknown, playsLate, playsSibling, playsHalted, playsLacked, playsHTTP, playsResumed, playsNewer,
-	playsTwice}
+	playsTwice, playsArchived, playsStaying}
 
 // So many histories play all of that, and so many at least two thirds of it.
 const playAll, playMost = 500, 40

@@ -25,6 +25,8 @@ type scenario struct {
 	approvalWait time.Duration
 	// queueWait is how long a call waits for a worker; 0: queueWait.
 	queueWait time.Duration
+	// archiveAfter is how long batches are over before they are archived; 0: they are not.
+	archiveAfter time.Duration
 }
 
 // focus is what a history is about above all.
@@ -103,6 +105,9 @@ func (w *world) drawScenario(about focus) *scenario {
 		approvalWait: d.between(2*time.Second, 8*time.Second).Truncate(time.Millisecond)}
 	sc.people = sc.focus == people || sc.focus == crowds || sc.focus == anything && d.one(4)
 	sc.peopleHTTP = sc.people && d.one(3)
+	if a := (draws{w.random("archive")}); sc.focus != upgrades && a.one(2) {
+		sc.archiveAfter = a.between(100*time.Millisecond, 5*time.Second).Truncate(time.Millisecond)
+	}
 	workspaces, agents := 1+d.IntN(2), 1+d.IntN(3)
 	switch sc.focus {
 	case takeovers:

@@ -36,6 +36,7 @@ func batchChain(subject string, _ func(string) string) bool {
 }
 
 const (
+	inArchiver = "internal/broker/natsbroker/archiver.go"
 	inMachine  = "internal/batch/machine.go"
 	inEnds     = "internal/batch/ends.go"
 	inTicket   = "internal/ticket/ticket.go"
@@ -67,6 +68,19 @@ const (
 
 // teeth are all.
 var teeth = []tooth{
+	{
+		fence: "ends of archived calls", attack: sleepers, breaks: []string{"Q13", "Q3", "Q2", "Q1", "contradiction"},
+		edits: []edit{{inArchiver, "	if err := purge(streamEvent, subjectEvents(s.key), before); err != nil {",
+			`	if OFF {
+		before = s.seen.Batch.End
+	}
+	if err := purge(streamEvent, subjectEvents(s.key), before); err != nil {`}},
+	},
+	{
+		fence: "ends of archived replies", attack: sleepers, breaks: []string{"Q13", "Q3", "Q2", "Q1", "contradiction"},
+		edits: []edit{{inArchiver, "subjectReply(s.key), s.seen.Reply.Last+1); err != nil {",
+			`subjectReply(s.key), map[bool]uint64{false: s.seen.Reply.Last + 1, true: s.seen.Reply.End + 1}[OFF]); err != nil {`}},
+	},
 	{
 		fence: "expected sequence on claims", attack: silentWorkers, refused: on("ty.event.", events.CallClaimed),
 		breaks: []string{"Q13", "Q3"},

@@ -94,15 +94,23 @@ func (s *std) save(ctx context.Context, nc *nats.Conn, dir string, done *streams
 	if err != nil {
 		return err
 	}
-	if len(there) < len(natsbroker.BackupOrder()) {
-		return fmt.Errorf("there is no whole system to save: of its %d streams there are %d (%s)",
-			len(natsbroker.BackupOrder()), len(there), strings.Join(there, ", "))
+	all := inEverySystem(natsbroker.BackupOrder())
+	if there = inEverySystem(there); len(there) < len(all) {
+		return fmt.Errorf("there is no whole system to save: of its %d streams there are %d (%s)", len(all), len(there),
+			strings.Join(there, ", "))
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return cli.Usagef("DIR: %w; name a directory that is not there", err)
 	}
 	b := backup{Begun: time.Now().UTC(), Version: version.Build(), Wire: version.Wire}
 	for _, name := range natsbroker.BackupOrder() {
+		if !natsbroker.InEverySystem(name) { // it may have been made since
+			if now, err := natsbroker.Existing(ctx, nc); err != nil {
+				return err
+			} else if !slices.Contains(now, name) {
+				continue
+			}
+		}
 		saved := backedStream{Name: name}
 		if err := saved.write(ctx, nc, dir); err != nil {
 			return err
@@ -152,6 +160,11 @@ func (d *streamsDone) end(s *std) error {
 		d.Streams = []streamDone{}
 	}
 	return printJSON(s.out, d)
+}
+
+// inEverySystem are those of some streams that every system has.
+func inEverySystem(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !natsbroker.InEverySystem(n) })
 }
 
 // say says that a stream was saved or restored.
@@ -256,7 +269,7 @@ func readBackup(dir string) (b backup, err error) {
 	for _, s := range b.Streams {
 		names = append(names, s.Name)
 	}
-	if !slices.Equal(names, natsbroker.BackupOrder()) {
+	if all := natsbroker.BackupOrder(); !slices.Equal(names, all) && !slices.Equal(names, inEverySystem(all)) {
 		return b, cli.Usagef("%s: it has the streams %q; a backup has %q", f.Name(), names, natsbroker.BackupOrder())
 	}
 	for _, s := range b.Streams { // before anything is made

@@ -110,6 +110,10 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	if o.archiveAfter != 0 && o.archiveAfter < broker.MinArchiveAfter {
+		return cli.Usagef("--archive-after: is %s; use at least %s, or 0 for never", o.archiveAfter,
+			broker.MinArchiveAfter)
+	}
 	tools, rules, mode := decided.tools, decided.rules, decided.mode
 	// Those of files come and go with them, and the worker of this process offers them.
 	fixed := slices.DeleteFunc(base(tools), func(e registry.Entry) bool { return e.Origin != registry.Builtin })
@@ -123,7 +127,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 			WorkerWait: o.workerWait, QueueWait: o.queueWait, ApprovalWait: o.approvalWait, MaxBatches: o.maxBatches,
 			MaxOpen: o.maxOpen, MaxAgentBatches: o.maxAgentBatches, MaxWaiting: o.maxWaiting,
 			MaxAgentWaiting: o.maxAgentWaiting, AdmitPercent: o.admitPercent, Quotas: quotas,
-			QuotasChange: o.quotaFile != "",
+			QuotasChange: o.quotaFile != "", ArchiveAfter: o.archiveAfter,
 		},
 	}
 	cfg.audit = deeds

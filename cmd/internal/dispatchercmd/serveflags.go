@@ -35,6 +35,7 @@ type serveFlags struct {
 	lifetime, ackWait           time.Duration
 	timeout, workerWait         time.Duration
 	queueWait, approvalWait     time.Duration
+	archiveAfter                time.Duration
 	maxStore, reserve           int64
 	perms                       cli.Permissions
 	views, deferAllBut          []string
@@ -158,6 +159,9 @@ func (o *serveFlags) addWaits(f *pflag.FlagSet) {
 		"how long a call waits for a free worker, before it ends as dependency_unavailable")
 	f.DurationVar(&o.approvalWait, "approval-wait", dispatcher.DefaultApprovalWait,
 		"how long a call waits for a person, within the batch's lifetime, before it ends as approval_expired")
+	f.DurationVar(&o.archiveAfter, "archive-after", 0, fmt.Sprintf("how long batches are over, at least %s, before "+
+		"they are packed into the archive, which may use a quarter of --max-store-bytes beside it; all dispatchers, "+
+		"workers and clients must be of this version or a later one (default: never)", broker.MinArchiveAfter))
 }
 
 // addWorker adds the flags of the worker in this process.

@@ -99,7 +99,8 @@ var Facts = []Fact{
 	{
 		Is: "purges: up to a sequence, of a subject, but for the last ones",
 		Cases: []string{
-			"APurgeUpToASequence", "APurgeThatKeeps", "AnEmptyStreamGoesOnBehindWhatItHad",
+			"APurgeUpToASequence", "APurgeOfManySubjectsUpToASequence", "APurgeThatKeeps",
+			"AnEmptyStreamGoesOnBehindWhatItHad",
 			"DeletionsMayBeDenied", "ADeletedMessage",
 		},
 	},

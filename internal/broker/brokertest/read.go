@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -95,6 +96,20 @@ var readCases = []Case{
 		same(e, "first", st.FirstSeq, 2)
 		e.must(s.Purge(e.ctx, jetstream.WithPurgeSubject(e.subject("a")), jetstream.WithPurgeSequence(last)))
 		same(e, "messages", e.state(s).Msgs, 2)
+	}},
+	{"APurgeOfManySubjectsUpToASequence", func(e *Env) {
+		s := e.stream(nil)
+		first := e.put("x.a", behind(0))
+		e.put("y.a")
+		b := e.put("x.b", behind(0))
+		fence := e.put("x.a", behind(first))
+		late := e.put("x.b", behind(b))
+		e.must(s.Purge(e.ctx, jetstream.WithPurgeSubject(e.subject("x.>")), jetstream.WithPurgeSequence(fence)))
+		same(e, "messages", e.state(s).Msgs, 3)
+		for subject, end := range map[string]uint64{"x.a": fence, "x.b": late} { // each chain still has its end
+			_, err := e.putOdd(subject, behind(0))
+			e.refused(err, 10071, "wrong last sequence: "+strconv.FormatUint(end, 10))
+		}
 	}},
 	{"APurgeThatKeeps", func(e *Env) {
 		s := e.stream(nil)

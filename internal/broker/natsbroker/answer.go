@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -247,7 +248,7 @@ func (d *Answerer) read(ctx context.Context, who access.Principal, m *nats.Msg) 
 	case q.At:
 		// The message is checked before anything of it is sent.
 		if d.b.streams[q.Stream] != nil {
-			found, err = d.b.at(ctx, q.Stream, q.Seq)
+			found, err = d.b.at(ctx, q.Stream, q.Subject, q.Seq)
 			ok = err == nil && readable(who, q.Stream, found.subject)
 			if errors.Is(err, jetstream.ErrMsgNotFound) {
 				err = nil
@@ -287,6 +288,9 @@ func (d *Answerer) count(ctx context.Context, who access.Principal, m *nats.Msg)
 		return refusal(codeNotYours, "%s cannot count %s", who, q.Subject)
 	}
 	counted, err := d.b.counts(ctx, q.Stream, q.Subject)
+	if err == nil {
+		counted, err = d.b.withoutFences(ctx, q.Stream, counted)
+	}
 	if err != nil {
 		return err
 	}
@@ -541,7 +545,7 @@ func (d *Answerer) replies(ctx context.Context, m *nats.Msg) error {
 			continue
 		}
 		a := nats.NewMsg(m.Reply)
-		a.Header, a.Data = s.header, s.data
+		a.Header, a.Data = maps.Clone(s.header), s.data
 		a.Header.Set("Nats-Subject", s.subject)
 		a.Header.Set("Nats-Sequence", strconv.FormatUint(s.seq, 10))
 		d.send(a)

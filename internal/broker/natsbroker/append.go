@@ -216,11 +216,16 @@ func (b *Broker) resolveConflict(
 	if ok && m.header.Get(headerID) == msg.Header.Get(headerID) {
 		return m.seq, nil
 	}
+	if b.guest == nil { // nobody appends behind a fence, also who would behind any other end
+		if end, ok, err := b.hotLast(ctx, stream, msg.Subject); err != nil || ok && end.fence() {
+			return 0, cmp.Or(err, fmt.Errorf("%w: the batch is over and archived", broker.ErrConflict))
+		}
+	}
 	return 0, verdict
 }
 
-// after reads the first message of a literal subject after a sequence, from the stream's leader.
-func (b *Broker) after(ctx context.Context, stream, subject string, seq uint64) (raw, bool, error) {
+// hotAfter reads the first message of a subject after a sequence, from the stream's leader: also a fence.
+func (b *Broker) hotAfter(ctx context.Context, stream, subject string, seq uint64) (raw, bool, error) {
 	if b.guest != nil {
 		return b.guest.read(ctx, b, readQuestion{Stream: stream, Subject: subject, Seq: seq + 1})
 	}
@@ -264,7 +269,14 @@ func (b *Broker) walk(ctx context.Context, stream, subject string, after uint64)
 		if len(out) == broker.MaxChainLength {
 			return nil, fmt.Errorf("subject %s has more than %d events", subject, broker.MaxChainLength)
 		}
-		out = append(out, m)
+		if m.archive != nil {
+			older := m.archive.between(subject, after, m.seq)
+			slices.Reverse(out)
+			return append(older, out...), nil
+		}
+		if !m.fence() {
+			out = append(out, m)
+		}
 		h := m.header.Get(headerExpected)
 		before, err := strconv.ParseUint(h, 10, 64)
 		if err != nil {
@@ -275,7 +287,7 @@ func (b *Broker) walk(ctx context.Context, stream, subject string, after uint64)
 		if before == 0 || before <= after {
 			break
 		}
-		if m, err = b.at(ctx, stream, before); err != nil {
+		if m, err = b.at(ctx, stream, subject, before); err != nil {
 			return out, err
 		}
 	}
@@ -291,6 +303,9 @@ func (b *Broker) forward(ctx context.Context, stream, subject string, after uint
 	if err != nil || !ok {
 		return nil, err
 	}
+	if end.archive != nil {
+		return end.archive.between(subject, after, end.seq), nil
+	}
 	var out []raw
 	for after < end.seq {
 		m, ok, err := b.after(ctx, stream, subject, after)
@@ -305,8 +320,9 @@ func (b *Broker) forward(ctx context.Context, stream, subject string, after uint
 	return out, nil
 }
 
-// last reads the last message of a literal subject from the stream's leader; ok is false if there is none.
-func (b *Broker) last(ctx context.Context, stream, subject string) (raw, bool, error) {
+// hotLast reads the last message of a literal subject from the stream's leader, also a fence; ok is false if there is
+// none.
+func (b *Broker) hotLast(ctx context.Context, stream, subject string) (raw, bool, error) {
 	if b.guest != nil {
 		return b.guest.read(ctx, b, readQuestion{Stream: stream, Subject: subject})
 	}
@@ -322,10 +338,10 @@ func (b *Broker) last(ctx context.Context, stream, subject string) (raw, bool, e
 	return fromStream(m), true, nil
 }
 
-// at reads one message by its sequence, from the stream's leader.
-func (b *Broker) at(ctx context.Context, stream string, seq uint64) (raw, error) {
+// hotAt reads one message by its sequence, from the stream's leader. subject is the one that it has in a log.
+func (b *Broker) hotAt(ctx context.Context, stream, subject string, seq uint64) (raw, error) {
 	if b.guest != nil {
-		m, ok, err := b.guest.read(ctx, b, readQuestion{Stream: stream, Seq: seq, At: true})
+		m, ok, err := b.guest.read(ctx, b, readQuestion{Stream: stream, Subject: subject, Seq: seq, At: true})
 		if err == nil && !ok {
 			err = jetstream.ErrMsgNotFound
 		}

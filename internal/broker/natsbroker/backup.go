@@ -39,13 +39,19 @@ const (
 // beyond that group. An owner asks anew for a ticket that is missing. Approvals and objects follow the events that
 // refer to them. The index comes early: it may show a batch that is over as running, until its owner writes it again.
 //
+// Records of archived batches are events, so the archive, where there is one, is saved after the events.
+//
 // A restore takes the reverse order: the batch stream says that all others are there.
 func BackupOrder() []string {
 	return []string{
-		streamBatch, streamIndex, streamCall, streamReply, streamTickets, streamEvent, "KV_" + bucketApproval,
+		streamBatch, streamIndex, streamCall, streamReply, streamTickets, streamEvent, streamArchive,
+		"KV_" + bucketApproval,
 		"KV_" + bucketSession, "OBJ_" + bucketBlob, streamDead, streamWorkers,
 	}
 }
+
+// InEverySystem reports whether every system has a stream. The archive is made when batches are archived.
+func InEverySystem(stream string) bool { return stream != streamArchive }
 
 // StreamBackup is what a server needs besides a stream's data to make it anew: its configuration and state, in the
 // server's words.

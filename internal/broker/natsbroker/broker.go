@@ -19,6 +19,7 @@
 //	approvals      ty_approval one key a waiting call         the owner                none: the log is right
 //	dead letters   TY_DEAD   ty.dead.<kind>.<agent>.<batch>   anyone who finds one     none: a record for people
 //	blobs          ty_blob   objects named by their content   anybody                  the name
+//	archive        TY_ARCHIVE ty.archive.<sum of the object>  dispatchers              the record on the batch chain
 //
 // Ordering: appends to one chain are ordered; between chains there is no order. Live copies of stored events come over
 // core NATS and may be lost: they are hints to read.
@@ -60,6 +61,7 @@ type Broker struct {
 	blobs     jetstream.ObjectStore
 
 	forgotten *forgotten
+	archived  *archivedLogs
 	// pools is how many pools may have work queues.
 	pools int
 	guest *guest // nil: the connection uses the platform's account, which has the streams
@@ -156,7 +158,8 @@ func on(nc *nats.Conn, settings broker.Settings, source string) (*Broker, error)
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
 	b := &Broker{nc: nc, js: js, held: &atomic.Pointer[broker.Settings]{}, source: source, build: version.Build(),
-		forgotten: &forgotten{}, outage: &outage{}, linkWatch: &linkWatch{}, pools: broker.MaxPools}
+		forgotten: &forgotten{}, archived: &archivedLogs{}, outage: &outage{}, linkWatch: &linkWatch{},
+		pools: broker.MaxPools}
 	b.held.Store(&settings)
 	b.outage.watch(nc)
 	return b, nil

@@ -87,7 +87,7 @@ func (f *found) changes(want, now broker.Settings) (out []jetstream.StreamConfig
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range append([]jetstream.StreamConfig{usageBucket(now)}, wanted...) {
+	for _, d := range append(optional(now), wanted...) {
 		have, ok := f.have[d.Name]
 		if !ok {
 			continue

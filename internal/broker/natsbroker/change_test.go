@@ -47,6 +47,9 @@ func TestSettingsChangeWhileTheSystemRuns(t *testing.T) {
 	if err := b.Beat(t.Context(), broker.Worker{ID: "w", Pool: "default"}); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := b.Archiver(t.Context(), time.Hour); err != nil { // which makes the archive's stream
+		t.Fatal(err)
+	}
 	ages, bytes := o.limits()
 	want := broker.Settings{Lifetime: 48 * time.Hour, MaxStoreBytes: 2 << 30}
 	was, now, err := natsbroker.Change(t.Context(), o.nc, want)

@@ -86,7 +86,7 @@ func (b *Broker) DeadLetters(ctx context.Context, most int) ([]broker.DeadLetter
 	state := stream.CachedInfo().State
 	out := []broker.DeadLetter{}
 	for seq := state.LastSeq; seq >= max(state.FirstSeq, 1) && len(out) < most; seq-- {
-		m, err := b.at(ctx, streamDead, seq)
+		m, err := b.hotAt(ctx, streamDead, "", seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue // it has expired since
 		}

@@ -2,6 +2,7 @@ package natsbroker
 
 import (
 	"context"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -35,4 +36,14 @@ func (b *Broker) Indexed(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	return info.State.Msgs, nil
+}
+
+// ArchiverThat is an archiver that tells of each of its requests that changed something, and ends with an error.
+func (b *Broker) ArchiverThat(ctx context.Context, after time.Duration, taken func(what string) error) (
+	broker.Archiver, error) {
+	a, err := b.archiver(ctx, after)
+	if err == nil {
+		a.taken = taken
+	}
+	return a, err
 }

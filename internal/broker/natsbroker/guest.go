@@ -81,7 +81,7 @@ type hello struct {
 type readQuestion struct {
 	Subject string `json:"subject"`
 	Seq     uint64 `json:"seq,omitempty"`
-	// At requests the message with Seq, whose subject is checked afterwards.
+	// At requests the message with Seq, whose subject is checked afterwards. If it is archived, it is found by Subject.
 	At     bool   `json:"at,omitempty"`
 	Stream string `json:"stream"`
 }

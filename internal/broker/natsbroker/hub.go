@@ -15,6 +15,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/gate"
 )
 
@@ -286,6 +287,9 @@ func (l *hubSubscription) dispatch(m *broker.LiveMsg) {
 			l.markLost()
 		}
 		l.heard = max(l.heard, seq)
+	}
+	if events.Fences(events.Type(m.Header.Get(headerType))) {
+		return
 	}
 	for _, key := range []string{agent + "." + batch, agent, ""} {
 		for e := range l.followers[key] {

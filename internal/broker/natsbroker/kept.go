@@ -23,8 +23,9 @@ type Kept struct {
 const maxClockStep = time.Minute
 
 // Kept yields the submissions of an agent, or of all if it is empty, in the order in which they were stored, up to the
-// last one that is stored now. If since or until is not zero, it yields those that were stored from the one on, and
-// before the other. What expires meanwhile may be missing. After an error it yields nothing.
+// last one that is stored now; archived ones come later, each once. If since or until is not zero, it yields those that
+// were stored from the one on, and before the other. What expires meanwhile may be missing. After an error it yields
+// nothing.
 func (b *Broker) Kept(ctx context.Context, agent toolyard.Agent, since, until time.Time) iter.Seq2[Kept, error] {
 	return func(yield func(Kept, error) bool) {
 		if b.guest != nil {
@@ -33,37 +34,63 @@ func (b *Broker) Kept(ctx context.Context, agent toolyard.Agent, since, until ti
 					"credentials of an operator"))
 			return
 		}
-		subjects := prefixBatch + ">"
-		if agent != "" {
-			subjects = prefixBatch + broker.Escape(string(agent)) + ".*"
+		if err := b.yieldKept(ctx, agent, since, until, func(k Kept) bool { return yield(k, nil) }); err != nil {
+			yield(Kept{}, fmt.Errorf("list the submissions: %w", err))
 		}
-		oldest, newest, err := b.kept(ctx)
-		at := max(oldest, 1) - 1
-		if err == nil && !since.IsZero() {
-			at, err = b.placeBefore(ctx, subjects, at, newest, since.Add(-maxClockStep))
+	}
+}
+
+func (b *Broker) yieldKept(ctx context.Context, agent toolyard.Agent, since, until time.Time,
+	yield func(Kept) bool) error {
+	subjects := prefixBatch + ">"
+	if agent != "" {
+		subjects = prefixBatch + broker.Escape(string(agent)) + ".*"
+	}
+	oldest, newest, err := b.kept(ctx)
+	if err != nil {
+		return err
+	}
+	at := max(oldest, 1) - 1
+	if !since.IsZero() { // the record of an archived batch is behind its submission
+		if at, err = b.placeBefore(ctx, subjects, at, newest, since.Add(-maxClockStep)); err != nil {
+			return err
 		}
-		for err == nil && at < newest {
-			m, ok, rerr := b.after(ctx, streamBatch, subjects, at)
-			if err = rerr; err != nil || !ok || m.seq > newest {
-				break
+	}
+	archives, err := b.hasArchive(ctx)
+	if err != nil {
+		return err
+	}
+	yielded := map[uint64]bool{} // with an archive: a batch may be archived meanwhile
+	for {
+		m, ok, err := b.hotAfter(ctx, streamBatch, subjects, at)
+		if err != nil || !ok || m.seq > newest && !archives {
+			return err
+		}
+		at = m.seq
+		if archives && m.fence() {
+			rec, ok, err := b.recordIn(ctx, m)
+			if err != nil {
+				return err
 			}
-			at = m.seq
-			if !until.IsZero() && m.time.After(until.Add(maxClockStep)) {
-				return
-			}
-			if m.time.Before(since) || !until.IsZero() && !m.time.Before(until) {
+			if !ok {
 				continue
 			}
-			p, perr := parseSubject(m.subject)
-			if perr != nil {
-				continue // it names no batch, and was refused
-			}
-			if !yield(Kept{p.key, m.seq, m.time}, nil) {
-				return
-			}
+			m.seq, m.time = rec.Place, rec.Submitted
+		} else if !archives && !until.IsZero() && m.time.After(until.Add(maxClockStep)) {
+			return nil
 		}
+		if m.seq > newest || yielded[m.seq] || m.time.Before(since) || !until.IsZero() && !m.time.Before(until) {
+			continue
+		}
+		p, err := parseSubject(m.subject)
 		if err != nil {
-			yield(Kept{}, fmt.Errorf("list the submissions: %w", err))
+			continue // it names no batch, and was refused
+		}
+		if archives {
+			yielded[m.seq] = true
+		}
+		if !yield(Kept{p.key, m.seq, m.time}) {
+			return nil
 		}
 	}
 }
@@ -72,7 +99,7 @@ func (b *Broker) Kept(ctx context.Context, agent toolyard.Agent, since, until ti
 func (b *Broker) placeBefore(ctx context.Context, subjects string, first, last uint64, t time.Time) (uint64, error) {
 	for first < last { // up to first all are older, and behind last none is, or nobody knows
 		middle := first + (last-first)/2
-		m, ok, err := b.after(ctx, streamBatch, subjects, middle)
+		m, ok, err := b.hotAfter(ctx, streamBatch, subjects, middle)
 		switch {
 		case err != nil:
 			return 0, err

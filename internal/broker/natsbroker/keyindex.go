@@ -36,6 +36,28 @@ func (b *Broker) kept(ctx context.Context) (oldest, newest uint64, err error) {
 	return info.State.FirstSeq, info.State.LastSeq, nil
 }
 
+// indexMargin is how far below the place of the oldest key of the index others are looked for, where submissions are
+// archived before they are too old: a batch that ran for long has a newer key than those that were submitted after it.
+const indexMargin = 1 << 17
+
+// listed is the range of submissions that may be in the index: those that are kept, and those that are archived.
+func (b *Broker) listed(ctx context.Context) (oldest, newest uint64, err error) {
+	if oldest, newest, err = b.kept(ctx); err != nil {
+		return 0, 0, err
+	}
+	if archives, err := b.hasArchive(ctx); err != nil || !archives {
+		return oldest, newest, err
+	}
+	m, ok, err := b.hotAfter(ctx, streamIndex, prefixIndex+">", 0)
+	if err != nil || !ok {
+		return oldest, newest, err
+	}
+	if e, err := parseIndexSubject(m.subject); err == nil {
+		oldest = min(oldest, e.Place-min(e.Place, indexMargin))
+	}
+	return oldest, newest, nil
+}
+
 func (x keyIndex) Add(ctx context.Context, e broker.Entry) error {
 	_, _, err := x.put(ctx, e)
 	return err

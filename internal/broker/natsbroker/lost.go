@@ -37,7 +37,13 @@ func (b *Broker) counted(
 		if err != nil {
 			return err
 		}
-		if err = read(counted); !errors.Is(err, broker.ErrDamaged) || b.Settings().Replicas <= 1 ||
+		err = read(counted)
+		if errors.Is(err, broker.ErrDamaged) && b.guest == nil { // fences are counted, and not read
+			if counted, err = b.withoutFences(ctx, stream, counted); err == nil {
+				err = read(counted)
+			}
+		}
+		if !errors.Is(err, broker.ErrDamaged) || b.Settings().Replicas <= 1 ||
 			time.Since(began) > lostAfter {
 			return err
 		}

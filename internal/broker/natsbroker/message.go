@@ -154,6 +154,7 @@ type raw struct {
 	time    time.Time
 	header  nats.Header
 	data    []byte
+	archive *archivedLog // the one that it is from; nil: a stream
 }
 
 // reader makes a record from a stored message: [Broker.record], [Broker.tolerant] or [Broker.looking].
@@ -171,7 +172,8 @@ func (b *Broker) record(ctx context.Context, m raw) (toolyard.BatchKey, batch.Re
 	if err != nil {
 		return p.key, batch.Record{}, meta, err
 	}
-	if body.EventType() == events.CallDecided && p.chain == batch.ChainItem {
+	// of what is archived the proof was there, and is not kept as long
+	if body.EventType() == events.CallDecided && p.chain == batch.ChainItem && m.archive == nil {
 		if err := b.checkProof(ctx, &p, m); err != nil {
 			return p.key, batch.Record{}, meta, err
 		}

@@ -21,6 +21,11 @@ type found struct {
 	have map[string]jetstream.StreamConfig // the existing ones, by name
 }
 
+// optional are the streams that a system has only when somebody needed them.
+func optional(s broker.Settings) []jetstream.StreamConfig {
+	return []jetstream.StreamConfig{usageBucket(s), archiveDefinition(s)}
+}
+
 // find looks for a system and reads its origin; nil if there is none.
 func (b *Broker) find(ctx context.Context) (*found, error) {
 	f := &found{have: map[string]jetstream.StreamConfig{}}
@@ -45,7 +50,7 @@ func (b *Broker) find(ctx context.Context) (*found, error) {
 	if f.want, err = definitions(f.settings); err != nil {
 		return nil, err
 	}
-	for _, d := range append([]jetstream.StreamConfig{usageBucket(f.settings)}, f.want...) {
+	for _, d := range append(optional(f.settings), f.want...) {
 		if _, err := look(d.Name); err != nil {
 			return nil, err
 		}

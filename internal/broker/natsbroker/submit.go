@@ -47,6 +47,9 @@ func (b *Broker) submit(ctx context.Context, sub toolyard.Batch) error {
 	if !errors.Is(err, broker.ErrConflict) {
 		return err
 	}
+	if done, err := b.submittedArchived(ctx, &sub); done || err != nil {
+		return err
+	}
 	m, ok, err := b.lastOrLost(ctx, streamBatch, subjectBatch(k))
 	if err != nil {
 		return err
@@ -65,9 +68,33 @@ func (b *Broker) submit(ctx context.Context, sub toolyard.Batch) error {
 		return err
 	}
 	if !same {
-		return fmt.Errorf("%w: %s; use a new id", broker.ErrOtherContent, k)
+		return otherContent(k)
 	}
 	return nil
+}
+
+func otherContent(k toolyard.BatchKey) error {
+	return fmt.Errorf("%w: %s; use a new id", broker.ErrOtherContent, k)
+}
+
+// submittedArchived answers who submits a batch again that is archived, from what stands behind its submission.
+func (b *Broker) submittedArchived(ctx context.Context, sub *toolyard.Batch) (done bool, err error) {
+	if b.guest != nil { // a dispatcher reads the archive for it
+		return false, nil
+	}
+	m, ok, err := b.hotLast(ctx, streamBatch, subjectBatch(sub.Key()))
+	if err != nil || !ok || !m.fence() {
+		return false, err
+	}
+	rec, ok, err := b.recordIn(ctx, m)
+	if err != nil || !ok {
+		return false, err
+	}
+	sum, err := rules.Sum(sub)
+	if err == nil && sum != rec.Content {
+		err = otherContent(sub.Key())
+	}
+	return true, err
 }
 
 // submission is the message below a [broker.Submission].
@@ -224,6 +251,12 @@ func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 	m, err := s.pull.one(prefetchSubmissions)
 	if err != nil {
 		return nil, err
+	}
+	for m.Header.Get(headerType) == string(events.BatchArchived) { // it asks nothing of a dispatcher
+		_ = m.Ack() // it fails when the connection is closed; then it is delivered again
+		if m, err = s.pull.one(prefetchSubmissions); err != nil {
+			return nil, err
+		}
 	}
 	meta, err := m.Metadata()
 	if err != nil {

@@ -1,0 +1,297 @@
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/archive"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// A batch that is over may be archived: its messages are in an object, and what is left of each of its chains in the
+// streams is a fence. Whoever reads a chain meets the fence, or finds that a message is gone. Then the batch chain says
+// which object has the log, and the log is read there. So all above [Broker.last], [Broker.after] and [Broker.at] reads
+// the same log as before.
+//
+// Between the first fence and the record of the object the log is still in the streams, and fences are passed over.
+
+const (
+	streamArchive = "TY_ARCHIVE"
+	prefixArchive = "ty.archive." // ty.archive.<sum of the object>
+	// maxArchivedKept is how many archived logs a process keeps in memory, for those who read them again.
+	maxArchivedKept = 16
+)
+
+// fence reports whether a message only ends a chain, and belongs to no log.
+func (m *raw) fence() bool { return events.Fences(events.Type(m.header.Get(headerType))) }
+
+// archivedLog is the log of an archived batch. It has no messages if its object is gone: then it is as if the batch had
+// expired.
+type archivedLog struct {
+	sum      string
+	messages []raw
+}
+
+// archivedLogs are the ones that were read last, the newest first.
+type archivedLogs struct {
+	mu   sync.Mutex
+	kept []*archivedLog
+}
+
+func (l *archivedLogs) get(sum string) *archivedLog {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.IndexFunc(l.kept, func(a *archivedLog) bool { return a.sum == sum })
+	if i < 0 {
+		return nil
+	}
+	a := l.kept[i]
+	l.kept = slices.Insert(slices.Delete(l.kept, i, i+1), 0, a)
+	return a
+}
+
+func (l *archivedLogs) put(a *archivedLog) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kept = slices.Insert(l.kept, 0, a)
+	l.kept = l.kept[:min(len(l.kept), maxArchivedKept)]
+}
+
+// matches reports whether a subject is the one that is read, which may end in a wildcard for all that follows.
+func matches(subject, read string) bool {
+	if prefix, ok := strings.CutSuffix(read, ">"); ok {
+		return strings.HasPrefix(subject, prefix)
+	}
+	return subject == read
+}
+
+// between are the messages of a subject behind one sequence, up to another, oldest first.
+func (a *archivedLog) between(subject string, after, to uint64) (out []raw) {
+	for _, m := range a.messages {
+		if matches(m.subject, subject) && m.seq > after && m.seq <= to {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+func (a *archivedLog) after(subject string, seq uint64) (raw, bool) {
+	all := a.between(subject, seq, 1<<63)
+	if len(all) == 0 {
+		return raw{}, false
+	}
+	return all[0], true
+}
+
+func (a *archivedLog) last(subject string) (raw, bool) {
+	all := a.between(subject, 0, 1<<63)
+	if len(all) == 0 {
+		return raw{}, false
+	}
+	return all[len(all)-1], true
+}
+
+// keyOf is the batch that a subject belongs to.
+func keyOf(subject string) (k toolyard.BatchKey, ok bool) {
+	p, err := parseSubject(strings.TrimSuffix(subject, ".>"))
+	if err != nil && p.key.ID == "" {
+		return k, false
+	}
+	return p.key, true
+}
+
+// archivedAs is the log of the batch of a subject if it is archived; nil if it is not.
+func (b *Broker) archivedAs(ctx context.Context, subject string) (*archivedLog, error) {
+	k, ok := keyOf(subject)
+	if !ok || b.guest != nil {
+		return nil, nil
+	}
+	rec, ok, err := b.archivedRecord(ctx, k)
+	if err != nil || !ok {
+		return nil, err
+	}
+	if a := b.archived.get(rec.Sum); a != nil {
+		return a, nil
+	}
+	a := &archivedLog{sum: rec.Sum}
+	object, err := b.archiveObject(ctx, rec.Object)
+	if err != nil || object == nil {
+		return a, err
+	}
+	log, err := archive.Open(object, k, rec.Sum)
+	if err != nil {
+		return nil, &broker.LostError{Subject: prefixArchive + rec.Object, Problem: err.Error()}
+	}
+	for _, m := range log.Messages {
+		a.messages = append(a.messages, raw{subject: m.Subject, seq: m.Seq, time: m.Time, header: m.Header,
+			data: m.Data, archive: a})
+	}
+	b.archived.put(a)
+	return a, nil
+}
+
+// archivedRecord reads the record that says where the log of a batch is.
+func (b *Broker) archivedRecord(ctx context.Context, k toolyard.BatchKey) (rec events.Archived, ok bool, err error) {
+	m, ok, err := b.hotLast(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0))
+	if err != nil || !ok || m.header.Get(headerType) != string(events.BatchArchived) {
+		return rec, false, err
+	}
+	return b.recordIn(ctx, m)
+}
+
+func (b *Broker) recordIn(ctx context.Context, m raw) (rec events.Archived, ok bool, err error) {
+	_, body, err := b.decode(ctx, m.header, m.data)
+	if err != nil {
+		return rec, false, err
+	}
+	rec, ok = body.(events.Archived)
+	return rec, ok, nil
+}
+
+// archiveObject reads an object; nil if there is none.
+func (b *Broker) archiveObject(ctx context.Context, name string) ([]byte, error) {
+	m, err := retry(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		s, err := b.js.Stream(ctx, streamArchive)
+		if err != nil {
+			return nil, err
+		}
+		return s.GetLastMsgForSubject(ctx, prefixArchive+name)
+	})
+	if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read object %s of the archive: %w", name, err)
+	}
+	if archive.Name(m.Data) != name {
+		return nil, &broker.LostError{Subject: m.Subject, Problem: "what is left of it is not what was stored"}
+	}
+	return m.Data, nil
+}
+
+// hasArchive reports whether the system has an archive.
+func (b *Broker) hasArchive(ctx context.Context) (bool, error) {
+	_, err := retry(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, streamArchive) })
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for stream %s: %w", streamArchive, err)
+	}
+	return true, nil
+}
+
+// last reads the last message of a literal subject, from the stream's leader or the archive; ok is false if there is
+// none.
+func (b *Broker) last(ctx context.Context, stream, subject string) (raw, bool, error) {
+	m, ok, err := b.hotLast(ctx, stream, subject)
+	if err != nil || !ok || !m.fence() {
+		return m, ok, err
+	}
+	for {
+		a, err := b.archivedAs(ctx, subject)
+		if err != nil {
+			return raw{}, false, err
+		}
+		if a != nil {
+			m, ok := a.last(subject)
+			return m, ok, nil
+		}
+		before, err := strconv.ParseUint(m.header.Get(headerExpected), 10, 64)
+		if err != nil || before == 0 {
+			return raw{}, false, nil //nolint:nilerr // a fence that nobody of us has written ends nothing
+		}
+		m, err = b.at(ctx, stream, subject, before)
+		if errors.Is(err, jetstream.ErrMsgNotFound) { // it has expired
+			return raw{}, false, nil
+		}
+		if err != nil || !m.fence() {
+			return m, err == nil, err
+		}
+	}
+}
+
+// after reads the first message of a subject after a sequence, from the stream's leader or the archive. The subject may
+// be that of all events of a batch.
+func (b *Broker) after(ctx context.Context, stream, subject string, seq uint64) (raw, bool, error) {
+	for at := seq; ; {
+		m, ok, err := b.hotAfter(ctx, stream, subject, at)
+		if err != nil || !ok || !m.fence() {
+			return m, ok, err
+		}
+		a, err := b.archivedAs(ctx, m.subject)
+		if err != nil {
+			return raw{}, false, err
+		}
+		if a != nil {
+			m, ok := a.after(subject, seq)
+			return m, ok, nil
+		}
+		at = m.seq
+	}
+}
+
+// at reads the message with a sequence and a literal subject, from the stream's leader or the archive. It may be a
+// fence.
+func (b *Broker) at(ctx context.Context, stream, subject string, seq uint64) (raw, error) {
+	m, err := b.hotAt(ctx, stream, subject, seq)
+	if !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return m, err
+	}
+	a, aerr := b.archivedAs(ctx, subject)
+	if aerr != nil {
+		return raw{}, aerr
+	}
+	if a != nil {
+		if all := a.between(subject, seq-1, seq); len(all) > 0 {
+			return all[0], nil
+		}
+	}
+	return m, err
+}
+
+// withoutFences corrects the server's numbers of messages on subjects, for who compares them with what was read. Those
+// of an archived batch are in an object, of which nothing can be missing.
+func (b *Broker) withoutFences(ctx context.Context, stream string, counted map[string]uint64) (map[string]uint64,
+	error) {
+	out := map[string]uint64{}
+	for subject, n := range counted {
+		a, err := b.archivedAs(ctx, subject)
+		if err != nil {
+			return nil, err
+		}
+		if a == nil {
+			fences, err := b.fencesAtEnd(ctx, stream, subject)
+			if err != nil {
+				return nil, err
+			}
+			out[subject] = n - min(n, fences)
+		}
+	}
+	return out, nil
+}
+
+// fencesAtEnd counts the fences at the end of a chain. There is more than one if an event came between them.
+func (b *Broker) fencesAtEnd(ctx context.Context, stream, subject string) (n uint64, err error) {
+	m, ok, err := b.hotLast(ctx, stream, subject)
+	for ; err == nil && ok && m.fence(); n++ {
+		before, perr := strconv.ParseUint(m.header.Get(headerExpected), 10, 64)
+		if ok = perr == nil && before > 0; ok {
+			m, err = b.hotAt(ctx, stream, subject, before)
+		}
+	}
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		err = nil
+	}
+	return n, err
+}

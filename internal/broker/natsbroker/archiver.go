@@ -1,0 +1,508 @@
+package natsbroker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/archive"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+	rules "github.com/toolyard/toolyard/internal/submission"
+)
+
+// The limits of archiving.
+const (
+	// maxArchiveLook is how many messages of the stream of submissions one round looks at.
+	maxArchiveLook = 1_000
+	// maxArchiveLater is how many batches that could not be archived yet are looked at again. Others go when they are
+	// too old.
+	maxArchiveLater = 10_000
+	// archiveAgain is how long a batch that could not be archived is left, at least.
+	archiveAgain = time.Minute
+)
+
+// archiver moves batches that are over into the archive. [archive.Next] decides each step.
+type archiver struct {
+	b     *Broker
+	after time.Duration
+	// done is the place up to which submissions were looked at, and later those of them that are looked at again.
+	done  uint64
+	later map[toolyard.BatchKey]time.Time
+	// taken is called behind each request that changes something. An error ends the round there.
+	taken func(what string) error
+}
+
+// Archiver makes the archive if it is not there, and returns what moves batches into it that have been over for so
+// long.
+func (b *Broker) Archiver(ctx context.Context, after time.Duration) (broker.Archiver, error) {
+	return b.archiver(ctx, after)
+}
+
+func (b *Broker) archiver(ctx context.Context, after time.Duration) (*archiver, error) {
+	a := &archiver{b: b, after: after, later: map[toolyard.BatchKey]time.Time{},
+		taken: func(string) error { return nil }}
+	_, err := retry(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+		have, err := b.js.Stream(ctx, streamArchive)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			have, err = b.js.CreateStream(ctx, archiveDefinition(b.Settings()))
+		}
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another dispatcher was faster
+			have, err = b.js.Stream(ctx, streamArchive)
+		}
+		return have, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", streamArchive, noRoom(err))
+	}
+	return a, nil
+}
+
+// archiveDefinition is the stream of objects. An object outlives the records that name it: see [archiver.commit].
+func archiveDefinition(s broker.Settings) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: streamArchive, Subjects: []string{prefixArchive + "*"}, Storage: storage(s), Replicas: s.Replicas,
+		Retention: jetstream.LimitsPolicy, MaxAge: s.Lifetime + 2*s.Slack, MaxBytes: s.ArchiveBytes(),
+		Discard: jetstream.DiscardNew, MaxMsgs: -1, MaxMsgsPerSubject: 1, MaxMsgSize: -1, Metadata: madeBy(),
+	}
+}
+
+// shelved is a batch that may be archived, as it stands in the streams.
+type shelved struct {
+	key      toolyard.BatchKey
+	seen     archive.Seen
+	messages []raw // its log: all but the fences
+	record   events.Archived
+	// never says why the batch can never be archived; "" if it may be.
+	never string
+}
+
+func (a *archiver) Round(ctx context.Context) (r broker.ArchiveRound, err error) {
+	floor, err := a.floor(ctx)
+	if err != nil {
+		return r, err
+	}
+	keys, more, err := a.candidates(ctx, floor)
+	r.More = more
+	var ready []*shelved
+	for i := 0; i < len(keys) && err == nil; i++ {
+		var s *shelved
+		if s, err = a.prepare(ctx, keys[i], floor); s != nil {
+			ready = append(ready, s)
+		}
+	}
+	if err == nil {
+		err = a.store(ctx, ready, &r)
+	}
+	if err != nil { // none of them is forgotten
+		for _, k := range keys {
+			a.leave(k)
+		}
+	}
+	return r, err
+}
+
+// floor is the place up to which every submission and every wake is acknowledged.
+func (a *archiver) floor(ctx context.Context) (uint64, error) {
+	info, err := retry(ctx, func(ctx context.Context) (*jetstream.ConsumerInfo, error) {
+		c, err := a.b.js.Consumer(ctx, streamBatch, consumerDispatchers)
+		if err != nil {
+			return nil, err
+		}
+		return c.CachedInfo(), nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("look at what is acknowledged: %w", err)
+	}
+	return info.AckFloor.Stream, nil
+}
+
+// candidates are batches that may be over for long enough. more says that there are others.
+func (a *archiver) candidates(ctx context.Context, floor uint64) (keys []toolyard.BatchKey, more bool, err error) {
+	now := time.Now()
+	for k, at := range a.later {
+		if len(keys) == archive.MaxLogs {
+			break
+		}
+		if !now.Before(at) {
+			keys = append(keys, k)
+			delete(a.later, k)
+		}
+	}
+	for looked := 0; ; looked++ {
+		if looked == maxArchiveLook || len(keys) >= 2*archive.MaxLogs {
+			return keys, true, nil
+		}
+		m, ok, err := a.b.hotAfter(ctx, streamBatch, prefixBatch+">", a.done)
+		if err != nil || !ok || m.seq > floor || now.Sub(m.time) < a.after {
+			return keys, false, err
+		}
+		a.done = m.seq
+		if p, err := parseSubject(m.subject); err == nil && !m.fence() {
+			keys = append(keys, p.key)
+		}
+	}
+}
+
+// leave has a batch looked at again later.
+func (a *archiver) leave(k toolyard.BatchKey) {
+	if len(a.later) < maxArchiveLater {
+		a.later[k] = time.Now().Add(max(archiveAgain, a.after/2))
+	}
+}
+
+// prepare takes a batch as far as it goes by itself. It returns the batch if its log is to be stored next.
+func (a *archiver) prepare(ctx context.Context, k toolyard.BatchKey, floor uint64) (*shelved, error) {
+	for {
+		s, err := a.see(ctx, k, floor)
+		if err != nil || s.never != "" {
+			return nil, err
+		}
+		switch next := archive.Next(&s.seen); next.Kind {
+		case archive.Done:
+			return nil, nil
+		case archive.Leave:
+			a.leave(k)
+			return nil, nil
+		case archive.Commit:
+			s.record.Before = next.Before
+			return s, nil
+		case archive.Fence: // and then all of it is read again
+			for _, c := range next.Chains {
+				if err == nil {
+					err = a.append(ctx, k, &c, events.Ended{})
+				}
+			}
+		default:
+			err = a.finish(ctx, s)
+			if err == nil {
+				return nil, nil
+			}
+		}
+		if errors.Is(err, broker.ErrConflict) { // it was not over, or another archiver was faster
+			a.leave(k)
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// finish takes a batch that has its record to its end. What the record says does not change any more, so nothing is
+// read again.
+func (a *archiver) finish(ctx context.Context, s *shelved) error {
+	for {
+		switch next := archive.Next(&s.seen); next.Kind {
+		case archive.Bury:
+			if err := a.append(ctx, s.key, &s.seen.Submission, s.record); err != nil {
+				return err
+			}
+		case archive.Delete:
+			return a.remove(ctx, s, next.Before)
+		default:
+			return nil
+		}
+	}
+}
+
+// append appends a fence to a chain, which has another end then.
+func (a *archiver) append(ctx context.Context, k toolyard.BatchKey, c *archive.Chain, body events.Body) error {
+	p, err := parseSubject(c.Subject)
+	if err != nil {
+		return err
+	}
+	stream, subjectOf := streamEvent, about(k)
+	switch p.chain {
+	case batch.ChainSubmission:
+		stream = streamBatch
+	case batch.ChainReply:
+		stream = streamReply
+	case batch.ChainItem:
+		subjectOf = aboutCall(k, p.index)
+	}
+	msg, err := a.b.message(ctx, c.Subject, a.b.meta(ctx, k, subjectOf), body)
+	if err != nil {
+		return err
+	}
+	end, err := a.b.append(ctx, stream, c.End, msg)
+	if err != nil {
+		return fmt.Errorf("append %s to %s: %w", body.EventType(), c.Subject, err)
+	}
+	c.End = end
+	return a.taken(string(body.EventType()) + " " + c.Subject)
+}
+
+// store stores the logs of batches in objects, and takes each of them to its end.
+func (a *archiver) store(ctx context.Context, ready []*shelved, r *broker.ArchiveRound) error {
+	logs := make([]archive.Log, len(ready))
+	byKey := map[toolyard.BatchKey]*shelved{}
+	for i, s := range ready {
+		logs[i] = archive.Log{Agent: s.key.Agent, Batch: s.key.ID}
+		for _, m := range s.messages {
+			logs[i].Messages = append(logs[i].Messages, archive.Message{Subject: m.subject, Seq: m.seq, Time: m.time,
+				Header: m.header, Data: m.data})
+		}
+		byKey[s.key] = s
+	}
+	objects, _, err := archive.Pack(logs) // what is too long stays where it is
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		msg := nats.NewMsg(prefixArchive + archive.Name(o.Bytes))
+		msg.Data = o.Bytes
+		stored := time.Now()
+		if _, err := a.b.publish(ctx, streamArchive, msg); err != nil {
+			return fmt.Errorf("store an object of the archive: %w", err)
+		}
+		if err := a.taken("object"); err != nil {
+			return err
+		}
+		r.Objects, r.Bytes = r.Objects+1, r.Bytes+int64(len(o.Bytes))
+		for _, e := range o.List {
+			s := byKey[toolyard.BatchKey{Agent: e.Agent, ID: e.Batch}]
+			s.record.Object, s.record.Sum = archive.Name(o.Bytes), e.Sum
+			done, err := a.commit(ctx, s, stored)
+			if err != nil {
+				return err
+			}
+			if done {
+				r.Batches++
+			}
+		}
+	}
+	return nil
+}
+
+// commit records the object of a batch and goes on to its end. The record must not outlive the object, which is kept
+// longer by the slack.
+func (a *archiver) commit(ctx context.Context, s *shelved, stored time.Time) (done bool, err error) {
+	if time.Since(stored) > a.b.Settings().Slack/2 {
+		a.leave(s.key)
+		return false, nil
+	}
+	if err = a.append(ctx, s.key, &s.seen.Batch, s.record); err == nil {
+		s.seen.Before = s.record.Before
+		err = a.finish(ctx, s)
+	}
+	if errors.Is(err, broker.ErrConflict) {
+		a.leave(s.key)
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// remove deletes what the object of a batch has.
+func (a *archiver) remove(ctx context.Context, s *shelved, before uint64) error {
+	purge := func(stream, subject string, before uint64) error {
+		_, err := retry(ctx, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, a.b.streams[stream].Purge(ctx, jetstream.WithPurgeSubject(subject),
+				jetstream.WithPurgeSequence(before))
+		})
+		if err != nil {
+			return fmt.Errorf("delete what is archived of %s: %w", subject, err)
+		}
+		return a.taken("delete " + subject)
+	}
+	if err := purge(streamEvent, subjectEvents(s.key), before); err != nil {
+		return err
+	}
+	if s.seen.Reply.Last > 0 && s.seen.Reply.End > s.seen.Reply.Last {
+		if err := purge(streamReply, subjectReply(s.key), s.seen.Reply.Last+1); err != nil {
+			return err
+		}
+	}
+	for _, m := range s.messages {
+		if m.subject != s.seen.Submission.Subject {
+			continue
+		}
+		if err := a.b.streams[streamBatch].DeleteMsg(ctx, m.seq); err != nil {
+			_, gone := a.b.hotAt(ctx, streamBatch, m.subject, m.seq) // another archiver has deleted it
+			if !errors.Is(gone, jetstream.ErrMsgNotFound) {
+				return fmt.Errorf("delete submission %d: %w", m.seq, err)
+			}
+		}
+		if err := a.taken("delete " + m.subject); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// see reads a batch as it stands in the streams. floor is the place up to which submissions are acknowledged.
+func (a *archiver) see(ctx context.Context, k toolyard.BatchKey, floor uint64) (*shelved, error) {
+	s := &shelved{key: k}
+	s.seen.Control.Subject = subjectChain(k, batch.ChainControl, "", 0)
+	s.seen.Batch.Subject = subjectChain(k, batch.ChainBatch, "", 0)
+	s.seen.Reply.Subject, s.seen.Submission.Subject = subjectReply(k), subjectBatch(k)
+	counted, err := a.b.counts(ctx, streamEvent, subjectEvents(k))
+	if err != nil {
+		return nil, err
+	}
+	n := uint64(0)
+	for _, count := range counted {
+		n += count
+	}
+	if n > archive.MaxMessages {
+		return &shelved{never: "its log is too long"}, nil
+	}
+	items := map[string]*archive.Chain{}
+	add := func(m raw) error {
+		p, err := parseSubject(m.subject)
+		if err != nil {
+			s.never = err.Error()
+			return nil //nolint:nilerr // it stays where it is
+		}
+		c := map[batch.Chain]*archive.Chain{batch.ChainBatch: &s.seen.Batch, batch.ChainControl: &s.seen.Control,
+			batch.ChainReply: &s.seen.Reply, batch.ChainSubmission: &s.seen.Submission}[p.chain]
+		if c == nil {
+			if items[m.subject] == nil {
+				items[m.subject] = &archive.Chain{Subject: m.subject}
+			}
+			c = items[m.subject]
+		}
+		c.End = m.seq
+		if !m.fence() {
+			c.Last = m.seq
+			s.messages = append(s.messages, m)
+		} else if p.chain == batch.ChainBatch {
+			rec, ok, err := a.b.recordIn(ctx, m)
+			if err != nil || !ok {
+				return cmp.Or(err, fmt.Errorf("batch %s: %s stands on its batch chain", k, m.header.Get(headerType)))
+			}
+			s.record, s.seen.Before = rec, rec.Before
+		}
+		if m.header.Get(headerPrefix+extDataRef) != "" {
+			s.never = "a message of it refers to an object"
+		}
+		return nil
+	}
+	all := func(stream, subject string, upTo func(read uint64, last raw) bool) error {
+		last := raw{}
+		for read := uint64(0); !upTo(read, last); read++ {
+			m, ok, err := a.b.hotAfter(ctx, stream, subject, last.seq)
+			if err == nil && !ok {
+				s.never = "a message of it is missing"
+				return nil
+			}
+			if err == nil {
+				err = add(m)
+			}
+			if err != nil {
+				return err
+			}
+			last = m
+		}
+		return nil
+	}
+	literal := func(stream, subject string) error {
+		end, ok, err := a.b.hotLast(ctx, stream, subject)
+		if err != nil || !ok {
+			return err
+		}
+		return all(stream, subject, func(_ uint64, last raw) bool { return last.seq >= end.seq })
+	}
+	if err := literal(streamBatch, s.seen.Submission.Subject); err != nil {
+		return nil, err
+	}
+	if err := all(streamEvent, subjectEvents(k), func(read uint64, _ raw) bool { return read >= n }); err != nil {
+		return nil, err
+	}
+	if err := literal(streamReply, s.seen.Reply.Subject); err != nil {
+		return nil, err
+	}
+	for _, subject := range slices.Sorted(maps.Keys(items)) {
+		s.seen.Items = append(s.seen.Items, *items[subject])
+	}
+	if s.seen.Before > 0 { // the record decides, whatever else there is
+		s.never = ""
+		return s, nil
+	}
+	if s.never != "" || s.seen.Submission.Last == 0 {
+		s.never = cmp.Or(s.never, "it has no submission")
+		return s, nil
+	}
+	return s, a.judge(ctx, s, floor)
+}
+
+// judge finds out whether a batch is over and nobody has to do with it any more.
+func (a *archiver) judge(ctx context.Context, s *shelved, floor uint64) error {
+	state, err := a.b.foldAll(ctx, s.key, s.messages)
+	_, unreadable := errors.AsType[*events.UnreadableError](err)
+	_, contradicts := errors.AsType[*batch.InvariantError](err)
+	_, refused := errors.AsType[*toolyard.InputError](err)
+	if unreadable || contradicts || refused || errors.Is(err, events.ErrNewer) {
+		s.never = err.Error() // it goes when it is too old
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, m := range s.messages {
+		if time.Since(m.time) < a.after {
+			return nil
+		}
+	}
+	s.seen.Over = over(&state)
+	if !s.seen.Over || max(s.seen.Submission.Last, state.Handle) > floor {
+		return nil
+	}
+	queued, err := a.b.counts(ctx, streamCall, prefixCall+"*.*.*."+broker.KeyTokens(s.key)+".>")
+	if err != nil {
+		return err
+	}
+	s.seen.Released = len(queued) == 0
+	s.record.Place, s.record.Submitted = state.SubmissionSeq, state.SubmittedAt.UTC()
+	s.record.Content, err = rules.Sum(state.Submission)
+	return err
+}
+
+// over reports whether a batch is over for good: every call has its result and all of them are replied, or it was
+// refused before it was planned.
+func over(s *batch.State) bool {
+	if s.Plan == nil {
+		return s.Refused != nil && s.ReplySeq > 0
+	}
+	return s.Completed && s.Refused == nil &&
+		!slices.ContainsFunc(s.Calls, func(c batch.Call) bool { return c.Status != batch.Finished })
+}
+
+// foldAll folds all messages of a batch.
+func (b *Broker) foldAll(ctx context.Context, k toolyard.BatchKey, messages []raw) (batch.State, error) {
+	s := batch.State{Key: k}
+	order := []batch.Chain{batch.ChainSubmission, batch.ChainBatch, batch.ChainInput, batch.ChainControl,
+		batch.ChainItem, batch.ChainReply}
+	for _, chain := range order { // each chain after those that it depends on
+		for _, m := range messages {
+			p, err := parseSubject(m.subject)
+			if err != nil {
+				return s, &events.UnreadableError{Problem: err.Error()}
+			}
+			if p.chain != chain {
+				continue
+			}
+			if chain == batch.ChainSubmission {
+				err = b.applyRaw(ctx, &s, m)
+			} else {
+				var r batch.Record
+				if _, r, _, err = b.tolerant(ctx, m); err == nil {
+					err = s.Apply(r)
+				}
+			}
+			if err != nil {
+				return s, err
+			}
+		}
+	}
+	return s, nil
+}

@@ -1,0 +1,85 @@
+package dispatcher
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/version"
+)
+
+// archived is how many objects the archive has.
+func (y *yard) archived() uint64 {
+	y.Helper()
+	js, err := jetstream.New(y.Conn("reader"))
+	if err != nil {
+		y.Fatal(err)
+	}
+	s, err := js.Stream(y.Context(), "TY_ARCHIVE")
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 0
+	}
+	if err != nil {
+		y.Fatal(err)
+	}
+	return s.CachedInfo().State.Msgs
+}
+
+// TestADispatcherArchives: it archives its batches when they have been over for a while, and none while an older worker
+// is there. Two do so side by side.
+func TestADispatcherArchives(t *testing.T) {
+	inYard(t, func(y *yard) {
+		const after = time.Minute
+		archives := func(c *Config) { c.ArchiveAfter = after }
+		y.work()
+		y.dispatcher("d1", archives)
+		y.dispatcher("d2", archives)
+		js, err := jetstream.New(y.Conn("older"))
+		if err != nil {
+			y.Fatal(err)
+		}
+		older, err := json.Marshal(broker.Worker{ID: "older", Pool: "other", WireVersion: version.Archives - 1})
+		if err != nil {
+			y.Fatal(err)
+		}
+		beat := func() { // for a little longer than its TTL
+			if _, err := js.Publish(y.Context(), "$KV.ty_worker.older", older, jetstream.WithMsgTTL(
+				y.b.Settings().WorkerTTL)); err != nil {
+				y.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		var keys []toolyard.BatchKey
+		for range 5 {
+			keys = append(keys, y.submit("read", "write"))
+		}
+		for begun := time.Now(); time.Since(begun) < 3*after; {
+			beat()
+		}
+		if n := y.archived(); n > 0 {
+			y.Errorf("beside an older worker there are %d objects", n)
+		}
+		time.Sleep(3 * after)
+		n := y.archived()
+		if n == 0 {
+			y.Error("nothing is archived")
+		}
+		for _, k := range keys {
+			if s := y.fold(k); !s.Completed || len(s.View().Results) != 2 {
+				y.Errorf("batch %s reads as %+v", k, s.View())
+			}
+		}
+		if ran := y.ran.Load(); ran != int32(2*len(keys)) {
+			y.Errorf("%d calls have run, want %d", ran, 2*len(keys))
+		}
+		time.Sleep(3 * after)
+		if again := y.archived(); again != n {
+			y.Errorf("what is archived is archived again: %d objects, and %d before", again, n)
+		}
+	})
+}
