@@ -71,8 +71,8 @@ func TestSetupInstallsWhatIsMissing(t *testing.T) {
 		strings.Join(lines, "|") != want {
 		t.Errorf("without a compiler and Node: failed is %v, apt-get got %q, want %q", failed, lines, want)
 	}
-	lines, failed = runSetup(t, []string{"--install"}, "go", "make", "git", "gcc", "python3", "node", "chromium", "npm", "bwrap",
-		"mkfs.ext4", "apt-get")
+	lines, failed = runSetup(t, []string{"--install"}, "go", "make", "git", "gcc", "python3", "node", "chromium", "npm",
+		"bwrap", "mkfs.ext4", "apt-get")
 	if failed || lines[0] != "" {
 		t.Errorf("with all tools: failed is %v, apt-get got %q", failed, lines)
 	}

@@ -111,7 +111,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * Get a call that waits for a person
+         * @description Returns the call as the person sees it who decides.
+         */
+        get: operations["getApproval"];
         put?: never;
         /**
          * Decide about a call
@@ -182,6 +186,26 @@ export interface paths {
          * @description Stores more calls of a batch that was submitted with open. Calls are recognised by their ids: the same calls again append nothing.
          */
         post: operations["appendCalls"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/batches/{id}/calls/{index}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a call
+         * @description Returns one call with its input, attempts and result.
+         */
+        get: operations["getCall"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -288,6 +312,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/batches/{id}/timeline": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a batch over time
+         * @description Returns a batch and its calls as they are now, or as they were at an earlier event.
+         */
+        get: operations["getTimeline"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/blobs/{ref}": {
         parameters: {
             query?: never;
@@ -303,6 +347,30 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/console/session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Sign in from a browser
+         * @description Puts a token into a cookie, encrypted with a key that the answer has and that the browser sends with each request.
+         */
+        post: operations["signIn"];
+        /**
+         * Sign out from a browser
+         * @description Takes the cookie away.
+         */
+        delete: operations["signOut"];
         options?: never;
         head?: never;
         patch?: never;
@@ -340,6 +408,46 @@ export interface paths {
          * @description Sends the events of all batches from now on. A gap marks where some are missing.
          */
         get: operations["watchEvents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/me": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get who asks
+         * @description Returns what the token of the request may do.
+         */
+        get: operations["getCaller"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Search batches
+         * @description Finds batches by what stands in their logs, the newest first. A page is a part of the search: others follow while next is there.
+         */
+        get: operations["searchBatches"];
         put?: never;
         post?: never;
         delete?: never;
@@ -452,6 +560,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/workspaces": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List workspaces
+         * @description Returns who holds and who waits for each workspace that is in use.
+         */
+        get: operations["listWorkspaces"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -533,10 +661,46 @@ export interface components {
             /** @description The workspace where the call acts. */
             workspace: string;
         };
+        ApprovalLook: {
+            agent: string;
+            /** Format: date-time */
+            asked_at: string;
+            batch: string;
+            call_id: string;
+            concurrency_class: components["schemas"]["Class"];
+            destructive: boolean;
+            diff: string;
+            /** @description What the call would have changed when it was asked about. */
+            diff_lines: string[];
+            /** Format: date-time */
+            expires: string;
+            id: string;
+            /** Format: int64 */
+            index: number;
+            input: unknown;
+            input_sha256: string;
+            /** @description The whole input: every character shows, and an edit is a comparison. */
+            lines: string[];
+            /** @description Why the input cannot be shown whole. Such a call cannot be allowed as it is. */
+            part?: string;
+            reason: string;
+            remember: string;
+            session: string;
+            source: string;
+            tool: string;
+            workspace: string;
+        };
         /** @description The calls that wait for a person. */
         Approvals: {
             /** @description The newest first, by when they were asked about; 10,000 at most. */
             approvals: components["schemas"]["Approval"][];
+        };
+        AttemptMoment: {
+            /** Format: int64 */
+            attempt: number;
+            /** @description Why it failed. */
+            code?: components["schemas"]["Code"];
+            worker: string;
         };
         /** @description The data of the events of a batch's event stream. */
         BatchEventData: components["schemas"]["CloudEvent"] | components["schemas"]["Waiting"] | components["schemas"]["Progress"] | components["schemas"]["Behind"] | components["schemas"]["Problem"] | components["schemas"]["End"];
@@ -683,6 +847,56 @@ export interface components {
             input?: unknown;
             /** @description The tool's name as the model wrote it. */
             tool: string;
+        };
+        CallLook: {
+            /** @description Why a person was asked. */
+            asked_reason?: string;
+            attempts: components["schemas"]["AttemptMoment"][];
+            /** @description Of a call that was aborted: what aborted it. */
+            blame?: string;
+            call_id: string;
+            /** @description A worker claims it before it runs. */
+            claim?: boolean;
+            /** @description Its concurrency class; empty before it is planned. */
+            class: components["schemas"]["Class"];
+            code?: components["schemas"]["Code"];
+            /** @description Who decided. */
+            decided_by?: string;
+            decision?: string;
+            /** @description The person gave another input. */
+            edited?: boolean;
+            error?: boolean;
+            /** @description What the phases before the question to a person found; the result has those of the run. */
+            facts: components["schemas"]["Fact"][];
+            /** Format: double */
+            finished_ms?: number;
+            /**
+             * Format: int64
+             * @description Its group; -1 before it is planned.
+             */
+            group: number;
+            /** Format: int64 */
+            index: number;
+            /** @description The input as it was handed in. */
+            input: unknown;
+            /** @description The input as a person is asked about it: every character shows. */
+            lines: string[];
+            /** @description How it was answered without running. */
+            not_run?: string;
+            /** @description Why there are no lines. */
+            part?: string;
+            pool?: string;
+            result?: components["schemas"]["Result"];
+            /** @description When its attempts ran. */
+            runs?: components["schemas"]["Span"][];
+            /** @enum {string} */
+            status: "unplanned" | "pending" | "claimed" | "retrying" | "waiting" | "decided" | "finished";
+            tool: string;
+            /** @description When it waited for a person. */
+            waits?: components["schemas"]["Span"][];
+            /** @description What decided its class. */
+            why?: string;
+            worker?: string;
         };
         /** @description Which calls of a batch to stop, and why. */
         Cancellation: {
@@ -841,6 +1055,32 @@ export interface components {
              */
             remember?: "session";
         };
+        Digest: {
+            agent: string;
+            /** Format: int64 */
+            calls: number;
+            /** Format: date-time */
+            changed: string;
+            /** @description The codes of its errors, each once. */
+            codes: components["schemas"]["Code"][];
+            /**
+             * Format: int64
+             * @description How many of its results are errors.
+             */
+            failed: number;
+            id: string;
+            /** @description It has too many calls to be looked into, or its log cannot be read: tools and codes are missing. */
+            opaque?: boolean;
+            /** Format: int64 */
+            place: number;
+            session: string;
+            status: components["schemas"]["Status"];
+            /** Format: date-time */
+            submitted: string;
+            /** @description The tools of its calls, each once. */
+            tools: string[];
+            workspace: string;
+        };
         /** @description The data of the event end: all events were sent. It has no fields. */
         End: Record<string, never>;
         /** @description What one phase of a call found. */
@@ -858,6 +1098,20 @@ export interface components {
             outcome: components["schemas"]["Outcome"];
             /** @description The phase. */
             phase: components["schemas"]["Phase"];
+        };
+        Found: {
+            /** @description The newest first. */
+            batches: components["schemas"]["Digest"][];
+            /**
+             * Format: int64
+             * @description How many batches were looked at for this page.
+             */
+            looked: number;
+            /**
+             * Format: int64
+             * @description The after of the next page; left out when nothing follows. A page may have fewer batches than limit, or none, and others follow.
+             */
+            next?: number;
         };
         /** @description The next content for Gemini. */
         GeminiReply: {
@@ -893,6 +1147,29 @@ export interface components {
              * @description How many batches were asked to stop.
              */
             batches: number;
+        };
+        Me: {
+            /** @description Whose token it is; empty for an operator's, and where nobody is asked. */
+            agent: string;
+            /** @description In whose names it may act beside. */
+            agents: string[];
+            /** @description The server asks for tokens. */
+            asks: boolean;
+            /** @description It may say that a person can be asked. */
+            interactive: boolean;
+            /** @description What stands in the log where this one decides. */
+            name: string;
+            /** @description It may do what any agent may, and see all. */
+            operator: boolean;
+            /** @description The kinds of requests that it may make. */
+            scopes: string[];
+            /** @description The server's. */
+            version: string;
+        };
+        Moment: {
+            /** Format: double */
+            ms: number;
+            what: string;
         };
         /** @description Calls to append to an open batch, in one of the five forms. */
         MoreCalls: {
@@ -1140,6 +1417,34 @@ export interface components {
         };
         /** @description The data of the events of a stream of results. */
         ResultEventData: components["schemas"]["Result"] | components["schemas"]["Waiting"] | components["schemas"]["Progress"] | components["schemas"]["Completed"] | components["schemas"]["Behind"] | components["schemas"]["Problem"];
+        Row: {
+            /** @description Of a call that was aborted: what aborted it. */
+            blame?: string;
+            call_id: string;
+            /** @description Its concurrency class; empty before it is planned. */
+            class: components["schemas"]["Class"];
+            code?: components["schemas"]["Code"];
+            error?: boolean;
+            /** Format: double */
+            finished_ms?: number;
+            /**
+             * Format: int64
+             * @description Its group; -1 before it is planned.
+             */
+            group: number;
+            /** Format: int64 */
+            index: number;
+            /** @description How it was answered without running. */
+            not_run?: string;
+            /** @description When its attempts ran. */
+            runs?: components["schemas"]["Span"][];
+            /** @enum {string} */
+            status: "unplanned" | "pending" | "claimed" | "retrying" | "waiting" | "decided" | "finished";
+            tool: string;
+            /** @description When it waited for a person. */
+            waits?: components["schemas"]["Span"][];
+            worker?: string;
+        };
         /** @description What is stored of a session. */
         Session: {
             /** @description Whether nobody is there to ask. */
@@ -1165,11 +1470,110 @@ export interface components {
             /** @description Ask again for all that people have allowed in the session. */
             forget?: boolean;
         };
+        Shape: {
+            agent: string;
+            /**
+             * Format: int64
+             * @description How many calls were handed in.
+             */
+            calls: number;
+            /** @description What contradicts itself in the log. */
+            contradicts?: string;
+            /**
+             * Format: int64
+             * @description How many of the results are errors.
+             */
+            failed: number;
+            /**
+             * Format: int64
+             * @description How many calls have results.
+             */
+            finished: number;
+            /** @description In the order in which they run. */
+            groups: components["schemas"]["ShapeGroup"][];
+            /** @description What happened to the batch beside the run of its calls: cancels, takeovers, decisions of people. */
+            happened: components["schemas"]["Moment"][];
+            id: string;
+            /**
+             * Format: double
+             * @description When the last event was stored.
+             */
+            last_ms: number;
+            /** @description The dispatcher that advances the batch; empty before it is planned. */
+            owner: string;
+            partition: components["schemas"]["Strategy"];
+            /** Format: double */
+            planned_ms?: number;
+            /** @description Why the batch was refused. */
+            refused?: string;
+            /**
+             * Format: int64
+             * @description How many results were replied.
+             */
+            replied: number;
+            session: string;
+            status: components["schemas"]["Status"];
+            /** Format: date-time */
+            submitted_at: string;
+            submitted_by: string;
+            /** Format: int64 */
+            takeovers: number;
+            workspace: string;
+        };
+        ShapeGroup: {
+            /**
+             * Format: int64
+             * @description How many calls it has.
+             */
+            count: number;
+            /**
+             * Format: int64
+             * @description Its first call.
+             */
+            first: number;
+            /**
+             * Format: double
+             * @description When the groups before it had all their results. From then on it waited for its ticket.
+             */
+            ready_ms?: number;
+            /** @description Its calls may run together. */
+            safe: boolean;
+            /** Format: double */
+            started_ms?: number;
+            /** Format: int64 */
+            ticket?: number;
+        };
+        SignIn: {
+            /** @description A token of this server, or a JWT of its issuer. */
+            token: string;
+        };
+        SignedIn: {
+            /** @description What later requests send in the header Toolyard-Session, beside the cookie. */
+            key: string;
+        };
+        Span: {
+            /** @description Why the attempt failed that was repeated. */
+            failed?: components["schemas"]["Code"];
+            /** Format: double */
+            from_ms: number;
+            /** Format: double */
+            to_ms?: number;
+        };
         /**
          * @description The state of a batch.
          * @enum {string}
          */
         Status: "open" | "running" | "waiting" | "completed" | "canceled";
+        Step: {
+            /**
+             * Format: int64
+             * @description Its place in the log, from 1.
+             */
+            event: number;
+            /** Format: double */
+            ms: number;
+            what: string;
+        };
         /**
          * @description How calls become groups.
          * @enum {string}
@@ -1201,6 +1605,23 @@ export interface components {
             session?: string;
             /** @description Where the calls act. Default: default. */
             workspace?: string;
+        };
+        Timeline: {
+            /** @description The last events that this shows, in words. */
+            around: components["schemas"]["Step"][];
+            /**
+             * Format: int64
+             * @description How many of them this shows.
+             */
+            at: number;
+            batch: components["schemas"]["Shape"];
+            /**
+             * Format: int64
+             * @description How many events the log has now.
+             */
+            events: number;
+            /** @description The calls that changed after since, or all. */
+            rows: components["schemas"]["Row"][];
         };
         /** @description The array tools of a provider's request, or with format=native the surface as an object. */
         Tools: {
@@ -1284,6 +1705,35 @@ export interface components {
         Workers: {
             /** @description The workers, by id. */
             workers: components["schemas"]["Worker"][];
+        };
+        WorkspaceQueue: {
+            /**
+             * Format: int64
+             * @description How many tickets the queue has.
+             */
+            length: number;
+            /** @description The first ones, in order; 100 at most. */
+            tickets: components["schemas"]["WorkspaceTicket"][];
+            workspace: string;
+        };
+        WorkspaceTicket: {
+            agent: string;
+            batch: string;
+            /** @description It holds the workspace. The others wait. */
+            granted: boolean;
+            /** Format: int64 */
+            group: number;
+            /** @enum {string} */
+            mode: "shared" | "exclusive";
+            /**
+             * Format: int64
+             * @description Its number, the fencing token of its group.
+             */
+            number: number;
+        };
+        Workspaces: {
+            /** @description By name; 1,000 at most. */
+            workspaces: components["schemas"]["WorkspaceQueue"][];
         };
     };
     responses: never;
@@ -1557,6 +2007,90 @@ export interface operations {
             };
             /** @description The token may not do this, or the request is from a page of another site. */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is full, or the token's limit is reached. Send the same again, under the same id, after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Any other problem. With 503, the system behind the server does not answer. */
+            default: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getApproval: {
+        parameters: {
+            query?: {
+                /** @description The width of the lines. */
+                columns?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The approval's id, as the list has it. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The call. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApprovalLook"];
+                };
+            };
+            /** @description The request is wrong. field says where, detail how to fix it. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or unknown. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request is from a page of another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or belongs to another agent. */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2137,6 +2671,96 @@ export interface operations {
             };
             /** @description The body has another media type. */
             415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is full, or the token's limit is reached. Send the same again, under the same id, after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Any other problem. With 503, the system behind the server does not answer. */
+            default: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getCall: {
+        parameters: {
+            query?: {
+                /** @description Whose batch it is, when no token says so. */
+                agent?: string;
+                /** @description As the first so many events leave it. 0: as it is now. */
+                at?: number;
+                /** @description The width of the lines. */
+                columns?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The batch's id. */
+                id: string;
+                /** @description The call's place in the batch. */
+                index: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The call. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallLook"];
+                };
+            };
+            /** @description The request is wrong. field says where, detail how to fix it. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or unknown. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request is from a page of another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or belongs to another agent. */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2756,6 +3380,94 @@ export interface operations {
             };
         };
     };
+    getTimeline: {
+        parameters: {
+            query?: {
+                /** @description Whose batch it is, when no token says so. */
+                agent?: string;
+                /** @description Show the batch as its first so many events leave it. 0: as it is now. */
+                at?: number;
+                /** @description Only the calls that changed after so many events. */
+                since?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The batch's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The batch and its calls. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Timeline"];
+                };
+            };
+            /** @description The request is wrong. field says where, detail how to fix it. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or unknown. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request is from a page of another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or belongs to another agent. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is full, or the token's limit is reached. Send the same again, under the same id, after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Any other problem. With 503, the system behind the server does not answer. */
+            default: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     getBlob: {
         parameters: {
             query?: {
@@ -2825,6 +3537,127 @@ export interface operations {
                 headers: {
                     /** @description After how many seconds to ask again. */
                     "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Any other problem. With 503, the system behind the server does not answer. */
+            default: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    signIn: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The token. */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SignIn"];
+            };
+        };
+        responses: {
+            /** @description The token is in a cookie. */
+            200: {
+                headers: {
+                    "Set-Cookie"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignedIn"];
+                };
+            };
+            /** @description The request is wrong. field says where, detail how to fix it. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request is from a page of another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is longer than it may be. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body has another media type. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Any other problem. With 503, the system behind the server does not answer. */
+            default: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    signOut: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The cookie is gone. */
+            204: {
+                headers: {
+                    "Set-Cookie"?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The request is wrong. field says where, detail how to fix it. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request is from a page of another site. */
+            403: {
+                headers: {
                     [name: string]: unknown;
                 };
                 content: {
@@ -2935,6 +3768,165 @@ export interface operations {
                 };
                 content: {
                     "text/event-stream": components["schemas"]["WatchEventData"];
+                };
+            };
+            /** @description The request is wrong. field says where, detail how to fix it. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or unknown. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request is from a page of another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is full, or the token's limit is reached. Send the same again, under the same id, after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Any other problem. With 503, the system behind the server does not answer. */
+            default: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getCaller: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What the token may do. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Me"];
+                };
+            };
+            /** @description The request is wrong. field says where, detail how to fix it. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or unknown. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request is from a page of another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is full, or the token's limit is reached. Send the same again, under the same id, after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Any other problem. With 503, the system behind the server does not answer. */
+            default: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    searchBatches: {
+        parameters: {
+            query?: {
+                /** @description Only batches of this agent. */
+                agent?: string;
+                /** @description Only batches of this session. */
+                session?: string;
+                /** @description Only batches that stand so. */
+                status?: "open" | "running" | "waiting" | "completed" | "canceled";
+                /** @description Only batches with a call of this tool. */
+                tool?: string;
+                /** @description Only batches with a result of this code; error: of any error. */
+                code?: string;
+                /** @description Only batches whose id, agent, session or workspace contains this. */
+                text?: string;
+                /** @description Only batches that were submitted at this time or later. */
+                since?: string;
+                /** @description Only batches that were submitted before this time. */
+                until?: string;
+                /** @description Go on behind this place: the next of the page before. 0 begins with the newest. */
+                after?: number;
+                /** @description How many batches a page has at most. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A part of what is found. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Found"];
                 };
             };
             /** @description The request is wrong. field says where, detail how to fix it. */
@@ -3527,6 +4519,75 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Workers"];
+                };
+            };
+            /** @description The request is wrong. field says where, detail how to fix it. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or unknown. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request is from a page of another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is full, or the token's limit is reached. Send the same again, under the same id, after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Any other problem. With 503, the system behind the server does not answer. */
+            default: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listWorkspaces: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The workspaces that are in use. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Workspaces"];
                 };
             };
             /** @description The request is wrong. field says where, detail how to fix it. */

@@ -1,31 +1,59 @@
 // The types of /openapi.json. "go test ./test/http -run TypesOfTheConsole -update" makes this file.
 
+export type AnswerEventData = unknown;
+
+export interface AnthropicReply {
+  /** A tool_result for each call. */
+  content: Record<string, unknown>[];
+  /** The role of the message. */
+  role: "user";
+}
+
 export interface Appended {
   /** How many calls the batch has up to and with these. */
   calls: number;
   /** The index of the first of these calls. */
   first: number;
+  /** The batch's id. */
   id: string;
 }
 
 export interface Approval {
+  /** The agent whose call it is. */
   agent: string;
+  /** When the person was asked. */
   asked_at: string;
+  /** The id of the call's batch. */
   batch: string;
+  /** The provider's id of the call. */
   call_id: string;
-  concurrency_class: string;
+  /** The class that this call was judged to have. */
+  concurrency_class: Class;
+  /** Whether the call may do what cannot be undone. */
   destructive: boolean;
+  /** What the call would change, as a diff. Empty if the tool does not say. */
   diff: string;
+  /** When the call ends as approval_expired. */
   expires: string;
+  /** The approval's id, for decideApproval. */
   id: string;
+  /** The call's index in the batch. */
   index: number;
+  /** What may be shown of the input. */
   input: unknown;
+  /** The hash of the input that runs if the call is allowed. Send it with the decision. */
   input_sha256: string;
+  /** Why a person is asked. */
   reason: string;
+  /** What is allowed for the rest of the session if the decision has remember: session. Empty if the decision cannot be remembered. */
   remember: string;
+  /** The session of the batch. */
   session: string;
+  /** What asks: a rule, the mode or a hook. */
   source: string;
+  /** The tool's name. */
   tool: string;
+  /** The workspace where the call acts. */
   workspace: string;
 }
 
@@ -34,7 +62,7 @@ export interface ApprovalLook {
   asked_at: string;
   batch: string;
   call_id: string;
-  concurrency_class: string;
+  concurrency_class: Class;
   destructive: boolean;
   diff: string;
   /** What the call would have changed when it was asked about. */
@@ -64,19 +92,30 @@ export interface Approvals {
 export interface AttemptMoment {
   attempt: number;
   /** Why it failed. */
-  code?: string;
+  code?: Code;
   worker: string;
 }
 
+export type BatchEventData = unknown;
+
 export interface BatchInfo {
+  /** The agent whose batch it is. */
   agent: string;
+  /** How many calls the batch has. */
   calls: number;
+  /** When the status changed last. */
   changed: string;
+  /** The batch's id. */
   id: string;
+  /** The batch's position in the order of submission. It never changes. */
   place: number;
+  /** The session of the batch. */
   session: string;
-  status: string;
+  /** The state of the batch. */
+  status: Status;
+  /** When the batch was submitted. */
   submitted: string;
+  /** The workspace where its calls act. */
   workspace: string;
 }
 
@@ -89,12 +128,12 @@ export interface BatchOptions {
   deny?: string[];
   /** How many calls are in flight. */
   max_concurrency?: number;
-  /** What a call that fails while executing does to its group. */
-  on_error?: "cancel_group" | "continue";
-  /** How calls become groups. */
-  partition?: "consecutive" | "safe_first" | "sequential" | "ordered_halt";
-  /** Interactive batches go before bulk ones, which take one turn in five. */
-  priority?: "interactive" | "bulk";
+  /** What a call that fails while executing does to its group. Default: cancel_group. */
+  on_error?: OnError;
+  /** How calls become groups. Default: consecutive. */
+  partition?: Strategy;
+  /** Interactive batches go before bulk ones, which take one turn in five. Default: interactive. */
+  priority?: Priority;
   /** Mend inputs that are no valid JSON, where there is one way to read them. */
   repair?: boolean;
   /** End the calls of the session's other batches that wait for a person. */
@@ -106,15 +145,25 @@ export interface BatchOptions {
 }
 
 export interface BatchView {
+  /** The agent whose batch it is. */
   agent: string;
+  /** The indices of the calls of each group, in the order in which the groups run. */
   groups: number[][];
+  /** The batch's id. */
   id: string;
+  /** How many of the batch's events a newer version wrote that this server does not know. */
   newer_events?: number;
+  /** What hooks said about the batch as a whole. Absent if nothing. */
   notice?: Notice;
+  /** The results that are there, by index. */
   results: Result[];
+  /** The session of the batch. */
   session: string;
-  status: string;
+  /** The state of the batch. */
+  status: Status;
+  /** The hash of the tools that the batch sees. Empty before it is planned. */
   surface: string;
+  /** The workspace where its calls act. */
   workspace: string;
 }
 
@@ -127,6 +176,11 @@ export interface Began {
   results: string;
 }
 
+export interface Behind {
+  /** What to do. */
+  detail: string;
+}
+
 export interface Blob {
   /** The part, of a result that is text. */
   content: string;
@@ -136,6 +190,7 @@ export interface Blob {
   next?: number;
   /** Where content begins. */
   offset: number;
+  /** The reference that was asked for. */
   ref: string;
   /** How many bytes the whole has. */
   size: number;
@@ -148,8 +203,9 @@ export interface Call {
   id?: string;
   /** The model's stream was cut inside the call: it does not run, and ends as incomplete_call. */
   incomplete?: boolean;
-  /** The tool's input. */
+  /** The tool's input, an object. Default: an empty object. */
   input?: unknown;
+  /** The tool's name as the model wrote it. */
   tool: string;
 }
 
@@ -163,8 +219,8 @@ export interface CallLook {
   /** A worker claims it before it runs. */
   claim?: boolean;
   /** Its concurrency class; empty before it is planned. */
-  class: string;
-  code?: string;
+  class: Class;
+  code?: Code;
   /** Who decided. */
   decided_by?: string;
   decision?: string;
@@ -205,39 +261,89 @@ export interface Cancellation {
   reason?: string;
 }
 
+export type Class = "READ_ONLY" | "WRITE_EXCLUSIVE" | "UNSAFE";
+
+export interface CloudEvent {
+  /** The event's own fields. */
+  data?: unknown;
+  /** The media type of data. */
+  datacontenttype?: string;
+  /** The event's id. */
+  id: string;
+  /** Which process wrote the event. */
+  source: string;
+  /** The version of CloudEvents. */
+  specversion: "1.0";
+  /** The batch that it is about, as agent/batch. */
+  subject?: string;
+  /** When it was written. */
+  time?: string;
+  /** What happened. */
+  type: string;
+}
+
+export type Code = "" | "unknown_tool" | "blocked_tool" | "schema_not_loaded" | "schema_validation_failed" | "invalid_arguments" | "setup_required" | "sandbox_violation" | "input_mutation_failed" | "hook_blocked" | "hook_failed" | "permission_denied" | "approval_rejected" | "approval_expired" | "policy_blocked" | "canceled" | "sibling_canceled" | "skipped" | "execution_failed" | "timeout" | "deadline_exceeded" | "dependency_unavailable" | "outcome_unknown" | "result_mapping_failed" | "post_hook_failed" | "result_too_large" | "result_redacted" | "incomplete_call" | "internal_error";
+
 export interface Completed {
   /** How many results the batch has. */
   results: number;
-  status: string;
+  /** How the batch ended. */
+  status: Status;
 }
 
 export interface Content {
+  /** The reference of the whole part, if it is too long to be here. */
   blob?: string;
+  /** The bytes of an image, an audio or a resource, in base64. */
   data?: string;
+  /** What a link leads to, or what a tool does. */
   description?: string;
+  /** The media type of an image, an audio or a resource. */
   mime_type?: string;
+  /** The name of a link or a tool. */
   name?: string;
+  /** The input schema of a tool. */
   schema?: unknown;
+  /** The name of a tool for providers that do not accept name. */
   sent?: string;
+  /** How many bytes the whole part has, if it has a blob. */
   size?: number;
+  /** The text of a text or a resource. */
   text?: string;
+  /** The title of a link, for people. */
   title?: string;
-  type: string;
+  /** What the part is. It says which other fields are there. */
+  type: ContentType;
+  /** The address of a resource or a link. */
   uri?: string;
 }
 
+export type ContentType = "text" | "image" | "audio" | "resource" | "resource_link" | "tool";
+
 export interface DeadLetter {
+  /** The agent whose message it was, if that is known. */
   agent?: string;
+  /** The id of the batch, if that is known. */
   batch?: string;
+  /** Which process gave it up. */
   by: string;
+  /** How many bytes the message had. */
   bytes: number;
+  /** The index of the call, if it was about one. */
   call?: number;
+  /** Why it could not be used. */
   cause: string;
+  /** The beginning of the message, if it is text. */
   data?: string;
+  /** The beginning of the message, if it is not text. */
   data_base64?: string;
-  kind: string;
+  /** What was given up. */
+  kind: "submission" | "call" | "batch";
+  /** The sequence of the message in its stream. */
   sequence: number;
+  /** The NATS subject of the message. */
   subject: string;
+  /** When it was given up. */
   time: string;
 }
 
@@ -247,12 +353,15 @@ export interface DeadLetters {
 }
 
 export interface Decided {
-  decision: "allow" | "deny";
+  /** What was decided. */
+  decision: Verdict;
+  /** The approval's id. */
   id: string;
 }
 
 export interface Decision {
-  decision: "allow" | "deny";
+  /** Whether the call may run. */
+  decision: Verdict;
   /** Run this instead of the call's own input; it is checked again first. Null or left out: run what was shown. */
   input?: unknown;
   /** The hash of the input that was seen, as the list has it. A call that waits with another one is not allowed. */
@@ -268,7 +377,7 @@ export interface Digest {
   calls: number;
   changed: string;
   /** The codes of its errors, each once. */
-  codes: string[];
+  codes: Code[];
   /** How many of its results are errors. */
   failed: number;
   id: string;
@@ -276,19 +385,26 @@ export interface Digest {
   opaque?: boolean;
   place: number;
   session: string;
-  status: string;
+  status: Status;
   submitted: string;
   /** The tools of its calls, each once. */
   tools: string[];
   workspace: string;
 }
 
+export type End = Record<string, unknown>;
+
 export interface Fact {
-  code?: string;
+  /** Why the phase failed, or what it remarked on a good result. */
+  code?: Code;
+  /** What was decided and by what, for the operator. */
   detail?: string;
+  /** How long the phase took, in milliseconds. */
   ms: number;
-  outcome: string;
-  phase: string;
+  /** What the phase found. */
+  outcome: Outcome;
+  /** The phase. */
+  phase: Phase;
 }
 
 export interface Found {
@@ -300,19 +416,30 @@ export interface Found {
   next?: number;
 }
 
+export interface GeminiReply {
+  /** A functionResponse for each call. */
+  parts: Record<string, unknown>[];
+  /** The role of the content. */
+  role: string;
+}
+
 export interface Happening {
+  /** The agent whose batch it is about. */
   agent?: string;
+  /** The id of the batch it is about. */
   batch?: string;
   /** The CloudEvent. */
   event?: unknown;
   /** Events are missing before this one, or may be. Without an event it says nothing else. */
   gap?: string;
+  /** When it happened. */
   time: string;
   /** What happened, in one line for a person. */
   what?: string;
 }
 
 export interface Interrupted {
+  /** How many batches were asked to stop. */
   batches: number;
 }
 
@@ -341,11 +468,15 @@ export interface Moment {
 }
 
 export interface MoreCalls {
+  /** The calls in an Anthropic assistant message, or a whole Messages response. */
   anthropic?: unknown;
   /** Give each an id: then sending them again, when no answer came, appends nothing. */
   calls?: Call[];
+  /** The calls in a Gemini content, or a whole response. */
   gemini?: unknown;
+  /** The calls in an OpenAI Responses output, or a whole response. */
   openai?: unknown;
+  /** The calls in an OpenAI Chat Completions assistant message, or a whole completion. */
   openai_chat?: unknown;
 }
 
@@ -361,15 +492,40 @@ export interface Note {
 }
 
 export interface Noted {
+  /** The items, in the order of the response. */
   items: Note[];
 }
 
 export interface Notice {
+  /** The names of the hooks. */
   by?: string;
+  /** What the model should read beside the results. */
   context?: string;
+  /** Why the agent should stop. */
   reason?: string;
+  /** Whether a hook asks the agent to stop. */
   stop?: boolean;
 }
+
+export type OnError = "cancel_group" | "continue";
+
+export interface OpenAIChatReply {
+  /** What the model reads. */
+  content: string;
+  /** The role of the message. */
+  role: "tool";
+  /** The id of the call. */
+  tool_call_id: string;
+}
+
+export interface OpenAIReply {
+  /** The id of the call. */
+  call_id: string;
+  /** The type of the item. */
+  type: "function_call_output" | "custom_tool_call_output" | "tool_search_output";
+}
+
+export type Outcome = "ok" | "failed" | "noted";
 
 export interface Page {
   /** The newest first, in the order of submission. The list may be a moment behind. */
@@ -377,6 +533,10 @@ export interface Page {
   /** The after of the next page; left out when this is the last. */
   next?: number;
 }
+
+export type Phase = "resolve_tool" | "parse_schema" | "validate_values" | "prepare_observable_input" | "pre_hooks" | "permission" | "schedule" | "execute" | "map_result" | "post_hooks" | "persist_result" | "emit_terminal";
+
+export type Priority = "interactive" | "bulk";
 
 export interface Problem {
   /** What is wrong here, and how to mend it. */
@@ -388,21 +548,31 @@ export interface Problem {
   /** The status in words. */
   title: string;
   /** What kind of problem it is, for programs (docs/http.md); about:blank when the status says all. */
-  type: string;
+  type: "about:blank" | "urn:toolyard:problem:input" | "urn:toolyard:problem:refused" | "urn:toolyard:problem:other-content" | "urn:toolyard:problem:full" | "urn:toolyard:problem:no-answer" | "urn:toolyard:problem:damaged" | "urn:toolyard:problem:no-batch" | "urn:toolyard:problem:no-call" | "urn:toolyard:problem:no-approval" | "urn:toolyard:problem:completed" | "urn:toolyard:problem:closed";
 }
 
 export interface Progress {
+  /** The number of this execution, from 1. A greater one begins again. */
   attempt: number;
+  /** The provider's id of the call. */
   call_id: string;
+  /** How much is done: 0 at the start, 1 at the end, negative if that is unknown. */
   fraction: number;
+  /** The call's index in the batch. */
   index: number;
+  /** How many bytes of output before this one were left out. */
   lost_bytes?: number;
+  /** What the tool has written since the last report. */
   output?: string;
+  /** What the tool is doing, in words. */
   status?: string;
+  /** The tool's name. */
   tool: string;
-  waiting?: Waiting;
+  /** The worker that runs the call. */
   worker: string;
 }
+
+export type ProviderReply = unknown;
 
 export interface Reason {
   /** The model reads it. */
@@ -410,46 +580,78 @@ export interface Reason {
 }
 
 export interface Remark {
+  /** Whether the tool is left out. */
   left_out?: boolean;
+  /** The tool's name. */
   tool: string;
+  /** The reason. */
   why: string;
 }
 
+export type Reply = unknown;
+
 export interface Result {
+  /** How long a person took, in milliseconds. */
   approval_wait_ms: number;
+  /** How many executions were started, or may have been. */
   attempts: number;
+  /** The reference of the whole output, for getBlob. Empty if output is the whole. */
   blob: string;
+  /** The provider's id of the call. */
   call_id: string;
-  code: string;
-  concurrency_class: string;
+  /** Why the call failed. Empty on success. */
+  code: Code;
+  /** The class that this call was judged to have. */
+  concurrency_class: Class;
+  /** The whole output in parts, if it is more than text. */
   content?: Content[];
+  /** Causes, for the operator. Do not show it to a model. */
   detail?: string;
+  /** The time in the pipeline of the worker that finished the call, in milliseconds. */
   duration_ms: number;
+  /** The call's echo, as it was sent. */
   echo?: unknown;
+  /** What the model reads on failure: what happened and what to do next. */
   error: string;
+  /** The tool's own part of duration_ms. */
   execute_ms: number;
+  /** The call's index in the batch. */
   index: number;
+  /** Whether the call failed. */
   is_error: boolean;
+  /** What isolated the tool: none, native, bwrap and so on. Empty if nothing ran. */
   isolation: string;
+  /** What the model reads on success, or a preview of it if truncated. */
   output: string;
+  /** What each phase found, in their order. */
   phases: Fact[];
+  /** The time from being queued to being taken, in milliseconds. */
   queue_ms: number;
+  /** How long to wait before a retry, in milliseconds. */
   retry_after_ms: number;
+  /** Whether the same call, unchanged, may succeed later. */
   retryable: boolean;
+  /** The output as data, if the tool gives it so. */
   structured?: unknown;
+  /** The tool's name as the model wrote it. */
   tool: string;
+  /** Whether output is a preview. */
   truncated: boolean;
+  /** Whether other calls of the batch ran when the tool was started. */
   was_concurrent: boolean;
+  /** The worker that finished the call. */
   worker: string;
 }
+
+export type ResultEventData = unknown;
 
 export interface Row {
   /** Of a call that was aborted: what aborted it. */
   blame?: string;
   call_id: string;
   /** Its concurrency class; empty before it is planned. */
-  class: string;
-  code?: string;
+  class: Class;
+  code?: Code;
   error?: boolean;
   finished_ms?: number;
   /** Its group; -1 before it is planned. */
@@ -467,10 +669,15 @@ export interface Row {
 }
 
 export interface Session {
+  /** Whether nobody is there to ask. */
   alone: boolean;
+  /** When the session changed last. */
   changed: string;
+  /** What tools have set for later calls. */
   context: Record<string, string>;
+  /** The deferred tools that the model has loaded. */
   loaded: string[];
+  /** What people have allowed for the rest of the session. */
   remembered: string[];
 }
 
@@ -500,14 +707,14 @@ export interface Shape {
   last_ms: number;
   /** The dispatcher that advances the batch; empty before it is planned. */
   owner: string;
-  partition: string;
+  partition: Strategy;
   planned_ms?: number;
   /** Why the batch was refused. */
   refused?: string;
   /** How many results were replied. */
   replied: number;
   session: string;
-  status: string;
+  status: Status;
   submitted_at: string;
   submitted_by: string;
   takeovers: number;
@@ -539,10 +746,12 @@ export interface SignedIn {
 
 export interface Span {
   /** Why the attempt failed that was repeated. */
-  failed?: string;
+  failed?: Code;
   from_ms: number;
   to_ms?: number;
 }
+
+export type Status = "open" | "running" | "waiting" | "completed" | "canceled";
 
 export interface Step {
   /** Its place in the log, from 1. */
@@ -550,6 +759,8 @@ export interface Step {
   ms: number;
   what: string;
 }
+
+export type Strategy = "consecutive" | "safe_first" | "sequential" | "ordered_halt";
 
 export interface Submission {
   /** Whose batch it is, when no token says so. */
@@ -570,10 +781,11 @@ export interface Submission {
   openai?: unknown;
   /** The calls in an OpenAI Chat Completions assistant message, or a whole completion. */
   openai_chat?: unknown;
+  /** The batch's own settings. */
   options?: BatchOptions;
-  /** The conversation. */
+  /** The conversation. Default: default. */
   session?: string;
-  /** Where the calls act. */
+  /** Where the calls act. Default: default. */
   workspace?: string;
 }
 
@@ -589,31 +801,56 @@ export interface Timeline {
   rows: Row[];
 }
 
+export type Tools = unknown;
+
+export type Verdict = "allow" | "deny";
+
 export interface Waiting {
+  /** How many batches that dispatcher runs. */
   running: number;
+  /** How many batches wait there, this one included. */
   waiting: number;
 }
 
+export type WatchEventData = unknown;
+
 export interface Worker {
+  /** Until when each dependency that was found to be down is not tried. */
   breakers: Record<string, string>;
+  /** How many of the slots had a call at the last heartbeat. */
   busy: number;
-  classes: string[];
+  /** The classes of calls that it takes. */
+  classes: Class[];
+  /** Which names of its tools other pools or origins offer too. Only operators see it. */
   conflicts: string[];
+  /** The name of its machine. Only operators see it. */
   host?: string;
+  /** The worker's id. */
   id: string;
+  /** How it isolates commands. */
   isolation: string;
+  /** The pool that it belongs to. */
   pool: string;
+  /** Which tools the worker leaves out or has altered. Only operators see it. */
   remarks?: Remark[];
+  /** How many calls it runs at a time. */
   slots: number;
+  /** When it started. */
   started: string;
+  /** What batches and tools may ask of it. */
   tags?: string[];
+  /** How many tools it offers. */
   tools: number;
+  /** The version of its program. */
   version: string;
+  /** The version of what it writes for other processes. */
   wire_version: number;
+  /** The workspaces that it serves. */
   workspaces: string[];
 }
 
 export interface Workers {
+  /** The workers, by id. */
   workers: Worker[];
 }
 

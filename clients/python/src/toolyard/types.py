@@ -70,11 +70,49 @@ class Approval(TypedDict):
     workspace: str
 
 
+class ApprovalLook(TypedDict):
+    """"""
+
+    agent: str
+    asked_at: str
+    batch: str
+    call_id: str
+    concurrency_class: "Class"
+    destructive: bool
+    diff: str
+    # What the call would have changed when it was asked about.
+    diff_lines: list[str]
+    expires: str
+    id: str
+    index: int
+    input: Any
+    input_sha256: str
+    # The whole input: every character shows, and an edit is a comparison.
+    lines: list[str]
+    # Why the input cannot be shown whole. Such a call cannot be allowed as it is.
+    part: NotRequired[str]
+    reason: str
+    remember: str
+    session: str
+    source: str
+    tool: str
+    workspace: str
+
+
 class Approvals(TypedDict):
     """The calls that wait for a person."""
 
     # The newest first, by when they were asked about; 10,000 at most.
     approvals: list["Approval"]
+
+
+class AttemptMoment(TypedDict):
+    """"""
+
+    attempt: int
+    # Why it failed.
+    code: NotRequired["Code"]
+    worker: str
 
 # The data of the events of a batch's event stream.
 BatchEventData = Union["CloudEvent", "Waiting", "Progress", "Behind", "Problem", "End"]
@@ -204,6 +242,53 @@ class Call(TypedDict):
     input: NotRequired[Any]
     # The tool's name as the model wrote it.
     tool: str
+
+
+class CallLook(TypedDict):
+    """"""
+
+    # Why a person was asked.
+    asked_reason: NotRequired[str]
+    attempts: list["AttemptMoment"]
+    # Of a call that was aborted: what aborted it.
+    blame: NotRequired[str]
+    call_id: str
+    # A worker claims it before it runs.
+    claim: NotRequired[bool]
+    # Its concurrency class; empty before it is planned.
+    class: "Class"
+    code: NotRequired["Code"]
+    # Who decided.
+    decided_by: NotRequired[str]
+    decision: NotRequired[str]
+    # The person gave another input.
+    edited: NotRequired[bool]
+    error: NotRequired[bool]
+    # What the phases before the question to a person found; the result has those of the run.
+    facts: list["Fact"]
+    finished_ms: NotRequired[float]
+    # Its group; -1 before it is planned.
+    group: int
+    index: int
+    # The input as it was handed in.
+    input: Any
+    # The input as a person is asked about it: every character shows.
+    lines: list[str]
+    # How it was answered without running.
+    not_run: NotRequired[str]
+    # Why there are no lines.
+    part: NotRequired[str]
+    pool: NotRequired[str]
+    result: NotRequired["Result"]
+    # When its attempts ran.
+    runs: NotRequired[list["Span"]]
+    status: Literal["unplanned", "pending", "claimed", "retrying", "waiting", "decided", "finished"]
+    tool: str
+    # When it waited for a person.
+    waits: NotRequired[list["Span"]]
+    # What decided its class.
+    why: NotRequired[str]
+    worker: NotRequired[str]
 
 
 class Cancellation(TypedDict):
@@ -342,6 +427,28 @@ class Decision(TypedDict):
     # Allow the like for the rest of the session.
     remember: NotRequired[Literal["session"]]
 
+
+class Digest(TypedDict):
+    """"""
+
+    agent: str
+    calls: int
+    changed: str
+    # The codes of its errors, each once.
+    codes: list["Code"]
+    # How many of its results are errors.
+    failed: int
+    id: str
+    # It has too many calls to be looked into, or its log cannot be read: tools and codes are missing.
+    opaque: NotRequired[bool]
+    place: int
+    session: str
+    status: "Status"
+    submitted: str
+    # The tools of its calls, each once.
+    tools: list[str]
+    workspace: str
+
 # The data of the event end: all events were sent. It has no fields.
 End = dict[str, Any]
 
@@ -359,6 +466,18 @@ class Fact(TypedDict):
     outcome: "Outcome"
     # The phase.
     phase: "Phase"
+
+
+class Found(TypedDict):
+    """"""
+
+    # The newest first.
+    batches: list["Digest"]
+    # How many batches were looked at for this page.
+    looked: int
+    # The after of the next page; left out when nothing follows. A page may have fewer batches than limit, or none,
+    # and others follow.
+    next: NotRequired[int]
 
 
 class GeminiReply(TypedDict):
@@ -392,6 +511,34 @@ class Interrupted(TypedDict):
 
     # How many batches were asked to stop.
     batches: int
+
+
+class Me(TypedDict):
+    """"""
+
+    # Whose token it is; empty for an operator's, and where nobody is asked.
+    agent: str
+    # In whose names it may act beside.
+    agents: list[str]
+    # The server asks for tokens.
+    asks: bool
+    # It may say that a person can be asked.
+    interactive: bool
+    # What stands in the log where this one decides.
+    name: str
+    # It may do what any agent may, and see all.
+    operator: bool
+    # The kinds of requests that it may make.
+    scopes: list[str]
+    # The server's.
+    version: str
+
+
+class Moment(TypedDict):
+    """"""
+
+    ms: float
+    what: str
 
 
 class MoreCalls(TypedDict):
@@ -604,6 +751,31 @@ class Result(TypedDict):
 ResultEventData = Union["Result", "Waiting", "Progress", "Completed", "Behind", "Problem"]
 
 
+class Row(TypedDict):
+    """"""
+
+    # Of a call that was aborted: what aborted it.
+    blame: NotRequired[str]
+    call_id: str
+    # Its concurrency class; empty before it is planned.
+    class: "Class"
+    code: NotRequired["Code"]
+    error: NotRequired[bool]
+    finished_ms: NotRequired[float]
+    # Its group; -1 before it is planned.
+    group: int
+    index: int
+    # How it was answered without running.
+    not_run: NotRequired[str]
+    # When its attempts ran.
+    runs: NotRequired[list["Span"]]
+    status: Literal["unplanned", "pending", "claimed", "retrying", "waiting", "decided", "finished"]
+    tool: str
+    # When it waited for a person.
+    waits: NotRequired[list["Span"]]
+    worker: NotRequired[str]
+
+
 class Session(TypedDict):
     """What is stored of a session."""
 
@@ -627,8 +799,90 @@ class SessionChange(TypedDict):
     # Ask again for all that people have allowed in the session.
     forget: NotRequired[bool]
 
+
+class Shape(TypedDict):
+    """"""
+
+    agent: str
+    # How many calls were handed in.
+    calls: int
+    # What contradicts itself in the log.
+    contradicts: NotRequired[str]
+    # How many of the results are errors.
+    failed: int
+    # How many calls have results.
+    finished: int
+    # In the order in which they run.
+    groups: list["ShapeGroup"]
+    # What happened to the batch beside the run of its calls: cancels, takeovers, decisions of people.
+    happened: list["Moment"]
+    id: str
+    # When the last event was stored.
+    last_ms: float
+    # The dispatcher that advances the batch; empty before it is planned.
+    owner: str
+    partition: "Strategy"
+    planned_ms: NotRequired[float]
+    # Why the batch was refused.
+    refused: NotRequired[str]
+    # How many results were replied.
+    replied: int
+    session: str
+    status: "Status"
+    submitted_at: str
+    submitted_by: str
+    takeovers: int
+    workspace: str
+
+
+class ShapeGroup(TypedDict):
+    """"""
+
+    # How many calls it has.
+    count: int
+    # Its first call.
+    first: int
+    # When the groups before it had all their results. From then on it waited for its ticket.
+    ready_ms: NotRequired[float]
+    # Its calls may run together.
+    safe: bool
+    started_ms: NotRequired[float]
+    ticket: NotRequired[int]
+
+
+class SignIn(TypedDict):
+    """"""
+
+    # A token of this server, or a JWT of its issuer.
+    token: str
+
+
+class SignedIn(TypedDict):
+    """"""
+
+    # What later requests send in the header Toolyard-Session, beside the cookie.
+    key: str
+
+
+class Span(TypedDict):
+    """"""
+
+    # Why the attempt failed that was repeated.
+    failed: NotRequired["Code"]
+    from_ms: float
+    to_ms: NotRequired[float]
+
 # The state of a batch.
 Status = Literal["open", "running", "waiting", "completed", "canceled"]
+
+
+class Step(TypedDict):
+    """"""
+
+    # Its place in the log, from 1.
+    event: int
+    ms: float
+    what: str
 
 # How calls become groups.
 Strategy = Literal["consecutive", "safe_first", "sequential", "ordered_halt"]
@@ -661,6 +915,20 @@ class Submission(TypedDict):
     session: NotRequired[str]
     # Where the calls act. Default: default.
     workspace: NotRequired[str]
+
+
+class Timeline(TypedDict):
+    """"""
+
+    # The last events that this shows, in words.
+    around: list["Step"]
+    # How many of them this shows.
+    at: int
+    batch: "Shape"
+    # How many events the log has now.
+    events: int
+    # The calls that changed after since, or all.
+    rows: list["Row"]
 
 # The array tools of a provider's request, or with format=native the surface as an object.
 Tools = Union[list[dict[str, Any]], dict[str, Any]]
@@ -723,3 +991,33 @@ class Workers(TypedDict):
 
     # The workers, by id.
     workers: list["Worker"]
+
+
+class WorkspaceQueue(TypedDict):
+    """"""
+
+    # How many tickets the queue has.
+    length: int
+    # The first ones, in order; 100 at most.
+    tickets: list["WorkspaceTicket"]
+    workspace: str
+
+
+class WorkspaceTicket(TypedDict):
+    """"""
+
+    agent: str
+    batch: str
+    # It holds the workspace. The others wait.
+    granted: bool
+    group: int
+    mode: Literal["shared", "exclusive"]
+    # Its number, the fencing token of its group.
+    number: int
+
+
+class Workspaces(TypedDict):
+    """"""
+
+    # By name; 1,000 at most.
+    workspaces: list["WorkspaceQueue"]
