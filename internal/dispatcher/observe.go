@@ -206,6 +206,9 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg, ends map[int]uint6
 	if before != last && !whole {
 		return r.read(ctx, rec.Chain, rec.Index)
 	}
+	if r.ofNextOwner(rec) {
+		return nil, errLost
+	}
 	failpoint.HitIf(failpoint.Enabled && r.someIn(rec), failpoint.ResultSeen)
 	return r.stored(rec), nil
 }
@@ -223,7 +226,20 @@ func (d *Dispatcher) said(ctx context.Context, s *batch.State) ([]batch.Record, 
 // read takes in what a chain has beyond the state.
 func (r *runner) read(ctx context.Context, c batch.Chain, index int) ([]batch.Input, error) {
 	records, err := r.d.b.Newer(ctx, r.m.State(), c, index)
+	if slices.ContainsFunc(records, r.ofNextOwner) {
+		return nil, errLost
+	}
 	return r.stored(records...), err
+}
+
+// ofNextOwner reports whether an event is about an item that the next owner has made: its calls are in no item, or in
+// another one, as far as this owner knows.
+func (r *runner) ofNextOwner(rec batch.Record) bool {
+	if rec.Chain != batch.ChainItem {
+		return false
+	}
+	item := r.m.State().Item(rec.Index)
+	return slices.ContainsFunc(rec.Calls(), func(i int) bool { return !slices.Contains(item, i) })
 }
 
 // stored takes in events. What a worker has written is a sign of its life.

@@ -384,7 +384,8 @@ func TestAFailedReadEndsNobodyElse(t *testing.T) {
 	}
 }
 
-// TestAToolThatIsLeftWithoutItsClass: a worker that offers a tool but takes no calls of its class is nobody to wait for.
+// TestAToolThatIsLeftWithoutItsClass: a worker that offers a tool but takes no calls of its class is nobody to wait
+// for.
 func TestAToolThatIsLeftWithoutItsClass(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
