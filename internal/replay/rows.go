@@ -51,7 +51,7 @@ type Row struct {
 	CallID string         `json:"call_id" doc:"The provider's id of the call."`
 	Tool   string         `json:"tool" doc:"The tool's name."`
 	Group  int            `json:"group" doc:"Its group; -1 before it is planned."`
-	Class  toolyard.Class `json:"class,omitempty" doc:"Its concurrency class; left out before it is planned."`
+	Class  toolyard.Class `json:"concurrency_class,omitempty" doc:"Its concurrency class; left out before it is planned."`
 	Status string         `json:"status" enum:"unplanned,pending,claimed,retrying,waiting,decided,finished" doc:"The state of the call."`
 	Error  bool           `json:"error,omitempty" doc:"Whether the call failed."`
 	Code   toolyard.Code  `json:"code,omitempty" doc:"Why the call failed; left out on success."`

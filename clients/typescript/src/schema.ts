@@ -890,10 +890,10 @@ export interface components {
             call_id: string;
             /** @description A worker claims it before it runs. */
             claim?: boolean;
-            /** @description Its concurrency class; left out before it is planned. */
-            class?: components["schemas"]["Class"];
             /** @description Why the call failed; left out on success. */
             code?: components["schemas"]["Code"];
+            /** @description Its concurrency class; left out before it is planned. */
+            concurrency_class?: components["schemas"]["Class"];
             /** @description Who decided. */
             decided_by?: string;
             /**
@@ -1500,10 +1500,10 @@ export interface components {
             blame?: string;
             /** @description The provider's id of the call. */
             call_id: string;
-            /** @description Its concurrency class; left out before it is planned. */
-            class?: components["schemas"]["Class"];
             /** @description Why the call failed; left out on success. */
             code?: components["schemas"]["Code"];
+            /** @description Its concurrency class; left out before it is planned. */
+            concurrency_class?: components["schemas"]["Class"];
             /** @description Whether the call failed. */
             error?: boolean;
             /**

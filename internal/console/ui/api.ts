@@ -240,10 +240,10 @@ export interface CallLook {
   call_id: string;
   /** A worker claims it before it runs. */
   claim?: boolean;
-  /** Its concurrency class; left out before it is planned. */
-  class?: Class;
   /** Why the call failed; left out on success. */
   code?: Code;
+  /** Its concurrency class; left out before it is planned. */
+  concurrency_class?: Class;
   /** Who decided. */
   decided_by?: string;
   /** What was decided. superseded: the session went on with another batch. */
@@ -693,10 +693,10 @@ export interface Row {
   blame?: string;
   /** The provider's id of the call. */
   call_id: string;
-  /** Its concurrency class; left out before it is planned. */
-  class?: Class;
   /** Why the call failed; left out on success. */
   code?: Code;
+  /** Its concurrency class; left out before it is planned. */
+  concurrency_class?: Class;
   /** Whether the call failed. */
   error?: boolean;
   /** When its result was stored; left out before. */

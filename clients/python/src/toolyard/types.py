@@ -278,10 +278,10 @@ class CallLook(TypedDict):
     call_id: str
     # A worker claims it before it runs.
     claim: NotRequired[bool]
-    # Its concurrency class; left out before it is planned.
-    class: NotRequired["Class"]
     # Why the call failed; left out on success.
     code: NotRequired["Code"]
+    # Its concurrency class; left out before it is planned.
+    concurrency_class: NotRequired["Class"]
     # Who decided.
     decided_by: NotRequired[str]
     # What was decided. superseded: the session went on with another batch.
@@ -802,10 +802,10 @@ class Row(TypedDict):
     blame: NotRequired[str]
     # The provider's id of the call.
     call_id: str
-    # Its concurrency class; left out before it is planned.
-    class: NotRequired["Class"]
     # Why the call failed; left out on success.
     code: NotRequired["Code"]
+    # Its concurrency class; left out before it is planned.
+    concurrency_class: NotRequired["Class"]
     # Whether the call failed.
     error: NotRequired[bool]
     # When its result was stored; left out before.
