@@ -57,7 +57,9 @@ func (r *runner) awaitReadsStopped(ctx context.Context, before int) error {
 	if len(calls) == 0 {
 		return nil
 	}
-	r.d.workers.catchUp(ctx)
+	if err := r.d.workers.catchUp(ctx); err != nil {
+		return err
+	}
 	asked := r.d.workers.inPools(pools)
 	notice := broker.AbortNotice{
 		Agent: r.key.Agent, Batch: r.key.ID, Calls: calls, Code: toolyard.Canceled, Reason: "the call has its result",

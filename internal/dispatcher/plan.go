@@ -59,7 +59,9 @@ func (d *Dispatcher) planned(ctx context.Context, log *slog.Logger, sub *toolyar
 		plan, err := d.planOn(reg, sub, loaded)
 		_, refused := errors.AsType[*toolyard.InputError](err)
 		if !looked && (refused || err == nil && plan.Unknown()) {
-			d.workers.catchUp(ctx)
+			if err := d.workers.catchUp(ctx); err != nil {
+				return nil, err // and not that nobody has the tool: the batch is tried again
+			}
 			looked = true
 			continue
 		}

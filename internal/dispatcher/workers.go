@@ -91,10 +91,10 @@ func (r *workerRegistry) watch(ctx context.Context) error {
 // longestCatchUp is how long a batch waits until the watch has caught up with the registry.
 const longestCatchUp = 2 * time.Second
 
-// catchUp returns when the watch has delivered all that was stored in the registry when it was called, or after
-// [longestCatchUp]. A worker is ready when its entry is stored, and an agent may name its tools before the watch
+// catchUp returns when the watch has delivered all that was stored in the registry when it was called, or with an error
+// after [longestCatchUp]. A worker is ready when its entry is stored, and an agent may name its tools before the watch
 // has delivered that.
-func (r *workerRegistry) catchUp(ctx context.Context) {
+func (r *workerRegistry) catchUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, longestCatchUp)
 	defer cancel()
 	last, err := r.b.LastEntry(ctx)
@@ -103,7 +103,7 @@ func (r *workerRegistry) catchUp(ctx context.Context) {
 		heard, news := r.revision, r.grown
 		r.mu.Unlock()
 		if heard >= last {
-			return
+			return nil
 		}
 		select {
 		case <-news:
@@ -111,7 +111,7 @@ func (r *workerRegistry) catchUp(ctx context.Context) {
 			err = context.Cause(ctx)
 		}
 	}
-	r.log.Info("whether a worker offers a tool that is not known here could not be looked up", "error", err)
+	return fmt.Errorf("which workers are there is not known yet: %w", err)
 }
 
 // noteEntry notes a worker's entry, and returns the one before. When nothing but its ID can be read, the one before

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -61,13 +62,14 @@ func (p *peers) setState(state broker.WatchState) {
 	p.all = state == broker.WatchCaughtUp
 }
 
-// toolsets are those of the other live workers of a pool; ok is false while it is not known who is there.
-func (p *peers) toolsets(pool toolyard.Pool) (hashes map[string]bool, ok bool) {
+// toolsets are those of the other live workers that take a pool's calls of a class; ok is false while it is not known
+// who is there.
+func (p *peers) toolsets(pool toolyard.Pool, class toolyard.Class) (hashes map[string]bool, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	hashes = map[string]bool{}
 	for _, w := range p.live {
-		if w.Pool == pool {
+		if w.Pool == pool && slices.Contains(w.Classes, class) {
 			hashes[w.Toolset] = true
 		}
 	}
@@ -76,28 +78,28 @@ func (p *peers) toolsets(pool toolyard.Pool) (hashes map[string]bool, ok bool) {
 
 // withdrawn reports whether no worker of the pool has a tool any more that was offered when a batch was planned. What
 // is not known says no: a server may be on its way back, or another worker may have the tool.
-func (w *Worker) withdrawn(ctx context.Context, name string) bool {
+func (w *Worker) withdrawn(ctx context.Context, call *events.RequestedCall) bool {
 	for _, set := range w.toolsets.list() {
 		if set.Tools() == nil {
 			return false
 		}
 	}
-	return !w.mayOffer(ctx, func(d *tool.Declaration) bool { return d.Name == name })
+	return !w.mayOffer(ctx, call.Judgement.Class, func(d *tool.Declaration) bool { return d.Name == call.Tool })
 }
 
 // mayBeElsewhere reports whether another worker of the pool may have the tool of a declaration. A call that was handed
 // out often may just have met workers without the tool: how long it waits for one with it is its owner's decision.
-func (w *Worker) mayBeElsewhere(ctx context.Context, declaration string) bool {
-	return w.mayOffer(ctx, func(d *tool.Declaration) bool {
+func (w *Worker) mayBeElsewhere(ctx context.Context, call *events.RequestedCall) bool {
+	return w.mayOffer(ctx, call.Judgement.Class, func(d *tool.Declaration) bool {
 		hash, err := registry.Hash(*d)
-		return err != nil || hash == declaration
+		return err != nil || hash == call.Declaration
 	})
 }
 
-// mayOffer reports whether another worker of the pool may offer a tool. It reports false only when it is known that
-// none does.
-func (w *Worker) mayOffer(ctx context.Context, is func(*tool.Declaration) bool) bool {
-	hashes, ok := w.peers.toolsets(w.cfg.Pool)
+// mayOffer reports whether another worker of the pool may offer a tool and take calls of a class. It reports false only
+// when it is known that none does.
+func (w *Worker) mayOffer(ctx context.Context, class toolyard.Class, is func(*tool.Declaration) bool) bool {
+	hashes, ok := w.peers.toolsets(w.cfg.Pool, class)
 	if !ok {
 		return true
 	}
@@ -122,8 +124,9 @@ func (w *Worker) taggedElsewhere(r *running, e *registry.Entry) bool {
 	w.peers.mu.Lock()
 	defer w.peers.mu.Unlock()
 	for _, p := range w.peers.live {
-		if p.Pool == w.cfg.Pool && !slices.ContainsFunc(slices.Concat(r.d.Tags, e.Tags),
-			func(t toolyard.Tag) bool { return !slices.Contains(p.Tags, t) }) {
+		if p.Pool == w.cfg.Pool && slices.Contains(p.Classes, r.call.Judgement.Class) &&
+			!slices.ContainsFunc(slices.Concat(r.d.Tags, e.Tags),
+				func(t toolyard.Tag) bool { return !slices.Contains(p.Tags, t) }) {
 			return true
 		}
 	}

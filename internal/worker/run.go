@@ -85,12 +85,12 @@ func (w *Worker) canRun(ctx context.Context, r *running) (able bool, instead *to
 			return false, new(w.untagged(r, &entry))
 		}
 		return false, nil
-	case !known && w.withdrawn(ctx, r.call.Tool):
+	case !known && w.withdrawn(ctx, &r.call):
 		r.log.Info("a tool was withdrawn after the batch was planned")
 		return false, new(w.toolWithdrawn(r))
 	case known && entry.Hash == r.call.Declaration:
 		return last || !w.elsewhere(&entry.Declaration, r.call.Judgement.Class), nil
-	case last && !w.mayBeElsewhere(ctx, r.call.Declaration):
+	case last && !w.mayBeElsewhere(ctx, &r.call):
 		r.log.Warn("no worker of the pool has the tool as it was planned")
 		return false, new(w.toolUnavailable(r))
 	}

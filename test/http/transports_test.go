@@ -402,13 +402,16 @@ var scenarios = map[string]func(*scenario){
 		b := s.batch("b", "echo", "wait", "wait")
 		b.Session = name
 		sub := s.submit(b)
-		s.eventually("the batch is found", func() bool {
-			n, err := s.c.Interrupt(s.Context(), s.agent, name, "stop")
+		s.eventually("the batch is planned", func() bool { // before that it would stop, and not be counted
+			page, _, err := s.c.Batches(s.Context(), client.Filter{Agent: s.agent, Session: name})
 			if err != nil {
 				s.Fatal(err)
 			}
-			return n == 1
+			return len(page) == 1
 		})
+		if n, err := s.c.Interrupt(s.Context(), s.agent, name, "stop"); err != nil || n != 1 {
+			s.Errorf("%d batches were interrupted (%v), want 1", n, err)
+		}
 		go func() { // a call that had begun is waited for
 			select {
 			case s.gate <- struct{}{}:

@@ -383,3 +383,37 @@ func TestAFailedReadEndsNobodyElse(t *testing.T) {
 		t.Errorf("the results are %s", codes(got))
 	}
 }
+
+// TestAToolThatIsLeftWithoutItsClass: a worker that offers a tool but takes no calls of its class is nobody to wait for.
+func TestAToolThatIsLeftWithoutItsClass(t *testing.T) {
+	t.Parallel()
+	s := testenv.Server(t)
+	free, began := make(chan struct{}), make(chan struct{})
+	hold := make1(t, reader("hold"), func(ctx context.Context, _ tool.Env) (string, error) {
+		close(began)
+		select {
+		case <-free:
+			return "done", nil
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	})
+	write := make1(t, writer("write"), says("wrote"))
+	startDispatcher(t, s, dispatcher.Config{QueueWait: time.Minute})
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{hold, write}, Classes: []toolyard.Class{toolyard.ReadOnly}})
+	writes := startWorker(t, s, worker.Config{Tools: []tool.Tool{hold, write},
+		Classes: []toolyard.Class{toolyard.WriteExclusive}})
+	c := startClient(t, s)
+	sub, err := c.Submit(t.Context(), interactive("left", call("hold", `{}`), call("write", `{}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	writes.end(t)
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, writer("other"), says("other"))},
+		Classes: []toolyard.Class{toolyard.WriteExclusive}})
+	close(free)
+	if got := collect(t, t.Context(), sub); codes(got) != "ok unknown_tool" {
+		t.Errorf("they ended as %s: %s", codes(got), got[1].Error)
+	}
+}

@@ -64,7 +64,7 @@ func (b *Broker) getObject(ctx context.Context, name string) ([]byte, error) {
 		if b.guest != nil {
 			return b.guest.get(ctx, b, objectQuestion{Name: name, Call: broker.CallOf(ctx)})
 		}
-		return b.blobs.GetBytes(ctx, name)
+		return abandoned(ctx, func() ([]byte, error) { return b.blobs.GetBytes(ctx, name) })
 	})
 	switch {
 	case errors.Is(err, jetstream.ErrObjectNotFound):
@@ -75,6 +75,27 @@ func (b *Broker) getObject(ctx context.Context, name string) ([]byte, error) {
 		return nil, fmt.Errorf("read object %s: %w", name, err)
 	}
 	return content, nil
+}
+
+// abandoned waits for a function until ctx ends. GetBytes of nats.go 1.55 goes on until the deadline of its context,
+// whoever has canceled it: it waits for parts that will not come when somebody has stored the object again meanwhile.
+func abandoned[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	type answer struct {
+		v   T
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		v, err := do()
+		done <- answer{v, err}
+	}()
+	select {
+	case a := <-done:
+		return a.v, a.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
 }
 
 // PutSurface stores a surface or a toolset under its hash.
