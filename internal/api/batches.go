@@ -38,7 +38,7 @@ type BatchPath struct {
 
 type batchAnswer struct {
 	Status   int
-	Location string `header:"Location"`
+	Location string `header:"Location" doc:"The address of the batch."`
 	// Body is a [toolyard.BatchView], or what goes back to a provider.
 	Body any
 }

@@ -1,7 +1,8 @@
 package api
 
 // described says what components of the OpenAPI document and their fields are, where the Go type is not this package's
-// and has no tags for it. The text of a component as a whole stands under "".
+// and has no tags for it. The text of a component as a whole stands under "". Fields of an embedded type are described
+// in its own component only.
 var described = map[string]map[string]string{
 	"AnthropicReply": {"": "The next message to Anthropic."},
 	"Appended":       {"": "Where appended calls are in the batch."},
@@ -27,7 +28,9 @@ var described = map[string]map[string]string{
 		"asked_at": "When the person was asked.",
 		"expires":  "When the call ends as approval_expired.",
 	},
-	"Approvals": {"": "The calls that wait for a person."},
+	"ApprovalLook":  {"": "A call that waits for a person, as the person sees it."},
+	"Approvals":     {"": "The calls that wait for a person."},
+	"AttemptMoment": {"": "One attempt of a call."},
 	"BatchInfo": {
 		"":          "A batch in a list. The list may lag behind the batch for a moment.",
 		"id":        "The batch's id.",
@@ -60,6 +63,7 @@ var described = map[string]map[string]string{
 	},
 	"Blob":         {"": "A part of an offloaded result.", "ref": "The reference that was asked for."},
 	"Call":         {"": "A call in the native form."},
+	"CallLook":     {"": "A call at one event of its batch's log. Times are in milliseconds since the submission."},
 	"Cancellation": {"": "Which calls of a batch to stop, and why."},
 	"CloudEvent":   {"": "An event as it is stored."},
 	"Completed": {
@@ -100,6 +104,7 @@ var described = map[string]map[string]string{
 		"": "The decision that was stored.", "id": "The approval's id.", "decision": "What was decided.",
 	},
 	"Decision": {"": "What a person decides about a call."},
+	"Digest":   {"": "A batch in a search, with what is in its log."},
 	"Fact": {
 		"":        "What one phase of a call found.",
 		"phase":   "The phase.",
@@ -108,6 +113,7 @@ var described = map[string]map[string]string{
 		"ms":      "How long the phase took, in milliseconds.",
 		"detail":  "What was decided and by what, for the operator.",
 	},
+	"Found":       {"": "One page of a search."},
 	"GeminiReply": {"": "The next content for Gemini."},
 	"Happening": {
 		"":      "An event of any batch, as it comes. A gap marks where events are missing.",
@@ -116,6 +122,8 @@ var described = map[string]map[string]string{
 		"time":  "When it happened.",
 	},
 	"Interrupted": {"": "How many batches were asked to stop.", "batches": "How many batches were asked to stop."},
+	"Me":          {"": "What the token of the request may do."},
+	"Moment":      {"": "What happened to a batch, and when."},
 	"MoreCalls":   {"": "Calls to append to an open batch, in one of the five forms."},
 	"Note":        {"": "An item of a response that looks like a call but is not executed here."},
 	"Noted": {
@@ -182,6 +190,7 @@ var described = map[string]map[string]string{
 		"isolation":         "What isolated the tool: none, native, bwrap and so on. Empty if nothing ran.",
 		"phases":            "What each phase found, in their order.",
 	},
+	"Row": {"": "A call in a timeline. Times are in milliseconds since the submission."},
 	"Session": {
 		"":           "What is stored of a session.",
 		"alone":      "Whether nobody is there to ask.",
@@ -191,7 +200,14 @@ var described = map[string]map[string]string{
 		"changed":    "When the session changed last.",
 	},
 	"SessionChange": {"": "What to change of a session. What is left out stays."},
+	"Shape":         {"": "A batch at one event of its log. Times are in milliseconds since the submission."},
+	"ShapeGroup":    {"": "A group of calls. Times are in milliseconds since the submission of the batch."},
+	"SignIn":        {"": "The token that a browser signs in with."},
+	"SignedIn":      {"": "What a page keeps after its user has signed in."},
+	"Span":          {"": "A period of a call, in milliseconds since the submission of the batch."},
+	"Step":          {"": "An event of a batch's log, in words."},
 	"Submission":    {"": "A batch as it is handed in. Its calls are in one of the five forms."},
+	"Timeline":      {"": "A batch and its calls at one event of its log."},
 	"Waiting": {
 		"":        "The data of the event waiting: the batch waits for its turn in a dispatcher.",
 		"running": "How many batches that dispatcher runs.",
@@ -216,5 +232,11 @@ var described = map[string]map[string]string{
 		"remarks":      "Which tools the worker leaves out or has altered. Only operators see it.",
 		"conflicts":    "Which names of its tools other pools or origins offer too. Only operators see it.",
 	},
-	"Workers": {"": "The live workers.", "workers": "The workers, by id."},
+	"Workers":         {"": "The live workers.", "workers": "The workers, by id."},
+	"WorkspaceQueue":  {"": "The queue of tickets of one workspace."},
+	"WorkspaceTicket": {"": "The place of a batch in the queue of a workspace, for one group."},
+	"Workspaces":      {"": "The workspaces that are in use."},
 }
+
+// embedded says which described component has its fields in another one too.
+var embedded = map[string]string{"ApprovalLook": "Approval", "Digest": "BatchInfo"}

@@ -65,7 +65,7 @@ func newRegistry() huma.Registry {
 // bodies are the components that only requests have. They are closed: a field that the server does not know is an
 // error. What comes from the server may have more fields one day.
 var bodies = []string{"BatchOptions", "Call", "Cancellation", "Decision", "MoreCalls", "Reason", "SessionChange",
-	"Submission"}
+	"SignIn", "Submission"}
 
 // finish completes the schemas of the components.
 func finish(schemas map[string]*huma.Schema) {
@@ -75,7 +75,7 @@ func finish(schemas map[string]*huma.Schema) {
 			s.AdditionalProperties = nil
 		}
 		for field, f := range s.Properties {
-			f.Description = cmp.Or(f.Description, described[name][field])
+			f.Description = cmp.Or(f.Description, described[name][field], described[embedded[name]][field])
 		}
 	}
 	delete(schemas["Progress"].Properties, "waiting") // an event of its own has it
@@ -202,18 +202,16 @@ func describe(api huma.API, op *huma.Operation) {
 func documentOf(doc *huma.OpenAPI) ([]byte, error) {
 	finish(doc.Components.Schemas.Map())
 	for _, item := range doc.Paths {
-		for _, op := range []*huma.Operation{item.Get, item.Post} {
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Delete} {
 			if op == nil {
 				continue
 			}
 			for _, p := range op.Parameters {
 				p.Description = cmp.Or(p.Description, p.Schema.Description)
 			}
-			for name, text := range headers {
-				for _, r := range op.Responses {
-					if h := r.Headers[name]; h != nil {
-						h.Description = cmp.Or(h.Description, text)
-					}
+			for _, r := range op.Responses {
+				for _, h := range r.Headers {
+					h.Description = cmp.Or(h.Description, h.Schema.Description)
 				}
 			}
 		}
@@ -223,12 +221,6 @@ func documentOf(doc *huma.OpenAPI) ([]byte, error) {
 		return nil, fmt.Errorf("make the OpenAPI document: %w", err)
 	}
 	return out, nil
-}
-
-// headers says what headers of answers are.
-var headers = map[string]string{
-	"Location": "The address of the batch.",
-	"ETag":     "A name of this answer, for If-None-Match.",
 }
 
 // The replies to providers: what goes back to each of them as it is. They are described here; package provider writes

@@ -38,8 +38,8 @@ const (
 	readyID   = "checkReadiness"
 	metricsID = "getMetrics"
 	openapiID = "getOpenAPI"
-	signInID  = "signIn"
-	signOutID = "signOut"
+	signInID  = "signInConsole"
+	signOutID = "signOutConsole"
 	callerID  = "getCaller"
 )
 

@@ -41,12 +41,12 @@ type SignedIn struct {
 }
 
 type signedIn struct {
-	SetCookie http.Cookie `header:"Set-Cookie"`
+	SetCookie http.Cookie `header:"Set-Cookie" doc:"The cookie with the encrypted token."`
 	Body      SignedIn
 }
 
 type signedOut struct {
-	SetCookie http.Cookie `header:"Set-Cookie"`
+	SetCookie http.Cookie `header:"Set-Cookie" doc:"The same cookie without a value, which the browser deletes."`
 }
 
 // signIn checks a token and puts it into a cookie.

@@ -25,7 +25,7 @@ type timelineInput struct {
 type Timeline struct {
 	Events int           `json:"events" doc:"How many events the log has now."`
 	At     int           `json:"at" doc:"How many of them this shows."`
-	Batch  replay.Shape  `json:"batch"`
+	Batch  replay.Shape  `json:"batch" doc:"The batch at that event."`
 	Rows   []replay.Row  `json:"rows" doc:"The calls that changed after since, or all."`
 	Around []replay.Step `json:"around" doc:"The last events that this shows, in words."`
 }

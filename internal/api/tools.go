@@ -34,7 +34,7 @@ type toolsInput struct {
 type toolsAnswer struct {
 	Status      int
 	ContentType string `header:"Content-Type"`
-	ETag        string `header:"ETag"`
+	ETag        string `header:"ETag" doc:"A name of this answer, for If-None-Match."`
 	Body        []byte
 }
 

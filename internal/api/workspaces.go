@@ -15,7 +15,7 @@ const (
 
 // WorkspaceQueue is the tickets of one workspace.
 type WorkspaceQueue struct {
-	Workspace toolyard.Workspace `json:"workspace"`
+	Workspace toolyard.Workspace `json:"workspace" doc:"The workspace's name."`
 	Length    int                `json:"length" doc:"How many tickets the queue has."`
 	Tickets   []WorkspaceTicket  `json:"tickets" doc:"The first ones, in order; 100 at most."`
 }
@@ -23,10 +23,10 @@ type WorkspaceQueue struct {
 // WorkspaceTicket is the place of one batch in a queue.
 type WorkspaceTicket struct {
 	Number  uint64           `json:"number" doc:"Its number, the fencing token of its group."`
-	Agent   toolyard.Agent   `json:"agent"`
-	Batch   toolyard.BatchID `json:"batch"`
-	Group   int              `json:"group"`
-	Mode    string           `json:"mode" enum:"shared,exclusive"`
+	Agent   toolyard.Agent   `json:"agent" doc:"The agent whose batch it is."`
+	Batch   toolyard.BatchID `json:"batch" doc:"The batch's id."`
+	Group   int              `json:"group" doc:"The index of the group in the batch."`
+	Mode    string           `json:"mode" enum:"shared,exclusive" doc:"Whether the group holds the workspace together with others or alone."`
 	Granted bool             `json:"granted" doc:"It holds the workspace. The others wait."`
 }
 

@@ -12,18 +12,18 @@ import (
 
 // Shape is a batch at one event of its log, for a reader who draws it. Times are milliseconds since the submission.
 type Shape struct {
-	ID          toolyard.BatchID   `json:"id"`
-	Agent       toolyard.Agent     `json:"agent"`
-	Session     toolyard.Session   `json:"session"`
-	Workspace   toolyard.Workspace `json:"workspace"`
-	Status      toolyard.Status    `json:"status"`
-	SubmittedAt time.Time          `json:"submitted_at"`
-	SubmittedBy string             `json:"submitted_by"`
-	PlannedMS   *float64           `json:"planned_ms,omitempty"`
+	ID          toolyard.BatchID   `json:"id" doc:"The batch's id."`
+	Agent       toolyard.Agent     `json:"agent" doc:"The agent whose batch it is."`
+	Session     toolyard.Session   `json:"session" doc:"The session of the batch."`
+	Workspace   toolyard.Workspace `json:"workspace" doc:"The workspace where its calls act."`
+	Status      toolyard.Status    `json:"status" doc:"The state of the batch."`
+	SubmittedAt time.Time          `json:"submitted_at" doc:"When the batch was submitted."`
+	SubmittedBy string             `json:"submitted_by" doc:"Which process stored the batch."`
+	PlannedMS   *float64           `json:"planned_ms,omitempty" doc:"When the batch was planned; left out before."`
 	LastMS      float64            `json:"last_ms" doc:"When the last event was stored."`
 	Owner       string             `json:"owner" doc:"The dispatcher that advances the batch; empty before it is planned."`
-	Takeovers   int                `json:"takeovers"`
-	Partition   toolyard.Strategy  `json:"partition"`
+	Takeovers   int                `json:"takeovers" doc:"How many times another dispatcher took the batch over."`
+	Partition   toolyard.Strategy  `json:"partition,omitempty" doc:"How the calls become groups; left out before that is known."`
 	Calls       int                `json:"calls" doc:"How many calls were handed in."`
 	Finished    int                `json:"finished" doc:"How many calls have results."`
 	Failed      int                `json:"failed" doc:"How many of the results are errors."`
@@ -39,43 +39,43 @@ type ShapeGroup struct {
 	Safe bool `json:"safe" doc:"Its calls may run together."`
 	// ReadyMS is when all calls of the groups before it had their results.
 	ReadyMS   *float64 `json:"ready_ms,omitempty" doc:"When the groups before it had all their results. From then on it waited for its ticket."`
-	StartedMS *float64 `json:"started_ms,omitempty"`
-	Ticket    uint64   `json:"ticket,omitempty"`
+	StartedMS *float64 `json:"started_ms,omitempty" doc:"When it was started; left out before."`
+	Ticket    uint64   `json:"ticket,omitempty" doc:"The number of its ticket for the workspace; left out if it has none."`
 	First     int      `json:"first" doc:"Its first call."`
 	Count     int      `json:"count" doc:"How many calls it has."`
 }
 
 // Row is one call of a [Shape].
 type Row struct {
-	Index  int            `json:"index"`
-	CallID string         `json:"call_id"`
-	Tool   string         `json:"tool"`
+	Index  int            `json:"index" doc:"The call's index in the batch."`
+	CallID string         `json:"call_id" doc:"The provider's id of the call."`
+	Tool   string         `json:"tool" doc:"The tool's name."`
 	Group  int            `json:"group" doc:"Its group; -1 before it is planned."`
-	Class  toolyard.Class `json:"class" doc:"Its concurrency class; empty before it is planned."`
-	Status string         `json:"status" enum:"unplanned,pending,claimed,retrying,waiting,decided,finished"`
-	Error  bool           `json:"error,omitempty"`
-	Code   toolyard.Code  `json:"code,omitempty"`
+	Class  toolyard.Class `json:"concurrency_class,omitempty" doc:"Its concurrency class; left out before it is planned."`
+	Status string         `json:"status" enum:"unplanned,pending,claimed,retrying,waiting,decided,finished" doc:"The state of the call."`
+	Error  bool           `json:"error,omitempty" doc:"Whether the call failed."`
+	Code   toolyard.Code  `json:"code,omitempty" doc:"Why the call failed; left out on success."`
 	NotRun string         `json:"not_run,omitempty" doc:"How it was answered without running."`
-	Worker string         `json:"worker,omitempty"`
+	Worker string         `json:"worker,omitempty" doc:"The worker that claimed or finished the call last."`
 	// Runs are when its attempts ran. The last one may still run.
 	Runs       []Span   `json:"runs,omitempty" doc:"When its attempts ran."`
 	Waits      []Span   `json:"waits,omitempty" doc:"When it waited for a person."`
-	FinishedMS *float64 `json:"finished_ms,omitempty"`
+	FinishedMS *float64 `json:"finished_ms,omitempty" doc:"When its result was stored; left out before."`
 	Blame      string   `json:"blame,omitempty" doc:"Of a call that was aborted: what aborted it."`
 }
 
 // Span is a time in a [Row]. One that is not over has no end.
 type Span struct {
-	FromMS float64       `json:"from_ms"`
-	ToMS   *float64      `json:"to_ms,omitempty"`
+	FromMS float64       `json:"from_ms" doc:"When it began."`
+	ToMS   *float64      `json:"to_ms,omitempty" doc:"When it ended; left out if it has not."`
 	Failed toolyard.Code `json:"failed,omitempty" doc:"Why the attempt failed that was repeated."`
 }
 
 // Step is one event of a log in words.
 type Step struct {
 	Event int     `json:"event" doc:"Its place in the log, from 1."`
-	MS    float64 `json:"ms"`
-	What  string  `json:"what"`
+	MS    float64 `json:"ms" doc:"When it was stored, in milliseconds since the submission."`
+	What  string  `json:"what" doc:"What happened, in words."`
 }
 
 // Shape describes the batch as the events so far leave it. It returns the rows of the calls that changed after event
@@ -232,23 +232,23 @@ func (p *Replay) input(i int) toolyard.Call {
 type CallDetail struct {
 	Row
 	Input json.RawMessage `json:"input" doc:"The input as it was handed in."`
-	Pool  toolyard.Pool   `json:"pool,omitempty"`
+	Pool  toolyard.Pool   `json:"pool,omitempty" doc:"The pool of the workers that may take it."`
 	Why   string          `json:"why,omitempty" doc:"What decided its class."`
 	Claim bool            `json:"claim,omitempty" doc:"A worker claims it before it runs."`
 	// Asked is the question to a person, if there was one.
 	AskedReason string           `json:"asked_reason,omitempty" doc:"Why a person was asked."`
 	DecidedBy   string           `json:"decided_by,omitempty" doc:"Who decided."`
-	Decision    events.Decision  `json:"decision,omitempty"`
+	Decision    events.Decision  `json:"decision,omitempty" enum:"allow,deny,superseded" doc:"What was decided. superseded: the session went on with another batch."`
 	Edited      bool             `json:"edited,omitempty" doc:"The person gave another input."`
 	Facts       []toolyard.Fact  `json:"facts" doc:"What the phases before the question to a person found; the result has those of the run."`
-	Result      *toolyard.Result `json:"result,omitempty"`
-	Attempts    []AttemptMoment  `json:"attempts"`
+	Result      *toolyard.Result `json:"result,omitempty" doc:"The result; left out before it is there."`
+	Attempts    []AttemptMoment  `json:"attempts" doc:"Its attempts that were claimed or have failed, in order."`
 }
 
 // AttemptMoment is one attempt of a call.
 type AttemptMoment struct {
-	Attempt int           `json:"attempt"`
-	Worker  string        `json:"worker"`
+	Attempt int           `json:"attempt" doc:"The number of the attempt, from 1."`
+	Worker  string        `json:"worker" doc:"The worker that made the attempt."`
 	Code    toolyard.Code `json:"code,omitempty" doc:"Why it failed."`
 }
 

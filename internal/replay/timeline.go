@@ -189,8 +189,8 @@ type Attempt struct {
 
 // Moment is a time and what happened, in words.
 type Moment struct {
-	MS   float64 `json:"ms"`
-	What string  `json:"what"`
+	MS   float64 `json:"ms" doc:"When it happened, in milliseconds since the submission."`
+	What string  `json:"what" doc:"What happened."`
 }
 
 // Report evaluates the events so far as the whole log. Before a submission was added it is empty. More events may be

@@ -365,12 +365,12 @@ export interface paths {
          * Sign in from a browser
          * @description Puts a token into a cookie, encrypted with a key that the answer has and that the browser sends with each request.
          */
-        post: operations["signIn"];
+        post: operations["signInConsole"];
         /**
          * Sign out from a browser
          * @description Takes the cookie away.
          */
-        delete: operations["signOut"];
+        delete: operations["signOutConsole"];
         options?: never;
         head?: never;
         patch?: never;
@@ -661,33 +661,58 @@ export interface components {
             /** @description The workspace where the call acts. */
             workspace: string;
         };
+        /** @description A call that waits for a person, as the person sees it. */
         ApprovalLook: {
+            /** @description The agent whose call it is. */
             agent: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the person was asked.
+             */
             asked_at: string;
+            /** @description The id of the call's batch. */
             batch: string;
+            /** @description The provider's id of the call. */
             call_id: string;
+            /** @description The class that this call was judged to have. */
             concurrency_class: components["schemas"]["Class"];
+            /** @description Whether the call may do what cannot be undone. */
             destructive: boolean;
+            /** @description What the call would change, as a diff. Empty if the tool does not say. */
             diff: string;
             /** @description What the call would have changed when it was asked about. */
             diff_lines: string[];
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the call ends as approval_expired.
+             */
             expires: string;
+            /** @description The approval's id, for decideApproval. */
             id: string;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description The call's index in the batch.
+             */
             index: number;
+            /** @description What may be shown of the input. */
             input: unknown;
+            /** @description The hash of the input that runs if the call is allowed. Send it with the decision. */
             input_sha256: string;
             /** @description The whole input: every character shows, and an edit is a comparison. */
             lines: string[];
             /** @description Why the input cannot be shown whole. Such a call cannot be allowed as it is. */
             part?: string;
+            /** @description Why a person is asked. */
             reason: string;
+            /** @description What is allowed for the rest of the session if the decision has remember: session. Empty if the decision cannot be remembered. */
             remember: string;
+            /** @description The session of the batch. */
             session: string;
+            /** @description What asks: a rule, the mode or a hook. */
             source: string;
+            /** @description The tool's name. */
             tool: string;
+            /** @description The workspace where the call acts. */
             workspace: string;
         };
         /** @description The calls that wait for a person. */
@@ -695,11 +720,16 @@ export interface components {
             /** @description The newest first, by when they were asked about; 10,000 at most. */
             approvals: components["schemas"]["Approval"][];
         };
+        /** @description One attempt of a call. */
         AttemptMoment: {
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description The number of the attempt, from 1.
+             */
             attempt: number;
             /** @description Why it failed. */
             code?: components["schemas"]["Code"];
+            /** @description The worker that made the attempt. */
             worker: string;
         };
         /** @description The data of the events of a batch's event stream. */
@@ -848,34 +878,49 @@ export interface components {
             /** @description The tool's name as the model wrote it. */
             tool: string;
         };
+        /** @description A call at one event of its batch's log. Times are in milliseconds since the submission. */
         CallLook: {
             /** @description Why a person was asked. */
             asked_reason?: string;
+            /** @description Its attempts that were claimed or have failed, in order. */
             attempts: components["schemas"]["AttemptMoment"][];
             /** @description Of a call that was aborted: what aborted it. */
             blame?: string;
+            /** @description The provider's id of the call. */
             call_id: string;
             /** @description A worker claims it before it runs. */
             claim?: boolean;
-            /** @description Its concurrency class; empty before it is planned. */
-            class: components["schemas"]["Class"];
+            /** @description Why the call failed; left out on success. */
             code?: components["schemas"]["Code"];
+            /** @description Its concurrency class; left out before it is planned. */
+            concurrency_class?: components["schemas"]["Class"];
             /** @description Who decided. */
             decided_by?: string;
-            decision?: string;
+            /**
+             * @description What was decided. superseded: the session went on with another batch.
+             * @enum {string}
+             */
+            decision?: "allow" | "deny" | "superseded";
             /** @description The person gave another input. */
             edited?: boolean;
+            /** @description Whether the call failed. */
             error?: boolean;
             /** @description What the phases before the question to a person found; the result has those of the run. */
             facts: components["schemas"]["Fact"][];
-            /** Format: double */
+            /**
+             * Format: double
+             * @description When its result was stored; left out before.
+             */
             finished_ms?: number;
             /**
              * Format: int64
              * @description Its group; -1 before it is planned.
              */
             group: number;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description The call's index in the batch.
+             */
             index: number;
             /** @description The input as it was handed in. */
             input: unknown;
@@ -885,17 +930,24 @@ export interface components {
             not_run?: string;
             /** @description Why there are no lines. */
             part?: string;
+            /** @description The pool of the workers that may take it. */
             pool?: string;
+            /** @description The result; left out before it is there. */
             result?: components["schemas"]["Result"];
             /** @description When its attempts ran. */
             runs?: components["schemas"]["Span"][];
-            /** @enum {string} */
+            /**
+             * @description The state of the call.
+             * @enum {string}
+             */
             status: "unplanned" | "pending" | "claimed" | "retrying" | "waiting" | "decided" | "finished";
+            /** @description The tool's name. */
             tool: string;
             /** @description When it waited for a person. */
             waits?: components["schemas"]["Span"][];
             /** @description What decided its class. */
             why?: string;
+            /** @description The worker that claimed or finished the call last. */
             worker?: string;
         };
         /** @description Which calls of a batch to stop, and why. */
@@ -1055,11 +1107,19 @@ export interface components {
              */
             remember?: "session";
         };
+        /** @description A batch in a search, with what is in its log. */
         Digest: {
+            /** @description The agent whose batch it is. */
             agent: string;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description How many calls the batch has.
+             */
             calls: number;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the status changed last.
+             */
             changed: string;
             /** @description The codes of its errors, each once. */
             codes: components["schemas"]["Code"][];
@@ -1068,17 +1128,27 @@ export interface components {
              * @description How many of its results are errors.
              */
             failed: number;
+            /** @description The batch's id. */
             id: string;
             /** @description It has too many calls to be looked into, or its log cannot be read: tools and codes are missing. */
             opaque?: boolean;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description The batch's position in the order of submission. It never changes.
+             */
             place: number;
+            /** @description The session of the batch. */
             session: string;
+            /** @description The state of the batch. */
             status: components["schemas"]["Status"];
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the batch was submitted.
+             */
             submitted: string;
             /** @description The tools of its calls, each once. */
             tools: string[];
+            /** @description The workspace where its calls act. */
             workspace: string;
         };
         /** @description The data of the event end: all events were sent. It has no fields. */
@@ -1099,6 +1169,7 @@ export interface components {
             /** @description The phase. */
             phase: components["schemas"]["Phase"];
         };
+        /** @description One page of a search. */
         Found: {
             /** @description The newest first. */
             batches: components["schemas"]["Digest"][];
@@ -1148,6 +1219,7 @@ export interface components {
              */
             batches: number;
         };
+        /** @description What the token of the request may do. */
         Me: {
             /** @description Whose token it is; empty for an operator's, and where nobody is asked. */
             agent: string;
@@ -1166,9 +1238,14 @@ export interface components {
             /** @description The server's. */
             version: string;
         };
+        /** @description What happened to a batch, and when. */
         Moment: {
-            /** Format: double */
+            /**
+             * Format: double
+             * @description When it happened, in milliseconds since the submission.
+             */
             ms: number;
+            /** @description What happened. */
             what: string;
         };
         /** @description Calls to append to an open batch, in one of the five forms. */
@@ -1417,32 +1494,47 @@ export interface components {
         };
         /** @description The data of the events of a stream of results. */
         ResultEventData: components["schemas"]["Result"] | components["schemas"]["Waiting"] | components["schemas"]["Progress"] | components["schemas"]["Completed"] | components["schemas"]["Behind"] | components["schemas"]["Problem"];
+        /** @description A call in a timeline. Times are in milliseconds since the submission. */
         Row: {
             /** @description Of a call that was aborted: what aborted it. */
             blame?: string;
+            /** @description The provider's id of the call. */
             call_id: string;
-            /** @description Its concurrency class; empty before it is planned. */
-            class: components["schemas"]["Class"];
+            /** @description Why the call failed; left out on success. */
             code?: components["schemas"]["Code"];
+            /** @description Its concurrency class; left out before it is planned. */
+            concurrency_class?: components["schemas"]["Class"];
+            /** @description Whether the call failed. */
             error?: boolean;
-            /** Format: double */
+            /**
+             * Format: double
+             * @description When its result was stored; left out before.
+             */
             finished_ms?: number;
             /**
              * Format: int64
              * @description Its group; -1 before it is planned.
              */
             group: number;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description The call's index in the batch.
+             */
             index: number;
             /** @description How it was answered without running. */
             not_run?: string;
             /** @description When its attempts ran. */
             runs?: components["schemas"]["Span"][];
-            /** @enum {string} */
+            /**
+             * @description The state of the call.
+             * @enum {string}
+             */
             status: "unplanned" | "pending" | "claimed" | "retrying" | "waiting" | "decided" | "finished";
+            /** @description The tool's name. */
             tool: string;
             /** @description When it waited for a person. */
             waits?: components["schemas"]["Span"][];
+            /** @description The worker that claimed or finished the call last. */
             worker?: string;
         };
         /** @description What is stored of a session. */
@@ -1470,7 +1562,9 @@ export interface components {
             /** @description Ask again for all that people have allowed in the session. */
             forget?: boolean;
         };
+        /** @description A batch at one event of its log. Times are in milliseconds since the submission. */
         Shape: {
+            /** @description The agent whose batch it is. */
             agent: string;
             /**
              * Format: int64
@@ -1493,6 +1587,7 @@ export interface components {
             groups: components["schemas"]["ShapeGroup"][];
             /** @description What happened to the batch beside the run of its calls: cancels, takeovers, decisions of people. */
             happened: components["schemas"]["Moment"][];
+            /** @description The batch's id. */
             id: string;
             /**
              * Format: double
@@ -1501,8 +1596,12 @@ export interface components {
             last_ms: number;
             /** @description The dispatcher that advances the batch; empty before it is planned. */
             owner: string;
-            partition: components["schemas"]["Strategy"];
-            /** Format: double */
+            /** @description How the calls become groups; left out before that is known. */
+            partition?: components["schemas"]["Strategy"];
+            /**
+             * Format: double
+             * @description When the batch was planned; left out before.
+             */
             planned_ms?: number;
             /** @description Why the batch was refused. */
             refused?: string;
@@ -1511,15 +1610,26 @@ export interface components {
              * @description How many results were replied.
              */
             replied: number;
+            /** @description The session of the batch. */
             session: string;
+            /** @description The state of the batch. */
             status: components["schemas"]["Status"];
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description When the batch was submitted.
+             */
             submitted_at: string;
+            /** @description Which process stored the batch. */
             submitted_by: string;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description How many times another dispatcher took the batch over.
+             */
             takeovers: number;
+            /** @description The workspace where its calls act. */
             workspace: string;
         };
+        /** @description A group of calls. Times are in milliseconds since the submission of the batch. */
         ShapeGroup: {
             /**
              * Format: int64
@@ -1538,25 +1648,40 @@ export interface components {
             ready_ms?: number;
             /** @description Its calls may run together. */
             safe: boolean;
-            /** Format: double */
+            /**
+             * Format: double
+             * @description When it was started; left out before.
+             */
             started_ms?: number;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description The number of its ticket for the workspace; left out if it has none.
+             */
             ticket?: number;
         };
+        /** @description The token that a browser signs in with. */
         SignIn: {
             /** @description A token of this server, or a JWT of its issuer. */
             token: string;
         };
+        /** @description What a page keeps after its user has signed in. */
         SignedIn: {
             /** @description What later requests send in the header Toolyard-Session, beside the cookie. */
             key: string;
         };
+        /** @description A period of a call, in milliseconds since the submission of the batch. */
         Span: {
             /** @description Why the attempt failed that was repeated. */
             failed?: components["schemas"]["Code"];
-            /** Format: double */
+            /**
+             * Format: double
+             * @description When it began.
+             */
             from_ms: number;
-            /** Format: double */
+            /**
+             * Format: double
+             * @description When it ended; left out if it has not.
+             */
             to_ms?: number;
         };
         /**
@@ -1564,14 +1689,19 @@ export interface components {
          * @enum {string}
          */
         Status: "open" | "running" | "waiting" | "completed" | "canceled";
+        /** @description An event of a batch's log, in words. */
         Step: {
             /**
              * Format: int64
              * @description Its place in the log, from 1.
              */
             event: number;
-            /** Format: double */
+            /**
+             * Format: double
+             * @description When it was stored, in milliseconds since the submission.
+             */
             ms: number;
+            /** @description What happened, in words. */
             what: string;
         };
         /**
@@ -1606,6 +1736,7 @@ export interface components {
             /** @description Where the calls act. Default: default. */
             workspace?: string;
         };
+        /** @description A batch and its calls at one event of its log. */
         Timeline: {
             /** @description The last events that this shows, in words. */
             around: components["schemas"]["Step"][];
@@ -1614,6 +1745,7 @@ export interface components {
              * @description How many of them this shows.
              */
             at: number;
+            /** @description The batch at that event. */
             batch: components["schemas"]["Shape"];
             /**
              * Format: int64
@@ -1706,6 +1838,7 @@ export interface components {
             /** @description The workers, by id. */
             workers: components["schemas"]["Worker"][];
         };
+        /** @description The queue of tickets of one workspace. */
         WorkspaceQueue: {
             /**
              * Format: int64
@@ -1714,16 +1847,26 @@ export interface components {
             length: number;
             /** @description The first ones, in order; 100 at most. */
             tickets: components["schemas"]["WorkspaceTicket"][];
+            /** @description The workspace's name. */
             workspace: string;
         };
+        /** @description The place of a batch in the queue of a workspace, for one group. */
         WorkspaceTicket: {
+            /** @description The agent whose batch it is. */
             agent: string;
+            /** @description The batch's id. */
             batch: string;
             /** @description It holds the workspace. The others wait. */
             granted: boolean;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description The index of the group in the batch.
+             */
             group: number;
-            /** @enum {string} */
+            /**
+             * @description Whether the group holds the workspace together with others or alone.
+             * @enum {string}
+             */
             mode: "shared" | "exclusive";
             /**
              * Format: int64
@@ -1731,6 +1874,7 @@ export interface components {
              */
             number: number;
         };
+        /** @description The workspaces that are in use. */
         Workspaces: {
             /** @description By name; 1,000 at most. */
             workspaces: components["schemas"]["WorkspaceQueue"][];
@@ -3556,7 +3700,7 @@ export interface operations {
             };
         };
     };
-    signIn: {
+    signInConsole: {
         parameters: {
             query?: never;
             header?: never;
@@ -3573,6 +3717,7 @@ export interface operations {
             /** @description The token is in a cookie. */
             200: {
                 headers: {
+                    /** @description The cookie with the encrypted token. */
                     "Set-Cookie"?: string;
                     [name: string]: unknown;
                 };
@@ -3629,7 +3774,7 @@ export interface operations {
             };
         };
     };
-    signOut: {
+    signOutConsole: {
         parameters: {
             query?: never;
             header?: never;
@@ -3641,6 +3786,7 @@ export interface operations {
             /** @description The cookie is gone. */
             204: {
                 headers: {
+                    /** @description The same cookie without a value, which the browser deletes. */
                     "Set-Cookie"?: string;
                     [name: string]: unknown;
                 };

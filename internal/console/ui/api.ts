@@ -58,29 +58,47 @@ export interface Approval {
 }
 
 export interface ApprovalLook {
+  /** The agent whose call it is. */
   agent: string;
+  /** When the person was asked. */
   asked_at: string;
+  /** The id of the call's batch. */
   batch: string;
+  /** The provider's id of the call. */
   call_id: string;
+  /** The class that this call was judged to have. */
   concurrency_class: Class;
+  /** Whether the call may do what cannot be undone. */
   destructive: boolean;
+  /** What the call would change, as a diff. Empty if the tool does not say. */
   diff: string;
   /** What the call would have changed when it was asked about. */
   diff_lines: string[];
+  /** When the call ends as approval_expired. */
   expires: string;
+  /** The approval's id, for decideApproval. */
   id: string;
+  /** The call's index in the batch. */
   index: number;
+  /** What may be shown of the input. */
   input: unknown;
+  /** The hash of the input that runs if the call is allowed. Send it with the decision. */
   input_sha256: string;
   /** The whole input: every character shows, and an edit is a comparison. */
   lines: string[];
   /** Why the input cannot be shown whole. Such a call cannot be allowed as it is. */
   part?: string;
+  /** Why a person is asked. */
   reason: string;
+  /** What is allowed for the rest of the session if the decision has remember: session. Empty if the decision cannot be remembered. */
   remember: string;
+  /** The session of the batch. */
   session: string;
+  /** What asks: a rule, the mode or a hook. */
   source: string;
+  /** The tool's name. */
   tool: string;
+  /** The workspace where the call acts. */
   workspace: string;
 }
 
@@ -90,9 +108,11 @@ export interface Approvals {
 }
 
 export interface AttemptMoment {
+  /** The number of the attempt, from 1. */
   attempt: number;
   /** Why it failed. */
   code?: Code;
+  /** The worker that made the attempt. */
   worker: string;
 }
 
@@ -212,26 +232,33 @@ export interface Call {
 export interface CallLook {
   /** Why a person was asked. */
   asked_reason?: string;
+  /** Its attempts that were claimed or have failed, in order. */
   attempts: AttemptMoment[];
   /** Of a call that was aborted: what aborted it. */
   blame?: string;
+  /** The provider's id of the call. */
   call_id: string;
   /** A worker claims it before it runs. */
   claim?: boolean;
-  /** Its concurrency class; empty before it is planned. */
-  class: Class;
+  /** Why the call failed; left out on success. */
   code?: Code;
+  /** Its concurrency class; left out before it is planned. */
+  concurrency_class?: Class;
   /** Who decided. */
   decided_by?: string;
-  decision?: string;
+  /** What was decided. superseded: the session went on with another batch. */
+  decision?: "allow" | "deny" | "superseded";
   /** The person gave another input. */
   edited?: boolean;
+  /** Whether the call failed. */
   error?: boolean;
   /** What the phases before the question to a person found; the result has those of the run. */
   facts: Fact[];
+  /** When its result was stored; left out before. */
   finished_ms?: number;
   /** Its group; -1 before it is planned. */
   group: number;
+  /** The call's index in the batch. */
   index: number;
   /** The input as it was handed in. */
   input: unknown;
@@ -241,16 +268,21 @@ export interface CallLook {
   not_run?: string;
   /** Why there are no lines. */
   part?: string;
+  /** The pool of the workers that may take it. */
   pool?: string;
+  /** The result; left out before it is there. */
   result?: Result;
   /** When its attempts ran. */
   runs?: Span[];
+  /** The state of the call. */
   status: "unplanned" | "pending" | "claimed" | "retrying" | "waiting" | "decided" | "finished";
+  /** The tool's name. */
   tool: string;
   /** When it waited for a person. */
   waits?: Span[];
   /** What decided its class. */
   why?: string;
+  /** The worker that claimed or finished the call last. */
   worker?: string;
 }
 
@@ -373,22 +405,31 @@ export interface Decision {
 }
 
 export interface Digest {
+  /** The agent whose batch it is. */
   agent: string;
+  /** How many calls the batch has. */
   calls: number;
+  /** When the status changed last. */
   changed: string;
   /** The codes of its errors, each once. */
   codes: Code[];
   /** How many of its results are errors. */
   failed: number;
+  /** The batch's id. */
   id: string;
   /** It has too many calls to be looked into, or its log cannot be read: tools and codes are missing. */
   opaque?: boolean;
+  /** The batch's position in the order of submission. It never changes. */
   place: number;
+  /** The session of the batch. */
   session: string;
+  /** The state of the batch. */
   status: Status;
+  /** When the batch was submitted. */
   submitted: string;
   /** The tools of its calls, each once. */
   tools: string[];
+  /** The workspace where its calls act. */
   workspace: string;
 }
 
@@ -463,7 +504,9 @@ export interface Me {
 }
 
 export interface Moment {
+  /** When it happened, in milliseconds since the submission. */
   ms: number;
+  /** What happened. */
   what: string;
 }
 
@@ -648,23 +691,31 @@ export type ResultEventData = unknown;
 export interface Row {
   /** Of a call that was aborted: what aborted it. */
   blame?: string;
+  /** The provider's id of the call. */
   call_id: string;
-  /** Its concurrency class; empty before it is planned. */
-  class: Class;
+  /** Why the call failed; left out on success. */
   code?: Code;
+  /** Its concurrency class; left out before it is planned. */
+  concurrency_class?: Class;
+  /** Whether the call failed. */
   error?: boolean;
+  /** When its result was stored; left out before. */
   finished_ms?: number;
   /** Its group; -1 before it is planned. */
   group: number;
+  /** The call's index in the batch. */
   index: number;
   /** How it was answered without running. */
   not_run?: string;
   /** When its attempts ran. */
   runs?: Span[];
+  /** The state of the call. */
   status: "unplanned" | "pending" | "claimed" | "retrying" | "waiting" | "decided" | "finished";
+  /** The tool's name. */
   tool: string;
   /** When it waited for a person. */
   waits?: Span[];
+  /** The worker that claimed or finished the call last. */
   worker?: string;
 }
 
@@ -689,6 +740,7 @@ export interface SessionChange {
 }
 
 export interface Shape {
+  /** The agent whose batch it is. */
   agent: string;
   /** How many calls were handed in. */
   calls: number;
@@ -702,22 +754,31 @@ export interface Shape {
   groups: ShapeGroup[];
   /** What happened to the batch beside the run of its calls: cancels, takeovers, decisions of people. */
   happened: Moment[];
+  /** The batch's id. */
   id: string;
   /** When the last event was stored. */
   last_ms: number;
   /** The dispatcher that advances the batch; empty before it is planned. */
   owner: string;
-  partition: Strategy;
+  /** How the calls become groups; left out before that is known. */
+  partition?: Strategy;
+  /** When the batch was planned; left out before. */
   planned_ms?: number;
   /** Why the batch was refused. */
   refused?: string;
   /** How many results were replied. */
   replied: number;
+  /** The session of the batch. */
   session: string;
+  /** The state of the batch. */
   status: Status;
+  /** When the batch was submitted. */
   submitted_at: string;
+  /** Which process stored the batch. */
   submitted_by: string;
+  /** How many times another dispatcher took the batch over. */
   takeovers: number;
+  /** The workspace where its calls act. */
   workspace: string;
 }
 
@@ -730,7 +791,9 @@ export interface ShapeGroup {
   ready_ms?: number;
   /** Its calls may run together. */
   safe: boolean;
+  /** When it was started; left out before. */
   started_ms?: number;
+  /** The number of its ticket for the workspace; left out if it has none. */
   ticket?: number;
 }
 
@@ -747,7 +810,9 @@ export interface SignedIn {
 export interface Span {
   /** Why the attempt failed that was repeated. */
   failed?: Code;
+  /** When it began. */
   from_ms: number;
+  /** When it ended; left out if it has not. */
   to_ms?: number;
 }
 
@@ -756,7 +821,9 @@ export type Status = "open" | "running" | "waiting" | "completed" | "canceled";
 export interface Step {
   /** Its place in the log, from 1. */
   event: number;
+  /** When it was stored, in milliseconds since the submission. */
   ms: number;
+  /** What happened, in words. */
   what: string;
 }
 
@@ -794,6 +861,7 @@ export interface Timeline {
   around: Step[];
   /** How many of them this shows. */
   at: number;
+  /** The batch at that event. */
   batch: Shape;
   /** How many events the log has now. */
   events: number;
@@ -859,15 +927,20 @@ export interface WorkspaceQueue {
   length: number;
   /** The first ones, in order; 100 at most. */
   tickets: WorkspaceTicket[];
+  /** The workspace's name. */
   workspace: string;
 }
 
 export interface WorkspaceTicket {
+  /** The agent whose batch it is. */
   agent: string;
+  /** The batch's id. */
   batch: string;
   /** It holds the workspace. The others wait. */
   granted: boolean;
+  /** The index of the group in the batch. */
   group: number;
+  /** Whether the group holds the workspace together with others or alone. */
   mode: "shared" | "exclusive";
   /** Its number, the fencing token of its group. */
   number: number;

@@ -195,7 +195,8 @@ function CallPanel({ path, agent, index, event, changed, report, refresh }: { pa
     <h2>Call {index}: {look.tool}</h2>
     <Facts facts={[
       ["Status", <Status status={look.error ? look.code ?? "" : look.status} failed={look.error} />],
-      ["Call id", look.call_id], ["Class", look.class ? `${look.class}${look.why ? `: ${look.why}` : ""}` : ""],
+      ["Call id", look.call_id],
+      ["Class", look.concurrency_class ? `${look.concurrency_class}${look.why ? `: ${look.why}` : ""}` : ""],
       ["Not run", look.not_run], ["Aborted by", look.blame], ["Pool", look.pool], ["Worker", look.worker],
       ["Attempts", look.attempts.length ? look.attempts.map((a) => `${a.attempt}${a.code ? ` (${a.code})` : ""}`)
         .join(", ") : r ? String(r.attempts) : ""],

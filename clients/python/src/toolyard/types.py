@@ -71,31 +71,50 @@ class Approval(TypedDict):
 
 
 class ApprovalLook(TypedDict):
-    """"""
+    """A call that waits for a person, as the person sees it."""
 
+    # The agent whose call it is.
     agent: str
+    # When the person was asked.
     asked_at: str
+    # The id of the call's batch.
     batch: str
+    # The provider's id of the call.
     call_id: str
+    # The class that this call was judged to have.
     concurrency_class: "Class"
+    # Whether the call may do what cannot be undone.
     destructive: bool
+    # What the call would change, as a diff. Empty if the tool does not say.
     diff: str
     # What the call would have changed when it was asked about.
     diff_lines: list[str]
+    # When the call ends as approval_expired.
     expires: str
+    # The approval's id, for decideApproval.
     id: str
+    # The call's index in the batch.
     index: int
+    # What may be shown of the input.
     input: Any
+    # The hash of the input that runs if the call is allowed. Send it with the decision.
     input_sha256: str
     # The whole input: every character shows, and an edit is a comparison.
     lines: list[str]
     # Why the input cannot be shown whole. Such a call cannot be allowed as it is.
     part: NotRequired[str]
+    # Why a person is asked.
     reason: str
+    # What is allowed for the rest of the session if the decision has remember: session. Empty if the decision cannot
+    # be remembered.
     remember: str
+    # The session of the batch.
     session: str
+    # What asks: a rule, the mode or a hook.
     source: str
+    # The tool's name.
     tool: str
+    # The workspace where the call acts.
     workspace: str
 
 
@@ -107,11 +126,13 @@ class Approvals(TypedDict):
 
 
 class AttemptMoment(TypedDict):
-    """"""
+    """One attempt of a call."""
 
+    # The number of the attempt, from 1.
     attempt: int
     # Why it failed.
     code: NotRequired["Code"]
+    # The worker that made the attempt.
     worker: str
 
 # The data of the events of a batch's event stream.
@@ -245,30 +266,37 @@ class Call(TypedDict):
 
 
 class CallLook(TypedDict):
-    """"""
+    """A call at one event of its batch's log. Times are in milliseconds since the submission."""
 
     # Why a person was asked.
     asked_reason: NotRequired[str]
+    # Its attempts that were claimed or have failed, in order.
     attempts: list["AttemptMoment"]
     # Of a call that was aborted: what aborted it.
     blame: NotRequired[str]
+    # The provider's id of the call.
     call_id: str
     # A worker claims it before it runs.
     claim: NotRequired[bool]
-    # Its concurrency class; empty before it is planned.
-    class: "Class"
+    # Why the call failed; left out on success.
     code: NotRequired["Code"]
+    # Its concurrency class; left out before it is planned.
+    concurrency_class: NotRequired["Class"]
     # Who decided.
     decided_by: NotRequired[str]
-    decision: NotRequired[str]
+    # What was decided. superseded: the session went on with another batch.
+    decision: NotRequired[Literal["allow", "deny", "superseded"]]
     # The person gave another input.
     edited: NotRequired[bool]
+    # Whether the call failed.
     error: NotRequired[bool]
     # What the phases before the question to a person found; the result has those of the run.
     facts: list["Fact"]
+    # When its result was stored; left out before.
     finished_ms: NotRequired[float]
     # Its group; -1 before it is planned.
     group: int
+    # The call's index in the batch.
     index: int
     # The input as it was handed in.
     input: Any
@@ -278,16 +306,21 @@ class CallLook(TypedDict):
     not_run: NotRequired[str]
     # Why there are no lines.
     part: NotRequired[str]
+    # The pool of the workers that may take it.
     pool: NotRequired[str]
+    # The result; left out before it is there.
     result: NotRequired["Result"]
     # When its attempts ran.
     runs: NotRequired[list["Span"]]
+    # The state of the call.
     status: Literal["unplanned", "pending", "claimed", "retrying", "waiting", "decided", "finished"]
+    # The tool's name.
     tool: str
     # When it waited for a person.
     waits: NotRequired[list["Span"]]
     # What decided its class.
     why: NotRequired[str]
+    # The worker that claimed or finished the call last.
     worker: NotRequired[str]
 
 
@@ -429,24 +462,33 @@ class Decision(TypedDict):
 
 
 class Digest(TypedDict):
-    """"""
+    """A batch in a search, with what is in its log."""
 
+    # The agent whose batch it is.
     agent: str
+    # How many calls the batch has.
     calls: int
+    # When the status changed last.
     changed: str
     # The codes of its errors, each once.
     codes: list["Code"]
     # How many of its results are errors.
     failed: int
+    # The batch's id.
     id: str
     # It has too many calls to be looked into, or its log cannot be read: tools and codes are missing.
     opaque: NotRequired[bool]
+    # The batch's position in the order of submission. It never changes.
     place: int
+    # The session of the batch.
     session: str
+    # The state of the batch.
     status: "Status"
+    # When the batch was submitted.
     submitted: str
     # The tools of its calls, each once.
     tools: list[str]
+    # The workspace where its calls act.
     workspace: str
 
 # The data of the event end: all events were sent. It has no fields.
@@ -469,7 +511,7 @@ class Fact(TypedDict):
 
 
 class Found(TypedDict):
-    """"""
+    """One page of a search."""
 
     # The newest first.
     batches: list["Digest"]
@@ -514,7 +556,7 @@ class Interrupted(TypedDict):
 
 
 class Me(TypedDict):
-    """"""
+    """What the token of the request may do."""
 
     # Whose token it is; empty for an operator's, and where nobody is asked.
     agent: str
@@ -535,9 +577,11 @@ class Me(TypedDict):
 
 
 class Moment(TypedDict):
-    """"""
+    """What happened to a batch, and when."""
 
+    # When it happened, in milliseconds since the submission.
     ms: float
+    # What happened.
     what: str
 
 
@@ -752,27 +796,35 @@ ResultEventData = Union["Result", "Waiting", "Progress", "Completed", "Behind", 
 
 
 class Row(TypedDict):
-    """"""
+    """A call in a timeline. Times are in milliseconds since the submission."""
 
     # Of a call that was aborted: what aborted it.
     blame: NotRequired[str]
+    # The provider's id of the call.
     call_id: str
-    # Its concurrency class; empty before it is planned.
-    class: "Class"
+    # Why the call failed; left out on success.
     code: NotRequired["Code"]
+    # Its concurrency class; left out before it is planned.
+    concurrency_class: NotRequired["Class"]
+    # Whether the call failed.
     error: NotRequired[bool]
+    # When its result was stored; left out before.
     finished_ms: NotRequired[float]
     # Its group; -1 before it is planned.
     group: int
+    # The call's index in the batch.
     index: int
     # How it was answered without running.
     not_run: NotRequired[str]
     # When its attempts ran.
     runs: NotRequired[list["Span"]]
+    # The state of the call.
     status: Literal["unplanned", "pending", "claimed", "retrying", "waiting", "decided", "finished"]
+    # The tool's name.
     tool: str
     # When it waited for a person.
     waits: NotRequired[list["Span"]]
+    # The worker that claimed or finished the call last.
     worker: NotRequired[str]
 
 
@@ -801,8 +853,9 @@ class SessionChange(TypedDict):
 
 
 class Shape(TypedDict):
-    """"""
+    """A batch at one event of its log. Times are in milliseconds since the submission."""
 
+    # The agent whose batch it is.
     agent: str
     # How many calls were handed in.
     calls: int
@@ -816,27 +869,36 @@ class Shape(TypedDict):
     groups: list["ShapeGroup"]
     # What happened to the batch beside the run of its calls: cancels, takeovers, decisions of people.
     happened: list["Moment"]
+    # The batch's id.
     id: str
     # When the last event was stored.
     last_ms: float
     # The dispatcher that advances the batch; empty before it is planned.
     owner: str
-    partition: "Strategy"
+    # How the calls become groups; left out before that is known.
+    partition: NotRequired["Strategy"]
+    # When the batch was planned; left out before.
     planned_ms: NotRequired[float]
     # Why the batch was refused.
     refused: NotRequired[str]
     # How many results were replied.
     replied: int
+    # The session of the batch.
     session: str
+    # The state of the batch.
     status: "Status"
+    # When the batch was submitted.
     submitted_at: str
+    # Which process stored the batch.
     submitted_by: str
+    # How many times another dispatcher took the batch over.
     takeovers: int
+    # The workspace where its calls act.
     workspace: str
 
 
 class ShapeGroup(TypedDict):
-    """"""
+    """A group of calls. Times are in milliseconds since the submission of the batch."""
 
     # How many calls it has.
     count: int
@@ -846,30 +908,34 @@ class ShapeGroup(TypedDict):
     ready_ms: NotRequired[float]
     # Its calls may run together.
     safe: bool
+    # When it was started; left out before.
     started_ms: NotRequired[float]
+    # The number of its ticket for the workspace; left out if it has none.
     ticket: NotRequired[int]
 
 
 class SignIn(TypedDict):
-    """"""
+    """The token that a browser signs in with."""
 
     # A token of this server, or a JWT of its issuer.
     token: str
 
 
 class SignedIn(TypedDict):
-    """"""
+    """What a page keeps after its user has signed in."""
 
     # What later requests send in the header Toolyard-Session, beside the cookie.
     key: str
 
 
 class Span(TypedDict):
-    """"""
+    """A period of a call, in milliseconds since the submission of the batch."""
 
     # Why the attempt failed that was repeated.
     failed: NotRequired["Code"]
+    # When it began.
     from_ms: float
+    # When it ended; left out if it has not.
     to_ms: NotRequired[float]
 
 # The state of a batch.
@@ -877,11 +943,13 @@ Status = Literal["open", "running", "waiting", "completed", "canceled"]
 
 
 class Step(TypedDict):
-    """"""
+    """An event of a batch's log, in words."""
 
     # Its place in the log, from 1.
     event: int
+    # When it was stored, in milliseconds since the submission.
     ms: float
+    # What happened, in words.
     what: str
 
 # How calls become groups.
@@ -918,12 +986,13 @@ class Submission(TypedDict):
 
 
 class Timeline(TypedDict):
-    """"""
+    """A batch and its calls at one event of its log."""
 
     # The last events that this shows, in words.
     around: list["Step"]
     # How many of them this shows.
     at: int
+    # The batch at that event.
     batch: "Shape"
     # How many events the log has now.
     events: int
@@ -994,30 +1063,35 @@ class Workers(TypedDict):
 
 
 class WorkspaceQueue(TypedDict):
-    """"""
+    """The queue of tickets of one workspace."""
 
     # How many tickets the queue has.
     length: int
     # The first ones, in order; 100 at most.
     tickets: list["WorkspaceTicket"]
+    # The workspace's name.
     workspace: str
 
 
 class WorkspaceTicket(TypedDict):
-    """"""
+    """The place of a batch in the queue of a workspace, for one group."""
 
+    # The agent whose batch it is.
     agent: str
+    # The batch's id.
     batch: str
     # It holds the workspace. The others wait.
     granted: bool
+    # The index of the group in the batch.
     group: int
+    # Whether the group holds the workspace together with others or alone.
     mode: Literal["shared", "exclusive"]
     # Its number, the fencing token of its group.
     number: int
 
 
 class Workspaces(TypedDict):
-    """"""
+    """The workspaces that are in use."""
 
     # By name; 1,000 at most.
     workspaces: list["WorkspaceQueue"]
