@@ -65,7 +65,8 @@ func (b *keptBatch) look(w *world) {
 	s := w.bus.server()
 	if m := s.Last("TY_REPLY", "ty.reply."+broker.KeyTokens(b.key)); m != nil {
 		var r events.Reply
-		if json.Unmarshal(m.Data, &r) == nil && r.Completed {
+		fenced := strings.Contains(string(m.Header), headerType+string(events.ChainEnded)+"\r\n")
+		if fenced || json.Unmarshal(m.Data, &r) == nil && r.Completed { // it is over before it is archived
 			b.owned = false
 			return
 		}
