@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -265,7 +266,7 @@ func (b *Broker) at(ctx context.Context, stream, subject string, seq uint64) (ra
 func (b *Broker) withoutFences(ctx context.Context, stream string, counted map[string]uint64) (map[string]uint64,
 	error) {
 	out := map[string]uint64{}
-	for subject, n := range counted {
+	for _, subject := range slices.Sorted(maps.Keys(counted)) {
 		a, err := b.archivedAs(ctx, subject)
 		if err != nil {
 			return nil, err
@@ -275,7 +276,7 @@ func (b *Broker) withoutFences(ctx context.Context, stream string, counted map[s
 			if err != nil {
 				return nil, err
 			}
-			out[subject] = n - min(n, fences)
+			out[subject] = counted[subject] - min(counted[subject], fences)
 		}
 	}
 	return out, nil

@@ -130,13 +130,16 @@ func (a *archiver) floor(ctx context.Context) (uint64, error) {
 func (a *archiver) candidates(ctx context.Context, floor uint64) (keys []toolyard.BatchKey, more bool, err error) {
 	now := time.Now()
 	for k, at := range a.later {
-		if len(keys) == archive.MaxLogs {
-			break
-		}
 		if !now.Before(at) {
 			keys = append(keys, k)
-			delete(a.later, k)
 		}
+	}
+	slices.SortFunc(keys, func(k, other toolyard.BatchKey) int { // those first that wait for longest
+		return cmp.Or(a.later[k].Compare(a.later[other]), cmp.Compare(k.Agent, other.Agent), cmp.Compare(k.ID, other.ID))
+	})
+	keys = keys[:min(len(keys), archive.MaxLogs)]
+	for _, k := range keys {
+		delete(a.later, k)
 	}
 	for looked := 0; ; looked++ {
 		if looked == maxArchiveLook || len(keys) >= 2*archive.MaxLogs {
