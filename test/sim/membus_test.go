@@ -77,8 +77,9 @@ func (b *memBus) dial(party string) (net.Conn, error) { return b.nats.Dial(party
 // names gives random names numbers, in the order in which they are seen.
 type names struct{ known map[string]int }
 
-// Lengths of random names: those of package nuid, those of consumers that watch a bucket, and UUIDs.
-const nuidBytes, watchBytes, uuidBytes = 22, 8, 36
+// Lengths of random names: those of package nuid, those of consumers that watch a bucket, UUIDs, and SHA-256 sums of
+// what has random names in it, such as an object of the archive.
+const nuidBytes, watchBytes, uuidBytes, sumBytes = 22, 8, 36, 64
 
 // replace replaces the random names in a text. It is hand-made, since it sees every step: a regular expression takes
 // longer than most steps.
@@ -112,6 +113,8 @@ func drawn(word string, bucket bool) bool {
 		return bucket
 	case nuidBytes:
 		return !strings.ContainsAny(word, "_-")
+	case sumBytes:
+		return strings.Trim(word, "0123456789abcdef") == ""
 	case uuidBytes:
 		return strings.Count(word, "-") == 4 && word[8] == '-' && word[13] == '-' && word[18] == '-' && word[23] == '-'
 	}

@@ -36,7 +36,7 @@ func compare(t *testing.T, seed uint64) {
 // alike is how many of a hundred seeds are the same history each time, at least. Not all are: the runtime chooses at
 // random among the cases of a select that are ready at once, and lets a goroutine stand back that has run for ten
 // milliseconds, which on a busy machine any may have.
-const alike = 30
+const alike = 60
 
 // TestSimulation plays many histories: all invariants hold in all of them, and most seeds are the same history each
 // time.
