@@ -71,8 +71,8 @@ func sidNumber(sid string) int {
 	return n
 }
 
-// drawn are random names: UUIDs, those of package nuid, those of consumers that watch a bucket, the ends of inboxes, and
-// sums of what has random names in it.
+// drawn are random names: UUIDs, those of package nuid, those of consumers that watch a bucket, the ends of inboxes,
+// and sums of what has random names in it.
 var drawn = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|` +
 	`\b[0-9A-Za-z]{22}(?:\.[0-9A-Za-z]{8}\b)?|` +
 	`\b[0-9a-f]{64}\b|` +

@@ -135,7 +135,8 @@ func (a *archiver) candidates(ctx context.Context, floor uint64) (keys []toolyar
 		}
 	}
 	slices.SortFunc(keys, func(k, other toolyard.BatchKey) int { // those first that wait for longest
-		return cmp.Or(a.later[k].Compare(a.later[other]), cmp.Compare(k.Agent, other.Agent), cmp.Compare(k.ID, other.ID))
+		return cmp.Or(a.later[k].Compare(a.later[other]),
+			cmp.Compare(k.Agent, other.Agent), cmp.Compare(k.ID, other.ID))
 	})
 	keys = keys[:min(len(keys), archive.MaxLogs)]
 	for _, k := range keys {
