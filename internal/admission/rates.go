@@ -300,7 +300,12 @@ func (r *Rates) Advance(now time.Time) (reserved bool, again time.Time) {
 			}
 		}
 	}
-	return slices.ContainsFunc(r.reserved, func(c *rateCall) bool { return c.report == 0 }), again
+	return r.Reserves(), again
+}
+
+// Reserves reports whether calls are reserved, and in no report yet.
+func (r *Rates) Reserves() bool {
+	return slices.ContainsFunc(r.reserved, func(c *rateCall) bool { return c.report == 0 })
 }
 
 // deadline is when a call that waits is refused, and by which rate.
@@ -477,6 +482,18 @@ func (r *Rates) Settle(report uint64, now time.Time) {
 		}
 		r.granted = append(r.granted, RateGrant{ID: c.id, Held: c.held, Waited: now.Sub(c.came)})
 	}
+}
+
+// Awaited reports whether calls wait in other dispatchers.
+func (r *Rates) Awaited() bool {
+	for _, report := range r.others {
+		for _, u := range report {
+			if u.Waits > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Take returns what was decided since.

@@ -25,6 +25,8 @@ var snippets = []snippet{
 		"results, err := p.execute(ctx, said.ID, json.RawMessage(said.RawJSON()))", "for _, r := range results {"},
 	{"docs/agents.md", "turn-ts", "examples/turn.ts", `import Anthropic from "@anthropic-ai/sdk";`, toTheEnd},
 	{"docs/agents.md", "turn-py", "examples/turn.py", "from anthropic import Anthropic", toTheEnd},
+	{"docs/rates.md", "quotas", "examples/quotas.txt", "# Two fetches at a time, and five that begin in a second, " +
+		"over all workers. A call waits ten seconds at most.", toTheEnd},
 	{"docs/agents.md", "client", "client/example_test.go", "func ExampleClient_Submit() {", ""},
 }
 
@@ -41,8 +43,8 @@ func TestDocumentsShowTheExamples(t *testing.T) {
 		}
 	}
 	all := 0
-	for _, doc := range []string{"README.md", "docs/agents.md"} {
-		for _, language := range []string{"go", "ts", "python"} {
+	for _, doc := range []string{"README.md", "docs/agents.md", "docs/rates.md"} {
+		for _, language := range []string{"go", "ts", "python", "text"} {
 			all += strings.Count(read(t, doc), "```"+language+"\n")
 		}
 	}

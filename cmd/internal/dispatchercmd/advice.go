@@ -59,6 +59,7 @@ var advice = map[toolyard.Code]string{
 	toolyard.Canceled:         "it was canceled: hand it in again under a new id if it is still wanted",
 	toolyard.SiblingCanceled:  "a call of its group failed: mend that one, or use --on-error continue",
 	toolyard.Skipped:          "an earlier call failed and the batch stopped there: mend that one first",
+	toolyard.RateLimited:      "the error says which rate of --quota-file is used up, and when to try again",
 	toolyard.ExecutionFailed:  "the tool ran and failed: see its error",
 	toolyard.Timeout:          "give it more time with --call-timeout and the tool's own limit, or make it do less",
 	toolyard.DeadlineExceeded: "give the batch more time with --timeout",
