@@ -20,7 +20,6 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
-	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/worker"
 )
@@ -162,12 +161,11 @@ func (s *std) bench(ctx context.Context, o *benchFlags) (got benched, err error)
 			got.NoFloor = "it is measured over NATS only"
 			return o.measure(ctx, c, nil, &got)
 		}
-		nc, err := o.reach.Connect(o.nats, operator, "toolyard bench", log)
-		if err != nil {
-			return err
-		}
-		defer nc.Close()
-		replicas, err := replicasOf(ctx, nc)
+		replicas := 0
+		err := s.overBroker(ctx, &o.natsFlags, "bench", func(b *natsbroker.Broker) error {
+			replicas = b.Settings().Replicas
+			return nil
+		})
 		if err != nil {
 			return err
 		}
@@ -365,15 +363,4 @@ func (b *benched) text(paint cli.Paint, columns int) string {
 		out += paint.Dim(line) + "\n"
 	}
 	return out
-}
-
-// replicasOf is how many servers keep each stream of a system.
-func replicasOf(ctx context.Context, nc *nats.Conn) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
-	defer cancel()
-	b, err := natsbroker.Attach(ctx, nc, "/bench/"+broker.NewID())
-	if err != nil {
-		return 0, err
-	}
-	return b.Settings().Replicas, nil
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
-	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/replay"
 )
@@ -178,32 +177,16 @@ func (s *std) replayStored(ctx context.Context, k toolyard.BatchKey, sys *system
 	if err := sys.check(); err != nil {
 		return nil, err
 	}
-	log, err := s.log.Logger(s.err)
-	if err != nil {
-		return nil, err
-	}
-	nc, err := sys.reach.Connect(sys.nats, operator, "toolyard replay", log)
-	if err != nil {
-		return nil, err
-	}
-	defer nc.Close()
-	setup, cancel := context.WithTimeout(ctx, setupTimeout)
-	defer cancel()
-	b, err := natsbroker.Attach(setup, nc, "/replay/"+broker.NewID())
-	if err != nil {
-		return nil, ended(ctx, err)
-	}
 	var p replay.Replay
-	tail := b.Tail(k)
-	for {
-		l, ok, err := tail.Next(ctx)
-		if err != nil {
-			return nil, ended(ctx, err)
+	err := s.overBroker(ctx, &sys.natsFlags, "replay", func(b *natsbroker.Broker) error {
+		for tail := b.Tail(k); ; {
+			l, ok, err := tail.Next(ctx)
+			if err != nil || !ok || p.Add(replay.Event{Record: l.Record, Meta: l.Meta}) != nil {
+				return err // what contradicts itself is in the report
+			}
 		}
-		if !ok || p.Add(replay.Event{Record: l.Record, Meta: l.Meta}) != nil {
-			return p.Report(), nil
-		}
-	}
+	})
+	return p.Report(), err
 }
 
 func (s *std) replayServed(ctx context.Context, k toolyard.BatchKey, sys *systemFlags) (*replay.Report, error) {

@@ -38,8 +38,7 @@ type printedSettings struct {
 }
 
 func (s *std) settingsCommand() *cobra.Command {
-	var url string
-	var reach cli.Reach
+	var sys natsFlags
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "settings [flags] [KEY=VALUE ...]",
@@ -60,22 +59,14 @@ now. Replicas and ack wait stay as the system was made.`,
 			if err != nil {
 				return err
 			}
-			log, err := s.log.Logger(s.err)
-			if err != nil {
-				return err
-			}
-			nc, err := reach.Connect(url, operator, "toolyard settings", log)
-			if err != nil {
-				return err
-			}
-			defer nc.Close()
-			ctx, cancel := context.WithTimeout(cmd.Context(), changeTimeout)
-			defer cancel()
-			return ended(cmd.Context(), s.settings(ctx, nc, want, asJSON))
+			return s.overNATS(cmd.Context(), &sys, "settings", func(nc *nats.Conn) error {
+				ctx, cancel := context.WithTimeout(cmd.Context(), changeTimeout)
+				defer cancel()
+				return s.settings(ctx, nc, want, asJSON)
+			})
 		},
 	}
-	cmd.Flags().StringVar(&url, "nats", defaultURL, "the NATS system, as `URL`")
-	reach.Add(cmd.Flags())
+	sys.add(cmd.Flags())
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document: the settings as they are now")
 	return cmd
 }

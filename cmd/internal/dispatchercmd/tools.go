@@ -167,7 +167,10 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 			return registry.Surface{}, err
 		}
 	} else {
-		if entries, err = s.liveTools(ctx, f); err != nil {
+		if err = s.overBroker(ctx, &f.natsFlags, "tools", func(b *natsbroker.Broker) (err error) {
+			entries, err = f.read(ctx, b)
+			return err
+		}); err != nil {
 			return registry.Surface{}, err
 		}
 		for _, e := range entries {
@@ -261,38 +264,24 @@ func set(names []string) map[string]bool {
 	return out
 }
 
-// liveTools are what the workers of a running system offer. Of a pool whose workers differ, as while it is being
-// replaced, the youngest speaks.
-func (s *std) liveTools(ctx context.Context, f *toolsFlags) ([]registry.Entry, error) {
-	log, err := s.log.Logger(s.err)
-	if err != nil {
-		return nil, err
-	}
-	nc, err := f.reach.Connect(f.nats, operator, "toolyard tools", log)
-	if err != nil {
-		return nil, err
-	}
-	defer nc.Close()
+// read reads what the workers of a running system offer. Of a pool whose workers differ, as while it is being replaced,
+// the youngest speaks.
+func (f *toolsFlags) read(ctx context.Context, b *natsbroker.Broker) ([]registry.Entry, error) {
 	asked, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
-	b, err := natsbroker.Attach(asked, nc, "/client/"+broker.NewID())
-	if err != nil {
-		return nil, ended(ctx, err)
-	}
 	if f.session != "" {
 		kept, err := b.Session(asked, toolyard.Agent(f.agent), toolyard.Session(f.session))
 		if err != nil {
-			return nil, ended(ctx, err)
+			return nil, err
 		}
 		f.loaded = set(kept.Loaded)
 	}
 	live, err := b.Workers(asked)
 	if err != nil {
-		return nil, ended(ctx, err)
+		return nil, err
 	}
 	slices.SortFunc(live, func(x, y broker.Worker) int {
-		return cmp.Or(y.Started.Compare(x.Started),
-			cmp.Compare(x.ID, y.ID))
+		return cmp.Or(y.Started.Compare(x.Started), cmp.Compare(x.ID, y.ID))
 	})
 	seen := map[toolyard.Pool]bool{}
 	var out []registry.Entry
@@ -303,7 +292,7 @@ func (s *std) liveTools(ctx context.Context, f *toolsFlags) ([]registry.Entry, e
 		seen[w.Pool] = true
 		stored, err := b.Surface(asked, w.Toolset)
 		if err != nil {
-			return nil, ended(ctx, fmt.Errorf("read the tools of worker %s: %w", w.ID, err))
+			return nil, fmt.Errorf("read the tools of worker %s: %w", w.ID, err)
 		}
 		set, err := registry.Decode(stored)
 		if err != nil {
