@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -186,7 +187,7 @@ func readConfig(path string) (map[string][]string, error) {
 	if path == "" {
 		return nil, nil
 	}
-	raw, err := readFile("--config", path, maxConfigBytes)
+	raw, err := ReadFile("--config", path, maxConfigBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -212,20 +213,25 @@ func readConfig(path string) (map[string][]string, error) {
 	return out, nil
 }
 
-// readFile reads a regular file of at most so many bytes that a flag names. What is wrong with it is an error of usage.
-func readFile(flag, path string, most int64) ([]byte, error) {
-	info, err := os.Stat(path)
+// ReadFile reads a file of at most so many bytes that a flag names. What is wrong with it is an error of usage.
+func ReadFile(flag, path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, Usagef("%s %s: there is no such file", flag, path)
 	case err != nil:
 		return nil, Usagef("%s: %w", flag, err)
-	case !info.Mode().IsRegular() || info.Size() > most:
-		return nil, Usagef("%s %s: it is not a regular file of at most %d bytes", flag, path, most)
 	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
+	defer f.Close() //nolint:errcheck // it was only read
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return nil, Usagef("%s %s: it is a directory, and not a regular file", flag, path)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	switch {
+	case err != nil:
 		return nil, Usagef("%s: %w", flag, err)
+	case int64(len(data)) > most:
+		return nil, Usagef("%s %s: it is longer than it may be: at most %d bytes", flag, path, most)
 	}
-	return raw, nil
+	return data, nil
 }

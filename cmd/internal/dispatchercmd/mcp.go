@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -56,16 +55,11 @@ func (o *mcpFlags) key() ([]byte, error) {
 	if o.keyFile == "" {
 		return nil, nil
 	}
-	f, err := os.Open(o.keyFile)
+	key, err := cli.ReadFile("--mcp-key-file", o.keyFile, maxKeyBytes)
 	if err != nil {
-		return nil, cli.Usagef("--mcp-key-file: %w", err)
+		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
-	key, err := io.ReadAll(io.LimitReader(f, maxKeyBytes+1))
-	if err != nil {
-		return nil, cli.Usagef("--mcp-key-file: %w", err)
-	}
-	if key = bytes.TrimSpace(key); len(key) < server.MinKeyBytes || len(key) > maxKeyBytes {
+	if key = bytes.TrimSpace(key); len(key) < server.MinKeyBytes {
 		return nil, cli.Usagef("--mcp-key-file %s: has %d bytes; use %d to %d", o.keyFile, len(key), server.MinKeyBytes,
 			maxKeyBytes)
 	}
