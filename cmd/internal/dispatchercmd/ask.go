@@ -22,14 +22,7 @@ const askEvery = 50 * time.Millisecond
 func (s *std) askPerson(ctx context.Context, c *client.Client, agent toolyard.Agent, dir string, log *slog.Logger) {
 	lines := bufio.NewScanner(s.in)
 	asked := map[string]bool{}
-	tick := time.NewTicker(askEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for paused(ctx, askEvery) {
 		list, err := c.Approvals(ctx, agent)
 		if err != nil {
 			if ctx.Err() == nil {

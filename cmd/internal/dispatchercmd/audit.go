@@ -59,10 +59,7 @@ func (n *node) audit(ctx context.Context, to *audit.Log, begun func()) {
 			return
 		}
 		to.Put(missing("deeds may be missing here: " + fmt.Sprint(err)))
-		select {
-		case <-ctx.Done():
-		case <-time.After(auditPause):
-		}
+		paused(ctx, auditPause)
 	}
 }
 

@@ -95,15 +95,8 @@ func (b *bars) watch(ctx context.Context, batch *client.Batch, log *slog.Logger)
 		}
 	})
 	both.Go(func() {
-		tick := time.NewTicker(barsEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				b.redraw()
-			}
+		for paused(ctx, barsEvery) {
+			b.redraw()
 		}
 	})
 	return func() {

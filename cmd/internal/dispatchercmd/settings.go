@@ -133,12 +133,7 @@ func showSettings(w io.Writer, was, now broker.Settings) error {
 
 // followSettings reads the system's settings again and again, so that this dispatcher works by what somebody changes.
 func (n *node) followSettings(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(settingsEvery):
-		}
+	for paused(ctx, settingsEvery) {
 		was, now, err := n.broker.Renew(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
@@ -148,4 +143,5 @@ func (n *node) followSettings(ctx context.Context) error {
 				now.MaxStoreBytes)
 		}
 	}
+	return nil
 }
