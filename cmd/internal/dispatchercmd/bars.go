@@ -15,6 +15,7 @@ import (
 
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/pause"
 )
 
 // How running calls are shown on a terminal.
@@ -95,7 +96,7 @@ func (b *bars) watch(ctx context.Context, batch *client.Batch, log *slog.Logger)
 		}
 	})
 	both.Go(func() {
-		for paused(ctx, barsEvery) {
+		for pause.For(ctx, barsEvery) == nil {
 			b.redraw()
 		}
 	})

@@ -21,6 +21,7 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/metrics"
 	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/pause"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -292,7 +293,7 @@ func (n *node) guardedSince() (time.Time, error) {
 
 // guard says again and again that decisions need proofs, before that is forgotten.
 func (n *node) guard(ctx context.Context, since time.Time) error {
-	for paused(ctx, n.broker.Settings().Lifetime/4) {
+	for pause.For(ctx, n.broker.Settings().Lifetime/4) == nil {
 		if err := n.broker.Guard(ctx, since); err != nil && ctx.Err() == nil {
 			n.log.Warn("what says that decisions need proofs was not renewed", "error", err)
 		}
@@ -300,24 +301,12 @@ func (n *node) guard(ctx context.Context, since time.Time) error {
 	return nil
 }
 
-// paused waits, and reports whether it has waited for all of it.
-func paused(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // stockEvery is how often a dispatcher looks what stands in the store, for its metrics.
 const stockEvery = 5 * time.Second
 
 // watchStock reads again and again what stands in the store, for the metrics. What cannot be read is not shown.
 func (n *node) watchStock(ctx context.Context) error {
-	for more := true; more; more = paused(ctx, stockEvery) {
+	for more := true; more; more = pause.For(ctx, stockEvery) == nil {
 		reading, cancel := context.WithTimeout(ctx, stockEvery)
 		read, err := n.broker.Stock(reading)
 		cancel()

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/pause"
 )
 
 const (
@@ -133,7 +134,7 @@ func showSettings(w io.Writer, was, now broker.Settings) error {
 
 // followSettings reads the system's settings again and again, so that this dispatcher works by what somebody changes.
 func (n *node) followSettings(ctx context.Context) error {
-	for paused(ctx, settingsEvery) {
+	for pause.For(ctx, settingsEvery) == nil {
 		was, now, err := n.broker.Renew(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
