@@ -295,15 +295,11 @@ func (e explained) print(s *std, b *toolyard.Batch) error {
 		}
 	}
 	for g, calls := range e.Groups {
-		how := "alone"
-		if len(calls) > 1 {
-			how = "together"
-		}
 		ticket := "needs no workspace"
 		if e.Calls[calls[0]].Ticket {
 			ticket = "holds workspace " + cli.OneLine(string(b.Workspace))
 		}
-		p.printf("\n%s\n", p.paint.Bold(fmt.Sprintf("group %d · %s %s · %s", g+1, count(len(calls), "call"), how,
+		p.printf("\n%s\n", p.paint.Bold(fmt.Sprintf("group %d · %s %s · %s", g+1, count(len(calls), "call"), how(calls),
 			ticket)))
 		for _, i := range calls {
 			c := e.Calls[i]
