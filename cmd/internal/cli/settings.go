@@ -55,8 +55,8 @@ var given = regexp.MustCompile(`^TOOLYARD_(` + strings.Join([]string{
 	"(.*_)?SERVICE_HOST|(.*_)?SERVICE_PORT(_.*)?|(.*_)?PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?",
 }, "|") + `)$`)
 
-// The flags of the two commands, one a line: their settings may stand in one environment. The tests of the commands
-// hold the lists to the flags.
+// The flags of the two commands, one a line: their settings may stand in one environment. A test holds the
+// lists to the flags.
 var (
 	//go:embed flags-dispatcher.txt
 	dispatcherFlags string

@@ -47,13 +47,7 @@ it cannot be read, or may not be run again.`,
 		Example: `  dispatcher run --events log.jsonl batch.json && dispatcher replay log.jsonl
   dispatcher replay --json 01a1ffbe-8b20-73de-9775-9db112e2296a
   dispatcher replay --rerun --nats nats://10.0.0.7:4222 log.jsonl`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.Usagef("dispatcher replay takes one BATCH or FILE (- for standard input), not %d; see "+
-					"dispatcher replay --help", len(args))
-			}
-			return nil
-		},
+		Args: cli.OneArg("one BATCH or FILE (- for standard input)"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if allowWrites && !again {
 				return cli.Usagef("--allow-writes is for --rerun")
@@ -226,13 +220,9 @@ func (s *std) rerun(ctx context.Context, report *replay.Report, sys *systemFlags
 		if err != nil {
 			return err
 		}
-		refused := new(client.RefusedError)
 		for _, err := range b.Results(ctx) {
-			if errors.As(err, &refused) && !errors.Is(err, client.ErrFull) {
-				return &cli.UsageError{Err: err}
-			}
 			if err != nil {
-				return err
+				return turnedAway(err)
 			}
 		}
 		out.Batch, err = b.View(ctx)

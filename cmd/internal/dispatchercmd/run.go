@@ -151,12 +151,8 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 		return err
 	}
 	b, err := c.Submit(client.WithTraceParent(ctx, os.Getenv(traceparent.Env)), batch)
-	refused := new(client.RefusedError)
-	switch {
-	case errors.Is(err, client.ErrOtherContent), errors.As(err, &refused) && !errors.Is(err, client.ErrFull):
-		return &cli.UsageError{Err: err}
-	case err != nil:
-		return err
+	if err != nil {
+		return turnedAway(err)
 	}
 	show := newShow(s.out, batch, !out.json && out.as == "")
 	show.paint, show.verbose = s.paint(), s.verbose
@@ -171,11 +167,8 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 	defer quiet()
 	var results []toolyard.Result
 	for r, err := range b.Results(ctx) {
-		if errors.As(err, &refused) && !errors.Is(err, client.ErrFull) {
-			return &cli.UsageError{Err: err}
-		}
 		if err != nil {
-			return err
+			return turnedAway(err)
 		}
 		if len(results) == 0 && show.on {
 			view, err := b.View(ctx)
@@ -205,6 +198,15 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 		return fmt.Errorf("%d of %s failed, and --fail-on-error is set", n, count(len(results), "call"))
 	}
 	return nil
+}
+
+// turnedAway makes an error that is about the batch, and not about room for it, one of usage.
+func turnedAway(err error) error {
+	_, refused := errors.AsType[*client.RefusedError](err)
+	if errors.Is(err, client.ErrOtherContent) || refused && !errors.Is(err, client.ErrFull) {
+		return &cli.UsageError{Err: err}
+	}
+	return err
 }
 
 // printResults prints all results where they were not printed as they came.
