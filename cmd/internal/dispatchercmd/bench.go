@@ -153,10 +153,11 @@ func (s *std) bench(ctx context.Context, o *benchFlags) (got benched, err error)
 	got = benched{Tool: o.tool, Batch: o.batch, Inflight: o.inflight, Processors: runtime.GOMAXPROCS(0)}
 	if o.nats == "" && o.server == "" {
 		got.On = "a server in this process, streams in files"
-		return got, s.benchHere(ctx, o, &got, log)
+		err = s.benchHere(ctx, o, &got, log)
+		return got, err
 	}
 	got.On = o.where()
-	return got, s.attach(ctx, &o.systemFlags, "toolyard bench", func(c *client.Client) error {
+	err = s.attach(ctx, &o.systemFlags, "bench", func(c *client.Client) error {
 		if o.server != "" {
 			got.NoFloor = "it is measured over NATS only"
 			return o.measure(ctx, c, nil, &got)
@@ -178,6 +179,7 @@ func (s *std) bench(ctx context.Context, o *benchFlags) (got benched, err error)
 		}
 		return errors.Join(o.measure(ctx, c, floor.batch, &got), floor.close())
 	})
+	return got, err
 }
 
 // benchHere measures a system that has everything in this process.

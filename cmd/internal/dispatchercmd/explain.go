@@ -199,9 +199,7 @@ func (s *std) planServed(ctx context.Context, sys *systemFlags, p *dispatcher.Pl
 	if unowned && sys.token != "" { // it is the token's
 		agent = ""
 	}
-	err = s.attach(ctx, sys, "toolyard explain", func(c *client.Client) error {
-		asked, cancel := context.WithTimeout(ctx, setupTimeout)
-		defer cancel()
+	err = s.ask(ctx, sys, "explain", func(asked context.Context, c *client.Client) error {
 		var deny []string
 		for _, r := range p.Rules.Deny {
 			deny = append(deny, r.String())

@@ -105,8 +105,18 @@ func (f *systemFlags) check() error {
 	return nil
 }
 
+// ask is [std.attach] for what a system answers soon.
+func (s *std) ask(ctx context.Context, f *systemFlags, command string,
+	do func(context.Context, *client.Client) error) error {
+	return s.attach(ctx, f, command, func(c *client.Client) error {
+		asked, cancel := context.WithTimeout(ctx, setupTimeout)
+		defer cancel()
+		return do(asked, c)
+	})
+}
+
 // attach runs something on the system that is there.
-func (s *std) attach(ctx context.Context, f *systemFlags, name string, do func(*client.Client) error) error {
+func (s *std) attach(ctx context.Context, f *systemFlags, command string, do func(*client.Client) error) error {
 	log, err := s.log.Logger(s.err)
 	if err != nil {
 		return err
@@ -130,7 +140,7 @@ func (s *std) attach(ctx context.Context, f *systemFlags, name string, do func(*
 			return cli.Usagef("--server %s: the server there speaks plain HTTP; use http://", f.server)
 		}
 	} else {
-		nc, nerr := f.reach.Connect(f.nats, operator, name, log)
+		nc, nerr := f.reach.Connect(f.nats, operator, "toolyard "+command, log)
 		if nerr != nil {
 			return nerr
 		}

@@ -133,7 +133,7 @@ func (s *std) readLog(ctx context.Context, name string, ref *agentRef) ([]*repla
 		return nil, err
 	}
 	if strings.HasPrefix(name, "…") {
-		if err := s.attach(ctx, &ref.systemFlags, "toolyard replay", func(c *client.Client) (err error) {
+		if err := s.attach(ctx, &ref.systemFlags, "replay", func(c *client.Client) (err error) {
 			k, err = whole(ctx, c, k)
 			return err
 		}); err != nil {
@@ -185,7 +185,7 @@ func (s *std) replayStored(ctx context.Context, k toolyard.BatchKey, sys *system
 
 func (s *std) replayServed(ctx context.Context, k toolyard.BatchKey, sys *systemFlags) (*replay.Report, error) {
 	var p replay.Replay
-	err := s.attach(ctx, sys, "toolyard replay", func(c *client.Client) error {
+	err := s.attach(ctx, sys, "replay", func(c *client.Client) error {
 		place := uint64(0)
 		for raw, err := range c.Batch(k).Events(ctx) {
 			if err != nil {
@@ -215,7 +215,7 @@ func (s *std) rerun(ctx context.Context, report *replay.Report, sys *systemFlags
 		return err
 	}
 	out := rerun{Of: toolyard.BatchKey{Agent: report.Batch.Agent, ID: report.Batch.ID}}
-	err = s.attach(ctx, sys, "toolyard rerun", func(c *client.Client) error {
+	err = s.attach(ctx, sys, "rerun", func(c *client.Client) error {
 		b, err := c.Submit(ctx, batch)
 		if err != nil {
 			return err

@@ -48,7 +48,7 @@ and all other events have their secrets taken out.`,
 				if sys.server != "" && sys.token != "" && in.unowned {
 					batch.Agent = "" // the token says whose it is
 				}
-				return s.attach(ctx, &sys, "toolyard submit", func(c *client.Client) error {
+				return s.attach(ctx, &sys, "submit", func(c *client.Client) error {
 					return s.follow(ctx, c, batch, out)
 				})
 			})

@@ -225,9 +225,7 @@ func (s *std) servedTools(ctx context.Context, f *toolsFlags) (out registry.Surf
 	if err != nil {
 		return out, &cli.UsageError{Err: err}
 	}
-	err = s.attach(ctx, &f.systemFlags, "toolyard tools", func(c *client.Client) error {
-		asked, cancel := context.WithTimeout(ctx, setupTimeout)
-		defer cancel()
+	err = s.ask(ctx, &f.systemFlags, "tools", func(asked context.Context, c *client.Client) error {
 		raw, err := c.Catalog(asked, agent, "", f.perms.Deny...)
 		if err != nil {
 			return err
