@@ -104,11 +104,14 @@ func (s *Server) search(ctx context.Context, x *exchange, in *searchInput) (*str
 		logs += len(fit)
 		for n := range page {
 			out.Looked, out.Next = out.Looked+1, page[n].Cursor
-			at := slices.IndexFunc(digests, func(d Digest) bool { return d.Cursor == page[n].Cursor })
-			if at < 0 || !in.fitsLog(&digests[at]) {
+			if len(digests) == 0 || digests[0].Cursor != page[n].Cursor { // they have the page's order
 				continue
 			}
-			if out.Batches = append(out.Batches, digests[at]); len(out.Batches) == in.Limit {
+			d := digests[0]
+			if digests = digests[1:]; !in.fitsLog(&d) {
+				continue
+			}
+			if out.Batches = append(out.Batches, d); len(out.Batches) == in.Limit {
 				if n == len(page)-1 && !more {
 					out.Next = 0
 				}
