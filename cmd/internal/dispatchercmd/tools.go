@@ -262,8 +262,7 @@ func set(names []string) map[string]bool {
 	return out
 }
 
-// read reads what the workers of a running system offer. Of a pool whose workers differ, as while it is being replaced,
-// the youngest speaks.
+// read reads what the workers of a running system offer: of each pool the youngest.
 func (f *toolsFlags) read(ctx context.Context, b *natsbroker.Broker) ([]registry.Entry, error) {
 	asked, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
@@ -278,16 +277,8 @@ func (f *toolsFlags) read(ctx context.Context, b *natsbroker.Broker) ([]registry
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(live, func(x, y broker.Worker) int {
-		return cmp.Or(y.Started.Compare(x.Started), cmp.Compare(x.ID, y.ID))
-	})
-	seen := map[toolyard.Pool]bool{}
 	var out []registry.Entry
-	for _, w := range live {
-		if seen[w.Pool] {
-			continue
-		}
-		seen[w.Pool] = true
+	for _, w := range broker.Youngest(slices.Values(live)) {
 		stored, err := b.Surface(asked, w.Toolset)
 		if err != nil {
 			return nil, fmt.Errorf("read the tools of worker %s: %w", w.ID, err)
