@@ -194,28 +194,36 @@ func List(object []byte) (list []Entry, compressed []byte, err error) {
 	return list, rest[n:], nil
 }
 
-// Open reads the log of a batch whose sum is known from elsewhere.
-func Open(object []byte, k toolyard.BatchKey, sum string) (Log, error) {
+// Opened is an object that was decompressed, for who reads its logs.
+type Opened struct {
+	list     []Entry
+	contents []byte
+}
+
+// Open decompresses an object.
+func Open(object []byte) (*Opened, error) {
 	list, compressed, err := List(object)
 	if err != nil {
-		return Log{}, err
+		return nil, err
 	}
-	i := slices.IndexFunc(list, func(e Entry) bool { return e.Agent == k.Agent && e.Batch == k.ID && e.Sum == sum })
+	contents, err := decompress(compressed)
+	return &Opened{list, contents}, err
+}
+
+// Log reads the log of a batch whose sum is known from elsewhere.
+func (o *Opened) Log(k toolyard.BatchKey, sum string) (Log, error) {
+	i := slices.IndexFunc(o.list, func(e Entry) bool { return e.Agent == k.Agent && e.Batch == k.ID && e.Sum == sum })
 	if i < 0 {
 		return Log{}, bad("it has no batch %s with that sum", k)
 	}
-	contents, err := decompress(compressed)
-	if err != nil {
-		return Log{}, err
-	}
 	from := 0
-	for _, e := range list[:i] {
+	for _, e := range o.list[:i] {
 		from += e.Bytes
 	}
-	if from+list[i].Bytes > len(contents) {
-		return Log{}, bad("its contents have %d bytes, and its list has more", len(contents))
+	if from+o.list[i].Bytes > len(o.contents) {
+		return Log{}, bad("its contents have %d bytes, and its list has more", len(o.contents))
 	}
-	text := contents[from : from+list[i].Bytes]
+	text := o.contents[from : from+o.list[i].Bytes]
 	if sumOf(text) != sum {
 		return Log{}, bad("the log of batch %s is not the one that was archived", k)
 	}

@@ -110,10 +110,6 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.archiveAfter != 0 && o.archiveAfter < broker.MinArchiveAfter {
-		return cli.Usagef("--archive-after: is %s; use at least %s, or 0 for never", o.archiveAfter,
-			broker.MinArchiveAfter)
-	}
 	tools, rules, mode := decided.tools, decided.rules, decided.mode
 	// Those of files come and go with them, and the worker of this process offers them.
 	fixed := slices.DeleteFunc(base(tools), func(e registry.Entry) bool { return e.Origin != registry.Builtin })

@@ -202,6 +202,10 @@ func (o *serveFlags) check() error {
 	if o.ackWait < 0 || o.ackWait%time.Second != 0 {
 		return cli.Usagef("--ack-wait %s: use whole seconds", o.ackWait)
 	}
+	if o.archiveAfter != 0 && o.archiveAfter < broker.MinArchiveAfter {
+		return cli.Usagef("--archive-after: is %s; use at least %s, or 0 for never", o.archiveAfter,
+			broker.MinArchiveAfter)
+	}
 	if o.maxConcurrency < 1 || o.maxConcurrency > toolyard.MaxConcurrency {
 		return cli.Usagef("--max-concurrency %d: use 1 to %d", o.maxConcurrency, toolyard.MaxConcurrency)
 	}

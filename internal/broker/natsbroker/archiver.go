@@ -360,6 +360,8 @@ func (a *archiver) see(ctx context.Context, k toolyard.BatchKey, floor uint64) (
 	if n > archive.MaxMessages {
 		return &shelved{never: "its log is too long"}, nil
 	}
+	chains := map[batch.Chain]*archive.Chain{batch.ChainBatch: &s.seen.Batch, batch.ChainControl: &s.seen.Control,
+		batch.ChainReply: &s.seen.Reply, batch.ChainSubmission: &s.seen.Submission}
 	items := map[string]*archive.Chain{}
 	add := func(m raw) error {
 		p, err := parseSubject(m.subject)
@@ -367,8 +369,7 @@ func (a *archiver) see(ctx context.Context, k toolyard.BatchKey, floor uint64) (
 			s.never = err.Error()
 			return nil //nolint:nilerr // it stays where it is
 		}
-		c := map[batch.Chain]*archive.Chain{batch.ChainBatch: &s.seen.Batch, batch.ChainControl: &s.seen.Control,
-			batch.ChainReply: &s.seen.Reply, batch.ChainSubmission: &s.seen.Submission}[p.chain]
+		c := chains[p.chain]
 		if c == nil {
 			if items[m.subject] == nil {
 				items[m.subject] = &archive.Chain{Subject: m.subject}
@@ -441,6 +442,9 @@ func (a *archiver) see(ctx context.Context, k toolyard.BatchKey, floor uint64) (
 
 // judge finds out whether a batch is over and nobody has to do with it any more.
 func (a *archiver) judge(ctx context.Context, s *shelved, floor uint64) error {
+	if slices.ContainsFunc(s.messages, func(m raw) bool { return time.Since(m.time) < a.after }) {
+		return nil
+	}
 	state, err := a.b.foldAll(ctx, s.key, s.messages)
 	_, unreadable := errors.AsType[*events.UnreadableError](err)
 	_, contradicts := errors.AsType[*batch.InvariantError](err)
@@ -451,11 +455,6 @@ func (a *archiver) judge(ctx context.Context, s *shelved, floor uint64) error {
 	}
 	if err != nil {
 		return err
-	}
-	for _, m := range s.messages {
-		if time.Since(m.time) < a.after {
-			return nil
-		}
 	}
 	s.seen.Over = over(&state)
 	if !s.seen.Over || max(s.seen.Submission.Last, state.Handle) > floor {
