@@ -127,6 +127,11 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 		},
 	}
 	cfg.audit = deeds
+	if o.signingKey != "" {
+		if cfg.dispatcher.SigningKey, err = readSigningKey(o.signingKey); err != nil {
+			return err
+		}
+	}
 	if natsCert != nil {
 		cfg.tls = natsCert.Config()
 	}
