@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/approval"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -69,4 +71,41 @@ func TestADecisionWhoseWakeFailed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestADecisionThatIsRepeated: it wakes its batch once in a while, and not each time.
+func TestADecisionThatIsRepeated(t *testing.T) {
+	inYard(t, func(y *yard) {
+		d := y.dispatcher("d")
+		k := y.park()
+		d.End()
+		js, err := jetstream.New(y.Conn("test"))
+		if err != nil {
+			y.Fatal(err)
+		}
+		stream, err := js.Stream(y.Context(), "TY_BATCH")
+		if err != nil {
+			y.Fatal(err)
+		}
+		began := time.Now()
+		for n := range 200 {
+			err := approval.Decide(y.Context(), y.b, k, 0, events.Decided{Decision: events.Reject, By: "somebody"})
+			if n == 0 && err != nil || n > 0 && !errors.Is(err, broker.ErrNoApproval) {
+				y.Fatalf("decision %d: %v", n, err)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		info, err := stream.Info(y.Context(), jetstream.WithSubjectFilter("ty.wake.>"))
+		if err != nil {
+			y.Fatal(err)
+		}
+		stored := info.State.Subjects["ty.wake."+string(k.Agent)+"."+string(k.ID)]
+		if most := uint64(time.Since(began)/wakeAgain + 2); stored == 0 || stored > most {
+			y.Errorf("%d wakes after %s; want 1 to %d", stored, time.Since(began), most)
+		}
+		y.dispatcher("e")
+		if got := y.codes(k); got != "approval_rejected" {
+			y.Errorf("the result is %s", got)
+		}
+	})
 }

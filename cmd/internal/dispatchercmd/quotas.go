@@ -2,8 +2,6 @@ package dispatchercmd
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/toolyard/toolyard/cmd/internal/cli"
@@ -35,11 +33,11 @@ func (o *serveFlags) quotas() (g admission.Grants, err error) {
 
 // quotasOf reads the lines of a file of quotas and rates behind those that there are.
 func quotasOf(file string, g *admission.Grants) error {
-	text, err := readQuotas(file)
+	text, err := cli.ReadFile("--quota-file", file, maxQuotaFileBytes)
 	if err != nil {
-		return cli.Usagef("--quota-file: %w", err)
+		return err
 	}
-	for n, line := range strings.Split(text, "\n") {
+	for n, line := range strings.Split(string(text), "\n") {
 		kind, one, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch {
 		case kind == "" || strings.HasPrefix(kind, "#"):
@@ -71,17 +69,4 @@ func add[T any](to *[]T, text string, parse func(string) (T, error)) error {
 		*to = append(*to, g)
 	}
 	return err
-}
-
-func readQuotas(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxQuotaFileBytes+1))
-	if err == nil && len(text) > maxQuotaFileBytes {
-		err = fmt.Errorf("%s is longer than %d bytes", path, maxQuotaFileBytes)
-	}
-	return string(text), err
 }
