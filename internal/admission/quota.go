@@ -63,6 +63,8 @@ type Grants struct {
 	Agents, Teams []Grant
 	// Tools and Dependencies give each tool, and each dependency, that matches a rate of its own.
 	Tools, Dependencies []NamedRate
+	// Budgets bound what batches use in all.
+	Budgets Budgets
 }
 
 // Any reports whether there are quotas or rates.
