@@ -43,12 +43,14 @@ type (
 	Handed struct{ Calls []int }
 )
 
-// Limited says that calls that were kept back would wait for too long, or have.
+// Limited says that calls that were kept back are not handed to workers.
 type Limited struct {
 	Calls []int
+	// Code is rate_limited or budget_exceeded.
+	Code toolyard.Code
 	// Why is what the model reads, and Detail what the operator does.
 	Why, Detail string
-	// RetryAfterMS is how long to wait before the call is made again, in milliseconds.
+	// RetryAfterMS is how long to wait before the call is made again, in milliseconds; 0: that is of no use.
 	RetryAfterMS int64
 }
 

@@ -1,10 +1,6 @@
 package batch
 
-import (
-	"fmt"
-
-	"github.com/toolyard/toolyard"
-)
+import "fmt"
 
 // hold notes that calls are kept back from the work queue.
 func (m *Machine) hold(in Held) {
@@ -23,16 +19,19 @@ func (m *Machine) handed(in Handed) {
 	}
 }
 
-// limit ends calls that were kept back because of a rate.
+// limit ends calls that were kept back because of a rate or a budget.
 func (m *Machine) limit(in Limited) {
 	for _, i := range in.Calls {
 		if !m.MayHand(i) {
 			continue
 		}
-		m.ends.decided[i] = &ending{verdict: verdict{
-			Stop: Stop{Code: toolyard.RateLimited}, text: in.Why, detail: in.Detail, retryable: true,
-			retryAfterMS: in.RetryAfterMS,
-			advice:       fmt.Sprintf("The same call may succeed when you repeat it after %d ms.", in.RetryAfterMS)}}
+		v := verdict{Stop: Stop{Code: in.Code}, text: in.Why, detail: in.Detail, retryAfterMS: in.RetryAfterMS,
+			advice: "Do without it, and without other calls that need the same."}
+		if in.RetryAfterMS > 0 {
+			v.retryable = true
+			v.advice = fmt.Sprintf("The same call may succeed when you repeat it after %d ms.", in.RetryAfterMS)
+		}
+		m.ends.decided[i] = &ending{verdict: v}
 	}
 }
 

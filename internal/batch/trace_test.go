@@ -229,7 +229,8 @@ func (p *player) do(args []string) {
 		}
 		p.step(Handed{p.nums(args[1])})
 	case "limited":
-		p.step(Limited{Calls: p.nums(args[1]), Why: "Too many calls.", Detail: "waited", RetryAfterMS: 1_000})
+		p.step(Limited{Calls: p.nums(args[1]), Code: toolyard.RateLimited, Why: "Too many calls.",
+			Detail: "waited", RetryAfterMS: 1_000})
 	case "withdrawn":
 		var w Withdrawn
 		for _, a := range args[1:] {

@@ -57,7 +57,8 @@ type runner struct {
 	over     chan struct{}
 	indexed  bool
 
-	rates batchRates
+	rates  batchRates
+	budget budget
 
 	replied  chan appended // the answer to the reply that is being stored
 	replying sync.WaitGroup
@@ -90,7 +91,7 @@ type grantAnswer struct {
 
 func (d *Dispatcher) newRunner(k *kept, feed broker.Feed, o *owned) *runner {
 	cfg := d.machineConfig()
-	cfg.Reserved, cfg.Alone = o.reserved, d.alone(k)
+	cfg.Reserved, cfg.Alone = o.reserved, d.alone(k, &o.state)
 	return &runner{
 		kept: k, log: o.trace.named(k.log), trace: o.trace, d: d, feed: feed,
 		surface: o.surface, adopted: o.state.Takeovers > 0,
@@ -98,7 +99,7 @@ func (d *Dispatcher) newRunner(k *kept, feed broker.Feed, o *owned) *runner {
 		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]queued{},
 		lastHeard: map[int]time.Time{}, lastNews: time.Now(), replied: make(chan appended, 1),
 		over: make(chan struct{}), indexed: o.state.Takeovers > 0 || o.state.Parked,
-		rates: batchRates{gate: d.admission.rates},
+		rates: batchRates{gate: d.admission.rates}, budget: budget{owed: d.budgetsOf(&o.state)},
 	}
 }
 
@@ -180,7 +181,9 @@ func (r *runner) run(ctx context.Context) error {
 		case <-wake.C:
 		case <-beat.C:
 			again := r.repeatTicket(ctx)
-			inputs, err = r.beat(ctx)
+			if inputs, err = r.beat(ctx); err == nil {
+				err = r.settleBudget(ctx)
+			}
 			inputs = append(again, inputs...)
 		}
 		if err != nil {
@@ -252,6 +255,9 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) (inputs []
 		case batch.Notify:
 			r.notify(ctx)
 		case batch.Park:
+			if err = r.settleBudget(ctx); err != nil {
+				return nil, false, err
+			}
 			return nil, true, r.park(ctx)
 		case batch.Complete:
 			r.settle(ctx)
@@ -262,7 +268,10 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) (inputs []
 		}
 		inputs = append(inputs, news...)
 	}
-	calls, held := r.holdBack(calls)
+	calls, held, err := r.holdBack(ctx, calls)
+	if err != nil {
+		return nil, false, err
+	}
 	return append(inputs, held...), false, r.queue(ctx, calls)
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
@@ -38,13 +39,6 @@ func (r *runner) rateKey(i int) admission.RateKey {
 	return admission.RateKey{Agent: r.key.Agent, Tool: c.Tool, Dependency: c.Dependency}
 }
 
-// alone reports whether a call goes in a message of its own, since it waits for its own turn.
-func (d *Dispatcher) alone(k *kept) func(c *events.PlannedCall) bool {
-	return func(c *events.PlannedCall) bool {
-		return d.admission.rates.bounds(admission.RateKey{Agent: k.key.Agent, Tool: c.Tool, Dependency: c.Dependency})
-	}
-}
-
 // nameDependencies says in a plan what its calls depend on, where dependencies have rates.
 func (d *Dispatcher) nameDependencies(p *Plan, calls []events.PlannedCall) {
 	if !d.admission.rates.dependencies.Load() {
@@ -72,9 +66,9 @@ func (r *runner) holdRated() {
 	}
 }
 
-// holdBack keeps messages back whose calls are under a rate, and returns the others. Of a message that has several
+// awaitTurn keeps messages back whose calls are under a rate, and returns the others. Of a message that has several
 // calls, the first says under which.
-func (r *runner) holdBack(calls []batch.Queue) (now []batch.Queue, held []batch.Input) {
+func (r *runner) awaitTurn(calls []batch.Queue) (now []batch.Queue, held []batch.Input) {
 	if !r.rates.gate.any.Load() {
 		return calls, nil
 	}
@@ -127,9 +121,10 @@ func (r *runner) rateAnswers() (now []batch.Queue, inputs []batch.Input) {
 		if c == nil {
 			continue
 		}
-		inputs = append(inputs, batch.Limited{Calls: c.calls, RetryAfterMS: f.RetryAfter.Milliseconds(),
-			Why:    "The call did not get its turn: " + f.Why(),
-			Detail: "waited " + f.Waited.Round(time.Millisecond).String() + " for the rate of " + f.Held.Text()})
+		inputs = append(inputs, batch.Limited{Calls: c.calls, Code: toolyard.RateLimited,
+			RetryAfterMS: f.RetryAfter.Milliseconds(),
+			Why:          "The call did not get its turn: " + f.Why(),
+			Detail:       "waited " + f.Waited.Round(time.Millisecond).String() + " for the rate of " + f.Held.Text()})
 	}
 	return now, inputs
 }

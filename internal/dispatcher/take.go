@@ -205,7 +205,7 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 	var own ticket.Ticket
 	if err == nil {
 		cfg := d.machineConfig()
-		cfg.Alone = d.alone(k)
+		cfg.Alone = d.alone(k, &s)
 		planned.Start, err = batch.First(cfg, s, planned, time.Now(),
 			batch.Observed{Serving: d.workers.serving()}, func(wanted batch.TakeTicket) (uint64, bool) {
 				var granted bool

@@ -194,6 +194,8 @@ type PlannedCall struct {
 	Mended *Mended `json:"mended,omitempty"`
 	// Dependency is what the call depends on, where dependencies have rates; empty if that is nothing.
 	Dependency string `json:"dependency,omitempty"`
+	// Cost is what the tool's declaration says that an execution costs.
+	Cost int64 `json:"cost,omitempty"`
 }
 
 // Mended is an input that was no valid JSON, after it was mended. What says what was wrong with it.

@@ -30,6 +30,8 @@ type scenario struct {
 	archiveAfter time.Duration
 	// rates bound calls of some tools, which wait for their turns for as long as it takes.
 	rates []admission.NamedRate
+	// budgets are wider than anything uses.
+	budgets admission.Budgets
 }
 
 // focus is what a history is about above all.
@@ -115,6 +117,11 @@ func (w *world) drawScenario(about focus) *scenario {
 		sc.rates = []admission.NamedRate{
 			{Name: "re*", Rate: admission.Rate{Calls: 1 + r.IntN(2), PerSecond: 2 + r.IntN(6), Wait: longWait}},
 			{Name: "*", Rate: admission.Rate{Calls: 1 + r.IntN(3), Wait: longWait}}}
+	}
+	if b := (draws{w.random("budgets")}); sc.focus != upgrades && b.one(6) {
+		wide := admission.Budget{Amount: admission.Amount{Calls: 1_000_000}}
+		sc.budgets = admission.Budgets{{Kind: admission.BudgetOfTeam, Agents: "*", Budget: wide},
+			{Kind: admission.BudgetOfBatch, Agents: "*", Budget: wide}}
 	}
 	workspaces, agents := 1+d.IntN(2), 1+d.IntN(3)
 	switch sc.focus {
