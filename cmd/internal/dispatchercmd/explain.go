@@ -33,6 +33,8 @@ type explained struct {
 	Partition toolyard.Strategy `json:"partition"`
 	Groups    [][]int           `json:"groups"`
 	Calls     []explainedCall   `json:"calls"`
+	// Budgets are those of --quota-file that the batch would be under.
+	Budgets []string `json:"budgets,omitempty"`
 }
 
 type explainedCall struct {
@@ -137,8 +139,8 @@ running system's workers are not known here: what is said of permission is by th
 	sys.reach.Add(cmd.Flags())
 	sys.addServer(cmd)
 	cmd.Flags().StringVar(&dir, "workspace", ".", "the directory that the calls would act on")
-	cmd.Flags().StringVar(&quotaFile, "quota-file", "", "say which rates of `FILE` each call would be under, as serve "+
-		"reads it (default: none)")
+	cmd.Flags().StringVar(&quotaFile, "quota-file", "", "say which rates and budgets of `FILE` calls would be under, as "+
+		"serve reads it (default: none)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	in.add(cmd.Flags())
 	perms.Add(cmd.Flags())
@@ -291,8 +293,11 @@ func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, 
 	return e, nil
 }
 
-// addRates says which rates the calls would be under that are not answered at plan.
+// addRates says which budgets the batch would be under, and which rates its calls that are not answered at plan.
 func (e *explained) addRates(b *toolyard.Batch, plan *dispatcher.Plan, g *admission.Grants) {
+	for _, o := range g.Budgets.Of(b.Agent, b.Session) {
+		e.Budgets = append(e.Budgets, o.Text()+": "+o.Budget.String())
+	}
 	for i := range e.Calls {
 		if c := &e.Calls[i]; c.Code == "" {
 			entry := plan.Entry(i)
@@ -306,6 +311,9 @@ func (e explained) print(s *std, b *toolyard.Batch) error {
 	p := s.lines()
 	p.printf("%s\n", p.paint.Bold(fmt.Sprintf("%s in %s, %s · surface %.12s with %s", count(len(e.Calls), "call"),
 		count(len(e.Groups), "group"), e.Partition, e.Surface, count(len(e.Tools), "tool"))))
+	for _, budget := range e.Budgets {
+		p.printf("budget of %s\n", cli.OneLine(budget))
+	}
 	line := func(indent, format string, args ...any) {
 		if text := indent + fmt.Sprintf(format, args...); utf8.RuneCountInString(text) <= p.columns {
 			p.printf("%s\n", text)

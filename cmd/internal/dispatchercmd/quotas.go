@@ -31,7 +31,7 @@ func (o *serveFlags) quotas() (g admission.Grants, err error) {
 	return g, err
 }
 
-// quotasOf reads the lines of a file of quotas and rates behind those that there are.
+// quotasOf reads the lines of a file of quotas, rates and budgets behind those that there are.
 func quotasOf(file string, g *admission.Grants) error {
 	text, err := cli.ReadFile("--quota-file", file, maxQuotaFileBytes)
 	if err != nil {
@@ -49,8 +49,10 @@ func quotasOf(file string, g *admission.Grants) error {
 			err = add(&g.Tools, strings.TrimSpace(one), admission.ParseRate)
 		case kind == "dependency":
 			err = add(&g.Dependencies, strings.TrimSpace(one), admission.ParseRate)
+		case kind == "budget":
+			err = add((*[]admission.BudgetGrant)(&g.Budgets), strings.TrimSpace(one), admission.ParseBudget)
 		default:
-			err = fmt.Errorf("%q: a line begins with agent, team, tool or dependency", kind)
+			err = fmt.Errorf("%q: a line begins with agent, team, tool, dependency or budget", kind)
 		}
 		if err != nil {
 			return cli.Usagef("--quota-file %s, line %d: %w", file, n+1, err)

@@ -145,9 +145,9 @@ func (o *serveFlags) addTurns(f *pflag.FlagSet) {
 		"that names an agent counts, and all dispatchers need the same; may be repeated")
 	f.StringArrayVar(&o.teamQuotas, "team-quota", nil, "the same for a team, as `AGENTS=KEY:N,...`: all agents that it "+
 		"names share it; may be repeated")
-	f.StringVar(&o.quotaFile, "quota-file", "", "more quotas, behind those of the flags, and rates: lines agent "+
-		"AGENTS=KEY:N,..., team AGENTS=KEY:N,..., tool NAME=KEY:N,... and dependency NAME=KEY:N,... in `FILE`; SIGHUP "+
-		"has it read again (default: none)")
+	f.StringVar(&o.quotaFile, "quota-file", "", "more quotas, behind those of the flags, rates and budgets: lines agent "+
+		"AGENTS=KEY:N,..., team AGENTS=KEY:N,..., tool NAME=KEY:N,..., dependency NAME=KEY:N,... and budget KIND "+
+		"AGENTS=KEY:N,... in `FILE`; SIGHUP has it read again (default: none)")
 }
 
 // addWaits adds the flags of how long something is waited for.
