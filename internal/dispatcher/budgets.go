@@ -23,7 +23,8 @@ func (d *Dispatcher) budgetsOf(s *batch.State) []admission.Owed {
 // budget is what a runner has to do with budgets.
 type budget struct {
 	owed []admission.Owed
-	// used and reserved are what the accounts were told last; told says that they were told something.
+	// used and reserved are what the accounts were told last; told says that they were told something, by this owner or
+	// a former one.
 	used, reserved admission.Amount
 	told           bool
 }
@@ -150,12 +151,12 @@ func (r *runner) settleBudget(ctx context.Context) error {
 }
 
 // closeBudget ends the lines of a batch that has its last reply: nobody owns it any more, and sets them again.
-func (d *Dispatcher) closeBudget(ctx context.Context, s *batch.State) error {
-	if s.Plan == nil || !s.Completed {
+func (d *Dispatcher) closeBudget(ctx context.Context, s *batch.State, owed []admission.Owed) error {
+	if len(owed) == 0 || s.Plan == nil || !s.Completed {
 		return nil
 	}
 	used, _ := spent(s, func(int) bool { return false })
-	for _, o := range d.budgetsOf(s) {
+	for _, o := range owed {
 		if o.Account == "" {
 			continue
 		}

@@ -99,7 +99,8 @@ func (d *Dispatcher) newRunner(k *kept, feed broker.Feed, o *owned) *runner {
 		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]queued{},
 		lastHeard: map[int]time.Time{}, lastNews: time.Now(), replied: make(chan appended, 1),
 		over: make(chan struct{}), indexed: o.state.Takeovers > 0 || o.state.Parked,
-		rates: batchRates{gate: d.admission.rates}, budget: budget{owed: d.budgetsOf(&o.state)},
+		rates:  batchRates{gate: d.admission.rates},
+		budget: budget{owed: d.budgetsOf(&o.state), told: o.state.Takeovers > 0},
 	}
 }
 

@@ -84,7 +84,7 @@ func (r *runner) settle(ctx context.Context) {
 	r.trace.completed(r.m.State())
 	failpoint.Hit(failpoint.BatchOver)
 	r.indexNow(ctx)
-	err := r.d.closeBudget(ctx, r.m.State()) // whoever gets the submission does it if this fails
+	err := r.d.closeBudget(ctx, r.m.State(), r.budget.owed) // whoever gets the submission does it if this fails
 	if err == nil {
 		err = r.submission().Done(ctx)
 	}
@@ -197,7 +197,7 @@ func (d *Dispatcher) leaveAndDone(ctx context.Context, k *kept, s *batch.State) 
 	}
 	if s.Plan != nil {
 		d.index(k.log, s, false)(ctx)
-		if err := d.closeBudget(ctx, s); err != nil {
+		if err := d.closeBudget(ctx, s, d.budgetsOf(s)); err != nil {
 			return err
 		}
 	}
