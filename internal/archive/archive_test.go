@@ -48,7 +48,7 @@ func TestPack(t *testing.T) {
 			[]string{"b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects, tooLong, err := Pack(c.logs)
+			objects, tooLong, err := Pack(c.logs, nil, time.Time{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,7 +110,7 @@ func alike(n, size int) (out []Log) {
 
 // TestDamaged: no byte of an object can change without an error, and no part of it be missing.
 func TestDamaged(t *testing.T) {
-	objects, _, err := Pack([]Log{logOf("b", 20), logOf("c", 30)})
+	objects, _, err := Pack([]Log{logOf("b", 20), logOf("c", 30)}, nil, time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestNameIsTheSum(t *testing.T) {
 // FuzzOpen: whatever the bytes are, reading them ends within the limits, and a log that is read is the same one when it
 // is written again.
 func FuzzOpen(f *testing.F) {
-	objects, _, err := Pack([]Log{logOf("b", 20), logOf("c", 30)})
+	objects, _, err := Pack([]Log{logOf("b", 20), logOf("c", 30)}, nil, time.Time{})
 	if err != nil {
 		f.Fatal(err)
 	}

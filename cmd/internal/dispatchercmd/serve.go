@@ -113,6 +113,11 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	}
 	cfg := o.nodeConfig(&decided)
 	cfg.observed, cfg.audit, cfg.dispatcher.Quotas = observed, deeds, quotas
+	if o.signingKey != "" {
+		if cfg.dispatcher.SigningKey, err = readSigningKey(o.signingKey); err != nil {
+			return err
+		}
+	}
 	if natsCert != nil {
 		cfg.tls = natsCert.Config()
 	}

@@ -33,8 +33,9 @@ const (
 
 // archiver moves batches that are over into the archive. [archive.Next] decides each step.
 type archiver struct {
-	b     *Broker
-	after time.Duration
+	b      *Broker
+	after  time.Duration
+	signer *archive.Signer // nil: what it archives is not signed
 	// done is the place up to which submissions were looked at, and later those of them that are looked at again.
 	done  uint64
 	later map[toolyard.BatchKey]time.Time
@@ -44,8 +45,13 @@ type archiver struct {
 
 // Archiver makes the archive if it is not there, and returns what moves batches into it that have been over for so
 // long.
-func (b *Broker) Archiver(ctx context.Context, after time.Duration) (broker.Archiver, error) {
-	return b.archiver(ctx, after)
+func (b *Broker) Archiver(ctx context.Context, after time.Duration, signer *archive.Signer) (broker.Archiver, error) {
+	a, err := b.archiver(ctx, after)
+	if err != nil {
+		return nil, err
+	}
+	a.signer = signer
+	return a, nil
 }
 
 func (b *Broker) archiver(ctx context.Context, after time.Duration) (*archiver, error) {
@@ -258,7 +264,7 @@ func (a *archiver) store(ctx context.Context, ready []*shelved, r *broker.Archiv
 		}
 		byKey[s.key] = s
 	}
-	objects, _, err := archive.Pack(logs) // what is too long stays where it is
+	objects, _, err := archive.Pack(logs, a.signer, time.Now()) // what is too long stays where it is
 	if err != nil {
 		return err
 	}
