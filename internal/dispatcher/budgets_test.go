@@ -98,6 +98,17 @@ func TestBudgetsOfBatchAndSession(t *testing.T) {
 	})
 }
 
+// TestASystemWithoutBudgets has no accounts, and says so at once.
+func TestASystemWithoutBudgets(t *testing.T) {
+	inYard(t, func(y *yard) {
+		began := time.Now()
+		all, err := y.b.Budgets(y.Context(), "default", toolyard.DefaultSession)
+		if took := time.Since(began); err != nil || len(all) != 0 || took > time.Second {
+			y.Errorf("%v, %v after %s", all, err, took)
+		}
+	})
+}
+
 // TestABudgetRenews: with the period all is there again, and what is refused before says when.
 func TestABudgetRenews(t *testing.T) {
 	inYard(t, func(y *yard) {

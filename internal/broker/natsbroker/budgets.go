@@ -49,13 +49,17 @@ func (b *Broker) Budgets(ctx context.Context, a toolyard.Agent, s toolyard.Sessi
 	error) {
 	out := map[string]admission.Account{}
 	kv, err := retry(ctx, func(ctx context.Context) (jetstream.KeyValue, error) {
-		return b.js.KeyValue(ctx, bucketBudget)
+		kv, err := b.js.KeyValue(ctx, bucketBudget)
+		if errors.Is(err, jetstream.ErrBucketNotFound) { // an answer, and no reason to ask again
+			return nil, nil
+		}
+		return kv, err
 	})
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		return out, nil
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("key-value bucket %s: %w", bucketBudget, err)
+	case kv == nil:
+		return out, nil
 	}
 	for _, name := range []string{admission.SessionAccount(a, s), admission.AgentAccount(a)} {
 		v, _, revision, err := load[admission.Account](ctx, kv, budgetKey(name))
