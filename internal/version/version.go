@@ -27,7 +27,9 @@ import (
 //	7  2026-11-23  Workers have tags; batches, tools and calls to run ask for them. Batches have a priority.
 //	8  2026-11-23  A session says how far it was interrupted. Plans have inputs that were mended.
 //	9  2026-11-23  The chains of an archived batch end in fences, and its batch chain names the object that has its log.
-const Wire = 9 + yetToCome
+//	10 2026-11-23  Calls may end as rate_limited and budget_exceeded. Plans say what calls depend on and what they cost, and
+//	               calls to run how long they waited. Budgets have accounts.
+const Wire = 10 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.
 const Archives = 9

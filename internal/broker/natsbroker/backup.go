@@ -46,12 +46,15 @@ func BackupOrder() []string {
 	return []string{
 		streamBatch, streamIndex, streamCall, streamReply, streamTickets, streamEvent, streamArchive,
 		"KV_" + bucketApproval,
-		"KV_" + bucketSession, "OBJ_" + bucketBlob, streamDead, streamWorkers,
+		"KV_" + bucketSession, "KV_" + bucketBudget, "OBJ_" + bucketBlob, streamDead, streamWorkers,
 	}
 }
 
-// InEverySystem reports whether every system has a stream. The archive is made when batches are archived.
-func InEverySystem(stream string) bool { return stream != streamArchive }
+// InEverySystem reports whether every system has a stream. The archive is made when batches are archived, and the
+// accounts of budgets when there is one.
+func InEverySystem(stream string) bool {
+	return stream != streamArchive && stream != "KV_"+bucketBudget
+}
 
 // StreamBackup is what a server needs besides a stream's data to make it anew: its configuration and state, in the
 // server's words.

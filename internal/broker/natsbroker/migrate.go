@@ -23,7 +23,7 @@ type found struct {
 
 // optional are the streams that a system has only when somebody needed them.
 func optional(s broker.Settings) []jetstream.StreamConfig {
-	return []jetstream.StreamConfig{usageBucket(s), archiveDefinition(s)}
+	return []jetstream.StreamConfig{usageBucket(s), budgetBucket(s), archiveDefinition(s)}
 }
 
 // find looks for a system and reads its origin; nil if there is none.
