@@ -23,6 +23,7 @@ import (
 	"github.com/toolyard/toolyard/internal/builtin"
 	"github.com/toolyard/toolyard/internal/command"
 	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/internal/pause"
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -116,7 +117,7 @@ func (p *program) run(ctx context.Context, env tool.Env, input json.RawMessage) 
 		WithArgs(append([]string{p.Name}, args...)...).WithFSConfig(m.config).WithStdin(stdin).
 		WithStdout(limited{said.Stdout(), budget, stop}).WithStderr(limited{said.Stderr(), budget, stop}).
 		WithRandSource(rand.Reader).WithSysWalltime().WithSysNanotime().
-		WithNanosleep(func(ns int64) { sleep(ctx, time.Duration(ns)) })
+		WithNanosleep(func(ns int64) { _ = pause.For(ctx, time.Duration(ns)) }) // the module is ended with the context
 	vars := command.Environment(p.spec.Env, env)
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		config = config.WithEnv(name, vars[name])
@@ -170,16 +171,6 @@ func (p *program) ended(ctx context.Context, err error, memory *allocator, m *mo
 	}
 	why, _, _ := strings.Cut(err.Error(), "\n") // below it is where it was, which is for the operator
 	return fail("the program crashed: %s", why)
-}
-
-// sleep waits for a time, or until the call is to end.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // limited is a stream that stops the module once both streams together have had their budget.

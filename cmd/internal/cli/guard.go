@@ -230,7 +230,7 @@ func (g *Guard) hooks() (*hooksFile, error) {
 	case g.HooksFile != "" && g.SettingsFile != "":
 		return nil, Usagef("--hooks and --settings exclude each other: both have hooks")
 	}
-	data, err := readFile(flag, path, hooks.MaxConfigBytes)
+	data, err := ReadFile(flag, path, hooks.MaxConfigBytes)
 	if err != nil {
 		return nil, err
 	}

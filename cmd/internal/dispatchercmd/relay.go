@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -86,16 +85,9 @@ func relaySecret(path string) (relay.Secret, error) {
 	if path == "" {
 		return nil, cli.Usagef("%s is required", flag)
 	}
-	info, err := os.Stat(path)
-	if err == nil && info.Size() > most {
-		err = fmt.Errorf("it has more than %d bytes", most)
-	}
-	var text []byte
-	if err == nil {
-		text, err = os.ReadFile(path)
-	}
+	text, err := cli.ReadFile(flag, path, most)
 	if err != nil {
-		return nil, cli.Usagef("%s: %w", flag, err)
+		return nil, err
 	}
 	secret, err := relay.ParseSecret(string(text))
 	if err != nil {
