@@ -19,7 +19,7 @@ func TestADryRunShowsWhatWouldHappen(t *testing.T) {
 	dir := workspace(t, map[string]string{"note.txt": "one\n", "build/x": "y"})
 	d := dispatcher(t)
 	worker(t, d.says["nats"], dir)
-	example := "../../examples/dry-run.json"
+	example := "../../examples/dry-run/batch.json"
 	raw, err := os.ReadFile(example)
 	if err != nil {
 		t.Fatal(err)

@@ -117,7 +117,7 @@ func TestASettingsFileAsItIs(t *testing.T) {
 	t.Parallel()
 	dir := workspace(t, map[string]string{".env": "KEY=1"})
 	stdout, stderr, status := run(t, nil, "dispatcher", "run", "--json", "--workspace", dir, "--settings",
-		"../../examples/settings.json", "../../examples/settings-batch.json")
+		"../../examples/settings/settings.json", "../../examples/settings/batch.json")
 	if status != 0 {
 		t.Fatalf("status %d: %s", status, stderr)
 	}
@@ -141,7 +141,8 @@ func TestASettingsFileAsItIs(t *testing.T) {
 		}
 	}
 	_, stderr, status = run(t, nil, "dispatcher", "run", "--workspace", dir, "--settings",
-		"../../examples/settings.json", "--hooks", "../../examples/settings.json", "../../examples/settings-batch.json")
+		"../../examples/settings/settings.json", "--hooks", "../../examples/settings/settings.json",
+		"../../examples/settings/batch.json")
 	if status != 2 || !strings.Contains(stderr, "exclude each other") {
 		t.Errorf("both files: status %d, %s", status, stderr)
 	}
