@@ -100,6 +100,8 @@ type Options struct {
 	Supersede bool `json:"supersede,omitempty"`
 	// Repair mends inputs that are no valid JSON, where there is one way to read them. The model and the log are told.
 	Repair bool `json:"repair,omitempty"`
+	// DryRun answers each call with what would happen, and runs none.
+	DryRun bool `json:"dry_run,omitempty"`
 	// Tags are what the workers must have that run the batch's calls: each of them, beside those that a call's tool
 	// asks for.
 	Tags []Tag `json:"tags,omitempty"`
@@ -221,6 +223,9 @@ func (o *Options) validate() error {
 	}
 	if o.CallTimeoutMS < 0 {
 		return bad("call_timeout_ms", "is %d; use a positive number of milliseconds, or leave it out", o.CallTimeoutMS)
+	}
+	if o.DryRun && o.Supersede {
+		return bad("supersede", "ends calls, and dry_run changes nothing; leave one out")
 	}
 	switch o.Priority {
 	case "", Interactive, Bulk:

@@ -48,7 +48,7 @@ type Result struct {
 	// Truncated says that Output is a preview and Blob the reference of the whole, for read_result.
 	Truncated bool   `json:"truncated"`
 	Blob      string `json:"blob"`
-	// Isolation is what stood around the tool: none, native, bwrap, ... Empty when nothing ran.
+	// Isolation is what stood around the tool: none, native, bwrap, wasm, ... Empty when nothing ran.
 	Isolation string `json:"isolation"`
 
 	Phases []Fact `json:"phases"`

@@ -99,16 +99,21 @@ const (
 	// server. Nothing that the call names is run by the worker. An UNSAFE call is exclusive there as anywhere; what
 	// stands around the service is its operator's matter.
 	InService Execution = "service"
+	// InWasm is a WebAssembly module that the worker runs in a virtual machine of its own: it reaches what the operator
+	// gave it and nothing else, so that any worker can run its calls, whatever class they have.
+	InWasm Execution = "wasm"
 )
 
 // Known reports whether e is one of the places above.
-func (e Execution) Known() bool { return e == InWorker || e == InSandbox || e == InService }
+func (e Execution) Known() bool {
+	return e == InWorker || e == InSandbox || e == InService || e == InWasm
+}
 
 // NeedsIsolation reports whether a call of a class may only run on a worker that can isolate it. Whoever runs tools in
 // its own process can isolate none of them: see [InWorker].
 func (d *Declaration) NeedsIsolation(c toolyard.Class) bool {
 	switch d.Execution {
-	case InService:
+	case InService, InWasm:
 		return false
 	case InWorker:
 		return c.Strictness() >= toolyard.Unsafe.Strictness()

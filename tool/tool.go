@@ -242,8 +242,8 @@ func Raw(t Tool) (Tool, error) {
 	case !t.Specifier.one():
 		return bad("Specifier names more than one field; set Path, Command or URL")
 	case !t.Execution.Known():
-		return bad("Execution is %q; use %q, %q, or nothing for the worker's own process", t.Execution, InSandbox,
-			InService)
+		return bad("Execution is %q; use %q, %q, %q, or nothing for the worker's own process", t.Execution, InSandbox,
+			InService, InWasm)
 	case t.MaxResultSizeChars < -1:
 		return bad("MaxResultSizeChars is %d; use -1, 0 or a positive number", t.MaxResultSizeChars)
 	case t.TimeoutMS < 0:

@@ -23,6 +23,7 @@ const (
 	whyMain   = "it is for commands: a library has no flags and no files of settings"
 	whyFace   = "it is for the dispatcher's doors"
 	whyTest   = "it is for tests"
+	whySize   = "a dispatcher is to stay below 45 MB, and this has 3: docs/adr/0046"
 	whyTables = "it would make a program five megabytes larger or more: docs/adr/0034"
 )
 
@@ -52,7 +53,8 @@ var (
 		{whyTest, []string{"github.com/evanw/esbuild", "internal/testenv", "testing"}},
 	}
 	library = append(slices.Clip(light), []denial{
-		{whyMain, []string{"go.yaml.in/yaml", "github.com/spf13/cobra", "github.com/spf13/pflag", "internal/manifest"}},
+		{whyMain, []string{"go.yaml.in/yaml", "github.com/spf13/cobra", "github.com/spf13/pflag", "internal/manifest",
+			"github.com/tetratelabs/wazero"}},
 		{whySends, []string{
 			"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "go.opentelemetry.io/proto",
 			"go.opentelemetry.io/otel/metric", "internal/otlp",
@@ -79,8 +81,9 @@ var links = []struct {
 			"internal/pipeline", "internal/sandbox", "internal/builtin", "internal/worker", "go.opentelemetry.io",
 		}})},
 	{"worker", []string{"github.com/nats-io/nats.go/jetstream", "internal/pipeline", "internal/worker"}, library},
-	{"cmd/dispatcher", []string{"internal/dispatcher", "github.com/nats-io/nats-server/v2/server"}, light},
-	{"cmd/worker", []string{"internal/worker", "internal/manifest"}, light},
+	{"cmd/dispatcher", []string{"internal/dispatcher", "github.com/nats-io/nats-server/v2/server"},
+		append(slices.Clip(light), denial{whySize, []string{"github.com/tetratelabs/wazero"}})},
+	{"cmd/worker", []string{"internal/worker", "internal/manifest", "github.com/tetratelabs/wazero"}, light},
 	{"cmd/toolyard", []string{"internal/dispatcher", "internal/worker", "github.com/nats-io/nats-server/v2/server"},
 		light},
 }

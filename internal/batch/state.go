@@ -593,13 +593,18 @@ func (s *State) approved(index int) *events.Approved {
 // Request makes the request by which a worker is asked whether it could run a call with what a person says of it.
 // It has no turn and no attempt: nothing may be run by it.
 func (s *State) Request(index int, approved *events.Approved) events.Requested {
-	sub, plan := s.Submission, s.Plan
+	r := RequestOf(s.Submission, s.Plan)
+	r.Calls = []events.RequestedCall{s.requested(index, approved)}
+	return r
+}
+
+// RequestOf is what a worker is told of a batch with each call, without the calls.
+func RequestOf(sub *toolyard.Batch, plan *events.Planned) events.Requested {
 	return events.Requested{
-		Agent: s.Key.Agent, Batch: s.Key.ID, Session: plan.Session, Workspace: plan.Workspace,
+		Agent: sub.Agent, Batch: sub.ID, Session: plan.Session, Workspace: plan.Workspace,
 		Interactive: sub.Interactive && !plan.Unattended, Tags: sub.Options.Tags,
 		Deny: slices.Concat(sub.Options.Deny, plan.Deny), Ask: slices.Concat(sub.Options.Ask, plan.Ask),
 		Remembered: plan.Remembered, Context: plan.Context, Surface: plan.Surface,
-		Calls: []events.RequestedCall{s.requested(index, approved)},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -15,7 +16,7 @@ func (s Settings) JudgeTimeout() time.Duration { return max(time.Second, s.CallA
 // JudgeWait is how long a dispatcher waits for a worker's answer about all calls of a request.
 func (s Settings) JudgeWait() time.Duration { return s.JudgeTimeout() * 3 / 2 }
 
-// The limits of checks.
+// The limits of checks, and of dry runs, which are checks of another kind.
 const (
 	CheckWait = 10 * time.Second // how long a worker may take to check an input that a person has changed
 	MaxChecks = 16               // checks that run in a worker at a time
@@ -30,6 +31,8 @@ type JudgeCall struct {
 	// Check asks whether the call could run with an input that a person has changed, and is the request that would be
 	// sent. The list then has only this call.
 	Check *events.Requested `json:"check,omitempty"`
+	// DryRun, with Check, asks for the result of a dry run instead.
+	DryRun bool `json:"dry_run,omitempty"`
 }
 
 // Judged is a worker's answer for one call.
@@ -42,4 +45,6 @@ type Judged struct {
 	// could.
 	Checked bool   `json:"checked,omitempty"`
 	Problem string `json:"problem,omitempty"`
+	// DryRun is the result of a dry run; nil if none was asked for.
+	DryRun *toolyard.Result `json:"dry_run,omitempty"`
 }

@@ -16,10 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -28,12 +25,8 @@ import (
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/shell"
-	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/tool"
 )
-
-// maxStatusBytes is how much of a line of stderr is reported as progress.
-const maxStatusBytes = 1_000
 
 // command is one tool.
 type command struct {
@@ -102,7 +95,7 @@ func (c *command) run(ctx context.Context, env tool.Env, input json.RawMessage) 
 		return tool.Output{}, err
 	}
 	p := c.policy
-	p.Env = c.environment(env)
+	p.Env = Environment(c.spec.Env, env)
 	for _, name := range c.credentials {
 		value, err := env.Secret(name)
 		if err != nil {
@@ -123,21 +116,21 @@ func (c *command) run(ctx context.Context, env tool.Env, input json.RawMessage) 
 	if c.spec.Stdin == "json" {
 		stdin = bytes.NewReader(input)
 	}
-	said := &streams{progress: env.Progress}
+	said := &Streams{Progress: env.Progress}
 	res, err := c.box.Run(ctx, p, sandbox.Command{Argv: argv},
-		sandbox.Streams{Stdin: stdin, Stdout: (*stdout)(said), Stderr: (*stderr)(said)})
+		sandbox.Streams{Stdin: stdin, Stdout: said.Stdout(), Stderr: said.Stderr()})
 	if err != nil {
 		return tool.Output{}, c.refused(ctx, err, argv[0])
 	}
 	if a, ok := shell.AnswersOf(argv); ok && c.spec.Output != "json" {
-		if text, ok := builtin.Answered(res, a, said.all()); ok {
+		if text, ok := builtin.Answered(res, a, said.All()); ok {
 			return tool.Output{Text: text}, nil
 		}
 	}
-	if err := builtin.CommandEnded(ctx, res, p.Limits, p.Limits.Wall, said.all()); err != nil {
-		return tool.Output{Text: said.all()}, err
+	if err := builtin.CommandEnded(ctx, res, p.Limits, p.Limits.Wall, said.All()); err != nil {
+		return tool.Output{Text: said.All()}, err
 	}
-	return c.output(said.out.String())
+	return said.Output(c.spec.Output)
 }
 
 // onlyReads reports whether a call gets the workspace read-only: a call that is declared or judged to only read does.
@@ -152,24 +145,6 @@ func (c *command) onlyReads(input json.RawMessage) bool {
 		return class.Safe()
 	}
 	return c.Class.Static.Safe()
-}
-
-// environment adds the variables that identify the call to those of the manifest.
-func (c *command) environment(env tool.Env) map[string]string {
-	out := map[string]string{}
-	maps.Copy(out, c.spec.Env)
-	for name, value := range map[string]string{
-		"AGENT": string(env.Agent), "BATCH": string(env.Batch), "SESSION": string(env.Session),
-		"INDEX": strconv.Itoa(env.Index), "CALL_ID": env.CallID,
-		"WORKSPACE": string(env.Workspace), "ATTEMPT": strconv.Itoa(env.Attempt), "IDEMPOTENCY_KEY": env.IdempotencyKey,
-		"FENCING_TOKEN": strconv.FormatUint(env.FencingToken, 10),
-	} {
-		out["TOOLYARD_"+name] = value
-	}
-	if _, own := out[traceparent.Env]; !own && env.TraceParent != "" {
-		out[traceparent.Env] = env.TraceParent
-	}
-	return out
 }
 
 // refused is the error of a command that has not started.
@@ -188,71 +163,4 @@ func (c *command) refused(ctx context.Context, err error, program string) error 
 	}
 	return &tool.Error{Code: toolyard.DependencyUnavailable, Message: "the command could not be started", Err: err,
 		Retryable: true}
-}
-
-// output is what the command has written to stdout.
-func (c *command) output(text string) (tool.Output, error) {
-	if c.spec.Output != "json" {
-		return tool.Output{Text: text}, nil
-	}
-	if !json.Valid([]byte(text)) {
-		return tool.Output{Text: text}, &tool.Error{Code: toolyard.ResultMappingFailed,
-			Message: "the command did not write one JSON value to its stdout"}
-	}
-	return tool.Output{Structured: json.RawMessage(text)}, nil
-}
-
-// streams collects what a command writes; the sandbox bounds it. Each line of stderr is progress. Output on stdout is
-// progress without a status, so that the command does not count as idle.
-type streams struct {
-	progress func(tool.Progress)
-	mu       sync.Mutex
-	out, err strings.Builder
-	line     []byte
-}
-
-type stdout streams
-
-func (s *stdout) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	s.out.Write(b)
-	s.mu.Unlock()
-	(*streams)(s).report("")
-	return len(b), nil
-}
-
-type stderr streams
-
-func (s *stderr) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	s.err.Write(b)
-	var last []byte
-	for _, c := range b {
-		switch {
-		case c == '\n' || c == '\r':
-			last, s.line = s.line, nil
-		case len(s.line) < maxStatusBytes:
-			s.line = append(s.line, c)
-		}
-	}
-	s.mu.Unlock()
-	(*streams)(s).report(strings.ToValidUTF8(string(last), "\uFFFD"))
-	return len(b), nil
-}
-
-func (s *streams) report(status string) {
-	if s.progress != nil {
-		s.progress(tool.Progress{Fraction: -1, Status: strings.TrimSpace(status)})
-	}
-}
-
-// all is the output of a failed command: stderr, which says why, and stdout.
-func (s *streams) all() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	said, out := s.err.String(), s.out.String()
-	if said != "" && out != "" && !strings.HasSuffix(said, "\n") {
-		said += "\n"
-	}
-	return said + out
 }

@@ -92,6 +92,7 @@ type grantAnswer struct {
 func (d *Dispatcher) newRunner(k *kept, feed broker.Feed, o *owned) *runner {
 	cfg := d.machineConfig()
 	cfg.Reserved, cfg.Alone = o.reserved, d.alone(k, &o.state)
+	cfg.Hooks = cfg.Hooks && !o.state.Submission.Options.DryRun // a hook may do anything
 	return &runner{
 		kept: k, log: o.trace.named(k.log), trace: o.trace, d: d, feed: feed,
 		surface: o.surface, adopted: o.state.Takeovers > 0,

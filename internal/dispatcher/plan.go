@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -27,6 +29,12 @@ func (d *Dispatcher) plan(ctx context.Context, k *kept, s *batch.State, session 
 	d.askJudges(ctx, k.log, plan)
 	if err := d.keepSurface(ctx, &plan.Surface); err != nil {
 		return planned, nil, err
+	}
+	if s.Submission.Options.DryRun {
+		pinned := plan.planned
+		pinned.Remembered, pinned.Context = session.Remembered, session.Context
+		pinned.Unattended = session.Unattended
+		d.dryRun(ctx, k.log, plan, batch.RequestOf(s.Submission, &pinned))
 	}
 	if s.Submission.Options.Supersede { // before the plan: whoever takes the batch up again does it again
 		if err := d.supersede(ctx, s); err != nil {
@@ -115,9 +123,44 @@ func (r *runner) extend(ctx context.Context) (events.Extended, error) {
 	plan := r.d.planner.Load().Extend(*r.surface, s)
 	r.d.admission.begin(r.key.Agent, len(plan.calls))
 	r.d.askJudges(ctx, r.log, plan)
+	if s.Submission.Options.DryRun {
+		r.d.dryRun(ctx, r.log, plan, batch.RequestOf(s.Submission, s.Plan))
+	}
 	extended := plan.FinishExtending(s)
 	r.d.nameDependencies(plan, extended.Calls)
 	return extended, nil
+}
+
+// The limits of a dry run.
+const (
+	maxDryRuns = 8                // calls of one batch that workers are asked about at a time
+	DryRunWait = 30 * time.Second // for the answers about all calls of a plan
+)
+
+// dryRun answers every call of a plan with what would happen to it: none is left that could run. What no worker says
+// in time ends as dependency_unavailable.
+func (d *Dispatcher) dryRun(ctx context.Context, log *slog.Logger, plan *Plan, request events.Requested) {
+	ctx, cancel := context.WithTimeout(ctx, DryRunWait)
+	defer cancel()
+	var mu sync.Mutex
+	var asking errgroup.Group
+	asking.SetLimit(maxDryRuns)
+	for n, pool := range plan.open() {
+		request := request
+		request.Calls = []events.RequestedCall{plan.requested(n)}
+		asking.Go(func() error {
+			answer, err := d.b.DryRun(ctx, pool, request)
+			if err != nil {
+				log.Warn("no worker said what a dry run of a call gives", "call", plan.from+n, "pool", pool,
+					"error", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			plan.dryRun(n, answer.DryRun, err)
+			return nil
+		})
+	}
+	_ = asking.Wait() // no goroutine returns an error
 }
 
 // Surface is the tools that a batch of an agent for a workspace would see if it came now, with these options. A rule

@@ -263,6 +263,47 @@ func (p *Plan) Refuse(unable func(e *registry.Entry, class toolyard.Class) (mess
 	}
 }
 
+// open are the calls that are not answered, by their index in the plan, with their pools.
+func (p *Plan) open() map[int]toolyard.Pool {
+	calls := map[int]toolyard.Pool{}
+	for n, c := range p.planned.Calls {
+		calls[n] = c.Pool
+	}
+	for _, r := range p.planned.Results {
+		delete(calls, r.Index-p.from)
+	}
+	return calls
+}
+
+// requested is call n of the plan as a worker gets it.
+func (p *Plan) requested(n int) events.RequestedCall {
+	c, call := p.planned.Calls[n], p.calls[n]
+	r := events.RequestedCall{Index: p.from + n, ID: c.ID, Tool: c.Tool, Input: call.Input, Declaration: c.Declaration,
+		Judgement: c.Judgement, Echo: call.Echo}
+	if c.Mended != nil {
+		r.Input, r.Mended = c.Mended.Input, c.Mended.What
+	}
+	return r
+}
+
+// dryRun answers call n with what a worker says of it. Nil: no worker said anything, for the reason err.
+func (p *Plan) dryRun(n int, said *toolyard.Result, err error) {
+	i, c := p.from+n, p.planned.Calls[n]
+	if said == nil {
+		why := "the worker cannot: its version is older"
+		if err != nil {
+			why = err.Error()
+		}
+		ended := outcome.Ended(toolyard.Result{Index: i, CallID: c.ID, Tool: c.Tool, Class: c.Judgement.Class,
+			Code: toolyard.DependencyUnavailable, Retryable: true,
+			Error: "No worker said in time what would happen; nothing was done. Try the dry run again."},
+			toolyard.PhaseSchedule, why)
+		said = &ended
+	}
+	said.Index, said.CallID = i, c.ID
+	p.planned.Results = append(p.planned.Results, *said)
+}
+
 // Finish makes the groups and returns the plan as an event, by and for an owner.
 func (p *Plan) Finish(owner string, submissionSeq uint64, deadline time.Time) events.Planned {
 	out := p.planned

@@ -33,9 +33,13 @@ const (
 	hooksVar   = "TOOLYARD_HOOKS_DIR" // the directory of the configuration
 )
 
-func newCommand(c handlerConfig, lookup func(string) (string, bool), dir string) *command {
+// newCommand makes a hook's command. It gets the variables that every command gets, those that its file allows it, and
+// more.
+func newCommand(c handlerConfig, lookup func(string) (string, bool), more []string, dir string) *command {
 	out := &command{}
-	for _, name := range slices.Concat(passedOn, c.allowedVars) {
+	names := slices.Concat(passedOn, c.allowedVars, more)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
 		if value, ok := lookup(name); ok {
 			out.env = append(out.env, name+"="+value)
 		}

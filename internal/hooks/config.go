@@ -65,6 +65,8 @@ type Config struct {
 	handlers []handlerConfig
 	// Settings are the permissions of a settings.json.
 	Settings policy.Settings
+	// Env are the variables of a settings.json, for its hooks and for commands.
+	Env map[string]string
 	// Left lists what in the file does not apply here, for people.
 	Left []string
 }
@@ -121,11 +123,15 @@ func Read(data []byte) (Config, error) {
 				return Config{}, err
 			}
 			c.Left = append(c.Left, c.Settings.Left...)
+		case "env":
+			if err := c.readEnv(doc); err != nil {
+				return Config{}, err
+			}
 		default:
 			c.Left = append(c.Left, doc.At(name)+": is not used here")
 		}
 	}
-	if !doc.Given("hooks") && doc.Given("permissions") {
+	if !doc.Given("hooks") && (doc.Given("permissions") || doc.Given("env")) {
 		return c, nil
 	}
 	byEvent, err := doc.Object("hooks")
@@ -167,6 +173,34 @@ func Read(data []byte) (Config, error) {
 		c.handlers = nil
 	}
 	return c, nil
+}
+
+// ownVariables begin the names of variables that no file sets.
+const ownVariables = "TOOLYARD_"
+
+// readEnv reads the variables of a settings.json.
+func (c *Config) readEnv(doc strictjson.Object) error {
+	o, err := doc.Object("env")
+	if err != nil {
+		return err
+	}
+	c.Env = map[string]string{}
+	for _, name := range o.Names() {
+		value, err := o.String(name)
+		switch {
+		case err != nil:
+			return err
+		case !variable(name):
+			return strictjson.Errorf(o.At(name), "is no name of a variable; use letters, digits and _")
+		case strings.ContainsRune(value, 0):
+			return strictjson.Errorf(o.At(name), "holds a NUL character, which no variable can")
+		case strings.HasPrefix(name, ownVariables):
+			c.Left = append(c.Left, o.At(name)+": variables of this name are not a file's to set")
+		default:
+			c.Env[name] = value
+		}
+	}
+	return nil
 }
 
 // readPermissions reads the permissions of a settings.json.
@@ -390,6 +424,17 @@ func readTimeout(o strictjson.Object) (time.Duration, error) {
 			MaxTimeout.Seconds())
 	}
 	return time.Duration(seconds * float64(time.Second)), nil
+}
+
+// OfCalls are the events of the file's hooks that happen where calls run.
+func (c Config) OfCalls() (names []string) {
+	for _, h := range c.handlers {
+		if h.event != PostToolBatch {
+			names = append(names, string(h.event))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // HeaderVariables are the variables whose values are used in headers. Redactors should know them.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -163,7 +164,8 @@ func TestBadConfigurations(t *testing.T) {
 // TestASettingsFileAsPeopleHaveIt: a settings.json is read completely, and the parts that do not apply are listed.
 func TestASettingsFileAsPeopleHaveIt(t *testing.T) {
 	c, err := Read([]byte(`{
-		"$schema": "https://json.schemastore.org/claude-code-settings.json", "model": "opus", "env": {"A": "b"},
+		"$schema": "https://json.schemastore.org/claude-code-settings.json", "model": "opus",
+		"env": {"A": "b", "TOOLYARD_X": "y"},
 		"statusLine": {"type": "command", "command": "x"},
 		"permissions": {
 			"defaultMode": "acceptEdits", "additionalDirectories": ["../docs"], "disableBypassPermissionsMode": "disable",
@@ -197,7 +199,11 @@ func TestASettingsFileAsPeopleHaveIt(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	left := strings.Join(append(c.Left, s.Left...), "\n")
-	for _, want := range []string{"model: is not used", "env: ", "statusLine: ", "permissions.additionalDirectories: ",
+	if len(c.Env) != 1 || c.Env["A"] != "b" {
+		t.Errorf("the variables are %v", c.Env)
+	}
+	for _, want := range []string{"model: is not used", "env.TOOLYARD_X: ", "statusLine: ",
+		"permissions.additionalDirectories: ",
 		`permissions.allow[4] "mcp__github": `,
 		`permissions.allow[5] "Task": `, `permissions.allow[6] "Read(~/.zshrc)": it is about a home`,
 		`permissions.allow[7] "Skill(x": `,
@@ -299,4 +305,54 @@ func TestMatchers(t *testing.T) {
 			t.Errorf("%q matches %q, want %q", matcher, got, want)
 		}
 	}
+}
+
+// TestVariablesOfASettingsFile: commands and headers get them, and they win over the environment.
+func TestVariablesOfASettingsFile(t *testing.T) {
+	for _, bad := range []string{`{"env": {"A": 1}}`, `{"env": {"A B": "x"}}`, `{"env": {"A": "\u0000"}}`, `{"env": []}`} {
+		if _, err := Read([]byte(bad)); err == nil {
+			t.Errorf("%s is read", bad)
+		}
+	}
+	c, err := Read([]byte(`{"env": {"A": "from the file"}, "hooks": {"PreToolUse": [{"hooks": [
+		{"type": "command", "command": "echo $A >&2; exit 2"}]}], "PostToolBatch": []}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.OfCalls(); len(got) != 1 || got[0] != "PreToolUse" {
+		t.Errorf("of calls are %q", got)
+	}
+	t.Setenv("A", "from the environment")
+	for _, want := range []string{"from the file", ""} {
+		set, err := New(Options{Config: c, Env: c.Env})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := set.Pre(t.Context(), pipeline.HookInput{Tool: "x"})
+		if err != nil || !strings.Contains(v.Reason, want) || want == "" && strings.Contains(v.Reason, "from") {
+			t.Errorf("the hook said %+v, %v; want %q", v, err, want)
+		}
+		c.Env = nil
+	}
+}
+
+// FuzzRead: whatever a file holds, it is read or refused, and no variable has a name that a file may not set.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(`{"env": {"A": "b", "TOOLYARD_X": "y"}, "permissions": {"deny": ["Read(./.env)"]}}`))
+	f.Add([]byte(`{"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "x"}]}],
+		"Stop": []}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Read(data)
+		if err != nil {
+			return
+		}
+		for name, value := range c.Env {
+			if !variable(name) || strings.HasPrefix(name, ownVariables) || strings.ContainsRune(value, 0) {
+				t.Errorf("the file sets %q to %q", name, value)
+			}
+		}
+		if len(c.handlers) > MaxHandlers {
+			t.Errorf("%d hooks", len(c.handlers))
+		}
+	})
 }

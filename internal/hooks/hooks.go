@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -34,6 +35,8 @@ type Options struct {
 	// Names are the names that a matcher or an if may use, beside those of the declared tools. Nil: any name, for a
 	// process that runs no calls.
 	Names *policy.Names
+	// Env are more variables for all commands, and for the headers of endpoints. They win over the environment.
+	Env map[string]string
 	// LookupEnv is the environment. Default [os.LookupEnv].
 	LookupEnv func(string) (string, bool)
 	Log       *slog.Logger
@@ -72,6 +75,14 @@ type runner interface {
 func New(o Options) (*Set, error) {
 	if o.LookupEnv == nil {
 		o.LookupEnv = os.LookupEnv
+	}
+	if own, inherited := o.Env, o.LookupEnv; len(own) > 0 {
+		o.LookupEnv = func(name string) (string, bool) {
+			if value, ok := own[name]; ok {
+				return value, true
+			}
+			return inherited(name)
+		}
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -130,7 +141,7 @@ func (s *Set) configured(c handlerConfig, o Options, client *http.Client) (*hand
 	if c.url != "" {
 		h.runner, err = newEndpoint(c, o.LookupEnv, client)
 	} else {
-		h.runner = newCommand(c, o.LookupEnv, o.Dir)
+		h.runner = newCommand(c, o.LookupEnv, slices.Sorted(maps.Keys(o.Env)), o.Dir)
 	}
 	return h, err
 }

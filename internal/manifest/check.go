@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -58,8 +59,8 @@ func (t *Tool) check() error {
 	case strings.HasPrefix(t.Name, serverPrefix):
 		return fmt.Errorf("name: tools whose names begin with %s are those of MCP servers; choose another",
 			serverPrefix)
-	case (t.Command == nil) == (t.HTTP == nil):
-		return errors.New("command: give the tool either command or http")
+	case t.kinds() != 1:
+		return errors.New("command: give the tool exactly one of command, http and wasm")
 	}
 	if _, err := schema.CompileInput(t.InputSchema); err != nil {
 		return fmt.Errorf("input_schema: %w", err)
@@ -100,11 +101,15 @@ func (t *Tool) check() error {
 		t.Execution, t.Command.integers = tool.InSandbox, integers
 		return t.Command.check(t, known)
 	}
-	t.Execution, t.HTTP.integers = tool.InService, integers
 	if t.Class.Shell != "" {
 		return errors.New("concurrency_class.shell: is for tools that run a command here; use READ_ONLY, " +
 			"WRITE_EXCLUSIVE or UNSAFE")
 	}
+	if t.Wasm != nil {
+		t.Execution, t.Wasm.integers = tool.InWasm, integers
+		return t.Wasm.check(t, known)
+	}
+	t.Execution, t.HTTP.integers = tool.InService, integers
 	required := func(name string) bool { return slices.Contains(in.Required, name) }
 	return t.HTTP.check(t, known, required)
 }
@@ -112,31 +117,22 @@ func (t *Tool) check() error {
 func (c *Command) check(t *Tool, known func(string, template) error) error {
 	fields := 0
 	for i, arg := range c.Argv {
-		a := parseTemplate(arg)
 		key := fmt.Sprintf("command.argv[%d]", i)
-		switch {
-		case strings.ContainsRune(arg, 0):
-			return fmt.Errorf("%s: holds a NUL character", key)
-		case i == 0 && (len(a.parts) > 1 || arg == ""):
+		n, err := c.add(key, arg, known)
+		if i == 0 && (n > 0 || arg == "") {
 			return fmt.Errorf("%s: the program is not the model's to choose; write its name or path", key)
 		}
-		if err := known(key, a); err != nil {
+		if err != nil {
 			return err
 		}
-		fields += len(a.fields())
-		c.args = append(c.args, a)
+		fields += n
 	}
-	if c.Stdin == "" && fields == 0 {
-		c.Stdin = "json"
+	var err error
+	if c.Stdin, err = checkStreams("command", t, c.Stdin, c.Output, fields); err != nil {
+		return err
 	}
-	if t.OutputSchema != nil && c.Output != "json" {
-		return errors.New("command.output: a tool with an output_schema writes json")
-	}
-	for name := range c.Env {
-		if !variable.MatchString(name) || strings.HasPrefix(name, "TOOLYARD_") {
-			return fmt.Errorf("command.env.%s: is no name that can be given; use letters, digits and _, and not "+
-				"TOOLYARD_ in front", name)
-		}
+	if err := checkEnv("command", c.Env); err != nil {
+		return err
 	}
 	for i, place := range c.Network {
 		if host, port, ok := strings.Cut(place, ":"); !ok || host == "" || port == "" {
@@ -144,6 +140,71 @@ func (c *Command) check(t *Tool, known func(string, template) error) error {
 		}
 	}
 	return nil
+}
+
+// kinds is how many kinds of tool are declared at once.
+func (t *Tool) kinds() (n int) {
+	for _, set := range []bool{t.Command != nil, t.HTTP != nil, t.Wasm != nil} {
+		if set {
+			n++
+		}
+	}
+	return n
+}
+
+// checkStreams is about what a program reads and writes. It returns what it reads; fields is the number of fields in
+// its arguments.
+func checkStreams(kind string, t *Tool, stdin, output string, fields int) (string, error) {
+	if t.OutputSchema != nil && output != "json" {
+		return "", fmt.Errorf("%s.output: a tool with an output_schema writes json", kind)
+	}
+	if stdin == "" && fields == 0 {
+		stdin = "json"
+	}
+	return stdin, nil
+}
+
+// checkEnv is about a program's environment.
+func checkEnv(kind string, env map[string]string) error {
+	for name, value := range env {
+		if !variable.MatchString(name) || strings.HasPrefix(name, "TOOLYARD_") {
+			return fmt.Errorf("%s.env.%s: is no name that can be given; use letters, digits and _, and not "+
+				"TOOLYARD_ in front", kind, name)
+		}
+		if strings.ContainsRune(value, 0) {
+			return fmt.Errorf("%s.env.%s: holds a NUL character", kind, name)
+		}
+	}
+	return nil
+}
+
+func (w *Wasm) check(t *Tool, known func(string, template) error) error {
+	if len(t.Credentials) > 0 {
+		return errors.New("credentials: a module gets none, as it has no network to use them on; declare a command " +
+			"or an HTTP endpoint")
+	}
+	fields := 0
+	for i, arg := range w.Args {
+		n, err := w.add(fmt.Sprintf("wasm.args[%d]", i), arg, known)
+		if err != nil {
+			return err
+		}
+		fields += n
+	}
+	var err error
+	if w.Stdin, err = checkStreams("wasm", t, w.Stdin, w.Output, fields); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.Read)) {
+		switch {
+		case !strings.HasPrefix(name, "/") || path.Clean(name) != name || strings.ContainsRune(name, 0):
+			return fmt.Errorf("wasm.read: the module's name %q of a directory is no clean absolute path, such as /data",
+				name)
+		case name == "/" && t.NeedsWorkspace():
+			return errors.New("wasm.read: / is the workspace; choose another name, or set uses_workspace: false")
+		}
+	}
+	return checkEnv("wasm", w.Env)
 }
 
 var (

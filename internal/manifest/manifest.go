@@ -21,13 +21,14 @@ type File struct {
 	Servers []Server `json:"servers"`
 }
 
-// Tool is a command or an HTTP endpoint: one of the two is set.
+// Tool is a command, an HTTP endpoint or a WebAssembly module: one of them is set.
 type Tool struct {
 	tool.Declaration
 	// Credentials are the names of environment variables of the worker whose values the tool gets with each call.
 	Credentials []string `json:"credentials"`
 	Command     *Command `json:"command"`
 	HTTP        *HTTP    `json:"http"`
+	Wasm        *Wasm    `json:"wasm"`
 }
 
 // Command is a program that runs once for each call, in the sandbox.
@@ -47,9 +48,35 @@ type Command struct {
 	Read   []string `json:"read"`
 	Limits Limits   `json:"limits"`
 
-	args []template
-	// integers are the fields that are declared as such.
-	integers map[string]bool
+	arguments
+}
+
+// Wasm is a module of WASI preview 1 that is run once for each call, in the worker and without any right but these.
+type Wasm struct {
+	// File is the module. A relative path begins at the manifest's directory.
+	File string `json:"file"`
+	// SHA256 is what the module must have, in hex. Empty: any.
+	SHA256 string `json:"sha256"`
+	// Args are its arguments, in which {field} stands for a field of the input. The program's name is the tool's.
+	Args []string `json:"args"`
+	// Stdin is what it reads: json, the whole input, or none. Empty: json when Args have no placeholder, else none.
+	Stdin string `json:"stdin"`
+	// Output says what it writes: text, or json, which becomes the structured output. Empty: text.
+	Output string `json:"output"`
+	// Env is its environment, beside the variables that say which call it is.
+	Env map[string]string `json:"env"`
+	// Read are directories of the machine that it may read, by the names that it has for them.
+	Read   map[string]string `json:"read"`
+	Limits WasmLimits        `json:"limits"`
+
+	arguments
+}
+
+// WasmLimits bound a module. What is 0 has the default of package wasm.
+type WasmLimits struct {
+	MemoryMiB   int64 `json:"memory_mib"`
+	Files       int   `json:"files"`
+	OutputBytes int64 `json:"output_bytes"`
 }
 
 // Limits bound a command. What is 0 has the sandbox's default.

@@ -82,6 +82,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 	shell := `{"tools":[{"name":"x","description":"d","input_schema":{"type":"object","properties":{"a":{"type":"string"}}},"command":`
 	request := `{"tools":[{"name":"x","description":"d","input_schema":{"type":"object","required":["a"],"properties":{"a":{"type":"string"},"b":{"type":"string"}}},"http":`
 	server := `{"servers":[{"name":"s",`
+	module := strings.TrimSuffix(shell, `"command":`) + `"wasm":`
 	for doc, want := range map[string]string{
 		``:                                 "empty",
 		`tools: [`:                         "YAML",
@@ -95,16 +96,29 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 			`{"argv":["wc"],"env":{"TOOLYARD_X":"1"}}}]}`: "command.env.TOOLYARD_X",
 		shell + `{"argv":["wc"],"network":["example.com"]}}]}`: "host:port",
 		shell +
-			`{"argv":["wc"]},"http":{"url":"https://x"}}]}`: "either command or http",
+			`{"argv":["wc"]},"http":{"url":"https://x"}}]}`: "exactly one of",
 		shell + `{"argv":["wc"]},"output_schema":{"type":"object"}}]}`:                         "command.output",
 		shell + `{"argv":["wc"]},"concurrency_class":"SAFE"}]}`:                                `"READ_ONLY"`,
 		shell + `{"argv":["wc"]},"timeout_ms":0}]}`:                                            "timeout_ms",
 		strings.Replace(shell, `"x"`, `"mcp__a__b"`, 1) + `{"argv":["wc"]}}]}`:                 "MCP servers",
 		strings.Replace(shell, `"type":"object"`, `"type":"string"`, 1) + `{"argv":["wc"]}}]}`: "input_schema",
-		request + `{"url":"ftp://x/y"}}]}`:                                                     "http.url",
-		request + `{"url":"https://{a}.example/"}}]}`:                                          "is not plain",
-		request + `{"url":"https://user:pw@x/"}}]}`:                                            "is not plain",
-		request + `{"url":"https://x/{b}"}}]}`:                                                 "must require it",
+		module + `{"file":"x"},"http":{"url":"https://x"}}]}`:                                  "exactly one of",
+		module + `{}}]}`: "file",
+		module + `{"file":"x","args":["{b}"]}}]}`:                    "wasm.args[0]",
+		module + `{"file":"x"},"credentials":["K"]}]}`:               "gets none",
+		module + `{"file":"x"},"concurrency_class":{"shell":"a"}}]}`: "concurrency_class.shell",
+		module + `{"file":"x"},"output_schema":{"type":"object"}}]}`: "wasm.output",
+		module + `{"file":"x","env":{"A":"\u0000"}}}]}`:              "wasm.env.A",
+		module + `{"file":"x","read":{"data":"/d"}}}]}`:              "clean absolute path",
+		module + `{"file":"x","read":{"/a/../b":"/d"}}}]}`:           "clean absolute path",
+		module + `{"file":"x","read":{"/":"/d"}}}]}`:                 "/ is the workspace",
+		module + `{"file":"x","read":{"/a":"d"}}}]}`:                 "read",
+		module + `{"file":"x","limits":{"memory_mib":4097}}}]}`:      "memory_mib",
+		module + `{"file":"x","network":["a:1"]}}]}`:                 "network",
+		request + `{"url":"ftp://x/y"}}]}`:                           "http.url",
+		request + `{"url":"https://{a}.example/"}}]}`:                "is not plain",
+		request + `{"url":"https://user:pw@x/"}}]}`:                  "is not plain",
+		request + `{"url":"https://x/{b}"}}]}`:                       "must require it",
 		request +
 			`{"url":"https://x/?{a}=1"}}]}`: "only values have places",
 		request + `{"url":"https://x/","method":"GET","body":"json"}}]}`: "a GET has none",
@@ -268,6 +282,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(good), []byte(`{"path":"a","city":"b"}`))
 	f.Add([]byte(`{"tools":[{"name":"x","description":"d","input_schema":{"type":"object"},"http":{"url":"https://a/b?c=d"}}]}`), []byte(`{}`))
 	f.Add([]byte("a: &a [*a, *a]\nb: !!binary x\n? [x]\n: y"), []byte(`[1]`))
+	f.Add([]byte(`{"tools":[{"name":"x","description":"d","input_schema":{"type":"object","properties":{"a":{}}},"wasm":{"file":"x","args":["{a}"],"read":{"/d":"/e"}}}]}`), []byte(`{"a":1}`))
 	f.Fuzz(func(t *testing.T, data, input []byte) {
 		file, err := Decode(data)
 		if err != nil {
@@ -279,6 +294,12 @@ func FuzzDecode(f *testing.F) {
 				if err == nil && (len(args) == 0 || args[0] != d.Command.Argv[0] &&
 					!strings.Contains(d.Command.Argv[0], "{{")) {
 					t.Errorf("the program of %q is %q", d.Command.Argv, args)
+				}
+				continue
+			}
+			if d.Wasm != nil {
+				if args, err := d.Wasm.Arguments(input); err == nil && len(args) > len(d.Wasm.Args) {
+					t.Errorf("%q became %q", d.Wasm.Args, args)
 				}
 				continue
 			}

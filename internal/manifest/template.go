@@ -101,10 +101,27 @@ func fieldsOf(input json.RawMessage, integers map[string]bool) (map[string]json.
 	return fields, nil
 }
 
-// Arguments are the command's, with the input in their places. An argument whose field is not in the input is left
+// arguments are those of a program, taken apart.
+type arguments struct {
+	args []template
+	// integers are the fields that are declared as such.
+	integers map[string]bool
+}
+
+// add takes an argument apart, and returns the number of its fields. key is its place in the manifest.
+func (c *arguments) add(key, arg string, known func(string, template) error) (fields int, err error) {
+	if strings.ContainsRune(arg, 0) {
+		return 0, fmt.Errorf("%s: holds a NUL character", key)
+	}
+	a := parseTemplate(arg)
+	c.args = append(c.args, a)
+	return len(a.fields()), known(key, a)
+}
+
+// Arguments are the program's, with the input in their places. An argument whose field is not in the input is left
 // out. One that begins with a value, and that a program would take for an option, is refused unless an argument
 // before it is "--".
-func (c *Command) Arguments(input json.RawMessage) ([]string, error) {
+func (c *arguments) Arguments(input json.RawMessage) ([]string, error) {
 	fields, err := fieldsOf(input, c.integers)
 	if err != nil {
 		return nil, err

@@ -54,8 +54,19 @@ func (p *Pipeline) Preflight(
 // the call could not run with its input; it is empty if it could. The tool does not run.
 func (p *Pipeline) Rehearse(ctx context.Context, job Job) (problem string) {
 	c := p.begin(job)
+	switch err := c.rehearse(ctx); {
+	case err != nil:
+		return "it could not be checked: " + c.withhold(err.Error())
+	case c.fail != nil:
+		return shorten(c.withhold(strings.TrimSpace(c.fail.message)), MaxErrorChars)
+	}
+	return ""
+}
+
+// rehearse runs the phases up to permission, without hooks. The error is a bug of ours.
+func (c *call) rehearse(ctx context.Context) error {
 	c.find = c.findInTools
-	err := rescue(func() error {
+	return rescue(func() error {
 		for i := range c.rows {
 			switch r := &c.rows[i]; r.phase {
 			case toolyard.PhaseResolveTool, toolyard.PhaseParseSchema, toolyard.PhaseValidateValues,
@@ -67,13 +78,6 @@ func (p *Pipeline) Rehearse(ctx context.Context, job Job) (problem string) {
 		}
 		return nil
 	})
-	switch {
-	case err != nil:
-		return "it could not be checked: " + c.withhold(err.Error())
-	case c.fail != nil:
-		return shorten(c.withhold(strings.TrimSpace(c.fail.message)), MaxErrorChars)
-	}
-	return ""
 }
 
 // resolveTool finds the tool that the call names.

@@ -175,7 +175,7 @@ func Environ(environ []string) []Secret {
 	var out []Secret
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
-		if secretName(name) && secretValue(value) {
+		if SecretName(name) && secretValue(value) {
 			out = append(out, Secret{name, value})
 		}
 		if u, err := url.Parse(value); err == nil && u.User != nil {
@@ -187,8 +187,8 @@ func Environ(environ []string) []Secret {
 	return out
 }
 
-// secretName reports whether a variable of that name holds a secret.
-func secretName(name string) bool {
+// SecretName reports whether the name of a variable says that it holds a secret.
+func SecretName(name string) bool {
 	name = strings.ToUpper(name)
 	return slices.ContainsFunc([]string{"PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "APIKEY", "CREDENTIAL"},
 		func(word string) bool { return strings.Contains(name, word) }) ||

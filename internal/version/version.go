@@ -29,6 +29,7 @@ import (
 //	9  2026-11-23  The chains of an archived batch end in fences, and its batch chain names the object that has its log.
 //	10 2026-11-23  Calls may end as rate_limited and budget_exceeded. Plans say what calls depend on and what they cost, and
 //	               calls to run how long they waited. Budgets have accounts.
+//	10 2026-11-23  Batches may be dry runs, which older dispatchers would run.
 const Wire = 10 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -17,7 +16,7 @@ const maxJudging = 256
 // judge does wrong is said of its own call.
 func (w *Worker) judge(ctx context.Context, calls []broker.JudgeCall) []broker.Judged {
 	if len(calls) == 1 && calls[0].Check != nil {
-		return []broker.Judged{w.rehearse(ctx, calls[0].Check)}
+		return []broker.Judged{w.rehearse(ctx, calls[0])}
 	}
 	answers := make(chan broker.Judged, len(calls)) // nobody who is late waits to say it
 	waiting := map[int]string{}                     // the tools of the calls that are being judged
@@ -59,16 +58,21 @@ func (w *Worker) judge(ctx context.Context, calls []broker.JudgeCall) []broker.J
 	return out
 }
 
-// rehearse answers whether a call could run with the input that a person has given it.
-func (w *Worker) rehearse(ctx context.Context, r *events.Requested) broker.Judged {
+// rehearse answers whether a call could run with the input that a person has given it, or what a dry run of it gives.
+func (w *Worker) rehearse(ctx context.Context, c broker.JudgeCall) broker.Judged {
+	r := c.Check
 	if len(r.Calls) != 1 {
 		return broker.Judged{}
 	}
 	job, err := w.job(ctx, &running{d: &broker.Delivery{Requested: *r}, call: r.Calls[0]})
 	if err != nil {
-		w.log.Warn("an input that a person has changed was not checked", "batch", r.Batch, "call", r.Calls[0].Index,
+		w.log.Warn("a call was not checked", "batch", r.Batch, "call", r.Calls[0].Index,
 			"error", err)
 		return broker.Judged{}
+	}
+	if c.DryRun {
+		res := w.pipe.Load().DryRun(ctx, job)
+		return broker.Judged{Index: r.Calls[0].Index, DryRun: &res}
 	}
 	return broker.Judged{Index: r.Calls[0].Index, Checked: true, Problem: w.pipe.Load().Rehearse(ctx, job)}
 }

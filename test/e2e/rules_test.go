@@ -111,3 +111,39 @@ func TestRulesThatCannotHoldAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestASettingsFileAsItIs: the example's variables, rules, mode and hooks apply, and what does not is named once.
+func TestASettingsFileAsItIs(t *testing.T) {
+	t.Parallel()
+	dir := workspace(t, map[string]string{".env": "KEY=1"})
+	stdout, stderr, status := run(t, nil, "dispatcher", "run", "--json", "--workspace", dir, "--settings",
+		"../../examples/settings/settings.json", "../../examples/settings/batch.json")
+	if status != 0 {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	got := viewOf(t, stdout).Results
+	if len(got) != 3 || got[1].Code != toolyard.PermissionDenied || got[2].IsError {
+		t.Fatalf("the results are %s", stdout)
+	}
+	if isolates(t) {
+		text := got[0].Output + got[0].Error
+		if !strings.Contains(text, "true\n") || !strings.Contains(text, "CI is true") ||
+			strings.Contains(text, "0815") {
+			t.Errorf("the command printed %q", text)
+		}
+	} else if got[0].Code != toolyard.SetupRequired {
+		t.Errorf("without isolation: %+v", got[0])
+	}
+	for _, want := range []string{"model: is not used", "hooks.PermissionRequest: nothing of this kind", "hooks.Stop: ",
+		"env.DEPLOY_TOKEN: its name says"} {
+		if strings.Count(stderr, want) != 1 {
+			t.Errorf("%q is not named once: %s", want, stderr)
+		}
+	}
+	_, stderr, status = run(t, nil, "dispatcher", "run", "--workspace", dir, "--settings",
+		"../../examples/settings/settings.json", "--hooks", "../../examples/settings/settings.json",
+		"../../examples/settings/batch.json")
+	if status != 2 || !strings.Contains(stderr, "exclude each other") {
+		t.Errorf("both files: status %d, %s", status, stderr)
+	}
+}

@@ -145,3 +145,76 @@ func TestCheckSaysWhatServersAnswer(t *testing.T) {
 		}
 	}
 }
+
+// module builds the module of the example, and returns the file that declares it.
+func module(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "word_frequency.wasm"), ".")
+	build.Dir = filepath.Join("..", "..", "examples", "wasm")
+	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOWORK=off", "GOFLAGS=")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the module: %v: %s", err, out)
+	}
+	text, err := os.ReadFile(filepath.Join(build.Dir, "tools.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "tools.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestAModuleRunsWithoutASandbox: the example's calls are UNSAFE, and run where no command can.
+func TestAModuleRunsWithoutASandbox(t *testing.T) {
+	examples, err := filepath.Abs("../../examples/wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, nothing := module(t), t.TempDir()
+	dir := workspace(t, map[string]string{"README.md": "one two two three three three"})
+	env := []string{"PATH=" + nothing}
+	stdout, stderr, status := runIn(t, nil, env, "toolyard", "run", "--json", "--workspace", dir, "--sandbox", "bwrap",
+		"--tools", file, "--allow", "word_frequency", filepath.Join(examples, "batch.json"))
+	if status != 0 {
+		t.Fatalf("exit status %d: %s", status, stderr)
+	}
+	results := viewOf(t, stdout).Results
+	if len(results) != 3 {
+		t.Fatalf("%d results: %s", len(results), stdout)
+	}
+	want := `{"words":[{"times":3,"word":"three"},{"times":2,"word":"two"},{"times":1,"word":"one"}]}`
+	var found any
+	if err := json.Unmarshal(results[0].Structured, &found); err != nil {
+		t.Fatalf("%s: %v", stdout, err)
+	}
+	if got, err := json.Marshal(found); err != nil || string(got) != want || results[0].Class != toolyard.Unsafe ||
+		results[0].Isolation != "wasm" {
+		t.Errorf("the words are %s of class %s in %s, %v", got, results[0].Class, results[0].Isolation, err)
+	}
+	for _, r := range results[1:] {
+		if !r.IsError || strings.Contains(r.Output+r.Error, "root:") {
+			t.Errorf("%s: %q %q %q", r.CallID, r.Code, r.Output, r.Error)
+		}
+	}
+	bash := batchFile(t, toolyard.Batch{Calls: []toolyard.Call{{ID: "c1", Tool: "bash",
+		Input: input(map[string]any{"command": "true"})}}})
+	stdout, _, _ = runIn(t, nil, env, "toolyard", "run", "--json", "--workspace", dir, "--sandbox", "bwrap", "--allow",
+		"bash", bash)
+	if r := viewOf(t, stdout).Results; len(r) != 1 || r[0].Code != toolyard.SetupRequired {
+		t.Errorf("a command ran where nothing isolates: %s", stdout)
+	}
+	// The dispatcher links no virtual machine, and says so.
+	stdout, stderr, _ = run(t, nil, "dispatcher", "run", "--json", "--workspace", dir, "--tools", file, "--allow",
+		"word_frequency", filepath.Join(examples, "batch.json"))
+	if r := viewOf(t, stdout).Results; len(r) != 3 || r[0].Code != toolyard.SetupRequired ||
+		!strings.Contains(r[0].Error, "this program runs none") {
+		t.Errorf("the dispatcher's own run: %s %s", stdout, stderr)
+	}
+	said, _, status := run(t, nil, "worker", "check", "--tools", file)
+	if !strings.Contains(said, "tool word_frequency: module") {
+		t.Errorf("worker check says, with status %d: %s", status, said)
+	}
+}

@@ -778,6 +778,8 @@ export interface components {
             call_timeout_ms?: number;
             /** @description Rules for what must not run. */
             deny?: string[];
+            /** @description Answer each call with what would happen, and run none. */
+            dry_run?: boolean;
             /**
              * Format: int64
              * @description How many calls are in flight.
@@ -4498,6 +4500,8 @@ export interface operations {
                 supersede?: boolean;
                 /** @description Mend inputs that are no valid JSON, where there is one way to read them. */
                 repair?: boolean;
+                /** @description Answer each call with what would happen, and run none. */
+                dry_run?: boolean;
                 /** @description What the workers must have that run the calls; may be given many times. */
                 tag?: string[];
                 /** @description Interactive batches go before bulk ones. */

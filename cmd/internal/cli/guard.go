@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,10 +21,12 @@ import (
 
 // Guard are the flags about hooks, secrets and credentials, and about the manifests, which grant credentials too.
 type Guard struct {
-	Manifests   Manifests
-	HooksFile   string
-	Secrets     []string
-	Credentials []string
+	Manifests Manifests
+	HooksFile string
+	// SettingsFile is read in its place, with its variables.
+	SettingsFile string
+	Secrets      []string
+	Credentials  []string
 
 	read  *hooksFile    // once it was
 	names *policy.Names // what hooks may name; nil where no calls run
@@ -44,6 +47,9 @@ func (g *Guard) Add(f *pflag.FlagSet) {
 	f.StringVar(&g.HooksFile, "hooks", "", "run the hooks of a JSON `FILE` around calls: commands and HTTP, in the "+
 		"form that docs/hooks.md describes. Of a settings.json of Claude Code its permissions hold too, and what "+
 		"does not apply is named")
+	f.StringVar(&g.SettingsFile, "settings", "", "take a settings.json of Claude Code as it is, from `FILE`: its hooks, "+
+		"its permissions, and its variables for hooks and commands, as docs/hooks.md describes; what does not apply is "+
+		"named. Instead of --hooks")
 	f.StringArrayVar(&g.Secrets, "secret", nil, "take the value of the environment variable `NAME` out of results "+
 		"and events, beside those whose names say that they are secret; may be repeated")
 	f.StringArrayVar(&g.Credentials, "credential", nil, "give a tool the value of an environment variable with each "+
@@ -81,11 +87,18 @@ func (g *Guard) Redactor() (func(string) string, error) {
 		return nil, Usagef("--credential, or credentials in a file of --tools: %w", err)
 	}
 	for _, name := range file.HeaderVariables() {
-		granted = append(granted, redact.Secret{Name: name, Value: os.Getenv(name)})
+		value, own := file.Env[name]
+		if !own {
+			value = os.Getenv(name)
+		}
+		granted = append(granted, redact.Secret{Name: name, Value: value})
 	}
 	environ := slices.DeleteFunc(os.Environ(), func(kv string) bool { // settings are no secrets, but for the token
 		return strings.HasPrefix(kv, envPrefix) && !strings.HasPrefix(kv, EnvName("token")+"=")
 	})
+	for name, value := range file.Env {
+		environ = append(environ, name+"="+value)
+	}
 	return redact.New(slices.Concat(secrets, granted, redact.Environ(environ))).Redact, nil
 }
 
@@ -126,19 +139,19 @@ func (g *Guard) apply(cfg *worker.Config, tools []tool.Tool, mode policy.Mode, l
 
 // set is the hooks of the file; nil when there is none.
 func (g *Guard) set(tools []tool.Tool, mode policy.Mode, log *slog.Logger) (*hooks.Set, error) {
-	if g.made != nil || g.HooksFile == "" {
+	if flag, _ := g.file(); g.made != nil || flag == "" {
 		return g.made, nil
 	}
 	file, err := g.hooks()
 	if err != nil {
 		return nil, err
 	}
-	o := hooks.Options{Config: file.Config, Dir: file.dir, Mode: mode, Names: g.names, Log: log}
+	o := hooks.Options{Config: file.Config, Dir: file.dir, Mode: mode, Names: g.names, Env: file.Env, Log: log}
 	for _, t := range tools {
 		o.Declarations = append(o.Declarations, t.Declaration)
 	}
 	if g.made, err = hooks.New(o); err != nil {
-		return nil, Usagef("--hooks %s: %w", g.HooksFile, err)
+		return nil, g.wrong(err)
 	}
 	return g.made, nil
 }
@@ -167,7 +180,7 @@ func (g *Guard) settings(n policy.Names, dirs []string, tools []*tool.Declaratio
 	}
 	s, err := file.Settings.For(n, dirs, tools...)
 	if err != nil {
-		return s, Usagef("--hooks %s: %w", g.HooksFile, err)
+		return s, g.wrong(err)
 	}
 	g.left = append(slices.Clone(file.Left), s.Left[len(file.Settings.Left):]...)
 	return s, nil
@@ -175,31 +188,84 @@ func (g *Guard) settings(n policy.Names, dirs []string, tools []*tool.Declaratio
 
 // SayLeft names in the log what in the file of hooks does not apply here, once.
 func (g *Guard) SayLeft(log *slog.Logger) {
+	_, path := g.file()
 	for _, what := range g.left {
-		log.Warn("a setting does not apply here", "file", g.HooksFile, "what", what)
+		log.Warn("a setting does not apply here", "file", path, "what", what)
 	}
 	g.left = nil
 }
 
+// leaveHooks notes the hooks that do not run in a process that runs no calls.
+func (g *Guard) leaveHooks() {
+	for _, event := range g.read.OfCalls() {
+		g.left = append(g.left, "hooks."+event+": no call runs in this process; give the file to its workers too")
+	}
+}
+
+// file is the flag that names the file of hooks, and the file; both are empty when there is none.
+func (g *Guard) file() (flag, path string) {
+	switch {
+	case g.SettingsFile != "":
+		return "--settings", g.SettingsFile
+	case g.HooksFile != "":
+		return "--hooks", g.HooksFile
+	}
+	return "", ""
+}
+
+// wrong is the error of the file of hooks.
+func (g *Guard) wrong(err error) error {
+	flag, path := g.file()
+	return Usagef("%s %s: %w", flag, path, err)
+}
+
 // hooks reads the file of hooks, once; without one there are none.
 func (g *Guard) hooks() (*hooksFile, error) {
+	flag, path := g.file()
 	switch {
 	case g.read != nil:
 		return g.read, nil
-	case g.HooksFile == "":
+	case flag == "":
 		return &hooksFile{}, nil
+	case g.HooksFile != "" && g.SettingsFile != "":
+		return nil, Usagef("--hooks and --settings exclude each other: both have hooks")
 	}
-	data, err := ReadFile("--hooks", g.HooksFile, hooks.MaxConfigBytes)
+	data, err := ReadFile(flag, path, hooks.MaxConfigBytes)
 	if err != nil {
 		return nil, err
 	}
 	var file hooksFile
 	if file.Config, err = hooks.Read(data); err == nil {
-		file.dir, err = filepath.Abs(filepath.Dir(g.HooksFile))
+		file.dir, err = filepath.Abs(filepath.Dir(path))
 	}
 	if err != nil {
-		return nil, Usagef("--hooks %s: %w", g.HooksFile, err)
+		return nil, g.wrong(err)
+	}
+	switch {
+	case g.SettingsFile == "":
+		if len(file.Env) > 0 {
+			file.Left = append(file.Left, "env: is not used here; --settings takes it")
+		}
+		file.Env = nil
+	default:
+		for _, name := range slices.Sorted(maps.Keys(file.Env)) {
+			if redact.SecretName(name) {
+				file.Left = append(file.Left, "env."+name+": its name says that it is a secret, so that hooks get it "+
+					"and commands do not")
+			}
+		}
 	}
 	g.read = &file
 	return g.read, nil
+}
+
+// commandEnv are the variables that commands get: those of the settings, without secrets, which no command can read.
+func (g *Guard) commandEnv() (map[string]string, error) {
+	file, err := g.hooks()
+	if err != nil {
+		return nil, err
+	}
+	env := maps.Clone(file.Env)
+	maps.DeleteFunc(env, func(name, _ string) bool { return redact.SecretName(name) })
+	return env, nil
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -60,7 +61,7 @@ type declaredServer struct {
 func (m *Manifests) Add(f *pflag.FlagSet) {
 	defer Topic(f, TopicTools)()
 	f.StringArrayVar(&m.Files, toolsFlag[2:], nil, "offer the tools of a YAML or JSON `FILE` too: commands, HTTP "+
-		"endpoints and MCP servers, as docs/tools.md describes; may be repeated")
+		"endpoints, WebAssembly modules and MCP servers, as docs/tools.md describes; may be repeated")
 }
 
 // load reads the files, once. The error names the file and the key.
@@ -93,6 +94,9 @@ func (m *Manifests) load() (*declared, error) {
 					path, i, t.Name, other)
 			}
 			tools[t.Name] = path
+			if t.Wasm != nil && !filepath.IsAbs(t.Wasm.File) {
+				t.Wasm.File = filepath.Join(dir, t.Wasm.File)
+			}
 		}
 		for i, s := range file.Servers {
 			if other, ok := servers[s.Name]; ok {
@@ -115,7 +119,7 @@ func (m *Manifests) load() (*declared, error) {
 	return out, nil
 }
 
-// Tools are the commands and endpoints.
+// Tools are the commands, endpoints and modules.
 func (m *Manifests) Tools(box sandbox.Sandbox, policy sandbox.Policy) ([]tool.Tool, error) {
 	all, err := m.load()
 	if err != nil {
@@ -124,9 +128,12 @@ func (m *Manifests) Tools(box sandbox.Sandbox, policy sandbox.Policy) ([]tool.To
 	var out []tool.Tool
 	for _, t := range all.tools {
 		var made tool.Tool
-		if t.Command != nil {
+		switch {
+		case t.Command != nil:
 			made, err = command.New(t, box, policy)
-		} else {
+		case t.Wasm != nil:
+			made, err = module(t)
+		default:
 			made, err = endpoint.New(t)
 		}
 		if err != nil {
@@ -135,6 +142,25 @@ func (m *Manifests) Tools(box sandbox.Sandbox, policy sandbox.Policy) ([]tool.To
 		out = append(out, made)
 	}
 	return out, nil
+}
+
+// Modules makes the tool of a WebAssembly module. Programs that run modules set it; in the others it is nil, and they
+// are 3 MB smaller.
+var Modules func(manifest.Tool) (tool.Tool, error)
+
+// module makes the tool of a WebAssembly module. A program that runs none offers it all the same, as it does a command
+// where there is no sandbox.
+func module(t manifest.Tool) (tool.Tool, error) {
+	if Modules != nil {
+		return Modules(t)
+	}
+	none := tool.SetupRequired("%s is a WebAssembly module, and this program runs none: \"worker serve\" and "+
+		"\"toolyard\" do. Do without it", t.Name)
+	return tool.Raw(tool.Tool{Declaration: t.Declaration,
+		Check: func(context.Context, tool.Env, json.RawMessage) error { return none },
+		Run: func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) {
+			return tool.Output{}, none
+		}})
 }
 
 // Toolsets are the MCP servers. One that was declared the same before goes on; no other is started yet.

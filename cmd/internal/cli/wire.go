@@ -163,6 +163,9 @@ func (w *Worker) Tools() ([]tool.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
+	if commands.Env, err = w.Guard.commandEnv(); err != nil {
+		return nil, err
+	}
 	tools, err := builtin.All(builtin.Options{AllowPrivateAddresses: w.AllowPrivate, Sandbox: box, Commands: commands})
 	if err != nil {
 		return nil, Usagef("--web-allow-private: %w", err)
@@ -208,13 +211,16 @@ func (w *Worker) Toolbox(p *Permissions, in Scope) ([]tool.Tool, policy.Rules, p
 			w.Guard.left = append(w.Guard.left, fmt.Sprintf("permissions.allow %q: no call runs in this process", r))
 		}
 		settings.Rules.Allow, settings.Mode = nil, ""
+		if w.Guard.SettingsFile != "" { // --hooks is refused where none of its hooks runs
+			w.Guard.leaveHooks()
+		}
 	}
 	if p.Mode == "" && settings.Mode != "" {
 		mode = settings.Mode
 	}
 	if mode == policy.Bypass && settings.NoBypass {
-		return fail(Usagef("--permission-mode: the settings in --hooks %s say disableBypassPermissionsMode",
-			w.Guard.HooksFile))
+		flag, path := w.Guard.file()
+		return fail(Usagef("--permission-mode: the settings in %s %s say disableBypassPermissionsMode", flag, path))
 	}
 	rules = rules.Tighten(settings.Rules.Deny, settings.Rules.Ask)
 	rules.Allow = append(rules.Allow, settings.Rules.Allow...)

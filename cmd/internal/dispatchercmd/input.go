@@ -30,7 +30,7 @@ type batchFlags struct {
 	callTimeout    time.Duration
 	interactive    bool
 	supersede      bool
-	repair         bool
+	repair, dryRun bool
 	tags           []string
 	priority       string
 
@@ -39,6 +39,8 @@ type batchFlags struct {
 
 func (b *batchFlags) add(f *pflag.FlagSet) {
 	defer cli.Topic(f, cli.TopicBatch)()
+	f.BoolVar(&b.dryRun, "dry-run", false,
+		"answer each call with what would happen: its class, the permission, and a diff or command; run none")
 	f.BoolVar(&b.repair, "repair", false,
 		"mend inputs that are no valid JSON, where there is one way to read them")
 	f.StringVar(&b.inputFormat, "input-format", "",
@@ -112,6 +114,7 @@ func (b *batchFlags) apply(batch *toolyard.Batch) error {
 	batch.Interactive = batch.Interactive || b.interactive
 	batch.Options.Supersede = batch.Options.Supersede || b.supersede
 	batch.Options.Repair = batch.Options.Repair || b.repair
+	batch.Options.DryRun = batch.Options.DryRun || b.dryRun
 	for _, d := range []struct {
 		flag string
 		v    time.Duration

@@ -89,7 +89,7 @@ type checkedBackend struct {
 // checkedTool is a tool of a file, or of a server.
 type checkedTool struct {
 	Name    string            `json:"name"`
-	Kind    string            `json:"kind,omitempty"`              // command or endpoint
+	Kind    string            `json:"kind,omitempty"`              // command, endpoint or module
 	Class   toolyard.Class    `json:"concurrency_class,omitempty"` // of a server's tool
 	Remarks []registry.Remark `json:"remarks,omitempty"`
 }
@@ -133,8 +133,11 @@ func (c *checked) tools(ctx context.Context, box sandbox.Sandbox, policy sandbox
 	}
 	for _, t := range tools {
 		found := checkedTool{Name: t.Name, Kind: "command"}
-		if t.Execution != tool.InSandbox {
+		switch t.Execution {
+		case tool.InService:
 			found.Kind = "endpoint"
+		case tool.InWasm:
+			found.Kind = "module"
 		}
 		if found.Remarks, err = registry.Unchecked(&t.Declaration); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/wasm"
 	"github.com/toolyard/toolyard/internal/worker"
 )
 
@@ -32,6 +33,7 @@ Exit status: 0 stopped tidily, 1 the system failed, 2 the flags are wrong.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetOut(out)
+	cli.Modules = wasm.New
 	logs.Add(root.PersistentFlags())
 	cli.WithSettings(root)
 	root.AddGroup(&cobra.Group{ID: cli.ProgramGroup, Title: "This program"})

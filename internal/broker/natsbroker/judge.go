@@ -22,9 +22,18 @@ const (
 
 // Check asks a worker of a pool whether a call could run with another input.
 func (b *Broker) Check(ctx context.Context, pool toolyard.Pool, r events.Requested) (broker.Judged, error) {
+	return b.check(ctx, pool, broker.JudgeCall{Check: &r})
+}
+
+// DryRun asks a worker of a pool what would happen to the one call of a request.
+func (b *Broker) DryRun(ctx context.Context, pool toolyard.Pool, r events.Requested) (broker.Judged, error) {
+	return b.check(ctx, pool, broker.JudgeCall{Check: &r, DryRun: true})
+}
+
+func (b *Broker) check(ctx context.Context, pool toolyard.Pool, c broker.JudgeCall) (broker.Judged, error) {
 	ctx, cancel := context.WithTimeout(ctx, broker.CheckWait)
 	defer cancel()
-	answers, err := b.judge(ctx, pool, []broker.JudgeCall{{Check: &r}})
+	answers, err := b.judge(ctx, pool, []broker.JudgeCall{c})
 	if err != nil || len(answers) != 1 {
 		return broker.Judged{}, err
 	}

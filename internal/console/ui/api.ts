@@ -146,6 +146,8 @@ export interface BatchOptions {
   call_timeout_ms?: number;
   /** Rules for what must not run. */
   deny?: string[];
+  /** Answer each call with what would happen, and run none. */
+  dry_run?: boolean;
   /** How many calls are in flight. */
   max_concurrency?: number;
   /** What a call that fails while executing does to its group. Default: cancel_group. */

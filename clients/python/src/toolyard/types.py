@@ -171,6 +171,8 @@ class BatchOptions(TypedDict):
     call_timeout_ms: NotRequired[int]
     # Rules for what must not run.
     deny: NotRequired[list[str]]
+    # Answer each call with what would happen, and run none.
+    dry_run: NotRequired[bool]
     # How many calls are in flight.
     max_concurrency: NotRequired[int]
     # What a call that fails while executing does to its group. Default: cancel_group.

@@ -1,0 +1,112 @@
+package command
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/traceparent"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// maxStatusBytes is how much of a line of stderr is reported as progress.
+const maxStatusBytes = 1_000
+
+// Environment adds the variables that identify the call to those of the manifest.
+func Environment(declared map[string]string, env tool.Env) map[string]string {
+	out := map[string]string{}
+	maps.Copy(out, declared)
+	for name, value := range map[string]string{
+		"AGENT": string(env.Agent), "BATCH": string(env.Batch), "SESSION": string(env.Session),
+		"INDEX": strconv.Itoa(env.Index), "CALL_ID": env.CallID,
+		"WORKSPACE": string(env.Workspace), "ATTEMPT": strconv.Itoa(env.Attempt), "IDEMPOTENCY_KEY": env.IdempotencyKey,
+		"FENCING_TOKEN": strconv.FormatUint(env.FencingToken, 10),
+	} {
+		out["TOOLYARD_"+name] = value
+	}
+	if _, own := out[traceparent.Env]; !own && env.TraceParent != "" {
+		out[traceparent.Env] = env.TraceParent
+	}
+	return out
+}
+
+// Streams collects what a program writes; who runs the program bounds it. Each line of stderr is progress. Output on
+// stdout is progress without a status, so that the program does not count as idle. It is safe for concurrent use.
+type Streams struct {
+	Progress func(tool.Progress) // nil: nobody is told
+
+	mu       sync.Mutex
+	out, err strings.Builder
+	line     []byte
+}
+
+// Stdout and Stderr are where the program writes.
+func (s *Streams) Stdout() io.Writer { return (*stdout)(s) }
+
+// Stderr is the other stream.
+func (s *Streams) Stderr() io.Writer { return (*stderr)(s) }
+
+type stdout Streams
+
+func (s *stdout) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	s.out.Write(b)
+	s.mu.Unlock()
+	(*Streams)(s).report("")
+	return len(b), nil
+}
+
+type stderr Streams
+
+func (s *stderr) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	s.err.Write(b)
+	var last []byte
+	for _, c := range b {
+		switch {
+		case c == '\n' || c == '\r':
+			last, s.line = s.line, nil
+		case len(s.line) < maxStatusBytes:
+			s.line = append(s.line, c)
+		}
+	}
+	s.mu.Unlock()
+	(*Streams)(s).report(strings.ToValidUTF8(string(last), "\uFFFD"))
+	return len(b), nil
+}
+
+func (s *Streams) report(status string) {
+	if s.Progress != nil {
+		s.Progress(tool.Progress{Fraction: -1, Status: strings.TrimSpace(status)})
+	}
+}
+
+// All is the output of a failed program: stderr, which says why, and stdout.
+func (s *Streams) All() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	said, out := s.err.String(), s.out.String()
+	if said != "" && out != "" && !strings.HasSuffix(said, "\n") {
+		said += "\n"
+	}
+	return said + out
+}
+
+// Output is what the program has written to stdout, as the manifest says that it writes: text or json.
+func (s *Streams) Output(form string) (tool.Output, error) {
+	s.mu.Lock()
+	text := s.out.String()
+	s.mu.Unlock()
+	if form != "json" {
+		return tool.Output{Text: text}, nil
+	}
+	if !json.Valid([]byte(text)) {
+		return tool.Output{Text: text}, &tool.Error{Code: toolyard.ResultMappingFailed,
+			Message: "the command did not write one JSON value to its stdout"}
+	}
+	return tool.Output{Structured: json.RawMessage(text)}, nil
+}
