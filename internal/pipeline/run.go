@@ -78,11 +78,12 @@ type call struct {
 	rows    []row
 
 	// find resolves the tool's name: in the worker's tools, or in a surface.
-	find func(name string) (registry.Entry, *failure)
+	find func(name string) (*registry.Entry, *failure)
 
-	entry     registry.Entry
-	code      tool.Tool // zero at the dispatcher
+	entry     *registry.Entry
+	code      *tool.Tool // zero at the dispatcher
 	value     schema.Value
+	givenHash string // of the input as it came, by its canonical form
 	patterns  *schema.Allowance
 	judgement tool.Judgement
 	// observable is the copy of the input for others; observed is the same, decoded.
@@ -153,12 +154,18 @@ func (p *Pipeline) Run(ctx context.Context, job Job) (toolyard.Result, error) {
 	return c.res, nil
 }
 
+// What a call has before its tool is found.
+var (
+	noEntry = &registry.Entry{}
+	noCode  = &tool.Tool{}
+)
+
 func (p *Pipeline) begin(job Job) *call {
 	job.Attempt = max(job.Attempt, 1)
 	if !job.Judgement.Class.Known() {
 		job.Judgement = tool.Strictest("nothing was judged")
 	}
-	c := &call{p: p, job: job, rows: p.rows, judgement: job.Judgement}
+	c := &call{p: p, job: job, rows: p.rows, judgement: job.Judgement, entry: noEntry, code: noCode}
 	if c.rows == nil {
 		c.rows = table
 	}
