@@ -113,6 +113,7 @@ const (
 	items        = 4
 	tags         = 7
 	archives     = version.Archives
+	slimForms    = 10
 )
 
 // MinReader is the required wire version of a reader: an older dispatcher would continue without the rules, and would

@@ -27,7 +27,9 @@ import (
 //	7  2026-11-23  Workers have tags; batches, tools and calls to run ask for them. Batches have a priority.
 //	8  2026-11-23  A session says how far it was interrupted. Plans have inputs that were mended.
 //	9  2026-11-23  The chains of an archived batch end in fences, and its batch chain names the object that has its log.
-const Wire = 9 + yetToCome
+//	10 2026-11-23  Plans and the ends of calls are stored in slim forms. An older dispatcher leaves their batches to a newer one,
+//	               and older readers of events show their types. Replies are as before.
+const Wire = 10 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.
 const Archives = 9
