@@ -83,7 +83,7 @@ func (r *runner) settle(ctx context.Context) {
 	r.trace.completed(r.m.State())
 	failpoint.Hit(failpoint.BatchOver)
 	r.indexNow(ctx)
-	if err := r.submission().Done(ctx); err != nil {
+	if err := r.submission().DoneSoon(); err != nil {
 		// It will be delivered again, to whomever, who finds the batch complete.
 		level := slog.LevelInfo
 		if ctx.Err() != nil { // this dispatcher is being stopped

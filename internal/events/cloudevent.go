@@ -301,6 +301,9 @@ func (v *Envelope) Body(data []byte) (m Meta, b Body, err error) {
 	case !known:
 		return m, nil, v.unreadable("its type is not known, and it names no newer version")
 	}
+	if own, ok := readOwn(newer.Type, data); ok {
+		return m, own, nil
+	}
 	if form := readForms[newer.Type]; form != nil {
 		f := form()
 		if err = unmarshal(data, f); err == nil {

@@ -2,6 +2,7 @@ package events
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -195,8 +196,7 @@ func (f *slimFacts) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		return err
 	}
 	*f = make(slimFacts, 0, len(toolyard.Phases))
-	for next := 0; dec.PeekKind() != ']'; next++ {
-		fact := toolyard.Fact{Outcome: toolyard.OutcomeOK}
+	for next := 0; dec.PeekKind() != ']'; {
 		var s slimFact
 		if dec.PeekKind() == '{' {
 			if err := jsonv2.UnmarshalDecode(dec, &s); err != nil {
@@ -211,26 +211,36 @@ func (f *slimFacts) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 				return err
 			}
 		}
-		fact.Code, fact.Detail, fact.MS = s.Code, s.Detail, s.MS
-		if s.Outcome != nil {
-			fact.Outcome = *s.Outcome
-		}
-		if s.Micros != 0 {
-			fact.MS = msOf(s.Micros)
-		}
-		switch {
-		case s.Phase != nil:
-			fact.Phase = *s.Phase
-			next = max(next, slices.Index(toolyard.Phases, fact.Phase))
-		case next < len(toolyard.Phases):
-			fact.Phase = toolyard.Phases[next]
-		default:
-			return fmt.Errorf("fact %d is of no phase", len(*f))
+		fact, err := s.fact(&next)
+		if err != nil {
+			return err
 		}
 		*f = append(*f, fact)
 	}
 	_, err := dec.ReadToken()
 	return err
+}
+
+// fact is the fact at a place in [toolyard.Phases]; it moves on the place of the next one.
+func (s *slimFact) fact(next *int) (toolyard.Fact, error) {
+	fact := toolyard.Fact{Outcome: toolyard.OutcomeOK, Code: s.Code, Detail: s.Detail, MS: s.MS}
+	if s.Outcome != nil {
+		fact.Outcome = *s.Outcome
+	}
+	if s.Micros != 0 {
+		fact.MS = msOf(s.Micros)
+	}
+	switch {
+	case s.Phase != nil:
+		fact.Phase = *s.Phase
+		*next = max(*next, slices.Index(toolyard.Phases, fact.Phase))
+	case *next < len(toolyard.Phases):
+		fact.Phase = toolyard.Phases[*next]
+	default:
+		return fact, errors.New("a fact is of no phase")
+	}
+	*next++
+	return fact, nil
 }
 
 // slimPlanned is the slim form of [Planned]: calls of the same kind share what was decided about them.

@@ -151,3 +151,59 @@ func BenchmarkFinished(b *testing.B) {
 	}
 	b.ReportMetric(float64(len(stored.Data)), "bytes")
 }
+
+// TestOwnForms: what is read field by field, the general reader reads alike, also when bytes of it are changed.
+func TestOwnForms(t *testing.T) {
+	own := 0
+	for seed := range uint64(20_000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var b Body = randomFinished(r)
+		if r.IntN(2) == 0 {
+			reply := Reply{Completed: r.IntN(2) == 0, Results: []toolyard.Result{}}
+			for range r.IntN(3) {
+				reply.Results = append(reply.Results, randomResult(r))
+			}
+			b = reply
+		}
+		stored, err := Store(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range r.IntN(3) {
+			at := r.IntN(len(stored.Data))
+			switch r.IntN(3) {
+			case 0:
+				stored.Data[at] = some(r, []byte("\"\\{}[],:0123456789.-+eEtfn \x00\xff")...)
+			case 1:
+				stored.Data = slices.Delete(stored.Data, at, min(at+1+r.IntN(9), len(stored.Data)))
+			case 2:
+				stored.Data = slices.Insert(stored.Data, at, stored.Data[at:min(at+1+r.IntN(9), len(stored.Data))]...)
+			}
+			if len(stored.Data) == 0 {
+				break
+			}
+		}
+		got, ok := readOwn(stored.Type, stored.Data)
+		if !ok {
+			continue
+		}
+		own++
+		var want Body
+		if stored.Type == CallFinished {
+			f := &readFinished{}
+			if err = unmarshal(stored.Data, f); err == nil {
+				want, err = f.body()
+			}
+		} else {
+			var reply Reply
+			err = unmarshal(stored.Data, &reply)
+			want = reply
+		}
+		if d := cmp.Diff(want, got); err != nil || d != "" {
+			t.Fatalf("seed %d: %s\n%v, -want +got:\n%s", seed, stored.Data, err, d)
+		}
+	}
+	if own < 2_000 {
+		t.Errorf("only %d were read field by field", own)
+	}
+}

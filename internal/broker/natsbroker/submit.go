@@ -204,6 +204,8 @@ func (s *submission) Done(ctx context.Context) error {
 	return err
 }
 
+func (s *submission) DoneSoon() error { return s.b.nc.Publish(s.reply, []byte("+ACK")) }
+
 func (s *submission) BuryBatch(ctx context.Context, why string) error {
 	return s.b.Bury(ctx, broker.DeadLetter{Kind: broker.DeadBatch, Agent: s.key.Agent, Batch: s.key.ID,
 		Subject: s.raw.subject, Seq: s.seq, Cause: why}, s.raw.data)
