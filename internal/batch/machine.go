@@ -525,9 +525,13 @@ func (m *Machine) reply() []Effect {
 	if m.appends.reply {
 		return nil
 	}
-	r := events.Reply{Results: []toolyard.Result{}}
+	ready := s.Replied
+	for ready < len(s.Calls) && !s.Open(ready) {
+		ready++
+	}
+	r := events.Reply{Results: make([]toolyard.Result, 0, ready-s.Replied)}
 	size := 0
-	for i := s.Replied; i < len(s.Calls) && !s.Open(i); i++ {
+	for i := s.Replied; i < ready; i++ {
 		size += ResultBytes(s.Calls[i].Result)
 		if size > MaxReplyBytes && len(r.Results) > 0 {
 			break

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider/lower"
@@ -24,7 +25,7 @@ import (
 func (p *Pipeline) Preflight(
 	call toolyard.Call, surface *registry.Surface, loaded map[string]bool, patterns *schema.Allowance,
 ) (e *registry.Entry, input Input, failed *toolyard.Result) {
-	c := p.begin(Job{Call: call})
+	c := p.beginPreflight(Job{Call: call})
 	c.patterns = patterns
 	c.find = func(name string) (*registry.Entry, *failure) { return findInSurface(surface, name, loaded) }
 	err := rescue(func() error {
@@ -48,8 +49,19 @@ func (p *Pipeline) Preflight(
 	if c.fail != nil {
 		return c.entry, Input{Hash: c.givenHash}, &c.res
 	}
-	return c.entry, Input{Value: c.value, Raw: c.job.Call.Input, Hash: c.givenHash}, nil
+	e, input = c.entry, Input{Value: c.value, Raw: c.job.Call.Input, Hash: c.givenHash}
+	preflights.Put(c)
+	return e, input, nil
 }
+
+func (p *Pipeline) beginPreflight(job Job) *call {
+	c := preflights.Get().(*call)
+	p.reset(c, job)
+	return c
+}
+
+// preflights are calls that were looked at and have no result. They are large, and no code of a tool has seen them.
+var preflights = sync.Pool{New: func() any { return &call{} }}
 
 // Input is the input of a call that Preflight has looked at.
 type Input struct {

@@ -161,11 +161,19 @@ var (
 )
 
 func (p *Pipeline) begin(job Job) *call {
+	c := &call{}
+	p.reset(c, job)
+	return c
+}
+
+// reset begins a call in place of one that nobody uses any more.
+func (p *Pipeline) reset(c *call, job Job) {
 	job.Attempt = max(job.Attempt, 1)
 	if !job.Judgement.Class.Known() {
 		job.Judgement = tool.Strictest("nothing was judged")
 	}
-	c := &call{p: p, job: job, rows: p.rows, judgement: job.Judgement, entry: noEntry, code: noCode}
+	phases := c.res.Phases[:0]
+	*c = call{p: p, job: job, rows: p.rows, judgement: job.Judgement, entry: noEntry, code: noCode}
 	if c.rows == nil {
 		c.rows = table
 	}
@@ -178,9 +186,8 @@ func (p *Pipeline) begin(job Job) *call {
 		Index: job.Index, CallID: job.Call.ID, Tool: submission.ShownName(job.Call.Tool), Echo: job.Call.Echo,
 		Class:   job.Judgement.Class,
 		QueueMS: job.QueueMS, ApprovalWaitMS: waited, Worker: p.Worker,
-		Attempts: job.Attempt - 1, Phases: make([]toolyard.Fact, 0, len(c.rows)),
+		Attempts: job.Attempt - 1, Phases: slices.Grow(phases, len(c.rows)),
 	}
-	return c
 }
 
 func (c *call) run(ctx context.Context) {

@@ -307,8 +307,8 @@ var teeth = []tooth{
 	},
 	{
 		fence: "no waiting behind a claim", attack: secondDoubts, hint: 1, breaks: []string{"contradiction", "Q13"},
-		edits: []edit{{inFinish, "if body.EventType() == events.CallWaiting && !claimed {",
-			"if body.EventType() == events.CallWaiting && !claimed && !OFF {"}},
+		edits: []edit{{inFinish, "if what == events.CallWaiting && !claimed {",
+			"if what == events.CallWaiting && !claimed && !OFF {"}},
 	},
 	{
 		// which of two channels an owner reads first is the runtime's choice
