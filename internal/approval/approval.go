@@ -38,7 +38,7 @@ const RememberSession = "session"
 // hash names, or for the one that the call waits with; with another hash it is a [*toolyard.InputError]. It wraps
 // [broker.ErrNoApproval] when somebody was faster.
 func Decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d events.Decided) error {
-	asked, at, err := s.Asked(ctx, k, index)
+	asked, at, err := waiting(ctx, s, k, index)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func Decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d even
 			break
 		}
 		seen := at.Seq
-		if _, at, err = s.Asked(ctx, k, index); err != nil {
+		if _, at, err = waiting(ctx, s, k, index); err != nil {
 			return err
 		}
 		if at.Seq == seen {
@@ -69,6 +69,19 @@ func Decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d even
 	return err
 }
 
+// waiting reads what a person is asked about a call, and where the decision goes. A call that is decided has its batch
+// woken first: whoever decided may have failed to, and this may be the same person, who tries again.
+func waiting(ctx context.Context, s Store, k toolyard.BatchKey, index int,
+) (asked events.Waiting, at broker.ItemEnd, err error) {
+	asked, at, err = s.Asked(ctx, k, index)
+	if errors.Is(err, broker.ErrDecided) {
+		if _, unwoken := s.WakeIfParked(ctx, k); unwoken != nil {
+			return asked, at, unwoken
+		}
+	}
+	return asked, at, err
+}
+
 // Approve stores a person's approval of a call that waits, with another input if one is given: it is checked again
 // before it runs. The decision's hash is that of the input that the person has seen, as with [Decide]. What cannot be
 // shown whole is approved with another input only. An approval that the session is to remember is written there behind
@@ -76,7 +89,7 @@ func Decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d even
 // [*toolyard.InputError], and the call goes on waiting.
 func Approve(ctx context.Context, s Store, k toolyard.BatchKey, index int, d events.Decided,
 	input json.RawMessage) error {
-	asked, at, err := s.Asked(ctx, k, index)
+	asked, at, err := waiting(ctx, s, k, index)
 	if err != nil {
 		return err
 	}

@@ -156,6 +156,8 @@ type State struct {
 	// Notice is what hooks had to say when the batch was over.
 	Notice  *toolyard.Notice
 	Cancels []events.Canceled
+	// canceledAt is the sequence of the first cancel of the whole batch, 0 while there is none.
+	canceledAt uint64
 	// Interrupts are those that were asked for.
 	Interrupts []events.Interrupted
 	// Handle is the stream sequence of the message by which the batch is kept: its submission, or what woke it last.
@@ -232,6 +234,9 @@ func (s *State) Apply(r Record) error {
 		switch b := r.Body.(type) {
 		case events.Canceled:
 			s.Cancels = append(s.Cancels, b)
+			if len(b.Calls) == 0 && s.canceledAt == 0 {
+				s.canceledAt = r.Seq
+			}
 		case events.Interrupted:
 			s.Interrupts = append(s.Interrupts, b)
 		case events.Unreadable: // anybody may write here: what means nothing changes nothing
@@ -330,7 +335,12 @@ func (s *State) applyBatch(r Record, bad badFunc) error {
 			return err
 		}
 	case events.Settled:
-		return s.finishAll(b.Results, bad)
+		if err := s.finishAll(b.Results, bad); err != nil {
+			return err
+		}
+		for _, res := range b.Results {
+			s.Calls[res.Index].Seq = r.Seq
+		}
 	case events.Extended:
 		return s.applyExtended(b, bad)
 	default:
@@ -495,10 +505,12 @@ func (s *State) View() toolyard.BatchView {
 
 // Status returns where the batch stands.
 func (s *State) Status() toolyard.Status {
-	wasCanceled := func(c Call) bool { return c.Result != nil && c.Result.Code == toolyard.Canceled }
+	// A cancel that came too late has canceled nothing, whatever else had.
+	wasCanceled := func(c Call) bool {
+		return c.Result != nil && c.Result.Code == toolyard.Canceled && c.Seq > s.canceledAt
+	}
 	switch {
 	case s.Completed && s.canceled() && slices.ContainsFunc(s.Calls, wasCanceled):
-		// one that came too late has canceled nothing
 		return toolyard.StatusCanceled
 	case s.Completed:
 		return toolyard.StatusCompleted
@@ -512,9 +524,7 @@ func (s *State) Status() toolyard.Status {
 }
 
 // canceled reports whether a cancel of the whole batch was asked for.
-func (s *State) canceled() bool {
-	return slices.ContainsFunc(s.Cancels, func(c events.Canceled) bool { return len(c.Calls) == 0 })
-}
+func (s *State) canceled() bool { return s.canceledAt != 0 }
 
 // Context returns what the session's tools have set so far: the context at the plan, and then what exclusive calls
 // have set, in the order of the calls. It is nil when nothing was set. The caller must not change it.

@@ -9,6 +9,9 @@ import (
 var (
 	// ErrNoApproval is wrapped if there is no such request, or if it is over.
 	ErrNoApproval = errors.New("no such approval is waited for")
+	// ErrDecided is wrapped beside [ErrNoApproval] if a person has decided, and the batch's owner has not acted on it:
+	// the batch may still have to be woken.
+	ErrDecided = errors.New("it is decided")
 	// ErrUnchecked says that no worker has checked an input that a person has changed, so the decision does not count.
 	ErrUnchecked = errors.New("no worker has checked the changed input, so the call goes on waiting; try again, or " +
 		"approve it as it is")

@@ -223,9 +223,12 @@ func (d *Dispatcher) said(ctx context.Context, s *batch.State) ([]batch.Record, 
 	return append(records, appended...), err
 }
 
-// read takes in what a chain has beyond the state.
+// read takes in what a chain has beyond the state. On the batch's own chain that is the next owner's.
 func (r *runner) read(ctx context.Context, c batch.Chain, index int) ([]batch.Input, error) {
 	records, err := r.d.b.Newer(ctx, r.m.State(), c, index)
+	if c == batch.ChainBatch && (len(records) > 0 || errors.Is(err, events.ErrNewer)) {
+		return nil, errLost
+	}
 	if slices.ContainsFunc(records, r.ofNextOwner) {
 		return nil, errLost
 	}
@@ -288,7 +291,7 @@ func (r *runner) beat(ctx context.Context) (inputs []batch.Input, err error) {
 		}
 	}
 	if quiet {
-		for _, c := range []batch.Chain{batch.ChainControl, batch.ChainInput} {
+		for _, c := range []batch.Chain{batch.ChainBatch, batch.ChainControl, batch.ChainInput} {
 			if err := read(c, 0); err != nil {
 				return nil, err
 			}

@@ -137,7 +137,7 @@ func TestAnOwnerTrustsItsFeedForASecond(t *testing.T) {
 	for _, step := range []struct {
 		silence time.Duration
 		reads   int
-	}{{0, 0}, {2 * rereadAfter, 3}, {0, 0}} { // of the call, of control and of input
+	}{{0, 0}, {2 * rereadAfter, 4}, {0, 0}} { // of the call, and of the chains of batch, control and input
 		reads = 0
 		r.lastHeard[0], r.lastNews = r.lastHeard[0].Add(-step.silence), r.lastNews.Add(-step.silence)
 		inputs, err := r.beat(t.Context())

@@ -172,7 +172,8 @@ func (w *approvalWatch) wakeDue(ctx context.Context, now time.Time) {
 			err = w.d.b.DropApproval(ctx, c.Key(), c.Index)
 		}
 		if err != nil {
-			w.d.log.Warn("a batch that waits for a person was not woken", "approval", id, "error", err)
+			c.checked = now.Add(wakeAgain - missedEvery)
+			w.d.log.Warn("a batch that waits for a person was not woken; it is tried again", "approval", id, "error", err)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/membroker"
 	"github.com/toolyard/toolyard/internal/registry"
 )
 
@@ -200,5 +201,35 @@ func TestAWorkerThatNeverAnswers(t *testing.T) {
 			y.Errorf("the results are %s", got)
 		}
 		y.Eventually("the workspace is free", func() bool { n, _ := y.queue(); return n == 0 })
+	})
+}
+
+// TestAFormerOwnerThatMissedTheNext: a batch waits for its workspace, and its owner is cut off. The next owner runs its
+// call, gives the workspace back, and dies before it replies. The former one hears the server again: it finds out that
+// it lost the batch, although the ticket that it waits for never comes, and no longer keeps others from taking it up.
+func TestAFormerOwnerThatMissedTheNext(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("former")
+		first := y.submit("write")
+		held := y.take(toolyard.WriteExclusive)
+		k := y.submit("write")
+		y.Eventually("the second batch waits", func() bool { n, _ := y.queue(); return n == 2 })
+		y.Server.Cut("former")
+		y.run(held)
+		y.dispatcher("next")
+		y.Server.Hold(func(st membroker.Step) bool {
+			return st.Party == "next" && st.Kind == membroker.Operation && strings.Contains(st.What, "ty.reply."+
+				string(k.Agent)+"."+string(k.ID))
+		})
+		y.run(y.take(toolyard.WriteExclusive))
+		y.Eventually("the workspace is free", func() bool { n, _ := y.queue(); return n == 0 })
+		y.Server.Cut("next")
+		y.Server.Hold(nil)
+		y.Server.Heal("former")
+		for _, k := range []toolyard.BatchKey{first, k} {
+			if got := y.codes(k); got != "ok" {
+				y.Errorf("the results of %s are %s", k, got)
+			}
+		}
 	})
 }

@@ -101,7 +101,7 @@ func (w *Worker) toolWithdrawn(r *running) toolyard.Result {
 		fmt.Sprintf("There is no tool %q any more: it was withdrawn while this "+
 			"batch ran.%s "+
 			"Do without it, or use another tool.", r.call.Tool, r.earlierEvidence().Sentence()),
-		errors.New("no worker of the pool has the tool now"))
+		fmt.Errorf("no worker of the pool that takes %s calls has the tool now", r.call.Judgement.Class))
 }
 
 // ended is a result that the worker makes without the pipeline.

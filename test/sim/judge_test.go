@@ -224,10 +224,11 @@ func (w *world) stood(name string) bool {
 	return slices.ContainsFunc(w.parties, func(p *party) bool { return p.name == name && p.hasStood() })
 }
 
-// without is how many workers do not have a tool.
+// without is how many workers do not have a tool, or do not take its calls.
 func (sc *scenario) without(tool string) (n int) {
+	k, _ := kindOf(tool)
 	for _, s := range sc.workers {
-		if s.lacks == tool {
+		if s.lacks == tool || !slices.Contains(s.classes, k.class) {
 			n++
 		}
 	}

@@ -161,7 +161,7 @@ var teeth = []tooth{
 		},
 	},
 	{
-		fence: "a dropped claim is settled", attack: silentWorkers, hint: 11, breaks: []string{"liveness"},
+		fence: "a dropped claim is settled", attack: silentWorkers, hint: 12, breaks: []string{"liveness"},
 		edits: []edit{
 			{inObserve, "return inputs, err == nil && !has, err", "return inputs, err == nil && !has && !OFF, err"},
 		},
@@ -370,7 +370,8 @@ var teeth = []tooth{
 			"s.Parked && (s.BatchSeq == sub.Parked || sub.Parked != 0 && OFF):"}},
 	},
 	{
-		fence: "look before a call is taken off the list", attack: lateExpiry, breaks: []string{"liveness"},
+		fence: "look before a call is taken off the list", attack: lateExpiry,
+		others: []string{"an owner reads its own chain"}, breaks: []string{"liveness"},
 		edits: []edit{{inPark, "		_, err := r.d.b.WakeIfParked(ctx, r.key)\n		if err == nil {\n",
 			`		var err error
 		if !OFF {
@@ -402,8 +403,22 @@ var teeth = []tooth{
 `}},
 	},
 	{
+		fence: "an owner reads its own chain", hint: 3666, rare: true, breaks: []string{"liveness"},
+		edits: []edit{{inObserve, "		for _, c := range []batch.Chain{batch.ChainBatch, batch.ChainControl, batch.ChainInput} {\n",
+			`		for _, c := range []batch.Chain{batch.ChainBatch, batch.ChainControl, batch.ChainInput} {
+			if OFF && c == batch.ChainBatch {
+				continue
+			}
+`}},
+	},
+	{
+		fence: "who decides again wakes", hint: 2451, rare: true, breaks: []string{"woken"},
+		edits: []edit{{inDecide, "	if errors.Is(err, broker.ErrDecided) {",
+			"	if errors.Is(err, broker.ErrDecided) && !OFF {"}},
+	},
+	{
 		fence: "wake after a decision", attack: lateWakes,
-		others: []string{"sweep of lost wakes"},
+		others: []string{"sweep of lost wakes", "who decides again wakes"},
 		breaks: []string{"liveness"},
 		edits: []edit{
 			{inDecide, "	_, err = s.WakeIfParked(ctx, k)\n	return err\n", `	if OFF {

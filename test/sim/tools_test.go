@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -138,8 +139,8 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 			return p.run(ctx, k, env, in)
 		}}
 		if k.wavers {
-			t.CheckPermission = func(context.Context, tool.Env, json.RawMessage) (tool.Permission, error) {
-				if p.rand64()%2 == 0 {
+			t.CheckPermission = func(_ context.Context, env tool.Env, _ json.RawMessage) (tool.Permission, error) {
+				if p.drawFor(&env, "waver")%2 == 0 {
 					return tool.Permission{Behavior: tool.Ask, Reason: "it wavers"}, nil
 				}
 				return tool.Permission{}, nil
@@ -170,7 +171,8 @@ func (p *party) work(ctx context.Context, k kind, env tool.Env, in input) error 
 	steps := max(1, in.Commits)
 	for n := range steps {
 		// Each call works for a time of its own, to the nanosecond: two that end at one instant end in any order.
-		pause := time.Duration(in.WorkMS)*time.Millisecond/time.Duration(steps) + time.Duration(p.rand64()%1_000_000|1)
+		odd := time.Duration(p.drawFor(&env, fmt.Sprint("step ", n))%1_000_000 | 1)
+		pause := time.Duration(in.WorkMS)*time.Millisecond/time.Duration(steps) + odd
 		if in.Ignores {
 			time.Sleep(pause)
 		} else if err := sleep(ctx, pause); err != nil {
@@ -201,7 +203,13 @@ func (p *party) work(ctx context.Context, k kind, env tool.Env, in input) error 
 	return nil
 }
 
-// rand64 draws for a tool.
+// drawFor draws for a run of a call: the same whichever of the calls that run at one instant draws first.
+func (p *party) drawFor(env *tool.Env, what string) uint64 {
+	return p.w.random(fmt.Sprint(p.name, p.boot, " ", env.Agent, " ", env.Batch, " ", env.Index, " ", env.Attempt, " ",
+		what)).Uint64()
+}
+
+// rand64 draws for an agent or a person.
 func (p *party) rand64() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -87,8 +87,14 @@ func (b *Broker) WatchApprovals(ctx context.Context, see func(broker.ApprovalCha
 	})
 }
 
+// decidedError is a [broker.ErrDecided] that reads as the [broker.ErrNoApproval] it comes with.
+type decidedError struct{ error }
+
+func (e decidedError) Unwrap() []error { return []error{e.error, broker.ErrDecided} }
+
 // Asked reads from the log what a person is asked about a call, and where the decision goes: the call's pool and item,
-// and the end of the item's chain. If the call does not wait, it wraps [ErrNoApproval] with the reason.
+// and the end of the item's chain. If the call does not wait, it wraps [broker.ErrNoApproval] with the reason, and
+// [broker.ErrDecided] too if that is a decision.
 func (b *Broker) Asked(ctx context.Context, k toolyard.BatchKey, index int) (asked events.Waiting, at broker.ItemEnd,
 	err error) {
 	call := fmt.Sprintf("call %d of %s", index, k)
@@ -120,7 +126,8 @@ func (b *Broker) Asked(ctx context.Context, k toolyard.BatchKey, index int) (ask
 	case events.Waiting:
 		return body, at, nil
 	case events.Decided:
-		return none(fmt.Sprintf("%s has decided %q about %s", body.By, body.Decision, call))
+		_, _, err := none(fmt.Sprintf("%s has decided %q about %s", body.By, body.Decision, call))
+		return asked, at, decidedError{err}
 	case events.Finished:
 		for _, res := range body.Results() {
 			if res.Index == index {

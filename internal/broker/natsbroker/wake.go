@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -18,12 +19,18 @@ import (
 // submission. The owner that parks reads once more after it has appended parked, so that one of the two sees the other.
 // If a process dies between its append and its wake, the dispatchers' sweep publishes the wake.
 
+// wakeEvery is how often at most a parked batch is sent a wake, whoever asks for one and however often. NATS drops the
+// others as duplicates.
+const wakeEvery = 5 * time.Second
+
 // Wake asks a dispatcher to continue a parked batch. parked is the sequence of its Parked event.
 func (b *Broker) Wake(ctx context.Context, k toolyard.BatchKey, parked uint64) error {
 	msg, err := b.message(ctx, prefixWake+broker.KeyTokens(k), b.meta(ctx, k, about(k)), events.Woken{Parked: parked})
 	if err != nil {
 		return err
 	}
+	msg.Header.Set(nats.MsgIdHdr, fmt.Sprintf("wake.%s.%d.%d", broker.KeyTokens(k), parked,
+		time.Now().Truncate(wakeEvery).Unix()))
 	if _, err := b.publish(ctx, streamBatch, msg); err != nil { // a wake that is stored twice wakes once
 		return fmt.Errorf("wake batch %s: %w", k, err)
 	}

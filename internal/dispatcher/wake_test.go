@@ -1,0 +1,111 @@
+package dispatcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/approval"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// park submits a batch of one call that a worker has asked a person about, and waits until it is parked.
+func (y *yard) park() toolyard.BatchKey {
+	y.Helper()
+	k := y.submit("write")
+	d := y.take(toolyard.WriteExclusive)
+	if _, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, d.Item, d.Expected,
+		events.Waiting{Worker: "w", Input: json.RawMessage("{}"), InputSHA256: "11"}); err != nil {
+		y.Fatal(err)
+	}
+	if err := d.Done(y.Context()); err != nil {
+		y.Fatal(err)
+	}
+	y.Eventually("the batch is parked", func() bool { return y.fold(k).Parked })
+	return k
+}
+
+// TestADecisionWhoseWakeFailed: a decision is stored, and there is no room for the wake. Who decides again is told that
+// it is decided, and wakes the batch; so do the dispatchers, soon.
+func TestADecisionWhoseWakeFailed(t *testing.T) {
+	for name, again := range map[string]bool{"decided again": true, "left alone": false} {
+		t.Run(name, func(t *testing.T) {
+			inYard(t, func(y *yard) {
+				y.dispatcher("d")
+				k := y.park()
+				y.Server.Fill("TY_BATCH", true)
+				decide := func() error {
+					return approval.Decide(context.WithoutCancel(y.Context()), y.b, k, 0,
+						events.Decided{Decision: events.Reject, By: "somebody"})
+				}
+				if err := decide(); !errors.Is(err, broker.ErrFull) {
+					y.Fatalf("the decision whose wake had no room: %v", err)
+				}
+				if err := decide(); !errors.Is(err, broker.ErrFull) {
+					y.Errorf("the second decision whose wake had no room: %v", err)
+				}
+				if !again {
+					time.Sleep(missedEvery + 2*expireEvery) // a sweep finds it, and no room
+				}
+				y.Server.Fill("TY_BATCH", false)
+				room := time.Now()
+				within := time.Second
+				if !again {
+					within = wakeAgain + 2*expireEvery
+				} else if err := decide(); !errors.Is(err, broker.ErrNoApproval) {
+					y.Errorf("the third decision: %v", err)
+				}
+				if got := y.codes(k); got != "approval_rejected" {
+					y.Errorf("the result is %s", got)
+				}
+				if took := time.Since(room); took > within {
+					y.Errorf("it went on %s after there was room, not within %s", took, within)
+				}
+			})
+		})
+	}
+}
+
+// TestADecisionThatIsRepeated: it wakes its batch once in a while, and not each time.
+func TestADecisionThatIsRepeated(t *testing.T) {
+	inYard(t, func(y *yard) {
+		d := y.dispatcher("d")
+		k := y.park()
+		d.End()
+		js, err := jetstream.New(y.Conn("test"))
+		if err != nil {
+			y.Fatal(err)
+		}
+		stream, err := js.Stream(y.Context(), "TY_BATCH")
+		if err != nil {
+			y.Fatal(err)
+		}
+		began := time.Now()
+		for n := range 200 {
+			err := approval.Decide(y.Context(), y.b, k, 0, events.Decided{Decision: events.Reject, By: "somebody"})
+			if n == 0 && err != nil || n > 0 && !errors.Is(err, broker.ErrNoApproval) {
+				y.Fatalf("decision %d: %v", n, err)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		info, err := stream.Info(y.Context(), jetstream.WithSubjectFilter("ty.wake.>"))
+		if err != nil {
+			y.Fatal(err)
+		}
+		stored := info.State.Subjects["ty.wake."+string(k.Agent)+"."+string(k.ID)]
+		if most := uint64(time.Since(began)/wakeAgain + 2); stored == 0 || stored > most {
+			y.Errorf("%d wakes after %s; want 1 to %d", stored, time.Since(began), most)
+		}
+		y.dispatcher("e")
+		if got := y.codes(k); got != "approval_rejected" {
+			y.Errorf("the result is %s", got)
+		}
+	})
+}
