@@ -275,7 +275,7 @@ var teeth = []tooth{
 		fence: "acknowledge after the result", attack: silentWorkers, hint: 20, rare: true,
 		breaks: []string{"liveness", "code"},
 		edits: []edit{{inMessages, "	m := w.newMessage(d)\n	m.width =", `	if OFF {
-		if err := d.Done(calls); err != nil {
+		if err := d.Done(); err != nil {
 			w.log.Info("not acknowledged", "error", err)
 		}
 	}
