@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import keyword
 import pathlib
 import sys
 import textwrap
@@ -48,19 +49,26 @@ def comment(text: str, indent: str = "    ") -> list[str]:
     return [f"{indent}# {line}" for line in textwrap.wrap(text, 115 - len(indent))]
 
 
+def checked(name: str) -> str:
+    """A name that a class or one of its fields can have."""
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise ValueError(f"{name!r} is no name in Python: give it another one in the API")
+    return name
+
+
 def generate(schemas: dict) -> str:
     out = [HEAD]
     for name, schema in sorted(schemas.items()):
         about = schema.get("description", "")
         if not schema.get("properties"):
-            out.append("\n" + "\n".join([*comment(about, ""), f"{name} = {hint(schema)}"]) + "\n")
+            out.append("\n" + "\n".join([*comment(about, ""), f"{checked(name)} = {hint(schema)}"]) + "\n")
             continue
-        lines = [f"class {name}(TypedDict):", f'    """{about}"""', ""]
+        lines = [f"class {checked(name)}(TypedDict):", f'    """{about}"""', ""]
         for field, f in schema["properties"].items():
             of = hint(f)
             if field not in schema.get("required", []):
                 of = f"NotRequired[{of}]"
-            lines += [*comment(f.get("description", "")), f"    {field}: {of}"]
+            lines += [*comment(f.get("description", "")), f"    {checked(field)}: {of}"]
         out.append("\n\n" + "\n".join(lines) + "\n")
     return "".join(out)
 

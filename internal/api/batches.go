@@ -256,11 +256,25 @@ func (s *Server) show(ctx context.Context, x *exchange, in *showInput) (*batchAn
 }
 
 type listInput struct {
+	Listed
+	After uint64 `query:"after" doc:"Go on behind this place: the next of the page before. 0 begins with the newest."`
+	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many batches a page has at most."`
+}
+
+// Listed says which batches of the index are meant.
+type Listed struct {
 	Agent   string `query:"agent" doc:"Only batches of this agent."`
 	Session string `query:"session" doc:"Only batches of this session."`
 	Status  string `query:"status" enum:"open,running,waiting,completed,canceled" doc:"Only batches that stand so."`
-	After   uint64 `query:"after" doc:"Go on behind this place: the next of the page before. 0 begins with the newest."`
-	Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many batches a page has at most."`
+}
+
+// filter is what the index is asked for. A caller lists only what it may see.
+func (in *Listed) filter(who caller) (f client.Filter, err error) {
+	if f.Agent, err = who.listed(in.Agent); err == nil && in.Session != "" {
+		err = toolyard.CheckName("session", in.Session)
+	}
+	f.Session, f.Status = toolyard.Session(in.Session), toolyard.Status(in.Status)
+	return f, err
 }
 
 // Page is a part of the list of batches.
@@ -270,19 +284,12 @@ type Page struct {
 }
 
 func (s *Server) list(ctx context.Context, x *exchange, in *listInput) (*struct{ Body Page }, error) {
-	agent, err := x.who.listed(in.Agent)
+	f, err := in.filter(x.who)
 	if err != nil {
 		return nil, err
 	}
-	if in.Session != "" {
-		if err := toolyard.CheckName("session", in.Session); err != nil {
-			return nil, err
-		}
-	}
-	page, more, err := s.cfg.Client.Batches(ctx, client.Filter{
-		Agent: agent, Session: toolyard.Session(in.Session), Status: toolyard.Status(in.Status), After: in.After,
-		Limit: in.Limit,
-	})
+	f.After, f.Limit = in.After, in.Limit
+	page, more, err := s.cfg.Client.Batches(ctx, f)
 	if err != nil {
 		return nil, err
 	}

@@ -29,16 +29,14 @@ const (
 )
 
 type searchInput struct {
-	Agent   string    `query:"agent" doc:"Only batches of this agent."`
-	Session string    `query:"session" doc:"Only batches of this session."`
-	Status  string    `query:"status" enum:"open,running,waiting,completed,canceled" doc:"Only batches that stand so."`
-	Tool    string    `query:"tool" doc:"Only batches with a call of this tool."`
-	Code    string    `query:"code" doc:"Only batches with a result of this code; error: of any error."`
-	Text    string    `query:"text" doc:"Only batches whose id, agent, session or workspace contains this."`
-	Since   time.Time `query:"since" doc:"Only batches that were submitted at this time or later."`
-	Until   time.Time `query:"until" doc:"Only batches that were submitted before this time."`
-	After   uint64    `query:"after" doc:"Go on behind this place: the next of the page before. 0 begins with the newest."`
-	Limit   int       `query:"limit" minimum:"1" maximum:"200" default:"50" doc:"How many batches a page has at most."`
+	Listed
+	Tool  string    `query:"tool" doc:"Only batches with a call of this tool."`
+	Code  string    `query:"code" doc:"Only batches with a result of this code; error: of any error."`
+	Text  string    `query:"text" doc:"Only batches whose id, agent, session or workspace contains this."`
+	Since time.Time `query:"since" doc:"Only batches that were submitted at this time or later."`
+	Until time.Time `query:"until" doc:"Only batches that were submitted before this time."`
+	After uint64    `query:"after" doc:"Go on behind this place: the next of the page before. 0 begins with the newest."`
+	Limit int       `query:"limit" minimum:"1" maximum:"200" default:"50" doc:"How many batches a page has at most."`
 }
 
 // Digest is a batch with what stands in its log.
@@ -73,14 +71,9 @@ func (in *searchInput) fitsLog(d *Digest) bool {
 }
 
 func (s *Server) search(ctx context.Context, x *exchange, in *searchInput) (*struct{ Body Found }, error) {
-	agent, err := x.who.listed(in.Agent)
+	f, err := in.filter(x.who)
 	if err != nil {
 		return nil, err
-	}
-	if in.Session != "" {
-		if err := toolyard.CheckName("session", in.Session); err != nil {
-			return nil, err
-		}
 	}
 	leave, err := enter(s.looks, x.who)
 	if err != nil {
@@ -89,8 +82,8 @@ func (s *Server) search(ctx context.Context, x *exchange, in *searchInput) (*str
 	defer leave()
 	out, logs := Found{Batches: []Digest{}, Next: in.After}, 0
 	for {
-		page, more, err := s.cfg.Client.Batches(ctx, client.Filter{Agent: agent, Session: toolyard.Session(in.Session),
-			Status: toolyard.Status(in.Status), After: out.Next, Limit: in.Limit})
+		f.After, f.Limit = out.Next, in.Limit
+		page, more, err := s.cfg.Client.Batches(ctx, f)
 		if err != nil {
 			return nil, err
 		}
@@ -111,11 +104,14 @@ func (s *Server) search(ctx context.Context, x *exchange, in *searchInput) (*str
 		logs += len(fit)
 		for n := range page {
 			out.Looked, out.Next = out.Looked+1, page[n].Cursor
-			at := slices.IndexFunc(digests, func(d Digest) bool { return d.Cursor == page[n].Cursor })
-			if at < 0 || !in.fitsLog(&digests[at]) {
+			if len(digests) == 0 || digests[0].Cursor != page[n].Cursor { // they have the page's order
 				continue
 			}
-			if out.Batches = append(out.Batches, digests[at]); len(out.Batches) == in.Limit {
+			d := digests[0]
+			if digests = digests[1:]; !in.fitsLog(&d) {
+				continue
+			}
+			if out.Batches = append(out.Batches, d); len(out.Batches) == in.Limit {
 				if n == len(page)-1 && !more {
 					out.Next = 0
 				}

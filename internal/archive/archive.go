@@ -73,6 +73,8 @@ type Entry struct {
 	// Bytes is the length of its log in the contents, and Sum the SHA-256 sum of it.
 	Bytes int    `json:"bytes"`
 	Sum   string `json:"sum"`
+	// Signed is who vouches for it; nil: nobody.
+	Signed *Signature `json:"signed,omitempty"`
 }
 
 // Object is an encoded object with its list.
@@ -90,8 +92,8 @@ func sumOf(b []byte) string {
 }
 
 // Pack encodes logs as objects, as few as their limits allow. A log that fits into none is left out of them and
-// returned.
-func Pack(logs []Log) (objects []Object, tooLong []Log, err error) {
+// returned. The entries are signed by signer, if it is not nil, as of a time.
+func Pack(logs []Log, signer *Signer, at time.Time) (objects []Object, tooLong []Log, err error) {
 	var contents []byte
 	var list []Entry
 	begin := 0
@@ -110,7 +112,7 @@ func Pack(logs []Log) (objects []Object, tooLong []Log, err error) {
 		default: // each half by itself
 			middle := begin + (end-begin)/2
 			for _, half := range [][]Log{logs[begin:middle], logs[middle:end]} {
-				more, left, err := Pack(half)
+				more, left, err := Pack(half, signer, at)
 				if err != nil {
 					return err
 				}
@@ -141,7 +143,11 @@ func Pack(logs []Log) (objects []Object, tooLong []Log, err error) {
 			}
 			begin = i
 		}
-		list = append(list, Entry{Agent: l.Agent, Batch: l.Batch, Bytes: len(text), Sum: sumOf(text)})
+		e := Entry{Agent: l.Agent, Batch: l.Batch, Bytes: len(text), Sum: sumOf(text)}
+		if err := signer.sign(&e, at); err != nil {
+			return nil, nil, err
+		}
+		list = append(list, e)
 		contents = append(contents, text...)
 	}
 	return objects, tooLong, flush(len(logs))
@@ -194,28 +200,50 @@ func List(object []byte) (list []Entry, compressed []byte, err error) {
 	return list, rest[n:], nil
 }
 
-// Open reads the log of a batch whose sum is known from elsewhere.
-func Open(object []byte, k toolyard.BatchKey, sum string) (Log, error) {
+// Opened is an object that was decompressed, for who reads its logs.
+type Opened struct {
+	list     []Entry
+	contents []byte
+}
+
+// Open decompresses an object.
+func Open(object []byte) (*Opened, error) {
 	list, compressed, err := List(object)
 	if err != nil {
-		return Log{}, err
+		return nil, err
 	}
-	i := slices.IndexFunc(list, func(e Entry) bool { return e.Agent == k.Agent && e.Batch == k.ID && e.Sum == sum })
+	contents, err := decompress(compressed)
+	return &Opened{list, contents}, err
+}
+
+// find is the place of a batch in the list, -1 if it is not there with that sum.
+func (o *Opened) find(k toolyard.BatchKey, sum string) int {
+	return slices.IndexFunc(o.list, func(e Entry) bool { return e.Agent == k.Agent && e.Batch == k.ID && e.Sum == sum })
+}
+
+// Entry is that of a batch in the object's list, if it has one with that sum.
+func (o *Opened) Entry(k toolyard.BatchKey, sum string) (e Entry, ok bool) {
+	i := o.find(k, sum)
+	if i < 0 {
+		return e, false
+	}
+	return o.list[i], true
+}
+
+// Log reads the log of a batch whose sum is known from elsewhere.
+func (o *Opened) Log(k toolyard.BatchKey, sum string) (Log, error) {
+	i := o.find(k, sum)
 	if i < 0 {
 		return Log{}, bad("it has no batch %s with that sum", k)
 	}
-	contents, err := decompress(compressed)
-	if err != nil {
-		return Log{}, err
-	}
 	from := 0
-	for _, e := range list[:i] {
+	for _, e := range o.list[:i] {
 		from += e.Bytes
 	}
-	if from+list[i].Bytes > len(contents) {
-		return Log{}, bad("its contents have %d bytes, and its list has more", len(contents))
+	if from+o.list[i].Bytes > len(o.contents) {
+		return Log{}, bad("its contents have %d bytes, and its list has more", len(o.contents))
 	}
-	text := contents[from : from+list[i].Bytes]
+	text := o.contents[from : from+o.list[i].Bytes]
 	if sumOf(text) != sum {
 		return Log{}, bad("the log of batch %s is not the one that was archived", k)
 	}

@@ -48,7 +48,7 @@ func TestPack(t *testing.T) {
 			[]string{"b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects, tooLong, err := Pack(c.logs)
+			objects, tooLong, err := Pack(c.logs, nil, time.Time{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,7 +70,7 @@ func TestPack(t *testing.T) {
 					if i < 0 {
 						continue
 					}
-					got, err := Open(o.Bytes, toolyard.BatchKey{Agent: l.Agent, ID: l.Batch}, list[i].Sum)
+					got, err := openLog(o.Bytes, toolyard.BatchKey{Agent: l.Agent, ID: l.Batch}, list[i].Sum)
 					if err != nil || !reflect.DeepEqual(got, l) {
 						t.Errorf("batch %s is another one: %v", l.Batch, err)
 					}
@@ -82,6 +82,14 @@ func TestPack(t *testing.T) {
 			}
 		})
 	}
+}
+
+func openLog(object []byte, k toolyard.BatchKey, sum string) (Log, error) {
+	o, err := Open(object)
+	if err != nil {
+		return Log{}, err
+	}
+	return o.Log(k, sum)
 }
 
 func many(n, random int) (out []Log) {
@@ -102,22 +110,22 @@ func alike(n, size int) (out []Log) {
 
 // TestDamaged: no byte of an object can change without an error, and no part of it be missing.
 func TestDamaged(t *testing.T) {
-	objects, _, err := Pack([]Log{logOf("b", 20), logOf("c", 30)})
+	objects, _, err := Pack([]Log{logOf("b", 20), logOf("c", 30)}, nil, time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	whole, k := objects[0], toolyard.BatchKey{Agent: "a", ID: "c"}
-	want, err := Open(whole.Bytes, k, whole.List[1].Sum)
+	want, err := openLog(whole.Bytes, k, whole.List[1].Sum)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range whole.Bytes {
-		if _, err := Open(whole.Bytes[:i], k, whole.List[1].Sum); err == nil {
+		if _, err := openLog(whole.Bytes[:i], k, whole.List[1].Sum); err == nil {
 			t.Errorf("the first %d of %d bytes are read", i, len(whole.Bytes))
 		}
 		broken := bytes.Clone(whole.Bytes)
 		broken[i] ^= 0x20
-		if got, err := Open(broken, k, whole.List[1].Sum); err == nil && !reflect.DeepEqual(got, want) {
+		if got, err := openLog(broken, k, whole.List[1].Sum); err == nil && !reflect.DeepEqual(got, want) {
 			t.Errorf("with byte %d changed, another log is read", i)
 		}
 	}
@@ -129,7 +137,7 @@ func TestDamaged(t *testing.T) {
 		"another batch": {toolyard.BatchKey{Agent: "a", ID: "b"}, whole.List[1].Sum},
 		"another sum":   {k, whole.List[0].Sum},
 	} {
-		if _, err := Open(whole.Bytes, c.k, c.sum); err == nil {
+		if _, err := openLog(whole.Bytes, c.k, c.sum); err == nil {
 			t.Errorf("%s: it is found", name)
 		}
 	}
@@ -145,7 +153,7 @@ func TestNameIsTheSum(t *testing.T) {
 // FuzzOpen: whatever the bytes are, reading them ends within the limits, and a log that is read is the same one when it
 // is written again.
 func FuzzOpen(f *testing.F) {
-	objects, _, err := Pack([]Log{logOf("b", 20), logOf("c", 30)})
+	objects, _, err := Pack([]Log{logOf("b", 20), logOf("c", 30)}, nil, time.Time{})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -162,7 +170,7 @@ func FuzzOpen(f *testing.F) {
 			t.Fatalf("%d bytes of contents", len(contents))
 		}
 		for _, e := range list {
-			l, err := Open(object, toolyard.BatchKey{Agent: e.Agent, ID: e.Batch}, e.Sum)
+			l, err := openLog(object, toolyard.BatchKey{Agent: e.Agent, ID: e.Batch}, e.Sum)
 			if err != nil {
 				continue
 			}

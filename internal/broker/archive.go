@@ -3,6 +3,8 @@ package broker
 import (
 	"context"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/archive"
 )
 
 // archivePart is how many times as large as the archive the rest of the store is.
@@ -18,8 +20,8 @@ func (s Settings) ArchiveBytes() int64 { return s.WithDefaults().MaxStoreBytes /
 // Archives moves batches that are over from the streams into objects.
 type Archives interface {
 	// Archiver makes the archive if it is not there, and returns what moves batches into it that have been over for so
-	// long. Several may do that at a time.
-	Archiver(ctx context.Context, after time.Duration) (Archiver, error)
+	// long. Several may do that at a time. signer signs what it archives; nil: nobody does.
+	Archiver(ctx context.Context, after time.Duration, signer *archive.Signer) (Archiver, error)
 }
 
 // Archiver fills an archive. It is not safe for concurrent use.

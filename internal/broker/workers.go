@@ -1,6 +1,10 @@
 package broker
 
 import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -62,3 +66,16 @@ const (
 	// WatchCaughtUp: everything that existed when the watch started or restarted has been reported.
 	WatchCaughtUp WatchState = "caught up"
 )
+
+// Youngest returns of each pool the worker that was started last, by pool. Where the workers of a pool differ, as while
+// it is being replaced, it speaks for the pool.
+func Youngest(live iter.Seq[Worker]) []Worker {
+	of := map[toolyard.Pool]Worker{}
+	for w := range live {
+		y, ok := of[w.Pool]
+		if !ok || cmp.Or(w.Started.Compare(y.Started), cmp.Compare(w.ID, y.ID)) > 0 {
+			of[w.Pool] = w
+		}
+	}
+	return slices.SortedFunc(maps.Values(of), func(x, y Worker) int { return cmp.Compare(x.Pool, y.Pool) })
+}

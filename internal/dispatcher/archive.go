@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/toolyard/toolyard/internal/archive"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/version"
 )
@@ -24,7 +25,7 @@ func (d *Dispatcher) archive() func(context.Context) {
 		for more := true; more && ctx.Err() == nil; {
 			err := d.olderWorker()
 			if err == nil && a == nil {
-				a, err = d.b.Archiver(ctx, d.cfg.ArchiveAfter)
+				a, err = d.archiver(ctx)
 			}
 			if err == nil {
 				more, err = d.archiveRound(ctx, a)
@@ -39,6 +40,17 @@ func (d *Dispatcher) archive() func(context.Context) {
 			more = more && err == nil
 		}
 	}
+}
+
+func (d *Dispatcher) archiver(ctx context.Context) (broker.Archiver, error) {
+	var signer *archive.Signer
+	if d.cfg.SigningKey != nil {
+		var err error
+		if signer, err = archive.NewSigner(d.cfg.SigningKey, d.cfg.ID); err != nil {
+			return nil, err
+		}
+	}
+	return d.b.Archiver(ctx, d.cfg.ArchiveAfter, signer)
 }
 
 // olderWorker returns an error if a live worker is too old to know what an archived batch is.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -35,7 +36,15 @@ func (y *yard) archived() uint64 {
 func TestADispatcherArchives(t *testing.T) {
 	inYard(t, func(y *yard) {
 		const after = time.Minute
-		archives := func(c *Config) { c.ArchiveAfter = after }
+		key, err := nkeys.CreateUser()
+		if err != nil {
+			y.Fatal(err)
+		}
+		public, err := key.PublicKey()
+		if err != nil {
+			y.Fatal(err)
+		}
+		archives := func(c *Config) { c.ArchiveAfter, c.SigningKey = after, key }
 		y.work()
 		y.dispatcher("d1", archives)
 		y.dispatcher("d2", archives)
@@ -72,6 +81,13 @@ func TestADispatcherArchives(t *testing.T) {
 		for _, k := range keys {
 			if s := y.fold(k); !s.Completed || len(s.View().Results) != 2 {
 				y.Errorf("batch %s reads as %+v", k, s.View())
+			}
+			p, err := y.b.Prove(y.Context(), k)
+			if err == nil {
+				err = p.Entry.Verify([]string{public})
+			}
+			if err != nil || p.Entry.Signed.By != "d1" && p.Entry.Signed.By != "d2" {
+				y.Errorf("batch %s is signed %+v: %v", k, p.Entry.Signed, err)
 			}
 		}
 		if ran := y.ran.Load(); ran != int32(2*len(keys)) {

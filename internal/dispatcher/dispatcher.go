@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nkeys"
+
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -88,6 +90,8 @@ type Config struct {
 	// ArchiveAfter is how long batches are over before they are archived; 0: they are not. No process of an older
 	// version may be in the system.
 	ArchiveAfter time.Duration
+	// SigningKey signs what is archived; nil: nobody does.
+	SigningKey nkeys.KeyPair
 	// Room says what room the NATS server's disk has, where the server is in this process. Nil: others are asked.
 	Room func() broker.Room
 	// AfterBatch is told of each batch that is over, before its last reply says so: at least once, and once again

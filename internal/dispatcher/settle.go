@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/hooks"
+	"github.com/toolyard/toolyard/internal/pause"
 	"github.com/toolyard/toolyard/internal/ticket"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -123,9 +124,7 @@ func (r *runner) heedInterrupt(ctx context.Context, session toolyard.Session, su
 			return
 		}
 		r.log.Warn("whether the session was interrupted is not known yet", "error", err)
-		select {
-		case <-time.After(interruptPause):
-		case <-ctx.Done():
+		if pause.For(ctx, interruptPause) != nil {
 			return
 		}
 	}
@@ -257,10 +256,8 @@ func (d *Dispatcher) answerAll(ctx context.Context, k toolyard.BatchKey, sub *to
 		return err
 	}
 	if ran { // a worker sees at its next heartbeat that its call is answered, and cannot commit after its lease
-		select {
-		case <-time.After(d.b.Settings().CallAckWait):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := pause.For(ctx, d.b.Settings().CallAckWait); err != nil {
+			return err
 		}
 	}
 	return d.locks.ReleaseAll(ctx, sub.Workspace, k)

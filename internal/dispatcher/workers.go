@@ -38,15 +38,17 @@ type workerRegistry struct {
 	catalog   *catalog.Catalog
 	changed   chan struct{}
 	conflicts map[string]bool
-	ready     chan struct{} // closed when the first look at all workers is complete
-	began     time.Time     // when it was
+	unread    map[string]string // why the tools of a worker cannot be read, by its id, as it was logged
+	ready     chan struct{}     // closed when the first look at all workers is complete
+	began     time.Time         // when it was
 }
 
 func newWorkerRegistry(b Broker, log *slog.Logger, base []registry.Entry) *workerRegistry {
 	return &workerRegistry{
 		b: b, log: log, live: map[string]broker.Worker{}, restart: make(chan struct{}, 1), catalog: catalog.New(base),
 		changed: make(chan struct{}), ready: make(chan struct{}), grown: make(chan struct{}),
-		book: presence.New(b.Settings().WorkerTTL, broker.Patience(b.Settings().WorkerTTL)),
+		unread: map[string]string{},
+		book:   presence.New(b.Settings().WorkerTTL, broker.Patience(b.Settings().WorkerTTL)),
 	}
 }
 
@@ -144,12 +146,13 @@ func (r *workerRegistry) add(ctx context.Context, w broker.Worker, revision uint
 	if !known {
 		var err error
 		if tools, blocked, err = r.readToolset(ctx, w); err != nil {
-			r.log.Warn("a worker's tools cannot be read; they are not offered", "worker", w.ID, "error", err)
+			r.warnUnread(w.ID, err)
 			return
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	delete(r.unread, w.ID)
 	r.catalog.Put(w.ID, catalog.Worker{
 		Pool: w.Pool, Toolset: w.Toolset, Workspaces: w.Workspaces, Tags: w.Tags, NoIsolation: w.NoIsolation,
 		Host: registry.Host{Isolation: w.Isolation, Unsandboxed: w.Unsandboxed},
@@ -158,6 +161,17 @@ func (r *workerRegistry) add(ctx context.Context, w broker.Worker, revision uint
 	r.log.Info("worker joined, or its tools have changed",
 		"worker", w.ID, "pool", w.Pool, "classes", w.Classes, "isolation", w.Isolation)
 	r.warnOfConflicts()
+}
+
+// warnUnread logs that a worker's tools cannot be read: once, and again for another reason. Each heartbeat tries again.
+func (r *workerRegistry) warnUnread(id string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.unread[id] == err.Error() {
+		return
+	}
+	r.unread[id] = err.Error()
+	r.log.Warn("a worker's tools cannot be read; they are not offered", "worker", id, "error", err)
 }
 
 // catalogChanged tells those who wait for a change of the catalog. The lock is held.
@@ -262,6 +276,7 @@ func (r *workerRegistry) remove(id string) {
 		return
 	}
 	delete(r.live, id)
+	delete(r.unread, id)
 	r.catalog.Remove(id)
 	r.catalogChanged()
 	r.log.Info("worker left", "worker", id)

@@ -512,6 +512,21 @@ func (f *Finished) Results() []toolyard.Result {
 	return out
 }
 
+// ResultsIn are the results that an event gives to calls. A [Reply] gives none: it repeats them.
+func ResultsIn(b Body) []toolyard.Result {
+	switch b := b.(type) {
+	case Planned:
+		return b.Results
+	case Extended:
+		return b.Results
+	case Settled:
+		return b.Results
+	case Finished:
+		return b.Results()
+	}
+	return nil
+}
+
 // Reply carries all results that were ready, in emission order. The sequence extension of its CloudEvent is the index
 // of the first.
 type Reply struct {

@@ -1,7 +1,6 @@
 package follow
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -9,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/registry"
 )
@@ -92,24 +90,18 @@ func (o *offered) tell(ctx context.Context) {
 
 // surface is what is offered now. A pool whose tools cannot be read or registered offers none.
 func (o *offered) surface(ctx context.Context) (registry.Surface, error) {
-	youngest := map[toolyard.Pool]broker.Worker{}
-	for _, w := range slices.SortedFunc(maps.Values(o.live), func(x, y broker.Worker) int {
-		return cmp.Or(x.Started.Compare(y.Started), cmp.Compare(x.ID, y.ID))
-	}) {
-		youngest[w.Pool] = w
-	}
 	reg, seen := registry.Registry{}, map[string]bool{}
 	var blocked []string
-	for _, pool := range slices.Sorted(maps.Keys(youngest)) {
-		set, err := o.toolset(ctx, youngest[pool].Toolset)
+	for _, w := range broker.Youngest(maps.Values(o.live)) {
+		set, err := o.toolset(ctx, w.Toolset)
 		if err != nil {
-			o.Log.Warn("the tools of a pool cannot be read", "pool", pool, "error", err)
+			o.Log.Warn("the tools of a pool cannot be read", "pool", w.Pool, "error", err)
 			continue
 		}
 		entries := set.Tools
 		next, err := reg.Register(unseen(entries, seen)...)
 		if err != nil {
-			o.Log.Warn("the tools of a pool cannot be listed", "pool", pool, "error", err)
+			o.Log.Warn("the tools of a pool cannot be listed", "pool", w.Pool, "error", err)
 			continue
 		}
 		reg = next
@@ -117,7 +109,7 @@ func (o *offered) surface(ctx context.Context) (registry.Surface, error) {
 			seen[entries[i].Name] = true
 		}
 		for i := range o.Base {
-			if name := o.Base[i].Name; o.Base[i].Pool == pool && slices.Contains(set.Blocked, name) && !seen[name] {
+			if name := o.Base[i].Name; o.Base[i].Pool == w.Pool && slices.Contains(set.Blocked, name) && !seen[name] {
 				blocked = append(blocked, name)
 			}
 		}

@@ -367,28 +367,13 @@ func (p *Replay) planned(firstGroup int, e Event) string {
 
 // answersItsCall checks that a result has the id of its call, because a model pairs them by id.
 func (p *Replay) answersItsCall(e Event) string {
-	for _, r := range resultsIn(e.Body) {
+	for _, r := range events.ResultsIn(e.Body) {
 		// empty: from a worker that could not read the call
 		if want := p.state.Plan.Calls[r.Index].ID; r.CallID != want && r.CallID != "" {
 			return fmt.Sprintf("the result of call %d is that of %q, and the call is %q", r.Index, r.CallID, want)
 		}
 	}
 	return ""
-}
-
-// resultsIn returns the results in an event.
-func resultsIn(body events.Body) []toolyard.Result {
-	switch b := body.(type) {
-	case events.Planned:
-		return b.Results
-	case events.Extended:
-		return b.Results
-	case events.Settled:
-		return b.Results
-	case events.Finished:
-		return b.Results()
-	}
-	return nil
 }
 
 // repliesMatch compares the replies with the results that are known.

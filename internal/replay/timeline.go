@@ -111,7 +111,7 @@ func (t *times) touch(e Event) {
 	case events.Submitted, events.Planned, events.Extended, events.Appended:
 		t.shaped = n
 	}
-	for _, r := range resultsIn(e.Body) {
+	for _, r := range events.ResultsIn(e.Body) {
 		t.call(r.Index).changed = n
 	}
 	for _, i := range e.Calls() {

@@ -52,7 +52,7 @@ func (l *Log) Add(r batch.Record) {
 	}
 	reply, isReply := r.Body.(events.Reply)
 	if !isReply {
-		for _, res := range results(r.Body) {
+		for _, res := range events.ResultsIn(r.Body) {
 			if i := res.Index; !l.open(i) && l.ended[i].IsZero() {
 				l.ended[i] = r.Time
 			}
@@ -64,21 +64,6 @@ func (l *Log) Add(r batch.Record) {
 			l.given[i] = &reply.Results[n]
 		}
 	}
-}
-
-// results are those that an event has.
-func results(b events.Body) []toolyard.Result {
-	switch b := b.(type) {
-	case events.Planned:
-		return b.Results
-	case events.Extended:
-		return b.Results
-	case events.Settled:
-		return b.Results
-	case events.Finished:
-		return b.Results()
-	}
-	return nil
 }
 
 // open reports whether the log has no result of a call.

@@ -219,29 +219,27 @@ func (b *Builder) Add(l *Log) {
 }
 
 func (b *Builder) abort(tool string, calls int) {
-	if b.aborts[tool] == nil {
-		if len(b.aborts) >= MaxNames {
-			tool = Others
-		}
-		if b.aborts[tool] == nil {
-			b.aborts[tool] = &Abort{Tool: tool}
-		}
-	}
-	b.aborts[tool].Groups++
-	b.aborts[tool].Calls += calls
+	a := under(b.aborts, tool, func(name string) *Abort { return &Abort{Tool: name} })
+	a.Groups++
+	a.Calls += calls
 }
 
 // tool returns the sums of a tool.
 func (b *Builder) tool(name string) *toolSum {
-	if b.tools[name] == nil {
-		if len(b.tools) >= MaxNames {
-			name = Others
-		}
-		if b.tools[name] == nil {
-			b.tools[name] = &toolSum{Tool: Tool{Tool: name}, times: newSpread()}
-		}
+	return under(b.tools, name, func(name string) *toolSum {
+		return &toolSum{Tool: Tool{Tool: name}, times: newSpread()}
+	})
+}
+
+// under is the sum of a name, or of [Others] if there are too many names.
+func under[T any](sums map[string]*T, name string, begin func(name string) *T) *T {
+	if sums[name] == nil && len(sums) >= MaxNames {
+		name = Others
 	}
-	return b.tools[name]
+	if sums[name] == nil {
+		sums[name] = begin(name)
+	}
+	return sums[name]
 }
 
 // call adds a call.

@@ -49,7 +49,7 @@ func backUpAndRestore(t *testing.T, archived bool) {
 	}
 	asked := waiting(t, d.says["nats"], 1)
 	if archived {
-		a, err := connect(t, d.says["nats"]).Archiver(t.Context(), time.Nanosecond)
+		a, err := connect(t, d.says["nats"]).Archiver(t.Context(), time.Nanosecond, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -516,6 +516,7 @@ func TestBadFlags(t *testing.T) {
 		{args: []string{"serve", "--replicas", "2"}, want: []string{"replicas", "1, 3 or 5"}},
 		{args: []string{"serve", "--batch-lifetime", "1s"}, want: []string{"batch lifetime", "at least 1m"}},
 		{args: []string{"serve", "--archive-after", "5s"}, want: []string{"--archive-after", "at least 1m"}},
+		{args: []string{"init", "--archive-after", "5s"}, want: []string{"--archive-after", "at least 1m"}},
 		{args: []string{"serve", "--with-worker", "--workspace", "nodir"}, want: []string{"--workspace", "NAME=DIR"}},
 		{args: []string{"serve", "--with-worker", "--workspace", "a\x01=."}, want: []string{"--workspace", "U+0001"}},
 		{args: []string{"serve", "--with-worker", "--workspace", "a=missing"},

@@ -15,16 +15,11 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// TestQuotas: two dispatchers run no more batches of a team than its quota says, with no worker that would end one, and
-// all of them when there is one. A quota that cannot be read is said at the start.
-func TestQuotas(t *testing.T) {
-	quota := []string{"--team-quota", "web-*=batches:3", "--queue-wait", "5m", "--worker-wait", "5m"}
-	first := dispatcher(t, quota...)
-	url := first.says["nats"]
-	start(t, 3, "dispatcher", append([]string{"serve", "--nats", url, "--listen", "127.0.0.1:0"}, quota...)...)
+// webBatches hands in batches of the team web, each of one read. running counts those that run.
+func webBatches(t *testing.T, url string, count int) (all []toolyard.BatchKey, running func() int) {
+	t.Helper()
 	b := connect(t, url)
-	var all []toolyard.BatchKey
-	for n := range 12 {
+	for n := range count {
 		sub := toolyard.Batch{ID: toolyard.BatchID(fmt.Sprint("b", n)), Agent: toolyard.Agent(fmt.Sprint("web-", n%3)),
 			Calls: []toolyard.Call{{Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})}}}
 		sub.Normalize("")
@@ -33,7 +28,7 @@ func TestQuotas(t *testing.T) {
 		}
 		all = append(all, sub.Key())
 	}
-	running := func() (n int) {
+	return all, func() (n int) {
 		for _, k := range all {
 			s, err := b.Fold(t.Context(), k)
 			if err != nil {
@@ -45,6 +40,16 @@ func TestQuotas(t *testing.T) {
 		}
 		return n
 	}
+}
+
+// TestQuotas: two dispatchers run no more batches of a team than its quota says, with no worker that would end one, and
+// all of them when there is one. A quota that cannot be read is said at the start.
+func TestQuotas(t *testing.T) {
+	quota := []string{"--team-quota", "web-*=batches:3", "--queue-wait", "5m", "--worker-wait", "5m"}
+	first := dispatcher(t, quota...)
+	url := first.says["nats"]
+	start(t, 3, "dispatcher", append([]string{"serve", "--nats", url, "--listen", "127.0.0.1:0"}, quota...)...)
+	all, running := webBatches(t, url, 12)
 	for end := time.Now().Add(30 * time.Second); running() < 3; {
 		if time.Now().After(end) {
 			t.Fatalf("%d batches run", running())
@@ -91,29 +96,7 @@ func TestSIGHUPReadsQuotasAgain(t *testing.T) {
 	url := first.says["nats"]
 	second := start(t, 3, "dispatcher",
 		append([]string{"serve", "--nats", url, "--listen", "127.0.0.1:0"}, flags...)...)
-	b := connect(t, url)
-	var all []toolyard.BatchKey
-	for n := range 10 {
-		sub := toolyard.Batch{ID: toolyard.BatchID(fmt.Sprint("b", n)), Agent: toolyard.Agent(fmt.Sprint("web-", n%3)),
-			Calls: []toolyard.Call{{Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})}}}
-		sub.Normalize("")
-		if err := b.Submit(t.Context(), sub); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, sub.Key())
-	}
-	running := func() (n int) {
-		for _, k := range all {
-			s, err := b.Fold(t.Context(), k)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if s.Plan != nil {
-				n++
-			}
-		}
-		return n
-	}
+	_, running := webBatches(t, url, 10)
 	runs := func(want int) {
 		t.Helper()
 		eventually(t, fmt.Sprintf("%d batches run", want), func() bool { return running() == want })

@@ -53,7 +53,7 @@ func storedBytes(t testing.TB, s *natsd.Server) (hot, archived, subjects uint64)
 // archiveAll archives batches until so many are.
 func archiveAll(t testing.TB, s *natsd.Server, batches int) {
 	t.Helper()
-	a, err := testenv.Broker(t, s, "/dispatcher/archiver").Archiver(t.Context(), time.Nanosecond)
+	a, err := testenv.Broker(t, s, "/dispatcher/archiver").Archiver(t.Context(), time.Nanosecond, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

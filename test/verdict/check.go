@@ -117,23 +117,6 @@ func (j *Judged) plan(k toolyard.BatchKey, rec *Batch) {
 	}
 }
 
-// ResultsIn are the results that an event gives to calls, or replies.
-func ResultsIn(body events.Body) []toolyard.Result {
-	switch b := body.(type) {
-	case events.Planned:
-		return b.Results
-	case events.Extended:
-		return b.Results
-	case events.Settled:
-		return b.Results
-	case events.Finished:
-		return b.Results()
-	case events.Reply:
-		return b.Results
-	}
-	return nil
-}
-
 // q1: every accepted call has one result on the reply stream, and no call that was not accepted has one.
 func (j *Judged) q1() {
 	known := map[toolyard.BatchKey]bool{}

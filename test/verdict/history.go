@@ -13,9 +13,9 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
-	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/replay"
 	"github.com/toolyard/toolyard/test/faults/ledger"
 )
@@ -103,8 +103,8 @@ func Read(ctx context.Context, b *natsbroker.Broker, c *client.Client, k toolyar
 func (r *Batch) Results() map[int]Finished {
 	out := map[int]Finished{}
 	for _, l := range r.Log {
-		for _, res := range ResultsIn(l.Body) {
-			if _, ok := out[res.Index]; !ok && l.Chain != batch.ChainReply {
+		for _, res := range events.ResultsIn(l.Body) {
+			if _, ok := out[res.Index]; !ok {
 				out[res.Index] = Finished{res, l.Time}
 			}
 		}

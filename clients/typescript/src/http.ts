@@ -128,24 +128,20 @@ export class Transport {
     throw new ToolyardError({ ...problem, status: response.status }, Number(response.headers.get("Retry-After") ?? 0) || 0);
   }
 
-  /** retry tries something until it succeeds, fails for good, or has failed too often in a row without progress. */
-  async retry<T>(signal: AbortSignal | undefined, once: boolean, attempt: (progress: () => void) => Promise<T>): Promise<T> {
-    let failed = 0;
-    let pause = firstRetry;
+  /** tries counts failures in a row: as many may come as the options say, or none of what is done once. */
+  tries(signal: AbortSignal | undefined, once = false): Tries {
+    return new Tries(once ? 0 : this.#retries, signal);
+  }
+
+  /** retry tries something until it succeeds, fails for good, or has failed too often. */
+  async retry<T>(signal: AbortSignal | undefined, once: boolean, attempt: () => Promise<T>): Promise<T> {
+    const tries = this.tries(signal, once);
     for (;;) {
       try {
         signal?.throwIfAborted();
-        return await attempt(() => {
-          failed = 0;
-          pause = firstRetry;
-        });
+        return await attempt();
       } catch (e) {
-        signal?.throwIfAborted();
-        failed++;
-        if (once || failed > this.#retries || !passes(e)) throw e;
-        const least = e instanceof ToolyardError ? e.retryAfter * 1000 : 0;
-        await sleep(Math.min(Math.max(pause, least), longestRetry), signal);
-        pause = Math.min(2 * pause, longestRetry);
+        await tries.failed(e);
       }
     }
   }
@@ -157,8 +153,7 @@ export class Transport {
    */
   async *follow(path: string, query: Query, signal?: AbortSignal, cut?: () => ServerEvent | undefined): AsyncGenerator<ServerEvent> {
     let last: string | undefined;
-    let failed = 0;
-    let pause = firstRetry;
+    const tries = this.tries(signal);
     for (;;) {
       signal?.throwIfAborted();
       try {
@@ -174,8 +169,7 @@ export class Transport {
             if (e.name === "behind") break;
             yield e;
             alive.reset();
-            failed = 0;
-            pause = firstRetry;
+            tries.progress();
             last = e.id ?? last;
           }
         } finally {
@@ -183,20 +177,44 @@ export class Transport {
         }
         throw new LostError(`the stream of ${path} was cut`);
       } catch (e) {
-        signal?.throwIfAborted();
-        failed++;
-        if (failed > this.#retries || !passes(e)) throw e;
+        await tries.failed(e);
       }
       const missing = cut?.();
       if (missing) yield missing;
-      await sleep(pause, signal);
-      pause = Math.min(2 * pause, longestRetry);
     }
   }
 }
 
+/** Tries counts how often in a row something failed, and pauses. */
+export class Tries {
+  readonly #most: number;
+  readonly #signal: AbortSignal | undefined;
+  #failed = 0;
+  #pause = firstRetry;
+
+  constructor(most: number, signal: AbortSignal | undefined) {
+    this.#most = most;
+    this.#signal = signal;
+  }
+
+  progress(): void {
+    this.#failed = 0;
+    this.#pause = firstRetry;
+  }
+
+  /** failed pauses before the next attempt, or throws the error if there is to be none. */
+  async failed(e: unknown): Promise<void> {
+    this.#signal?.throwIfAborted();
+    this.#failed++;
+    if (this.#failed > this.#most || !passes(e)) throw e;
+    const least = e instanceof ToolyardError ? e.retryAfter * 1000 : 0;
+    await sleep(Math.min(Math.max(this.#pause, least), longestRetry), this.#signal);
+    this.#pause = Math.min(2 * this.#pause, longestRetry);
+  }
+}
+
 /** passes reports whether what failed so may succeed when it is repeated. */
-export function passes(e: unknown): boolean {
+function passes(e: unknown): boolean {
   return e instanceof LostError || (e instanceof ToolyardError && again.includes(e.status));
 }
 
@@ -241,7 +259,7 @@ export function timer(ms: number, outer?: AbortSignal) {
 }
 
 /** sleep waits, or fails when the signal aborts. */
-export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const abort = () => {
       clearTimeout(running);

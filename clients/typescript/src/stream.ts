@@ -1,5 +1,5 @@
-import { chunks, LostError, passes, type Query, sleep, timer, ToolyardError, type Transport } from "./http.js";
-import { firstRetry, longestRetry, maxKeptBytes, maxRetries, streamSilence } from "./limits.js";
+import { chunks, LostError, type Query, timer, ToolyardError, type Transport } from "./http.js";
+import { maxKeptBytes, streamSilence } from "./limits.js";
 import { events } from "./sse.js";
 import type { BatchView, Note, Problem, Replies, Result, StreamOptions, StreamProvider } from "./types.js";
 
@@ -56,7 +56,8 @@ export class AnswerStream<P extends StreamProvider> implements AsyncIterable<Ans
   async *#run(): AsyncGenerator<AnswerEvent> {
     let next = 0; // the index of the next result that was not yielded
     let begun = false;
-    for (let failed = 0, pause = firstRetry; ; ) {
+    const tries = this.#http.tries(this.#signal);
+    for (;;) {
       const alive = timer(streamSilence, this.#signal);
       try {
         const init: RequestInit & { duplex: "half" } = {
@@ -79,7 +80,7 @@ export class AnswerStream<P extends StreamProvider> implements AsyncIterable<Ans
               const result = JSON.parse(e.data) as Result;
               if (result.index < next) break;
               next = result.index + 1;
-              failed = 0;
+              tries.progress();
               yield { event: "result", result };
               break;
             }
@@ -103,10 +104,8 @@ export class AnswerStream<P extends StreamProvider> implements AsyncIterable<Ans
       } catch (e) {
         this.#signal?.throwIfAborted();
         this.#source.throwIfFailed();
-        failed++;
-        if (failed > maxRetries || !passes(e) || !this.#source.whole) throw e;
-        await sleep(pause, this.#signal);
-        pause = Math.min(2 * pause, longestRetry);
+        if (!this.#source.whole) throw e;
+        await tries.failed(e);
       } finally {
         alive.end();
       }

@@ -59,6 +59,19 @@ test("a stream goes on behind its last event, whatever ended it", async (t) => {
   await assert.rejects(collect(gone.yard.batch("b").results()), /it is damaged/);
 });
 
+test("a stream is tried as often as the options say", async () => {
+  let tried = 0;
+  const away = () => {
+    tried++;
+    throw new TypeError("nobody is there");
+  };
+  const yard = new Toolyard({ maxRetries: 1, fetch: away });
+  await assert.rejects(yard.stream("anthropic", new ReadableStream()).reply(), LostError);
+  assert.equal(tried, 2);
+  await assert.rejects(collect(yard.batch("b").results()), LostError);
+  assert.equal(tried, 4);
+});
+
 test("a wait ends with its signal", async (t) => {
   const { yard } = await answers(t, ...Array.from({ length: 20 }, () => problem(503, { "Retry-After": "60" })));
   await assert.rejects(yard.batch("b").done({ signal: AbortSignal.timeout(50) }), { name: "TimeoutError" });

@@ -189,7 +189,7 @@ func (g *Guard) hooks() (*hooksFile, error) {
 	case g.HooksFile == "":
 		return &hooksFile{}, nil
 	}
-	data, err := readFile("--hooks", g.HooksFile, hooks.MaxConfigBytes)
+	data, err := ReadFile("--hooks", g.HooksFile, hooks.MaxConfigBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -143,11 +144,7 @@ const (
 
 func help(cmd *cobra.Command, columns int) string {
 	var b strings.Builder
-	text := cmd.Long
-	if text == "" {
-		text = cmd.Short + "."
-	}
-	fmt.Fprintf(&b, "%s\n\nUsage:\n", Reflow(text, columns))
+	fmt.Fprintf(&b, "%s\n\nUsage:\n", Reflow(cmp.Or(cmd.Long, cmd.Short+"."), columns))
 	if cmd.Runnable() && (!cmd.HasAvailableSubCommands() || cmd.HasParent()) {
 		fmt.Fprintf(&b, "  %s\n", cmd.UseLine())
 	}

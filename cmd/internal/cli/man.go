@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -64,12 +65,8 @@ func troff(cmd *cobra.Command) string {
 	fmt.Fprintf(&b, ".TH %s 1 \"\" Toolyard \"Toolyard\"\n", strings.ToUpper(quoteTroff(name)))
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", quoteTroff(name), quoteTroff(cmd.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", quoteTroff(cmd.UseLine()))
-	text := cmd.Long
-	if text == "" {
-		text = cmd.Short + "."
-	}
 	b.WriteString(".SH DESCRIPTION\n")
-	for i, line := range strings.Split(text, "\n") {
+	for i, line := range strings.Split(cmp.Or(cmd.Long, cmd.Short+"."), "\n") {
 		switch {
 		case line == "" && i > 0:
 			b.WriteString(".PP\n")

@@ -71,7 +71,7 @@ func (m *Manifests) load() (*declared, error) {
 	out := &declared{}
 	tools, servers := map[string]string{}, map[string]string{}
 	for _, path := range m.Files {
-		data, err := readFile(toolsFlag, path, manifest.MaxFileBytes)
+		data, err := ReadFile(toolsFlag, path, manifest.MaxFileBytes)
 		if err != nil {
 			return nil, err
 		}

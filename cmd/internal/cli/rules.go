@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 
 	"go.yaml.in/yaml/v4"
@@ -34,17 +33,9 @@ type ruleEntry struct {
 // readRules adds the rules of a file, whose examples must hold. Whatever is wrong in it is an error: half a file of
 // rules is none.
 func readRules(path string, rules *policy.Rules, tools []tool.Tool) error {
-	f, err := os.Open(path)
+	data, err := ReadFile("--rules", path, maxRulesBytes)
 	if err != nil {
-		return Usagef("--rules: %w", err)
-	}
-	defer f.Close() //nolint:errcheck // it was only read
-	data, err := io.ReadAll(io.LimitReader(f, maxRulesBytes+1))
-	if err != nil {
-		return Usagef("--rules: %w", err)
-	}
-	if len(data) > maxRulesBytes {
-		return Usagef("--rules %s: it has more than %d bytes", path, maxRulesBytes)
+		return err
 	}
 	var file rulesFile
 	d := yaml.NewDecoder(bytes.NewReader(data))

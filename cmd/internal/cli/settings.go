@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -54,8 +55,8 @@ var given = regexp.MustCompile(`^TOOLYARD_(` + strings.Join([]string{
 	"(.*_)?SERVICE_HOST|(.*_)?SERVICE_PORT(_.*)?|(.*_)?PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?",
 }, "|") + `)$`)
 
-// The flags of the two commands, one a line: their settings may stand in one environment. The tests of the commands
-// hold the lists to the flags.
+// The flags of the two commands, one a line: their settings may stand in one environment. A test holds the
+// lists to the flags.
 var (
 	//go:embed flags-dispatcher.txt
 	dispatcherFlags string
@@ -186,7 +187,7 @@ func readConfig(path string) (map[string][]string, error) {
 	if path == "" {
 		return nil, nil
 	}
-	raw, err := readFile("--config", path, maxConfigBytes)
+	raw, err := ReadFile("--config", path, maxConfigBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -212,20 +213,25 @@ func readConfig(path string) (map[string][]string, error) {
 	return out, nil
 }
 
-// readFile reads a regular file of at most so many bytes that a flag names. What is wrong with it is an error of usage.
-func readFile(flag, path string, most int64) ([]byte, error) {
-	info, err := os.Stat(path)
+// ReadFile reads a file of at most so many bytes that a flag names. What is wrong with it is an error of usage.
+func ReadFile(flag, path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, Usagef("%s %s: there is no such file", flag, path)
 	case err != nil:
 		return nil, Usagef("%s: %w", flag, err)
-	case !info.Mode().IsRegular() || info.Size() > most:
-		return nil, Usagef("%s %s: it is not a regular file of at most %d bytes", flag, path, most)
 	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
+	defer f.Close() //nolint:errcheck // it was only read
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return nil, Usagef("%s %s: it is a directory, and not a regular file", flag, path)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	switch {
+	case err != nil:
 		return nil, Usagef("%s: %w", flag, err)
+	case int64(len(data)) > most:
+		return nil, Usagef("%s %s: it is longer than it may be: at most %d bytes", flag, path, most)
 	}
-	return raw, nil
+	return data, nil
 }

@@ -41,9 +41,7 @@ Only batches that say "interactive": true wait for a person; in others an undeci
 					return err
 				}
 			}
-			return s.attach(cmd.Context(), &sys, "toolyard approvals", func(c *client.Client) error {
-				ctx, stop := context.WithTimeout(cmd.Context(), setupTimeout)
-				defer stop()
+			return s.ask(cmd.Context(), &sys, "approvals", func(ctx context.Context, c *client.Client) error {
 				list, err := c.Approvals(ctx, toolyard.Agent(agent))
 				if err != nil {
 					return err
@@ -180,7 +178,7 @@ decided, it was canceled, or its time is over.`,
 			case input != "":
 				decision.Input = json.RawMessage(input)
 			}
-			return s.attach(cmd.Context(), &d.systemFlags, "toolyard decision", func(c *client.Client) error {
+			return s.attach(cmd.Context(), &d.systemFlags, "decision", func(c *client.Client) error {
 				if hash == "" && (input == "" || s.terminal()) {
 					asks := *s
 					if d.json {
@@ -265,7 +263,7 @@ func (s *std) denyCommand() *cobra.Command {
 		Example: `  dispatcher deny --reason "not on a Friday" agent-1.01a1ffbe-8b20-73de-9775-9db112e2296a.3`,
 		Args:    approvalArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.attach(cmd.Context(), &d.systemFlags, "toolyard decision", func(c *client.Client) error {
+			return s.attach(cmd.Context(), &d.systemFlags, "decision", func(c *client.Client) error {
 				return s.decide(cmd.Context(), "denied: the call ends as approval_rejected", &d,
 					decided{ID: args[0], Decision: "deny"}, func(ctx context.Context) error {
 						return c.Decide(ctx, args[0],

@@ -12,6 +12,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/pause"
 )
 
 // askEvery is how often run looks for calls that wait for the person at the terminal.
@@ -22,14 +23,7 @@ const askEvery = 50 * time.Millisecond
 func (s *std) askPerson(ctx context.Context, c *client.Client, agent toolyard.Agent, dir string, log *slog.Logger) {
 	lines := bufio.NewScanner(s.in)
 	asked := map[string]bool{}
-	tick := time.NewTicker(askEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for pause.For(ctx, askEvery) == nil {
 		list, err := c.Approvals(ctx, agent)
 		if err != nil {
 			if ctx.Err() == nil {

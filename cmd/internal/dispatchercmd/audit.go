@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/follow"
+	"github.com/toolyard/toolyard/internal/pause"
 )
 
 // proofNATS is the proof of what came over NATS where agents and pools have accounts of their own.
@@ -59,10 +60,7 @@ func (n *node) audit(ctx context.Context, to *audit.Log, begun func()) {
 			return
 		}
 		to.Put(missing("deeds may be missing here: " + fmt.Sprint(err)))
-		select {
-		case <-ctx.Done():
-		case <-time.After(auditPause):
-		}
+		_ = pause.For(ctx, auditPause)
 	}
 }
 

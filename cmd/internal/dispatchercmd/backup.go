@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,8 +52,7 @@ type backedStream struct {
 }
 
 func (s *std) backupCommand() *cobra.Command {
-	var url string
-	var reach cli.Reach
+	var sys natsFlags
 	var done streamsDone
 	cmd := &cobra.Command{
 		Use:   "backup [flags] DIR",
@@ -70,20 +68,12 @@ embedded server are in creds of its --data.
 		Example: `  dispatcher backup /var/backups/toolyard/2026-11-23`,
 		Args:    cli.OneArg("one DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			log, err := s.log.Logger(s.err)
-			if err != nil {
-				return err
-			}
-			nc, err := reach.Connect(url, operator, "toolyard backup", log)
-			if err != nil {
-				return err
-			}
-			defer nc.Close()
-			return ended(cmd.Context(), s.save(cmd.Context(), nc, args[0], &done))
+			return s.overNATS(cmd.Context(), &sys, "backup", func(nc *nats.Conn) error {
+				return s.save(cmd.Context(), nc, args[0], &done)
+			})
 		},
 	}
-	cmd.Flags().StringVar(&url, "nats", defaultURL, "the NATS system, as `URL`")
-	reach.Add(cmd.Flags())
+	sys.add(cmd.Flags())
 	cmd.Flags().BoolVar(&done.json, "json", false, "print one JSON document: the streams that are saved")
 	return cmd
 }
@@ -200,8 +190,7 @@ func (c *counter) Write(p []byte) (int, error) {
 }
 
 func (s *std) restoreCommand() *cobra.Command {
-	var url string
-	var reach cli.Reach
+	var sys natsFlags
 	var done streamsDone
 	cmd := &cobra.Command{
 		Use:   "restore [flags] DIR",
@@ -217,30 +206,23 @@ older than the batch lifetime is gone at once.`,
   dispatcher restore --nats nats://n1:4222 /var/backups/toolyard/2026-11-23`,
 		Args: cli.OneArg("one DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			log, err := s.log.Logger(s.err)
-			if err != nil {
-				return err
-			}
 			ctx := cmd.Context()
 			b, err := readBackup(args[0])
 			if err != nil {
 				return err
 			}
-			if url == "" {
-				return ended(ctx, s.restoreEmbedded(ctx, b, args[0], reach.Data, &done, log))
+			if sys.nats == "" {
+				return ended(ctx, s.restoreEmbedded(ctx, b, args[0], sys.reach.Data, &done))
 			}
-			nc, err := reach.Connect(url, operator, "toolyard restore", log)
-			if err != nil {
-				return err
-			}
-			defer nc.Close()
-			return ended(ctx, s.restore(ctx, nc, b, args[0], &done))
+			return s.overNATS(ctx, &sys, "restore", func(nc *nats.Conn) error {
+				return s.restore(ctx, nc, b, args[0], &done)
+			})
 		},
 	}
-	reach.AddCreds(cmd.Flags())
-	cmd.Flags().StringVar(&reach.Data, "data", "", "where the embedded NATS server is to keep its streams, and with "+
+	sys.reach.AddCreds(cmd.Flags())
+	cmd.Flags().StringVar(&sys.reach.Data, "data", "", "where the embedded NATS server is to keep its streams, and with "+
 		"--nats where credentials are found (default: toolyard in the user's state directory)")
-	cmd.Flags().StringVar(&url, "nats", "", "restore in the NATS system at `URL` instead of an embedded server's store")
+	cmd.Flags().StringVar(&sys.nats, "nats", "", "restore in the NATS system at `URL` instead of an embedded server's store")
 	cmd.Flags().BoolVar(&done.json, "json", false, "print one JSON document: the streams that are made")
 	return cmd
 }
@@ -298,8 +280,11 @@ func (b *backedStream) check(dir string) error {
 }
 
 // restoreEmbedded restores in the store of an embedded server.
-func (s *std) restoreEmbedded(ctx context.Context, b backup, dir, data string, done *streamsDone,
-	log *slog.Logger) error {
+func (s *std) restoreEmbedded(ctx context.Context, b backup, dir, data string, done *streamsDone) error {
+	log, err := s.log.Logger(s.err)
+	if err != nil {
+		return err
+	}
 	store, err := cli.DataDir(data)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/pause"
 )
 
 // How running calls are shown on a terminal.
@@ -95,15 +96,8 @@ func (b *bars) watch(ctx context.Context, batch *client.Batch, log *slog.Logger)
 		}
 	})
 	both.Go(func() {
-		tick := time.NewTicker(barsEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				b.redraw()
-			}
+		for pause.For(ctx, barsEvery) == nil {
+			b.redraw()
 		}
 	})
 	return func() {

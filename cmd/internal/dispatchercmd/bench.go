@@ -20,7 +20,6 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
-	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/worker"
 )
@@ -154,20 +153,20 @@ func (s *std) bench(ctx context.Context, o *benchFlags) (got benched, err error)
 	got = benched{Tool: o.tool, Batch: o.batch, Inflight: o.inflight, Processors: runtime.GOMAXPROCS(0)}
 	if o.nats == "" && o.server == "" {
 		got.On = "a server in this process, streams in files"
-		return got, s.benchHere(ctx, o, &got, log)
+		err = s.benchHere(ctx, o, &got, log)
+		return got, err
 	}
 	got.On = o.where()
-	return got, s.attach(ctx, &o.systemFlags, "toolyard bench", func(c *client.Client) error {
+	err = s.attach(ctx, &o.systemFlags, "bench", func(c *client.Client) error {
 		if o.server != "" {
 			got.NoFloor = "it is measured over NATS only"
 			return o.measure(ctx, c, nil, &got)
 		}
-		nc, err := o.reach.Connect(o.nats, operator, "toolyard bench", log)
-		if err != nil {
-			return err
-		}
-		defer nc.Close()
-		replicas, err := replicasOf(ctx, nc)
+		replicas := 0
+		err := s.overBroker(ctx, &o.natsFlags, "bench", func(b *natsbroker.Broker) error {
+			replicas = b.Settings().Replicas
+			return nil
+		})
 		if err != nil {
 			return err
 		}
@@ -180,6 +179,7 @@ func (s *std) bench(ctx context.Context, o *benchFlags) (got benched, err error)
 		}
 		return errors.Join(o.measure(ctx, c, floor.batch, &got), floor.close())
 	})
+	return got, err
 }
 
 // benchHere measures a system that has everything in this process.
@@ -365,15 +365,4 @@ func (b *benched) text(paint cli.Paint, columns int) string {
 		out += paint.Dim(line) + "\n"
 	}
 	return out
-}
-
-// replicasOf is how many servers keep each stream of a system.
-func replicasOf(ctx context.Context, nc *nats.Conn) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
-	defer cancel()
-	b, err := natsbroker.Attach(ctx, nc, "/bench/"+broker.NewID())
-	if err != nil {
-		return 0, err
-	}
-	return b.Settings().Replicas, nil
 }

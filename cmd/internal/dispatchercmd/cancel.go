@@ -62,9 +62,7 @@ A batch that is completed, and one or a call that does not exist, are errors wit
 			if err != nil {
 				return err
 			}
-			return s.attach(cmd.Context(), &ref.systemFlags, "toolyard cancel", func(c *client.Client) error {
-				ctx, stop := context.WithTimeout(cmd.Context(), setupTimeout)
-				defer stop()
+			return s.ask(cmd.Context(), &ref.systemFlags, "cancel", func(ctx context.Context, c *client.Client) error {
 				k, err := whole(ctx, c, k)
 				if err != nil {
 					return err

@@ -38,9 +38,7 @@ the queues. The newest %d are kept, for as long as batches are.`, broker.MaxDead
 			if most < 1 || most > broker.MaxDeadLetters {
 				return cli.Usagef("--limit %d: use 1 to %d", most, broker.MaxDeadLetters)
 			}
-			return s.attach(cmd.Context(), &sys, "toolyard dead", func(c *client.Client) error {
-				ctx, stop := context.WithTimeout(cmd.Context(), setupTimeout)
-				defer stop()
+			return s.ask(cmd.Context(), &sys, "dead", func(ctx context.Context, c *client.Client) error {
 				letters, err := c.DeadLetters(ctx, most)
 				if err != nil {
 					return err
@@ -74,7 +72,7 @@ func (s *std) showDead(letters []client.DeadLetter) error {
 		p.printf("  found by %s: %s\n", cli.OneLine(l.By), cli.OneLine(l.Cause))
 		switch {
 		case l.Data != "":
-			p.printf("  | %s\n", clip(cli.OneLine(l.Data)))
+			p.printf("  | %s\n", cut(cli.OneLine(l.Data), shownChars))
 		case len(l.DataBase64) > 0:
 			p.printf("  | no text; --json has its beginning\n")
 		}
@@ -84,12 +82,4 @@ func (s *std) showDead(letters []client.DeadLetter) error {
 		return fmt.Errorf("print the dead letters: %w", p.err)
 	}
 	return nil
-}
-
-// clip cuts a line to what is shown of one.
-func clip(line string) string {
-	if r := []rune(line); len(r) > shownChars {
-		return string(r[:shownChars]) + "…"
-	}
-	return line
 }

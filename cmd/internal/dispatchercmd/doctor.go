@@ -190,9 +190,7 @@ func (s *std) examine(ctx context.Context, sys *systemFlags, d *diagnosis) error
 			return ended(ctx, nil)
 		}
 	}
-	err := s.attach(ctx, sys, "toolyard doctor", func(c *client.Client) error {
-		ctx, stop := context.WithTimeout(ctx, setupTimeout)
-		defer stop()
+	err := s.ask(ctx, sys, "doctor", func(ctx context.Context, c *client.Client) error {
 		if sys.server != "" {
 			d.add(found("http", levelOK, "", "%s answers", sys.server))
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
-	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/pipeline"
@@ -157,49 +156,39 @@ func (s *std) planHere(ctx context.Context, w *cli.Worker, tools []tool.Tool, p 
 
 // planLive plans with what the workers of a system offer, and has them judge what only they can.
 func (s *std) planLive(ctx context.Context, sys *systemFlags, p *dispatcher.Planner,
-	b *toolyard.Batch) (*dispatcher.Plan, error) {
-	f := toolsFlags{agentRef: agentRef{systemFlags: *sys, agent: string(b.Agent)}, session: string(b.Session)}
-	entries, err := s.liveTools(ctx, &f)
-	if err != nil {
-		return nil, err
-	}
-	reg, err := registry.Registry{}.Register(entries...)
-	if err != nil {
-		return nil, err
-	}
-	plan, err := p.Plan(reg, b, slices.Sorted(maps.Keys(f.loaded)))
-	if err != nil {
-		return nil, err
-	}
-	asks := plan.Asks()
-	if len(asks) == 0 {
-		return plan, nil
-	}
+	b *toolyard.Batch) (plan *dispatcher.Plan, err error) {
 	log, err := s.log.Logger(s.err)
 	if err != nil {
 		return nil, err
 	}
-	nc, err := sys.reach.Connect(sys.nats, operator, "toolyard explain", log)
-	if err != nil {
-		return nil, err
-	}
-	defer nc.Close()
-	asked, cancel := context.WithTimeout(ctx, setupTimeout)
-	defer cancel()
-	br, err := natsbroker.Attach(asked, nc, "/client/"+broker.NewID())
-	if err != nil {
-		return nil, ended(ctx, err)
-	}
-	for _, pool := range slices.Sorted(maps.Keys(asks)) {
-		judged, err := br.Judge(asked, pool, asks[pool])
+	f := toolsFlags{agentRef: agentRef{agent: string(b.Agent)}, session: string(b.Session)}
+	err = s.overBroker(ctx, &sys.natsFlags, "explain", func(br *natsbroker.Broker) error {
+		entries, err := f.read(ctx, br)
 		if err != nil {
-			log.Warn("calls were not judged; they count as UNSAFE", "pool", pool, "calls", len(asks[pool]), "error",
-				err)
-			continue
+			return err
 		}
-		plan.Answer(judged)
-	}
-	return plan, nil
+		reg, err := registry.Registry{}.Register(entries...)
+		if err != nil {
+			return err
+		}
+		if plan, err = p.Plan(reg, b, slices.Sorted(maps.Keys(f.loaded))); err != nil {
+			return err
+		}
+		asked, cancel := context.WithTimeout(ctx, setupTimeout)
+		defer cancel()
+		asks := plan.Asks()
+		for _, pool := range slices.Sorted(maps.Keys(asks)) {
+			judged, err := br.Judge(asked, pool, asks[pool])
+			if err != nil {
+				log.Warn("calls were not judged; they count as UNSAFE", "pool", pool, "calls", len(asks[pool]),
+					"error", err)
+				continue
+			}
+			plan.Answer(judged)
+		}
+		return nil
+	})
+	return plan, err
 }
 
 // planServed plans with what a batch would see at a server now. Nobody judges there what only a worker can: it counts
@@ -210,9 +199,7 @@ func (s *std) planServed(ctx context.Context, sys *systemFlags, p *dispatcher.Pl
 	if unowned && sys.token != "" { // it is the token's
 		agent = ""
 	}
-	err = s.attach(ctx, sys, "toolyard explain", func(c *client.Client) error {
-		asked, cancel := context.WithTimeout(ctx, setupTimeout)
-		defer cancel()
+	err = s.ask(ctx, sys, "explain", func(asked context.Context, c *client.Client) error {
 		var deny []string
 		for _, r := range p.Rules.Deny {
 			deny = append(deny, r.String())
@@ -306,15 +293,11 @@ func (e explained) print(s *std, b *toolyard.Batch) error {
 		}
 	}
 	for g, calls := range e.Groups {
-		how := "alone"
-		if len(calls) > 1 {
-			how = "together"
-		}
 		ticket := "needs no workspace"
 		if e.Calls[calls[0]].Ticket {
 			ticket = "holds workspace " + cli.OneLine(string(b.Workspace))
 		}
-		p.printf("\n%s\n", p.paint.Bold(fmt.Sprintf("group %d · %s %s · %s", g+1, count(len(calls), "call"), how,
+		p.printf("\n%s\n", p.paint.Bold(fmt.Sprintf("group %d · %s %s · %s", g+1, count(len(calls), "call"), how(calls),
 			ticket)))
 		for _, i := range calls {
 			c := e.Calls[i]

@@ -41,8 +41,7 @@ type exporting struct {
 }
 
 func (s *std) exportCommand() *cobra.Command {
-	var url string
-	var reach cli.Reach
+	var sys natsFlags
 	var o exporting
 	cmd := &cobra.Command{
 		Use:   "export [flags] --out DIR",
@@ -63,14 +62,13 @@ are about when the batch was submitted.`,
 			if err := o.check(time.Now()); err != nil {
 				return err
 			}
-			return s.withHistory(cmd.Context(), "export", url, &reach, func(b *natsbroker.Broker) error {
+			return s.overBroker(cmd.Context(), &sys, "export", func(b *natsbroker.Broker) error {
 				return s.export(cmd.Context(), b, &o)
 			})
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&url, "nats", defaultURL, "the NATS system, as `URL`")
-	reach.Add(f)
+	sys.add(f)
 	f.StringVar(&o.dir, "out", "", "write to `DIR`, which is made if need be")
 	f.StringVar(&o.format, "format", formatJSONLines, "jsonl (JSON lines) or parquet")
 	f.BoolVar(&o.json, "json", false, "print one JSON document: the files with their sizes")

@@ -64,27 +64,6 @@ func momentOf(flag, text string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// withHistory attaches to a system as an operator, who alone may read what all agents have handed in.
-func (s *std) withHistory(ctx context.Context, command, url string, reach *cli.Reach,
-	do func(*natsbroker.Broker) error) error {
-	log, err := s.log.Logger(s.err)
-	if err != nil {
-		return err
-	}
-	nc, err := reach.Connect(url, operator, "toolyard "+command, log)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	setup, cancel := context.WithTimeout(ctx, setupTimeout)
-	defer cancel()
-	b, err := natsbroker.Attach(setup, nc, "/"+command+"/"+broker.NewID())
-	if err != nil {
-		return ended(ctx, err)
-	}
-	return ended(ctx, do(b))
-}
-
 // inOrder reads batches, so many at a time, and yields what read makes of them in their order. It leaves out those of
 // which read makes nil.
 func inOrder[T any](ctx context.Context, kept iter.Seq2[natsbroker.Kept, error],

@@ -3,6 +3,7 @@ package dispatchercmd
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -82,11 +83,9 @@ func (l *live) apply(e client.Event) error {
 	if err := l.state.Apply(r.Record); err != nil {
 		return err
 	}
-	for i, c := range l.state.Calls {
-		if c.Result != nil {
-			delete(l.running, i)
-		}
-	}
+	maps.DeleteFunc(l.running, func(i int, _ *bar) bool {
+		return i < len(l.state.Calls) && l.state.Calls[i].Result != nil
+	})
 	return nil
 }
 
@@ -254,11 +253,7 @@ func (l *live) list(columns int, now time.Time) (lines []string, at int) {
 		tool = max(tool, min(utf8.RuneCountInString(l.tool(i)), shownTool))
 	}
 	for g, group := range l.state.Plan.Groups {
-		how := "alone"
-		if len(group.Calls) > 1 {
-			how = "together"
-		}
-		lines = append(lines, l.paint.Bold(fmt.Sprintf("group %d · %s", g+1, how)))
+		lines = append(lines, l.paint.Bold(fmt.Sprintf("group %d · %s", g+1, how(group.Calls))))
 		for _, i := range group.Calls {
 			if i == l.selected {
 				at = len(lines)

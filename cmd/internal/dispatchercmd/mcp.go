@@ -6,10 +6,10 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -55,16 +55,11 @@ func (o *mcpFlags) key() ([]byte, error) {
 	if o.keyFile == "" {
 		return nil, nil
 	}
-	f, err := os.Open(o.keyFile)
+	key, err := cli.ReadFile("--mcp-key-file", o.keyFile, maxKeyBytes)
 	if err != nil {
-		return nil, cli.Usagef("--mcp-key-file: %w", err)
+		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
-	key, err := io.ReadAll(io.LimitReader(f, maxKeyBytes+1))
-	if err != nil {
-		return nil, cli.Usagef("--mcp-key-file: %w", err)
-	}
-	if key = bytes.TrimSpace(key); len(key) < server.MinKeyBytes || len(key) > maxKeyBytes {
+	if key = bytes.TrimSpace(key); len(key) < server.MinKeyBytes {
 		return nil, cli.Usagef("--mcp-key-file %s: has %d bytes; use %d to %d", o.keyFile, len(key), server.MinKeyBytes,
 			maxKeyBytes)
 	}
@@ -111,13 +106,12 @@ func newMCP(ctx context.Context, p mcpParts, cfg server.Config) (*server.Server,
 
 // mcpCommandFlags are those of the command.
 type mcpCommandFlags struct {
-	reach cli.Reach
+	natsFlags
 	mcpFlags
-	url, workspace string
-	agent, session string
-	timeout        time.Duration
-	perms          cli.Permissions
-	worker         cli.Worker
+	workspace, agent, session string
+	timeout                   time.Duration
+	perms                     cli.Permissions
+	worker                    cli.Worker
 }
 
 func (s *std) mcpCommand() *cobra.Command {
@@ -143,7 +137,7 @@ The server at /mcp of "dispatcher serve" is the same over HTTP; docs/mcp.md says
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.mcp(cmd.Context(), o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.url, "nats", "", "hand the calls to the NATS system at `URL`, in place of running them here")
+	f.StringVar(&o.nats, "nats", "", "hand the calls to the NATS system at `URL`, in place of running them here")
 	o.reach.Add(f)
 	f.StringVar(&o.workspace, "workspace", "", "the directory that the calls act on (default: here), or with --nats "+
 		"the workspace's name (default: \"default\")")
@@ -171,7 +165,7 @@ func (s *std) mcp(ctx context.Context, o mcpCommandFlags) error {
 	if o.timeout <= 0 {
 		return cli.Usagef("--timeout %s: use a positive time", o.timeout)
 	}
-	if o.url != "" {
+	if o.nats != "" {
 		return s.mcpOver(ctx, o, cfg, log)
 	}
 	return s.mcpAlone(ctx, o, cfg, log)
@@ -192,22 +186,19 @@ func (s *std) mcpOver(ctx context.Context, o mcpCommandFlags, cfg server.Config,
 			"system have its rules")
 	}
 	cfg.Deny, cfg.Ask = o.perms.Deny, o.perms.Ask
-	nc, err := o.reach.Connect(o.url, operator, "toolyard mcp", log)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	setup, cancel := context.WithTimeout(ctx, setupTimeout)
-	defer cancel()
-	b, err := natsbroker.Attach(setup, nc, "/mcp/"+broker.NewID())
-	if err != nil {
-		return ended(ctx, err)
-	}
-	c, err := client.Connect(setup, nc, client.Options{})
-	if err != nil {
-		return ended(ctx, err)
-	}
-	return ended(ctx, s.mcpPipe(ctx, mcpParts{broker: b, client: c, log: log, blocked: rules.Blocks}, cfg))
+	return s.overNATS(ctx, &o.natsFlags, "mcp", func(nc *nats.Conn) error {
+		b, err := attachAs(ctx, nc, "mcp")
+		if err != nil {
+			return err
+		}
+		setup, cancel := context.WithTimeout(ctx, setupTimeout)
+		defer cancel()
+		c, err := client.Connect(setup, nc, client.Options{})
+		if err != nil {
+			return err
+		}
+		return s.mcpPipe(ctx, mcpParts{broker: b, client: c, log: log, blocked: rules.Blocks}, cfg)
+	})
 }
 
 // mcpAlone runs the calls in this process.

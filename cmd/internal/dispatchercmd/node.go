@@ -21,6 +21,7 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/metrics"
 	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/pause"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -292,16 +293,12 @@ func (n *node) guardedSince() (time.Time, error) {
 
 // guard says again and again that decisions need proofs, before that is forgotten.
 func (n *node) guard(ctx context.Context, since time.Time) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(n.broker.Settings().Lifetime / 4):
-		}
+	for pause.For(ctx, n.broker.Settings().Lifetime/4) == nil {
 		if err := n.broker.Guard(ctx, since); err != nil && ctx.Err() == nil {
 			n.log.Warn("what says that decisions need proofs was not renewed", "error", err)
 		}
 	}
+	return nil
 }
 
 // stockEvery is how often a dispatcher looks what stands in the store, for its metrics.
@@ -309,7 +306,7 @@ const stockEvery = 5 * time.Second
 
 // watchStock reads again and again what stands in the store, for the metrics. What cannot be read is not shown.
 func (n *node) watchStock(ctx context.Context) error {
-	for {
+	for more := true; more; more = pause.For(ctx, stockEvery) == nil {
 		reading, cancel := context.WithTimeout(ctx, stockEvery)
 		read, err := n.broker.Stock(reading)
 		cancel()
@@ -325,12 +322,8 @@ func (n *node) watchStock(ctx context.Context) error {
 			n.log.Info("the metrics do not show what stands in the store", "error", err)
 		}
 		n.counts.Stock(stock)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(stockEvery):
-		}
 	}
+	return nil
 }
 
 // planner makes the planner of this process. What is wrong with an input is said at plan, and it may hold a secret.

@@ -2,8 +2,6 @@ package dispatchercmd
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/toolyard/toolyard/cmd/internal/cli"
@@ -29,11 +27,11 @@ func (o *serveFlags) quotas() (g admission.Grants, err error) {
 	if o.quotaFile == "" {
 		return g, nil
 	}
-	text, err := readQuotas(o.quotaFile)
+	text, err := cli.ReadFile("--quota-file", o.quotaFile, maxQuotaFileBytes)
 	if err != nil {
-		return g, cli.Usagef("--quota-file: %w", err)
+		return g, err
 	}
-	for n, line := range strings.Split(text, "\n") {
+	for n, line := range strings.Split(string(text), "\n") {
 		kind, one, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch {
 		case kind == "" || strings.HasPrefix(kind, "#"):
@@ -61,17 +59,4 @@ func grant(to *[]admission.Grant, text string) error {
 		*to = append(*to, g)
 	}
 	return err
-}
-
-func readQuotas(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxQuotaFileBytes+1))
-	if err == nil && len(text) > maxQuotaFileBytes {
-		err = fmt.Errorf("%s is longer than %d bytes", path, maxQuotaFileBytes)
-	}
-	return string(text), err
 }

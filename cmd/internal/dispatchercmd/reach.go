@@ -7,28 +7,72 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 )
+
+// natsFlags say which NATS system a command is for.
+type natsFlags struct {
+	nats  string
+	reach cli.Reach
+}
+
+func (f *natsFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.nats, "nats", defaultURL, "the NATS system, as `URL`")
+	f.reach.Add(flags)
+}
+
+// overNATS runs something on a connection to a NATS system, as an operator.
+func (s *std) overNATS(ctx context.Context, f *natsFlags, command string, do func(*nats.Conn) error) error {
+	log, err := s.log.Logger(s.err)
+	if err != nil {
+		return err
+	}
+	nc, err := f.reach.Connect(f.nats, operator, "toolyard "+command, log)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	return ended(ctx, do(nc))
+}
+
+// overBroker runs something on what a system stores, as an operator, who alone may read all of it.
+func (s *std) overBroker(ctx context.Context, f *natsFlags, command string, do func(*natsbroker.Broker) error) error {
+	return s.overNATS(ctx, f, command, func(nc *nats.Conn) error {
+		b, err := attachAs(ctx, nc, command)
+		if err != nil {
+			return err
+		}
+		return do(b)
+	})
+}
+
+func attachAs(ctx context.Context, nc *nats.Conn, command string) (*natsbroker.Broker, error) {
+	setup, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	return natsbroker.Attach(setup, nc, "/"+command+"/"+broker.NewID())
+}
 
 // systemFlags say which running system a command is for: the NATS system itself, or a server's HTTP API in front of it.
 type systemFlags struct {
-	nats, server, token string
-	serverCA            string
-	reach               cli.Reach
-	cmd                 *cobra.Command
+	natsFlags
+	server, token string
+	serverCA      string
+	cmd           *cobra.Command
 }
 
 func (f *systemFlags) add(cmd *cobra.Command) {
 	defer cli.Topic(cmd.Flags(), cli.TopicSystem)()
 	f.cmd = cmd
-	cmd.Flags().StringVar(&f.nats, "nats", defaultURL, "the NATS system, as `URL`")
-	f.reach.Add(cmd.Flags())
+	f.natsFlags.add(cmd.Flags())
 	f.addServer(cmd)
 }
 
@@ -61,8 +105,18 @@ func (f *systemFlags) check() error {
 	return nil
 }
 
+// ask is [std.attach] for what a system answers soon.
+func (s *std) ask(ctx context.Context, f *systemFlags, command string,
+	do func(context.Context, *client.Client) error) error {
+	return s.attach(ctx, f, command, func(c *client.Client) error {
+		asked, cancel := context.WithTimeout(ctx, setupTimeout)
+		defer cancel()
+		return do(asked, c)
+	})
+}
+
 // attach runs something on the system that is there.
-func (s *std) attach(ctx context.Context, f *systemFlags, name string, do func(*client.Client) error) error {
+func (s *std) attach(ctx context.Context, f *systemFlags, command string, do func(*client.Client) error) error {
 	log, err := s.log.Logger(s.err)
 	if err != nil {
 		return err
@@ -86,7 +140,7 @@ func (s *std) attach(ctx context.Context, f *systemFlags, name string, do func(*
 			return cli.Usagef("--server %s: the server there speaks plain HTTP; use http://", f.server)
 		}
 	} else {
-		nc, nerr := f.reach.Connect(f.nats, operator, name, log)
+		nc, nerr := f.reach.Connect(f.nats, operator, "toolyard "+command, log)
 		if nerr != nil {
 			return nerr
 		}

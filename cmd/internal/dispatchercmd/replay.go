@@ -14,7 +14,6 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
-	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/replay"
 )
@@ -48,13 +47,7 @@ it cannot be read, or may not be run again.`,
 		Example: `  dispatcher run --events log.jsonl batch.json && dispatcher replay log.jsonl
   dispatcher replay --json 01a1ffbe-8b20-73de-9775-9db112e2296a
   dispatcher replay --rerun --nats nats://10.0.0.7:4222 log.jsonl`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.Usagef("dispatcher replay takes one BATCH or FILE (- for standard input), not %d; see "+
-					"dispatcher replay --help", len(args))
-			}
-			return nil
-		},
+		Args: cli.OneArg("one BATCH or FILE (- for standard input)"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if allowWrites && !again {
 				return cli.Usagef("--allow-writes is for --rerun")
@@ -140,7 +133,7 @@ func (s *std) readLog(ctx context.Context, name string, ref *agentRef) ([]*repla
 		return nil, err
 	}
 	if strings.HasPrefix(name, "…") {
-		if err := s.attach(ctx, &ref.systemFlags, "toolyard replay", func(c *client.Client) (err error) {
+		if err := s.attach(ctx, &ref.systemFlags, "replay", func(c *client.Client) (err error) {
 			k, err = whole(ctx, c, k)
 			return err
 		}); err != nil {
@@ -178,37 +171,21 @@ func (s *std) replayStored(ctx context.Context, k toolyard.BatchKey, sys *system
 	if err := sys.check(); err != nil {
 		return nil, err
 	}
-	log, err := s.log.Logger(s.err)
-	if err != nil {
-		return nil, err
-	}
-	nc, err := sys.reach.Connect(sys.nats, operator, "toolyard replay", log)
-	if err != nil {
-		return nil, err
-	}
-	defer nc.Close()
-	setup, cancel := context.WithTimeout(ctx, setupTimeout)
-	defer cancel()
-	b, err := natsbroker.Attach(setup, nc, "/replay/"+broker.NewID())
-	if err != nil {
-		return nil, ended(ctx, err)
-	}
 	var p replay.Replay
-	tail := b.Tail(k)
-	for {
-		l, ok, err := tail.Next(ctx)
-		if err != nil {
-			return nil, ended(ctx, err)
+	err := s.overBroker(ctx, &sys.natsFlags, "replay", func(b *natsbroker.Broker) error {
+		for tail := b.Tail(k); ; {
+			l, ok, err := tail.Next(ctx)
+			if err != nil || !ok || p.Add(replay.Event{Record: l.Record, Meta: l.Meta}) != nil {
+				return err // what contradicts itself is in the report
+			}
 		}
-		if !ok || p.Add(replay.Event{Record: l.Record, Meta: l.Meta}) != nil {
-			return p.Report(), nil
-		}
-	}
+	})
+	return p.Report(), err
 }
 
 func (s *std) replayServed(ctx context.Context, k toolyard.BatchKey, sys *systemFlags) (*replay.Report, error) {
 	var p replay.Replay
-	err := s.attach(ctx, sys, "toolyard replay", func(c *client.Client) error {
+	err := s.attach(ctx, sys, "replay", func(c *client.Client) error {
 		place := uint64(0)
 		for raw, err := range c.Batch(k).Events(ctx) {
 			if err != nil {
@@ -238,18 +215,14 @@ func (s *std) rerun(ctx context.Context, report *replay.Report, sys *systemFlags
 		return err
 	}
 	out := rerun{Of: toolyard.BatchKey{Agent: report.Batch.Agent, ID: report.Batch.ID}}
-	err = s.attach(ctx, sys, "toolyard rerun", func(c *client.Client) error {
+	err = s.attach(ctx, sys, "rerun", func(c *client.Client) error {
 		b, err := c.Submit(ctx, batch)
 		if err != nil {
 			return err
 		}
-		refused := new(client.RefusedError)
 		for _, err := range b.Results(ctx) {
-			if errors.As(err, &refused) && !errors.Is(err, client.ErrFull) {
-				return &cli.UsageError{Err: err}
-			}
 			if err != nil {
-				return err
+				return turnedAway(err)
 			}
 		}
 		out.Batch, err = b.View(ctx)

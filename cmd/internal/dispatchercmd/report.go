@@ -23,8 +23,7 @@ import (
 const reportRows = 20
 
 func (s *std) reportCommand() *cobra.Command {
-	var url string
-	var reach cli.Reach
+	var sys natsFlags
 	var of period
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -45,7 +44,7 @@ when a batch was submitted.`,
 			if err := of.check(time.Now()); err != nil {
 				return err
 			}
-			return s.withHistory(cmd.Context(), "report", url, &reach, func(b *natsbroker.Broker) error {
+			return s.overBroker(cmd.Context(), &sys, "report", func(b *natsbroker.Broker) error {
 				shown := progress{w: s.err, on: cli.IsTerminal(s.err), last: time.Now()}
 				r, err := makeReport(cmd.Context(), b, &of, &shown)
 				if err := shown.clear(); err != nil {
@@ -62,8 +61,7 @@ when a batch was submitted.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&url, "nats", defaultURL, "the NATS system, as `URL`")
-	reach.Add(f)
+	sys.add(f)
 	of.add(f)
 	f.BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd

@@ -29,7 +29,8 @@ type outputFlags struct {
 	// failOnError makes an error of a call the command's own.
 	failOnError bool
 
-	file *os.File // of the events, opened before anything runs
+	as   provider.Format // what format says
+	file *os.File        // of the events, opened before anything runs
 }
 
 // open opens the file of the events, so that a path that is wrong is known before anything has run.
@@ -102,15 +103,37 @@ and the model is told.`,
 
 func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outputFlags, perms cli.Permissions,
 	w cli.Worker) error {
+	return s.withBatch(ctx, file, "", &in, &out, func(batch toolyard.Batch, log *slog.Logger) error {
+		dir, err := cli.Dir("--workspace", dir)
+		if err != nil {
+			return err
+		}
+		// Whoever is there to ask is at this terminal: nobody else reaches this process.
+		batch.Interactive = file != "-" && s.terminal()
+		cfg := aloneConfig{workspace: batch.Workspace, dir: dir, maxConcurrency: in.maxConcurrency, perms: &perms,
+			worker: &w}
+		return withAlone(ctx, log, cfg, func(ctx context.Context, a *alone) error {
+			if batch.Interactive {
+				asking, stop := context.WithCancel(ctx)
+				defer stop()
+				go s.askPerson(asking, a.client, batch.Agent, dir, log)
+			}
+			return s.follow(ctx, a.client, batch, out)
+		})
+	})
+}
+
+// withBatch does something with the batch in a file, when it is known that the results can be printed.
+func (s *std) withBatch(ctx context.Context, file string, workspace toolyard.Workspace, in *batchFlags,
+	out *outputFlags, do func(toolyard.Batch, *slog.Logger) error) error {
 	log, err := s.log.Logger(s.err)
 	if err != nil {
 		return err
 	}
-	format, err := resultFormat(out.format, out.json)
-	if err != nil {
+	if out.as, err = resultFormat(out.format, out.json); err != nil {
 		return err
 	}
-	batch, err := in.read(ctx, s.in, file, "")
+	batch, err := in.read(ctx, s.in, file, workspace)
 	if err != nil {
 		return err
 	}
@@ -118,39 +141,20 @@ func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outp
 		return err
 	}
 	defer out.close(log)
-	if dir, err = cli.Dir("--workspace", dir); err != nil {
-		return err
-	}
-	// Whoever is there to ask is at this terminal: nobody else reaches this process.
-	batch.Interactive = file != "-" && s.terminal()
-	cfg := aloneConfig{workspace: batch.Workspace, dir: dir, maxConcurrency: in.maxConcurrency, perms: &perms,
-		worker: &w}
-	return withAlone(ctx, log, cfg, func(ctx context.Context, a *alone) error {
-		if batch.Interactive {
-			asking, stop := context.WithCancel(ctx)
-			defer stop()
-			go s.askPerson(asking, a.client, batch.Agent, dir, log)
-		}
-		return s.follow(ctx, a.client, batch, out, format)
-	})
+	return do(batch, log)
 }
 
 // follow hands a batch in and shows its results as they come.
-func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch, out outputFlags,
-	format provider.Format) error {
+func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch, out outputFlags) error {
 	log, err := s.log.Logger(s.err)
 	if err != nil {
 		return err
 	}
 	b, err := c.Submit(client.WithTraceParent(ctx, os.Getenv(traceparent.Env)), batch)
-	refused := new(client.RefusedError)
-	switch {
-	case errors.Is(err, client.ErrOtherContent), errors.As(err, &refused) && !errors.Is(err, client.ErrFull):
-		return &cli.UsageError{Err: err}
-	case err != nil:
-		return err
+	if err != nil {
+		return turnedAway(err)
 	}
-	show := newShow(s.out, batch, !out.json && format == "")
+	show := newShow(s.out, batch, !out.json && out.as == "")
 	show.paint, show.verbose = s.paint(), s.verbose
 	if show.on {
 		show.bars, show.w = s.bars, s.bars.over(s.out)
@@ -163,11 +167,8 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 	defer quiet()
 	var results []toolyard.Result
 	for r, err := range b.Results(ctx) {
-		if errors.As(err, &refused) && !errors.Is(err, client.ErrFull) {
-			return &cli.UsageError{Err: err}
-		}
 		if err != nil {
-			return err
+			return turnedAway(err)
 		}
 		if len(results) == 0 && show.on {
 			view, err := b.View(ctx)
@@ -190,7 +191,7 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 		}
 		show.printf("\nevents in %s: with the inputs as they were handed in, unredacted\n", cli.OneLine(out.events))
 	}
-	if err := s.printResults(ctx, b, view, batch, results, out, format, show); err != nil {
+	if err := s.printResults(ctx, b, view, batch, results, out, show); err != nil {
 		return err
 	}
 	if n := len(show.failed); out.failOnError && n > 0 {
@@ -199,19 +200,28 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 	return nil
 }
 
+// turnedAway makes an error that is about the batch, and not about room for it, one of usage.
+func turnedAway(err error) error {
+	_, refused := errors.AsType[*client.RefusedError](err)
+	if errors.Is(err, client.ErrOtherContent) || refused && !errors.Is(err, client.ErrFull) {
+		return &cli.UsageError{Err: err}
+	}
+	return err
+}
+
 // printResults prints all results where they were not printed as they came.
 func (s *std) printResults(ctx context.Context, b *client.Batch, view toolyard.BatchView, batch toolyard.Batch,
-	results []toolyard.Result, out outputFlags, format provider.Format, show *show) error {
+	results []toolyard.Result, out outputFlags, show *show) error {
 	switch {
 	case out.json:
 		return printJSON(s.out, view)
-	case format != "":
-		if format != provider.Native { // a model sees images, and no references to them
+	case out.as != "":
+		if out.as != provider.Native { // a model sees images, and no references to them
 			if err := b.Fill(ctx, results); err != nil {
 				return err
 			}
 		}
-		rendered, err := provider.RenderBatch(format, batch.Calls, results, view.Notice)
+		rendered, err := provider.RenderBatch(out.as, batch.Calls, results, view.Notice)
 		if err != nil {
 			return err
 		}

@@ -110,10 +110,6 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.archiveAfter != 0 && o.archiveAfter < broker.MinArchiveAfter {
-		return cli.Usagef("--archive-after: is %s; use at least %s, or 0 for never", o.archiveAfter,
-			broker.MinArchiveAfter)
-	}
 	tools, rules, mode := decided.tools, decided.rules, decided.mode
 	// Those of files come and go with them, and the worker of this process offers them.
 	fixed := slices.DeleteFunc(base(tools), func(e registry.Entry) bool { return e.Origin != registry.Builtin })
@@ -131,6 +127,11 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 		},
 	}
 	cfg.audit = deeds
+	if o.signingKey != "" {
+		if cfg.dispatcher.SigningKey, err = readSigningKey(o.signingKey); err != nil {
+			return err
+		}
+	}
 	if natsCert != nil {
 		cfg.tls = natsCert.Config()
 	}

@@ -36,6 +36,7 @@ type serveFlags struct {
 	timeout, workerWait         time.Duration
 	queueWait, approvalWait     time.Duration
 	archiveAfter                time.Duration
+	signingKey                  string
 	maxStore, reserve           int64
 	perms                       cli.Permissions
 	views, deferAllBut          []string
@@ -162,6 +163,8 @@ func (o *serveFlags) addWaits(f *pflag.FlagSet) {
 	f.DurationVar(&o.archiveAfter, "archive-after", 0, fmt.Sprintf("how long batches are over, at least %s, before "+
 		"they are packed into the archive, which may use a quarter of --max-store-bytes beside it; all dispatchers, "+
 		"workers and clients must be of this version or a later one (default: never)", broker.MinArchiveAfter))
+	f.StringVar(&o.signingKey, "signing-key", "", "sign what is archived with the NKey in `FILE`, for verify; "+
+		"signing-key makes one (default: it is not signed)")
 }
 
 // addWorker adds the flags of the worker in this process.
@@ -201,6 +204,13 @@ func (o *serveFlags) check() error {
 	}
 	if o.ackWait < 0 || o.ackWait%time.Second != 0 {
 		return cli.Usagef("--ack-wait %s: use whole seconds", o.ackWait)
+	}
+	if o.archiveAfter != 0 && o.archiveAfter < broker.MinArchiveAfter {
+		return cli.Usagef("--archive-after: is %s; use at least %s, or 0 for never", o.archiveAfter,
+			broker.MinArchiveAfter)
+	}
+	if o.signingKey != "" && o.archiveAfter == 0 {
+		return cli.Usagef("--signing-key: nothing is signed unless it is archived; set --archive-after too")
 	}
 	if o.maxConcurrency < 1 || o.maxConcurrency > toolyard.MaxConcurrency {
 		return cli.Usagef("--max-concurrency %d: use 1 to %d", o.maxConcurrency, toolyard.MaxConcurrency)

@@ -42,7 +42,7 @@ It returns when that is stored. The session goes on with its next batch.`,
 			if err != nil {
 				return err
 			}
-			return s.attach(cmd.Context(), &ref.systemFlags, "toolyard interrupt", func(c *client.Client) error {
+			return s.attach(cmd.Context(), &ref.systemFlags, "interrupt", func(c *client.Client) error {
 				n, err := c.Interrupt(cmd.Context(), agent, session, reason)
 				if err != nil {
 					return err
@@ -79,9 +79,7 @@ nothing was kept of is shown as a new one. What is changed here counts from the 
 			if err != nil {
 				return err
 			}
-			return s.attach(cmd.Context(), &ref.systemFlags, "toolyard session", func(c *client.Client) error {
-				ctx, stop := context.WithTimeout(cmd.Context(), setupTimeout)
-				defer stop()
+			return s.ask(cmd.Context(), &ref.systemFlags, "session", func(ctx context.Context, c *client.Client) error {
 				v, err := c.Session(ctx, agent, session)
 				if err == nil && cmd.Flags().Changed("alone") {
 					v, err = c.SetUnattended(ctx, agent, session, alone)
@@ -109,7 +107,7 @@ nothing was kept of is shown as a new one. What is changed here counts from the 
 					}
 				}
 				for _, k := range slices.Sorted(maps.Keys(v.Context)) {
-					p.printf("  set: %s = %s\n", cli.OneLine(k), clip(cli.OneLine(v.Context[k])))
+					p.printf("  set: %s = %s\n", cli.OneLine(k), cut(cli.OneLine(v.Context[k]), shownChars))
 				}
 				if v.Changed.IsZero() {
 					p.printf("  nothing is kept of it\n")
@@ -150,7 +148,7 @@ first. The index is written by the batches' owners and may be a moment behind: "
 			if limit < 1 || limit > broker.MaxListed {
 				return cli.Usagef("--limit %d: use 1 to %d", limit, broker.MaxListed)
 			}
-			return s.attach(cmd.Context(), &sys, "toolyard batches", func(c *client.Client) error {
+			return s.attach(cmd.Context(), &sys, "batches", func(c *client.Client) error {
 				page, more, err := c.Batches(cmd.Context(), f)
 				if err != nil {
 					return err

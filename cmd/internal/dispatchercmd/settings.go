@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/pause"
 )
 
 const (
@@ -38,8 +39,7 @@ type printedSettings struct {
 }
 
 func (s *std) settingsCommand() *cobra.Command {
-	var url string
-	var reach cli.Reach
+	var sys natsFlags
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "settings [flags] [KEY=VALUE ...]",
@@ -60,22 +60,14 @@ now. Replicas and ack wait stay as the system was made.`,
 			if err != nil {
 				return err
 			}
-			log, err := s.log.Logger(s.err)
-			if err != nil {
-				return err
-			}
-			nc, err := reach.Connect(url, operator, "toolyard settings", log)
-			if err != nil {
-				return err
-			}
-			defer nc.Close()
-			ctx, cancel := context.WithTimeout(cmd.Context(), changeTimeout)
-			defer cancel()
-			return ended(cmd.Context(), s.settings(ctx, nc, want, asJSON))
+			return s.overNATS(cmd.Context(), &sys, "settings", func(nc *nats.Conn) error {
+				ctx, cancel := context.WithTimeout(cmd.Context(), changeTimeout)
+				defer cancel()
+				return s.settings(ctx, nc, want, asJSON)
+			})
 		},
 	}
-	cmd.Flags().StringVar(&url, "nats", defaultURL, "the NATS system, as `URL`")
-	reach.Add(cmd.Flags())
+	sys.add(cmd.Flags())
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document: the settings as they are now")
 	return cmd
 }
@@ -142,12 +134,7 @@ func showSettings(w io.Writer, was, now broker.Settings) error {
 
 // followSettings reads the system's settings again and again, so that this dispatcher works by what somebody changes.
 func (n *node) followSettings(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(settingsEvery):
-		}
+	for pause.For(ctx, settingsEvery) == nil {
 		was, now, err := n.broker.Renew(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
@@ -157,4 +144,5 @@ func (n *node) followSettings(ctx context.Context) error {
 				now.MaxStoreBytes)
 		}
 	}
+	return nil
 }

@@ -96,11 +96,8 @@ func (s *show) result(r toolyard.Result) {
 	}
 	if g := s.group[r.Index]; g != s.current {
 		s.current = g
-		how := "alone"
-		if n := len(s.groups[g]); n > 1 {
-			how = "together"
-		}
-		s.printf("\n%s\n", s.paint.Bold(fmt.Sprintf("group %d · %s %s", g+1, count(len(s.groups[g]), "call"), how)))
+		s.printf("\n%s\n", s.paint.Bold(fmt.Sprintf("group %d · %s %s", g+1, count(len(s.groups[g]), "call"),
+			how(s.groups[g]))))
 	}
 	mark, outcome := s.paint.Good("✓"), s.paint.Good("ok")
 	if r.IsError {
@@ -120,6 +117,14 @@ func (s *show) result(r toolyard.Result) {
 	if r.Truncated {
 		s.printf("%s… offloaded as %s\n", detailIndent, r.Blob)
 	}
+}
+
+// how says how the calls of a group run.
+func how(calls []int) string {
+	if len(calls) > 1 {
+		return "together"
+	}
+	return "alone"
 }
 
 // details prints how a call went, and through which phases.

@@ -1,6 +1,8 @@
 package dispatchercmd
 
 import (
+	"log/slog"
+
 	"github.com/spf13/cobra"
 
 	"github.com/toolyard/toolyard"
@@ -16,7 +18,7 @@ func (s *std) submitCommand() *cobra.Command {
 	var out outputFlags
 	var perms cli.Permissions
 	var sys systemFlags
-	var workspace string
+	var workspace toolyard.Workspace
 	cmd := &cobra.Command{
 		Use:   "submit [flags] FILE|-",
 		Short: "Hand a batch to a running system and show its results",
@@ -36,37 +38,24 @@ and all other events have their secrets taken out.`,
   TOOLYARD_TOKEN=... dispatcher submit --server https://tools.example.com batch.json`,
 		Args: fileArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			log, err := s.log.Logger(s.err)
-			if err != nil {
-				return err
-			}
-			format, err := resultFormat(out.format, out.json)
-			if err != nil {
-				return err
-			}
-			batch, err := in.read(cmd.Context(), s.in, args[0], toolyard.Workspace(workspace))
-			if err != nil {
-				return err
-			}
-			if err := out.open(); err != nil {
-				return err
-			}
-			defer out.close(log)
-			if _, _, err := perms.Rules(nil); err != nil {
-				return err
-			}
-			batch.Options.Deny = append(batch.Options.Deny, perms.Deny...)
-			batch.Options.Ask = append(batch.Options.Ask, perms.Ask...)
-			if sys.server != "" && sys.token != "" && in.unowned {
-				batch.Agent = "" // the token says whose it is
-			}
-			return s.attach(cmd.Context(), &sys, "toolyard submit", func(c *client.Client) error {
-				return s.follow(cmd.Context(), c, batch, out, format)
+			ctx := cmd.Context()
+			return s.withBatch(ctx, args[0], workspace, &in, &out, func(batch toolyard.Batch, _ *slog.Logger) error {
+				if _, _, err := perms.Rules(nil); err != nil {
+					return err
+				}
+				batch.Options.Deny = append(batch.Options.Deny, perms.Deny...)
+				batch.Options.Ask = append(batch.Options.Ask, perms.Ask...)
+				if sys.server != "" && sys.token != "" && in.unowned {
+					batch.Agent = "" // the token says whose it is
+				}
+				return s.attach(ctx, &sys, "submit", func(c *client.Client) error {
+					return s.follow(ctx, c, batch, out)
+				})
 			})
 		},
 	}
 	sys.add(cmd)
-	cmd.Flags().StringVar(&workspace, "workspace", "",
+	cmd.Flags().StringVar((*string)(&workspace), "workspace", "",
 		"the name of the workspace that the calls act on (default: FILE's, or \"default\")")
 	cmd.Flags().BoolVar(&in.interactive, "interactive", false,
 		"a person can be asked: calls that need one wait for dispatcher approve, and are not denied")

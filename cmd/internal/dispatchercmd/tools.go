@@ -167,7 +167,10 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 			return registry.Surface{}, err
 		}
 	} else {
-		if entries, err = s.liveTools(ctx, f); err != nil {
+		if err = s.overBroker(ctx, &f.natsFlags, "tools", func(b *natsbroker.Broker) (err error) {
+			entries, err = f.read(ctx, b)
+			return err
+		}); err != nil {
 			return registry.Surface{}, err
 		}
 		for _, e := range entries {
@@ -222,9 +225,7 @@ func (s *std) servedTools(ctx context.Context, f *toolsFlags) (out registry.Surf
 	if err != nil {
 		return out, &cli.UsageError{Err: err}
 	}
-	err = s.attach(ctx, &f.systemFlags, "toolyard tools", func(c *client.Client) error {
-		asked, cancel := context.WithTimeout(ctx, setupTimeout)
-		defer cancel()
+	err = s.ask(ctx, &f.systemFlags, "tools", func(asked context.Context, c *client.Client) error {
 		raw, err := c.Catalog(asked, agent, "", f.perms.Deny...)
 		if err != nil {
 			return err
@@ -261,49 +262,26 @@ func set(names []string) map[string]bool {
 	return out
 }
 
-// liveTools are what the workers of a running system offer. Of a pool whose workers differ, as while it is being
-// replaced, the youngest speaks.
-func (s *std) liveTools(ctx context.Context, f *toolsFlags) ([]registry.Entry, error) {
-	log, err := s.log.Logger(s.err)
-	if err != nil {
-		return nil, err
-	}
-	nc, err := f.reach.Connect(f.nats, operator, "toolyard tools", log)
-	if err != nil {
-		return nil, err
-	}
-	defer nc.Close()
+// read reads what the workers of a running system offer: of each pool the youngest.
+func (f *toolsFlags) read(ctx context.Context, b *natsbroker.Broker) ([]registry.Entry, error) {
 	asked, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
-	b, err := natsbroker.Attach(asked, nc, "/client/"+broker.NewID())
-	if err != nil {
-		return nil, ended(ctx, err)
-	}
 	if f.session != "" {
 		kept, err := b.Session(asked, toolyard.Agent(f.agent), toolyard.Session(f.session))
 		if err != nil {
-			return nil, ended(ctx, err)
+			return nil, err
 		}
 		f.loaded = set(kept.Loaded)
 	}
 	live, err := b.Workers(asked)
 	if err != nil {
-		return nil, ended(ctx, err)
+		return nil, err
 	}
-	slices.SortFunc(live, func(x, y broker.Worker) int {
-		return cmp.Or(y.Started.Compare(x.Started),
-			cmp.Compare(x.ID, y.ID))
-	})
-	seen := map[toolyard.Pool]bool{}
 	var out []registry.Entry
-	for _, w := range live {
-		if seen[w.Pool] {
-			continue
-		}
-		seen[w.Pool] = true
+	for _, w := range broker.Youngest(slices.Values(live)) {
 		stored, err := b.Surface(asked, w.Toolset)
 		if err != nil {
-			return nil, ended(ctx, fmt.Errorf("read the tools of worker %s: %w", w.ID, err))
+			return nil, fmt.Errorf("read the tools of worker %s: %w", w.ID, err)
 		}
 		set, err := registry.Decode(stored)
 		if err != nil {

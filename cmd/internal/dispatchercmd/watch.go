@@ -58,7 +58,7 @@ interrupted.`,
 				if err != nil {
 					return err
 				}
-				return s.attach(cmd.Context(), &ref.systemFlags, "toolyard watch", func(c *client.Client) error {
+				return s.attach(cmd.Context(), &ref.systemFlags, "watch", func(c *client.Client) error {
 					k, err := whole(cmd.Context(), c, k)
 					if err != nil {
 						return err
@@ -76,7 +76,7 @@ interrupted.`,
 				}
 				agent = toolyard.Agent(ref.agent)
 			}
-			err := s.attach(cmd.Context(), &ref.systemFlags, "toolyard watch", func(c *client.Client) error {
+			err := s.attach(cmd.Context(), &ref.systemFlags, "watch", func(c *client.Client) error {
 				return show.all(cmd.Context(), c, agent)
 			})
 			if errors.Is(err, cli.ErrInterrupted) {

@@ -26,9 +26,7 @@ the names of tools that several offer. Ids are shortened to their end; -v prints
 		Example: "  dispatcher workers\n  dispatcher workers --json",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return s.attach(cmd.Context(), &sys, "toolyard workers", func(c *client.Client) error {
-				ctx, cancel := context.WithTimeout(cmd.Context(), setupTimeout)
-				defer cancel()
+			return s.ask(cmd.Context(), &sys, "workers", func(ctx context.Context, c *client.Client) error {
 				workers, err := c.Workers(ctx)
 				if err != nil {
 					return err

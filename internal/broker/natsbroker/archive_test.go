@@ -35,6 +35,7 @@ type archiveYard struct {
 	js jetstream.JetStream
 	// broker is a broker on a connection of its own.
 	broker func(name string) *natsbroker.Broker
+	conn   func(name string) *nats.Conn // of a server in memory
 	after  time.Duration
 }
 
@@ -46,7 +47,8 @@ func inArchiveYard(t *testing.T, test func(y *archiveYard)) {
 		if err != nil {
 			e.Fatal(err)
 		}
-		test(&archiveYard{TB: e.T, b: e.Broker("test"), js: js, broker: e.Broker, after: archiveAfter})
+		test(&archiveYard{TB: e.T, b: e.Broker("test"), js: js, broker: e.Broker, conn: e.Conn,
+			after: archiveAfter})
 	})
 }
 

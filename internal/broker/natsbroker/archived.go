@@ -29,8 +29,10 @@ import (
 const (
 	streamArchive = "TY_ARCHIVE"
 	prefixArchive = "ty.archive." // ty.archive.<sum of the object>
-	// maxArchivedKept is how many archived logs a process keeps in memory, for those who read them again.
-	maxArchivedKept = 16
+	// maxArchivedLogs is how many archived logs a process keeps in memory, for those who read them again.
+	maxArchivedLogs = 16
+	// maxArchivedObjects is how many objects a process keeps in memory, for those who read several of their logs.
+	maxArchivedObjects = 4
 )
 
 // fence reports whether a message only ends a chain, and belongs to no log.
@@ -38,48 +40,66 @@ func (m *raw) fence() bool { return events.Fences(events.Type(m.header.Get(heade
 
 // archivedLog is the log of an archived batch. It has no messages if its object is gone: then it is as if the batch had
 // expired.
-type archivedLog struct {
-	sum      string
-	messages []raw
+type archivedLog struct{ messages []raw }
+
+// archived is what was read last in the archive: logs by their sums, and objects by their names.
+type archived struct {
+	logs    recent[*archivedLog]
+	objects recent[*archive.Opened]
 }
 
-// archivedLogs are the ones that were read last, the newest first.
-type archivedLogs struct {
+func newArchived() *archived {
+	return &archived{recent[*archivedLog]{most: maxArchivedLogs}, recent[*archive.Opened]{most: maxArchivedObjects}}
+}
+
+// recent keeps what was used last, the newest first.
+type recent[V any] struct {
+	most int
 	mu   sync.Mutex
-	kept []*archivedLog
+	kept []named[V]
 }
 
-func (l *archivedLogs) get(sum string) *archivedLog {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	i := slices.IndexFunc(l.kept, func(a *archivedLog) bool { return a.sum == sum })
+type named[V any] struct {
+	name  string
+	value V
+}
+
+func (r *recent[V]) get(name string) (v V, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.kept, func(n named[V]) bool { return n.name == name })
 	if i < 0 {
-		return nil
+		return v, false
 	}
-	a := l.kept[i]
-	l.kept = slices.Insert(slices.Delete(l.kept, i, i+1), 0, a)
-	return a
+	n := r.kept[i]
+	r.kept = slices.Insert(slices.Delete(r.kept, i, i+1), 0, n)
+	return n.value, true
 }
 
-func (l *archivedLogs) put(a *archivedLog) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.kept = slices.Insert(l.kept, 0, a)
-	l.kept = l.kept[:min(len(l.kept), maxArchivedKept)]
+func (r *recent[V]) put(name string, v V) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kept = slices.DeleteFunc(r.kept, func(n named[V]) bool { return n.name == name })
+	r.kept = slices.Insert(r.kept, 0, named[V]{name, v})
+	r.kept = slices.Delete(r.kept, min(len(r.kept), r.most), len(r.kept))
 }
 
-// matches reports whether a subject is the one that is read, which may end in a wildcard for all that follows.
-func matches(subject, read string) bool {
-	if prefix, ok := strings.CutSuffix(read, ">"); ok {
-		return strings.HasPrefix(subject, prefix)
+// in reports whether a message is behind a sequence of the subject that is read, which may end in a wildcard for all
+// that follows.
+func (m *raw) in(subject string, after uint64) bool {
+	if m.seq <= after {
+		return false
 	}
-	return subject == read
+	if prefix, ok := strings.CutSuffix(subject, ">"); ok {
+		return strings.HasPrefix(m.subject, prefix)
+	}
+	return m.subject == subject
 }
 
 // between are the messages of a subject behind one sequence, up to another, oldest first.
 func (a *archivedLog) between(subject string, after, to uint64) (out []raw) {
 	for _, m := range a.messages {
-		if matches(m.subject, subject) && m.seq > after && m.seq <= to {
+		if m.in(subject, after) && m.seq <= to {
 			out = append(out, m)
 		}
 	}
@@ -87,19 +107,20 @@ func (a *archivedLog) between(subject string, after, to uint64) (out []raw) {
 }
 
 func (a *archivedLog) after(subject string, seq uint64) (raw, bool) {
-	all := a.between(subject, seq, 1<<63)
-	if len(all) == 0 {
+	i := slices.IndexFunc(a.messages, func(m raw) bool { return m.in(subject, seq) })
+	if i < 0 {
 		return raw{}, false
 	}
-	return all[0], true
+	return a.messages[i], true
 }
 
 func (a *archivedLog) last(subject string) (raw, bool) {
-	all := a.between(subject, 0, 1<<63)
-	if len(all) == 0 {
-		return raw{}, false
+	for _, m := range slices.Backward(a.messages) {
+		if m.in(subject, 0) {
+			return m, true
+		}
 	}
-	return all[len(all)-1], true
+	return raw{}, false
 }
 
 // keyOf is the batch that a subject belongs to.
@@ -121,15 +142,15 @@ func (b *Broker) archivedAs(ctx context.Context, subject string) (*archivedLog, 
 	if err != nil || !ok {
 		return nil, err
 	}
-	if a := b.archived.get(rec.Sum); a != nil {
+	if a, ok := b.archived.logs.get(rec.Sum); ok {
 		return a, nil
 	}
-	a := &archivedLog{sum: rec.Sum}
+	a := &archivedLog{}
 	object, err := b.archiveObject(ctx, rec.Object)
 	if err != nil || object == nil {
 		return a, err
 	}
-	log, err := archive.Open(object, k, rec.Sum)
+	log, err := object.Log(k, rec.Sum)
 	if err != nil {
 		return nil, &broker.LostError{Subject: prefixArchive + rec.Object, Problem: err.Error()}
 	}
@@ -137,7 +158,7 @@ func (b *Broker) archivedAs(ctx context.Context, subject string) (*archivedLog, 
 		a.messages = append(a.messages, raw{subject: m.Subject, seq: m.Seq, time: m.Time, header: m.Header,
 			data: m.Data, archive: a})
 	}
-	b.archived.put(a)
+	b.archived.logs.put(rec.Sum, a)
 	return a, nil
 }
 
@@ -160,7 +181,10 @@ func (b *Broker) recordIn(ctx context.Context, m raw) (rec events.Archived, ok b
 }
 
 // archiveObject reads an object; nil if there is none.
-func (b *Broker) archiveObject(ctx context.Context, name string) ([]byte, error) {
+func (b *Broker) archiveObject(ctx context.Context, name string) (*archive.Opened, error) {
+	if o, ok := b.archived.objects.get(name); ok {
+		return o, nil
+	}
 	m, err := retry(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		s, err := b.js.Stream(ctx, streamArchive)
 		if err != nil {
@@ -177,7 +201,12 @@ func (b *Broker) archiveObject(ctx context.Context, name string) ([]byte, error)
 	if archive.Name(m.Data) != name {
 		return nil, &broker.LostError{Subject: m.Subject, Problem: "what is left of it is not what was stored"}
 	}
-	return m.Data, nil
+	o, err := archive.Open(m.Data)
+	if err != nil {
+		return nil, &broker.LostError{Subject: m.Subject, Problem: err.Error()}
+	}
+	b.archived.objects.put(name, o)
+	return o, nil
 }
 
 // hasArchive reports whether the system has an archive.
@@ -240,6 +269,15 @@ func (b *Broker) after(ctx context.Context, stream, subject string, seq uint64) 
 		}
 		at = m.seq
 	}
+}
+
+// afterIn is [Broker.after] for who has read the batch in the archive before; a is nil otherwise.
+func (b *Broker) afterIn(ctx context.Context, a *archivedLog, stream, subject string, seq uint64) (raw, bool, error) {
+	if a == nil {
+		return b.after(ctx, stream, subject, seq)
+	}
+	m, ok := a.after(subject, seq)
+	return m, ok, nil
 }
 
 // at reads the message with a sequence and a literal subject, from the stream's leader or the archive. It may be a

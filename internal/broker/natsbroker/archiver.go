@@ -33,8 +33,9 @@ const (
 
 // archiver moves batches that are over into the archive. [archive.Next] decides each step.
 type archiver struct {
-	b     *Broker
-	after time.Duration
+	b      *Broker
+	after  time.Duration
+	signer *archive.Signer // nil: what it archives is not signed
 	// done is the place up to which submissions were looked at, and later those of them that are looked at again.
 	done  uint64
 	later map[toolyard.BatchKey]time.Time
@@ -44,8 +45,13 @@ type archiver struct {
 
 // Archiver makes the archive if it is not there, and returns what moves batches into it that have been over for so
 // long.
-func (b *Broker) Archiver(ctx context.Context, after time.Duration) (broker.Archiver, error) {
-	return b.archiver(ctx, after)
+func (b *Broker) Archiver(ctx context.Context, after time.Duration, signer *archive.Signer) (broker.Archiver, error) {
+	a, err := b.archiver(ctx, after)
+	if err != nil {
+		return nil, err
+	}
+	a.signer = signer
+	return a, nil
 }
 
 func (b *Broker) archiver(ctx context.Context, after time.Duration) (*archiver, error) {
@@ -258,7 +264,7 @@ func (a *archiver) store(ctx context.Context, ready []*shelved, r *broker.Archiv
 		}
 		byKey[s.key] = s
 	}
-	objects, _, err := archive.Pack(logs) // what is too long stays where it is
+	objects, _, err := archive.Pack(logs, a.signer, time.Now()) // what is too long stays where it is
 	if err != nil {
 		return err
 	}
@@ -360,6 +366,8 @@ func (a *archiver) see(ctx context.Context, k toolyard.BatchKey, floor uint64) (
 	if n > archive.MaxMessages {
 		return &shelved{never: "its log is too long"}, nil
 	}
+	chains := map[batch.Chain]*archive.Chain{batch.ChainBatch: &s.seen.Batch, batch.ChainControl: &s.seen.Control,
+		batch.ChainReply: &s.seen.Reply, batch.ChainSubmission: &s.seen.Submission}
 	items := map[string]*archive.Chain{}
 	add := func(m raw) error {
 		p, err := parseSubject(m.subject)
@@ -367,8 +375,7 @@ func (a *archiver) see(ctx context.Context, k toolyard.BatchKey, floor uint64) (
 			s.never = err.Error()
 			return nil //nolint:nilerr // it stays where it is
 		}
-		c := map[batch.Chain]*archive.Chain{batch.ChainBatch: &s.seen.Batch, batch.ChainControl: &s.seen.Control,
-			batch.ChainReply: &s.seen.Reply, batch.ChainSubmission: &s.seen.Submission}[p.chain]
+		c := chains[p.chain]
 		if c == nil {
 			if items[m.subject] == nil {
 				items[m.subject] = &archive.Chain{Subject: m.subject}
@@ -441,6 +448,9 @@ func (a *archiver) see(ctx context.Context, k toolyard.BatchKey, floor uint64) (
 
 // judge finds out whether a batch is over and nobody has to do with it any more.
 func (a *archiver) judge(ctx context.Context, s *shelved, floor uint64) error {
+	if slices.ContainsFunc(s.messages, func(m raw) bool { return time.Since(m.time) < a.after }) {
+		return nil
+	}
 	state, err := a.b.foldAll(ctx, s.key, s.messages)
 	_, unreadable := errors.AsType[*events.UnreadableError](err)
 	_, contradicts := errors.AsType[*batch.InvariantError](err)
@@ -451,11 +461,6 @@ func (a *archiver) judge(ctx context.Context, s *shelved, floor uint64) error {
 	}
 	if err != nil {
 		return err
-	}
-	for _, m := range s.messages {
-		if time.Since(m.time) < a.after {
-			return nil
-		}
 	}
 	s.seen.Over = over(&state)
 	if !s.seen.Over || max(s.seen.Submission.Last, state.Handle) > floor {

@@ -61,7 +61,7 @@ type Broker struct {
 	blobs     jetstream.ObjectStore
 
 	forgotten *forgotten
-	archived  *archivedLogs
+	archived  *archived
 	// pools is how many pools may have work queues.
 	pools int
 	guest *guest // nil: the connection uses the platform's account, which has the streams
@@ -158,7 +158,7 @@ func on(nc *nats.Conn, settings broker.Settings, source string) (*Broker, error)
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
 	b := &Broker{nc: nc, js: js, held: &atomic.Pointer[broker.Settings]{}, source: source, build: version.Build(),
-		forgotten: &forgotten{}, archived: &archivedLogs{}, outage: &outage{}, linkWatch: &linkWatch{},
+		forgotten: &forgotten{}, archived: newArchived(), outage: &outage{}, linkWatch: &linkWatch{},
 		pools: broker.MaxPools}
 	b.held.Store(&settings)
 	b.outage.watch(nc)

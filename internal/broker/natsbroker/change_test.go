@@ -47,7 +47,7 @@ func TestSettingsChangeWhileTheSystemRuns(t *testing.T) {
 	if err := b.Beat(t.Context(), broker.Worker{ID: "w", Pool: "default"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Archiver(t.Context(), time.Hour); err != nil { // which makes the archive's stream
+	if _, err := b.Archiver(t.Context(), time.Hour, nil); err != nil { // which makes the archive's stream
 		t.Fatal(err)
 	}
 	ages, bytes := o.limits()

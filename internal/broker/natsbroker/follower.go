@@ -101,7 +101,7 @@ func (b *Broker) RepliesFrom(ctx context.Context, k toolyard.BatchKey, after uin
 	}
 	var out []batch.Record
 	for after < end.seq && len(out) < most {
-		m, ok, err := b.after(ctx, streamReply, subjectReply(k), after)
+		m, ok, err := b.afterIn(ctx, end.archive, streamReply, subjectReply(k), after)
 		if err != nil || !ok {
 			return out, err
 		}

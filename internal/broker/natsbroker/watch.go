@@ -23,6 +23,8 @@ type tail struct {
 	// returned.
 	event, reply           uint64
 	aheadEvent, aheadReply *broker.Logged
+	// archived is the log once it was read in the archive: then all of it is there.
+	archived *archivedLog
 }
 
 // Tail begins before the submission.
@@ -72,6 +74,7 @@ func (t *tail) submission(ctx context.Context) (broker.Logged, error) {
 	if !ok {
 		return broker.Logged{}, fmt.Errorf("%w: %s", broker.ErrNoBatch, t.key)
 	}
+	t.archived = m.archive
 	_, r, meta, err := t.b.looking(ctx, m)
 	if err != nil {
 		return broker.Logged{}, err
@@ -91,10 +94,11 @@ func (t *tail) peekReply(ctx context.Context) (err error) {
 
 // peek reads the first message of a stream after a sequence whose subject matches, if there is one.
 func (t *tail) peek(ctx context.Context, stream, subject string, after *uint64) (*broker.Logged, error) {
-	m, ok, err := t.b.after(ctx, stream, subject, *after)
+	m, ok, err := t.b.afterIn(ctx, t.archived, stream, subject, *after)
 	if err != nil || !ok {
 		return nil, err
 	}
+	t.archived = m.archive
 	_, r, meta, err := t.b.looking(ctx, m)
 	if err != nil {
 		return nil, err

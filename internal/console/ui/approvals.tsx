@@ -1,10 +1,10 @@
 // The calls that wait for a person, and the person's decision.
 
 import { h, Fragment } from "preact";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { ApprovalLook, Approvals, Decided, Decision, Me } from "./api";
 import { get, name, post } from "./client";
-import { columns, Facts, Lines, Problem, requery, to, usePoll, When, type Polled, type Route } from "./parts";
+import { columns, Facts, Lines, Problem, requery, to, useKeys, usePoll, When, type Polled, type Route } from "./parts";
 
 /** The input as a person edits it. It must stay JSON; everything else a worker checks. */
 function parsed(text: string): { input?: unknown; wrong?: string } {
@@ -56,17 +56,11 @@ function Look({ id, me, done }: { id: string; me: Me; done: (what: string) => vo
   };
   const deny = () => mayDeny && void decide({ decision: "deny", reason: reason || undefined });
   const startEdit = () => setEdit(edit === undefined ? JSON.stringify(look?.input, null, 2) : undefined);
-  useLayoutEffect(() => { // what a key does is what the page shows
-    const key = (e: KeyboardEvent) => {
-      const typing = (e.target as HTMLElement).matches("input, textarea, select");
-      if (typing || e.ctrlKey || e.metaKey || e.altKey) return;
-      const act: Record<string, () => unknown> = { a: allow, d: deny, e: startEdit };
-      if (!(e.key in act) || !look) return;
-      e.preventDefault();
-      act[e.key]();
-    };
-    addEventListener("keydown", key);
-    return () => removeEventListener("keydown", key);
+  useKeys((e) => {
+    const act: Record<string, () => unknown> = { a: allow, d: deny, e: startEdit };
+    if (!(e.key in act) || !look) return;
+    e.preventDefault();
+    act[e.key]();
   });
   if (!look) return <section class="panel" aria-label="Approval"><Problem error={asked.error} /></section>;
   return <section class="panel" aria-label="Approval">
@@ -116,14 +110,9 @@ export function ApprovalsPage({ route, me, list }: { route: Route; me: Me; list:
   const at = Math.max(0, all.findIndex((a) => a.id === wanted));
   const chosen = all[at];
   const choose = (n: number) => all[n] && requery(["approvals"], { id: all[n].id });
-  useLayoutEffect(() => { // what a key does is what the page shows
-    const key = (e: KeyboardEvent) => {
-      if ((e.target as HTMLElement).matches("input, textarea, select") || e.ctrlKey || e.metaKey || e.altKey) return;
-      if (e.key === "j") choose(Math.min(all.length - 1, at + 1));
-      if (e.key === "k") choose(Math.max(0, at - 1));
-    };
-    addEventListener("keydown", key);
-    return () => removeEventListener("keydown", key);
+  useKeys((e) => {
+    if (e.key === "j") choose(Math.min(all.length - 1, at + 1));
+    if (e.key === "k") choose(Math.max(0, at - 1));
   });
   return <>
     <h1>Approvals</h1>

@@ -2,7 +2,7 @@
 
 import { h, Fragment, type ComponentChildren } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { Failed } from "./client";
+import { at, Failed } from "./client";
 
 /** Where the reader is: the parts of the path behind "#/", and the query. */
 export interface Route {
@@ -27,10 +27,7 @@ export function useRoute(): Route {
 
 /** The address of a page. */
 export function to(path: string[], query: Record<string, string | number | undefined> = {}): string {
-  const q = new URLSearchParams();
-  for (const [n, v] of Object.entries(query)) if (v !== undefined && v !== "") q.set(n, String(v));
-  const text = q.toString();
-  return "#/" + path.map(encodeURIComponent).join("/") + (text ? "?" + text : "");
+  return "#/" + at(path.map(encodeURIComponent).join("/"), query);
 }
 
 /** Changes the query of the page without a step in the history. */
@@ -82,6 +79,18 @@ export function usePoll<T>(ask: (signal: AbortSignal) => Promise<T>, everyMS: nu
   }, [...deps, everyMS, again]);
   const reload = useCallback(() => bump((n) => n + 1), []);
   return { ...state, reload };
+}
+
+/** Calls act for each key that nobody types into a field, and that is no shortcut of the browser. */
+export function useKeys(act: (e: KeyboardEvent) => void) {
+  useLayoutEffect(() => { // what a key does is what the page shows
+    const key = (e: KeyboardEvent) => {
+      const typing = (e.target as HTMLElement).matches("input, textarea, select");
+      if (!typing && !e.ctrlKey && !e.metaKey && !e.altKey) act(e);
+    };
+    addEventListener("keydown", key);
+    return () => removeEventListener("keydown", key);
+  });
 }
 
 export function Problem({ error }: { error?: Error }) {

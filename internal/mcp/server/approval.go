@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/display"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/pause"
 )
 
 // A call that waits for a person ends its request with a question to the client's person. The client comes again with
@@ -55,7 +56,7 @@ func (s *Server) lookForQuestion(ctx context.Context, b *client.Batch, asked cha
 			if err != nil && ctx.Err() == nil {
 				s.cfg.Log.Warn("a call over MCP is not asked about here", "batch", b.Key(), "error", err)
 			}
-			if !sleep(ctx, listEvery) {
+			if pause.For(ctx, listEvery) != nil {
 				return
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/pause"
 )
 
 // A request that stands alone is canceled by closing its response, and proxies close what is silent. So the response of
@@ -50,7 +52,7 @@ func beat(ctx context.Context, every time.Duration) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for sleep(ctx, every) {
+		for pause.For(ctx, every) == nil {
 			if _, err := b.Write([]byte(": still here\n\n")); err != nil {
 				return // the client is gone, which the request learns itself
 			}

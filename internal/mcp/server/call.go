@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -324,16 +323,4 @@ func (s *Server) tellProgress(ctx context.Context, req *mcp.CallToolRequest, b *
 		}
 	}()
 	return done
-}
-
-// sleep waits, and reports whether it has waited for all of it.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
 
 from . import limits
@@ -184,3 +184,27 @@ def json_of(value: Any) -> str:
 def plain(value: Any) -> Any:
     """A dict, or an object of an SDK, as a dict."""
     return json.loads(json_of(value)) if hasattr(value, "model_dump_json") else value
+
+
+class Reader:
+    """Passes the events of an SDK on, and looks at each."""
+
+    def read(self, events: Any) -> Iterator[Any]:
+        for event in events:
+            self.take(plain(event))
+            yield event
+
+    async def aread(self, events: Any) -> AsyncIterator[Any]:
+        async for event in events:
+            self.take(plain(event))
+            yield event
+
+    def take(self, event: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+def tools_of(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a conversation that the list of tools has too."""
+    if wrong := {"id", "format"} & options.keys():
+        raise TypeError(f"{wrong.pop()!r} is of one batch, and a conversation has many")
+    return {k: options[k] for k in ("agent", "session", "workspace", "deny") if k in options}

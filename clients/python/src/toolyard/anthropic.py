@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from ._aio import AsyncToolyard
 from ._client import Toolyard
-from ._stream import plain
+from ._stream import Reader, tools_of
 
 
 def converse(yard: Toolyard, client: Any, *, messages: list[Any], tools: list[Any] | None = None,
@@ -46,34 +45,17 @@ async def aconverse(yard: AsyncToolyard, client: Any, *, messages: list[Any], to
         messages.append(reply)
 
 
-def tools_of(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a conversation that the list of tools has too."""
-    if wrong := {"id", "format"} & options.keys():
-        raise TypeError(f"{wrong.pop()!r} is of one batch, and a conversation has many")
-    return {k: options[k] for k in ("agent", "session", "workspace", "deny") if k in options}
-
-
-class Message:
+class Message(Reader):
     """Puts an assistant message together from the events of a stream."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, dict[str, Any]] = {}
         self._inputs: dict[int, str] = {}
 
-    def read(self, events: Any) -> Iterator[Any]:
-        for event in events:
-            self._take(plain(event))
-            yield event
-
-    async def aread(self, events: Any) -> AsyncIterator[Any]:
-        async for event in events:
-            self._take(plain(event))
-            yield event
-
     def as_param(self) -> dict[str, Any]:
         return {"role": "assistant", "content": [self._blocks[i] for i in sorted(self._blocks)]}
 
-    def _take(self, event: dict[str, Any]) -> None:
+    def take(self, event: dict[str, Any]) -> None:
         match event.get("type"):
             case "message_start":  # a proxy that has asked again sends a second one
                 self._blocks, self._inputs = {}, {}

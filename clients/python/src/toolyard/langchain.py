@@ -8,7 +8,7 @@ from . import types
 from ._aio import AsyncToolyard
 from ._client import Toolyard
 from ._gather import AsyncGatherer, Gatherer, output_of
-from .anthropic import tools_of
+from ._stream import tools_of
 
 
 def langchain_tools(yard: Toolyard, structured_tool: Any, settings: types.Submission | None = None) -> list[Any]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from ._aio import AsyncToolyard
 from ._client import Toolyard
-from ._stream import plain
-from .anthropic import tools_of
+from ._stream import Reader, tools_of
 
 
 def converse(yard: Toolyard, client: Any, *, input: list[Any], tools: list[Any] | None = None,
@@ -75,24 +73,7 @@ async def aconverse_chat(yard: AsyncToolyard, client: Any, *, messages: list[Any
         messages += reply
 
 
-class _Reader:
-    """Passes events on, and looks at each."""
-
-    def read(self, events: Any) -> Iterator[Any]:
-        for event in events:
-            self.take(plain(event))
-            yield event
-
-    async def aread(self, events: Any) -> AsyncIterator[Any]:
-        async for event in events:
-            self.take(plain(event))
-            yield event
-
-    def take(self, event: dict[str, Any]) -> None:
-        raise NotImplementedError
-
-
-class Output(_Reader):
+class Output(Reader):
     """The output of a response, as its last event has it."""
 
     def __init__(self) -> None:
@@ -103,7 +84,7 @@ class Output(_Reader):
             self.items = event["response"].get("output", [])
 
 
-class ChatMessage(_Reader):
+class ChatMessage(Reader):
     """Puts an assistant message together from the chunks of a completion."""
 
     def __init__(self) -> None:

@@ -1,0 +1,84 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nkeys"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/archive"
+)
+
+// TestVerify makes a key, archives a batch with it, and proves its log.
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	dir := workspace(t, map[string]string{"a.txt": "one\n"})
+	file := filepath.Join(t.TempDir(), "archive.nk")
+	public := strings.TrimSpace(said(t, "signing-key", file))
+	again := strings.TrimSpace(said(t, "signing-key", file))
+	if !nkeys.IsValidPublicUserKey(public) || again != public {
+		t.Errorf("the key is %q, and then %q", public, again)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("its file: %v, %v", info.Mode(), err)
+	}
+	if got := said(t, "signing-key", "--json", file); !strings.Contains(got, `"key": "`+public+`"`) {
+		t.Errorf("as JSON it is %s", got)
+	}
+	other := strings.TrimSpace(said(t, "signing-key", filepath.Join(t.TempDir(), "other.nk")))
+	d := dispatcher(t, "--archive-after", "1h", "--signing-key", file)
+	worker(t, d.says["nats"], dir)
+	at := func(cmd string, args ...string) []string {
+		return append([]string{cmd, "--nats", d.says["nats"]}, args...)
+	}
+	said(t, at("submit", "--json", batchFile(t, toolyard.Batch{ID: "over", Calls: []toolyard.Call{
+		{ID: "c1", Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})}}}))...)
+	refused := func(status int, what string, args ...string) {
+		t.Helper()
+		stdout, stderr, got := run(t, nil, "dispatcher", args...)
+		if got != status || !strings.Contains(stdout+stderr, what) {
+			t.Errorf("%q: status %d\n%s%s", args, got, stdout, stderr)
+		}
+	}
+	refused(1, "over: NOT PROVEN: the batch is not archived", at("verify", "--key", public, "over")...)
+	refused(2, `there is no batch "other"`, at("verify", "--key", public, "other")...)
+	refused(2, "--key: give the public key", at("verify", "over")...)
+	refused(2, "is no public NKey", at("verify", "--key", "x", "over")...)
+	refused(2, "takes the ids of batches", at("verify", "--key", public)...)
+	refused(2, "set --archive-after too", "serve", "--signing-key", file)
+	refused(2, "has no seed of an NKey", "serve", "--archive-after", "1h", "--signing-key",
+		batchFile(t, toolyard.Batch{}))
+
+	seed, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := nkeys.ParseDecoratedNKey(seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := archive.NewSigner(key, "d1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := connect(t, d.says["nats"]).Archiver(t.Context(), time.Nanosecond, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the batch is archived", func() bool {
+		r, err := a.Round(t.Context())
+		return err == nil && r.Batches == 1
+	})
+	if got := said(t, at("verify", "--key", other, "--key", public, "over")...); !strings.HasPrefix(got,
+		"default/over: proven: ") || !strings.Contains(got, "as d1 signed them at") {
+		t.Errorf("it says %s", got)
+	}
+	if got := said(t, at("verify", "--json", "--key", public, "over")...); !strings.Contains(got, `"verified": true`) {
+		t.Errorf("it says %s", got)
+	}
+	refused(1, "which is not one that you trust", at("verify", "--key", other, "over")...)
+}
