@@ -91,6 +91,9 @@ const (
 	StatusCanceled Status = "canceled"
 )
 
+// Statuses are all of them.
+var Statuses = []Status{StatusOpen, StatusRunning, StatusWaiting, StatusCompleted, StatusCanceled}
+
 // BatchView is what may be seen of a batch: the fold of its events, without inputs.
 type BatchView struct {
 	ID        BatchID   `json:"id"`

@@ -47,8 +47,7 @@ func set[T ~string](r huma.Registry, says string, values ...T) {
 // newRegistry makes the registry of schemas. It has the closed sets.
 func newRegistry() huma.Registry {
 	r := huma.NewMapRegistry(schemasAt, huma.DefaultSchemaNamer)
-	set(r, "The state of a batch.", toolyard.StatusOpen, toolyard.StatusRunning, toolyard.StatusWaiting,
-		toolyard.StatusCompleted, toolyard.StatusCanceled)
+	set(r, "The state of a batch.", toolyard.Statuses...)
 	set(r, "A concurrency class: what may run beside a call.", toolyard.Classes...)
 	set(r, "Why a call failed. Empty on success.", append([]toolyard.Code{toolyard.OK}, toolyard.Codes...)...)
 	set(r, "A step of a call.", toolyard.Phases...)

@@ -213,12 +213,8 @@ func TestAPersonDecides(t *testing.T) {
 // TestASessionRemembers keeps an approval for a session, for the same call only.
 func TestASessionRemembers(t *testing.T) {
 	t.Parallel()
-	s := testenv.Server(t)
-	b := testenv.Broker(t, s, "/person/ann")
-	var runs atomic.Int64
-	startDispatcher(t, s, dispatcher.Config{})
-	startWorker(t, s, worker.Config{Tools: []tool.Tool{writes(t, &runs)}, Mode: policy.Default})
-	c := startClient(t, s)
+	p := startPersonPool(t)
+	b, c := p.b, p.c
 	run := func(text string) []toolyard.Result {
 		sub, err := c.Submit(t.Context(), interactive("remembers", call("write", `{"text":"`+text+`"}`)))
 		if err != nil {

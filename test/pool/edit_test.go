@@ -12,12 +12,32 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
+
+// personPool is a pool with a tool read, and a tool write about whose calls a person is asked.
+type personPool struct {
+	b    *natsbroker.Broker
+	c    *client.Client
+	w    *part
+	runs atomic.Int64 // of write
+}
+
+func startPersonPool(t *testing.T) *personPool {
+	t.Helper()
+	s, p := testenv.Server(t), &personPool{}
+	p.b = testenv.Broker(t, s, "/person/ann")
+	startDispatcher(t, s, dispatcher.Config{})
+	p.w = startWorker(t, s, worker.Config{Mode: policy.Default,
+		Tools: []tool.Tool{writes(t, &p.runs), make1(t, reader("read"), says("read"))}})
+	p.c = startClient(t, s)
+	return p
+}
 
 // TestAnEditIsCheckedBeforeItCounts: an approver's edit that could not run is refused, and the call goes on waiting.
 func TestAnEditIsCheckedBeforeItCounts(t *testing.T) {
@@ -72,17 +92,13 @@ func TestAnEditIsCheckedBeforeItCounts(t *testing.T) {
 // be approved.
 func TestAnEditThatNobodyCanCheck(t *testing.T) {
 	t.Parallel()
-	s := testenv.Server(t)
-	b := testenv.Broker(t, s, "/person/ann")
-	var runs atomic.Int64
-	startDispatcher(t, s, dispatcher.Config{})
-	w := startWorker(t, s, worker.Config{Mode: policy.Default, Tools: []tool.Tool{writes(t, &runs)}})
-	c := startClient(t, s)
+	p := startPersonPool(t)
+	b, c := p.b, p.c
 	if _, err := c.Submit(t.Context(), interactive("alone", call("write", `{"text":"one"}`))); err != nil {
 		t.Fatal(err)
 	}
 	id := asked(t, b, "alone", 1)[0].ID
-	w.end(t)
+	p.w.end(t)
 	if err := c.Decide(t.Context(), id, client.Decision{Verdict: client.Allow, By: "ann",
 		Input: json.RawMessage(`{"text":"two"}`)}); !errors.Is(err, broker.ErrUnchecked) {
 		t.Errorf("an edit that nobody has checked: %v", err)
@@ -97,13 +113,8 @@ func TestAnEditThatNobodyCanCheck(t *testing.T) {
 // end, and the model is told.
 func TestANewBatchSupersedesWhatWaits(t *testing.T) {
 	t.Parallel()
-	s := testenv.Server(t)
-	b := testenv.Broker(t, s, "/person/ann")
-	var runs atomic.Int64
-	startDispatcher(t, s, dispatcher.Config{})
-	startWorker(t, s, worker.Config{Mode: policy.Default,
-		Tools: []tool.Tool{writes(t, &runs), make1(t, reader("read"), says("read"))}})
-	c := startClient(t, s)
+	p := startPersonPool(t)
+	b, c := p.b, p.c
 	waits, err := c.Submit(t.Context(), interactive("goes", call("write", `{"text":"one"}`)))
 	if err != nil {
 		t.Fatal(err)
@@ -129,8 +140,8 @@ func TestANewBatchSupersedesWhatWaits(t *testing.T) {
 	if r.Code != toolyard.ApprovalExpired || !strings.Contains(r.Error, "session went on") {
 		t.Errorf("what waited ended as %q: %s", r.Code, r.Error)
 	}
-	if list := asked(t, b, "goes", 1); list[0].Session != "another" || runs.Load() != 0 {
-		t.Errorf("of the other session waits %+v; %d ran", list, runs.Load())
+	if list := asked(t, b, "goes", 1); list[0].Session != "another" || p.runs.Load() != 0 {
+		t.Errorf("of the other session waits %+v; %d ran", list, p.runs.Load())
 	}
 }
 
@@ -138,13 +149,8 @@ func TestANewBatchSupersedesWhatWaits(t *testing.T) {
 // are told. What has several readings ends as without the option.
 func TestRepair(t *testing.T) {
 	t.Parallel()
-	s := testenv.Server(t)
-	b := testenv.Broker(t, s, "/person/ann")
-	var runs atomic.Int64
-	startDispatcher(t, s, dispatcher.Config{})
-	startWorker(t, s, worker.Config{Mode: policy.Default, Tools: []tool.Tool{writes(t, &runs),
-		make1(t, reader("read"), says("read"))}})
-	c := startClient(t, s)
+	p := startPersonPool(t)
+	b, c := p.b, p.c
 	given := []toolyard.Call{call("read", `"{}"`), call("write", `"{'text': 'one',}"`), call("write", `"{'text': 'tw"`),
 		call("write", `"{'no_text': 'three'}"`)}
 	for _, repairs := range []bool{true, false} {
@@ -182,7 +188,7 @@ func TestRepair(t *testing.T) {
 			}
 		}
 	}
-	if runs.Load() != 1 {
-		t.Errorf("%d writes ran, want 1", runs.Load())
+	if p.runs.Load() != 1 {
+		t.Errorf("%d writes ran, want 1", p.runs.Load())
 	}
 }

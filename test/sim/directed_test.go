@@ -164,10 +164,10 @@ var directed = map[attack]plan{
 		},
 		acts: []act{
 			{who: "d", step: parked},
-			{wait: 500 * ms, do: hold(true, false, "d1", "d2", "d3")},
+			{wait: 4400 * ms, do: hold(true, false, "d1", "d2", "d3")},
 			{do: decides(0, client.Allow)},
-			{do: decides(1, client.Allow)},
 			{who: "p", step: `^HPUB ty\.wake\.`},
+			{wait: 700 * ms, do: decides(1, client.Allow)}, // in the next five seconds, so that the wake is another one
 			{who: "p", step: `^HPUB ty\.wake\.`, do: heal("d1", "d2", "d3")},
 			{who: "d", step: adopted, as: "second", do: keepsAcksBut("second")},
 			{who: "second", step: parked, do: decides(2, client.Allow)},

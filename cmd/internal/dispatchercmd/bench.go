@@ -133,9 +133,6 @@ func (o *benchFlags) check() error {
 	if !json.Valid([]byte(o.input)) {
 		return cli.Usagef("--input is not JSON: %.100s", o.input)
 	}
-	if o.server != "" && o.nats != "" {
-		return cli.Usagef("--server and --nats exclude each other; leave one out")
-	}
 	for _, n := range []struct{ flag, name string }{{"--agent", o.agent}, {"--workspace", o.workspace}} {
 		if err := toolyard.CheckName(n.flag, n.name); err != nil {
 			return &cli.UsageError{Err: err}
@@ -241,7 +238,7 @@ type benchAgents struct {
 func (a *benchAgents) batch(ctx context.Context, n, k int) error {
 	b := toolyard.Batch{Agent: toolyard.Agent(a.o.agent), Session: toolyard.Session(fmt.Sprint(benchAgent, "-", n)),
 		Workspace: toolyard.Workspace(a.o.workspace), Calls: make([]toolyard.Call, k)}
-	if a.o.server != "" && a.o.token != "" && !a.o.cmd.Flags().Changed("agent") {
+	if a.o.byToken(a.o.cmd.Flags().Changed("agent")) {
 		b.Agent = ""
 	}
 	for i := range b.Calls {

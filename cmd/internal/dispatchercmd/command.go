@@ -109,8 +109,7 @@ func completions() map[string][]string {
 		"partition": listOf(toolyard.Strategies),
 		"on-error":  {string(toolyard.CancelGroup), string(toolyard.Continue)},
 		"priority":  {string(toolyard.Interactive), string(toolyard.Bulk)},
-		"status": listOf([]toolyard.Status{toolyard.StatusOpen, toolyard.StatusRunning, toolyard.StatusWaiting,
-			toolyard.StatusCompleted, toolyard.StatusCanceled}),
+		"status":    listOf(toolyard.Statuses), "export status": listOf(exportStatuses),
 		"replicas": {"1", "3", "5"}, "remember": {"session"},
 	})
 	return out

@@ -196,7 +196,7 @@ func (s *std) planLive(ctx context.Context, sys *systemFlags, p *dispatcher.Plan
 func (s *std) planServed(ctx context.Context, sys *systemFlags, p *dispatcher.Planner, b *toolyard.Batch,
 	unowned bool) (plan *dispatcher.Plan, err error) {
 	agent := b.Agent
-	if unowned && sys.token != "" { // it is the token's
+	if sys.byToken(!unowned) {
 		agent = ""
 	}
 	err = s.ask(ctx, sys, "explain", func(asked context.Context, c *client.Client) error {

@@ -79,16 +79,17 @@ are about when the batch was submitted.`,
 	return cmd
 }
 
+// exportStatuses are those of a batch in history.
+var exportStatuses = append(slices.Clone(toolyard.Statuses), history.Refused, history.Unreadable)
+
 func (o *exporting) check(now time.Time) (err error) {
-	statuses := []toolyard.Status{toolyard.StatusOpen, toolyard.StatusRunning, toolyard.StatusWaiting,
-		toolyard.StatusCompleted, toolyard.StatusCanceled, history.Refused, history.Unreadable}
 	switch {
 	case o.dir == "":
 		return cli.Usagef("--out DIR is missing: it says where the tables go")
 	case o.format != formatJSONLines && o.format != formatParquet:
 		return cli.Usagef("--format %q: use %s or %s", o.format, formatJSONLines, formatParquet)
-	case o.status != "" && !slices.Contains(statuses, toolyard.Status(o.status)):
-		return cli.Usagef("--status %q: use one of %q", o.status, statuses)
+	case o.status != "" && !slices.Contains(exportStatuses, toolyard.Status(o.status)):
+		return cli.Usagef("--status %q: use one of %q", o.status, exportStatuses)
 	}
 	if o.session != "" {
 		if err := toolyard.CheckName("--session", o.session); err != nil {

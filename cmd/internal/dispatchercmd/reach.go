@@ -89,6 +89,9 @@ func (f *systemFlags) addServer(cmd *cobra.Command) {
 // operator is as whom a command looks at a system, and acts on it.
 var operator = access.Principal{Role: access.Operator}
 
+// byToken reports whether the token says whose something is: where a server knows it, and nobody is named.
+func (f *systemFlags) byToken(named bool) bool { return f.server != "" && f.token != "" && !named }
+
 // where names the system, for messages.
 func (f *systemFlags) where() string {
 	if f.server != "" {
@@ -172,7 +175,7 @@ func (r *agentRef) add(cmd *cobra.Command, what string) {
 
 // owner is whose it is: empty for the token's.
 func (r *agentRef) owner() (toolyard.Agent, error) {
-	if r.server != "" && r.token != "" && !r.cmd.Flags().Changed("agent") {
+	if r.byToken(r.cmd.Flags().Changed("agent")) {
 		return "", nil
 	}
 	return toolyard.Agent(r.agent), toolyard.CheckName("--agent", r.agent)

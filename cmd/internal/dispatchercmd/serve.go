@@ -23,6 +23,7 @@ import (
 	"github.com/toolyard/toolyard/internal/mcp/server"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -110,23 +111,8 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	tools, rules, mode := decided.tools, decided.rules, decided.mode
-	// Those of files come and go with them, and the worker of this process offers them.
-	fixed := slices.DeleteFunc(base(tools), func(e registry.Entry) bool { return e.Origin != registry.Builtin })
-	cfg := nodeConfig{
-		observed: observed, url: o.url, reach: &o.reach, listen: o.natsListen,
-		syncAlways: o.syncAlways, migrate: o.migrate, reserve: o.reserve,
-		settings: broker.Settings{Replicas: o.replicas, Lifetime: o.lifetime,
-			MaxStoreBytes: o.maxStore}.WithAckWait(o.ackWait),
-		dispatcher: dispatcher.Config{
-			Planner: decided.planner, Base: fixed, BatchTimeout: o.timeout,
-			WorkerWait: o.workerWait, QueueWait: o.queueWait, ApprovalWait: o.approvalWait, MaxBatches: o.maxBatches,
-			MaxOpen: o.maxOpen, MaxAgentBatches: o.maxAgentBatches, MaxWaiting: o.maxWaiting,
-			MaxAgentWaiting: o.maxAgentWaiting, AdmitPercent: o.admitPercent, Quotas: quotas,
-			QuotasChange: o.quotaFile != "", ArchiveAfter: o.archiveAfter,
-		},
-	}
-	cfg.audit = deeds
+	cfg := o.nodeConfig(&decided)
+	cfg.observed, cfg.audit, cfg.dispatcher.Quotas = observed, deeds, quotas
 	if o.signingKey != "" {
 		if cfg.dispatcher.SigningKey, err = readSigningKey(o.signingKey); err != nil {
 			return err
@@ -136,35 +122,20 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 		cfg.tls = natsCert.Config()
 	}
 	o.worker.Guard.SayLeft(log)
-	if cfg.dispatcher.AfterBatch, err = o.worker.Guard.AfterBatch(tools, mode, log); err != nil {
+	if cfg.dispatcher.AfterBatch, err = o.worker.Guard.AfterBatch(decided.tools, decided.mode, log); err != nil {
 		return err
 	}
-	if len(o.worker.Workspaces) > 0 && !o.withWorker {
-		log.Warn("--workspace without --with-worker: this process runs no calls, so the directories are not used; give "+
-			"them to worker serve, or add --with-worker", "workspace", o.worker.Workspaces)
-	}
-	if len(o.worker.Guard.Manifests.Files) > 0 && !o.withWorker {
-		return cli.Usagef("--tools: this process runs no calls; give the files to its workers, or add --with-worker")
-	}
-	if o.worker.Guard.HooksFile != "" && !o.withWorker && cfg.dispatcher.AfterBatch == nil {
-		return cli.Usagef("--hooks: this process runs no calls, and the file has no PostToolBatch hook; give the " +
-			"hooks to its workers, or add --with-worker")
+	if err := o.checkUnused(cfg.dispatcher.AfterBatch != nil, log); err != nil {
+		return err
 	}
 	if err := cfg.settings.WithDefaults().Check(); err != nil {
 		return &cli.UsageError{Err: err}
 	}
 	if o.withWorker {
-		o.worker.Avoid = o.reach.Avoid()
-		w, err := o.worker.Config(tools, rules, mode, log)
-		if err != nil {
+		if cfg.worker, err = o.workerConfig(&decided, log); err != nil {
 			return err
 		}
-		w.Meter, cfg.worker = observed.Meter, &w
-		if len(w.Workspaces) == 0 {
-			log.Warn("--with-worker without --workspace: the worker takes the calls of every workspace, and its tools " +
-				"get no directory, so calls that need files end as setup_required; " +
-				"--workspace default=. serves this directory")
-		}
+		cfg.worker.Meter = observed.Meter
 	}
 	if o.url == "" {
 		if cfg.store, err = cli.DataDir(o.reach.Data); err != nil {
@@ -195,7 +166,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	defer still() // before n is closed, which waits for it
 	n.run(watching, "watch the store", n.watchStock)
 	var blocks atomic.Pointer[policy.Rules]
-	blocks.Store(&rules)
+	blocks.Store(&decided.rules)
 	reload.On("rules and tools", func() error {
 		now, err := o.reload(n, log)
 		if err == nil {
@@ -226,9 +197,10 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	}
 	tooled, untool := context.WithCancel(ctx)
 	defer untool()
-	mcp, err := n.mcp(tooled, handler, mcpParts{base: fixed, blocked: func(name string, aliases []string) bool {
+	parts := mcpParts{base: cfg.dispatcher.Base, blocked: func(name string, aliases []string) bool {
 		return blocks.Load().Blocks(name, aliases)
-	}}, server.Config{
+	}}
+	mcp, err := n.mcp(tooled, handler, parts, server.Config{
 		Approvals: o.mcp.approvals, Key: mcpKey, MaxWait: o.timeout +
 			mcpGrace, Hide: decided.planner.Views.Hide, Notices: cfg.dispatcher.AfterBatch != nil,
 	})
@@ -259,12 +231,9 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 		go func() { served <- httpServer.Serve(l) }()
 	}
 
-	natsURL := o.url
+	natsURL, made := o.url, ""
 	if n.server != nil {
 		natsURL = n.server.ClientURL()
-	}
-	made := ""
-	if n.server != nil {
 		if dir, first := n.server.Creds(); first {
 			made = fmt.Sprintf("credentials: %s\n", dir)
 		}
@@ -282,6 +251,58 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	return errors.Join(err, httpServer.Shutdown(bye))
+}
+
+// nodeConfig is what the flags, and the files of rules and tools, say of the parts in this process.
+func (o *serveFlags) nodeConfig(d *fileDecisions) nodeConfig {
+	return nodeConfig{
+		url: o.url, reach: &o.reach, listen: o.natsListen,
+		syncAlways: o.syncAlways, migrate: o.migrate, reserve: o.reserve,
+		settings: broker.Settings{Replicas: o.replicas, Lifetime: o.lifetime,
+			MaxStoreBytes: o.maxStore}.WithAckWait(o.ackWait),
+		dispatcher: dispatcher.Config{
+			// Tools of files come and go with them, and the worker of this process offers them.
+			Base: slices.DeleteFunc(base(d.tools),
+				func(e registry.Entry) bool { return e.Origin != registry.Builtin }),
+			Planner: d.planner, BatchTimeout: o.timeout,
+			WorkerWait: o.workerWait, QueueWait: o.queueWait, ApprovalWait: o.approvalWait, MaxBatches: o.maxBatches,
+			MaxOpen: o.maxOpen, MaxAgentBatches: o.maxAgentBatches, MaxWaiting: o.maxWaiting,
+			MaxAgentWaiting: o.maxAgentWaiting, AdmitPercent: o.admitPercent,
+			QuotasChange: o.quotaFile != "", ArchiveAfter: o.archiveAfter,
+		},
+	}
+}
+
+// checkUnused refuses flags that mean nothing without a worker in this process, or warns of them. notices says that the
+// dispatcher runs hooks itself.
+func (o *serveFlags) checkUnused(notices bool, log *slog.Logger) error {
+	if o.withWorker {
+		return nil
+	}
+	if len(o.worker.Workspaces) > 0 {
+		log.Warn("--workspace without --with-worker: this process runs no calls, so the directories are not used; give "+
+			"them to worker serve, or add --with-worker", "workspace", o.worker.Workspaces)
+	}
+	if len(o.worker.Guard.Manifests.Files) > 0 {
+		return cli.Usagef("--tools: this process runs no calls; give the files to its workers, or add --with-worker")
+	}
+	if o.worker.Guard.HooksFile != "" && !notices {
+		return cli.Usagef("--hooks: this process runs no calls, and the file has no PostToolBatch hook; give the " +
+			"hooks to its workers, or add --with-worker")
+	}
+	return nil
+}
+
+// workerConfig is the worker in this process.
+func (o *serveFlags) workerConfig(d *fileDecisions, log *slog.Logger) (*worker.Config, error) {
+	o.worker.Avoid = o.reach.Avoid()
+	w, err := o.worker.Config(d.tools, d.rules, d.mode, log)
+	if err == nil && len(w.Workspaces) == 0 {
+		log.Warn("--with-worker without --workspace: the worker takes the calls of every workspace, and its tools " +
+			"get no directory, so calls that need files end as setup_required; " +
+			"--workspace default=. serves this directory")
+	}
+	return &w, err
 }
 
 // certificates reads the certificates of the HTTP API and of the embedded NATS server, and has SIGHUP read them again.

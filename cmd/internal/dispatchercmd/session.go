@@ -129,8 +129,6 @@ func (s *std) batchesCommand() *cobra.Command {
 	var limit int
 	var after uint64
 	var asJSON bool
-	statuses := []toolyard.Status{toolyard.StatusOpen, toolyard.StatusRunning, toolyard.StatusWaiting,
-		toolyard.StatusCompleted, toolyard.StatusCanceled}
 	cmd := &cobra.Command{
 		Use:   "batches [flags]",
 		Short: "List batches by agent, session and status",
@@ -142,8 +140,8 @@ first. The index is written by the batches' owners and may be a moment behind: "
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f := client.Filter{Agent: toolyard.Agent(agent), Session: toolyard.Session(session),
 				Status: toolyard.Status(status), After: after, Limit: limit}
-			if status != "" && !slices.Contains(statuses, f.Status) {
-				return cli.Usagef("--status %q: use one of %q", status, statuses)
+			if status != "" && !slices.Contains(toolyard.Statuses, f.Status) {
+				return cli.Usagef("--status %q: use one of %q", status, toolyard.Statuses)
 			}
 			if limit < 1 || limit > broker.MaxListed {
 				return cli.Usagef("--limit %d: use 1 to %d", limit, broker.MaxListed)

@@ -45,8 +45,8 @@ and all other events have their secrets taken out.`,
 				}
 				batch.Options.Deny = append(batch.Options.Deny, perms.Deny...)
 				batch.Options.Ask = append(batch.Options.Ask, perms.Ask...)
-				if sys.server != "" && sys.token != "" && in.unowned {
-					batch.Agent = "" // the token says whose it is
+				if sys.byToken(!in.unowned) {
+					batch.Agent = ""
 				}
 				return s.attach(ctx, &sys, "submit", func(c *client.Client) error {
 					return s.follow(ctx, c, batch, out)
