@@ -114,7 +114,7 @@ func (r *Record) Calls() []int {
 		named = b.Call
 	case events.Finished:
 		out := make([]int, 0, 1+len(b.More))
-		for _, e := range b.Ends() {
+		for e := range b.Ends() {
 			out = append(out, e.Result.Index)
 		}
 		return out
@@ -172,7 +172,10 @@ func (s *State) applyCall(i, n int, r Record) {
 	case events.Decided:
 		c.Status, c.Decision, c.Waited = Decided, &b, r.Time.Sub(c.AskedAt)
 	case events.Finished:
-		end := b.Ends()[n]
+		end := b.End
+		if n > 0 {
+			end = b.More[n-1]
+		}
 		if end.Result.CallID == "" { // of a worker that could not read the call
 			end.Result.CallID, end.Result.Tool = s.Plan.Calls[i].ID, s.Plan.Calls[i].Tool
 			if s.Submission != nil {

@@ -53,6 +53,8 @@ type SubmissionMessage interface {
 	Return(pause time.Duration) error
 	// Done acknowledges the submission: the batch is complete, or parks.
 	Done(ctx context.Context) error
+	// DoneSoon is Done without waiting for the answer. If the acknowledgement is lost, the message is delivered again.
+	DoneSoon() error
 	// BuryBatch records that the batch was given up.
 	BuryBatch(ctx context.Context, why string) error
 	// Refuse answers a submission that can never be accepted, on its reply subject, and acknowledges it.

@@ -19,12 +19,22 @@ import (
 )
 
 // plan decides about a new batch. It returns the event that makes this dispatcher the owner, unless another one is
-// faster, and what the batch sees.
-func (d *Dispatcher) plan(ctx context.Context, k *kept, s *batch.State, session *broker.Session,
+// faster, and what the batch sees. read returns the batch's session, when that has been read: what does not depend on
+// it is decided meanwhile.
+func (d *Dispatcher) plan(ctx context.Context, k *kept, s *batch.State, read func() (*broker.Session, error),
 ) (planned events.Planned, _ *registry.Surface, err error) {
-	plan, err := d.planned(ctx, k.log, s.Submission, session.Loaded)
+	plan, err := d.planned(ctx, k.log, s.Submission, nil)
 	if err != nil {
 		return planned, nil, err
+	}
+	session, err := read()
+	if err != nil {
+		return planned, nil, err
+	}
+	if len(session.Loaded) > 0 {
+		if plan, err = d.planned(ctx, k.log, s.Submission, session.Loaded); err != nil {
+			return planned, nil, err
+		}
 	}
 	d.askJudges(ctx, k.log, plan)
 	if err := d.keepSurface(ctx, &plan.Surface); err != nil {

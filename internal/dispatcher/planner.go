@@ -53,7 +53,7 @@ type Plan struct {
 	// calls are those that this plan is about; the first has the index from in the batch.
 	calls   []toolyard.Call
 	from    int
-	entries []registry.Entry
+	entries []*registry.Entry // of the surface
 	planned events.Planned
 	// asks are the calls that only a worker of their pool can judge. Their index is that in calls.
 	asks map[toolyard.Pool][]broker.JudgeCall
@@ -137,25 +137,26 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 	}
 	patterns := schema.NewAllowance(planPatternTime)
 	ownName := plan.Surface.Unmangler() // providers allow fewer names than we do
-	plan.entries = make([]registry.Entry, len(plan.calls))
+	plan.entries = make([]*registry.Entry, len(plan.calls))
 	plan.planned.Calls = make([]events.PlannedCall, len(plan.calls))
 	plan.asks = map[toolyard.Pool][]broker.JudgeCall{}
 	for i, call := range plan.calls {
 		call.Tool = ownName(call.Tool)
 		entry, input, failed := p.Pipeline.Preflight(call, &plan.Surface, isLoaded, patterns)
+		hash := input.Hash
 		mended := mend(plan, call, failed, func(call toolyard.Call) (bad *toolyard.Result) {
 			entry, input, bad = p.Pipeline.Preflight(call, &plan.Surface, isLoaded, patterns)
 			return bad
 		})
 		if mended != nil {
-			call.Input, failed = mended.Input, nil
+			call.Input, hash, failed = mended.Input, input.Hash, nil
 		}
 		if call.Incomplete {
 			failed = incomplete(call, entry)
 		}
 		plan.entries[i] = entry
 		c := events.PlannedCall{ID: call.ID, Tool: submission.ShownName(call.Tool), Pool: entry.Pool,
-			Declaration: entry.Hash, InputSHA256: inputHash(call.Input), Mended: mended}
+			Declaration: entry.Hash, InputSHA256: inputHash(hash, call.Input), Mended: mended}
 		if entry.Name != "" {
 			c.Tool = entry.Name
 		}
@@ -169,9 +170,9 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 			plan.planned.Results = append(plan.planned.Results, *failed)
 		default:
 			var ask bool
-			if c.Judgement, ask = registry.Judge(entry.Declaration, input, shell.Classify); ask {
+			if c.Judgement, ask = registry.JudgeValue(&entry.Declaration, input.Value, shell.Classify); ask {
 				plan.asks[entry.Pool] = append(plan.asks[entry.Pool], broker.JudgeCall{Index: i, Tool: entry.Name,
-					Declaration: entry.Hash, Input: input})
+					Declaration: entry.Hash, Input: input.Raw})
 			}
 		}
 		c.AbortsSiblings, c.Interruptible = entry.FailureAbortsSiblings(), entry.Interrupt == tool.Cancel
@@ -228,7 +229,7 @@ func (p *Plan) Unknown() bool {
 // Unserved reports whether a call cannot run because its tool's workers refuse the batch's workspace, or lack a tag. An
 // open batch has calls yet to come: there it is when none of the tools can run that act on the workspace.
 func (p *Plan) Unserved(refuse func(e *registry.Entry) bool) bool {
-	if slices.ContainsFunc(p.entries, func(e registry.Entry) bool { return e.Name != "" && refuse(&e) }) {
+	if slices.ContainsFunc(p.entries, func(e *registry.Entry) bool { return e.Name != "" && refuse(e) }) {
 		return true
 	}
 	if !p.sub.Open {
@@ -250,7 +251,7 @@ func (p *Plan) Refuse(unable func(e *registry.Entry, class toolyard.Class) (mess
 		if answered[i] {
 			continue
 		}
-		message, detail := unable(&p.entries[n], c.Judgement.Class)
+		message, detail := unable(p.entries[n], c.Judgement.Class)
 		if message == "" {
 			continue
 		}
@@ -378,7 +379,7 @@ func (p *Plan) groups(before *events.Planned, strategy toolyard.Strategy) []even
 }
 
 // Entry is the tool that call i resolved to; its name is empty when there is none.
-func (p *Plan) Entry(i int) registry.Entry { return p.entries[i] }
+func (p *Plan) Entry(i int) registry.Entry { return *p.entries[i] }
 
 // MaxRuleBytes is how long the operator's rules may be together that stand in every plan.
 const MaxRuleBytes = 64 << 10
@@ -428,7 +429,11 @@ func BatchRules(o toolyard.Options) (policy.Rules, error) {
 }
 
 // inputHash names an input by its canonical form, as the pipeline does; one that cannot be parsed by its bytes.
-func inputHash(input []byte) string {
+// known is that hash, if it is known.
+func inputHash(known string, input []byte) string {
+	if known != "" {
+		return known
+	}
 	if v, err := schema.Parse(input); err == nil {
 		return v.Hash()
 	}
@@ -470,7 +475,7 @@ func (p *Planner) Surface(reg registry.Registry, a toolyard.Agent, o toolyard.Op
 }
 
 // incomplete answers a call that was cut off with the model's stream. No part of its input is used.
-func incomplete(call toolyard.Call, entry registry.Entry) *toolyard.Result {
+func incomplete(call toolyard.Call, entry *registry.Entry) *toolyard.Result {
 	if entry.Name != "" {
 		call.Tool = entry.Name
 	}

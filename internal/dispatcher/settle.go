@@ -86,7 +86,7 @@ func (r *runner) settle(ctx context.Context) {
 	r.indexNow(ctx)
 	err := r.d.closeBudget(ctx, r.m.State(), r.budget.owed) // whoever gets the submission does it if this fails
 	if err == nil {
-		err = r.submission().Done(ctx)
+		err = r.submission().DoneSoon()
 	}
 	if err != nil {
 		// It will be delivered again, to whomever, who finds the batch complete.

@@ -180,25 +180,29 @@ func (d *Dispatcher) accept(ctx context.Context, k *kept) (*owned, error) {
 
 // planNew plans a batch and becomes its owner. A submission that is wrong is refused.
 func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owned, error) {
-	err := k.submission().CheckFields(ctx)
 	var planned events.Planned
 	var surface *registry.Surface
 	var said []batch.Record
-	var unread error
+	var unread, sessionErr error
+	var session broker.Session
+	var reading, readingSession sync.WaitGroup
+	before := s
+	defer reading.Wait()
+	reading.Go(func() { said, unread = d.said(ctx, &before) })
+	readingSession.Go(func() { session, sessionErr = d.b.Session(ctx, k.key.Agent, s.Submission.Session) })
+	err := k.submission().CheckFields(ctx)
 	if err == nil {
-		before := s
-		var reading sync.WaitGroup
-		reading.Go(func() { said, unread = d.said(ctx, &before) })
-		var session broker.Session
-		if session, err = d.b.Session(ctx, k.key.Agent, s.Submission.Session); err == nil {
-			planned, surface, err = d.plan(ctx, k, &s, &session)
-		}
+		planned, surface, err = d.plan(ctx, k, &s, func() (*broker.Session, error) {
+			readingSession.Wait()
+			return &session, sessionErr
+		})
+	}
+	readingSession.Wait()
+	if stop := session.InterruptOf(s.SubmissionSeq); stop != nil && err == nil {
 		reading.Wait()
-		if stop := session.InterruptOf(s.SubmissionSeq); stop != nil && err == nil {
-			// Before the plan: whoever takes the batch up finds it.
-			if err = d.b.InterruptBatch(ctx, k.key, stop.Interrupted); err == nil {
-				said, unread = d.said(ctx, &s)
-			}
+		// Before the plan: whoever takes the batch up finds it.
+		if err = d.b.InterruptBatch(ctx, k.key, stop.Interrupted); err == nil {
+			said, unread = d.said(ctx, &s)
 		}
 	}
 	reserved := false
@@ -228,6 +232,7 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 	if err != nil {
 		return nil, err
 	}
+	reading.Wait()
 	return &owned{state: s, surface: surface, said: said, known: unread == nil, reserved: reserved}, nil
 }
 

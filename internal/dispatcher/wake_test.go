@@ -25,7 +25,7 @@ func (y *yard) park() toolyard.BatchKey {
 		events.Waiting{Worker: "w", Input: json.RawMessage("{}"), InputSHA256: "11"}); err != nil {
 		y.Fatal(err)
 	}
-	if err := d.Done(y.Context()); err != nil {
+	if err := d.Done(); err != nil {
 		y.Fatal(err)
 	}
 	y.Eventually("the batch is parked", func() bool { return y.fold(k).Parked })

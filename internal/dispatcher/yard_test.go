@@ -193,7 +193,7 @@ func (y *yard) claim(d *broker.Delivery, worker string) uint64 {
 	rec, err := y.b.Append(y.Context(), d.Key(), batch.ChainItem, toolyard.DefaultPool, d.Item, d.Expected,
 		events.Claimed{Worker: worker, Attempt: c.Attempt, Ticket: d.Ticket})
 	if err == nil {
-		err = d.Done(y.Context())
+		err = d.Done()
 	}
 	if err != nil {
 		y.Fatal(err)
@@ -222,7 +222,7 @@ func (y *yard) run(d *broker.Delivery) {
 	if err != nil && !errors.Is(err, broker.ErrConflict) {
 		y.Errorf("run call %d: %v", c.Index, err)
 	}
-	if err := d.Done(ctx); err != nil {
+	if err := d.Done(); err != nil {
 		y.Logf("a message was not acknowledged: %v", err)
 	}
 }

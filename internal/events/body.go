@@ -8,6 +8,7 @@ package events
 
 import (
 	"encoding/json"
+	"iter"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -112,6 +113,7 @@ const (
 	items        = 4
 	tags         = 7
 	archives     = version.Archives
+	slimForms    = 10
 )
 
 // MinReader is the required wire version of a reader: an older dispatcher would continue without the rules, and would
@@ -493,13 +495,24 @@ type End struct {
 // Finish makes the event of one end or more.
 func Finish(ends ...End) Finished { return Finished{End: ends[0], More: ends[1:]} }
 
-// Ends are those of all calls that the event is about.
-func (f *Finished) Ends() []End { return append([]End{f.End}, f.More...) }
+// Ends are those of all calls that the event is about. They are large: none is copied.
+func (f *Finished) Ends() iter.Seq[*End] {
+	return func(yield func(*End) bool) {
+		if !yield(&f.End) {
+			return
+		}
+		for n := range f.More {
+			if !yield(&f.More[n]) {
+				return
+			}
+		}
+	}
+}
 
 // Results are those of all calls that the event is about.
 func (f *Finished) Results() []toolyard.Result {
 	out := make([]toolyard.Result, 0, 1+len(f.More))
-	for _, e := range f.Ends() {
+	for e := range f.Ends() {
 		out = append(out, e.Result)
 	}
 	return out

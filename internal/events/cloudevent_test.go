@@ -68,6 +68,14 @@ func TestEveryBodyComesBackAsItWent(t *testing.T) {
 		if d := cmp.Diff(b, gb); d != "" {
 			t.Errorf("%s: data differs (-want +got):\n%s", b.EventType(), d)
 		}
+		stored, err := Store(b)
+		if err != nil {
+			t.Fatalf("%s: %v", b.EventType(), err)
+		}
+		_, gb, err = (&Envelope{Meta: m, Type: b.EventType()}).Body(stored.Data)
+		if d := cmp.Diff(b, gb); err != nil || d != "" {
+			t.Errorf("%s: %v, and what was stored differs (-want +got):\n%s", b.EventType(), err, d)
+		}
 	}
 }
 

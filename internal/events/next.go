@@ -4,9 +4,7 @@ package events
 
 import (
 	"bytes"
-	"strconv"
 
-	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/toolyard/toolyard/internal/version"
 )
 
@@ -22,15 +20,15 @@ var nextBodies = []Body{Noted{}}
 
 // inNextForm changes an event to the form of the next version: work has another field, which today's workers ignore;
 // and they must not run calls that need a claim.
-func inNextForm(e *event.Event, b Body) {
+func inNextForm(s *Stored, b Body) {
 	work, ok := b.(Requested)
 	if !ok {
 		return
 	}
-	e.DataEncoded = bytes.Replace(e.DataEncoded, []byte("{"), []byte(`{"hint":{"of":"tomorrow"},`), 1)
+	s.Data = bytes.Replace(s.Data, []byte("{"), []byte(`{"hint":{"of":"tomorrow"},`), 1)
 	for _, c := range work.Calls {
 		if c.Claim {
-			e.SetExtension(extMinReader, strconv.Itoa(version.Wire))
+			s.MinReader = version.Wire
 		}
 	}
 }

@@ -87,6 +87,11 @@ func (r *Reader) replies(ctx context.Context, k toolyard.BatchKey, slow func() b
 		}
 		return !yield(p) || p.Completed, nil
 	}
+	if !r.shared { // the topic is this follower's own, and begins with what is stored
+		if over, err := r.liveReplies(ctx, k, slow, seen, take); over || err != nil {
+			return err
+		}
+	}
 	for {
 		records, err := again(ctx, r, func() ([]batch.Record, error) {
 			done, err := r.Turn(ctx, k.Agent)

@@ -238,10 +238,10 @@ func (l *Log) strip(r *batch.Record) map[int]int {
 		b.Results = some(b.Results)
 		r.Body = b
 	case events.Finished:
-		ends := b.Ends()
-		for i := range ends {
-			sizes[ends[i].Result.Index] = outputBytes(&ends[i].Result)
-			ends[i] = events.End{Result: slim(&ends[i].Result)}
+		var ends []events.End
+		for e := range b.Ends() {
+			sizes[e.Result.Index] = outputBytes(&e.Result)
+			ends = append(ends, events.End{Result: slim(&e.Result)})
 		}
 		r.Body = events.Finish(ends...)
 	}

@@ -93,18 +93,18 @@ func newRig(change ...func(*rig)) *rig {
 
 func (r *rig) setTool(t tool.Tool) { r.tools[t.Name] = t }
 
-func (r *rig) Lookup(name string) (tool.Tool, registry.Entry, bool) {
+func (r *rig) Lookup(name string) (*tool.Tool, *registry.Entry, bool) {
 	for _, t := range r.tools {
 		if t.Name == name || (len(t.Aliases) > 0 && t.Aliases[0] == name) {
 			hash, err := registry.Hash(t.Declaration)
 			if err != nil {
 				panic(err)
 			}
-			return t, registry.Entry{Declaration: t.Declaration, Hash: hash, Origin: registry.Builtin, Pool: "default"},
-				true
+			return &t, &registry.Entry{Declaration: t.Declaration, Hash: hash, Origin: registry.Builtin,
+				Pool: "default"}, true
 		}
 	}
-	return tool.Tool{}, registry.Entry{}, false
+	return &tool.Tool{}, &registry.Entry{}, false
 }
 
 func (r *rig) Pre(ctx context.Context, in HookInput) (HookVerdict, error) {

@@ -130,7 +130,7 @@ func (c *call) replaceInput(ctx context.Context, v HookVerdict) (changed bool, w
 // judge judges an input that did not exist at plan.
 func (c *call) judge(ctx context.Context, v schema.Value) tool.Judgement {
 	d := c.entry.Declaration
-	j, ask := registry.Judge(d, v.Canonical(), c.p.Classify)
+	j, ask := registry.JudgeValue(&d, v, c.p.Classify)
 	if !ask {
 		return j
 	}

@@ -48,8 +48,8 @@ func TestNullsOfStrictForms(t *testing.T) {
 		}
 		_, judged, failed := (&Pipeline{}).Preflight(toolyard.Call{ID: "c", Tool: "echo",
 			Input: json.RawMessage(tt.in)}, &surface, nil, nil)
-		if failed == nil != (tt.runs != "") || failed == nil && canonical(t, judged) != tt.runs {
-			t.Errorf("%s: judged %s, %+v", tt.in, judged, failed)
+		if failed == nil != (tt.runs != "") || failed == nil && canonical(t, judged.Raw) != tt.runs {
+			t.Errorf("%s: judged %s, %+v", tt.in, judged.Raw, failed)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider/lower"
@@ -19,13 +20,14 @@ import (
 // dispatcher's part at plan. loaded are the deferred tools that the session has loaded; nil means none. patterns is the
 // time that the patterns of all calls of a batch may take together; nil means that only the limit per check applies. If
 // a phase fails, failed is terminal, and complete except for what the call does not know (index, worker); otherwise it
-// is nil. input is the input to judge: the call's, without what parse_schema has removed.
+// is nil. input is the input to judge: the call's, without what parse_schema has removed. The caller must not change
+// the entry.
 func (p *Pipeline) Preflight(
 	call toolyard.Call, surface *registry.Surface, loaded map[string]bool, patterns *schema.Allowance,
-) (e registry.Entry, input json.RawMessage, failed *toolyard.Result) {
-	c := p.begin(Job{Call: call})
+) (e *registry.Entry, input Input, failed *toolyard.Result) {
+	c := p.beginPreflight(Job{Call: call})
 	c.patterns = patterns
-	c.find = func(name string) (registry.Entry, *failure) { return findInSurface(surface, name, loaded) }
+	c.find = func(name string) (*registry.Entry, *failure) { return findInSurface(surface, name, loaded) }
 	err := rescue(func() error {
 		for i := range c.rows {
 			switch r := &c.rows[i]; r.phase {
@@ -45,9 +47,29 @@ func (p *Pipeline) Preflight(
 		c.broken(err)
 	}
 	if c.fail != nil {
-		return c.entry, nil, &c.res
+		return c.entry, Input{Hash: c.givenHash}, &c.res
 	}
-	return c.entry, c.job.Call.Input, nil
+	e, input = c.entry, Input{Value: c.value, Raw: c.job.Call.Input, Hash: c.givenHash}
+	preflights.Put(c)
+	return e, input, nil
+}
+
+func (p *Pipeline) beginPreflight(job Job) *call {
+	c := preflights.Get().(*call)
+	p.reset(c, job)
+	return c
+}
+
+// preflights are calls that were looked at and have no result. They are large, and no code of a tool has seen them.
+var preflights = sync.Pool{New: func() any { return &call{} }}
+
+// Input is the input of a call that Preflight has looked at.
+type Input struct {
+	// Value and Raw are what is judged; empty if the call failed.
+	schema.Value
+	Raw json.RawMessage
+	// Hash names the input as it was handed in, by its canonical form; "" if that was not parsed.
+	Hash string
 }
 
 // Rehearse runs the phases up to permission, without the hooks, which ran before a person was asked. problem says why
@@ -112,24 +134,24 @@ func (c *call) resolveTool(context.Context) finding {
 }
 
 // findInTools resolves in the worker's own tools.
-func (c *call) findInTools(name string) (registry.Entry, *failure) {
+func (c *call) findInTools(name string) (*registry.Entry, *failure) {
 	if c.p.Tools != nil {
 		if t, e, ok := c.p.Tools.Lookup(name); ok {
 			c.code = t
 			return e, nil
 		}
 	}
-	return registry.Entry{}, &failure{code: toolyard.UnknownTool, message: fmt.Sprintf("There is no tool %q.",
+	return noEntry, &failure{code: toolyard.UnknownTool, message: fmt.Sprintf("There is no tool %q.",
 		clip(name, toolyard.MaxNameBytes)),
 		detail: "the worker has no tool of this name"}
 }
 
 // findInSurface resolves in the pinned surface.
-func findInSurface(s *registry.Surface, name string, loaded map[string]bool) (registry.Entry, *failure) {
+func findInSurface(s *registry.Surface, name string, loaded map[string]bool) (*registry.Entry, *failure) {
 	if s == nil {
 		s = &registry.Surface{}
 	}
-	entry, code := s.Resolve(name, loaded)
+	entry, code := s.Find(name, loaded)
 	shown := clip(name, toolyard.MaxNameBytes)
 	switch code {
 	case toolyard.OK:
@@ -166,6 +188,7 @@ func (c *call) parseSchema(context.Context) finding {
 		if c.value, err = schema.Parse(c.job.Call.Input); err != nil {
 			return c.misfit(err)
 		}
+		c.givenHash = c.value.Hash()
 	}
 	err = s.CheckWithin(c.value, c.patterns)
 	if err != nil && c.again {

@@ -78,11 +78,12 @@ type call struct {
 	rows    []row
 
 	// find resolves the tool's name: in the worker's tools, or in a surface.
-	find func(name string) (registry.Entry, *failure)
+	find func(name string) (*registry.Entry, *failure)
 
-	entry     registry.Entry
-	code      tool.Tool // zero at the dispatcher
+	entry     *registry.Entry
+	code      *tool.Tool // zero at the dispatcher
 	value     schema.Value
+	givenHash string // of the input as it came, by its canonical form
 	patterns  *schema.Allowance
 	judgement tool.Judgement
 	// observable is the copy of the input for others; observed is the same, decoded.
@@ -153,12 +154,26 @@ func (p *Pipeline) Run(ctx context.Context, job Job) (toolyard.Result, error) {
 	return c.res, nil
 }
 
+// What a call has before its tool is found.
+var (
+	noEntry = &registry.Entry{}
+	noCode  = &tool.Tool{}
+)
+
 func (p *Pipeline) begin(job Job) *call {
+	c := &call{}
+	p.reset(c, job)
+	return c
+}
+
+// reset begins a call in place of one that nobody uses any more.
+func (p *Pipeline) reset(c *call, job Job) {
 	job.Attempt = max(job.Attempt, 1)
 	if !job.Judgement.Class.Known() {
 		job.Judgement = tool.Strictest("nothing was judged")
 	}
-	c := &call{p: p, job: job, rows: p.rows, judgement: job.Judgement}
+	phases := c.res.Phases[:0]
+	*c = call{p: p, job: job, rows: p.rows, judgement: job.Judgement, entry: noEntry, code: noCode}
 	if c.rows == nil {
 		c.rows = table
 	}
@@ -171,9 +186,8 @@ func (p *Pipeline) begin(job Job) *call {
 		Index: job.Index, CallID: job.Call.ID, Tool: submission.ShownName(job.Call.Tool), Echo: job.Call.Echo,
 		Class:   job.Judgement.Class,
 		QueueMS: job.QueueMS, ApprovalWaitMS: waited, Worker: p.Worker,
-		Attempts: job.Attempt - 1, Phases: make([]toolyard.Fact, 0, len(c.rows)),
+		Attempts: job.Attempt - 1, Phases: slices.Grow(phases, len(c.rows)),
 	}
-	return c
 }
 
 func (c *call) run(ctx context.Context) {

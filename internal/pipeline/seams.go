@@ -14,8 +14,9 @@ import (
 // Tools are the tools whose code this worker has.
 type Tools interface {
 	// Lookup finds a tool by its name, or by an alias that resolves to it in the worker's base registry. The entry is
-	// what the worker announces for it. Lookup is called concurrently and must not wait.
-	Lookup(name string) (t tool.Tool, e registry.Entry, ok bool)
+	// what the worker announces for it. Nobody changes either, and without a tool both are empty. Lookup is called
+	// concurrently and must not wait.
+	Lookup(name string) (t *tool.Tool, e *registry.Entry, ok bool)
 }
 
 // Rules are a batch's own deny and ask rules, parsed. The pipeline itself needs only Blocks, for resolve_tool;

@@ -5,7 +5,7 @@ import "strings"
 // matcher finds texts of at least [MinValueBytes] bytes in a longer one, in a time that hardly grows with their number.
 type matcher struct {
 	byStart map[string][]known // by their first [MinValueBytes] bytes
-	pairs   [1 << 10]uint64    // a bit for each two bytes that one begins with
+	pairs   pairSet            // those that one begins with
 }
 
 type known struct{ text, mark string }
@@ -25,8 +25,7 @@ func (m *matcher) add(text, mark string) {
 		}
 	}
 	m.byStart[start] = append(m.byStart[start], known{text, mark})
-	p := pair(text)
-	m.pairs[p/64] |= 1 << (p % 64)
+	m.pairs.add(text)
 }
 
 // finds reports whether some text of the matcher stands in a longer one.
@@ -35,7 +34,22 @@ func (m *matcher) finds(text string) (yes bool) {
 	return yes
 }
 
+// pairSet has a bit for each two bytes.
+type pairSet [1 << 10]uint64
+
 func pair(text string) int { return int(text[0])<<8 | int(text[1]) }
+
+// add puts the first two bytes of a text into the set.
+func (s *pairSet) add(text string) {
+	p := pair(text)
+	s[p/64] |= 1 << (p % 64)
+}
+
+// has reports whether the first two bytes of a text are in the set.
+func (s *pairSet) has(text string) bool {
+	p := pair(text)
+	return s[p/64]&(1<<(p%64)) != 0
+}
 
 func (m *matcher) empty() bool { return len(m.byStart) == 0 }
 
@@ -45,7 +59,7 @@ func (m *matcher) find(text string, found func(lo, hi int, mark string)) {
 		return
 	}
 	for at := 0; at+MinValueBytes <= len(text); at++ {
-		if p := pair(text[at:]); m.pairs[p/64]&(1<<(p%64)) == 0 {
+		if !m.pairs.has(text[at:]) {
 			continue
 		}
 		var longest known

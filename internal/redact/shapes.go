@@ -97,6 +97,9 @@ const maxGaps = 4
 
 // findShapes calls found for each secret of a well-known shape.
 func findShapes(v *view, found func(lo, hi int, mark string)) {
+	if !mayHaveShape(v.text) {
+		return
+	}
 	for i := range shapes {
 		for _, begin := range shapes[i].begins {
 			if strings.Contains(v.text, begin) {
@@ -104,6 +107,26 @@ func findShapes(v *view, found func(lo, hi int, mark string)) {
 			}
 		}
 	}
+}
+
+// shapePairs has a bit for each two bytes that a shape begins with.
+var shapePairs = func() (pairs pairSet) {
+	for i := range shapes {
+		for _, begin := range shapes[i].begins {
+			pairs.add(begin)
+		}
+	}
+	return pairs
+}()
+
+// mayHaveShape reports whether the first two bytes of some shape stand in a text. Most texts are looked at only once.
+func mayHaveShape(text string) bool {
+	for at := 0; at+1 < len(text); at++ {
+		if shapePairs.has(text[at:]) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *shape) find(v *view, begin string, found func(lo, hi int, mark string)) {

@@ -35,6 +35,9 @@ func (v *view) gap(at int) bool {
 // percent-escapes decoded, and these together in this order. One that changes nothing is left out.
 func views(text string) []view {
 	all := []view{{text: text}}
+	if !strings.ContainsAny(text, "%\\\x1b") && !strings.Contains(text, csi8) && !strings.Contains(text, osc8) {
+		return all // as most texts
+	}
 	for level, unescaped := 0, all[0]; ; level++ {
 		plain, changed := unescaped.apply((*view).withoutSequences)
 		if changed {
@@ -106,9 +109,11 @@ func (w *viewWriter) replace(lo, hi int, with string) {
 	w.done = hi
 }
 
+// short are the escapes of JSON that are one letter.
+var short = map[byte]string{'"': `"`, '\\': `\`, '/': "/", 'b': "\b", 'f': "\f", 'n': "\n", 'r': "\r", 't': "\t"}
+
 // withoutEscapes decodes the escapes that JSON has in strings (RFC 8259, 7).
 func (v *view) withoutEscapes(w *viewWriter) {
-	short := map[byte]string{'"': `"`, '\\': `\`, '/': "/", 'b': "\b", 'f': "\f", 'n': "\n", 'r': "\r", 't': "\t"}
 	for at := 0; ; {
 		next := strings.IndexByte(v.text[at:], '\\')
 		if next < 0 || at+next+1 == len(v.text) {

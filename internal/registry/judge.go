@@ -18,15 +18,20 @@ type Classifier func(command string) (toolyard.Class, string)
 // until the worker has answered ([CheckJudgement]) the judgement is the strictest. It is also the strictest for
 // everything that cannot be parsed, for a missing classifier and for one that panics.
 func Judge(d tool.Declaration, input json.RawMessage, classify Classifier) (j tool.Judgement, ask bool) {
+	v, err := schema.Parse(input)
+	if err != nil {
+		return tool.Strictest("the input can't be parsed"), false
+	}
+	return JudgeValue(&d, v, classify)
+}
+
+// JudgeValue is [Judge] for an input that was parsed.
+func JudgeValue(d *tool.Declaration, v schema.Value, classify Classifier) (j tool.Judgement, ask bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			j, ask = tool.Strictest(Why(fmt.Sprintf("the classifier panicked: %v", p))), false
 		}
 	}()
-	v, err := schema.Parse(input)
-	if err != nil {
-		return tool.Strictest("the input can't be parsed"), false
-	}
 	if j, ok := d.StaticJudgement(); ok {
 		return j, false
 	}

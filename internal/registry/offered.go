@@ -47,7 +47,7 @@ func (s *Surface) Unmangler(rules ...toolname.Rule) func(name string) string {
 	}
 	var tables []toolname.Table
 	return func(name string) string {
-		if _, code := s.Resolve(name, nil); code != toolyard.UnknownTool {
+		if _, code := s.Find(name, nil); code != toolyard.UnknownTool {
 			return name
 		}
 		if tables == nil {

@@ -14,16 +14,23 @@ import (
 // The code is [toolyard.OK], or why there is no tool to run: unknown_tool, blocked_tool, or schema_not_loaded. With
 // schema_not_loaded the entry is set too.
 func (s *Surface) Resolve(name string, loaded map[string]bool) (Entry, toolyard.Code) {
+	e, code := s.Find(name, loaded)
+	return *e, code
+}
+
+// Find is [Surface.Resolve] without a copy of the entry, which is large: the caller must not change it. It is never
+// nil.
+func (s *Surface) Find(name string, loaded map[string]bool) (*Entry, toolyard.Code) {
 	if i := s.index(func(e *Entry) bool { return e.Name == name }); i >= 0 {
 		return s.ready(i, loaded)
 	}
 	if slices.Contains(s.Blocked, name) {
-		return Entry{}, toolyard.BlockedTool
+		return &Entry{}, toolyard.BlockedTool
 	}
 	if i := s.index(func(e *Entry) bool { return e.Origin.Base() && slices.Contains(e.Aliases, name) }); i >= 0 {
 		return s.ready(i, loaded)
 	}
-	return Entry{}, toolyard.UnknownTool
+	return &Entry{}, toolyard.UnknownTool
 }
 
 // index is that of the first tool for which a condition holds, or -1. Entries are large: it copies none.
@@ -36,8 +43,8 @@ func (s *Surface) index(holds func(*Entry) bool) int {
 	return -1
 }
 
-func (s *Surface) ready(i int, loaded map[string]bool) (Entry, toolyard.Code) {
-	e := s.Tools[i]
+func (s *Surface) ready(i int, loaded map[string]bool) (*Entry, toolyard.Code) {
+	e := &s.Tools[i]
 	if e.Deferred() && !loaded[e.Name] {
 		return e, toolyard.SchemaNotLoaded
 	}

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Value is a parsed JSON value within the limits of this package, and its canonical bytes.
@@ -57,14 +59,81 @@ func Parse(raw json.RawMessage) (Value, error) {
 // Encode writes a decoded value as canonical JSON; see [Value.Canonical].
 func Encode(doc any) (json.RawMessage, error) { return encode(doc) }
 
-func encode(doc any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
+func encode(doc any) (json.RawMessage, error) { return appendJSON(nil, doc) }
+
+// appendJSON writes what a JSON value is decoded into, in the bytes that encoding/json gives it, which writes whatever
+// is not plain.
+func appendJSON(to []byte, doc any) (_ []byte, err error) {
+	switch v := doc.(type) {
+	case string:
+		if plainString(v) {
+			to = append(to, '"')
+			to = append(to, v...)
+			return append(to, '"'), nil
+		}
+	case bool:
+		return strconv.AppendBool(to, v), nil
+	case nil:
+		return append(to, "null"...), nil
+	case []any:
+		if v == nil {
+			return append(to, "null"...), nil
+		}
+		to = append(to, '[')
+		for i, e := range v {
+			if i > 0 {
+				to = append(to, ',')
+			}
+			if to, err = appendJSON(to, e); err != nil {
+				return nil, err
+			}
+		}
+		return append(to, ']'), nil
+	case map[string]any:
+		if v == nil {
+			return append(to, "null"...), nil
+		}
+		to = append(to, '{')
+		for i, k := range sortedKeys(v) {
+			if i > 0 {
+				to = append(to, ',')
+			}
+			if to, err = appendJSON(to, k); err != nil {
+				return nil, err
+			}
+			to = append(to, ':')
+			if to, err = appendJSON(to, v[k]); err != nil {
+				return nil, err
+			}
+		}
+		return append(to, '}'), nil
+	}
+	b := bytes.NewBuffer(to)
+	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(doc); err != nil {
 		return nil, err
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// plainString reports whether a string is written as it is: printable ASCII without what JSON escapes.
+func plainString(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+func sortedKeys(m map[string]any) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 // walker checks the limits of a decoded value before expensive steps.

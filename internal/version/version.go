@@ -30,6 +30,8 @@ import (
 //	10 2026-11-23  Calls may end as rate_limited and budget_exceeded. Plans say what calls depend on and what they cost, and
 //	               calls to run how long they waited. Budgets have accounts.
 //	10 2026-11-23  Batches may be dry runs, which older dispatchers would run.
+//	10 2026-11-23  Plans and the ends of calls are stored in slim forms. An older dispatcher leaves their batches to a newer one,
+//	               and older readers of events show their types. Replies are as before.
 const Wire = 10 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.

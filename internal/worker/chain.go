@@ -32,7 +32,7 @@ type chain struct {
 
 // readyEnd is the end of a call that is to be appended.
 type readyEnd struct {
-	events.End
+	*events.End
 	seen uint64 // the last event about the call that is known to who made it
 	done bool
 	rec  batch.Record
@@ -117,12 +117,12 @@ func (c *chain) store(ctx context.Context, body events.Body) (rec batch.Record, 
 }
 
 // finish stores the end of a call, together with others that are ready. It wraps [broker.ErrConflict] as append does.
-func (c *chain) finish(ctx context.Context, seen uint64, end events.End) (batch.Record, error) {
+func (c *chain) finish(ctx context.Context, seen uint64, end *events.End) (batch.Record, error) {
 	mine := &readyEnd{End: end, seen: seen}
 	c.readyMu.Lock()
 	c.ready = append(c.ready, mine)
 	c.readyMu.Unlock()
-	runtime.Gosched() // calls whose tools have returned get to add their ends
+	c.gather()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for !mine.done { // another call's finish may have stored it too
@@ -135,6 +135,22 @@ func (c *chain) finish(ctx context.Context, seen uint64, end events.End) (batch.
 		}
 	}
 	return mine.rec, mine.err
+}
+
+// maxYields is how often calls whose tools have returned get the processor in turn without adding their ends.
+const maxYields = 3
+
+// gather lets calls whose tools have returned add their ends, as long as some do. It waits for no time to pass.
+func (c *chain) gather() {
+	for had, idle := 0, 0; idle < maxYields; idle++ {
+		runtime.Gosched()
+		c.readyMu.Lock()
+		has := len(c.ready)
+		c.readyMu.Unlock()
+		if has > had {
+			had, idle = has, 0
+		}
+	}
 }
 
 // take returns the ends that are ready and fit into one event.
@@ -159,14 +175,13 @@ const maxEndsBytes = broker.MaxInlineBytes / 2
 // calls may have more time. c.mu is held.
 func (c *chain) flush(ctx context.Context, ready []*readyEnd) {
 	for len(ready) > 0 {
-		var open []*readyEnd
-		var ends []events.End
+		open, ends := make([]*readyEnd, 0, len(ready)), make([]events.End, 0, len(ready))
 		for _, r := range ready {
 			if last := c.last[r.Result.Index]; last.Seq > r.seen {
 				r.done, r.rec, r.err = true, last, broker.ErrConflict
 				continue
 			}
-			open, ends = append(open, r), append(ends, r.End)
+			open, ends = append(open, r), append(ends, *r.End)
 		}
 		if ready = open; len(ready) == 0 {
 			return

@@ -23,12 +23,27 @@ func answered(err error) bool { return err == nil || errors.Is(err, broker.ErrCo
 
 // finish stores a result as the call's. It wraps [broker.ErrConflict] when the call has one already.
 func (w *Worker) finish(ctx context.Context, r *running, res toolyard.Result) error {
-	return w.appendCall(ctx, r, events.Finish(events.End{Result: res}))
+	return w.finishWith(ctx, r, &events.End{Result: res})
 }
 
-// appendCall appends an event about the call to its item's chain. It retries behind this worker's own claim, whose
-// answer was lost, and waits while the stream is full.
+// finishWith stores the end of the call, as finish does.
+func (w *Worker) finishWith(ctx context.Context, r *running, end *events.End) error {
+	return w.store(ctx, r, events.CallFinished, func(ctx context.Context) (batch.Record, error) {
+		return r.chain.finish(ctx, r.seen, end)
+	})
+}
+
+// appendCall appends an event about the call to its item's chain.
 func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) error {
+	return w.store(ctx, r, body.EventType(), func(ctx context.Context) (batch.Record, error) {
+		return r.chain.append(ctx, r.seen, body, r.call.Index)
+	})
+}
+
+// store makes an append about the call. It retries behind this worker's own claim, whose answer was lost, and waits
+// while the stream is full.
+func (w *Worker) store(ctx context.Context, r *running, what events.Type,
+	attempt func(context.Context) (batch.Record, error)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// What a call came to is worth waiting for, also when the worker is being stopped, though not for long then.
@@ -36,13 +51,7 @@ func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) e
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(goodbyeTimeout, cancel) })()
 	for {
-		var rec batch.Record
-		var err error
-		if f, ok := body.(events.Finished); ok {
-			rec, err = r.chain.finish(storing, r.seen, f.End)
-		} else {
-			rec, err = r.chain.append(storing, r.seen, body, r.call.Index)
-		}
+		rec, err := attempt(storing)
 		switch {
 		case err == nil:
 			r.seen = rec.Seq
@@ -58,7 +67,7 @@ func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) e
 		claimed := r.claimed
 		r.seen, r.claimed = rec.Seq, true
 		// not behind a claim, under which something may have begun
-		if body.EventType() == events.CallWaiting && !claimed {
+		if what == events.CallWaiting && !claimed {
 			return errClaimed
 		}
 	}

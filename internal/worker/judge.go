@@ -77,7 +77,7 @@ func (w *Worker) rehearse(ctx context.Context, c broker.JudgeCall) broker.Judged
 	return broker.Judged{Index: r.Calls[0].Index, Checked: true, Problem: w.pipe.Load().Rehearse(ctx, job)}
 }
 
-func judgeOne(t tool.Tool, c broker.JudgeCall) (j broker.Judged) {
+func judgeOne(t *tool.Tool, c broker.JudgeCall) (j broker.Judged) {
 	defer func() {
 		if p := recover(); p != nil {
 			j = broker.Judged{Index: c.Index, Failed: registry.Why(fmt.Sprintf("the tool's judge panicked: %v", p))}

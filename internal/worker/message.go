@@ -125,7 +125,7 @@ func (m *message) over(ctx context.Context, index int, settled bool, pause time.
 	case back == 0: // it is delivered again when its wait is over, or was given back
 	default:
 		failpoint.Hit(failpoint.ResultStored)
-		if err := m.d.Done(ctx); err != nil {
+		if err := m.d.Done(); err != nil {
 			// It will be delivered again, and found to be answered.
 			m.w.log.Info("a call is answered, but its message could not be acknowledged", "batch", m.d.Key(), "error", err)
 		}
@@ -213,9 +213,7 @@ func (w *Worker) returnMessage(ctx context.Context, d *broker.Delivery) {
 		w.giveBack(w.log, d, 0)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
-	defer cancel()
-	if err := d.Done(ctx); err != nil {
+	if err := d.Done(); err != nil {
 		w.log.Info("a message was returned, and could not be acknowledged", "batch", d.Key(), "error", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 // How a call's progress is told.
 const (
 	// ProgressInterval is how far apart the reports of one call are. What a tool says in between is told as one report.
+	// A tool that says nothing is told of after so long, and not at all if it has ended by then.
 	ProgressInterval = 200 * time.Millisecond
 	// MaxProgressOutputBytes is how much output of one call waits to be told. Of more, the beginning is left out.
 	MaxProgressOutputBytes = 16 << 10
@@ -41,6 +42,15 @@ type reporter struct {
 	told    time.Time
 	timer   *time.Timer // runs while something is to be told
 	over    bool
+	// spoke says that the tool has said something itself; until then only that it was started is to be told, and begun
+	// is when that was.
+	spoke bool
+	begun time.Time
+}
+
+// spoken reports whether a report has more than that the tool was started, or has returned.
+func spoken(p tool.Progress) bool {
+	return p != tool.Progress{Fraction: 0} && p != tool.Progress{Fraction: 1}
 }
 
 // report takes what the tool says.
@@ -49,6 +59,14 @@ func (r *reporter) report(p tool.Progress) {
 	defer r.mu.Unlock()
 	if r.over {
 		return
+	}
+	if r.begun.IsZero() {
+		r.begun = time.Now()
+	}
+	if !r.spoke && spoken(p) {
+		if r.spoke = true; r.timer != nil && r.timer.Stop() {
+			r.timer = nil
+		}
 	}
 	if p.Fraction = fraction(p.Fraction); p.Fraction >= 0 { // a report of words alone has a 0 there
 		r.most = max(r.most, p.Fraction)
@@ -78,6 +96,9 @@ func (r *reporter) schedule() {
 		return
 	}
 	at := r.told.Add(ProgressInterval)
+	if !r.spoke && r.told.IsZero() {
+		at = r.begun.Add(ProgressInterval)
+	}
 	if held := r.output.since.Add(progressHold); !r.news && held.After(at) {
 		at = held
 	}
@@ -100,7 +121,7 @@ func (r *reporter) flush(final bool) {
 	defer r.sending.Unlock()
 	r.mu.Lock()
 	text, lost := r.output.take(time.Now(), final)
-	p, news := r.last, r.news
+	p, news := r.last, r.news && (r.spoke || !final || !r.told.IsZero())
 	r.news = false
 	r.mu.Unlock()
 	if news || text != "" || lost > 0 {

@@ -101,6 +101,36 @@ func TestProgressIsToldNowAndThen(t *testing.T) {
 	})
 }
 
+// TestASilentCallIsHardlyToldOf: that a tool was started and has returned is told only of one that takes a while or
+// says something.
+func TestASilentCallIsHardlyToldOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		took time.Duration
+		says string
+		want []tool.Progress
+	}{
+		"short":              {ProgressInterval - 1, "", nil},
+		"long":               {ProgressInterval + 1, "", []tool.Progress{{Fraction: 0}, {Fraction: 1}}},
+		"short, with a word": {0, "word", []tool.Progress{{Status: "word"}, {Fraction: 1}}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r, h := listen(nil)
+			r.report(tool.Progress{Fraction: 0})
+			if c.says != "" {
+				r.report(tool.Progress{Fraction: 0, Status: c.says})
+			}
+			synctest.Wait()
+			time.Sleep(c.took)
+			synctest.Wait()
+			r.report(tool.Progress{Fraction: 1})
+			r.end()
+			if told, _, _ := h.all(); !slices.Equal(told, c.want) {
+				t.Errorf("%s: told %+v, want %+v", name, told, c.want)
+			}
+		})
+	}
+}
+
 // TestProgressWaitsForNothing: a listener that hangs holds up no tool.
 func TestProgressWaitsForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -144,8 +174,7 @@ func TestAnUnknownFractionHidesNoKnownOne(t *testing.T) {
 		r.report(tool.Progress{Fraction: -1, Output: "b\n"})
 		r.end()
 		told, _, _ := h.all()
-		want := []tool.Progress{{Fraction: 0}, {Fraction: 0.5, Status: "half", Output: "a\n"},
-			{Fraction: -1, Output: "b\n"}}
+		want := []tool.Progress{{Fraction: 0.5, Status: "half", Output: "a\n"}, {Fraction: -1, Output: "b\n"}}
 		if fmt.Sprint(told) != fmt.Sprint(want) {
 			t.Errorf("%+v\nwant %+v", told, want)
 		}

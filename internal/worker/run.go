@@ -80,9 +80,9 @@ func (w *Worker) canRun(ctx context.Context, r *running) (able bool, instead *to
 	_, entry, known := w.tools.Lookup(r.call.Tool)
 	last := r.d.Deliveries >= maxDeliveries
 	switch {
-	case len(w.lacks(r, &entry)) > 0: // it was planned for workers of the pool that have them
-		if last && !w.taggedElsewhere(r, &entry) {
-			return false, new(w.untagged(r, &entry))
+	case len(w.lacks(r, entry)) > 0: // it was planned for workers of the pool that have them
+		if last && !w.taggedElsewhere(r, entry) {
+			return false, new(w.untagged(r, entry))
 		}
 		return false, nil
 	case !known && w.withdrawn(ctx, &r.call):
@@ -131,15 +131,15 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running) (
 		return w.settleLost(ctx, m, r, context.Cause(limited))
 	}
 	failpoint.Hit(failpoint.ResultReady)
-	var body events.Body = events.Finish(events.End{Result: result, Session: change})
 	if w.worthRetrying(r, &result) {
-		body = events.AttemptFailed{
+		err = w.appendCall(ctx, r, events.AttemptFailed{
 			Call: r.named(), Worker: w.cfg.ID, Attempt: r.call.Attempt, Code: result.Code, Reason: result.Error,
 			RetryAfterMS: result.RetryAfterMS,
 			NotStarted:   result.Attempts < r.call.Attempt,
-		}
+		})
+	} else {
+		err = w.finishWith(ctx, r, &events.End{Result: result, Session: change})
 	}
-	err = w.appendCall(ctx, r, body)
 	trace.stored(err)
 	if err != nil {
 		level := slog.LevelWarn

@@ -252,7 +252,7 @@ func (w *Worker) newWaiter(d *broker.Delivery, call *events.RequestedCall, class
 	if !ok {
 		return c
 	}
-	if set := w.tools.setOf(&e); set != nil {
+	if set := w.tools.setOf(e); set != nil {
 		c.tool, c.cap, c.ofToolset = "toolset "+set.Name(), set.Slots(), true
 	} else if e.MaxInFlight > 0 {
 		c.tool, c.cap = e.Name, e.MaxInFlight

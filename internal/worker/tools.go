@@ -38,7 +38,7 @@ type toolbox struct {
 	mu sync.RWMutex
 	// all is what it runs, also for batches that were planned when more was enabled, and code how.
 	all  registry.Surface
-	code map[codeKey]runnable
+	code map[codeKey]*runnable
 }
 
 // runnable is a tool with its code, where it comes from, and the toolset that it is of; nil for a fixed one.
@@ -94,7 +94,7 @@ func (ts *toolbox) refresh() error {
 	if next := ts.next.Swap(nil); next != nil {
 		ts.fixed, ts.sets, ts.blocked = next.fixed, next.sets, next.blocked
 	}
-	reg, have, code := registry.Registry{}, []runnable{}, map[codeKey]runnable{}
+	reg, have, code := registry.Registry{}, []runnable{}, map[codeKey]*runnable{}
 	from := map[string]string{} // who has a name, for the log
 	add := func(r runnable) error {
 		who := string(r.origin)
@@ -106,7 +106,7 @@ func (ts *toolbox) refresh() error {
 		}
 		next, err := reg.Register(ts.entry(&r))
 		if err == nil {
-			reg, have, code[codeKey{r.origin, r.Name}] = next, append(have, r), r
+			reg, have, code[codeKey{r.origin, r.Name}] = next, append(have, r), &r
 			from[r.Name] = who
 		}
 		return err
@@ -177,7 +177,10 @@ func grant(t tool.Tool, credentials map[string]string) tool.Tool {
 func (ts *toolbox) setOf(e *registry.Entry) Toolset {
 	ts.mu.RLock()
 	defer ts.mu.RUnlock()
-	return ts.code[codeKey{e.Origin, e.Name}].set
+	if r := ts.code[codeKey{e.Origin, e.Name}]; r != nil {
+		return r.set
+	}
+	return nil
 }
 
 // offer takes over what the toolsets have now, if that may be something else, and asks each tool whether it is
@@ -238,16 +241,16 @@ func enabled(t tool.Tool) (yes bool) {
 }
 
 // Lookup implements [pipeline.Tools].
-func (ts *toolbox) Lookup(name string) (tool.Tool, registry.Entry, bool) {
+func (ts *toolbox) Lookup(name string) (*tool.Tool, *registry.Entry, bool) {
 	ts.mu.RLock()
 	defer ts.mu.RUnlock()
-	loaded := map[string]bool{name: true} // whether a deferred tool was loaded was decided at plan
-	e, code := ts.all.Resolve(name, loaded)
-	if code != toolyard.OK && code != toolyard.SchemaNotLoaded {
-		return tool.Tool{}, e, false
+	e, code := ts.all.Find(name, nil) // whether a deferred tool was loaded was decided at plan
+	if code == toolyard.OK || code == toolyard.SchemaNotLoaded {
+		if r := ts.code[codeKey{e.Origin, e.Name}]; r != nil {
+			return &r.Tool, e, true
+		}
 	}
-	t, ok := ts.code[codeKey{e.Origin, e.Name}]
-	return t.Tool, e, ok
+	return &tool.Tool{}, e, false
 }
 
 // blobs implements [pipeline.Blobs].

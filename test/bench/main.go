@@ -18,6 +18,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,7 +79,13 @@ func main() {
 	}
 }
 
+// gcPercent is the garbage collector's setting in the command worker. Workers, whoever's they are, run in this process.
+const gcPercent = 200
+
 func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	if _, set := os.LookupEnv("GOGC"); !set {
+		debug.SetGCPercent(gcPercent)
+	}
 	name := ""
 	if len(args) > 0 {
 		name = args[0]

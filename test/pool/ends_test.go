@@ -330,7 +330,7 @@ func TestAReadIsQueuedOnce(t *testing.T) {
 		t.Errorf("of the messages %d and %d none was ever handed to a worker but the first: %d, %v", seqs[0], again.Seq,
 			never, err)
 	}
-	if err := d.Done(t.Context()); err != nil {
+	if err := d.Done(); err != nil {
 		t.Fatal(err)
 	}
 	// A worker that comes later is handed nothing that was withdrawn.

@@ -86,7 +86,7 @@ var teeth = []tooth{
 		breaks: []string{"Q13", "Q3"},
 	},
 	{
-		fence: "expected sequence on results", attack: silentWorkers, hint: 16,
+		fence: "expected sequence on results", attack: silentWorkers, hint: 13,
 		refused: on("ty.event.", events.CallFinished),
 		breaks:  []string{"Q13", "Q1"},
 	},
@@ -275,7 +275,7 @@ var teeth = []tooth{
 		fence: "acknowledge after the result", attack: silentWorkers, hint: 20, rare: true,
 		breaks: []string{"liveness", "code"},
 		edits: []edit{{inMessages, "	m := w.newMessage(d)\n	m.width =", `	if OFF {
-		if err := d.Done(calls); err != nil {
+		if err := d.Done(); err != nil {
 			w.log.Info("not acknowledged", "error", err)
 		}
 	}
@@ -307,8 +307,8 @@ var teeth = []tooth{
 	},
 	{
 		fence: "no waiting behind a claim", attack: secondDoubts, hint: 1, breaks: []string{"contradiction", "Q13"},
-		edits: []edit{{inFinish, "if body.EventType() == events.CallWaiting && !claimed {",
-			"if body.EventType() == events.CallWaiting && !claimed && !OFF {"}},
+		edits: []edit{{inFinish, "if what == events.CallWaiting && !claimed {",
+			"if what == events.CallWaiting && !claimed && !OFF {"}},
 	},
 	{
 		// which of two channels an owner reads first is the runtime's choice

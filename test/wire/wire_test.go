@@ -42,6 +42,9 @@ func TestWireForms(t *testing.T) {
 	for name, v := range stored {
 		f.add(name, reflect.TypeOf(v))
 	}
+	for name, v := range events.SlimForms() {
+		f.add(name, reflect.TypeOf(v))
+	}
 	slices.Sort(f.lines)
 	got := fmt.Sprintf("wire version %d\n\n%s\n", version.Wire, strings.Join(f.lines, "\n"))
 	file := filepath.Join("testdata", "forms.txt")

@@ -210,8 +210,8 @@ type call struct {
 }
 
 // Lookup implements [pipeline.Tools].
-func (c *call) Lookup(name string) (tool.Tool, registry.Entry, bool) {
-	return c.tool, registry.Entry{Declaration: c.tool.Declaration, Hash: c.hash, Origin: registry.Toolset},
+func (c *call) Lookup(name string) (*tool.Tool, *registry.Entry, bool) {
+	return &c.tool, &registry.Entry{Declaration: c.tool.Declaration, Hash: c.hash, Origin: registry.Toolset},
 		name == c.tool.Name
 }
 

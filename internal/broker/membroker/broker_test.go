@@ -84,10 +84,10 @@ func TestOurBrokerRunsOnIt(t *testing.T) {
 		time.Sleep(2 * owner.Settings().CallAckWait) // nobody hears of it, so it comes again
 		if again := take(t, lane); again.Deliveries != 2 {
 			t.Errorf("delivered %d times", again.Deliveries)
-		} else if err := again.Done(ctx); err != nil {
+		} else if err := again.Done(); err != nil {
 			t.Error(err)
 		}
-		if err := d.Done(ctx); err != nil {
+		if err := d.Done(); err != nil {
 			t.Errorf("an ack of what is gone: %v", err)
 		}
 		lane.Stop()

@@ -350,7 +350,7 @@ func TestWorkIsTakenOnceAndComesBack(t *testing.T) {
 	for range 2 {
 		d := take()
 		got[d.Calls[0].Index]++
-		if err := d.Done(t.Context()); err != nil {
+		if err := d.Done(); err != nil {
 			t.Fatal(err)
 		}
 	}

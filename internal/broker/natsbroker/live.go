@@ -14,7 +14,7 @@ import (
 )
 
 // feedBuffer is how many live messages wait for a reader. More are dropped: the reader reads the stream every second.
-const feedBuffer = 1024
+const feedBuffer = 256
 
 type feed struct {
 	b   *Broker

@@ -152,7 +152,7 @@ func TestACallDoesNotComeBackToASilentWorker(t *testing.T) {
 			if d.Deliveries > 2 {
 				t.Errorf("call %d came at its delivery %d, after %s", d.Calls[0].Index, d.Deliveries, time.Since(began))
 			}
-			if err := d.Done(t.Context()); err != nil {
+			if err := d.Done(); err != nil {
 				t.Error(err)
 			}
 		case <-time.After(time.Minute):

@@ -19,7 +19,6 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 	rules "github.com/toolyard/toolyard/internal/submission"
 	"github.com/toolyard/toolyard/internal/traceparent"
-	"github.com/toolyard/toolyard/internal/version"
 )
 
 // Submit stores a batch. If it returns nil, the batch is accepted: it is in the stream, and will have one result for
@@ -129,14 +128,19 @@ func (s *submission) Read(ctx context.Context) (batch.State, error) {
 }
 
 func (s *submission) CheckFields(ctx context.Context) error {
-	e, err := s.b.event(ctx, s.raw.header, s.raw.data)
-	if err != nil {
+	v, ok := envelope(s.raw.header)
+	data := s.raw.data
+	if !ok {
+		e, err := s.b.event(ctx, s.raw.header, data)
+		if err != nil {
+			return err
+		}
+		v, data = events.EnvelopeOf(e), e.Data()
+	}
+	if newer, err := v.Newer(); err != nil || newer {
 		return err
 	}
-	if meta, _, err := events.Decode(*e); err != nil || meta.Version > version.Wire {
-		return err
-	}
-	data, err := strictjson.MendText(e.Data())
+	data, err := strictjson.MendText(data)
 	if err != nil {
 		return err
 	}
@@ -199,6 +203,8 @@ func (s *submission) Done(ctx context.Context) error {
 	})
 	return err
 }
+
+func (s *submission) DoneSoon() error { return s.b.nc.Publish(s.reply, []byte("+ACK")) }
 
 func (s *submission) BuryBatch(ctx context.Context, why string) error {
 	return s.b.Bury(ctx, broker.DeadLetter{Kind: broker.DeadBatch, Agent: s.key.Agent, Batch: s.key.ID,

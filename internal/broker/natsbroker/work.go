@@ -163,11 +163,9 @@ func (d *delivery) Alive(ctx context.Context) error {
 
 func (d *delivery) Reconnected() bool { return d.b.Reconnects() != d.reconnects }
 
-func (d *delivery) Done(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	return d.msg.AckSync(nats.Context(ctx))
-}
+// Done waits for no answer: a message whose acknowledgement is lost is delivered again, and its calls are found to be
+// answered.
+func (d *delivery) Done() error { return d.msg.Ack() }
 
 func (d *delivery) Return(pause time.Duration) error { return d.msg.NakWithDelay(pause) }
 

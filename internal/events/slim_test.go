@@ -1,0 +1,209 @@
+package events
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// TestSlimFormsLoseNothing: what is stored in a slim form is read as it was, and shown in the body's own form.
+func TestSlimFormsLoseNothing(t *testing.T) {
+	m := Meta{ID: "e-1", Source: "/worker/w-1", Time: time.Unix(1, 0).UTC(), Version: 10}
+	for seed := range uint64(2_000) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		for _, b := range []Body{randomFinished(r), randomPlanned(r)} {
+			stored, err := Store(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, got, err := (&Envelope{Meta: m, Type: b.EventType()}).Body(stored.Data)
+			if d := cmp.Diff(b, got); err != nil || d != "" {
+				t.Fatalf("seed %d: %v, -want +got of %s:\n%s", seed, err, stored.Data, d)
+			}
+			e, err := Encode(m, got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want, err := json.Marshal(b); err != nil || string(e.Data()) != string(want) {
+				t.Fatalf("seed %d: it is shown as %s, want %s, %v", seed, e.Data(), want, err)
+			}
+			if _, got, err = Decode(e); err != nil || !cmp.Equal(b, got) {
+				t.Fatalf("seed %d: its own form is read as %+v, %v", seed, got, err)
+			}
+		}
+	}
+}
+
+func randomFinished(r *rand.Rand) Finished {
+	ends := make([]End, 1+r.IntN(3))
+	for i := range ends {
+		ends[i].Result = randomResult(r)
+		if r.IntN(4) == 0 {
+			ends[i].Session = &tool.SessionChange{Loads: []string{"x"}}
+		}
+	}
+	f := Finish(ends...)
+	if len(f.More) == 0 {
+		f.More = nil
+	}
+	return f
+}
+
+// some is one of some values.
+func some[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
+
+func randomResult(r *rand.Rand) toolyard.Result {
+	res := toolyard.Result{
+		Index: r.IntN(3), CallID: some(r, "", "c"), Tool: some(r, "", "t"), IsError: r.IntN(2) == 0,
+		Code: some(r, "", toolyard.Timeout), Output: some(r, "", "out <&>"), Error: some(r, "", "error"),
+		Detail: some(r, "", "detail"), Retryable: r.IntN(2) == 0, RetryAfterMS: some[int64](r, 0, 7),
+		Class: some(r, "", toolyard.ReadOnly, toolyard.Unsafe), WasConcurrent: r.IntN(2) == 0,
+		DurationMS: some(r, 0, 1.5), ExecuteMS: some(r, 0, 0.001), QueueMS: some(r, 0, 1e-9),
+		ApprovalWaitMS: some(r, 0, 12345.678), Attempts: r.IntN(3), Worker: some(r, "", "w"), Truncated: r.IntN(2) == 0,
+		Blob: some(r, "", "b"), Isolation: some(r, "", "none"),
+	}
+	if r.IntN(2) == 0 {
+		res.Structured, res.Content = json.RawMessage(`{"a":1}`), []toolyard.Content{{Type: "text", Text: "x"}}
+	}
+	phases := slices.Clone(toolyard.Phases)
+	switch r.IntN(4) {
+	case 0:
+		return res
+	case 1:
+		phases = nil
+	case 2:
+		phases = append(phases[:r.IntN(12)], some(r, phases...), "unknown", some(r, phases...))
+	}
+	res.Phases = []toolyard.Fact{}
+	for _, p := range phases {
+		res.Phases = append(res.Phases, toolyard.Fact{
+			Phase: p, Outcome: some(r, toolyard.OutcomeOK, toolyard.OutcomeOK, toolyard.OutcomeNoted, ""),
+			Code: some(r, "", "", toolyard.Timeout), Detail: some(r, "", "", "detail"),
+			MS: some(r, 0, 0.001, 17.25, 1e-7, -1, 1e300, 0.1+0.2),
+		})
+	}
+	return res
+}
+
+func randomPlanned(r *rand.Rand) Planned {
+	p := Planned{Owner: "d", Surface: "s"}
+	if r.IntN(3) == 0 {
+		p.Start = &Started{Group: 0, Items: []Item{{0, 1}}}
+	}
+	for range r.IntN(5) {
+		c := PlannedCall{
+			ID: some(r, "a", "b"), Tool: some(r, "read", "write"), Pool: "p", Declaration: some(r, "", "d"),
+			Judgement:   tool.Judgement{Class: some(r, toolyard.ReadOnly, toolyard.Unsafe)},
+			InputSHA256: some(r, "0", "1"),
+			TimeoutMS:   some[int64](r, 0, 1),
+		}
+		if r.IntN(4) == 0 {
+			c.Mended = &Mended{Input: json.RawMessage(`{}`), What: "x"}
+		}
+		p.Calls = append(p.Calls, c)
+	}
+	return p
+}
+
+// TestSlimFormsAreRead: a slim form that contradicts itself is refused.
+func TestSlimFormsAreRead(t *testing.T) {
+	for _, c := range []struct {
+		is   Type
+		data string
+	}{
+		{BatchPlanned, `{"calls":[{"id":"a","kind":1}],"kinds":[{"tool":"t"}]}`},
+		{BatchPlanned, `{"calls":[{"id":"a","kind":-1}],"kinds":[{"tool":"t"}]}`},
+		{CallFinished, `{"ends":[{"phases":[1,2,3,4,5,6,7,8,9,10,11,12,13]}]}`},
+		{CallFinished, `{"ends":[{"phases":["x"]}]}`},
+		{CallFinished, `{"ends":[{"phases":[1.5]}]}`},
+		{CallFinished, `{"ends":{}}`},
+	} {
+		if _, b, err := (&Envelope{Type: c.is}).Body([]byte(c.data)); err == nil {
+			t.Errorf("%s was read as %+v", c.data, b)
+		}
+	}
+}
+
+// BenchmarkFinished is the end of a small call, stored and read.
+func BenchmarkFinished(b *testing.B) {
+	res := toolyard.Result{CallID: "c1", Tool: "read_file", Output: "200 bytes", Class: toolyard.ReadOnly, Attempts: 1,
+		Worker: "worker-1", DurationMS: 0.5, ExecuteMS: 0.1, QueueMS: 0.7}
+	for _, p := range toolyard.Phases {
+		res.Phases = append(res.Phases, toolyard.Fact{Phase: p, Outcome: toolyard.OutcomeOK, MS: 0.012})
+	}
+	b.ReportAllocs()
+	var stored Stored
+	for b.Loop() {
+		var err error
+		if stored, err = Store(Finish(End{Result: res})); err == nil {
+			_, _, err = (&Envelope{Type: CallFinished}).Body(stored.Data)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(len(stored.Data)), "bytes")
+}
+
+// TestOwnForms: what is read field by field, the general reader reads alike, also when bytes of it are changed.
+func TestOwnForms(t *testing.T) {
+	own := 0
+	for seed := range uint64(20_000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var b Body = randomFinished(r)
+		if r.IntN(2) == 0 {
+			reply := Reply{Completed: r.IntN(2) == 0, Results: []toolyard.Result{}}
+			for range r.IntN(3) {
+				reply.Results = append(reply.Results, randomResult(r))
+			}
+			b = reply
+		}
+		stored, err := Store(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range r.IntN(3) {
+			at := r.IntN(len(stored.Data))
+			switch r.IntN(3) {
+			case 0:
+				stored.Data[at] = some(r, []byte("\"\\{}[],:0123456789.-+eEtfn \x00\xff")...)
+			case 1:
+				stored.Data = slices.Delete(stored.Data, at, min(at+1+r.IntN(9), len(stored.Data)))
+			case 2:
+				stored.Data = slices.Insert(stored.Data, at, stored.Data[at:min(at+1+r.IntN(9), len(stored.Data))]...)
+			}
+			if len(stored.Data) == 0 {
+				break
+			}
+		}
+		got, ok := readOwn(stored.Type, stored.Data)
+		if !ok {
+			continue
+		}
+		own++
+		var want Body
+		if stored.Type == CallFinished {
+			f := &readFinished{}
+			if err = unmarshal(stored.Data, f); err == nil {
+				want, err = f.body()
+			}
+		} else {
+			var reply Reply
+			err = unmarshal(stored.Data, &reply)
+			want = reply
+		}
+		if d := cmp.Diff(want, got); err != nil || d != "" {
+			t.Fatalf("seed %d: %s\n%v, -want +got:\n%s", seed, stored.Data, err, d)
+		}
+	}
+	if own < 2_000 {
+		t.Errorf("only %d were read field by field", own)
+	}
+}
