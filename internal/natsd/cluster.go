@@ -336,7 +336,7 @@ func (c Cluster) readme() ([]byte, error) {
 		"Nodes": c.Nodes, "At": c.At, "Store": c.Store, "Others": others, "Edges": c.Edges,
 		"URLs": strings.Join(urls, ","), "Replicas": replicas,
 		"CertificatesUntil": now.Add(CertificateLifetime).Format(time.DateOnly),
-		"AuthorityUntil": now.Add(AuthorityLifetime).Format(time.DateOnly),
+		"AuthorityUntil":    now.Add(AuthorityLifetime).Format(time.DateOnly),
 	})
 	return out.Bytes(), err
 }

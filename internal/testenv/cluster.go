@@ -79,11 +79,13 @@ func (c *Cluster) Edge(t testing.TB, pool string) (clientURL string, stop func()
 func (c *Cluster) CA() string { return filepath.Join(c.dir, "ca.pem") }
 
 // settings are those that brokers on a system begin with, and options those that their connections need.
-func settings(s System) (broker.Settings, []nats.Option) {
+func settings(t testing.TB, s System) (broker.Settings, []nats.Option) {
+	t.Helper()
 	if c, ok := s.(*Cluster); ok {
-		return broker.Settings{Replicas: 3, MaxStoreBytes: 1 << 30}, []nats.Option{nats.RootCAs(c.CA())}
+		return broker.Settings{Replicas: 3, MaxStoreBytes: 1 << 30, Shards: shards(t)},
+			[]nats.Option{nats.RootCAs(c.CA())}
 	}
-	return broker.Settings{}, nil
+	return broker.Settings{Shards: shards(t)}, nil
 }
 
 // clusterAt is where the written configuration says that a node's files are.

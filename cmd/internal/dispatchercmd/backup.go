@@ -84,7 +84,8 @@ func (s *std) save(ctx context.Context, nc *nats.Conn, dir string, done *streams
 	if err != nil {
 		return err
 	}
-	all := inEverySystem(natsbroker.BackupOrder())
+	order := natsbroker.BackupOrder(max(1, natsbroker.ShardsIn(there)))
+	all := inEverySystem(order)
 	if there = inEverySystem(there); len(there) < len(all) {
 		return fmt.Errorf("there is no whole system to save: of its %d streams there are %d (%s)", len(all), len(there),
 			strings.Join(there, ", "))
@@ -93,7 +94,7 @@ func (s *std) save(ctx context.Context, nc *nats.Conn, dir string, done *streams
 		return cli.Usagef("DIR: %w; name a directory that is not there", err)
 	}
 	b := backup{Begun: time.Now().UTC(), Version: version.Build(), Wire: version.Wire}
-	for _, name := range natsbroker.BackupOrder() {
+	for _, name := range order {
 		if !natsbroker.InEverySystem(name) { // it may have been made since
 			if now, err := natsbroker.Existing(ctx, nc); err != nil {
 				return err
@@ -155,6 +156,18 @@ func (d *streamsDone) end(s *std) error {
 // inEverySystem are those of some streams that every system has.
 func inEverySystem(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !natsbroker.InEverySystem(n) })
+}
+
+// subsequence reports whether names are some of all, in their order.
+func subsequence(names, all []string) bool {
+	for _, n := range names {
+		i := slices.Index(all, n)
+		if i < 0 {
+			return false
+		}
+		all = all[i+1:]
+	}
+	return true
 }
 
 // say says that a stream was saved or restored.
@@ -251,8 +264,10 @@ func readBackup(dir string) (b backup, err error) {
 	for _, s := range b.Streams {
 		names = append(names, s.Name)
 	}
-	if all := natsbroker.BackupOrder(); !slices.Equal(names, all) && !slices.Equal(names, inEverySystem(all)) {
-		return b, cli.Usagef("%s: it has the streams %q; a backup has %q", f.Name(), names, natsbroker.BackupOrder())
+	all := natsbroker.BackupOrder(max(1, natsbroker.ShardsIn(names)))
+	archives := slices.ContainsFunc(names, func(n string) bool { return !natsbroker.InEverySystem(n) })
+	if !slices.Equal(inEverySystem(names), inEverySystem(all)) || archives && !subsequence(names, all) {
+		return b, cli.Usagef("%s: it has the streams %q; a backup has %q", f.Name(), names, all)
 	}
 	for _, s := range b.Streams { // before anything is made
 		if err := s.check(dir); err != nil {

@@ -60,6 +60,10 @@ type Broker struct {
 	approvals jetstream.KeyValue
 	blobs     jetstream.ObjectStore
 
+	// sets are the brokers of the shards, of a system of several; shard is which one this is of.
+	sets  []*Broker
+	shard int
+
 	forgotten *forgotten
 	archived  *archived
 	// pools is how many pools may have work queues.
