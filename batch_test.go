@@ -75,7 +75,7 @@ func TestTheClosedSets(t *testing.T) {
 	if len(toolyard.Phases) != 12 {
 		t.Errorf("there are %d phases", len(toolyard.Phases))
 	}
-	if len(toolyard.Codes) != 28 {
+	if len(toolyard.Codes) != 30 {
 		t.Errorf("there are %d codes", len(toolyard.Codes))
 	}
 	seen := map[toolyard.Code]bool{}

@@ -46,6 +46,8 @@ const (
 	Canceled        Code = "canceled"         // the agent, a person or an operator cancelled it
 	SiblingCanceled Code = "sibling_canceled" // another call of its group failed
 	Skipped         Code = "skipped"          // ordered_halt stopped before it
+	RateLimited     Code = "rate_limited"     // it would have waited too long for its turn under a rate
+	BudgetExceeded  Code = "budget_exceeded"  // a budget has nothing left for it
 
 	// execute
 
@@ -74,7 +76,8 @@ var Codes = []Code{
 	UnknownTool, BlockedTool, SchemaNotLoaded, SchemaValidationFailed, InvalidArguments, SetupRequired,
 	SandboxViolation,
 	InputMutationFailed, HookBlocked, HookFailed, PermissionDenied, ApprovalRejected, ApprovalExpired, PolicyBlocked,
-	Canceled, SiblingCanceled, Skipped, ExecutionFailed, Timeout, DeadlineExceeded, DependencyUnavailable,
+	Canceled, SiblingCanceled, Skipped, RateLimited, BudgetExceeded, ExecutionFailed, Timeout, DeadlineExceeded,
+	DependencyUnavailable,
 	OutcomeUnknown,
 	ResultMappingFailed, PostHookFailed, ResultTooLarge, ResultRedacted, IncompleteCall, InternalError,
 }

@@ -218,7 +218,13 @@ func (t overNATS) session(ctx context.Context, a toolyard.Agent, s toolyard.Sess
 		return Session{}, err
 	}
 	v, err := t.b.Session(ctx, a, s)
-	return sessionOf(v), err
+	if err != nil {
+		return Session{}, err
+	}
+	out := sessionOf(v)
+	accounts, err := t.b.Budgets(ctx, a, s)
+	out.Budgets = budgetsOf(accounts)
+	return out, err
 }
 
 func sessionOf(v broker.Session) Session {

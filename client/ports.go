@@ -9,6 +9,7 @@ type store interface {
 	broker.Control
 	broker.Registry
 	broker.Sessions
+	broker.Budgets
 	broker.Indexed
 	broker.Approvals
 	broker.Asking

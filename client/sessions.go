@@ -2,9 +2,12 @@ package client
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/admission"
 )
 
 // Session is what is kept of a conversation between its batches.
@@ -18,6 +21,50 @@ type Session struct {
 	// Context is what tools have set for later calls.
 	Context map[string]string `json:"context"`
 	Changed time.Time         `json:"changed"`
+	// Budgets are those that the session, its agent and the agent's teams have used something of.
+	Budgets []Budget `json:"budgets,omitempty"`
+}
+
+// Budget is what is used of a budget that several batches share.
+type Budget struct {
+	// Of is whose it is: "agent ci-1", "team web-*", "session s-1 of ci-1".
+	Of string `json:"of"`
+	// Left says what is used, for people.
+	Left string `json:"left"`
+	// Limit is what there is of each resource, 0 where that is not bounded; Used what calls have used that are over,
+	// and Reserved what those may use that are in flight.
+	Limit    BudgetAmount `json:"limit"`
+	Used     BudgetAmount `json:"used"`
+	Reserved BudgetAmount `json:"reserved"`
+	// Renews is when all is there again; zero for a budget that does not renew.
+	Renews time.Time `json:"renews,omitzero"`
+}
+
+// BudgetAmount is an amount of each resource of a budget.
+type BudgetAmount struct {
+	Calls   int64   `json:"calls"`
+	Seconds float64 `json:"seconds"`
+	Bytes   int64   `json:"bytes"`
+	Cost    int64   `json:"cost"`
+}
+
+func amountOf(a admission.Amount) BudgetAmount {
+	return BudgetAmount{Calls: a.Calls, Seconds: float64(a.MS) / 1_000, Bytes: a.Bytes, Cost: a.Cost}
+}
+
+// budgetsOf puts accounts into the order of their names.
+func budgetsOf(accounts map[string]admission.Account) (out []Budget) {
+	for _, name := range slices.Sorted(maps.Keys(accounts)) {
+		a := accounts[name]
+		used, reserved := a.Total()
+		b := Budget{Of: name, Left: a.Left(), Limit: amountOf(a.Limit.Amount), Used: amountOf(used),
+			Reserved: amountOf(reserved)}
+		if at, ok := a.Renews(); ok {
+			b.Renews = at
+		}
+		out = append(out, b)
+	}
+	return out
 }
 
 // Session reads a session; one that nothing was kept of is new.

@@ -71,7 +71,12 @@ type Declaration struct {
 	// Dependency names what the circuit breaker watches; tools that share it trip together. Empty: the tool's name, and
 	// for a tool with a URL specifier each host that its calls name.
 	Dependency string `json:"dependency,omitempty"`
+	// Cost is what one execution takes from budgets of cost, in units of the operator's choice. 0: nothing.
+	Cost int64 `json:"cost,omitempty"`
 }
+
+// MaxCost is the highest cost of a tool.
+const MaxCost = 1_000_000_000
 
 // Defaults of [Declaration] fields that are left zero.
 const (

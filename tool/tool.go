@@ -252,6 +252,8 @@ func Raw(t Tool) (Tool, error) {
 		return bad("IdleTimeoutMS is %d; use 0 or a positive number of milliseconds", t.IdleTimeoutMS)
 	case t.MaxInFlight < 0:
 		return bad("MaxInFlight is %d; use 0 or a positive number of calls", t.MaxInFlight)
+	case t.Cost < 0 || t.Cost > MaxCost:
+		return bad("Cost is %d; use 0 to %d", t.Cost, MaxCost)
 	case toolyard.CheckTags("Tags", t.Tags, toolyard.MaxTagsAsked) != nil:
 		return bad("%v", toolyard.CheckTags("Tags", t.Tags, toolyard.MaxTagsAsked))
 	case json.Unmarshal(t.InputSchema, &object) != nil || object["type"] != "object":

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +20,8 @@ type Quota struct {
 	// CallsPerMinute is how many calls begin in a minute. A batch begins all of its calls at once; one that has more
 	// begins when no other has in the last minute.
 	CallsPerMinute int
+	// CallsPerSecond is how many calls begin in any second. Each waits for its turn by itself: see [Rates].
+	CallsPerSecond int
 	// WaitingBytes is how long the inputs are together that wait in dispatchers.
 	WaitingBytes int
 }
@@ -33,11 +34,12 @@ type Grant struct {
 
 // The limits of quotas.
 const (
-	MaxGrants = 1_000         // quotas of agents, and of teams
+	MaxGrants = 1_000         // quotas of agents, of teams, and rates of tools, and of dependencies
 	MaxQuota  = 1_000_000_000 // what one quota may be
 )
 
-// ParseGrant reads a grant: AGENTS=KEY:N,KEY:N, of the keys batches, calls, calls-per-minute and waiting-bytes.
+// ParseGrant reads a grant: AGENTS=KEY:N,KEY:N, of the keys batches, calls, calls-per-minute, calls-per-second and
+// waiting-bytes.
 func ParseGrant(text string) (g Grant, err error) {
 	agents, list, ok := strings.Cut(text, "=")
 	g.Agents = agents
@@ -47,23 +49,9 @@ func ParseGrant(text string) (g Grant, err error) {
 	if err := pattern.Check(agents); err != nil {
 		return g, fmt.Errorf("%q: the name of agents: %w", text, err)
 	}
-	keys := map[string]*int{"batches": &g.Batches, "calls": &g.Calls, "calls-per-minute": &g.CallsPerMinute,
-		"waiting-bytes": &g.WaitingBytes}
-	for _, one := range strings.Split(list, ",") {
-		key, value, _ := strings.Cut(one, ":")
-		to := keys[key]
-		n, err := strconv.Atoi(value)
-		switch {
-		case to == nil:
-			return g, fmt.Errorf("%q: %q is none of the keys batches, calls, calls-per-minute, waiting-bytes, or "+
-				"there twice", text, key)
-		case err != nil || n < 1 || n > MaxQuota:
-			return g, fmt.Errorf("%q: %s is %q; use 1 to %d", text, key, value, MaxQuota)
-		}
-		*to = n
-		delete(keys, key)
-	}
-	return g, nil
+	return g, parseKeys(text, list, []key{{"batches", &g.Batches, MaxQuota}, {"calls", &g.Calls, MaxQuota},
+		{"calls-per-minute", &g.CallsPerMinute, MaxQuota}, {"calls-per-second", &g.CallsPerSecond, MaxQuota},
+		{"waiting-bytes", &g.WaitingBytes, MaxQuota}})
 }
 
 // matches reports whether a grant is for an agent.
@@ -73,10 +61,14 @@ func (g *Grant) matches(a toolyard.Agent) bool { return pattern.Matches(g.Agents
 type Grants struct {
 	// Agents gives each agent that matches a quota of its own. Teams gives all that match one that they share.
 	Agents, Teams []Grant
+	// Tools and Dependencies give each tool, and each dependency, that matches a rate of its own.
+	Tools, Dependencies []NamedRate
+	// Budgets bound what batches use in all.
+	Budgets Budgets
 }
 
-// Any reports whether there are quotas.
-func (g *Grants) Any() bool { return len(g.Agents)+len(g.Teams) > 0 }
+// Any reports whether there are quotas or rates.
+func (g *Grants) Any() bool { return len(g.Agents)+len(g.Teams)+len(g.Tools)+len(g.Dependencies) > 0 }
 
 // Scope is whose use is bounded: an agent's, or a team's.
 type Scope string
@@ -110,51 +102,32 @@ type Usage struct {
 	Calls   int `json:"calls,omitempty"`
 	// Bytes wait there.
 	Bytes int `json:"bytes,omitempty"`
-	// Asked is how many calls are to begin, Minute how many have begun there in the last minute, and Begun how many
-	// ever.
+	// Asked is how many calls are to begin, Minute how many have begun there in the last minute, or in the last second
+	// where only that is bounded, and Begun how many ever.
 	Asked  int    `json:"asked,omitempty"`
 	Minute int    `json:"minute,omitempty"`
 	Begun  uint64 `json:"begun,omitempty"`
+	// Waits is how many agents have calls that wait there for a rate.
+	Waits int `json:"waits,omitempty"`
 }
-
-// seconds is how many of them are in a minute: calls are counted by the second in which they began.
-const seconds = 60
 
 // scopeUse is what a scope uses: in this dispatcher, and what is known of others.
 type scopeUse struct {
 	mine Usage
-	// begun are the calls that began in the last minute in all dispatchers, and own those of this one, by second.
-	begun, own [seconds]int
-	last       int64 // the second that was counted last
-}
-
-// at forgets what began more than a minute ago.
-func (u *scopeUse) at(now time.Time) {
-	second := now.Unix()
-	for n := max(u.last+1, second-seconds+1); n <= second; n++ {
-		u.begun[n%seconds], u.own[n%seconds] = 0, 0
-	}
-	u.last = max(u.last, second)
+	// minute has the calls that began in the last minute, by second.
+	minute window
 }
 
 func (u *scopeUse) begin(calls int, own bool) {
-	u.begun[u.last%seconds] += calls
+	u.minute.begin(calls, own)
 	if own {
-		u.own[u.last%seconds] += calls
 		u.mine.Begun += uint64(calls)
 	}
 }
 
-func sum(of *[seconds]int) (n int) {
-	for _, v := range of {
-		n += v
-	}
-	return n
-}
-
 // unused reports whether nothing is known of the scope that matters.
 func (u *scopeUse) unused() bool {
-	return u.mine == Usage{Begun: u.mine.Begun} && sum(&u.begun) == 0
+	return u.mine == Usage{Begun: u.mine.Begun} && sum(&u.minute.begun) == 0
 }
 
 // Quotas keeps what agents and teams use within what they may. Dispatchers tell each other in one order what they use,
@@ -181,13 +154,10 @@ func NewQuotas(g Grants) *Quotas {
 func (q *Quotas) Heard(dispatcher string, report map[Scope]Usage, now time.Time) {
 	before, met := q.others[dispatcher]
 	for scope, u := range report {
-		begun := u.Minute // it may have begun them at any time in the last minute
-		if was, ok := before[scope]; ok && u.Begun >= was.Begun {
-			begun = int(min(u.Begun-was.Begun, uint64(u.Minute)))
-		} else if met && !ok {
-			begun = int(min(u.Begun, uint64(u.Minute)))
+		if scope.ofRate() {
+			continue
 		}
-		if begun > 0 {
+		if begun := newlyBegun(before, met, scope, u); begun > 0 {
 			q.use(scope, now).begin(begun, false)
 		}
 	}
@@ -198,6 +168,18 @@ func (q *Quotas) Heard(dispatcher string, report map[Scope]Usage, now time.Time)
 	q.others[dispatcher] = report
 }
 
+// newlyBegun is how many calls of a scope a dispatcher has begun since its report before, if that was met.
+func newlyBegun(before map[Scope]Usage, met bool, scope Scope, u Usage) int {
+	was, ok := before[scope]
+	switch {
+	case ok && u.Begun >= was.Begun:
+		return int(min(u.Begun-was.Begun, uint64(u.Minute)))
+	case met && !ok:
+		return int(min(u.Begun, uint64(u.Minute)))
+	}
+	return u.Minute // it may have begun them at any time that still counts
+}
+
 // Know says whether all other dispatchers have been heard.
 func (q *Quotas) Know(all bool) { q.known = all }
 
@@ -205,10 +187,10 @@ func (q *Quotas) Know(all bool) { q.known = all }
 func (q *Quotas) use(s Scope, now time.Time) *scopeUse {
 	u := q.used[s]
 	if u == nil {
-		u = &scopeUse{last: now.Unix()}
+		u = &scopeUse{minute: newWindow(time.Second, now)}
 		q.used[s] = u
 	}
-	u.at(now)
+	u.minute.at(now)
 	return u
 }
 
@@ -274,7 +256,7 @@ func (q *Quotas) mayReserve(b *Batch, now time.Time) bool {
 func (q *Quotas) fits(b *Batch, now time.Time) bool {
 	for _, s := range q.grants.of(b.Key.Agent) {
 		u, others := q.use(s.scope, now), q.elsewhere(s.scope)
-		begin := sum(&u.begun) + u.mine.Asked + others.Asked
+		begin := sum(&u.minute.begun) + u.mine.Asked + others.Asked
 		switch most := s.quota; {
 		case most.Batches > 0 && u.mine.Batches+others.Batches > most.Batches,
 			most.Calls > 0 && u.mine.Calls+others.Calls > most.Calls,
@@ -329,12 +311,12 @@ func (q *Quotas) report(now time.Time) map[Scope]Usage {
 	out := map[Scope]Usage{}
 	for _, s := range slices.Collect(maps.Keys(q.used)) {
 		u := q.used[s]
-		if u.at(now); u.unused() {
+		if u.minute.at(now); u.unused() {
 			delete(q.used, s)
 			continue
 		}
 		mine := u.mine
-		if mine.Minute = sum(&u.own); mine != (Usage{Begun: mine.Begun}) {
+		if mine.Minute = sum(&u.minute.own); mine != (Usage{Begun: mine.Begun}) {
 			out[s] = mine
 		}
 	}

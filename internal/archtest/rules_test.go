@@ -292,8 +292,8 @@ var bannedNames = []string{"util", "utils", "common", "helper", "helpers", "mode
 var stories = map[string][]string{
 	"internal/dispatcher": {
 		"dispatcher.go", "admit.go", "take.go", "drive.go", "observe.go", "plan.go", "park.go", "settle.go",
-		"newer.go", "archive.go", "meter.go", "usage.go", "trace.go", "queue.go", "keep.go", "store.go",
-		"workers.go",
+		"newer.go", "archive.go", "meter.go", "usage.go", "trace.go", "budgets.go", "rates.go", "queue.go",
+		"keep.go", "store.go", "workers.go", "rategate.go",
 		"planner.go", "failpoints.go", "next.go", "today.go",
 	},
 	"internal/worker": {

@@ -36,6 +36,24 @@ type (
 	}
 )
 
+// Held says that calls are kept back, which the machine has queued: they wait for their turn under a rate. Handed says
+// that they are handed to workers now.
+type (
+	Held   struct{ Calls []int }
+	Handed struct{ Calls []int }
+)
+
+// Limited says that calls that were kept back are not handed to workers.
+type Limited struct {
+	Calls []int
+	// Code is rate_limited or budget_exceeded.
+	Code toolyard.Code
+	// Why is what the model reads, and Detail what the operator does.
+	Why, Detail string
+	// RetryAfterMS is how long to wait before the call is made again, in milliseconds; 0: that is of no use.
+	RetryAfterMS int64
+}
+
 // Lapsed says that the owner was silent for so long that another may have adopted the batch without its knowledge.
 // The calls that it queues from then on are claimed before they begin.
 type Lapsed struct{}
@@ -46,6 +64,9 @@ type Withdrawn struct{ Never []int }
 // Noticed is what the hooks said of the batch; nil when nothing.
 type Noticed struct{ Notice *toolyard.Notice }
 
+func (Held) input()      {}
+func (Handed) input()    {}
+func (Limited) input()   {}
 func (Lapsed) input()    {}
 func (Withdrawn) input() {}
 func (Noticed) input()   {}

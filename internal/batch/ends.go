@@ -29,6 +29,7 @@ type verdict struct {
 	text, advice string
 	detail       string
 	retryable    bool
+	retryAfterMS int64
 }
 
 // ending is the decided end of one open call.
@@ -186,7 +187,7 @@ func (m *Machine) unseen(i int) bool {
 	if m.state.Plan.Calls[i].Claim || c.Status != Pending || c.Seq > 0 && m.state.Takeovers == 0 {
 		return false
 	}
-	return m.flight.active[i] || m.state.Takeovers > 0 && m.isStarted(i)
+	return m.flight.active[i] && !m.flight.held[i] || m.state.Takeovers > 0 && m.isStarted(i)
 }
 
 // unknownOutcome is the verdict on a call whose worker is lost.
@@ -222,7 +223,7 @@ func executed(r *toolyard.Result) bool {
 // unserved returns since when call i waits in a queue that no worker serves.
 func (m *Machine) unserved(i int) (time.Time, bool) {
 	queued, ok := m.flight.queued[i]
-	if !ok || m.state.Calls[i].Status == Claimed {
+	if !ok || m.flight.held[i] || m.state.Calls[i].Status == Claimed {
 		return time.Time{}, false
 	}
 	p := m.state.Plan.Calls[i]
@@ -288,6 +289,7 @@ func (m *Machine) endCalls() []Effect {
 			continue
 		}
 		_, queued := m.flight.queued[i]
+		queued = queued && !m.flight.held[i]
 		e.tried, e.asked, e.handed = true, s.End(i), queued || s.Takeovers > 0
 		ended[c.Item] = append(ended[c.Item], events.End{Result: m.result(i, e)})
 	}
@@ -374,7 +376,8 @@ func (m *Machine) result(i int, e *ending) toolyard.Result {
 	r := outcome.Ended(toolyard.Result{
 		Index: i, CallID: p.ID, Tool: p.Tool, Echo: m.state.call(i).Echo, Code: e.Code,
 		Error: e.words(evidence), Detail: e.detail,
-		Retryable: e.retryable, Class: p.Judgement.Class, Attempts: attempts, Worker: c.Worker,
+		Retryable: e.retryable, RetryAfterMS: e.retryAfterMS, Class: p.Judgement.Class, Attempts: attempts,
+		Worker: c.Worker,
 	}, at, e.detail, found...)
 	r.ApprovalWaitMS = float64(c.Waited) / float64(time.Millisecond)
 	if c.Status == Waiting {

@@ -33,6 +33,8 @@ type Config struct {
 	QueueWait time.Duration
 	// ItemCalls is how many calls one item has at most. 0: [MaxItemCalls].
 	ItemCalls int
+	// Alone reports whether a call goes to the workers in a message of its own. Nil: none has to.
+	Alone func(c *events.PlannedCall) bool
 	// Reserved says that a ticket was reserved for the batch before it was planned. If the plan does not say that it
 	// was granted, it may still be in the queue.
 	Reserved bool
@@ -80,6 +82,7 @@ type tickets struct {
 type flight struct {
 	queued   map[int]time.Time // since when each call that this owner has queued is in the work queue
 	active   map[int]bool      // calls that are queued, or claimed by a worker
+	held     map[int]bool      // calls that are queued, and kept back from the work queue
 	inItem   map[int]int       // how many calls are active, by item
 	retrying map[int]bool      // calls that wait to be queued again
 	next     int               // the place in the current group before which every call was queued once, or is answered
@@ -124,7 +127,7 @@ func New(cfg Config, s State) *Machine {
 	m := &Machine{
 		state: s, cfg: cfg, tickets: tickets{group: -1},
 		flight: flight{queued: map[int]time.Time{}, active: map[int]bool{}, inItem: map[int]int{},
-			retrying: map[int]bool{}},
+			held: map[int]bool{}, retrying: map[int]bool{}},
 		approvals: approvals{waiting: map[int]bool{}, listed: map[int]bool{}, unproven: map[int]bool{}},
 		ends:      ends{decided: map[int]*ending{}, stopped: map[Stop][]int{}, retried: map[int]uint64{}},
 		workers:   workers{absent: map[Route]time.Time{}, dropped: map[int]uint64{}},
@@ -365,7 +368,7 @@ func (m *Machine) ApprovalEnd(i int) time.Time {
 // queueEnd returns when a call that is queued and not claimed has waited long enough.
 func (m *Machine) queueEnd(i int) (time.Time, bool) {
 	at, ok := m.flight.queued[i]
-	if !ok || m.cfg.QueueWait <= 0 || m.state.Calls[i].Status == Claimed {
+	if !ok || m.flight.held[i] || m.cfg.QueueWait <= 0 || m.state.Calls[i].Status == Claimed {
 		return time.Time{}, false
 	}
 	at = at.Add(m.cfg.QueueWait)
@@ -429,6 +432,12 @@ func (m *Machine) apply(in Input) error {
 		}
 	case Lapsed:
 		m.lapsed = true
+	case Held:
+		m.hold(in)
+	case Handed:
+		m.handed(in)
+	case Limited:
+		m.limit(in)
 	case Withdrawn:
 		for _, i := range in.Never {
 			if e, ok := m.ends.decided[i]; ok {
@@ -460,6 +469,7 @@ func (m *Machine) heard(i int, body events.Body) {
 	if body.EventType() == events.CallDecided {
 		m.approvals.unproven[i] = true
 	}
+	delete(m.flight.held, i)
 	back, _ := body.(events.Returned)
 	switch status := m.state.Calls[i].Status; {
 	case len(back.Calls) > 0, status == Retrying, status == Waiting, status == Decided:

@@ -26,7 +26,7 @@ func (m *Machine) cut(g events.Group) (items []events.Item) {
 	calls := map[Route][]int{}
 	for _, i := range g.Calls {
 		p := s.Plan.Calls[i]
-		if p.Claim || !s.Open(i) || s.Calls[i].end > 0 {
+		if p.Claim || !s.Open(i) || s.Calls[i].end > 0 || m.cfg.Alone != nil && m.cfg.Alone(&s.Plan.Calls[i]) {
 			continue
 		}
 		r := Route{Pool: p.Pool, Class: p.Judgement.Class}

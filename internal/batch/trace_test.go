@@ -32,6 +32,8 @@ var update = flag.Bool("update", false, "rewrite the golden traces")
 //	> after 30s           time passes
 //	> wait 0              a worker asks a person about call 0; > decide 0 allow, or deny, is the answer
 //	> withdrawn 1         no worker was ever handed call 1
+//	> held 1              call 1 is kept back, which was to be queued; > handed 1, it is queued now, or > limited 1, and
+//	                      has waited for too long
 //	> lapse               the owner was silent for so long that another may have the batch
 //	> notice red          hooks say something of a batch that is over (plan r hooks)
 //	> interrupt           the session is interrupted
@@ -73,7 +75,8 @@ type player struct {
 	seq uint64
 	// queueWait is set by plan: none, unless it says so.
 	queueWait time.Duration
-	hooks     bool
+	// alone has every call go in a message of its own.
+	hooks, alone bool
 	// conflict and overtake say how many appends from now on find a worker's result, or a worker's claim, instead.
 	conflict, overtake int
 	// requests are those that were queued, by call. The others are what else the shell was asked for.
@@ -183,7 +186,7 @@ func (p *player) do(args []string) {
 	case "plan":
 		sub, planned := planFor(args[1], args[2:], p.now)
 		for _, o := range args[2:] {
-			p.hooks = p.hooks || o == "hooks"
+			p.hooks, p.alone = p.hooks || o == "hooks", p.alone || o == "alone"
 			if v, ok := strings.CutPrefix(o, "queue_wait="); ok {
 				var err error
 				if p.queueWait, err = time.ParseDuration(v); err != nil {
@@ -214,6 +217,20 @@ func (p *player) do(args []string) {
 		if !p.m.State().Parked {
 			p.step(Stored{r})
 		}
+	case "held":
+		p.step(Held{p.nums(args[1])})
+		for _, i := range p.nums(args[1]) { // it was not handed to anybody
+			p.requests[i] = p.requests[i][:len(p.requests[i])-1]
+		}
+	case "handed":
+		for _, i := range p.nums(args[1]) {
+			p.requests[i] = append(p.requests[i], events.Requested{Calls: []events.RequestedCall{{Index: i, Attempt: 1,
+				Claim: p.m.State().Plan.Calls[i].Claim}}})
+		}
+		p.step(Handed{p.nums(args[1])})
+	case "limited":
+		p.step(Limited{Calls: p.nums(args[1]), Code: toolyard.RateLimited, Why: "Too many calls.",
+			Detail: "waited", RetryAfterMS: 1_000})
 	case "withdrawn":
 		var w Withdrawn
 		for _, a := range args[1:] {
@@ -347,7 +364,8 @@ func (p *player) restart() {
 		}
 	}
 	p.m = New(Config{WorkerWait: 30 * time.Second, MaxAttempts: 3, AbortEvery: time.Second,
-		EndGrace: 4500 * time.Millisecond, OpenIdle: time.Minute, QueueWait: p.queueWait, Hooks: p.hooks}, s)
+		EndGrace: 4500 * time.Millisecond, OpenIdle: time.Minute, QueueWait: p.queueWait,
+		Alone: func(*events.PlannedCall) bool { return p.alone }, Hooks: p.hooks}, s)
 	p.step()
 }
 

@@ -167,6 +167,16 @@ type Usages interface {
 	WatchUsage(ctx context.Context, see func(UsageChange, error)) error
 }
 
+// Budgets are the accounts of budgets that several batches share.
+type Budgets interface {
+	// ChangeBudget changes an account with a compare-and-set; change may be called several times. It makes what it
+	// needs if it is not there.
+	ChangeBudget(ctx context.Context, account string,
+		change func(admission.Account) (admission.Account, error)) (admission.Account, error)
+	// Budgets reads the accounts of an agent's session, of the agent, and of its teams, by their names.
+	Budgets(ctx context.Context, a toolyard.Agent, s toolyard.Session) (map[string]admission.Account, error)
+}
+
 // UsageReport is what a dispatcher uses of quotas. Number counts its reports.
 type UsageReport struct {
 	Number uint64                              `json:"number"`

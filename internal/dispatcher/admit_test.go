@@ -33,9 +33,13 @@ func (y *yard) status(k toolyard.BatchKey) int {
 }
 
 // of submits a batch of one call for an agent.
-func (y *yard) of(a toolyard.Agent, name string) toolyard.BatchKey {
+func (y *yard) of(a toolyard.Agent, names ...string) toolyard.BatchKey {
 	y.Helper()
-	return y.submitBatch(toolyard.Batch{Agent: a, Calls: []toolyard.Call{{Tool: name}}})
+	sub := toolyard.Batch{Agent: a}
+	for _, name := range names {
+		sub.Calls = append(sub.Calls, toolyard.Call{Tool: name})
+	}
+	return y.submitBatch(sub)
 }
 
 // settle lets the dispatcher take all that was submitted.

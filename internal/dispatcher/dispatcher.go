@@ -118,6 +118,7 @@ type Dispatcher struct {
 	newer     newerBatches
 	store     storeWatch
 	planner   atomic.Pointer[Planner]
+	budgets   atomic.Pointer[admission.Budgets]
 	demand    demand
 
 	mu     sync.Mutex
@@ -180,6 +181,7 @@ func New(b Broker, cfg Config) *Dispatcher {
 		stored: map[string]time.Time{}, built: map[surfaceKey]registry.Surface{},
 	}
 	d.Reload(cfg.Planner)
+	d.budgets.Store(&cfg.Quotas.Budgets)
 	return d
 }
 
@@ -193,7 +195,10 @@ func (d *Dispatcher) Reload(p Planner) {
 
 // Regrant takes other quotas: what starts from now on starts within them, and what runs goes on and counts. The
 // dispatcher must have been made with [Config.QuotasChange].
-func (d *Dispatcher) Regrant(g admission.Grants) { d.admission.regrant(g) }
+func (d *Dispatcher) Regrant(g admission.Grants) {
+	d.budgets.Store(&g.Budgets)
+	d.admission.regrant(g)
+}
 
 // Ready returns a channel that is closed when the dispatcher has seen the workers that were there when it started.
 func (d *Dispatcher) Ready() <-chan struct{} { return d.workers.ready }

@@ -57,6 +57,9 @@ type runner struct {
 	over     chan struct{}
 	indexed  bool
 
+	rates  batchRates
+	budget budget
+
 	replied  chan appended // the answer to the reply that is being stored
 	replying sync.WaitGroup
 }
@@ -88,7 +91,7 @@ type grantAnswer struct {
 
 func (d *Dispatcher) newRunner(k *kept, feed broker.Feed, o *owned) *runner {
 	cfg := d.machineConfig()
-	cfg.Reserved = o.reserved
+	cfg.Reserved, cfg.Alone = o.reserved, d.alone(k, &o.state)
 	return &runner{
 		kept: k, log: o.trace.named(k.log), trace: o.trace, d: d, feed: feed,
 		surface: o.surface, adopted: o.state.Takeovers > 0,
@@ -96,6 +99,8 @@ func (d *Dispatcher) newRunner(k *kept, feed broker.Feed, o *owned) *runner {
 		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]queued{},
 		lastHeard: map[int]time.Time{}, lastNews: time.Now(), replied: make(chan appended, 1),
 		over: make(chan struct{}), indexed: o.state.Takeovers > 0 || o.state.Parked,
+		rates:  batchRates{gate: d.admission.rates},
+		budget: budget{owed: d.budgetsOf(&o.state), told: o.state.Takeovers > 0},
 	}
 }
 
@@ -125,6 +130,8 @@ func (r *runner) run(ctx context.Context) error {
 	heed := func(ctx context.Context) { r.heedInterrupt(ctx, session, submission) }
 	r.indexing.Go(func() { r.indexLater(ctx, write, heed) })
 	defer func() { r.d.demand.change(r.wants, nil) }()
+	defer r.leaveAllRated()
+	r.holdRated()
 	defer r.d.locks.StopWaiting(s.Plan.Workspace, r.key)
 	// what was canceled or appended before the feed began
 	said, err := r.owned.said, error(nil)
@@ -142,6 +149,7 @@ func (r *runner) run(ctx context.Context) error {
 		if over, err := r.step(ctx, inputs); err != nil || over {
 			return err
 		}
+		r.leaveRated()
 		if wants := r.m.Wanted(); !maps.Equal(wants, r.wants) {
 			r.d.demand.change(r.wants, wants)
 			r.wants = wants
@@ -167,10 +175,16 @@ func (r *runner) run(ctx context.Context) error {
 			inputs, err = r.ticketAnswer(ctx, g)
 		case n := <-r.noticed:
 			inputs = []batch.Input{n}
+		case <-r.rates.in.news:
+			var calls []batch.Queue
+			calls, inputs = r.rateAnswers()
+			err = r.queue(ctx, calls)
 		case <-wake.C:
 		case <-beat.C:
 			again := r.repeatTicket(ctx)
-			inputs, err = r.beat(ctx)
+			if inputs, err = r.beat(ctx); err == nil {
+				err = r.settleBudget(ctx)
+			}
 			inputs = append(again, inputs...)
 		}
 		if err != nil {
@@ -242,6 +256,9 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) (inputs []
 		case batch.Notify:
 			r.notify(ctx)
 		case batch.Park:
+			if err = r.settleBudget(ctx); err != nil {
+				return nil, false, err
+			}
 			return nil, true, r.park(ctx)
 		case batch.Complete:
 			r.settle(ctx)
@@ -252,7 +269,11 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) (inputs []
 		}
 		inputs = append(inputs, news...)
 	}
-	return inputs, false, r.queue(ctx, calls)
+	calls, held, err := r.holdBack(ctx, calls)
+	if err != nil {
+		return nil, false, err
+	}
+	return append(inputs, held...), false, r.queue(ctx, calls)
 }
 
 // abort tells the workers to stop calls.

@@ -38,6 +38,7 @@ func (d *Dispatcher) plan(ctx context.Context, k *kept, s *batch.State, session 
 		timeout = time.Duration(min(ms, d.b.Settings().Lifetime.Milliseconds())) * time.Millisecond
 	}
 	planned = plan.Finish(d.cfg.ID, k.submission().Seq, time.Now().Add(timeout).UTC())
+	d.nameDependencies(plan, planned.Calls)
 	planned.Lane = d.admission.laneOf(s.Submission)
 	planned.MaxConcurrency = d.admission.concurrency(s.Key.Agent, planned.MaxConcurrency)
 	planned.Remembered, planned.Context, planned.Unattended = session.Remembered, session.Context, session.Unattended
@@ -114,7 +115,9 @@ func (r *runner) extend(ctx context.Context) (events.Extended, error) {
 	plan := r.d.planner.Load().Extend(*r.surface, s)
 	r.d.admission.begin(r.key.Agent, len(plan.calls))
 	r.d.askJudges(ctx, r.log, plan)
-	return plan.FinishExtending(s), nil
+	extended := plan.FinishExtending(s)
+	r.d.nameDependencies(plan, extended.Calls)
+	return extended, nil
 }
 
 // Surface is the tools that a batch of an agent for a workspace would see if it came now, with these options. A rule

@@ -175,6 +175,7 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 			}
 		}
 		c.AbortsSiblings, c.Interruptible = entry.FailureAbortsSiblings(), entry.Interrupt == tool.Cancel
+		c.Cost = entry.Cost
 		c.TimeoutMS = entry.Timeout().Milliseconds()
 		plan.planned.Calls[i] = c
 	}

@@ -11,6 +11,7 @@ type Broker interface {
 	broker.Tickets
 	broker.Registry
 	broker.Usages
+	broker.Budgets
 	broker.Sessions
 	broker.Indexed
 	broker.Approvals

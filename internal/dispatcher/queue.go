@@ -17,6 +17,7 @@ type admissionQueue struct {
 	mu      sync.Mutex
 	queue   *admission.Queue
 	quotas  *admission.Quotas
+	rates   *rateGate
 	lanes   *admission.Lanes
 	waiting map[toolyard.BatchKey]*broker.Submission
 	running map[toolyard.BatchKey]*kept
@@ -26,6 +27,7 @@ type admissionQueue struct {
 
 func newAdmissionQueue(cfg *Config, log *slog.Logger) *admissionQueue {
 	quotas := admission.NewQuotas(cfg.Quotas)
+	reserved := make(chan struct{}, 1)
 	return &admissionQueue{
 		quotas: quotas, queue: admission.NewQueue(admission.Limits{
 			Running: cfg.MaxBatches, AgentRunning: cfg.MaxAgentBatches, Waiting: cfg.MaxWaiting,
@@ -34,7 +36,7 @@ func newAdmissionQueue(cfg *Config, log *slog.Logger) *admissionQueue {
 		}, quotas),
 		log: log, lanes: admission.NewLanes(broker.Lanes, broker.LaneOf),
 		waiting: map[toolyard.BatchKey]*broker.Submission{}, running: map[toolyard.BatchKey]*kept{},
-		freed: make(chan struct{}, 1), reserved: make(chan struct{}, 1),
+		freed: make(chan struct{}, 1), reserved: reserved, rates: newRateGate(cfg.Quotas, reserved),
 	}
 }
 
@@ -134,19 +136,16 @@ func (l *admissionQueue) setIdle(k toolyard.BatchKey, idle bool) {
 // free signals that another batch may start.
 func (l *admissionQueue) free() { signal(l.freed) }
 
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // it is signalled already
-	}
-}
-
 // report is what is used of quotas here, and the report's number. asks says that batches wait for it to come back.
 func (l *admissionQueue) report() (u map[admission.Scope]admission.Usage, number uint64, asks bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	asks = l.queue.Reserves()
 	u, number = l.queue.Report(time.Now())
+	l.rates.update(func(r *admission.Rates, now time.Time) {
+		asks = asks || r.Reserves()
+		r.Report(number, now, u)
+	})
 	return u, number, asks
 }
 
@@ -155,6 +154,7 @@ func (l *admissionQueue) settle(report uint64) {
 	l.mu.Lock()
 	l.queue.Settle(report, time.Now())
 	l.mu.Unlock()
+	l.rates.update(func(r *admission.Rates, now time.Time) { r.Settle(report, now) })
 	l.free()
 }
 
@@ -163,6 +163,7 @@ func (l *admissionQueue) heard(dispatcher string, report map[admission.Scope]adm
 	l.mu.Lock()
 	l.quotas.Heard(dispatcher, report, time.Now())
 	l.mu.Unlock()
+	l.rates.update(func(r *admission.Rates, now time.Time) { r.Heard(dispatcher, report, now) })
 	l.free()
 }
 
@@ -171,6 +172,7 @@ func (l *admissionQueue) regrant(g admission.Grants) {
 	l.mu.Lock()
 	l.queue.Regrant(g, time.Now())
 	l.mu.Unlock()
+	l.rates.regrant(g)
 	signal(l.reserved) // which reports what is used by the new ones, too
 	l.free()
 }
@@ -180,6 +182,7 @@ func (l *admissionQueue) know(all bool) {
 	l.mu.Lock()
 	l.quotas.Know(all)
 	l.mu.Unlock()
+	l.rates.update(func(r *admission.Rates, _ time.Time) { r.Know(all) })
 	l.free()
 }
 

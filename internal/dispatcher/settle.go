@@ -84,7 +84,11 @@ func (r *runner) settle(ctx context.Context) {
 	r.trace.completed(r.m.State())
 	failpoint.Hit(failpoint.BatchOver)
 	r.indexNow(ctx)
-	if err := r.submission().Done(ctx); err != nil {
+	err := r.d.closeBudget(ctx, r.m.State(), r.budget.owed) // whoever gets the submission does it if this fails
+	if err == nil {
+		err = r.submission().Done(ctx)
+	}
+	if err != nil {
 		// It will be delivered again, to whomever, who finds the batch complete.
 		level := slog.LevelInfo
 		if ctx.Err() != nil { // this dispatcher is being stopped
@@ -193,6 +197,9 @@ func (d *Dispatcher) leaveAndDone(ctx context.Context, k *kept, s *batch.State) 
 	}
 	if s.Plan != nil {
 		d.index(k.log, s, false)(ctx)
+		if err := d.closeBudget(ctx, s, d.budgetsOf(s)); err != nil {
+			return err
+		}
 	}
 	return k.submission().Done(ctx)
 }

@@ -204,7 +204,9 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 	reserved := false
 	var own ticket.Ticket
 	if err == nil {
-		planned.Start, err = batch.First(d.machineConfig(), s, planned, time.Now(),
+		cfg := d.machineConfig()
+		cfg.Alone = d.alone(k, &s)
+		planned.Start, err = batch.First(cfg, s, planned, time.Now(),
 			batch.Observed{Serving: d.workers.serving()}, func(wanted batch.TakeTicket) (uint64, bool) {
 				var granted bool
 				own, reserved, granted = d.reserve(ctx, &s, planned.Workspace, wanted)

@@ -21,6 +21,7 @@ func (d *Dispatcher) shareUsage(part func(string, func(context.Context) error)) 
 		return
 	}
 	s := &sharing{again: make(chan struct{}, 1)}
+	part("begin calls under rates", d.admission.rates.run)
 	part("hear of quotas", func(ctx context.Context) error { return d.hearUsage(ctx, s) })
 	part("tell of quotas", func(ctx context.Context) error { return d.tellUsage(ctx, s) })
 }

@@ -192,6 +192,10 @@ type PlannedCall struct {
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 	// Mended is the input that runs in place of the one that was handed in; nil if that one runs.
 	Mended *Mended `json:"mended,omitempty"`
+	// Dependency is what the call depends on, where dependencies have rates; empty if that is nothing.
+	Dependency string `json:"dependency,omitempty"`
+	// Cost is what the tool's declaration says that an execution costs.
+	Cost int64 `json:"cost,omitempty"`
 }
 
 // Mended is an input that was no valid JSON, after it was mended. What says what was wrong with it.
@@ -421,6 +425,8 @@ type RequestedCall struct {
 	As string `json:"as,omitempty"`
 	// Mended says what was mended in the input; empty if it is as the model wrote it.
 	Mended string `json:"mended,omitempty"`
+	// Waited says for which rate the call has waited, and how long; empty if it has not.
+	Waited string `json:"waited,omitempty"`
 }
 
 // Approved is what a worker must know about an approval.

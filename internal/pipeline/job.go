@@ -50,6 +50,8 @@ type Job struct {
 	Attempt int
 	// FencingToken is the number of the ticket that the call's group holds; 0 for none.
 	FencingToken uint64
+	// Waited says for which rate the call has waited before it was queued, and how long; empty if it has not.
+	Waited string
 	// QueueMS is the time from being queued to being taken, in milliseconds.
 	QueueMS float64
 	// CallTimeout caps the execution under the tool's own timeout. 0: no further cap.

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // schedule starts the call. It asks the breaker first, so that a dependency that is down costs no claim. A probe of a
@@ -40,6 +42,9 @@ func (c *call) schedule(ctx context.Context) finding {
 	release, err := c.job.Start(ctx)
 	if err == nil {
 		c.release = release
+		if c.job.Waited != "" {
+			return finding{fail: c.ended(ctx), detail: c.job.Waited, noted: true}
+		}
 		// A cancel may have come while the claim was appended; the call must not start then.
 		return finding{fail: c.ended(ctx)}
 	}
@@ -68,6 +73,16 @@ func (c *call) dependency() (name, host string) {
 		}
 	}
 	return strings.TrimSpace(c.entry.Name + " " + host), host
+}
+
+// Dependency names what a call of a tool depends on, as rates know it: what the tool names, or the host and port that
+// the input's URL names; empty if that is nothing.
+func Dependency(d *tool.Declaration, input json.RawMessage) string {
+	if d.Dependency != "" || d.Specifier.URL == "" {
+		return d.Dependency
+	}
+	address, _ := policy.Field(input, d.Specifier.URL)
+	return hostPort(address)
 }
 
 // maxHostBytes is the longest name of a host and its port: RFC 1035 allows 253 bytes, and a port has five digits.

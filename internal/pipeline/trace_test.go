@@ -301,6 +301,8 @@ func TestEveryCodeOfThisVersionIsReached(t *testing.T) {
 	reached := map[toolyard.Code]string{
 		toolyard.SchemaNotLoaded: "TestPreflight",
 		toolyard.Skipped:         "given by the dispatcher: the call never came to a pipeline",
+		toolyard.BudgetExceeded:  "given by the dispatcher: the call never came to a pipeline",
+		toolyard.RateLimited:     "given by the dispatcher: the call never came to a pipeline",
 		toolyard.IncompleteCall:  "given by the dispatcher: the call never came to a pipeline",
 	}
 	for _, s := range scenarios {

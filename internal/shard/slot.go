@@ -5,7 +5,7 @@
 // since when. Processes have maps of different ages: each decision here is safe with an old one.
 //
 // A system has the number of shards that it was made with. What is about a number that grows is used by nothing yet:
-// docs/adr/0044-shards.md proposes it.
+// docs/adr/0046-shards.md proposes it.
 package shard
 
 import (

@@ -380,3 +380,20 @@ func TestWithoutTokens(t *testing.T) {
 	b.has("operator")
 	b.accessible("no batches")
 }
+
+// TestBudgetsOfABatch: its page says what is used of the budgets that its session shares.
+func TestBudgetsOfABatch(t *testing.T) {
+	budgets := filepath.Join(t.TempDir(), "budgets")
+	if err := os.WriteFile(budgets, []byte("budget agent *=calls:5,cost:7,per-hours:1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, "--quota-file", budgets)
+	s.write("notes.txt", "one\n")
+	s.submit("", "turn-1", "morning", call{"id": "1", "tool": "read_file", "input": call{"file_path": "notes.txt"}},
+		call{"id": "2", "tool": "read_file", "input": call{"file_path": "notes.txt"}})
+	b := open(t, s.url)
+	b.visit("#/batch/default/turn-1")
+	b.has("Budget of agent default")
+	b.has("2 of 5 calls, 0 of 7 cost used, all of it again")
+	b.accessible("a batch with a budget")
+}

@@ -25,6 +25,10 @@ var snippets = []snippet{
 		"results, err := p.execute(ctx, said.ID, json.RawMessage(said.RawJSON()))", "for _, r := range results {"},
 	{"docs/agents.md", "turn-ts", "examples/turn.ts", `import Anthropic from "@anthropic-ai/sdk";`, toTheEnd},
 	{"docs/agents.md", "turn-py", "examples/turn.py", "from anthropic import Anthropic", toTheEnd},
+	{"docs/rates.md", "quotas", "examples/quotas.txt", "# Two fetches at a time, and five that begin in a second, " +
+		"over all workers. A call waits ten seconds at most.", toTheEnd},
+	{"docs/budgets.md", "budgets", "examples/budgets.txt",
+		"# Each agent of ci has a thousand calls and an hour of tools' time a day.", toTheEnd},
 	{"docs/agents.md", "client", "client/example_test.go", "func ExampleClient_Submit() {", ""},
 }
 
@@ -41,8 +45,8 @@ func TestDocumentsShowTheExamples(t *testing.T) {
 		}
 	}
 	all := 0
-	for _, doc := range []string{"README.md", "docs/agents.md"} {
-		for _, language := range []string{"go", "ts", "python"} {
+	for _, doc := range []string{"README.md", "docs/agents.md", "docs/rates.md", "docs/budgets.md"} {
+		for _, language := range []string{"go", "ts", "python", "text"} {
 			all += strings.Count(read(t, doc), "```"+language+"\n")
 		}
 	}

@@ -121,7 +121,7 @@ func TestSIGHUPReadsQuotasAgain(t *testing.T) {
 	reload(read, 1)
 	runs(5)
 	write("team web-*=batches:9\nteem web-*=batches:9\n")
-	reload("line 2: \\\"teem\\\": a line begins with agent or team", 1)
+	reload("line 2: \\\"teem\\\": a line begins with agent, team, tool, dependency or budget", 1)
 	runs(5)
 	write("team web-*=batches:3\n") // fewer than run
 	reload(read, 2)

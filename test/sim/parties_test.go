@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
@@ -50,7 +51,7 @@ func dispatch(p *party) error {
 		ID: p.name, Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}, OpenIdle: openIdle,
 		ApprovalWait: p.w.sc.approvalWait, WorkerWait: workerWait,
 		QueueWait: cmp.Or(p.w.sc.queueWait, queueWait), TicketIdle: ticketIdle, StoreEvery: storeEvery, Log: p.log,
-		ArchiveAfter: p.w.sc.archiveAfter,
+		ArchiveAfter: p.w.sc.archiveAfter, Quotas: admission.Grants{Tools: p.w.sc.rates, Budgets: p.w.sc.budgets},
 	})
 	defer p.whenReady(d.Ready())()
 	return d.Run(p.ctx)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/admission"
 )
 
 // scenario is what a history is about: who is there, and what is asked of them.
@@ -27,6 +28,10 @@ type scenario struct {
 	queueWait time.Duration
 	// archiveAfter is how long batches are over before they are archived; 0: they are not.
 	archiveAfter time.Duration
+	// rates bound calls of some tools, which wait for their turns for as long as it takes.
+	rates []admission.NamedRate
+	// budgets are wider than anything uses.
+	budgets admission.Budgets
 }
 
 // focus is what a history is about above all.
@@ -107,6 +112,16 @@ func (w *world) drawScenario(about focus) *scenario {
 	sc.peopleHTTP = sc.people && d.one(3)
 	if a := (draws{w.random("archive")}); sc.focus != upgrades && a.one(2) {
 		sc.archiveAfter = a.between(100*time.Millisecond, 5*time.Second).Truncate(time.Millisecond)
+	}
+	if r := (draws{w.random("rates")}); sc.focus != upgrades && r.one(5) {
+		sc.rates = []admission.NamedRate{
+			{Name: "re*", Rate: admission.Rate{Calls: 1 + r.IntN(2), PerSecond: 2 + r.IntN(6), Wait: longWait}},
+			{Name: "*", Rate: admission.Rate{Calls: 1 + r.IntN(3), Wait: longWait}}}
+	}
+	if b := (draws{w.random("budgets")}); sc.focus != upgrades && b.one(6) {
+		wide := admission.Budget{Amount: admission.Amount{Calls: 1_000_000}}
+		sc.budgets = admission.Budgets{{Kind: admission.BudgetOfTeam, Agents: "*", Budget: wide},
+			{Kind: admission.BudgetOfBatch, Agents: "*", Budget: wide}}
 	}
 	workspaces, agents := 1+d.IntN(2), 1+d.IntN(3)
 	switch sc.focus {

@@ -865,6 +865,47 @@ export interface components {
              */
             size: number;
         };
+        /** @description What is used of a budget that several batches share. */
+        Budget: {
+            /** @description What is used, in words. */
+            left: string;
+            /** @description What there is of each resource; 0 where that is not bounded. */
+            limit: components["schemas"]["BudgetAmount"];
+            /** @description Whose it is, as in agent ci-1, team web-* or session s-1 of ci-1. */
+            of: string;
+            /**
+             * Format: date-time
+             * @description When all is there again. Left out for a budget that does not renew.
+             */
+            renews?: string;
+            /** @description What calls may use that are in flight. */
+            reserved: components["schemas"]["BudgetAmount"];
+            /** @description What calls have used that are over. */
+            used: components["schemas"]["BudgetAmount"];
+        };
+        /** @description An amount of each resource of a budget. */
+        BudgetAmount: {
+            /**
+             * Format: int64
+             * @description Bytes of results.
+             */
+            bytes: number;
+            /**
+             * Format: int64
+             * @description Executions that were started, or may have been.
+             */
+            calls: number;
+            /**
+             * Format: int64
+             * @description Units of cost that the tools declare.
+             */
+            cost: number;
+            /**
+             * Format: double
+             * @description How long the tools ran.
+             */
+            seconds: number;
+        };
         /** @description A call in the native form. */
         Call: {
             /** @description What the provider wants to have back with the result, as an object of its own fields. */
@@ -991,7 +1032,7 @@ export interface components {
          * @description Why a call failed. Empty on success.
          * @enum {string}
          */
-        Code: "" | "unknown_tool" | "blocked_tool" | "schema_not_loaded" | "schema_validation_failed" | "invalid_arguments" | "setup_required" | "sandbox_violation" | "input_mutation_failed" | "hook_blocked" | "hook_failed" | "permission_denied" | "approval_rejected" | "approval_expired" | "policy_blocked" | "canceled" | "sibling_canceled" | "skipped" | "execution_failed" | "timeout" | "deadline_exceeded" | "dependency_unavailable" | "outcome_unknown" | "result_mapping_failed" | "post_hook_failed" | "result_too_large" | "result_redacted" | "incomplete_call" | "internal_error";
+        Code: "" | "unknown_tool" | "blocked_tool" | "schema_not_loaded" | "schema_validation_failed" | "invalid_arguments" | "setup_required" | "sandbox_violation" | "input_mutation_failed" | "hook_blocked" | "hook_failed" | "permission_denied" | "approval_rejected" | "approval_expired" | "policy_blocked" | "canceled" | "sibling_canceled" | "skipped" | "rate_limited" | "budget_exceeded" | "execution_failed" | "timeout" | "deadline_exceeded" | "dependency_unavailable" | "outcome_unknown" | "result_mapping_failed" | "post_hook_failed" | "result_too_large" | "result_redacted" | "incomplete_call" | "internal_error";
         /** @description The data of the event completed, the last of a stream of results. */
         Completed: {
             /**
@@ -1541,6 +1582,8 @@ export interface components {
         Session: {
             /** @description Whether nobody is there to ask. */
             alone: boolean;
+            /** @description The budgets of which the session, its agent and the agent's teams have used something. */
+            budgets?: components["schemas"]["Budget"][];
             /**
              * Format: date-time
              * @description When the session changed last.

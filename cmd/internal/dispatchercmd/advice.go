@@ -56,9 +56,12 @@ var advice = map[toolyard.Code]string{
 	toolyard.ApprovalExpired:  "nobody decided in time: hand it in again, or see --approval-wait of serve",
 	toolyard.PolicyBlocked: "the session lacks what the tool needs: the error says what, and \"dispatcher session\" " +
 		"what it has",
-	toolyard.Canceled:         "it was canceled: hand it in again under a new id if it is still wanted",
-	toolyard.SiblingCanceled:  "a call of its group failed: mend that one, or use --on-error continue",
-	toolyard.Skipped:          "an earlier call failed and the batch stopped there: mend that one first",
+	toolyard.Canceled:        "it was canceled: hand it in again under a new id if it is still wanted",
+	toolyard.SiblingCanceled: "a call of its group failed: mend that one, or use --on-error continue",
+	toolyard.Skipped:         "an earlier call failed and the batch stopped there: mend that one first",
+	toolyard.RateLimited:     "the error says which rate of --quota-file is used up, and when to try again",
+	toolyard.BudgetExceeded: "the error says which budget of --quota-file is used up; \"dispatcher session\" shows what " +
+		"is left",
 	toolyard.ExecutionFailed:  "the tool ran and failed: see its error",
 	toolyard.Timeout:          "give it more time with --call-timeout and the tool's own limit, or make it do less",
 	toolyard.DeadlineExceeded: "give the batch more time with --timeout",

@@ -158,18 +158,6 @@ func inEverySystem(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !natsbroker.InEverySystem(n) })
 }
 
-// subsequence reports whether names are some of all, in their order.
-func subsequence(names, all []string) bool {
-	for _, n := range names {
-		i := slices.Index(all, n)
-		if i < 0 {
-			return false
-		}
-		all = all[i+1:]
-	}
-	return true
-}
-
 // say says that a stream was saved or restored.
 func (d *streamsDone) say(s *std, name string, bytes int64) error {
 	if d.json {
@@ -265,8 +253,9 @@ func readBackup(dir string) (b backup, err error) {
 		names = append(names, s.Name)
 	}
 	all := natsbroker.BackupOrder(max(1, natsbroker.ShardsIn(names)))
-	archives := slices.ContainsFunc(names, func(n string) bool { return !natsbroker.InEverySystem(n) })
-	if !slices.Equal(inEverySystem(names), inEverySystem(all)) || archives && !subsequence(names, all) {
+	if want := slices.DeleteFunc(slices.Clone(all), func(n string) bool { // of what not every system has, some
+		return !natsbroker.InEverySystem(n) && !slices.Contains(names, n)
+	}); !slices.Equal(names, want) {
 		return b, cli.Usagef("%s: it has the streams %q; a backup has %q", f.Name(), names, all)
 	}
 	for _, s := range b.Streams { // before anything is made

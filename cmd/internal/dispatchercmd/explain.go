@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/pipeline"
@@ -32,6 +33,8 @@ type explained struct {
 	Partition toolyard.Strategy `json:"partition"`
 	Groups    [][]int           `json:"groups"`
 	Calls     []explainedCall   `json:"calls"`
+	// Budgets are those of --quota-file that the batch would be under.
+	Budgets []string `json:"budgets,omitempty"`
 }
 
 type explainedCall struct {
@@ -50,6 +53,8 @@ type explainedCall struct {
 	Reason     string `json:"reason"`
 	Claim      bool   `json:"claim"`
 	Ticket     bool   `json:"ticket"`
+	// Rates are those of --quota-file that the call would be under.
+	Rates []string `json:"rates,omitempty"`
 }
 
 func (s *std) explainCommand() *cobra.Command {
@@ -57,7 +62,7 @@ func (s *std) explainCommand() *cobra.Command {
 	var perms cli.Permissions
 	var w cli.Worker
 	var sys systemFlags
-	var dir string
+	var dir, quotaFile string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "explain [flags] FILE|-",
@@ -115,6 +120,13 @@ running system's workers are not known here: what is said of permission is by th
 			if err != nil {
 				return err
 			}
+			if quotaFile != "" {
+				var g admission.Grants
+				if err := quotasOf(quotaFile, &g); err != nil {
+					return err
+				}
+				e.addRates(&batch, plan, &g)
+			}
 			if asJSON {
 				return printJSON(s.out, e)
 			}
@@ -127,6 +139,8 @@ running system's workers are not known here: what is said of permission is by th
 	sys.reach.Add(cmd.Flags())
 	sys.addServer(cmd)
 	cmd.Flags().StringVar(&dir, "workspace", ".", "the directory that the calls would act on")
+	cmd.Flags().StringVar(&quotaFile, "quota-file", "", "say which rates and budgets of `FILE` calls would be under, as "+
+		"serve reads it (default: none)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	in.add(cmd.Flags())
 	perms.Add(cmd.Flags())
@@ -279,10 +293,27 @@ func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, 
 	return e, nil
 }
 
+// addRates says which budgets the batch would be under, and which rates its calls that are not answered at plan.
+func (e *explained) addRates(b *toolyard.Batch, plan *dispatcher.Plan, g *admission.Grants) {
+	for _, o := range g.Budgets.Of(b.Agent, b.Session) {
+		e.Budgets = append(e.Budgets, o.Text()+": "+o.Budget.String())
+	}
+	for i := range e.Calls {
+		if c := &e.Calls[i]; c.Code == "" {
+			entry := plan.Entry(i)
+			c.Rates = g.RatesOf(admission.RateKey{Agent: b.Agent, Tool: c.Tool,
+				Dependency: pipeline.Dependency(&entry.Declaration, b.Calls[i].Input)})
+		}
+	}
+}
+
 func (e explained) print(s *std, b *toolyard.Batch) error {
 	p := s.lines()
 	p.printf("%s\n", p.paint.Bold(fmt.Sprintf("%s in %s, %s · surface %.12s with %s", count(len(e.Calls), "call"),
 		count(len(e.Groups), "group"), e.Partition, e.Surface, count(len(e.Tools), "tool"))))
+	for _, budget := range e.Budgets {
+		p.printf("budget of %s\n", cli.OneLine(budget))
+	}
 	line := func(indent, format string, args ...any) {
 		if text := indent + fmt.Sprintf(format, args...); utf8.RuneCountInString(text) <= p.columns {
 			p.printf("%s\n", text)
@@ -305,6 +336,9 @@ func (e explained) print(s *std, b *toolyard.Batch) error {
 			if c.Code != "" {
 				line("      ", "answered without running: %s: %s", p.paint.Bad(string(c.Code)), cli.OneLine(c.Error))
 				continue
+			}
+			for _, rate := range c.Rates {
+				line("      ", "rate of %s", cli.OneLine(rate))
 			}
 			permission := map[string]func(string) string{string(pipeline.Allow): p.paint.Good,
 				string(pipeline.Ask): p.paint.Warn, string(pipeline.Deny): p.paint.Bad}[c.Permission]

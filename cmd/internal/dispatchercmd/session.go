@@ -69,8 +69,9 @@ func (s *std) sessionCommand() *cobra.Command {
 		Use:   "session [flags] SESSION",
 		Short: "Show what is kept of a session, or change it",
 		Long: `session shows what is kept of a conversation between its batches: whether somebody is there to ask, the deferred
-tools that it has loaded, what people have allowed for the rest of it, and what its tools have set. A session that
-nothing was kept of is shown as a new one. What is changed here counts from the session's next batch on.`,
+tools that it has loaded, what people have allowed for the rest of it, what its tools have set, and what is used of the
+budgets that it shares. A session that nothing was kept of is shown as a new one. What is changed here counts from the
+session's next batch on.`,
 		Example: `  dispatcher session --agent reviewer s-1
   dispatcher session --agent reviewer --forget s-1`,
 		Args: sessionArg,
@@ -109,7 +110,14 @@ nothing was kept of is shown as a new one. What is changed here counts from the 
 				for _, k := range slices.Sorted(maps.Keys(v.Context)) {
 					p.printf("  set: %s = %s\n", cli.OneLine(k), cut(cli.OneLine(v.Context[k]), shownChars))
 				}
-				if v.Changed.IsZero() {
+				for _, b := range v.Budgets {
+					renews := ""
+					if !b.Renews.IsZero() {
+						renews = ", all of it again at " + b.Renews.Local().Format(time.RFC3339)
+					}
+					p.printf("  budget of %s: %s used%s\n", cli.OneLine(b.Of), b.Left, renews)
+				}
+				if v.Changed.IsZero() && len(v.Budgets) == 0 {
 					p.printf("  nothing is kept of it\n")
 				}
 				return p.err

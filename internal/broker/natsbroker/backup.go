@@ -49,7 +49,7 @@ func BackupOrder(shards int) (names []string) {
 	for _, name := range []string{
 		streamBatch, streamIndex, streamCall, streamReply, streamTickets, streamEvent, streamArchive,
 		"KV_" + bucketApproval,
-		"KV_" + bucketSession, "OBJ_" + bucketBlob, streamDead, streamWorkers,
+		"KV_" + bucketSession, "KV_" + bucketBudget, "OBJ_" + bucketBlob, streamDead, streamWorkers,
 	} {
 		for n := range shards {
 			if there := nameIn(n, name); n == 0 || there != name {
@@ -70,8 +70,11 @@ func ShardsIn(streams []string) (shards int) {
 	return shards
 }
 
-// InEverySystem reports whether every system has a stream. The archive is made when batches are archived.
-func InEverySystem(stream string) bool { return !strings.HasSuffix(stream, "_ARCHIVE") }
+// InEverySystem reports whether every system has a stream. The archive is made when batches are archived, and the
+// accounts of budgets when there is one.
+func InEverySystem(stream string) bool {
+	return !strings.HasSuffix(stream, "_ARCHIVE") && stream != "KV_"+bucketBudget
+}
 
 // StreamBackup is what a server needs besides a stream's data to make it anew: its configuration and state, in the
 // server's words.

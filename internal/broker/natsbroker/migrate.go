@@ -23,7 +23,7 @@ type found struct {
 
 // optional are the streams that a system has only when somebody needed them.
 func optional(s broker.Settings) []jetstream.StreamConfig {
-	out := []jetstream.StreamConfig{usageBucket(s)}
+	out := []jetstream.StreamConfig{usageBucket(s), budgetBucket(s)}
 	for n := range s.ShardCount() {
 		out = append(out, archiveDefinition(s, n))
 	}

@@ -24,7 +24,7 @@ import (
 
 // global are the streams and buckets that only shard 0 has.
 var global = []string{streamDead, "KV_" + bucketAlive, "KV_" + bucketSession, "OBJ_" + bucketBlob, "KV_" + bucketUsage,
-	bucketAlive, bucketSession, bucketBlob, bucketUsage}
+	"KV_" + bucketBudget, bucketAlive, bucketSession, bucketBlob, bucketUsage, bucketBudget}
 
 // moved are the beginnings of the subjects that each shard has.
 var moved = []string{prefixBatch, prefixWake, prefixEvent, prefixCall, prefixReply, prefixArchive,

@@ -429,7 +429,7 @@ func TestShardsAreChosenOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := stream.CachedInfo().Config.Metadata["toolyard.min_reader"]; got != "10" {
+	if got := stream.CachedInfo().Config.Metadata["toolyard.min_reader"]; got != "11" {
 		t.Errorf("who joins must have wire version %s", got)
 	}
 	single := testenv.Server(t)

@@ -3,7 +3,6 @@ package natsbroker
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -51,18 +50,9 @@ func usageBucket(s broker.Settings) jetstream.StreamConfig {
 // WatchUsage calls see with every report and with each later change, until ctx ends. It makes the bucket if it is not
 // there.
 func (b *Broker) WatchUsage(ctx context.Context, see func(broker.UsageChange, error)) error {
-	kv, err := retry(ctx, func(ctx context.Context) (jetstream.KeyValue, error) {
-		kv, err := b.js.KeyValue(ctx, bucketUsage)
-		if errors.Is(err, jetstream.ErrBucketNotFound) {
-			cfg := usageBucket(b.Settings())
-			if _, err = b.js.CreateStream(ctx, cfg); err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-				kv, err = b.js.KeyValue(ctx, bucketUsage)
-			}
-		}
-		return kv, err
-	})
+	kv, err := b.optionalBucket(ctx, bucketUsage, usageBucket)
 	if err != nil {
-		return fmt.Errorf("key-value bucket %s: %w", bucketUsage, noRoom(err))
+		return err
 	}
 	return b.watchKeys(ctx, kv, nil, keyWatch{
 		see: func(e jetstream.KeyValueEntry) {

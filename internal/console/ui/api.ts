@@ -216,6 +216,32 @@ export interface Blob {
   size: number;
 }
 
+export interface Budget {
+  /** What is used, in words. */
+  left: string;
+  /** What there is of each resource; 0 where that is not bounded. */
+  limit: BudgetAmount;
+  /** Whose it is, as in agent ci-1, team web-* or session s-1 of ci-1. */
+  of: string;
+  /** When all is there again. Left out for a budget that does not renew. */
+  renews?: string;
+  /** What calls may use that are in flight. */
+  reserved: BudgetAmount;
+  /** What calls have used that are over. */
+  used: BudgetAmount;
+}
+
+export interface BudgetAmount {
+  /** Bytes of results. */
+  bytes: number;
+  /** Executions that were started, or may have been. */
+  calls: number;
+  /** Units of cost that the tools declare. */
+  cost: number;
+  /** How long the tools ran. */
+  seconds: number;
+}
+
 export interface Call {
   /** What the provider wants to have back with the result, as an object of its own fields. */
   echo?: unknown;
@@ -314,7 +340,7 @@ export interface CloudEvent {
   type: string;
 }
 
-export type Code = "" | "unknown_tool" | "blocked_tool" | "schema_not_loaded" | "schema_validation_failed" | "invalid_arguments" | "setup_required" | "sandbox_violation" | "input_mutation_failed" | "hook_blocked" | "hook_failed" | "permission_denied" | "approval_rejected" | "approval_expired" | "policy_blocked" | "canceled" | "sibling_canceled" | "skipped" | "execution_failed" | "timeout" | "deadline_exceeded" | "dependency_unavailable" | "outcome_unknown" | "result_mapping_failed" | "post_hook_failed" | "result_too_large" | "result_redacted" | "incomplete_call" | "internal_error";
+export type Code = "" | "unknown_tool" | "blocked_tool" | "schema_not_loaded" | "schema_validation_failed" | "invalid_arguments" | "setup_required" | "sandbox_violation" | "input_mutation_failed" | "hook_blocked" | "hook_failed" | "permission_denied" | "approval_rejected" | "approval_expired" | "policy_blocked" | "canceled" | "sibling_canceled" | "skipped" | "rate_limited" | "budget_exceeded" | "execution_failed" | "timeout" | "deadline_exceeded" | "dependency_unavailable" | "outcome_unknown" | "result_mapping_failed" | "post_hook_failed" | "result_too_large" | "result_redacted" | "incomplete_call" | "internal_error";
 
 export interface Completed {
   /** How many results the batch has. */
@@ -722,6 +748,8 @@ export interface Row {
 export interface Session {
   /** Whether nobody is there to ask. */
   alone: boolean;
+  /** The budgets of which the session, its agent and the agent's teams have used something. */
+  budgets?: Budget[];
   /** When the session changed last. */
   changed: string;
   /** What tools have set for later calls. */

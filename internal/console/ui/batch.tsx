@@ -1,8 +1,8 @@
 // One batch: its calls over time, at any event of its log.
 
-import { h, Fragment } from "preact";
+import { h, Fragment, type ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { BatchView, Blob as Stored, CallLook, Progress, Row, ShapeGroup, Span, Timeline } from "./api";
+import type { BatchView, Blob as Stored, Budget, CallLook, Progress, Row, Session, ShapeGroup, Span, Timeline } from "./api";
 import { at as where, Failed, get, name, post, stream } from "./client";
 import { bytes, columns, Copy, Facts, Lines, List, ms, Problem, requery, Status, Table, to, usePoll, When, type Route } from
   "./parts";
@@ -222,6 +222,19 @@ function CallPanel({ path, agent, index, event, changed, report, refresh }: { pa
   </section>;
 }
 
+// useBudgets has the budgets that a session shares, as they were when a call ended last.
+function useBudgets(agent: string, session: string | undefined, finished: number | undefined): Budget[] {
+  const [budgets, setBudgets] = useState<Budget[]>([]);
+  useEffect(() => {
+    if (session === undefined) return;
+    const stop = new AbortController();
+    get<Session>(where(`/v1/sessions/${name(session)}`, { agent }), stop.signal).then(
+      (s) => setBudgets(s.budgets ?? []), () => undefined); // the page is about the batch, and goes without
+    return () => stop.abort();
+  }, [agent, session, finished]);
+  return budgets;
+}
+
 export function BatchPage({ route }: { route: Route }) {
   const [, agent, id] = route.path;
   const path = `/v1/batches/${name(id)}`;
@@ -230,6 +243,7 @@ export function BatchPage({ route }: { route: Route }) {
   const { look, error } = useTimeline(path, agent, event);
   const live = !event && look !== undefined && !over.has(look.batch.status);
   const reports = useProgress(path, agent, live);
+  const budgets = useBudgets(agent, look?.batch.session, look?.batch.finished);
   const [failed, setFailed] = useState<Error>();
   const items = useMemo(() => (look ? order(look) : []), [look]);
   const go = (query: { at?: number; call?: number }) => requery(route.path, { at: event || undefined, call: index,
@@ -258,6 +272,8 @@ export function BatchPage({ route }: { route: Route }) {
       ["Workspace", b.workspace], ["Submitted", <When at={b.submitted_at} />], [over.has(b.status) ? "Took" : "Last event after", ms(b.last_ms)],
       ["Calls", `${b.finished} of ${b.calls} finished${b.failed ? `, ${b.failed} errors` : ""}`],
       ["Owner", b.owner], ["Takeovers", b.takeovers || ""], ["Partition", b.partition],
+      ...budgets.map((one): [string, ComponentChildren] => [`Budget of ${one.of}`,
+        <>{one.left} used{one.renews ? <>, all of it again <When at={one.renews} /></> : null}</>]),
     ]} />
     {b.refused ? <p class="problem">Refused: {b.refused}</p> : null}
     {b.contradicts ? <p class="problem">The log contradicts itself: {b.contradicts}</p> : null}

@@ -250,6 +250,36 @@ class Blob(TypedDict):
     size: int
 
 
+class Budget(TypedDict):
+    """What is used of a budget that several batches share."""
+
+    # What is used, in words.
+    left: str
+    # What there is of each resource; 0 where that is not bounded.
+    limit: "BudgetAmount"
+    # Whose it is, as in agent ci-1, team web-* or session s-1 of ci-1.
+    of: str
+    # When all is there again. Left out for a budget that does not renew.
+    renews: NotRequired[str]
+    # What calls may use that are in flight.
+    reserved: "BudgetAmount"
+    # What calls have used that are over.
+    used: "BudgetAmount"
+
+
+class BudgetAmount(TypedDict):
+    """An amount of each resource of a budget."""
+
+    # Bytes of results.
+    bytes: int
+    # Executions that were started, or may have been.
+    calls: int
+    # Units of cost that the tools declare.
+    cost: int
+    # How long the tools ran.
+    seconds: float
+
+
 class Call(TypedDict):
     """A call in the native form."""
 
@@ -357,7 +387,7 @@ class CloudEvent(TypedDict):
     type: str
 
 # Why a call failed. Empty on success.
-Code = Literal["", "unknown_tool", "blocked_tool", "schema_not_loaded", "schema_validation_failed", "invalid_arguments", "setup_required", "sandbox_violation", "input_mutation_failed", "hook_blocked", "hook_failed", "permission_denied", "approval_rejected", "approval_expired", "policy_blocked", "canceled", "sibling_canceled", "skipped", "execution_failed", "timeout", "deadline_exceeded", "dependency_unavailable", "outcome_unknown", "result_mapping_failed", "post_hook_failed", "result_too_large", "result_redacted", "incomplete_call", "internal_error"]
+Code = Literal["", "unknown_tool", "blocked_tool", "schema_not_loaded", "schema_validation_failed", "invalid_arguments", "setup_required", "sandbox_violation", "input_mutation_failed", "hook_blocked", "hook_failed", "permission_denied", "approval_rejected", "approval_expired", "policy_blocked", "canceled", "sibling_canceled", "skipped", "rate_limited", "budget_exceeded", "execution_failed", "timeout", "deadline_exceeded", "dependency_unavailable", "outcome_unknown", "result_mapping_failed", "post_hook_failed", "result_too_large", "result_redacted", "incomplete_call", "internal_error"]
 
 
 class Completed(TypedDict):
@@ -833,6 +863,8 @@ class Session(TypedDict):
 
     # Whether nobody is there to ask.
     alone: bool
+    # The budgets of which the session, its agent and the agent's teams have used something.
+    budgets: NotRequired[list["Budget"]]
     # When the session changed last.
     changed: str
     # What tools have set for later calls.

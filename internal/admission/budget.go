@@ -1,0 +1,350 @@
+package admission
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/pattern"
+)
+
+// Amount is what calls use of a budget, or may use.
+type Amount struct {
+	// Calls are executions that were started, or may have been. MS is how long the tools ran, in milliseconds, Bytes
+	// how long the results are that agents read, and Cost what the tools' declarations say.
+	Calls int64 `json:"calls,omitempty"`
+	MS    int64 `json:"ms,omitempty"`
+	Bytes int64 `json:"bytes,omitempty"`
+	Cost  int64 `json:"cost,omitempty"`
+}
+
+// Plus and Minus add and take off an amount.
+func (a Amount) Plus(b Amount) Amount {
+	return Amount{a.Calls + b.Calls, a.MS + b.MS, a.Bytes + b.Bytes, a.Cost + b.Cost}
+}
+
+// Minus takes an amount off.
+func (a Amount) Minus(b Amount) Amount {
+	return Amount{a.Calls - b.Calls, a.MS - b.MS, a.Bytes - b.Bytes, a.Cost - b.Cost}
+}
+
+// Budget is what may be used of each resource. What is 0 is not bounded.
+type Budget struct {
+	Amount
+	// Per is the period in which that may be used: it begins with the first call, and the next with the first call
+	// after its end. 0: it is all there is.
+	Per time.Duration `json:"per,omitempty"`
+}
+
+// String says what may be used.
+func (b Budget) String() string {
+	var out []string
+	for _, r := range []struct {
+		most int64
+		what string
+	}{{b.Calls, "calls"}, {b.MS / 1_000, "seconds"}, {b.Bytes, "bytes"}, {b.Cost, "cost"}} {
+		if r.most > 0 {
+			out = append(out, fmt.Sprintf("%d %s", r.most, r.what))
+		}
+	}
+	if b.Per > 0 {
+		out = append(out, fmt.Sprintf("in %g hours", b.Per.Hours()))
+	}
+	return strings.Join(out, ", ")
+}
+
+// BudgetKind is whose use a budget bounds.
+type BudgetKind string
+
+// The kinds: of each agent, of all agents of a name together, of each of their sessions, and of each of their batches.
+const (
+	BudgetOfAgent   BudgetKind = "agent"
+	BudgetOfTeam    BudgetKind = "team"
+	BudgetOfSession BudgetKind = "session"
+	BudgetOfBatch   BudgetKind = "batch"
+)
+
+// BudgetKinds lists them.
+var BudgetKinds = []BudgetKind{BudgetOfAgent, BudgetOfTeam, BudgetOfSession, BudgetOfBatch}
+
+// BudgetGrant gives agents, teams, sessions or batches a budget: those of agents of a name, or with a prefix if it ends
+// in "*".
+type BudgetGrant struct {
+	Kind   BudgetKind
+	Agents string
+	Budget
+}
+
+// The limits of budgets.
+const (
+	MaxBudget        = 1_000_000_000_000 // what one budget may be, in its unit
+	MaxBudgetHours   = 24 * 366          // the period of a budget
+	MaxBudgetBatches = 2_048             // batches under way that one budget knows; calls of others do not begin
+	maxBudgetClosed  = 1_024             // lines of batches that are over which an account remembers
+	budgetClosedFor  = 10 * time.Minute  // for which it does
+)
+
+// ParseBudget reads a budget: KIND AGENTS=KEY:N,KEY:N, of the kinds agent, team, session and batch, and the keys calls,
+// seconds, bytes, cost and per-hours.
+func ParseBudget(text string) (g BudgetGrant, err error) {
+	kind, rest, _ := strings.Cut(text, " ")
+	g.Kind = BudgetKind(kind)
+	if !slices.Contains(BudgetKinds, g.Kind) {
+		return g, fmt.Errorf("%q: a budget is of one of %q", text, BudgetKinds)
+	}
+	agents, list, ok := strings.Cut(strings.TrimSpace(rest), "=")
+	g.Agents = agents
+	if !ok || list == "" {
+		return g, fmt.Errorf("%q: write %s AGENTS=KEY:N,KEY:N", text, kind)
+	}
+	if err := pattern.Check(agents); err != nil {
+		return g, fmt.Errorf("%q: the name of agents: %w", text, err)
+	}
+	var calls, seconds, bytes, cost, hours int
+	err = parseKeys(text, list, []key{{"calls", &calls, MaxBudget}, {"seconds", &seconds, MaxBudget / 1_000},
+		{"bytes", &bytes, MaxBudget}, {"cost", &cost, MaxBudget}, {"per-hours", &hours, MaxBudgetHours}})
+	g.Amount = Amount{int64(calls), int64(seconds) * 1_000, int64(bytes), int64(cost)}
+	g.Per = time.Duration(hours) * time.Hour
+	switch {
+	case err != nil:
+	case g.Amount == Amount{}:
+		err = fmt.Errorf("%q bounds nothing: name calls, seconds, bytes or cost", text)
+	case hours > 0 && (g.Kind == BudgetOfSession || g.Kind == BudgetOfBatch):
+		err = fmt.Errorf("%q: a budget of a %s has no per-hours", text, g.Kind)
+	}
+	return g, err
+}
+
+// Budgets are the budgets of a system. Of each kind the first that matches an agent counts.
+type Budgets []BudgetGrant
+
+// Owed is one budget that a batch is under. Account is the name of its account; empty for a budget of the batch alone,
+// which needs none.
+type Owed struct {
+	Kind    BudgetKind
+	Account string
+	Budget  Budget
+}
+
+// Of returns the budgets of a batch: that of the batch itself first.
+func (g Budgets) Of(a toolyard.Agent, s toolyard.Session) (out []Owed) {
+	for _, kind := range []BudgetKind{BudgetOfBatch, BudgetOfSession, BudgetOfAgent, BudgetOfTeam} {
+		for i := range g {
+			if g[i].Kind != kind || !pattern.Matches(g[i].Agents, string(a)) {
+				continue
+			}
+			o := Owed{Kind: kind, Budget: g[i].Budget}
+			switch kind {
+			case BudgetOfBatch:
+			case BudgetOfSession:
+				o.Account = SessionAccount(a, s)
+			case BudgetOfAgent:
+				o.Account = AgentAccount(a)
+			case BudgetOfTeam:
+				o.Account = TeamAccount(g[i].Agents)
+			}
+			out = append(out, o)
+			break
+		}
+	}
+	return out
+}
+
+// SessionAccount, AgentAccount and TeamAccount name the accounts of a session, of an agent and of a team.
+func SessionAccount(a toolyard.Agent, s toolyard.Session) string {
+	return fmt.Sprintf("session %s of %s", s, a)
+}
+
+// AgentAccount names the account of an agent.
+func AgentAccount(a toolyard.Agent) string { return "agent " + string(a) }
+
+// TeamAccount names the account of all agents of a name.
+func TeamAccount(agents string) string { return "team " + agents }
+
+// Text names the budget for people.
+func (o *Owed) Text() string {
+	if o.Account == "" {
+		return "this batch"
+	}
+	return o.Account
+}
+
+// Account is what is known of a budget that several batches share: a value that their owners change by compare and set.
+// The zero Account is a new one.
+//
+// Each batch under way has a line of its own, which its owner sets to what the batch's log says. So whoever owns a
+// batch next sets the same, and nothing is counted twice. When a batch is over, its line is closed: after its last
+// reply, behind which no owner sets one.
+type Account struct {
+	// Limit is the budget as it was when the account changed last, for readers.
+	Limit Budget `json:"limit"`
+	// Since is when the period began, and Used what batches have used in it that are over.
+	Since time.Time       `json:"since,omitzero"`
+	Used  Amount          `json:"used,omitzero"`
+	Lines map[string]Line `json:"lines,omitempty"`
+	// Closed are the lines that were closed not long ago, with the time: a former owner that was silent sets none
+	// again.
+	Closed map[string]time.Time `json:"closed,omitempty"`
+}
+
+// Line is what one batch has used, and what it may use with the calls that are in flight. Before is what it had used
+// when the period began.
+type Line struct {
+	Used     Amount `json:"used,omitzero"`
+	Before   Amount `json:"before,omitzero"`
+	Reserved Amount `json:"reserved,omitzero"`
+}
+
+// LineOf names the line of a batch.
+func LineOf(k toolyard.BatchKey) string { return string(k.Agent) + "/" + string(k.ID) }
+
+// Total is what is used of the account in its period, and what is reserved.
+func (a *Account) Total() (used, reserved Amount) {
+	used = a.Used
+	for _, l := range a.Lines {
+		used, reserved = used.Plus(l.Used.Minus(l.Before)), reserved.Plus(l.Reserved)
+	}
+	return used, reserved
+}
+
+// copied is the account with a map of its own, and in the period of a time.
+func (a *Account) copied(b Budget, now time.Time) Account {
+	out := *a
+	out.Limit, out.Lines = b, maps.Clone(a.Lines)
+	if out.Lines == nil {
+		out.Lines = map[string]Line{}
+	}
+	switch {
+	case out.Since.IsZero():
+		out.Since = now.UTC()
+	case b.Per > 0 && now.Sub(out.Since) >= b.Per:
+		out.Since, out.Used = now.UTC(), Amount{}
+		for name, l := range out.Lines {
+			l.Before = l.Used
+			out.Lines[name] = l
+		}
+	}
+	return out
+}
+
+// Reserve sets a batch's line to what it has used and reserved so far, and reserves as many of the calls to come as
+// fit, in their order. It returns how many, and which resource the next one is past; "" if all fit.
+func (a *Account) Reserve(line string, b Budget, used, reserved Amount, calls []Amount, now time.Time,
+) (next Account, fit int, past string) {
+	next = a.copied(b, now)
+	l, known := next.Lines[line]
+	if _, closed := a.Closed[line]; closed {
+		return *a, 0, "time: the batch is over"
+	}
+	if !known && len(next.Lines) >= MaxBudgetBatches {
+		return *a, 0, "batches under way"
+	}
+	l.Used, l.Reserved = used, reserved
+	if known && !next.Since.Equal(a.Since) { // a period has begun
+		l.Before = used
+	}
+	next.Lines[line] = l
+	for _, c := range calls {
+		if past = next.past(b, c); past != "" {
+			return next, fit, past
+		}
+		l.Reserved = l.Reserved.Plus(c)
+		next.Lines[line] = l
+		fit++
+	}
+	return next, fit, ""
+}
+
+// past says which resource of the budget a further call is past; "" if there is room for it.
+func (a *Account) past(b Budget, call Amount) string {
+	used, reserved := a.Total()
+	return b.past(used.Plus(reserved), call)
+}
+
+// past says which resource a further call is past, beside what is used: it needs all that it is known to use, and
+// something of what nobody knows before.
+func (b Budget) past(used, call Amount) string {
+	switch most := b.Amount; {
+	case most.Calls > 0 && used.Calls+call.Calls > most.Calls:
+		return "calls"
+	case most.Cost > 0 && used.Cost+call.Cost > most.Cost:
+		return "cost"
+	case most.MS > 0 && used.MS >= most.MS:
+		return "seconds"
+	case most.Bytes > 0 && used.Bytes >= most.Bytes:
+		return "bytes"
+	}
+	return ""
+}
+
+// Fit is how many of the calls to come fit into a budget of one batch, and which resource the next one is past.
+func (b Budget) Fit(used, reserved Amount, calls []Amount) (fit int, past string) {
+	used = used.Plus(reserved)
+	for _, c := range calls {
+		if past = b.past(used, c); past != "" {
+			return fit, past
+		}
+		used = used.Plus(c)
+		fit++
+	}
+	return fit, ""
+}
+
+// Settle sets a batch's line to what it has used and reserved. Close ends the line of a batch that is over, if it has
+// one.
+func (a *Account) Settle(line string, b Budget, used, reserved Amount, now time.Time) Account {
+	next, _, _ := a.Reserve(line, b, used, reserved, nil, now)
+	return next
+}
+
+// Close ends the line of a batch that is over: what it has used stays.
+func (a *Account) Close(line string, used Amount, now time.Time) Account {
+	l, ok := a.Lines[line]
+	if !ok {
+		return *a
+	}
+	next := *a
+	next.Closed = maps.Clone(a.Closed)
+	if next.Closed == nil {
+		next.Closed = map[string]time.Time{}
+	}
+	maps.DeleteFunc(next.Closed, func(_ string, at time.Time) bool { return now.Sub(at) > budgetClosedFor })
+	if len(next.Closed) < maxBudgetClosed {
+		next.Closed[line] = now.UTC()
+	}
+	next.Lines = maps.Clone(a.Lines)
+	delete(next.Lines, line)
+	next.Used = a.Used.Plus(used).Minus(l.Before)
+	return next
+}
+
+// Renews is when the next period begins, if there is one.
+func (a *Account) Renews() (time.Time, bool) {
+	return a.Since.Add(a.Limit.Per), a.Limit.Per > 0 && !a.Since.IsZero()
+}
+
+// Left says what is used of an account, for people: "12 of 1000 calls, 3.5 of 60 seconds".
+func (a *Account) Left() string {
+	used, reserved := a.Total()
+	var out []string
+	for _, r := range []struct {
+		used, reserved, most, unit int64
+		what                       string
+	}{
+		{used.Calls, reserved.Calls, a.Limit.Calls, 1, "calls"}, {used.MS, reserved.MS, a.Limit.MS, 1_000, "seconds"},
+		{used.Bytes, reserved.Bytes, a.Limit.Bytes, 1, "bytes"}, {used.Cost, reserved.Cost, a.Limit.Cost, 1, "cost"},
+	} {
+		if r.most == 0 {
+			continue
+		}
+		text := fmt.Sprintf("%g of %d %s", float64(r.used)/float64(r.unit), r.most/r.unit, r.what)
+		if r.reserved > 0 {
+			text += fmt.Sprintf(" and %g reserved", float64(r.reserved)/float64(r.unit))
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, ", ")
+}

@@ -1,0 +1,216 @@
+package admission
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+)
+
+// owner is a process that owns a batch, and knows the account as it was when it last looked.
+type owner struct {
+	line           string
+	used, reserved Amount
+	// told says that the account has had a line of it.
+	over, closed, told bool
+}
+
+// TestAccountsInAllOrders plays owners that take each other's batches over at any time, and whose changes of an account
+// are repeated when an answer is lost: what is reserved never passes the budget, what is used is what the batches have
+// used in the end, and no line stays.
+func TestAccountsInAllOrders(t *testing.T) {
+	b := Budget{Amount: Amount{Calls: 40, Cost: 100}}
+	refused := 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		var a Account
+		now := time.Unix(1_000_000, 0)
+		var all []*owner
+		for n := range 5 {
+			all = append(all, &owner{line: fmt.Sprint("a/", n)})
+		}
+		stored := func(change func(Account) Account) { // a lost answer has the change made once more
+			a = again(t, change(a))
+			if r.IntN(4) == 0 {
+				a = again(t, change(a))
+			}
+			used, reserved := a.Total()
+			if sum := used.Plus(reserved); sum.Calls > b.Calls || sum.Cost > b.Cost {
+				t.Fatalf("seed %d: %+v of %+v", seed, sum, b)
+			}
+		}
+		for range 200 {
+			o := all[r.IntN(len(all))]
+			if o.over {
+				if !o.closed || r.IntN(2) == 0 { // also once more, by another owner
+					stored(func(a Account) Account { return a.Close(o.line, o.used, now) })
+					o.closed = o.closed || o.told
+				} else if r.IntN(2) == 0 { // a former owner that was silent goes on
+					stored(func(a Account) Account {
+						next, _, _ := a.Reserve(o.line, b, o.used, o.reserved, []Amount{{Calls: 1}}, now)
+						return next
+					})
+				}
+				continue
+			}
+			switch n := r.IntN(8); {
+			case n < 3:
+				calls := make([]Amount, 1+r.IntN(4))
+				for i := range calls {
+					calls[i] = Amount{Calls: 1, Cost: int64(r.IntN(5))}
+				}
+				fit := 0
+				o.told = true
+				stored(func(a Account) Account {
+					next, n, _ := a.Reserve(o.line, b, o.used, o.reserved, calls, now)
+					fit = n
+					return next
+				})
+				refused += len(calls) - fit
+				for _, c := range calls[:fit] {
+					o.reserved = o.reserved.Plus(c)
+				}
+			case n < 6 && o.reserved.Calls > 0: // a call ends, and has used no more than was reserved
+				cost := o.reserved.Cost / o.reserved.Calls
+				o.reserved = o.reserved.Minus(Amount{Calls: 1, Cost: cost})
+				if r.IntN(4) > 0 {
+					o.used = o.used.Plus(Amount{Calls: 1, Cost: cost})
+				}
+			case n < 7: // the owner dies, and the next one settles what the log says
+				o.told = true
+				stored(func(a Account) Account { return a.Settle(o.line, b, o.used, o.reserved, now) })
+			case r.IntN(5) == 0:
+				o.used, o.reserved, o.over = o.used.Plus(o.reserved), Amount{}, true
+			}
+		}
+		want := Amount{}
+		for _, o := range all {
+			if !o.over {
+				o.used, o.reserved, o.over = o.used.Plus(o.reserved), Amount{}, true
+			}
+			stored(func(a Account) Account { return a.Close(o.line, o.used, now) })
+			if o.closed || o.used != (Amount{}) {
+				want = want.Plus(o.used)
+			}
+		}
+		if used, reserved := a.Total(); used != want || reserved != (Amount{}) || len(a.Lines) != 0 {
+			t.Fatalf("seed %d: %+v is used and %+v reserved of %d lines, want %+v", seed, used, reserved, len(a.Lines),
+				want)
+		}
+	}
+	if refused < 100 {
+		t.Errorf("%d calls were past the budget: the test sees too little", refused)
+	}
+}
+
+// again is an account as it is read after it was stored.
+func again(t *testing.T, a Account) (out Account) {
+	t.Helper()
+	text, err := json.Marshal(a)
+	if err == nil {
+		err = json.Unmarshal(text, &out)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestPeriodsOfABudget: in the next period all is there again, and what a batch used before does not count.
+func TestPeriodsOfABudget(t *testing.T) {
+	b := Budget{Amount: Amount{Calls: 3}, Per: time.Hour}
+	now := time.Unix(1_000_000, 0)
+	calls := []Amount{{Calls: 1}, {Calls: 1}}
+	var a Account
+	a, fit, past := a.Reserve("a/1", b, Amount{}, Amount{}, calls, now)
+	if fit != 2 || past != "" {
+		t.Fatalf("%d fit, past %q", fit, past)
+	}
+	a, fit, past = a.Reserve("a/1", b, Amount{Calls: 2}, Amount{}, calls, now.Add(59*time.Minute))
+	if fit != 1 || past != "calls" {
+		t.Errorf("%d fit, past %q", fit, past)
+	}
+	if at, ok := a.Renews(); !ok || !at.Equal(now.Add(time.Hour)) {
+		t.Errorf("it renews at %s", at)
+	}
+	a, fit, past = a.Reserve("a/1", b, Amount{Calls: 3}, Amount{}, calls, now.Add(time.Hour))
+	if fit != 2 || past != "" {
+		t.Errorf("in the next hour %d fit, past %q", fit, past)
+	}
+	a = a.Close("a/1", Amount{Calls: 5}, now)
+	if used, _ := a.Total(); used.Calls != 2 {
+		t.Errorf("%+v are used in it", used)
+	}
+}
+
+// TestWhatIsNotKnownBefore: seconds and bytes are used up when something is past, not by what a call may use.
+func TestWhatIsNotKnownBefore(t *testing.T) {
+	b := Budget{Amount: Amount{MS: 1_000, Bytes: 10}}
+	for _, c := range []struct {
+		used Amount
+		past string
+	}{{Amount{}, ""}, {Amount{MS: 999, Bytes: 9}, ""}, {Amount{MS: 1_000}, "seconds"}, {Amount{Bytes: 12}, "bytes"}} {
+		if _, past := b.Fit(c.used, Amount{}, []Amount{{Calls: 1}}); past != c.past {
+			t.Errorf("%+v: past %q", c.used, past)
+		}
+	}
+}
+
+func TestBudgets(t *testing.T) {
+	for text, want := range map[string]BudgetGrant{
+		"agent ci-*=calls:5":          {BudgetOfAgent, "ci-*", Budget{Amount: Amount{Calls: 5}}},
+		"batch  *=seconds:2":          {BudgetOfBatch, "*", Budget{Amount: Amount{MS: 2_000}}},
+		"session a=bytes:7":           {BudgetOfSession, "a", Budget{Amount: Amount{Bytes: 7}}},
+		"team w*=cost:9,per-hours:24": {BudgetOfTeam, "w*", Budget{Amount: Amount{Cost: 9}, Per: 24 * time.Hour}},
+	} {
+		if got, err := ParseBudget(text); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"":                            "a budget is of one of",
+		"tool x=calls:1":              "a budget is of one of",
+		"agent":                       "write agent AGENTS=KEY:N",
+		"agent a=per-hours:1":         "bounds nothing",
+		"batch a=calls:1,per-hours:1": "has no per-hours",
+		"agent a*b=calls:1":           "only at the end",
+		"agent a=batches:1":           "none of the keys calls, seconds, bytes, cost, per-hours",
+		"agent a=calls:0":             "use 1 to",
+	} {
+		if got, err := ParseBudget(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %+v, %v; want %s", text, got, err, want)
+		}
+	}
+	g := Budgets{{BudgetOfAgent, "web-1", Budget{Amount: Amount{Calls: 1}}}, {BudgetOfAgent, "web-*", Budget{}},
+		{BudgetOfTeam, "web-*", Budget{}}, {BudgetOfSession, "*", Budget{}}, {BudgetOfBatch, "ci", Budget{}}}
+	var names []string
+	for _, o := range append(g.Of("web-1", "s"), g.Of("ci", "s")...) {
+		names = append(names, o.Text())
+	}
+	if got := strings.Join(names, ", "); got !=
+		"session s of web-1, agent web-1, team web-*, this batch, session s of ci" {
+		t.Error(got)
+	}
+	a := Account{Limit: Budget{Amount: Amount{Calls: 9, MS: 60_000}}, Used: Amount{Calls: 2, MS: 1_500},
+		Lines: map[string]Line{LineOf(toolyard.BatchKey{Agent: "a", ID: "b"}): {Reserved: Amount{Calls: 3}}}}
+	if got := a.Left(); got != "2 of 9 calls and 3 reserved, 1.5 of 60 seconds" {
+		t.Error(got)
+	}
+}
+
+// FuzzBudget: what is read bounds something, and what it bounds is in its limits.
+func FuzzBudget(f *testing.F) {
+	f.Add("agent ci-*=calls:5,per-hours:24")
+	f.Add("batch *=seconds:2,bytes:3,cost:4")
+	f.Fuzz(func(t *testing.T, text string) {
+		g, err := ParseBudget(text)
+		if err == nil && (g.Amount == Amount{} || g.Calls < 0 || g.MS < 0 || g.MS > MaxBudget || g.Bytes < 0 ||
+			g.Cost < 0 || g.Per < 0) {
+			t.Errorf("%q is %+v", text, g)
+		}
+	})
+}

@@ -1,0 +1,190 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/admission"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// budgetsOf are the budgets that a batch is under; nil for most.
+func (d *Dispatcher) budgetsOf(s *batch.State) []admission.Owed {
+	if g := d.budgets.Load(); g != nil && len(*g) > 0 && s.Submission != nil {
+		return g.Of(s.Key.Agent, s.Submission.Session)
+	}
+	return nil
+}
+
+// budget is what a runner has to do with budgets.
+type budget struct {
+	owed []admission.Owed
+	// used and reserved are what the accounts were told last; told says that they were told something, by this owner or
+	// a former one.
+	used, reserved admission.Amount
+	told           bool
+}
+
+// spent is what the calls of a batch have used, as its log says, and what those may use for which a condition holds.
+func spent(s *batch.State, flies func(i int) bool) (used, reserved admission.Amount) {
+	for i := range s.Calls {
+		c, plan := &s.Calls[i], &s.Plan.Calls[i]
+		attempts := int64(c.Started())
+		if r := c.Result; r != nil {
+			attempts = int64(r.Attempts)
+			used.MS += int64(r.ExecuteMS)
+			used.Bytes += int64(batch.ResultBytes(r))
+		} else if flies(i) {
+			reserved = reserved.Plus(admission.Amount{Calls: 1, Cost: plan.Cost})
+		}
+		used.Calls += attempts
+		used.Cost += attempts * plan.Cost
+	}
+	return used, reserved
+}
+
+// withinBudget reserves what messages may use that are to be handed over. It returns those for which there is room, and
+// has the others end as budget_exceeded.
+func (r *runner) withinBudget(ctx context.Context, calls []batch.Queue) ([]batch.Queue, []batch.Input, error) {
+	if r.budget.owed == nil || len(calls) == 0 {
+		return calls, nil, nil
+	}
+	s := r.m.State()
+	fresh := map[int]bool{}
+	needs := make([]admission.Amount, len(calls))
+	for n := range calls {
+		for _, c := range calls[n].Request.Calls {
+			fresh[c.Index] = true
+			needs[n] = needs[n].Plus(admission.Amount{Calls: 1, Cost: s.Plan.Calls[c.Index].Cost})
+		}
+	}
+	used, reserved := spent(s, func(i int) bool { return r.m.Active(i) && !fresh[i] })
+	now, fit := time.Now(), len(calls)
+	var limited batch.Limited
+	left := int64(-1) // milliseconds that a call may run
+	for i := range r.budget.owed {
+		o := &r.budget.owed[i]
+		n, past, a := 0, "", admission.Account{Limit: o.Budget, Used: used.Plus(reserved)}
+		if o.Account == "" {
+			n, past = o.Budget.Fit(used, reserved, needs[:fit])
+		} else {
+			var err error
+			r.budget.told = true
+			a, err = r.d.b.ChangeBudget(ctx, o.Account, func(a admission.Account) (next admission.Account, err error) {
+				next, n, past = a.Reserve(admission.LineOf(r.key), o.Budget, used, reserved, needs[:fit], now)
+				return next, nil
+			})
+			if err != nil {
+				return nil, nil, err
+			}
+		}
+		if all, _ := a.Total(); o.Budget.MS > 0 && (left < 0 || o.Budget.MS-all.MS < left) {
+			left = max(1, o.Budget.MS-all.MS)
+		}
+		if past != "" {
+			fit, limited = n, exceeded(o, &a, past, now)
+		}
+	}
+	for _, need := range needs[:fit] {
+		reserved = reserved.Plus(need)
+	}
+	r.budget.used, r.budget.reserved = used, reserved
+	for n := range calls[:fit] {
+		if q := &calls[n].Request; left > 0 && (q.CallTimeoutMS == 0 || q.CallTimeoutMS > left) {
+			q.CallTimeoutMS = left
+		}
+	}
+	if fit == len(calls) {
+		return calls, nil, nil
+	}
+	for n := range calls[fit:] {
+		for _, c := range calls[fit+n].Request.Calls {
+			limited.Calls = append(limited.Calls, c.Index)
+		}
+	}
+	// Accounts that were asked before have reserved what does not begin.
+	return calls[:fit], []batch.Input{batch.Held{Calls: limited.Calls}, limited},
+		r.tellAccounts(ctx, used, reserved)
+}
+
+// exceeded says of calls that a budget has nothing left for them.
+func exceeded(o *admission.Owed, a *admission.Account, past string, now time.Time) batch.Limited {
+	out := batch.Limited{Code: toolyard.BudgetExceeded,
+		Why:    fmt.Sprintf("The budget of %s has no %s left for the call.", o.Text(), past),
+		Detail: fmt.Sprintf("budget of %s, %s: %s used", o.Text(), past, a.Left())}
+	if at, renews := a.Renews(); renews && at.After(now) {
+		out.RetryAfterMS = at.Sub(now).Milliseconds() + 1
+	}
+	return out
+}
+
+// tellAccounts sets the batch's lines to what it has used and reserved.
+func (r *runner) tellAccounts(ctx context.Context, used, reserved admission.Amount) error {
+	for _, o := range r.budget.owed {
+		if o.Account == "" {
+			continue
+		}
+		if _, err := r.d.b.ChangeBudget(ctx, o.Account, func(a admission.Account) (admission.Account, error) {
+			return a.Settle(admission.LineOf(r.key), o.Budget, used, reserved, time.Now()), nil
+		}); err != nil {
+			return err
+		}
+	}
+	r.budget.used, r.budget.reserved = used, reserved
+	return nil
+}
+
+// settleBudget tells the accounts what has become of calls since they were told last.
+func (r *runner) settleBudget(ctx context.Context) error {
+	if r.budget.owed == nil || !r.budget.told {
+		return nil
+	}
+	used, reserved := spent(r.m.State(), r.m.Active)
+	if used == r.budget.used && reserved == r.budget.reserved {
+		return nil
+	}
+	return r.tellAccounts(ctx, used, reserved)
+}
+
+// closeBudget ends the lines of a batch that has its last reply: nobody owns it any more, and sets them again.
+func (d *Dispatcher) closeBudget(ctx context.Context, s *batch.State, owed []admission.Owed) error {
+	if len(owed) == 0 || s.Plan == nil || !s.Completed {
+		return nil
+	}
+	used, _ := spent(s, func(int) bool { return false })
+	for _, o := range owed {
+		if o.Account == "" {
+			continue
+		}
+		if _, err := d.b.ChangeBudget(ctx, o.Account, func(a admission.Account) (admission.Account, error) {
+			return a.Close(admission.LineOf(s.Key), used, time.Now()), nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// holdBack keeps messages back whose calls are past a budget, or are under a rate, and returns the others.
+func (r *runner) holdBack(ctx context.Context, calls []batch.Queue) ([]batch.Queue, []batch.Input, error) {
+	calls, past, err := r.withinBudget(ctx, calls)
+	if err != nil {
+		return nil, nil, err
+	}
+	calls, held := r.awaitTurn(calls)
+	return calls, slices.Concat(past, held), nil
+}
+
+// alone reports whether a call goes in a message of its own, since it waits for its own turn or is past a budget alone.
+func (d *Dispatcher) alone(k *kept, s *batch.State) func(c *events.PlannedCall) bool {
+	if len(d.budgetsOf(s)) > 0 {
+		return func(*events.PlannedCall) bool { return true }
+	}
+	return func(c *events.PlannedCall) bool {
+		return d.admission.rates.bounds(admission.RateKey{Agent: k.key.Agent, Tool: c.Tool, Dependency: c.Dependency})
+	}
+}

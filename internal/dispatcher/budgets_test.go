@@ -1,0 +1,230 @@
+package dispatcher
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/admission"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// budgets gives a dispatcher budgets.
+func budgets(t *testing.T, lines ...string) func(*Config) {
+	t.Helper()
+	var all admission.Budgets
+	for _, line := range lines {
+		g, err := admission.ParseBudget(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, g)
+	}
+	return func(c *Config) { c.Quotas.Budgets = all }
+}
+
+// account is what is used and reserved of an account, and how many batches have a line in it.
+func (y *yard) account(agent toolyard.Agent, name string) (used, reserved admission.Amount, lines int) {
+	y.Helper()
+	all, err := y.b.Budgets(y.Context(), agent, toolyard.DefaultSession)
+	if err != nil {
+		y.Fatal(err)
+	}
+	a := all[name]
+	used, reserved = a.Total()
+	return used, reserved, len(a.Lines)
+}
+
+// TestABudgetOfCalls: over two dispatchers and many batches no more calls run than a team's budget says; the others end
+// as budget_exceeded, which names the budget, and do not run. Another agent's calls run.
+func TestABudgetOfCalls(t *testing.T) {
+	inYard(t, func(y *yard) {
+		for _, party := range []string{"d1", "d2"} {
+			y.dispatcher(party, budgets(t, "team web-*=calls:7"))
+		}
+		y.work()
+		y.settle()
+		var all []toolyard.BatchKey
+		for _, a := range []toolyard.Agent{"web-1", "web-2", "web-1", "web-2"} {
+			all = append(all, y.of(a, "read", "read", "read"))
+		}
+		ran, past := 0, 0
+		for _, k := range all {
+			got := y.codes(k)
+			ran, past = ran+strings.Count(got, "ok"), past+strings.Count(got, "budget_exceeded")
+			for _, c := range y.fold(k).Calls {
+				if r := c.Result; r.Code == toolyard.BudgetExceeded && (r.Retryable || r.Attempts != 0 ||
+					!strings.Contains(r.Error, "The budget of team web-* has no calls left for the call.") ||
+					!strings.Contains(r.Error, "did not run")) {
+					y.Errorf("%+v", r)
+				}
+			}
+		}
+		if ran != 7 || past != 5 || y.ran.Load() != 7 {
+			y.Errorf("%d calls ran, %d were past the budget, and the worker saw %d", ran, past, y.ran.Load())
+		}
+		if got := y.codes(y.of("free", "read", "read")); got != "ok ok" {
+			y.Errorf("calls of another agent: %s", got)
+		}
+		y.Eventually("all lines are closed", func() bool {
+			_, _, lines := y.account("web-1", "team web-*")
+			return lines == 0
+		})
+		if used, reserved, _ := y.account("web-1", "team web-*"); used.Calls != 7 || reserved.Calls != 0 {
+			y.Errorf("%+v are used, %+v reserved", used, reserved)
+		}
+	})
+}
+
+// TestBudgetsOfBatchAndSession: each batch, and each session, has its own.
+func TestBudgetsOfBatchAndSession(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d", budgets(t, "batch *=calls:2", "session *=calls:3"))
+		y.work()
+		y.settle()
+		if got := y.codes(y.submit("read", "read", "read")); got != "ok ok budget_exceeded" {
+			y.Errorf("the first batch: %s", got)
+		}
+		if got := y.codes(y.submit("read", "read")); got != "ok budget_exceeded" {
+			y.Errorf("the second: %s", got)
+		}
+		other := y.submitBatch(toolyard.Batch{Session: "other",
+			Calls: []toolyard.Call{{Tool: "read"}, {Tool: "write"}}})
+		if got := y.codes(other); got != "ok ok" {
+			y.Errorf("another session's: %s", got)
+		}
+	})
+}
+
+// TestASystemWithoutBudgets has no accounts, and says so at once.
+func TestASystemWithoutBudgets(t *testing.T) {
+	inYard(t, func(y *yard) {
+		began := time.Now()
+		all, err := y.b.Budgets(y.Context(), "default", toolyard.DefaultSession)
+		if took := time.Since(began); err != nil || len(all) != 0 || took > time.Second {
+			y.Errorf("%v, %v after %s", all, err, took)
+		}
+	})
+}
+
+// TestABudgetRenews: with the period all is there again, and what is refused before says when.
+func TestABudgetRenews(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d", func(c *Config) {
+			c.Quotas.Budgets = admission.Budgets{{Kind: admission.BudgetOfAgent, Agents: "*",
+				Budget: admission.Budget{Amount: admission.Amount{Calls: 1}, Per: 20 * time.Second}}}
+		})
+		y.work()
+		y.settle()
+		k := y.submit("read", "read")
+		if got := y.codes(k); got != "ok budget_exceeded" {
+			y.Errorf("the calls: %s", got)
+		}
+		r := y.fold(k).Calls[1].Result
+		if after := time.Duration(r.RetryAfterMS) * time.Millisecond; !r.Retryable || after < 15*time.Second ||
+			after > 21*time.Second {
+			y.Errorf("%+v", r)
+		}
+		time.Sleep(20 * time.Second)
+		if got := y.codes(y.submit("read")); got != "ok" {
+			y.Errorf("in the next period: %s", got)
+		}
+	})
+}
+
+// TestBudgetsOfTheDead: what a dispatcher has reserved is what the next owner of its batches settles, also when the
+// worker of a call is dead; and nothing is counted twice or for ever.
+func TestBudgetsOfTheDead(t *testing.T) {
+	inYard(t, func(y *yard) {
+		b := budgets(t, "agent *=calls:3")
+		first := y.dispatcher("d1", b)
+		y.settle()
+		k := y.submit("write", "put")
+		y.settle()
+		d := y.take(toolyard.WriteExclusive)
+		y.claim(d, "gone") // a worker that is never heard of again
+		if used, reserved, lines := y.account("default", "agent default"); used.Calls != 0 || reserved.Calls != 1 ||
+			lines != 1 {
+			y.Errorf("%+v are used, %+v reserved in %d lines", used, reserved, lines)
+		}
+		first.End()
+		y.dispatcher("d2", b)
+		y.Eventually("the batch is taken over", func() bool { return y.fold(k).Owner == "d2" })
+		y.work()
+		if got := y.codes(k); got != "outcome_unknown ok" {
+			y.Errorf("the results are %s", got)
+		}
+		y.Eventually("the line is closed", func() bool {
+			_, _, lines := y.account("default", "agent default")
+			return lines == 0
+		})
+		if used, reserved, _ := y.account("default", "agent default"); used.Calls != 2 || reserved.Calls != 0 {
+			y.Errorf("%+v are used, %+v reserved", used, reserved)
+		}
+		if got := y.codes(y.submit("read", "read")); got != "ok budget_exceeded" {
+			y.Errorf("with one left: %s", got)
+		}
+	})
+}
+
+// TestABudgetOfSeconds: what ran counts, each attempt too, a call's time limit is cut to what is left, and nothing
+// begins when nothing is.
+func TestABudgetOfSeconds(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d", budgets(t, "session *=seconds:10,calls:9"))
+		y.settle()
+		k := y.submit("put", "put")
+		d := y.take(toolyard.WriteExclusive)
+		if d.CallTimeoutMS != 10_000 {
+			y.Errorf("the call may run for %d ms", d.CallTimeoutMS)
+		}
+		seq := y.claim(d, "w")
+		if _, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, 0, seq, events.AttemptFailed{
+			Worker: "w", Attempt: 1, Code: toolyard.DependencyUnavailable, Reason: "down"}); err != nil {
+			y.Fatal(err)
+		}
+		d = y.take(toolyard.WriteExclusive)
+		used, reserved, _ := y.account("default", "session default of default")
+		if used.Calls != 1 || reserved.Calls != 1 {
+			y.Errorf("after one attempt %+v are used, %+v reserved", used, reserved)
+		}
+		seq = y.claim(d, "w")
+		if _, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, 0, seq, events.Finish(events.End{
+			Result: toolyard.Result{CallID: d.Calls[0].ID, Tool: "put", Attempts: 2, ExecuteMS: 10_500}})); err != nil {
+			y.Fatal(err)
+		}
+		if got := y.codes(k); got != "ok budget_exceeded" {
+			y.Errorf("the results are %s", got)
+		}
+		const says = "of session default of default has no seconds left"
+		if r := y.fold(k).Calls[1].Result; !strings.Contains(r.Error, says) {
+			y.Errorf("%+v", r)
+		}
+	})
+}
+
+// TestWhatIsNotUsedIsGivenBack: a call that never began has used nothing.
+func TestWhatIsNotUsedIsGivenBack(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d", budgets(t, "agent *=calls:2"))
+		y.settle()
+		k := y.submit("write", "write")
+		y.settle()
+		if err := y.b.Cancel(y.Context(), k, "not wanted"); err != nil {
+			y.Fatal(err)
+		}
+		if got := y.codes(k); got != "canceled canceled" {
+			y.Errorf("the results are %s", got)
+		}
+		if s := y.fold(k); s.Status() != toolyard.StatusCanceled || s.Calls[0].Status != batch.Finished {
+			y.Errorf("the batch is %s", s.Status())
+		}
+		y.work()
+		y.settle()
+		if got := y.codes(y.submit("read", "read")); got != "ok ok" {
+			y.Errorf("with all left: %s", got)
+		}
+	})
+}
