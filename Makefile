@@ -35,7 +35,7 @@ ALL       := $(filter ./...,$(PKG))
 PLAIN     := . ./internal/access ./internal/admission ./internal/archive ./internal/archtest ./internal/batch ./internal/broker/brokertest \
 	./internal/catalog ./internal/display ./internal/events ./internal/history ./internal/manifest ./internal/outcome \
 	./internal/parquet ./internal/partition ./internal/pattern ./internal/policy ./internal/presence ./internal/protect \
-	./internal/provider/... ./internal/redact ./internal/registry ./internal/repair ./internal/replay ./internal/report ./internal/sandbox ./internal/shell \
+	./internal/provider/... ./internal/redact ./internal/registry ./internal/repair ./internal/replay ./internal/report ./internal/sandbox ./internal/shard ./internal/shell \
 	./internal/sse ./internal/submission ./internal/suggest ./internal/ticket ./test/docs ./test/e2e ./test/faults ./test/sim ./test/wire
 RACED_TOO := ./internal/sandbox ./test/sim
 RACED     := TestEndsAreToldApart TestOneWriterAtATime TestTheNetworkIsTheProxy TestTheProxyConnectsToWhatIsListed \

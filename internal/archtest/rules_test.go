@@ -73,6 +73,7 @@ var packages = []struct {
 	{"internal/archive", deciders, "the form of archived logs, and which step of archiving comes next"},
 	{"internal/report", deciders, "many logs, added up"},
 	{"internal/ticket", deciders, "the queue of a workspace"},
+	{"internal/shard", deciders, "which set of streams has a batch or a workspace's queue, while their number grows"},
 	{"internal/partition", deciders, "calls and classes to groups"},
 	{"internal/registry", deciders, "surfaces, aliases, deferral"},
 	{"internal/catalog", deciders, "which tools there are for a workspace, from what workers offer"},

@@ -37,14 +37,26 @@ type Session struct {
 
 // Interrupt stops the batches of a session that were submitted before it, also those that are not planned yet.
 type Interrupt struct {
-	// Through is the sequence of the last submission of the system that came before it.
-	Through uint64 `json:"through"`
+	// Through is the sequence of the last submission that came before it: in shard 0, and Others in the other shards.
+	Through uint64   `json:"through"`
+	Others  []uint64 `json:"others,omitempty"`
 	events.Interrupted
 }
 
-// InterruptOf returns the interrupt that stops a batch with this submission; nil if there is none.
-func (s *Session) InterruptOf(submission uint64) *Interrupt {
-	if s.Interrupted == nil || s.Interrupted.Through < submission {
+// through is the sequence of the last submission of a shard that came before the interrupt.
+func (i *Interrupt) through(shard int) uint64 {
+	switch {
+	case shard == 0:
+		return i.Through
+	case shard <= len(i.Others):
+		return i.Others[shard-1]
+	}
+	return 0
+}
+
+// InterruptOf returns the interrupt that stops a batch with this submission in a shard; nil if there is none.
+func (s *Session) InterruptOf(submission uint64, shard int) *Interrupt {
+	if s.Interrupted == nil || s.Interrupted.through(shard) < submission {
 		return nil
 	}
 	return s.Interrupted
@@ -52,8 +64,11 @@ func (s *Session) InterruptOf(submission uint64) *Interrupt {
 
 // Interrupt notes an interrupt, unless a later one is noted.
 func (s *Session) Interrupt(i Interrupt) {
-	if s.InterruptOf(i.Through) == nil {
-		s.Interrupted = &i
+	for shard := range len(i.Others) + 1 {
+		if s.InterruptOf(i.through(shard), shard) == nil {
+			s.Interrupted = &i
+			return
+		}
 	}
 }
 

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/shard"
 )
 
 // The limits of what is stored and sent.
@@ -27,6 +30,8 @@ const (
 	MaxCallsInFlight = 20_000
 	// Lanes is how many lanes each route has; each agent uses one at a time.
 	Lanes = 8
+	// minShardLanes is how many lanes each shard has at least.
+	minShardLanes = 2
 	// SubmitWait is how long a submission waits for its answer, whatever its sender's own limit is: longer than an
 	// election.
 	SubmitWait = 30 * time.Second
@@ -44,6 +49,8 @@ const (
 type Settings struct {
 	// Replicas is how many servers keep each stream: 1 (the default), 3 or 5.
 	Replicas int `json:"replicas"`
+	// Shards is how many sets of streams there are; 0 is 1. What belongs to a batch is in one of them.
+	Shards int `json:"shards,omitempty"`
 	// InMemory keeps the streams in the server's memory: they do not survive the server.
 	InMemory bool `json:"in_memory,omitempty"`
 	// Lifetime is how long a batch is kept after its submission, including waits for people. Default 3 days.
@@ -119,6 +126,19 @@ func (s Settings) WithDefaults() Settings {
 	return s
 }
 
+// ShardCount is how many sets of streams there are.
+func (s Settings) ShardCount() int { return max(1, s.Shards) }
+
+// ShardOf is the shard of a batch.
+func (s Settings) ShardOf(k toolyard.BatchKey) int { return shard.OfBatch(k).Shard(s.ShardCount()) }
+
+// ShardLanes is how many lanes a route has in each shard: together as many as in a system of one shard, as long as
+// each has two, so that what an idle worker asks does not grow with the shards.
+func (s Settings) ShardLanes() int { return max(minShardLanes, Lanes/s.ShardCount()) }
+
+// AllLanes is how many lanes a route has in all shards.
+func (s Settings) AllLanes() int { return s.ShardCount() * s.ShardLanes() }
+
 // WithAckWait sets the three waits: for a worker, its registry entry, and a dispatcher, which on one server may be
 // silent for half as long. 0 leaves them unchanged.
 func (s Settings) WithAckWait(wait time.Duration) Settings {
@@ -144,6 +164,7 @@ func (s Settings) Check() error {
 		}
 	}
 	must(s.Replicas == 1 || s.Replicas == 3 || s.Replicas == 5, "replicas is %d; use 1, 3 or 5", s.Replicas)
+	must(s.Shards >= 0 && s.Shards <= shard.Max, "shards is %d; use 1 to %d", s.Shards, shard.Max)
 	must(s.Lifetime >= time.Minute, "the batch lifetime is %s; use at least 1m", s.Lifetime)
 	must(s.Slack >= 10*time.Second, "the slack is %s; use at least 10s", s.Slack)
 	for name, wait := range map[string]time.Duration{"batch ack wait": s.BatchAckWait, "call ack wait": s.CallAckWait,
@@ -156,7 +177,8 @@ func (s Settings) Check() error {
 		}
 	}
 	must(s.WorkerTTL%time.Second == 0, "the worker TTL is %s; use whole seconds", s.WorkerTTL)
-	must(s.MaxStoreBytes >= 64<<20, "the store has %d bytes; use at least 64 MiB", s.MaxStoreBytes)
+	must(s.MaxStoreBytes >= int64(s.ShardCount())*(64<<20),
+		"the store has %d bytes; use at least 64 MiB for each shard", s.MaxStoreBytes)
 	return errors.Join(errs...)
 }
 
@@ -168,6 +190,9 @@ func (s Settings) Agree(want Settings) error {
 			or))
 	}
 	const remake = "delete its streams"
+	if want.Shards != 0 && want.ShardCount() != s.ShardCount() {
+		differ("shards", s.ShardCount(), want.ShardCount(), remake)
+	}
 	if want.Replicas != 0 && want.Replicas != s.Replicas {
 		differ("replicas", s.Replicas, want.Replicas, remake)
 	}

@@ -34,6 +34,8 @@ type Access struct {
 const (
 	// MaxConnections is how many connections an agent, or the workers of a pool together, may have.
 	MaxConnections = 4_096
+	// MaxLeafNodes is how many servers beside workers of a pool may be connected: see [Cluster.Edges].
+	MaxLeafNodes = 64
 	// MaxNameBytes is how long the name of one may be, as a token of a subject: it is part of a file's name.
 	MaxNameBytes = 150
 )
@@ -385,6 +387,9 @@ func (a *accounts) Fetch(public string) (string, error) {
 	switch {
 	case ours && !p.Platform():
 		claims.Limits.Conn, claims.Limits.LeafNodeConn = MaxConnections, 0
+		if p.Role == access.Worker { // all of a pool's workers are one party; agents have names of their own
+			claims.Limits.LeafNodeConn = MaxLeafNodes
+		}
 		for i, g := range a.Grants(p) {
 			in := &jwt.Import{
 				Name: fmt.Sprintf("%d", i), Account: a.platform, Subject: jwt.Subject(g.Subject),

@@ -28,6 +28,7 @@ const (
 	clientPort  = 4222
 	routePort   = 6222
 	monitorPort = 8222
+	leafPort    = 7422
 )
 
 // MaxNodes is how many nodes a cluster has at most.
@@ -36,6 +37,7 @@ const MaxNodes = 64
 // The files of a cluster's directory.
 const (
 	nodesDir     = "nodes"
+	edgeDir      = "edge"
 	accountsFile = "accounts.conf"
 	caFile       = "ca.pem"
 	certFile     = "cert.pem"
@@ -50,9 +52,12 @@ var (
 	confText string
 	//go:embed cluster/README.md.tmpl
 	readmeText string
+	//go:embed cluster/edge.conf.tmpl
+	edgeText string
 
 	confTemplate   = template.Must(template.New("nats.conf").Parse(confText))
 	readmeTemplate = template.Must(template.New("README.md").Parse(readmeText))
+	edgeTemplate   = template.Must(template.New("edge.conf").Parse(edgeText))
 )
 
 // Cluster says what the configuration of a NATS cluster has.
@@ -63,6 +68,9 @@ type Cluster struct {
 	Nodes []string
 	// Principals are the pools and agents that get credentials.
 	Principals []access.Principal
+	// Edges are pools, all of them among Principals, whose workers are far away and have NATS servers of their own
+	// beside them. If there are any, the nodes listen for those.
+	Edges []string
 	// At is where a node has its directory, and Store where it has its streams.
 	At, Store string
 }
@@ -126,6 +134,11 @@ func (c Cluster) Write(dir string) error {
 	}
 	if err := c.update(dir, acc); err != nil {
 		return err
+	}
+	for _, pool := range c.Edges {
+		if err := c.edge(filepath.Join(dir, edgeDir, pool), pool, cert); err != nil {
+			return err
+		}
 	}
 	readme, err := c.readme()
 	if err != nil {
@@ -271,12 +284,28 @@ func (a *accounts) config() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
+// edge writes what a server beside the workers of a pool has, but the pool's credentials.
+func (c Cluster) edge(at, pool string, authority []byte) error {
+	if err := secretDir(at); err != nil {
+		return err
+	}
+	var conf bytes.Buffer
+	if err := edgeTemplate.Execute(&conf, map[string]any{
+		"Pool": pool, "Nodes": c.Nodes, "At": c.At, "ClientPort": clientPort, "LeafPort": leafPort,
+		"MaxPayload": int64(DefaultMaxPayloadBytes),
+	}); err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(filepath.Join(at, "nats.conf"), conf.Bytes(), 0o644),
+		os.WriteFile(filepath.Join(at, caFile), authority, 0o644))
+}
+
 func (c Cluster) conf(node string) ([]byte, error) {
 	var out bytes.Buffer
 	err := confTemplate.Execute(&out, map[string]any{
 		"Name": node, "Nodes": c.Nodes, "At": c.At, "Store": c.Store, "ClientPort": clientPort, "RoutePort": routePort,
-		"MonitorPort": monitorPort, "MaxStore": int64(DefaultMaxStoreBytes), "MaxMemory": int64(DefaultMaxMemoryBytes),
-		"MaxPayload": int64(DefaultMaxPayloadBytes),
+		"Edges": c.Edges, "LeafPort": leafPort, "MonitorPort": monitorPort, "MaxStore": int64(DefaultMaxStoreBytes),
+		"MaxMemory": int64(DefaultMaxMemoryBytes), "MaxPayload": int64(DefaultMaxPayloadBytes),
 	})
 	return out.Bytes(), err
 }
@@ -304,9 +333,10 @@ func (c Cluster) readme() ([]byte, error) {
 	now := time.Now().UTC()
 	var out bytes.Buffer
 	err := readmeTemplate.Execute(&out, map[string]any{
-		"Nodes": c.Nodes, "At": c.At, "Store": c.Store, "Others": others, "URLs": strings.Join(urls, ","),
-		"Replicas": replicas, "CertificatesUntil": now.Add(CertificateLifetime).Format(time.DateOnly),
-		"AuthorityUntil": now.Add(AuthorityLifetime).Format(time.DateOnly),
+		"Nodes": c.Nodes, "At": c.At, "Store": c.Store, "Others": others, "Edges": c.Edges,
+		"URLs": strings.Join(urls, ","), "Replicas": replicas,
+		"CertificatesUntil": now.Add(CertificateLifetime).Format(time.DateOnly),
+		"AuthorityUntil":    now.Add(AuthorityLifetime).Format(time.DateOnly),
 	})
 	return out.Bytes(), err
 }

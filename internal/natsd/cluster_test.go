@@ -61,6 +61,7 @@ var seed = regexp.MustCompile(`\bS[OAU][A-Z2-7]{56}\b`)
 func TestClusterFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
 	c := cluster(dir, agent("ann"), access.Principal{Role: access.Worker, Name: "words"})
+	c.Edges = []string{"words"}
 	if err := c.Update(dir); !errors.Is(err, ErrNoKeys) {
 		t.Errorf("an update of nothing: %v; want %v", err, ErrNoKeys)
 	}
@@ -71,7 +72,8 @@ func TestClusterFiles(t *testing.T) {
 	for _, want := range []string{"README.md", "ca.pem", "creds/operator.creds", "creds/dispatcher.creds",
 		"creds/system.creds", "creds/agent.ann.creds", "creds/worker.words.creds", "creds/keys/ca-key.pem",
 		"nodes/localhost/nats.conf", "nodes/localhost/accounts.conf", "nodes/localhost/cert.pem",
-		"nodes/localhost/key.pem", "nodes/localhost/ca.pem", "nodes/node-2/nats.conf"} {
+		"nodes/localhost/key.pem", "nodes/localhost/ca.pem", "nodes/node-2/nats.conf", "edge/words/nats.conf",
+		"edge/words/ca.pem"} {
 		if _, ok := have[want]; !ok {
 			t.Errorf("there is no %s", want)
 		}

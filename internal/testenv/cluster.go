@@ -33,6 +33,7 @@ type System interface {
 type Cluster struct {
 	dir, url string
 	since    time.Time
+	leaves   []*url.URL
 }
 
 // ClientURL is where clients connect.
@@ -44,15 +45,47 @@ func (c *Cluster) Creds() (dir string, made bool) { return filepath.Join(c.dir, 
 // GuardedSince is for [System].
 func (c *Cluster) GuardedSince() time.Time { return c.since }
 
+// Edge starts a nats-server beside the workers of a pool, from the files that init-auth has written for it, and stops
+// it with the test. It returns its URL, and what stops it before. Of what the files say, only addresses and directories
+// are changed.
+func (c *Cluster) Edge(t testing.TB, pool string) (clientURL string, stop func()) {
+	t.Helper()
+	dir := filepath.Join(c.dir, "edge", pool)
+	path := filepath.Join(dir, "nats.conf")
+	conf, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := strings.NewReplacer(clusterAt+"/worker.creds", filepath.Join(c.dir, "creds", "worker."+pool+".creds"),
+		clusterAt+"/", dir+"/").Replace(string(conf))
+	if err := os.WriteFile(path, []byte(here), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := configured(t, path, func(o *server.Options) {
+		for _, r := range o.LeafNode.Remotes {
+			r.URLs = c.leaves
+		}
+	})
+	if !s.ReadyForConnections(readyWait) {
+		t.Fatalf("the server at the edge was not ready after %s", readyWait)
+	}
+	return s.ClientURL(), func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	}
+}
+
 // CA is the file of the certificate of its CA.
 func (c *Cluster) CA() string { return filepath.Join(c.dir, "ca.pem") }
 
 // settings are those that brokers on a system begin with, and options those that their connections need.
-func settings(s System) (broker.Settings, []nats.Option) {
+func settings(t testing.TB, s System) (broker.Settings, []nats.Option) {
+	t.Helper()
 	if c, ok := s.(*Cluster); ok {
-		return broker.Settings{Replicas: 3, MaxStoreBytes: 1 << 30}, []nats.Option{nats.RootCAs(c.CA())}
+		return broker.Settings{Replicas: 3, MaxStoreBytes: 1 << 30, Shards: shards(t)},
+			[]nats.Option{nats.RootCAs(c.CA())}
 	}
-	return broker.Settings{}, nil
+	return broker.Settings{Shards: shards(t)}, nil
 }
 
 // clusterAt is where the written configuration says that a node's files are.
@@ -89,7 +122,7 @@ func StartCluster(t testing.TB, dir string) *Cluster {
 	// Each node has its routes at an address of its own, which the others know.
 	var routes []*url.URL
 	var ports []int
-	for range nodes {
+	for range 2 * len(nodes) { // those for the edge are the second half
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -99,7 +132,12 @@ func StartCluster(t testing.TB, dir string) *Cluster {
 			t.Fatal("no port")
 		}
 		ports = append(ports, addr.Port)
-		routes = append(routes, &url.URL{Scheme: "tls", Host: fmt.Sprintf("127.0.0.1:%d", addr.Port)})
+		at := &url.URL{Scheme: "tls", Host: fmt.Sprintf("127.0.0.1:%d", addr.Port)}
+		if len(routes) < len(nodes) {
+			routes = append(routes, at)
+		} else {
+			c.leaves = append(c.leaves, at)
+		}
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -120,6 +158,9 @@ func StartCluster(t testing.TB, dir string) *Cluster {
 		s := configured(t, path, func(o *server.Options) {
 			o.HTTPHost, o.HTTPPort, o.ClientAdvertise = "", 0, ""
 			o.Cluster.Host, o.Cluster.Port, o.Routes, o.StoreDir = "127.0.0.1", ports[i], routes, t.TempDir()
+			if o.LeafNode.Port != 0 {
+				o.LeafNode.Host, o.LeafNode.Port = "127.0.0.1", ports[len(nodes)+i]
+			}
 		})
 		servers = append(servers, s)
 		urls = append(urls, strings.Replace(s.ClientURL(), "nats://", "tls://", 1))

@@ -38,7 +38,7 @@ func ConnAs(t testing.TB, s System, p access.Principal) *nats.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, opts := settings(s)
+	_, opts := settings(t, s)
 	opts = append(opts, nats.UserCredentials(creds))
 	nc, err := nats.Connect(s.ClientURL(), append(natsbroker.ConnectOptions("test", slog.New(slog.DiscardHandler)),
 		opts...)...)
@@ -56,7 +56,7 @@ func BrokerAs(t testing.TB, s System, p access.Principal, source string) *natsbr
 	defer cancel()
 	nc := ConnAs(t, s, p)
 	if p.Platform() {
-		with, _ := settings(s)
+		with, _ := settings(t, s)
 		b, err := natsbroker.Open(ctx, nc, with, source)
 		if err != nil {
 			t.Fatal(err)

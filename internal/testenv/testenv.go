@@ -75,11 +75,26 @@ func Broker(t testing.TB, s *natsd.Server, source string) *natsbroker.Broker {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	b, err := natsbroker.Open(ctx, Conn(t, s), broker.Settings{}, source)
+	b, err := natsbroker.Open(ctx, Conn(t, s), broker.Settings{Shards: shards(t)}, source)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// shards is how many shards the systems of tests have: 1, or what TEST_SHARDS says, to run tests of one shard with
+// several.
+func shards(t testing.TB) int {
+	t.Helper()
+	text := os.Getenv("TEST_SHARDS")
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("TEST_SHARDS: %v", err)
+	}
+	return n
 }
 
 // Take takes the next call from a lane.

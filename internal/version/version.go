@@ -28,14 +28,17 @@ import (
 //	8  2026-11-23  A session says how far it was interrupted. Plans have inputs that were mended.
 //	9  2026-11-23  The chains of an archived batch end in fences, and its batch chain names the object that has its log.
 //	10 2026-11-23  Calls may end as rate_limited and budget_exceeded. Plans say what calls depend on and what they cost, and
-//	               calls to run how long they waited. Budgets have accounts.
-//	10 2026-11-23  Batches may be dry runs, which older dispatchers would run.
-//	10 2026-11-23  Plans and the ends of calls are stored in slim forms. An older dispatcher leaves their batches to a newer one,
-//	               and older readers of events show their types. Replies are as before.
-const Wire = 10 + yetToCome
+//	               calls to run how long they waited. Budgets have accounts. Batches may be dry runs, which older
+//	               dispatchers would run. Plans and the ends of calls are stored in slim forms: an older dispatcher leaves their
+//	               batches to a newer one, and older readers of events show their types. Replies are as before.
+//	11 2026-11-23  A system may have several shards: its settings say how many, and interrupts are about each.
+const Wire = 11 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.
 const Archives = 9
+
+// Shards is the version from which on a process knows systems of several shards.
+const Shards = 11
 
 const modulePath = "github.com/toolyard/toolyard"
 

@@ -281,7 +281,7 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	var lanes, opened sync.WaitGroup
 	for _, class := range w.cfg.Classes {
-		for lane := range broker.Lanes {
+		for lane := range w.b.Settings().AllLanes() {
 			opened.Go(func() {
 				from, err := w.b.Lane(ctx, batch.Route{Pool: w.cfg.Pool, Class: class}, lane,
 					func(d *broker.Delivery) { w.returnMessage(ctx, d) })

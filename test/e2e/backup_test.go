@@ -24,10 +24,13 @@ func TestBackupAndRestore(t *testing.T) { backUpAndRestore(t, false) }
 // TestBackupOfAnArchive is the same where the batch that was over is archived.
 func TestBackupOfAnArchive(t *testing.T) { backUpAndRestore(t, true) }
 
-func backUpAndRestore(t *testing.T, archived bool) {
+// TestBackupOfFourShards is the same in a system of four shards.
+func TestBackupOfFourShards(t *testing.T) { backUpAndRestore(t, true, "--shards", "4") }
+
+func backUpAndRestore(t *testing.T, archived bool, args ...string) {
 	t.Parallel()
 	dir := workspace(t, map[string]string{"a.txt": "one\n", "c.txt": "c"})
-	d := dispatcher(t)
+	d := dispatcher(t, args...)
 	worker(t, d.says["nats"], dir, "--allow", "edit_file")
 	at := func(cmd string, args ...string) []string {
 		return append([]string{cmd, "--nats", d.says["nats"]}, args...)

@@ -84,7 +84,8 @@ func (s *std) save(ctx context.Context, nc *nats.Conn, dir string, done *streams
 	if err != nil {
 		return err
 	}
-	all := inEverySystem(natsbroker.BackupOrder())
+	order := natsbroker.BackupOrder(max(1, natsbroker.ShardsIn(there)))
+	all := inEverySystem(order)
 	if there = inEverySystem(there); len(there) < len(all) {
 		return fmt.Errorf("there is no whole system to save: of its %d streams there are %d (%s)", len(all), len(there),
 			strings.Join(there, ", "))
@@ -93,7 +94,7 @@ func (s *std) save(ctx context.Context, nc *nats.Conn, dir string, done *streams
 		return cli.Usagef("DIR: %w; name a directory that is not there", err)
 	}
 	b := backup{Begun: time.Now().UTC(), Version: version.Build(), Wire: version.Wire}
-	for _, name := range natsbroker.BackupOrder() {
+	for _, name := range order {
 		if !natsbroker.InEverySystem(name) { // it may have been made since
 			if now, err := natsbroker.Existing(ctx, nc); err != nil {
 				return err
@@ -251,10 +252,11 @@ func readBackup(dir string) (b backup, err error) {
 	for _, s := range b.Streams {
 		names = append(names, s.Name)
 	}
-	if want := slices.DeleteFunc(natsbroker.BackupOrder(), func(n string) bool { // of what not every system has, some
+	all := natsbroker.BackupOrder(max(1, natsbroker.ShardsIn(names)))
+	if want := slices.DeleteFunc(slices.Clone(all), func(n string) bool { // of what not every system has, some
 		return !natsbroker.InEverySystem(n) && !slices.Contains(names, n)
 	}); !slices.Equal(names, want) {
-		return b, cli.Usagef("%s: it has the streams %q; a backup has %q", f.Name(), names, natsbroker.BackupOrder())
+		return b, cli.Usagef("%s: it has the streams %q; a backup has %q", f.Name(), names, all)
 	}
 	for _, s := range b.Streams { // before anything is made
 		if err := s.check(dir); err != nil {

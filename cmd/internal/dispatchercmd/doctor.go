@@ -326,9 +326,13 @@ func ofStreams(full map[string]int, settings broker.Settings) finding {
 	case full[fullest] >= doctorFullPercent:
 		l = levelWarn
 	}
+	in := ""
+	if n := settings.ShardCount(); n > 1 {
+		in = " in " + count(n, "shard")
+	}
 	return found("streams", l, fmt.Sprintf("at %d percent new batches are refused: wait until old ones are "+
 		"forgotten, or see docs/runbook.md", dispatcher.DefaultAdmitPercent),
-		"%s with %s, the fullest is %s with %d percent", count(len(names), "stream"),
+		"%s%s with %s, the fullest is %s with %d percent", count(len(names), "stream"), in,
 		count(settings.Replicas, "replica"), fullest, full[fullest])
 }
 

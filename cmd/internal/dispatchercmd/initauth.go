@@ -17,9 +17,9 @@ import (
 
 // initAuthFlags are the flags of init-auth.
 type initAuthFlags struct {
-	nodes, agents, pools []string
-	at, store            string
-	update, json         bool
+	nodes, agents, pools, edges []string
+	at, store                   string
+	update, json                bool
 }
 
 func (s *std) initAuthCommand() *cobra.Command {
@@ -31,6 +31,9 @@ func (s *std) initAuthCommand() *cobra.Command {
 node, with accounts for the platform, for each pool of workers and for each agent; certificates of a new CA, which
 nodes show each other and their clients; credentials; and a README.md that says which file goes where. It refuses a
 directory that is not empty.
+
+--edge is for a pool that is far away: its workers connect to a nats-server on their own machine, which carries what
+they say over one connection.
 
 --update adds credentials for more agents and pools to such a directory. It writes the accounts again, as this version
 grants them, and new certificates for the nodes. Keys, credentials and the nodes' own configuration stay as they are.
@@ -81,6 +84,8 @@ credentials runs the calls of that pool. Neither reads or writes anything else.`
 		"a pool of workers that gets credentials, by its `NAME`; may be repeated (default: default)")
 	f.StringArrayVar(&o.agents, "agent", nil,
 		"an agent that gets credentials, by its `NAME`; may be repeated (default: default)")
+	f.StringArrayVar(&o.edges, "edge", nil, "a `POOL` whose workers are far away, with a nats-server beside them that "+
+		"connects to the nodes as a leaf node; writes its configuration too; may be repeated")
 	f.StringVar(&o.at, "at", "/etc/nats", "the `DIR` where a node has its configuration")
 	f.StringVar(&o.store, "store", "/data", "the `DIR` where a node has its streams")
 	f.BoolVar(&o.json, "json", false, "print one JSON document: the directory, and whether it was updated")
@@ -95,6 +100,11 @@ func (o *initAuthFlags) cluster(dir string) (c natsd.Cluster, err error) {
 		return c, cli.Usagef("--node: --update changes no node's configuration; write a new directory, or copy one " +
 			"below nodes and change it")
 	}
+	if o.update && len(o.edges) > 0 {
+		return c, cli.Usagef("--edge: --update changes no node's configuration, and nodes have to listen for edges; " +
+			"write a new directory")
+	}
+	c.Edges = slices.Compact(slices.Sorted(slices.Values(o.edges)))
 	pools, agents := o.pools, o.agents
 	if !o.update {
 		if c.Nodes = o.nodes; len(c.Nodes) == 0 {
@@ -121,6 +131,11 @@ func (o *initAuthFlags) cluster(dir string) (c natsd.Cluster, err error) {
 	for _, p := range []struct{ flag, path string }{{"--at", o.at}, {"--store", o.store}} {
 		if !filepath.IsAbs(p.path) {
 			return c, cli.Usagef("%s %s: use an absolute path", p.flag, p.path)
+		}
+	}
+	for _, p := range c.Edges {
+		if !slices.Contains(pools, p) {
+			pools = append(pools, p)
 		}
 	}
 	for _, p := range pools {

@@ -258,7 +258,7 @@ func (o *serveFlags) nodeConfig(d *fileDecisions) nodeConfig {
 	return nodeConfig{
 		url: o.url, reach: &o.reach, listen: o.natsListen,
 		syncAlways: o.syncAlways, migrate: o.migrate, reserve: o.reserve,
-		settings: broker.Settings{Replicas: o.replicas, Lifetime: o.lifetime,
+		settings: broker.Settings{Replicas: o.replicas, Shards: o.shards, Lifetime: o.lifetime,
 			MaxStoreBytes: o.maxStore}.WithAckWait(o.ackWait),
 		dispatcher: dispatcher.Config{
 			// Tools of files come and go with them, and the worker of this process offers them.

@@ -13,39 +13,40 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/shard"
 )
 
 // serveFlags are the flags of serve.
 type serveFlags struct {
-	url, listen, natsListen     string
-	reach                       cli.Reach
-	natsCert, natsKey           string
-	tlsCert, tlsKey             string
-	natsPlain                   bool
-	tokenFile                   string
-	oidc                        oidcFlags
-	auditLog                    string
-	withWorker, syncAlways      bool
-	migrate                     bool
-	replicas, maxConcurrency    int
-	maxBatches, maxAgentBatches int
-	maxOpen                     int
-	maxWaiting, maxAgentWaiting int
-	admitPercent                int
-	lifetime, ackWait           time.Duration
-	timeout, workerWait         time.Duration
-	queueWait, approvalWait     time.Duration
-	archiveAfter                time.Duration
-	signingKey                  string
-	maxStore, reserve           int64
-	perms                       cli.Permissions
-	views, deferAllBut          []string
-	agentQuotas, teamQuotas     []string
-	quotaFile                   string
-	worker                      cli.Worker
-	mcp                         mcpFlags
-	memory                      cli.Memory
-	observe                     cli.Observe
+	url, listen, natsListen          string
+	reach                            cli.Reach
+	natsCert, natsKey                string
+	tlsCert, tlsKey                  string
+	natsPlain                        bool
+	tokenFile                        string
+	oidc                             oidcFlags
+	auditLog                         string
+	withWorker, syncAlways           bool
+	migrate                          bool
+	replicas, maxConcurrency, shards int
+	maxBatches, maxAgentBatches      int
+	maxOpen                          int
+	maxWaiting, maxAgentWaiting      int
+	admitPercent                     int
+	lifetime, ackWait                time.Duration
+	timeout, workerWait              time.Duration
+	queueWait, approvalWait          time.Duration
+	archiveAfter                     time.Duration
+	signingKey                       string
+	maxStore, reserve                int64
+	perms                            cli.Permissions
+	views, deferAllBut               []string
+	agentQuotas, teamQuotas          []string
+	quotaFile                        string
+	worker                           cli.Worker
+	mcp                              mcpFlags
+	memory                           cli.Memory
+	observe                          cli.Observe
 }
 
 func (o *serveFlags) add(f *pflag.FlagSet) {
@@ -108,6 +109,8 @@ func (o *serveFlags) addStore(f *pflag.FlagSet) {
 	f.IntVar(&o.replicas, "replicas", 0,
 		fmt.Sprintf("on how many NATS servers each stream is kept: 1, 3 or 5 (default: as the system was made, or %d)",
 			standard.Replicas))
+	f.IntVar(&o.shards, "shards", 0, fmt.Sprintf("into how many sets of streams batches and workspaces are divided, each "+
+		"with leaders of its own: 1 to %d (default: as the system was made, or 1)", shard.Max))
 	f.DurationVar(&o.lifetime, "batch-lifetime", 0,
 		fmt.Sprintf("how long a batch is kept, waits for people included (default: as the system was made, or %s)",
 			standard.Lifetime))
@@ -228,6 +231,9 @@ func (o *serveFlags) check() error {
 	if o.tokenFile == "" && o.oidc.issuer == "" && !api.IsLoopbackHost(o.listen) {
 		return cli.Usagef("--listen %s: without --token-file anybody who reaches it could run tools; give it one, or "+
 			"listen on 127.0.0.1", o.listen)
+	}
+	if o.shards < 0 || o.shards > shard.Max {
+		return cli.Usagef("--shards %d: use 1 to %d", o.shards, shard.Max)
 	}
 	for _, n := range []struct {
 		flag    string

@@ -28,11 +28,13 @@ const (
 const (
 	keyLifetime = "batch-lifetime"
 	keyStore    = "max-store-bytes"
+	keyShards   = "shards" // shown only
 )
 
 // printedSettings are what --json prints.
 type printedSettings struct {
 	Replicas      int    `json:"replicas"`
+	Shards        int    `json:"shards"`
 	BatchLifetime string `json:"batch_lifetime"`
 	AckWait       string `json:"ack_wait"`
 	MaxStoreBytes int64  `json:"max_store_bytes"`
@@ -52,7 +54,7 @@ one that is started with others is refused.
 Both may grow at any time; batches that are planned from then on live longer. A smaller store is
 refused unless every stream uses at most half of what it will have. A shorter lifetime is refused
 while a dispatcher or a worker runs, while a batch is under way, and when it would delete something
-now. Replicas and ack wait stay as the system was made.`,
+now. Replicas, shards and ack wait stay as the system was made.`,
 		Example: `  dispatcher settings
   dispatcher settings batch-lifetime=168h max-store-bytes=68719476736`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -85,6 +87,9 @@ func settingsOf(args []string) (want broker.Settings, err error) {
 			if want.MaxStoreBytes, err = strconv.ParseInt(value, 10, 64); err != nil || want.MaxStoreBytes <= 0 {
 				return want, cli.Usagef("%s: use a number of bytes", cli.OneLine(arg))
 			}
+		case keyShards:
+			return want, cli.Usagef("%s: the number of shards is chosen when a system is made (serve --shards); no "+
+				"running system can change it yet", cli.OneLine(arg))
 		default:
 			return want, cli.Usagef("%s: a running system may change %s=TIME and %s=BYTES", cli.OneLine(arg),
 				keyLifetime, keyStore)
@@ -105,7 +110,8 @@ func (s *std) settings(ctx context.Context, nc *nats.Conn, want broker.Settings,
 			return err
 		}
 	}
-	shown := printedSettings{now.Replicas, now.Lifetime.String(), now.CallAckWait.String(), now.MaxStoreBytes}
+	shown := printedSettings{now.Replicas, now.ShardCount(), now.Lifetime.String(), now.CallAckWait.String(),
+		now.MaxStoreBytes}
 	if asJSON {
 		return printJSON(s.out, shown)
 	}
@@ -123,6 +129,7 @@ func showSettings(w io.Writer, was, now broker.Settings) error {
 		p.printf("\n")
 	}
 	line("replicas", was.Replicas, now.Replicas)
+	line(keyShards, was.ShardCount(), now.ShardCount())
 	line(keyLifetime, was.Lifetime, now.Lifetime)
 	line("ack-wait", was.CallAckWait, now.CallAckWait)
 	line(keyStore, was.MaxStoreBytes, now.MaxStoreBytes)

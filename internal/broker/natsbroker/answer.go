@@ -214,7 +214,14 @@ func (d *Answerer) json(m *nats.Msg, v any) error {
 }
 
 func (d *Answerer) queueEnd(ctx context.Context, _ access.Principal, m *nats.Msg) error {
-	end, err := d.b.callsEnd(ctx)
+	shard, err := asked[int](m)
+	if err != nil {
+		return err
+	}
+	if shard < 0 || shard >= d.b.Settings().ShardCount() {
+		return refusal(codeBad, "there is no shard %d", shard)
+	}
+	end, err := d.b.in(shard).callsEnd(ctx)
 	if err != nil {
 		return err
 	}
@@ -238,17 +245,24 @@ func readable(who access.Principal, stream, subject string) bool {
 	return false
 }
 
+// ofSubject is the broker of the shard of a subject's batch.
+func (d *Answerer) ofSubject(subject string) *Broker {
+	k, _ := keyOf(subject)
+	return d.b.of(k)
+}
+
 func (d *Answerer) read(ctx context.Context, who access.Principal, m *nats.Msg) error {
 	q, err := asked[readQuestion](m)
 	if err != nil {
 		return err
 	}
 	found, ok := raw{}, false
+	b := d.ofSubject(q.Subject)
 	switch {
 	case q.At:
 		// The message is checked before anything of it is sent.
-		if d.b.streams[q.Stream] != nil {
-			found, err = d.b.at(ctx, q.Stream, q.Subject, q.Seq)
+		if b.streams[q.Stream] != nil {
+			found, err = b.at(ctx, q.Stream, q.Subject, q.Seq)
 			ok = err == nil && readable(who, q.Stream, found.subject)
 			if errors.Is(err, jetstream.ErrMsgNotFound) {
 				err = nil
@@ -258,9 +272,9 @@ func (d *Answerer) read(ctx context.Context, who access.Principal, m *nats.Msg) 
 		ownEvents(who, q.Stream, q.Subject)):
 		return refusal(codeNotYours, "%s cannot read %s", who, q.Subject)
 	case q.Seq > 0:
-		found, ok, err = d.b.after(ctx, q.Stream, q.Subject, q.Seq-1)
+		found, ok, err = b.after(ctx, q.Stream, q.Subject, q.Seq-1)
 	default:
-		found, ok, err = d.b.last(ctx, q.Stream, q.Subject)
+		found, ok, err = b.last(ctx, q.Stream, q.Subject)
 	}
 	if err != nil {
 		return err
@@ -287,9 +301,10 @@ func (d *Answerer) count(ctx context.Context, who access.Principal, m *nats.Msg)
 	if !readable(who, q.Stream, q.Subject) && !ownEvents(who, q.Stream, q.Subject) {
 		return refusal(codeNotYours, "%s cannot count %s", who, q.Subject)
 	}
-	counted, err := d.b.counts(ctx, q.Stream, q.Subject)
+	b := d.ofSubject(q.Subject)
+	counted, err := b.counts(ctx, q.Stream, q.Subject)
 	if err == nil {
-		counted, err = d.b.withoutFences(ctx, q.Stream, counted)
+		counted, err = b.withoutFences(ctx, q.Stream, counted)
 	}
 	if err != nil {
 		return err
@@ -332,8 +347,8 @@ func (d *Answerer) mayUse(ctx context.Context, who access.Principal, q *objectQu
 // dispatchers queue messages.
 func (d *Answerer) isQueued(ctx context.Context, pool string, c *broker.AskedCall) (bool, error) {
 	k := toolyard.BatchKey{Agent: c.Agent, ID: c.Batch}
-	_, ok, err := d.b.last(ctx, streamCall, prefixCall+"*."+pool+".*."+broker.KeyTokens(k)+"."+strconv.Itoa(c.Index)+
-		".*")
+	_, ok, err := d.b.of(k).last(ctx, streamCall,
+		prefixCall+"*."+pool+".*."+broker.KeyTokens(k)+"."+strconv.Itoa(c.Index)+".*")
 	return ok, err
 }
 
@@ -427,9 +442,11 @@ func (d *Answerer) lanes(ctx context.Context, who access.Principal, m *nats.Msg)
 	if !class.Known() {
 		return refusal(codeBad, "there is no class %q", class)
 	}
-	for lane := range broker.Lanes {
-		if err := d.b.openLane(ctx, batch.Route{Pool: toolyard.Pool(who.Name), Class: class}, lane); err != nil {
-			return err
+	for _, one := range d.b.each() {
+		for lane := range d.b.Settings().ShardLanes() {
+			if err := one.openLane(ctx, batch.Route{Pool: toolyard.Pool(who.Name), Class: class}, lane); err != nil {
+				return err
+			}
 		}
 	}
 	return d.json(m, true)
@@ -522,12 +539,13 @@ func (d *Answerer) replies(ctx context.Context, m *nats.Msg) error {
 			return refusal(codeBad, "the question is no JSON object with a number from: %v", err)
 		}
 	}
-	stored, err := d.b.chain(ctx, streamReply, subjectReply(p.key), 0)
+	b := d.b.of(p.key)
+	stored, err := b.chain(ctx, streamReply, subjectReply(p.key), 0)
 	if err != nil {
 		return err
 	}
 	if len(stored) == 0 {
-		if _, ok, err := d.b.last(ctx, streamBatch, subjectBatch(p.key)); err != nil || !ok {
+		if _, ok, err := b.last(ctx, streamBatch, subjectBatch(p.key)); err != nil || !ok {
 			if err == nil {
 				err = refusal(codeNone, "there is no batch %s", p.key)
 			}
@@ -536,7 +554,7 @@ func (d *Answerer) replies(ctx context.Context, m *nats.Msg) error {
 	}
 	sent := 0
 	for i, s := range stored {
-		_, r, _, err := d.b.looking(ctx, s)
+		_, r, _, err := b.looking(ctx, s)
 		if err != nil {
 			return err
 		}

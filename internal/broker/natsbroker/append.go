@@ -44,6 +44,7 @@ const (
 // chains.
 func (b *Broker) Append(ctx context.Context, k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool, index int,
 	expected uint64, body events.Body) (batch.Record, error) {
+	b = b.of(k)
 	if err := b.granted(k, c, pool); err != nil {
 		return batch.Record{}, err
 	}
@@ -99,14 +100,14 @@ func (b *Broker) append(ctx context.Context, stream string, expected uint64, msg
 func (b *Broker) send(ctx context.Context, stream string, msg *nats.Msg,
 	opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	if opts = append(opts, jetstream.WithRetryAttempts(0)); stream != "" {
-		opts = append(opts, jetstream.WithExpectStream(stream))
+		opts = append(opts, jetstream.WithExpectStream(b.name(stream)))
 	}
 	return ask(ctx, func(ctx context.Context, before int) (*jetstream.PubAck, error) {
 		if err := b.linked(ctx); err != nil {
 			return nil, err
 		}
 		// publishing writes to the header
-		m := &nats.Msg{Subject: msg.Subject, Header: maps.Clone(msg.Header), Data: msg.Data}
+		m := &nats.Msg{Subject: b.out(msg.Subject), Header: maps.Clone(msg.Header), Data: msg.Data}
 		// it may be stored, run and removed before this one comes
 		if before > 0 && stream == streamCall {
 			m.Header.Set(headerAgain, "1")
@@ -230,7 +231,7 @@ func (b *Broker) hotAfter(ctx context.Context, stream, subject string, seq uint6
 		return b.guest.read(ctx, b, readQuestion{Stream: stream, Subject: subject, Seq: seq + 1})
 	}
 	m, err := retry(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
-		return b.streams[stream].GetMsg(ctx, seq+1, jetstream.WithGetMsgSubject(subject))
+		return b.streams[stream].GetMsg(ctx, seq+1, jetstream.WithGetMsgSubject(b.out(subject)))
 	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return raw{}, false, nil
@@ -327,7 +328,7 @@ func (b *Broker) hotLast(ctx context.Context, stream, subject string) (raw, bool
 		return b.guest.read(ctx, b, readQuestion{Stream: stream, Subject: subject})
 	}
 	m, err := retry(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
-		return b.streams[stream].GetLastMsgForSubject(ctx, subject)
+		return b.streams[stream].GetLastMsgForSubject(ctx, b.out(subject))
 	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return raw{}, false, nil
@@ -357,7 +358,7 @@ func (b *Broker) hotAt(ctx context.Context, stream, subject string, seq uint64) 
 }
 
 func fromStream(m *jetstream.RawStreamMsg) raw {
-	return raw{subject: m.Subject, seq: m.Sequence, time: m.Time, header: m.Header, data: m.Data}
+	return raw{subject: canonical(m.Subject), seq: m.Sequence, time: m.Time, header: m.Header, data: m.Data}
 }
 
 // retry repeats a read that got no answer, until ctx ends or it has taken too long.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -21,6 +22,7 @@ import (
 
 // PutApproval adds a call to the list.
 func (b *Broker) PutApproval(ctx context.Context, a broker.Approval) error {
+	b = b.of(a.Key())
 	a.ID = broker.ApprovalID(a.Key(), a.Index)
 	a.Facts, a.Context = nil, nil // they are in the log
 	value, err := json.Marshal(a)
@@ -39,6 +41,7 @@ func (b *Broker) PutApproval(ctx context.Context, a broker.Approval) error {
 // DropApproval removes a call from the list. The marker of the removal expires, so that decided calls leave nothing
 // behind.
 func (b *Broker) DropApproval(ctx context.Context, k toolyard.BatchKey, index int) error {
+	b = b.of(k)
 	id := broker.ApprovalID(k, index)
 	_, err := retry(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, b.approvals.Purge(ctx, id, jetstream.PurgeTTL(b.Settings().WorkerTTL))
@@ -57,6 +60,17 @@ func (b *Broker) Approvals(ctx context.Context, agent toolyard.Agent) ([]broker.
 		keys = broker.Escape(string(agent)) + ".*.*"
 	}
 	var out []broker.Approval
+	if b.several() {
+		for _, one := range b.each() {
+			some, err := one.Approvals(ctx, agent)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, some...)
+		}
+		slices.SortStableFunc(out, func(a, b broker.Approval) int { return b.AskedAt.Compare(a.AskedAt) })
+		return out[:min(len(out), broker.MaxApprovals)], nil
+	}
 	err := list(ctx, b.approvals, keys, func(key string, _ uint64, a broker.Approval, bad error) bool {
 		if len(out) == 2*broker.MaxApprovals {
 			out = slices.Delete(out, 0, broker.MaxApprovals)
@@ -73,6 +87,15 @@ func (b *Broker) Approvals(ctx context.Context, agent toolyard.Agent) ([]broker.
 
 // WatchApprovals calls see with each call on the list and with each later change, until ctx ends.
 func (b *Broker) WatchApprovals(ctx context.Context, see func(broker.ApprovalChange)) error {
+	if b.several() {
+		return b.watchEach(ctx, func(ctx context.Context, one *Broker, seeing sync.Locker) error {
+			return one.WatchApprovals(ctx, func(c broker.ApprovalChange) {
+				seeing.Lock()
+				defer seeing.Unlock()
+				see(c)
+			})
+		})
+	}
 	return b.watchKeys(ctx, b.approvals, nil, keyWatch{
 		see: func(e jetstream.KeyValueEntry) {
 			c := broker.ApprovalChange{ID: e.Key()}
@@ -97,6 +120,7 @@ func (e decidedError) Unwrap() []error { return []error{e.error, broker.ErrDecid
 // [broker.ErrDecided] too if that is a decision.
 func (b *Broker) Asked(ctx context.Context, k toolyard.BatchKey, index int) (asked events.Waiting, at broker.ItemEnd,
 	err error) {
+	b = b.of(k)
 	call := fmt.Sprintf("call %d of %s", index, k)
 	none := func(why string) (events.Waiting, broker.ItemEnd, error) {
 		return events.Waiting{}, broker.ItemEnd{}, fmt.Errorf("%w: %s", broker.ErrNoApproval, why)

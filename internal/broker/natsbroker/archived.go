@@ -186,11 +186,11 @@ func (b *Broker) archiveObject(ctx context.Context, name string) (*archive.Opene
 		return o, nil
 	}
 	m, err := retry(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
-		s, err := b.js.Stream(ctx, streamArchive)
+		s, err := b.js.Stream(ctx, b.name(streamArchive))
 		if err != nil {
 			return nil, err
 		}
-		return s.GetLastMsgForSubject(ctx, prefixArchive+name)
+		return s.GetLastMsgForSubject(ctx, b.out(prefixArchive+name))
 	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil
@@ -211,7 +211,9 @@ func (b *Broker) archiveObject(ctx context.Context, name string) (*archive.Opene
 
 // hasArchive reports whether the system has an archive.
 func (b *Broker) hasArchive(ctx context.Context) (bool, error) {
-	_, err := retry(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, streamArchive) })
+	_, err := retry(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+		return b.js.Stream(ctx, b.name(streamArchive))
+	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return false, nil
 	}

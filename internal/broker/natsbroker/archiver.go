@@ -46,6 +46,9 @@ type archiver struct {
 // Archiver makes the archive if it is not there, and returns what moves batches into it that have been over for so
 // long.
 func (b *Broker) Archiver(ctx context.Context, after time.Duration, signer *archive.Signer) (broker.Archiver, error) {
+	if b.several() {
+		return b.archiverOfAll(ctx, after, signer)
+	}
 	a, err := b.archiver(ctx, after)
 	if err != nil {
 		return nil, err
@@ -58,12 +61,12 @@ func (b *Broker) archiver(ctx context.Context, after time.Duration) (*archiver, 
 	a := &archiver{b: b, after: after, later: map[toolyard.BatchKey]time.Time{},
 		taken: func(string) error { return nil }}
 	_, err := retry(ctx, func(ctx context.Context) (jetstream.Stream, error) {
-		have, err := b.js.Stream(ctx, streamArchive)
+		have, err := b.js.Stream(ctx, b.name(streamArchive))
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			have, err = b.js.CreateStream(ctx, archiveDefinition(b.Settings()))
+			have, err = b.js.CreateStream(ctx, archiveDefinition(b.Settings(), b.shard))
 		}
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another dispatcher was faster
-			have, err = b.js.Stream(ctx, streamArchive)
+			have, err = b.js.Stream(ctx, b.name(streamArchive))
 		}
 		return have, err
 	})
@@ -74,11 +77,12 @@ func (b *Broker) archiver(ctx context.Context, after time.Duration) (*archiver, 
 }
 
 // archiveDefinition is the stream of objects. An object outlives the records that name it: see [archiver.commit].
-func archiveDefinition(s broker.Settings) jetstream.StreamConfig {
+func archiveDefinition(s broker.Settings, n int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name: streamArchive, Subjects: []string{prefixArchive + "*"}, Storage: storage(s), Replicas: s.Replicas,
-		Retention: jetstream.LimitsPolicy, MaxAge: s.Lifetime + 2*s.Slack, MaxBytes: s.ArchiveBytes(),
-		Discard: jetstream.DiscardNew, MaxMsgs: -1, MaxMsgsPerSubject: 1, MaxMsgSize: -1, Metadata: madeBy(),
+		Name: nameIn(n, streamArchive), Subjects: []string{subjectIn(n, prefixArchive+"*")}, Storage: storage(s),
+		Replicas: s.Replicas, Retention: jetstream.LimitsPolicy, MaxAge: s.Lifetime + 2*s.Slack,
+		MaxBytes: s.ArchiveBytes() / int64(s.ShardCount()),
+		Discard:  jetstream.DiscardNew, MaxMsgs: -1, MaxMsgsPerSubject: 1, MaxMsgSize: -1, Metadata: madeBy(),
 	}
 }
 
@@ -120,7 +124,7 @@ func (a *archiver) Round(ctx context.Context) (r broker.ArchiveRound, err error)
 // floor is the place up to which every submission and every wake is acknowledged.
 func (a *archiver) floor(ctx context.Context) (uint64, error) {
 	info, err := retry(ctx, func(ctx context.Context) (*jetstream.ConsumerInfo, error) {
-		c, err := a.b.js.Consumer(ctx, streamBatch, consumerDispatchers)
+		c, err := a.b.js.Consumer(ctx, a.b.name(streamBatch), consumerDispatchers)
 		if err != nil {
 			return nil, err
 		}
@@ -316,7 +320,7 @@ func (a *archiver) commit(ctx context.Context, s *shelved, stored time.Time) (do
 func (a *archiver) remove(ctx context.Context, s *shelved, before uint64) error {
 	purge := func(stream, subject string, before uint64) error {
 		_, err := retry(ctx, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, a.b.streams[stream].Purge(ctx, jetstream.WithPurgeSubject(subject),
+			return struct{}{}, a.b.streams[stream].Purge(ctx, jetstream.WithPurgeSubject(a.b.out(subject)),
 				jetstream.WithPurgeSequence(before))
 		})
 		if err != nil {

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/shard"
 )
 
 // The subjects of the server's API for snapshots of streams.
@@ -41,19 +43,37 @@ const (
 //
 // Records of archived batches are events, so the archive, where there is one, is saved after the events.
 //
-// A restore takes the reverse order: the batch stream says that all others are there.
-func BackupOrder() []string {
-	return []string{
+// A restore takes the reverse order: the batch stream of shard 0 says that all others are there. What several shards
+// have is saved of all of them before what comes next: a batch and the queue that it waits in may be in two.
+func BackupOrder(shards int) (names []string) {
+	for _, name := range []string{
 		streamBatch, streamIndex, streamCall, streamReply, streamTickets, streamEvent, streamArchive,
 		"KV_" + bucketApproval,
 		"KV_" + bucketSession, "KV_" + bucketBudget, "OBJ_" + bucketBlob, streamDead, streamWorkers,
+	} {
+		for n := range shards {
+			if there := nameIn(n, name); n == 0 || there != name {
+				names = append(names, there)
+			}
+		}
 	}
+	return names
+}
+
+// ShardsIn is how many shards a system has that has these streams.
+func ShardsIn(streams []string) (shards int) {
+	for n := range shard.Max {
+		if slices.Contains(streams, nameIn(n, streamBatch)) {
+			shards = n + 1
+		}
+	}
+	return shards
 }
 
 // InEverySystem reports whether every system has a stream. The archive is made when batches are archived, and the
 // accounts of budgets when there is one.
 func InEverySystem(stream string) bool {
-	return stream != streamArchive && stream != "KV_"+bucketBudget
+	return !strings.HasSuffix(stream, "_ARCHIVE") && stream != "KV_"+bucketBudget
 }
 
 // StreamBackup is what a server needs besides a stream's data to make it anew: its configuration and state, in the
@@ -185,7 +205,7 @@ func Existing(ctx context.Context, nc *nats.Conn) (names []string, err error) {
 	}
 	all := b.js.StreamNames(ctx)
 	for name := range all.Name() {
-		if slices.Contains(BackupOrder(), name) {
+		if slices.Contains(BackupOrder(shard.Max), name) {
 			names = append(names, name)
 		}
 	}

@@ -60,6 +60,10 @@ type Broker struct {
 	approvals jetstream.KeyValue
 	blobs     jetstream.ObjectStore
 
+	// sets are the brokers of the shards, of a system of several; shard is which one this is of.
+	sets  []*Broker
+	shard int
+
 	forgotten *forgotten
 	archived  *archived
 	// pools is how many pools may have work queues.
@@ -143,8 +147,11 @@ func Attach(ctx context.Context, nc *nats.Conn, source string) (*Broker, error) 
 		return nil, err
 	}
 	err = b.attach(ctx)
-	if noJetStream(err) {
+	switch {
+	case noJetStream(err):
 		err = b.attachGuest(ctx, err)
+	case errors.Is(err, nats.ErrNoResponders) && b.attachGuest(ctx, err) == nil:
+		err = nil // behind a leaf node nobody says that the account has no JetStream
 	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil, fmt.Errorf("%w (%w)", broker.ErrNoSystem, err)

@@ -154,13 +154,15 @@ func stored(ctx context.Context, nc *nats.Conn, changes []jetstream.StreamConfig
 		in.Streams = append(in.Streams, c)
 	}
 	for range looksForDispatchers {
-		cons, err := b.js.Consumer(ctx, streamBatch, consumerDispatchers)
-		if err != nil {
-			return in, fmt.Errorf("consumer %s of %s: %w", consumerDispatchers, streamBatch, err)
+		for _, one := range b.each() {
+			cons, err := b.js.Consumer(ctx, one.name(streamBatch), consumerDispatchers)
+			if err != nil {
+				return in, fmt.Errorf("consumer %s of %s: %w", consumerDispatchers, one.name(streamBatch), err)
+			}
+			info := cons.CachedInfo()
+			in.Running = in.Running || info.NumWaiting > 0
+			in.UnderWay = in.UnderWay || info.NumPending > 0 || info.NumAckPending > 0
 		}
-		info := cons.CachedInfo()
-		in.Running = in.Running || info.NumWaiting > 0
-		in.UnderWay = in.UnderWay || info.NumPending > 0 || info.NumAckPending > 0
 	}
 	workers, err := b.Workers(ctx)
 	if err != nil {

@@ -34,7 +34,7 @@ func (o *other) limits() (ages map[string]time.Duration, bytes map[string]int64)
 func TestSettingsChangeWhileTheSystemRuns(t *testing.T) {
 	first := broker.Settings{Lifetime: 24 * time.Hour, MaxStoreBytes: 1 << 30}
 	o := madeByOther(t, first, func(c *jetstream.StreamConfig) { // of a later version, which may be joined
-		c.Metadata["toolyard.settings"] = strings.Replace(c.Metadata["toolyard.settings"], "{", `{"shards":4,`, 1)
+		c.Metadata["toolyard.settings"] = strings.Replace(c.Metadata["toolyard.settings"], "{", `{"cells":4,`, 1)
 	})
 	b, err := o.open(first)
 	if err != nil {
@@ -65,7 +65,7 @@ func TestSettingsChangeWhileTheSystemRuns(t *testing.T) {
 			t.Errorf("%s has %d bytes, and had %d", name, bytesNow[name], bytes[name])
 		}
 	}
-	if text := o.batches().Metadata["toolyard.settings"]; !strings.Contains(text, `"shards":4`) {
+	if text := o.batches().Metadata["toolyard.settings"]; !strings.Contains(text, `"cells":4`) {
 		t.Errorf("a setting of a later version is lost: %s", text)
 	}
 	if _, err := b.Fold(t.Context(), sub.Key()); err != nil {

@@ -24,6 +24,7 @@ const (
 // the log, and the batch's owner acts on it. It wraps [ErrNoBatch], [ErrCompleted] and [ErrNoCall]. Repeating a request
 // stores nothing.
 func (b *Broker) Cancel(ctx context.Context, k toolyard.BatchKey, reason string, calls ...int) error {
+	b = b.of(k)
 	calls = slices.Compact(slices.Sorted(slices.Values(calls)))
 	if err := b.cancelable(ctx, k, calls); err != nil {
 		return err
@@ -43,13 +44,19 @@ func (b *Broker) Cancel(ctx context.Context, k toolyard.BatchKey, reason string,
 func (b *Broker) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (batches int,
 	err error) {
 	wish := events.Interrupted{By: b.source, Reason: reason}
-	_, newest, err := b.kept(ctx)
-	if err != nil {
-		return 0, err
+	through := broker.Interrupt{Interrupted: wish}
+	for n, one := range b.each() {
+		_, newest, err := one.kept(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if n == 0 {
+			through.Through = newest
+		} else {
+			through.Others = append(through.Others, newest)
+		}
 	}
-	if _, err := b.ChangeSession(ctx, a, s, func(v *broker.Session) {
-		v.Interrupt(broker.Interrupt{Through: newest, Interrupted: wish})
-	}); err != nil {
+	if _, err := b.ChangeSession(ctx, a, s, func(v *broker.Session) { v.Interrupt(through) }); err != nil {
 		return 0, err
 	}
 	asked := map[toolyard.BatchKey]bool{}
@@ -78,7 +85,7 @@ func (b *Broker) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 			if asked[e.Key()] {
 				continue
 			}
-			if err := b.cancelable(ctx, e.Key(), nil); errors.Is(err, broker.ErrCompleted) ||
+			if err := b.of(e.Key()).cancelable(ctx, e.Key(), nil); errors.Is(err, broker.ErrCompleted) ||
 				errors.Is(err, broker.ErrNoBatch) {
 				continue // the index is outdated
 			} else if err != nil {
@@ -97,7 +104,7 @@ func (b *Broker) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 
 // InterruptBatch implements [broker.Control].
 func (b *Broker) InterruptBatch(ctx context.Context, k toolyard.BatchKey, wish events.Interrupted) error {
-	return b.control(ctx, k, wish, func(earlier events.Body) bool {
+	return b.of(k).control(ctx, k, wish, func(earlier events.Body) bool {
 		_, ok := earlier.(events.Interrupted)
 		return ok
 	})

@@ -17,12 +17,13 @@ func (b *Broker) TailAt(k toolyard.BatchKey, event, reply uint64) broker.Tail {
 }
 
 func (b *Broker) tailAt(k toolyard.BatchKey, event, reply uint64) *tail {
-	return &tail{b: b, key: k, begun: true, event: event, reply: reply}
+	return &tail{b: b.of(k), key: k, begun: true, event: event, reply: reply}
 }
 
 // Ended reports whether no reply of a batch follows one, as far as is stored now: it says that the batch is completed
 // or was refused, and seq is at least its sequence.
 func (b *Broker) Ended(ctx context.Context, k toolyard.BatchKey, seq uint64) (bool, error) {
+	b = b.of(k)
 	m, ok, err := b.last(ctx, streamReply, subjectReply(k))
 	if err != nil || !ok || m.seq > seq {
 		return false, err
@@ -95,6 +96,7 @@ func (f *follower) Next(ctx context.Context) (l broker.Logged, ok bool, err erro
 // RepliesFrom reads the replies of a batch after a sequence of their stream, in order, and at most most of them. If one
 // is missing it fails as [Broker.Replies] does.
 func (b *Broker) RepliesFrom(ctx context.Context, k toolyard.BatchKey, after uint64, most int) ([]batch.Record, error) {
+	b = b.of(k)
 	end, ok, err := b.last(ctx, streamReply, subjectReply(k))
 	if err != nil || !ok {
 		return nil, err
@@ -140,7 +142,7 @@ func (h *Hub) ReplyFollower(ctx context.Context, k toolyard.BatchKey, after uint
 	if err != nil {
 		return nil, err
 	}
-	return &replyFollower{b: h.b, key: k, ear: ear, seen: after, behind: true}, nil
+	return &replyFollower{b: h.b.of(k), key: k, ear: ear, seen: after, behind: true}, nil
 }
 
 func (f *replyFollower) News() <-chan struct{} { return f.ear.news }

@@ -49,9 +49,9 @@ func (b *Broker) callsEnd(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	if b.guest == nil {
-		return b.streamEnd(ctx, streamCall)
+		return b.streamEnd(ctx, b.name(streamCall))
 	}
-	m, err := b.question(ctx, opEnd, nil, nil)
+	m, err := b.question(ctx, opEnd, b.shard, nil)
 	if err != nil {
 		return 0, err
 	}

@@ -14,6 +14,10 @@ import (
 // lanes in the table stands for each consumer of a pool, and routes for its class and lane.
 const lanes, routes = "{lanes}", "{routes}"
 
+// anyShard in the table stands for the first token of subjects of streams: ty, or ty and a number. No other subjects of
+// the platform have the rest, and no other stream has consumers with the names of lanes.
+const anyShard = "*."
+
 // own in the table stands for the name of the principal: the agent, or the pool.
 const own = "{own}"
 
@@ -26,11 +30,11 @@ var grants = []struct {
 	subject, local string
 	why            string
 }{
-	{access.Agent, access.Ask, prefixBatch + own + ".*", "", "hands in batches"},
-	{access.Agent, access.Ask, prefixWake + own + ".*", "", "wakes its parked batches"},
-	{access.Agent, access.Ask, prefixEvent + own + ".*." + broker.NoPool +
+	{access.Agent, access.Ask, anyShard + "batch." + own + ".*", "", "hands in batches"},
+	{access.Agent, access.Ask, anyShard + "wake." + own + ".*", "", "wakes its parked batches"},
+	{access.Agent, access.Ask, anyShard + "event." + own + ".*." + broker.NoPool +
 		".input", "", "appends calls to open batches, and closes them"},
-	{access.Agent, access.Ask, prefixEvent + own + ".*." + broker.NoPool + ".control", "", "cancels"},
+	{access.Agent, access.Ask, anyShard + "event." + own + ".*." + broker.NoPool + ".control", "", "cancels"},
 	{access.Agent, access.Hear, prefixLiveReply + own + ".>", "", "hears its results"},
 	{access.Agent, access.Hear, prefixLiveEvent + own + ".>", "", "hears what happens in its batches"},
 	{access.Agent, access.Hear, prefixProgress + own + ".>", "", "hears how its calls go on"},
@@ -39,14 +43,14 @@ var grants = []struct {
 	{access.Agent, access.AskMany, prefixAsk + "agent." + own + ".*", prefixAsk +
 		"*", "asks dispatchers for what stands in its batches"},
 
-	{access.Worker, access.Ask, prefixEvent + "*.*." + own + ".*", "", "claims calls of its pool, and ends them"},
+	{access.Worker, access.Ask, anyShard + "event.*.*." + own + ".*", "", "claims calls of its pool, and ends them"},
 	{access.Worker, access.Ask, prefixProgress + "*.*", "", "tells how calls go on"},
 	{access.Worker, access.Ask, prefixBeat + own + ".*", "", "says that it lives"},
 	{access.Worker, access.Ask, prefixAnswer + own + ".*", "", "answers what dispatchers ask its pool"},
-	{access.Worker, access.Ask, "$JS.ACK." + streamCall + "." + lanes +
+	{access.Worker, access.Ask, "$JS.ACK.*." + lanes +
 		".>", "", "acknowledges calls of its pool, and keeps them"},
-	{access.Worker, access.AskMany, "$JS.API.CONSUMER.MSG.NEXT." + streamCall + "." + lanes, prefixNext +
-		routes, "takes calls of its pool"},
+	{access.Worker, access.AskMany, "$JS.API.CONSUMER.MSG.NEXT.*." + lanes, prefixNext +
+		routes + ".*", "takes calls of its pool"},
 	{access.Worker, access.AskMany, prefixAsk + "worker." + own + ".*", prefixAsk +
 		"*", "asks dispatchers for what its calls need"},
 	{access.Worker, access.Hear, subjectAbort, "", "hears which calls are to stop"},

@@ -151,15 +151,21 @@ func (b *Broker) attachGuest(ctx context.Context, without error) error {
 	}
 	b.held.Store(&origin.settings)
 	b.guest = newGuest(access.Principal{Role: h.Role, Name: h.Name})
-	if h.Role == access.Worker {
+	ready := func(b *Broker) error {
+		if h.Role != access.Worker {
+			return nil
+		}
 		reconnects := b.Reconnects()
 		end, err := b.callsEnd(ctx)
-		if err != nil {
-			return err
+		if err == nil {
+			b.forgotten.note(reconnects, end)
 		}
-		b.forgotten.note(reconnects, end)
+		return err
 	}
-	return nil
+	if err := ready(b); err != nil {
+		return err
+	}
+	return b.split(ready)
 }
 
 // question sends a request to a dispatcher, and returns its answer. A refusal is a [*jetstream.APIError].

@@ -59,21 +59,26 @@ func (b *Broker) Hub(all bool) broker.Hub { return NewHub(b, all) }
 type hubSubscription struct {
 	h               *Hub
 	prefix, subject string
-	// stream is what comes whole and numbered; "" when it is not. looked says that it is stored, and read every second.
-	stream string
-	looked bool
-	sub    *nats.Subscription
-	users  int // guarded by the hub
-	close  *time.Timer
+	// streams are what comes whole and numbered; none when it is not. looked says that it is stored, and read every
+	// second.
+	streams map[string]*heard
+	looked  bool
+	sub     *nats.Subscription
+	users   int // guarded by the hub
+	close   *time.Timer
 
-	mu        gate.Gate
-	followers map[string]map[*hubFollower]bool // by the subject's tokens of the batch; by the agent's; by ""
-	// heard is the sequence up to which everything has come, or was reported as lost. end is the stream's last sequence
-	// at the last check.
-	heard, end uint64
+	mu         gate.Gate
+	followers  map[string]map[*hubFollower]bool // by the subject's tokens of the batch; by the agent's; by ""
 	dropped    int
 	reconnects uint64
 	stop       context.CancelFunc
+}
+
+// heard is what has come of one stream.
+type heard struct {
+	// upTo is the sequence up to which everything has come, or was reported as lost. end is the stream's last sequence
+	// at the last check.
+	upTo, end uint64
 }
 
 // hubFollower is one follower of a hub. Its methods are safe for concurrent use.
@@ -209,16 +214,20 @@ func (h *Hub) line(ctx context.Context, prefix, key string) (*hubSubscription, e
 		return l, nil
 	}
 	l := &hubSubscription{h: h, prefix: prefix, subject: subject, users: 1,
-		followers:  map[string]map[*hubFollower]bool{},
+		followers: map[string]map[*hubFollower]bool{}, streams: map[string]*heard{},
 		reconnects: h.b.Reconnects()}
 	switch whole := subject == prefix+">" && h.b.guest == nil; {
 	case prefix == prefixProgress:
 	case !whole:
 		l.looked = true
-	case prefix == prefixLiveEvent:
-		l.stream = streamEvent
 	default:
-		l.stream = streamReply
+		of := streamReply
+		if prefix == prefixLiveEvent {
+			of = streamEvent
+		}
+		for _, one := range h.b.each() {
+			l.streams[one.name(of)] = &heard{}
+		}
 	}
 	l.mu.Lock() // messages wait until the end of the stream is known
 	defer l.mu.Unlock()
@@ -226,11 +235,11 @@ func (h *Hub) line(ctx context.Context, prefix, key string) (*hubSubscription, e
 	if l.sub, err = h.b.nc.Subscribe(subject, l.dispatch); err != nil {
 		return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
 	}
-	if l.stream != "" {
-		if l.heard, err = h.b.streamEnd(ctx, l.stream); err != nil {
+	for name, s := range l.streams {
+		if s.end, err = h.b.streamEnd(ctx, name); err != nil {
 			return nil, errors.Join(err, l.sub.Unsubscribe())
 		}
-		l.end = l.heard
+		s.upTo = s.end
 	}
 	looking, stop := context.WithCancel(context.Background())
 	l.stop = stop
@@ -281,12 +290,16 @@ func (l *hubSubscription) dispatch(m *broker.LiveMsg) {
 	batch, _, _ := strings.Cut(rest, ".")
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.stream != "" {
+	if len(l.streams) > 0 {
+		s := l.streams[m.Header.Get("Nats-Stream")]
+		if s == nil {
+			s = &heard{}
+		}
 		seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
-		if err != nil || seq > l.heard+1 {
+		if err != nil || seq > s.upTo+1 {
 			l.markLost()
 		}
-		l.heard = max(l.heard, seq)
+		s.upTo = max(s.upTo, seq)
 	}
 	if events.Fences(events.Type(m.Header.Get(headerType))) {
 		return
@@ -322,9 +335,11 @@ func (l *hubSubscription) watch(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		end, err := uint64(0), error(nil)
-		if l.stream != "" {
-			end, err = l.h.b.streamEnd(ctx, l.stream)
+		ends, err := map[string]uint64{}, error(nil)
+		for name := range l.streams {
+			if ends[name], err = l.h.b.streamEnd(ctx, name); err != nil {
+				break
+			}
 		}
 		if ctx.Err() != nil {
 			return
@@ -333,14 +348,23 @@ func (l *hubSubscription) watch(ctx context.Context) {
 		reconnects := l.h.b.Reconnects()
 		l.mu.Lock()
 		// What was stored before the last look had a second to come.
+		behind := false
+		for _, s := range l.streams {
+			behind = behind || s.upTo < s.end
+		}
 		switch {
-		case err != nil, derr != nil, dropped != l.dropped, reconnects != l.reconnects, l.heard < l.end:
+		case err != nil, derr != nil, dropped != l.dropped, reconnects != l.reconnects, behind:
 			l.markLost()
-			l.heard = max(l.heard, l.end)
+			for _, s := range l.streams {
+				s.upTo = max(s.upTo, s.end)
+			}
 		case l.looked: // who follows a batch reads it
 			l.markLostOf(func(key string) bool { return strings.Contains(key, ".") })
 		}
-		l.end, l.dropped, l.reconnects = max(l.end, end), dropped, reconnects
+		for name, s := range l.streams {
+			s.end = max(s.end, ends[name])
+		}
+		l.dropped, l.reconnects = dropped, reconnects
 		l.mu.Unlock()
 	}
 }

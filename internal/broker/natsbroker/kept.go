@@ -34,6 +34,10 @@ func (b *Broker) Kept(ctx context.Context, agent toolyard.Agent, since, until ti
 					"credentials of an operator"))
 			return
 		}
+		if b.several() {
+			b.keptOfAll(ctx, agent, since, until, yield)
+			return
+		}
 		if err := b.yieldKept(ctx, agent, since, until, func(k Kept) bool { return yield(k, nil) }); err != nil {
 			yield(Kept{}, fmt.Errorf("list the submissions: %w", err))
 		}

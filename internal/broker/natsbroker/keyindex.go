@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -21,6 +20,8 @@ import (
 type keyIndex struct {
 	publish func(ctx context.Context, stream string, msg *nats.Msg) (uint64, error)
 	stream  jetstream.Stream
+	// out translates subjects to those of the shard.
+	out func(string) string
 	// kept returns the range of submissions that are kept.
 	kept func(context.Context) (oldest, newest uint64, err error)
 }
@@ -99,7 +100,7 @@ func (x keyIndex) put(ctx context.Context, e broker.Entry) (subject string, seq 
 // remove removes entries; if before is not 0, only those stored before that sequence.
 func (x keyIndex) remove(ctx context.Context, subjects string, before uint64) error {
 	_, err := retry(ctx, func(ctx context.Context) (struct{}, error) {
-		what := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(subjects)}
+		what := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(x.out(subjects))}
 		if before > 0 {
 			what = append(what, jetstream.WithPurgeSequence(before))
 		}
@@ -114,12 +115,16 @@ func (x keyIndex) remove(ctx context.Context, subjects string, before uint64) er
 // subjects returns the matching subjects, in any order.
 func (x keyIndex) subjects(ctx context.Context, filter string) ([]string, error) {
 	info, err := retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
-		return x.stream.Info(ctx, jetstream.WithSubjectFilter(filter))
+		return x.stream.Info(ctx, jetstream.WithSubjectFilter(x.out(filter)))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the index: %w", err)
 	}
-	return slices.Collect(maps.Keys(info.State.Subjects)), nil
+	out := make([]string, 0, len(info.State.Subjects))
+	for s := range info.State.Subjects {
+		out = append(out, canonical(s))
+	}
+	return out, nil
 }
 
 // read returns the entries whose subjects match, in any order. It skips those that cannot be read.

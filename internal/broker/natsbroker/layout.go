@@ -37,7 +37,12 @@ func madeBy() map[string]string {
 
 // minReaderOf is the minimum wire version of a process that joins a system with these settings. A setting that was
 // added later, and that must not be ignored, requires the version that knows it unless it has its default.
-func minReaderOf(broker.Settings) int { return 1 }
+func minReaderOf(s broker.Settings) int {
+	if s.ShardCount() > 1 {
+		return version.Shards
+	}
+	return 1
+}
 
 // metadataOf is the metadata of the batch stream.
 func metadataOf(s broker.Settings) (map[string]string, error) {

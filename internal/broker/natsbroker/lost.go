@@ -67,16 +67,23 @@ func (b *Broker) counts(ctx context.Context, stream, subjects string) (map[strin
 		return b.guest.counts(ctx, b, readQuestion{Stream: stream, Subject: subjects})
 	}
 	info, err := retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
-		s, err := b.js.Stream(ctx, stream) // not the shared handle, see Fill
+		s, err := b.js.Stream(ctx, b.name(stream)) // not the shared handle, see Fill
 		if err != nil {
 			return nil, err
 		}
-		return s.Info(ctx, jetstream.WithSubjectFilter(subjects))
+		return s.Info(ctx, jetstream.WithSubjectFilter(b.out(subjects)))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("count the messages on %s: %w", subjects, err)
 	}
-	return info.State.Subjects, nil
+	if b.shard == 0 {
+		return info.State.Subjects, nil
+	}
+	counted := map[string]uint64{}
+	for subject, n := range info.State.Subjects {
+		counted[canonical(subject)] = n
+	}
+	return counted, nil
 }
 
 // lastOrLost reads the last message of a literal subject. Unlike last, it distinguishes a subject without messages from
@@ -97,6 +104,7 @@ func (b *Broker) lastOrLost(ctx context.Context, stream, subject string) (m raw,
 // Resume is [Broker.Fold] for a takeover. It also reports losses that a fold does not need, so that nothing is repeated
 // because the event that records it is lost.
 func (b *Broker) Resume(ctx context.Context, k toolyard.BatchKey) (s batch.State, err error) {
+	b = b.of(k)
 	if _, _, err := b.lastOrLost(ctx, streamReply, subjectReply(k)); err != nil {
 		return s, err
 	}
@@ -142,6 +150,7 @@ func (b *Broker) inputLost(ctx context.Context, k toolyard.BatchKey) error {
 
 // Find returns nil if there is a batch, [ErrNoBatch] if there is none, and a [*LostError] if its submission is lost.
 func (b *Broker) Find(ctx context.Context, k toolyard.BatchKey) error {
+	b = b.of(k)
 	_, ok, err := b.lastOrLost(ctx, streamBatch, subjectBatch(k))
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: %s", broker.ErrNoBatch, k)
@@ -153,6 +162,7 @@ func (b *Broker) Find(ctx context.Context, k toolyard.BatchKey) error {
 // The waiter has seen replies up to seen. A missing submission proves nothing here, because a leader that was cut off
 // also reports one.
 func (b *Broker) Forsaken(ctx context.Context, k toolyard.BatchKey, seen uint64) error {
+	b = b.of(k)
 	reply, ok, err := b.lastOrLost(ctx, streamReply, subjectReply(k))
 	if err != nil || ok && reply.seq > seen {
 		return err
@@ -163,6 +173,7 @@ func (b *Broker) Forsaken(ctx context.Context, k toolyard.BatchKey, seen uint64)
 
 // AsPlanned returns the batch as its plan describes it, for use if its submission is lost; nil if it has no plan.
 func (b *Broker) AsPlanned(ctx context.Context, k toolyard.BatchKey) (sub *toolyard.Batch, err error) {
+	b = b.of(k)
 	stored, err := b.chain(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0), 0)
 	if err != nil {
 		return nil, err

@@ -23,7 +23,11 @@ type found struct {
 
 // optional are the streams that a system has only when somebody needed them.
 func optional(s broker.Settings) []jetstream.StreamConfig {
-	return []jetstream.StreamConfig{usageBucket(s), budgetBucket(s), archiveDefinition(s)}
+	out := []jetstream.StreamConfig{usageBucket(s), budgetBucket(s)}
+	for n := range s.ShardCount() {
+		out = append(out, archiveDefinition(s, n))
+	}
+	return out
 }
 
 // find looks for a system and reads its origin; nil if there is none.

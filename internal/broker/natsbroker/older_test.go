@@ -131,10 +131,10 @@ func TestASystemOfALaterVersion(t *testing.T) {
 		}, "was made by Toolyard v3.1.0 (wire version 99), and needs wire version " + tomorrow + "; this is"},
 		"a setting that nobody may pass over": {func(c *jetstream.StreamConfig) {
 			delete(c.Metadata, "toolyard.min_reader")
-			c.Metadata["toolyard.settings"] = strings.Replace(c.Metadata["toolyard.settings"], "{", `{"shards":4,`, 1)
+			c.Metadata["toolyard.settings"] = strings.Replace(c.Metadata["toolyard.settings"], "{", `{"cells":4,`, 1)
 		}, "has a setting that this version does not know"},
 		"a setting that may be passed over": {func(c *jetstream.StreamConfig) {
-			c.Metadata["toolyard.settings"] = strings.Replace(c.Metadata["toolyard.settings"], "{", `{"shards":4,`, 1)
+			c.Metadata["toolyard.settings"] = strings.Replace(c.Metadata["toolyard.settings"], "{", `{"cells":4,`, 1)
 		}, ""},
 		"a later layout that may be used": {func(c *jetstream.StreamConfig) { c.Metadata["toolyard.layout"] = "5" },
 			""},

@@ -67,9 +67,10 @@ type pull struct {
 // were not received when it was stopped.
 func (b *Broker) pull(stream, consumer string, ackWait time.Duration, unwanted func(message)) (*pull, error) {
 	p := &pull{
-		nc: b.nc, subject: fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", stream, consumer), inbox: b.nc.NewInbox(),
-		in: make(chan message, maxArrived), lease: broker.Lease(ackWait), lost: ackWait, pause: firstPause,
-		unwanted: unwanted, rand: b.draws(stream + "/" + consumer),
+		nc: b.nc, inbox: b.nc.NewInbox(),
+		subject: fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", b.name(stream), consumer),
+		in:      make(chan message, maxArrived), lease: broker.Lease(ackWait), lost: ackWait, pause: firstPause,
+		unwanted: unwanted, rand: b.draws(b.name(stream) + "/" + consumer),
 	}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	var err error
@@ -86,6 +87,7 @@ func (b *Broker) pull(stream, consumer string, ackWait time.Duration, unwanted f
 
 // receive records when a message came. If the pull has stopped, it gives the message back.
 func (p *pull) receive(m *nats.Msg) {
+	m.Subject = canonical(m.Subject)
 	got := message{m, time.Now()}
 	select {
 	case p.in <- got:

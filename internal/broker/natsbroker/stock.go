@@ -37,15 +37,31 @@ func (b *Broker) Stock(ctx context.Context) (broker.Stock, error) {
 	if err := all.Err(); err != nil {
 		return s, fmt.Errorf("list the streams: %w", err)
 	}
-	// The shared handle is safe for concurrent use only as long as its Info is not called.
-	calls, err := b.js.Stream(ctx, streamCall)
-	if err != nil {
-		return s, fmt.Errorf("stream %s: %w", streamCall, err)
+	queues := map[batch.Route]*broker.WorkQueue{}
+	for _, one := range b.each() {
+		if err := one.stockOf(ctx, queues); err != nil {
+			return s, err
+		}
 	}
-	queues, lanes := map[batch.Route]*broker.WorkQueue{}, 0
+	for _, r := range slices.SortedFunc(maps.Keys(queues), func(x, y batch.Route) int {
+		return cmp.Or(cmp.Compare(x.Pool, y.Pool), cmp.Compare(x.Class, y.Class))
+	}) {
+		s.Queues = append(s.Queues, *queues[r])
+	}
+	return s, nil
+}
+
+// stockOf adds what stands in the work queues of a shard.
+func (b *Broker) stockOf(ctx context.Context, queues map[batch.Route]*broker.WorkQueue) error {
+	// The shared handle is safe for concurrent use only as long as its Info is not called.
+	calls, err := b.js.Stream(ctx, b.name(streamCall))
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", b.name(streamCall), err)
+	}
+	lanes := 0
 	consumers := calls.ListConsumers(ctx)
 	for info := range consumers.Info() {
-		r, ok := routeOf(info.Config.FilterSubject)
+		r, ok := routeOf(canonical(info.Config.FilterSubject))
 		if !ok || lanes == maxStockLanes {
 			continue
 		}
@@ -61,21 +77,16 @@ func (b *Broker) Stock(ctx context.Context) (broker.Stock, error) {
 		}
 		oldest, err := oldestAfter(ctx, calls, info)
 		if err != nil {
-			return s, err
+			return err
 		}
 		if !oldest.IsZero() && (q.Oldest.IsZero() || oldest.Before(q.Oldest)) {
 			q.Oldest = oldest
 		}
 	}
 	if err := consumers.Err(); err != nil {
-		return s, fmt.Errorf("list the consumers of %s: %w", streamCall, err)
+		return fmt.Errorf("list the consumers of %s: %w", b.name(streamCall), err)
 	}
-	for _, r := range slices.SortedFunc(maps.Keys(queues), func(x, y batch.Route) int {
-		return cmp.Or(cmp.Compare(x.Pool, y.Pool), cmp.Compare(x.Class, y.Class))
-	}) {
-		s.Queues = append(s.Queues, *queues[r])
-	}
-	return s, nil
+	return nil
 }
 
 // routeOf reads the route in the filter of a lane's consumer.

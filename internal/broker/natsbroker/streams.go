@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -55,38 +56,57 @@ func definitions(s broker.Settings) ([]jetstream.StreamConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	part := func(n int64) int64 { return s.MaxStoreBytes / partsAll * n }
+	var out []jetstream.StreamConfig
+	for n := s.ShardCount() - 1; n >= 0; n-- { // the batch stream of shard 0 is the last one
+		out = append(out, definitionsIn(s, n, settings)...)
+	}
+	return out, nil
+}
+
+// definitionsIn are those of one shard. Each has the same part of the store.
+func definitionsIn(s broker.Settings, shard int, settings map[string]string) []jetstream.StreamConfig {
+	shards := int64(s.ShardCount())
+	part := func(n int64) int64 { return s.MaxStoreBytes / partsAll * n / shards }
 	common := func(name, subject string, bytes int64) jetstream.StreamConfig {
 		return jetstream.StreamConfig{
-			Name: name, Subjects: []string{subject}, Storage: storage(s), Replicas: s.Replicas,
-			Retention: jetstream.LimitsPolicy, MaxAge: s.Lifetime + s.Slack, MaxBytes: bytes,
+			Name: nameIn(shard, name), Subjects: []string{subjectIn(shard, subject)}, Storage: storage(s),
+			Replicas: s.Replicas, Retention: jetstream.LimitsPolicy, MaxAge: s.Lifetime + s.Slack, MaxBytes: bytes,
 			// If it is full, the newest message is refused and its writer gets an error; the oldest would vanish
 			// silently.
 			Discard: jetstream.DiscardNew, MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxMsgSize: -1, Metadata: madeBy(),
 		}
 	}
 	event := common(streamEvent, prefixEvent+"*.*.*.*", part(partEvent))
-	event.RePublish = &jetstream.RePublish{Source: prefixEvent + ">", Destination: prefixLiveEvent + ">"}
+	live := func(source, destination string) *jetstream.RePublish {
+		return &jetstream.RePublish{Source: subjectIn(shard, source+">"), Destination: destination + ">"}
+	}
+	event.RePublish = live(prefixEvent, prefixLiveEvent)
 	call := common(streamCall, prefixCall+">", part(partCall))
 	call.Retention, call.MaxMsgs = jetstream.WorkQueuePolicy, broker.MaxQueuedCalls
 	reply := common(streamReply, prefixReply+"*.*", part(partReply))
-	reply.RePublish = &jetstream.RePublish{Source: prefixReply + ">", Destination: prefixLiveReply + ">"}
+	reply.RePublish = live(prefixReply, prefixLiveReply)
 	submissions := common(streamBatch, prefixBatch+"*.*", part(partBatch))
-	submissions.Subjects = append(submissions.Subjects, prefixWake+"*.*") // its consumer delivers both
-	submissions.Metadata = settings
+	// its consumer delivers both
+	submissions.Subjects = append(submissions.Subjects, subjectIn(shard, prefixWake+"*.*"))
 	small := smallBytes(s)
+	own := []jetstream.StreamConfig{
+		bucket(s, nameIn(shard, bucketLock), small/shards, 0, 0),
+		bucket(s, nameIn(shard, bucketApproval), small/shards, s.Lifetime+s.Slack, s.WorkerTTL),
+		bucket(s, nameIn(shard, bucketIndex), part(partIndex), s.Lifetime+s.Slack, 0),
+		event, call, reply,
+	}
+	if shard > 0 {
+		return append(own, submissions)
+	}
+	submissions.Metadata = settings
 	dead := common(streamDead, prefixDead+"*.*.*", small)
 	// the only stream that drops the oldest messages: nobody waits for them
 	dead.Discard, dead.MaxMsgs = jetstream.DiscardOld, broker.MaxDeadLetters
-	return []jetstream.StreamConfig{
-		bucket(s, bucketLock, small, 0, 0),
+	return append(own,
 		bucket(s, bucketAlive, small, 0, s.WorkerTTL),
 		bucket(s, bucketSession, small, s.Lifetime+s.Slack, 0),
-		bucket(s, bucketApproval, small, s.Lifetime+s.Slack, s.WorkerTTL),
-		bucket(s, bucketIndex, part(partIndex), s.Lifetime+s.Slack, 0),
-		objects(s, bucketBlob, part(partBlob), s.Lifetime+s.Slack),
-		event, call, reply, dead, submissions,
-	}, nil
+		objects(s, bucketBlob, part(partBlob)*shards, s.Lifetime+s.Slack),
+		dead, submissions)
 }
 
 // bucket is the stream of a key-value bucket, as the client library creates it, but without direct gets, which any
@@ -167,19 +187,29 @@ func answered[T any](ctx context.Context, ask func(context.Context) (T, error)) 
 
 // attach finds everything that create creates, and reads the stored settings.
 func (b *Broker) attach(ctx context.Context) error {
+	b.sets = nil
+	if err := b.attachShard(ctx); err != nil {
+		return err
+	}
+	return b.split(func(one *Broker) error { return one.attachShard(ctx) })
+}
+
+func (b *Broker) attachShard(ctx context.Context) error {
 	b.streams = map[string]jetstream.Stream{}
 	for _, name := range []string{ // the first says whose system it is
 		streamBatch, streamEvent, streamCall, streamReply, streamDead, streamWorkers, streamTickets, streamIndex,
 	} {
 		reconnects := b.Reconnects()
-		s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, name) })
+		s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+			return b.js.Stream(ctx, b.name(name))
+		})
 		if err != nil {
-			return fmt.Errorf("stream %s: %w", name, err)
+			return fmt.Errorf("stream %s: %w", b.name(name), err)
 		}
 		if name == streamCall {
 			b.forgotten.note(reconnects, s.CachedInfo().State.LastSeq)
 		}
-		if name == streamBatch {
+		if name == streamBatch && b.shard == 0 {
 			origin, err := readOrigin(s.CachedInfo().Config.Metadata)
 			if err != nil {
 				return err
@@ -200,7 +230,7 @@ func (b *Broker) attach(ctx context.Context) error {
 		return cons, err
 	})
 	if err != nil {
-		return fmt.Errorf("consumer %s of %s: %w", consumerDispatchers, streamBatch, err)
+		return fmt.Errorf("consumer %s of %s: %w", consumerDispatchers, b.name(streamBatch), err)
 	}
 	for _, bucket := range []struct {
 		name string
@@ -211,7 +241,7 @@ func (b *Broker) attach(ctx context.Context) error {
 	} {
 		kv, err := answered(ctx, func(ctx context.Context) (jetstream.KeyValue,
 			error) {
-			return b.js.KeyValue(ctx, bucket.name)
+			return b.js.KeyValue(ctx, b.name(bucket.name))
 		})
 		if err != nil {
 			return fmt.Errorf("key-value bucket %s: %w", bucket.name, err)
@@ -245,18 +275,23 @@ var filled = []struct {
 // Fill examines everything that running batches write to, and returns the fullest.
 func (b *Broker) Fill(ctx context.Context) (broker.Fill, error) {
 	var fullest broker.Fill
-	for _, f := range filled {
-		// The shared handle is safe for concurrent use only as long as its Info is not called.
-		s, err := b.js.Stream(ctx, f.stream)
-		if err != nil {
-			return fullest, fmt.Errorf("stream %s: %w", f.stream, err)
-		}
-		percent := fillOf(s.CachedInfo())
-		if percent >= fullest.Percent {
-			fullest.Stream, fullest.Percent = f.name, percent
-		}
-		if f.refusals {
-			fullest.Refusals = max(fullest.Refusals, percent)
+	for _, one := range b.each() {
+		for _, f := range filled {
+			if one.shard > 0 && slices.Contains(global, f.stream) {
+				continue
+			}
+			// The shared handle is safe for concurrent use only as long as its Info is not called.
+			s, err := b.js.Stream(ctx, one.name(f.stream))
+			if err != nil {
+				return fullest, fmt.Errorf("stream %s: %w", one.name(f.stream), err)
+			}
+			percent := fillOf(s.CachedInfo())
+			if percent >= fullest.Percent {
+				fullest.Stream, fullest.Percent = one.name(f.name), percent
+			}
+			if f.refusals {
+				fullest.Refusals = max(fullest.Refusals, percent)
+			}
 		}
 	}
 	return fullest, nil

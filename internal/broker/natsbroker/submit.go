@@ -33,7 +33,7 @@ func (b *Broker) Submit(ctx context.Context, sub toolyard.Batch) error {
 	defer cancel()
 	ctx, stop := b.unlessStalled(ctx)
 	defer stop()
-	return b.submit(ctx, sub)
+	return b.of(sub.Key()).submit(ctx, sub)
 }
 
 func (b *Broker) submit(ctx context.Context, sub toolyard.Batch) error {
@@ -213,12 +213,14 @@ func (s *submission) BuryBatch(ctx context.Context, why string) error {
 
 // Submitted reports whether a batch is in the stream of submissions.
 func (b *Broker) Submitted(ctx context.Context, k toolyard.BatchKey) (bool, error) {
+	b = b.of(k)
 	_, ok, err := b.last(ctx, streamBatch, subjectBatch(k))
 	return ok, err
 }
 
 // Origin reads where a batch came from, without its content.
 func (b *Broker) Origin(ctx context.Context, k toolyard.BatchKey) (broker.Origin, error) {
+	b = b.of(k)
 	m, ok, err := b.last(ctx, streamBatch, subjectBatch(k))
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: %s", broker.ErrNoBatch, k)
@@ -228,6 +230,7 @@ func (b *Broker) Origin(ctx context.Context, k toolyard.BatchKey) (broker.Origin
 
 // Planned reports whether a batch was planned, or turned away: whether its batch chain has begun.
 func (b *Broker) Planned(ctx context.Context, k toolyard.BatchKey) (bool, error) {
+	b = b.of(k)
 	_, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0))
 	return ok, err
 }
@@ -243,6 +246,9 @@ const prefetchSubmissions = 64
 
 // Submissions starts the delivery of submissions to one dispatcher.
 func (b *Broker) Submissions() (broker.Submissions, error) {
+	if b.several() {
+		return b.submissionsOfAll()
+	}
 	p, err := b.pull(streamBatch, consumerDispatchers, b.Settings().BatchAckWait, nak)
 	if err != nil {
 		return nil, err
@@ -269,6 +275,9 @@ func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 		return nil, fmt.Errorf("read a delivery's metadata: %w", err)
 	}
 	p, err := parseSubject(m.Subject)
+	if err == nil {
+		err = s.b.misplaced(p.key)
+	}
 	if err != nil { // the stream accepts only subjects of the right shape: this one has an invalid token
 		bad := &events.UnreadableError{ID: m.Header.Get(headerID), Problem: err.Error()}
 		if _, err := s.b.classifyUnknown(ctx, m.Header, m.Data, bad); errors.Is(err, events.ErrNewer) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -22,6 +23,7 @@ import (
 func (b *Broker) ChangeTickets(ctx context.Context, known broker.TicketQueue,
 	change func(ticket.Queue) (ticket.Queue, error)) (broker.TicketQueue, error) {
 	w := known.Workspace
+	b = b.ofWorkspace(w)
 	q, revision, err := swap(ctx, b.tickets, broker.Escape(string(w)), seen[ticket.Queue]{known.Queue, known.Revision},
 		true, change)
 	if err != nil {
@@ -32,6 +34,7 @@ func (b *Broker) ChangeTickets(ctx context.Context, known broker.TicketQueue,
 
 // Tickets reads a workspace's queue. The answer may be outdated; a change based on it then fails and is repeated.
 func (b *Broker) Tickets(ctx context.Context, w toolyard.Workspace) (broker.TicketQueue, error) {
+	b = b.ofWorkspace(w)
 	q, _, revision, err := load[ticket.Queue](ctx, b.tickets, broker.Escape(string(w)))
 	if err != nil {
 		err = fmt.Errorf("read the queue of workspace %q: %w", w, err)
@@ -51,11 +54,12 @@ func (b *Broker) DeleteTickets(ctx context.Context, seen broker.TicketQueue) err
 			"revision %d",
 			seen.Workspace, len(seen.Tickets), seen.Last, seen.Revision)
 	}
+	b = b.ofWorkspace(seen.Workspace)
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	key := "$KV." + bucketLock + "." + broker.Escape(string(seen.Workspace))
 	upTo := jetstream.WithPurgeSequence(seen.Revision + 1) // which itself stays
-	err := b.streams[streamTickets].Purge(ctx, jetstream.WithPurgeSubject(key), upTo)
+	err := b.streams[streamTickets].Purge(ctx, jetstream.WithPurgeSubject(b.out(key)), upTo)
 	if err != nil {
 		return fmt.Errorf("delete the queue of workspace %q: %w", seen.Workspace, err)
 	}
@@ -65,6 +69,15 @@ func (b *Broker) DeleteTickets(ctx context.Context, seen broker.TicketQueue) err
 // WatchTickets calls see with every workspace's queue and with each later change, until ctx ends. The deletion of a key
 // by [Broker.DeleteTickets] is not reported.
 func (b *Broker) WatchTickets(ctx context.Context, see func(broker.TicketQueue, error)) error {
+	if b.several() {
+		return b.watchEach(ctx, func(ctx context.Context, one *Broker, seeing sync.Locker) error {
+			return one.WatchTickets(ctx, func(q broker.TicketQueue, err error) {
+				seeing.Lock()
+				defer seeing.Unlock()
+				see(q, err)
+			})
+		})
+	}
 	return b.watchKeys(ctx, b.tickets, nil, keyWatch{
 		see: func(e jetstream.KeyValueEntry) {
 			name, err := broker.Unescape(e.Key())
@@ -83,6 +96,16 @@ func (b *Broker) WatchTickets(ctx context.Context, see func(broker.TicketQueue, 
 func (b *Broker) AllTickets(ctx context.Context, most int) ([]broker.TicketQueue, error) {
 	var out []broker.TicketQueue
 	var failed error
+	if b.several() {
+		for _, one := range b.each() {
+			some, err := one.AllTickets(ctx, most-len(out))
+			if out = append(out, some...); err != nil || len(out) >= most {
+				return out, err
+			}
+		}
+		slices.SortFunc(out, func(a, b broker.TicketQueue) int { return cmp.Compare(a.Workspace, b.Workspace) })
+		return out, nil
+	}
 	err := list(ctx, b.tickets, ">", func(key string, revision uint64, q ticket.Queue, err error) bool {
 		name, bad := broker.Unescape(key)
 		if err = errors.Join(err, bad); err != nil {

@@ -28,7 +28,7 @@ type tail struct {
 }
 
 // Tail begins before the submission.
-func (b *Broker) Tail(k toolyard.BatchKey) broker.Tail { return &tail{b: b, key: k} }
+func (b *Broker) Tail(k toolyard.BatchKey) broker.Tail { return &tail{b: b.of(k), key: k} }
 
 // Next returns the next event; ok is false if no more is stored at this time. The first call wraps [ErrNoBatch] if
 // there is no such batch.
@@ -115,7 +115,8 @@ func fromLive(m *broker.LiveMsg) (stored raw, before uint64, err error) {
 		}
 		return n
 	}
-	stored = raw{subject: m.Header.Get("Nats-Subject"), seq: number("Nats-Sequence"), header: m.Header, data: m.Data}
+	stored = raw{subject: canonical(m.Header.Get("Nats-Subject")), seq: number("Nats-Sequence"), header: m.Header,
+		data: m.Data}
 	before = number("Nats-Last-Sequence")
 	if err == nil {
 		stored.time, err = time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))

@@ -28,6 +28,10 @@ const headerAgain = "Toolyard-Again"
 // chain, is not changed.
 func (b *Broker) QueueAll(ctx context.Context, lane int, calls []batch.Queue) []broker.Queued {
 	out := make([]broker.Queued, len(calls))
+	if len(calls) > 0 {
+		b = b.of(calls[0].Request.Key())
+	}
+	lane %= b.Settings().ShardLanes()
 	msgs := make([]*nats.Msg, len(calls))
 	futures := make([]jetstream.PubAckFuture, len(calls))
 	for i := range calls {
@@ -39,7 +43,8 @@ func (b *Broker) QueueAll(ctx context.Context, lane int, calls []batch.Queue) []
 			continue
 		}
 		// If too many publishes are pending, or the connection is being restored, the code below publishes one by one.
-		futures[i], _ = b.js.PublishMsgAsync(msgs[i], jetstream.WithExpectStream(streamCall),
+		async := &nats.Msg{Subject: b.out(subject), Header: msgs[i].Header, Data: msgs[i].Data}
+		futures[i], _ = b.js.PublishMsgAsync(async, jetstream.WithExpectStream(b.name(streamCall)),
 			jetstream.WithExpectLastSequencePerSubject(0),
 			jetstream.WithRetryAttempts(0))
 	}
@@ -49,7 +54,8 @@ func (b *Broker) QueueAll(ctx context.Context, lane int, calls []batch.Queue) []
 		}
 		req := &calls[i].Request
 		failpoint.HitIf(i > 0, failpoint.CallsPartlyQueued)
-		if out[i].Seq, out[i].Err = b.await(ctx, futures[i], msgs[i]); out[i].Err != nil {
+		seq, err := b.await(ctx, futures[i], msgs[i])
+		if out[i].Seq, out[i].Err = b.numbered(seq), err; err != nil {
 			out[i].Err = fmt.Errorf("queue call %d of %s/%s: %w", req.Calls[0].Index, req.Agent, req.Batch, out[i].Err)
 		}
 	}
@@ -117,7 +123,8 @@ func (b *Broker) publish(ctx context.Context, stream string, msg *nats.Msg) (uin
 
 // Unqueue removes a message from the work queue, wherever it is, because its call is over. It is no error if it is
 // gone.
-func (b *Broker) Unqueue(ctx context.Context, seq uint64) error {
+func (b *Broker) Unqueue(ctx context.Context, number uint64) error {
+	b, seq := b.sequence(number)
 	err := b.streams[streamCall].DeleteMsg(ctx, seq)
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) && !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
 		return fmt.Errorf("take message %d out of the work queue: %w", seq, err)
@@ -130,10 +137,14 @@ func (b *Broker) Unqueue(ctx context.Context, seq uint64) error {
 // removed one after the last delivered one was never delivered. The caller knows that the server has not restarted
 // since they were queued, which could have lost its record of deliveries.
 func (b *Broker) Withdraw(ctx context.Context, r batch.Route, lane int, seqs []uint64) (never []uint64, err error) {
+	lane %= b.Settings().ShardLanes()
 	for _, seq := range seqs {
 		if err := b.Unqueue(ctx, seq); err != nil {
 			return nil, err
 		}
+	}
+	if len(seqs) > 0 { // they are of one batch
+		b, _ = b.sequence(seqs[0])
 	}
 	cons, err := retry(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
 		return b.streams[streamCall].Consumer(ctx, consumerCalls(r, lane))
@@ -146,7 +157,10 @@ func (b *Broker) Withdraw(ctx context.Context, r batch.Route, lane int, seqs []u
 	default:
 		handed = cons.CachedInfo().Delivered.Stream
 	}
-	return slices.DeleteFunc(slices.Clone(seqs), func(seq uint64) bool { return seq <= handed }), nil
+	return slices.DeleteFunc(slices.Clone(seqs), func(number uint64) bool {
+		_, seq := b.sequence(number)
+		return seq <= handed
+	}), nil
 }
 
 // delivery is the message below a [broker.Delivery].
@@ -186,6 +200,9 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, number int, unwanted f
 	if err := broker.CheckPool(r.Pool); err != nil {
 		return nil, err
 	}
+	if per := b.Settings().ShardLanes(); b.several() {
+		return b.in(number/per).Lane(ctx, r, number%per, unwanted)
+	}
 	name := consumerCalls(r, number)
 	if err := b.openLane(ctx, r, number); err != nil {
 		return nil, err
@@ -205,7 +222,7 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, number int, unwanted f
 		return nil, err
 	}
 	if b.guest != nil {
-		p.subject = prefixNext + string(r.Class) + "." + strconv.Itoa(number)
+		p.subject = prefixNext + string(r.Class) + "." + strconv.Itoa(number) + "." + b.name(streamCall)
 	}
 	return &lane{b: b, pull: p}, nil
 }
@@ -214,7 +231,7 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, number int, unwanted f
 func (b *Broker) openLane(ctx context.Context, r batch.Route, lane int) error {
 	name := consumerCalls(r, lane)
 	if b.guest != nil {
-		if lane > 0 { // they are created together
+		if lane > 0 || b.shard > 0 { // they are created together
 			return nil
 		}
 		_, err := retry(ctx, func(ctx context.Context) (*nats.Msg,
@@ -231,7 +248,7 @@ func (b *Broker) openLane(ctx context.Context, r batch.Route, lane int) error {
 				return nil, err
 			}
 			cons, err = b.streams[streamCall].CreateConsumer(ctx, jetstream.ConsumerConfig{
-				Durable: name, FilterSubject: filterCalls(r, lane), AckPolicy: jetstream.AckExplicitPolicy,
+				Durable: name, FilterSubject: b.out(filterCalls(r, lane)), AckPolicy: jetstream.AckExplicitPolicy,
 				AckWait:    b.Settings().CallAckWait,
 				MaxDeliver: -1, MaxAckPending: broker.MaxCallsInFlight, MaxWaiting: broker.MaxWaitingPulls,
 				// A pool that nobody serves any more costs nothing in the end. What it has delivered is over by then.
@@ -253,7 +270,7 @@ func (b *Broker) roomForLane(ctx context.Context, pool toolyard.Pool) error {
 		return nil
 	}
 	most := b.pools * broker.Lanes * len(toolyard.Classes)
-	s, err := b.js.Stream(ctx, streamCall) // the shared handle's Info is not safe for concurrent use
+	s, err := b.js.Stream(ctx, b.name(streamCall)) // the shared handle's Info is not safe for concurrent use
 	if err != nil || s.CachedInfo().State.Consumers < most {
 		return err
 	}

@@ -1,0 +1,89 @@
+package pool
+
+import (
+	"fmt"
+	"log/slog"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/worker"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// BenchmarkIdleShards is what a system costs in which nothing runs: a server, a dispatcher and a worker in one process,
+// with so many shards. It measures seconds of idleness, so b.N means nothing.
+func BenchmarkIdleShards(b *testing.B) {
+	const idle = 10 * time.Second
+	for _, shards := range []int{1, 2, 4, 8} {
+		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
+			s, err := server.NewServer(&server.Options{ServerName: "idle", Host: "127.0.0.1", Port: server.RANDOM_PORT,
+				JetStream: true, StoreDir: b.TempDir(), NoSigs: true, NoLog: true})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() {
+				s.Shutdown()
+				s.WaitForShutdown()
+			})
+			s.Start()
+			if !s.ReadyForConnections(time.Minute) {
+				b.Fatal("the server is not ready")
+			}
+			open := func(source string) *natsbroker.Broker {
+				nc, err := nats.Connect(s.ClientURL(), natsbroker.ConnectOptions("bench",
+					slog.New(slog.DiscardHandler))...)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.Cleanup(nc.Close)
+				on, err := natsbroker.Open(b.Context(), nc,
+					broker.Settings{Shards: shards, MaxStoreBytes: 1 << 30}, source)
+				if err != nil {
+					b.Fatal(err)
+				}
+				return on
+			}
+			begin(b, dispatcher.New(open("/dispatcher/bench"), dispatcher.Config{Log: testenv.Log(b),
+				Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}}))
+			cfg := worker.Config{Log: testenv.Log(b), Origin: registry.Toolset, ID: broker.WorkerID("default"),
+				Tools: []tool.Tool{make1(b, reader("read"), says("read"))}}
+			w, err := worker.New(open(broker.SourceWorker+cfg.ID), cfg)
+			if err != nil {
+				b.Fatal(err)
+			}
+			begin(b, w)
+			messages := func() float64 {
+				v, err := s.Varz(nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				return float64(v.InMsgs)
+			}
+			time.Sleep(time.Second) // the start is no part of it
+			from, used := messages(), processorTime(b)
+			time.Sleep(idle)
+			b.ReportMetric((messages()-from)/idle.Seconds(), "messages/s")
+			b.ReportMetric(float64((processorTime(b)-used).Milliseconds())/idle.Seconds(), "cpu-ms/s")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// processorTime is what this process has used.
+func processorTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
