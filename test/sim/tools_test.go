@@ -203,10 +203,17 @@ func (p *party) work(ctx context.Context, k kind, env tool.Env, in input) error 
 	return nil
 }
 
-// drawFor draws for a run of a call: the same whichever of the calls that run at one instant draws first.
+// drawFor draws for a run of a call: the same whichever of the calls that run at one instant draws first, and another
+// number each time.
 func (p *party) drawFor(env *tool.Env, what string) uint64 {
-	return p.w.random(fmt.Sprint(p.name, p.boot, " ", env.Agent, " ", env.Batch, " ", env.Index, " ", env.Attempt, " ",
-		what)).Uint64()
+	of := fmt.Sprint(p.name, p.boot, " ", env.Agent, " ", env.Batch, " ", env.Index, " ", env.Attempt, " ", what)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.drawn == nil {
+		p.drawn = map[string]int{}
+	}
+	p.drawn[of]++
+	return p.w.random(fmt.Sprint(of, " ", p.drawn[of])).Uint64()
 }
 
 // rand64 draws for an agent or a person.

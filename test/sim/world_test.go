@@ -113,7 +113,9 @@ type party struct {
 	id   int // of its process, from 1
 	boot int // of its machine, from 1
 	rand *rand.Rand
-	log  *slog.Logger
+	// drawn counts what was drawn for each run of a call.
+	drawn map[string]int
+	log   *slog.Logger
 	// ctx ends when the party is to stop, or has crashed.
 	ctx  context.Context
 	stop context.CancelCauseFunc
