@@ -1,9 +1,10 @@
+//go:build unix
+
 package pool
 
 import (
 	"fmt"
 	"log/slog"
-	"syscall"
 	"testing"
 	"time"
 
@@ -70,20 +71,11 @@ func BenchmarkIdleShards(b *testing.B) {
 				return float64(v.InMsgs)
 			}
 			time.Sleep(time.Second) // the start is no part of it
-			from, used := messages(), processorTime(b)
+			from, used := messages(), processor(b)
 			time.Sleep(idle)
 			b.ReportMetric((messages()-from)/idle.Seconds(), "messages/s")
-			b.ReportMetric(float64((processorTime(b)-used).Milliseconds())/idle.Seconds(), "cpu-ms/s")
+			b.ReportMetric(float64((processor(b)-used).Milliseconds())/idle.Seconds(), "cpu-ms/s")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
-}
-
-// processorTime is what this process has used.
-func processorTime(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
