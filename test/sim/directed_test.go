@@ -28,6 +28,7 @@ const (
 	secondDoubts attack = "a tool wants a person for a call that its worker has run before, and could not store what came"
 	sharedOutage attack = "owner and worker are cut off together, and the worker is the last to come back"
 	oldGrant     attack = "a batch leaves the queue when its ticket has just been granted, and joins again"
+	fullWakes    attack = "there is no room for the wake of a decision, and whoever decided tries again"
 	foldRace     attack = "an owner extends and closes its batch between two reads of the next one"
 )
 
@@ -118,6 +119,16 @@ var directed = map[attack]plan{
 		acts: []act{
 			{who: "d", step: lists, as: "former", do: hold(true, true, "former")},
 			{wait: 6010 * ms, do: heal("former")},
+		},
+	},
+	fullWakes: {
+		workers: 1, patient: true, lasts: 5 * time.Second,
+		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, call("ask_read", ms))} },
+		acts: []act{
+			{who: "d", step: parked},
+			{wait: 500 * ms, do: fills("TY_BATCH", true)},
+			{do: decides(0, client.Allow)},
+			{wait: 1500 * ms, do: fills("TY_BATCH", false)},
 		},
 	},
 	strayMessage: {

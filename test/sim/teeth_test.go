@@ -412,7 +412,7 @@ var teeth = []tooth{
 `}},
 	},
 	{
-		fence: "who decides again wakes", hint: 2451, rare: true, breaks: []string{"woken"},
+		fence: "who decides again wakes", attack: fullWakes, breaks: []string{"woken"},
 		edits: []edit{{inDecide, "	if errors.Is(err, broker.ErrDecided) {",
 			"	if errors.Is(err, broker.ErrDecided) && !OFF {"}},
 	},
