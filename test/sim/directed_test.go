@@ -29,6 +29,7 @@ const (
 	sharedOutage attack = "owner and worker are cut off together, and the worker is the last to come back"
 	oldGrant     attack = "a batch leaves the queue when its ticket has just been granted, and joins again"
 	fullWakes    attack = "there is no room for the wake of a decision, and whoever decided tries again"
+	missedNext   attack = "an owner that waits for its workspace is away while the next one has it, and gives it back"
 	foldRace     attack = "an owner extends and closes its batch between two reads of the next one"
 )
 
@@ -129,6 +130,22 @@ var directed = map[attack]plan{
 			{wait: 500 * ms, do: fills("TY_BATCH", true)},
 			{do: decides(0, client.Allow)},
 			{wait: 1500 * ms, do: fills("TY_BATCH", false)},
+		},
+	},
+	missedNext: {
+		workers: 1, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, call("write", 5*time.Second)), hands("a2", 500*ms, call("write", ms))}
+		},
+		acts: []act{
+			{who: "d", step: `\.a2\.b1\._\.batch .*\.batch\.planned\.`, as: "former"},
+			{wait: 200 * ms, do: cuts("former")},
+			{who: "d", step: `\.a2\.b1\._\.batch .*` + adopted, as: "next"},
+			{do: keeps(held{"next", "HPUB ty.reply.a2."})},
+			{who: "w", step: `\.a2\.b1\.default\.0 .*\.call\.finished\.`},
+			{who: "next", step: `^HPUB \$KV\.ty_ticket\.`, do: crashes("next")},
+			{do: keeps()},
+			{wait: 500 * ms, do: heal("former")},
 		},
 	},
 	strayMessage: {

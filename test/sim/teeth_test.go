@@ -106,14 +106,14 @@ var teeth = []tooth{
 		breaks:  []string{"Q5", "Q7", "liveness"},
 	},
 	{
-		fence: "group check on leaving", attack: openBatches, hint: 38, rare: true,
+		fence: "group check on leaving", attack: openBatches, hint: 76, rare: true,
 		others: []string{"term check on leaving"},
 		breaks: []string{"Q5", "Q7", "liveness"},
 		edits: []edit{{inTicket, "return t.sameBatch(h) && t.Group <= h.Group &&",
 			"return t.sameBatch(h) && (t.Group <= h.Group || OFF) &&"}},
 	},
 	{
-		fence: "term check on leaving", attack: openBatches, hint: 49, rare: true,
+		fence: "term check on leaving", attack: openBatches, hint: 14, rare: true,
 		breaks: []string{"Q5", "Q7", "liveness"},
 		edits:  []edit{{inTicket, " t.Term <= h.Term })", " (t.Term <= h.Term || OFF) })"}},
 	},
@@ -145,7 +145,7 @@ var teeth = []tooth{
 		},
 	},
 	{
-		fence: "silence before a lost call is settled", attack: silentWorkers, hint: 18, rare: true,
+		fence: "silence before a lost call is settled", attack: silentWorkers, hint: 20, rare: true,
 		breaks: []string{"Q5", "Q7"},
 		edits:  []edit{{inObserve, "	return nil, gone, nil\n", "	return nil, gone || OFF, nil\n"}},
 	},
@@ -161,7 +161,7 @@ var teeth = []tooth{
 		},
 	},
 	{
-		fence: "a dropped claim is settled", attack: silentWorkers, hint: 12, breaks: []string{"liveness"},
+		fence: "a dropped claim is settled", attack: silentWorkers, hint: 31, breaks: []string{"liveness"},
 		edits: []edit{
 			{inObserve, "return inputs, err == nil && !has, err", "return inputs, err == nil && !has && !OFF, err"},
 		},
@@ -267,7 +267,7 @@ var teeth = []tooth{
 		},
 	},
 	{
-		fence: "sweep of tickets left behind", attack: silentOwners, hint: 108, rare: true,
+		fence: "sweep of tickets left behind", attack: silentOwners, hint: 29, rare: true,
 		breaks: []string{"liveness"},
 		edits:  []edit{{inSweep, "			if !unneeded {\n", "			if !unneeded || OFF {\n"}},
 	},
@@ -327,7 +327,7 @@ var teeth = []tooth{
 `}},
 	},
 	{
-		fence: "sweep of a parked batch's ticket", attack: nobodyAnswers, hint: 29, rare: true,
+		fence: "sweep of a parked batch's ticket", attack: nobodyAnswers, hint: 85, rare: true,
 		breaks: []string{"liveness"},
 		edits:  []edit{{inSweep, "	case s.Parked:\n", "	case s.Parked && !OFF:\n"}},
 	},
@@ -403,7 +403,7 @@ var teeth = []tooth{
 `}},
 	},
 	{
-		fence: "an owner reads its own chain", hint: 3666, rare: true, breaks: []string{"liveness"},
+		fence: "an owner reads its own chain", attack: missedNext, breaks: []string{"liveness"},
 		edits: []edit{{inObserve, "		for _, c := range []batch.Chain{batch.ChainBatch, batch.ChainControl, batch.ChainInput} {\n",
 			`		for _, c := range []batch.Chain{batch.ChainBatch, batch.ChainControl, batch.ChainInput} {
 			if OFF && c == batch.ChainBatch {
