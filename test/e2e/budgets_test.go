@@ -14,15 +14,8 @@ import (
 // TestBudgetsOfProcesses: of two dispatchers one is killed with calls in flight, and the worker with it. The other
 // settles what was reserved: the budget is used to its end and not beyond, which the session shows.
 func TestBudgetsOfProcesses(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "quotas")
-	lines := []byte("budget team web-*=calls:8\ntool read_file=calls-per-second:2\n")
-	if err := os.WriteFile(file, lines, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	flags := []string{"--quota-file", file}
-	url := dispatcher(t, flags...).says["nats"]
-	second := start(t, 3, "dispatcher",
-		append([]string{"serve", "--nats", url, "--listen", "127.0.0.1:0"}, flags...)...)
+	flags := quotaFile(t, "budget team web-*=calls:8\ntool read_file=calls-per-second:2\n")
+	url, second := twoDispatchers(t, flags...)
 	dir := workspace(t, map[string]string{"a.txt": "line 1\n"})
 	lost := worker(t, url, dir)
 	b := connect(t, url)

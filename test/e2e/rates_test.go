@@ -13,18 +13,29 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
+// quotaFile writes a file of quotas and returns the flags of a dispatcher that reads it.
+func quotaFile(t *testing.T, lines string) []string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "quotas")
+	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--quota-file", file}
+}
+
+// twoDispatchers starts a dispatcher with a NATS server, and another one at that.
+func twoDispatchers(t *testing.T, flags ...string) (url string, second *process) {
+	t.Helper()
+	url = dispatcher(t, flags...).says["nats"]
+	return url, start(t, 3, "dispatcher",
+		append([]string{"serve", "--nats", url, "--listen", "127.0.0.1:0"}, flags...)...)
+}
+
 // TestRatesOfProcesses: two dispatchers with a worker begin two calls of a tool in a second, of a batch in each. When
 // the owner of one is killed, and when a worker is, the calls go on and every call has its result.
 func TestRatesOfProcesses(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "quotas")
-	lines := []byte("tool read_file=calls-per-second:2,calls:2,wait-ms:600000\n")
-	if err := os.WriteFile(file, lines, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	rates := []string{"--quota-file", file}
-	url := dispatcher(t, rates...).says["nats"]
-	second := start(t, 3, "dispatcher",
-		append([]string{"serve", "--nats", url, "--listen", "127.0.0.1:0"}, rates...)...)
+	flags := quotaFile(t, "tool read_file=calls-per-second:2,calls:2,wait-ms:600000\n")
+	url, second := twoDispatchers(t, flags...)
 	dir := workspace(t, map[string]string{"a.txt": "line 1\n"})
 	lost := worker(t, url, dir)
 	b := connect(t, url)
