@@ -381,7 +381,7 @@ var teeth = []tooth{
 `}},
 	},
 	{
-		fence: "an owner proves itself after a decision", attack: formerOwners, hint: 203, rare: true,
+		fence: "an owner proves itself after a decision", attack: formerOwners, hint: 20, rare: true,
 		breaks: []string{"Q5", "Q7"},
 		edits: []edit{{inMachine, "!ok || ticket != number || decided {",
 			"!ok || ticket != number || decided && !OFF {"}},
@@ -445,7 +445,7 @@ var teeth = []tooth{
 			"expired := !now.Before(c.Expires) && now.Sub(c.woken) >= wakeAgain && !OFF"}},
 	},
 	{
-		fence: "what the server may have forgotten is claimed", attack: killedServer, hint: 119, rare: true,
+		fence: "what the server may have forgotten is claimed", attack: killedServer, hint: 33, rare: true,
 		others: []string{"workers are done with the reads"}, breaks: []string{"Q5", "Q3"},
 		edits: []edit{
 			{inWork, "b.mayHaveForgotten(ctx, meta.Sequence.Stream) {",
@@ -454,7 +454,7 @@ var teeth = []tooth{
 		},
 	},
 	{
-		fence: "workers are done with the reads", attack: killedServer, hint: 119, rare: true,
+		fence: "workers are done with the reads", attack: killedServer, hint: 33, rare: true,
 		others: []string{"what the server may have forgotten is claimed"}, breaks: []string{"Q5"},
 		edits: []edit{{inObserve, "	if !doubt {\n", "	if !doubt || OFF {\n"}},
 	},
