@@ -316,8 +316,8 @@ func inventory(t *testing.T, dir string) map[string]int {
 	}
 	found["cgroups, about"] = groups / 50 // those of others come and go; 200 of ours would not pass
 	for what, pattern := range map[string]string{
-		"descriptors": "/proc/self/fd/*", "files": dir + "/*", "hidden files": dir + "/.[!.]*", "probes": os.TempDir() +
-			"/toolyard-probe-*", "shared memory": "/dev/shm/*",
+		"descriptors": "/proc/self/fd/*", "files": dir + "/*", "hidden files": dir + "/.[!.]*", "probes": fmt.Sprintf(
+			"%s/toolyard-probe-%d-*", os.TempDir(), os.Getpid()), "shared memory": "/dev/shm/*",
 	} {
 		names, err := filepath.Glob(pattern)
 		if err != nil {

@@ -85,7 +85,7 @@ const probeTimeout = 20 * time.Second
 
 // tryOut runs the canary with the policy of a real command.
 func tryOut(ctx context.Context, r *runner) (Capabilities, error) {
-	dir, err := os.MkdirTemp("", "toolyard-probe-")
+	dir, err := os.MkdirTemp("", fmt.Sprintf("toolyard-probe-%d-", os.Getpid()))
 	if err != nil {
 		return Capabilities{}, err
 	}

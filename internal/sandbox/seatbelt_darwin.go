@@ -84,7 +84,7 @@ func (s *seatbelted) try(ctx context.Context) (err error) {
 	if _, err := os.Stat(sandboxExec); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrNoIsolation, Seatbelt, err)
 	}
-	top, err := os.MkdirTemp("", "toolyard-probe-")
+	top, err := os.MkdirTemp("", fmt.Sprintf("toolyard-probe-%d-", os.Getpid()))
 	if err != nil {
 		return err
 	}
