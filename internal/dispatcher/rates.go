@@ -83,10 +83,22 @@ func (r *runner) awaitTurn(calls []batch.Queue) (now []batch.Queue, held []batch
 		for _, call := range calls[n].Request.Calls {
 			c.calls = append(c.calls, call.Index)
 		}
+		r.leaveFor(c.calls)
 		r.rates.add(c, func() uint64 { return r.rates.gate.ask(&r.rates.in, key, len(c.calls)) })
 		held = append(held, batch.Held{Calls: c.calls})
 	}
 	return now, held
+}
+
+// leaveFor gives up the places that calls have which are handed over again: they would wait for themselves.
+func (r *runner) leaveFor(calls []int) {
+	for id, c := range r.rates.all {
+		c.calls = slices.DeleteFunc(c.calls, func(i int) bool { return slices.Contains(calls, i) })
+		if len(c.calls) == 0 {
+			delete(r.rates.all, id)
+			r.rates.gate.leave(id)
+		}
+	}
 }
 
 // rateAnswers takes in what was decided about calls that wait for their turn: they go to the workers, or end.

@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
 )
 
 // rates gives a dispatcher rates of tools.
@@ -211,6 +212,31 @@ func TestRatesOfAgents(t *testing.T) {
 			y.Errorf("%s after %s", got, time.Since(began))
 		}
 		if got := y.codes(slow); got != "ok ok ok ok" || time.Since(began) < 3*time.Second {
+			y.Errorf("%s after %s", got, time.Since(began))
+		}
+	})
+}
+
+// TestACallThatIsRetriedUnderARate: the only call that its rate lets run fails and is to run again. Its owner hears of
+// that late, when the pause is over. It gets its turn again, and does not wait for the place that it has itself.
+func TestACallThatIsRetriedUnderARate(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d", rates(admission.NamedRate{Name: "put", Rate: admission.Rate{Calls: 1, Wait: time.Hour}}))
+		y.settle()
+		k := y.submit("put")
+		y.settle()
+		d := y.take(toolyard.WriteExclusive)
+		claim := y.claim(d, "w")
+		y.Server.Deafen("d")
+		if _, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, d.Item, claim,
+			events.AttemptFailed{Worker: "w", Attempt: 1, Code: toolyard.DependencyUnavailable}); err != nil {
+			y.Fatal(err)
+		}
+		time.Sleep(2 * batch.FirstRetryPause)
+		y.Server.Heal("d")
+		y.work()
+		began := time.Now()
+		if got := y.codes(k); got != "ok" || time.Since(began) > time.Minute {
 			y.Errorf("%s after %s", got, time.Since(began))
 		}
 	})
