@@ -57,7 +57,7 @@ func canonical(subject string) string {
 		root, rest = "$KV.ty", after
 	}
 	rest, ok := strings.CutPrefix(rest, "ty")
-	if !ok {
+	if !ok || rest == "" || rest[0] < '0' || rest[0] > '9' { // in shard 0, where most systems have all
 		return subject
 	}
 	return root + strings.TrimLeft(rest, "0123456789")
