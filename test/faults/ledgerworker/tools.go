@@ -15,6 +15,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/internal/pause"
 	"github.com/toolyard/toolyard/test/faults/ledger"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -39,14 +40,10 @@ func (c *call) write(k ledger.Kind) error { return c.l.Write(ledger.About(k, c.n
 
 // pause waits, and says so when it may not wait to the end.
 func (c *call) pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return errors.Join(context.Cause(ctx), c.write(ledger.Stopped))
+	if err := pause.For(ctx, d); err != nil {
+		return errors.Join(err, c.write(ledger.Stopped))
 	}
+	return nil
 }
 
 // handler is what a tool does between its begin and its end, which are written around it.
