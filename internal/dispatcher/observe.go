@@ -292,6 +292,9 @@ func (r *runner) beat(ctx context.Context) (inputs []batch.Input, err error) {
 	}
 	if quiet {
 		for _, c := range []batch.Chain{batch.ChainBatch, batch.ChainControl, batch.ChainInput} {
+			if c == batch.ChainBatch && r.idle.Load() { // there are many of these, and their next append finds out
+				continue
+			}
 			if err := read(c, 0); err != nil {
 				return nil, err
 			}
