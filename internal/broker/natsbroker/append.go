@@ -85,7 +85,10 @@ func (b *Broker) append(ctx context.Context, stream string, expected uint64, msg
 		}
 		switch again, verdict := classify(err); {
 		case errors.Is(verdict, broker.ErrConflict):
-			return b.resolveConflict(ctx, stream, expected, msg, verdict)
+			seq, err := b.resolveConflict(ctx, stream, expected, msg, verdict)
+			if !errors.Is(err, errNoConflict) {
+				return seq, err
+			}
 		case !again:
 			return 0, verdict
 		}
@@ -205,8 +208,12 @@ func MayPass(err error) bool {
 // MayPass calls the function of this name.
 func (b *Broker) MayPass(err error) bool { return MayPass(err) }
 
+// errNoConflict says that a chain ends where the writer expects it, although a server has reported a conflict. One
+// whose store is closed, as when its disk is full, reports the end 0 until it is no leader any more.
+var errNoConflict = errors.New("the chain ends where it is expected to")
+
 // resolveConflict decides a conflict: the message that follows expected is either ours, stored by an attempt whose
-// answer was lost, or another writer's. More may have been appended since.
+// answer was lost, or another writer's. More may have been appended since. It returns errNoConflict if none follows.
 func (b *Broker) resolveConflict(
 	ctx context.Context, stream string, expected uint64, msg *nats.Msg, verdict error,
 ) (uint64, error) {
@@ -217,10 +224,14 @@ func (b *Broker) resolveConflict(
 	if ok && m.header.Get(headerID) == msg.Header.Get(headerID) {
 		return m.seq, nil
 	}
-	if b.guest == nil { // nobody appends behind a fence, also who would behind any other end
-		if end, ok, err := b.hotLast(ctx, stream, msg.Subject); err != nil || ok && end.fence() {
-			return 0, cmp.Or(err, fmt.Errorf("%w: the batch is over and archived", broker.ErrConflict))
-		}
+	end, ok, err := b.hotLast(ctx, stream, msg.Subject)
+	switch {
+	case err != nil:
+		return 0, err
+	case end.seq == expected: // both are 0 where there is no message
+		return 0, errNoConflict
+	case ok && b.guest == nil && end.fence(): // nobody appends behind a fence, also who would behind any other end
+		return 0, fmt.Errorf("%w: the batch is over and archived", broker.ErrConflict)
 	}
 	return 0, verdict
 }

@@ -80,7 +80,10 @@ func (b *Broker) await(ctx context.Context, f jetstream.PubAckFuture, msg *nats.
 		if err != nil {
 			switch again, verdict := classify(err); {
 			case errors.Is(verdict, broker.ErrConflict):
-				return b.queued(ctx, msg.Subject)
+				// None is there if it was removed since, or if this is no conflict: see [errNoConflict].
+				if m, ok, err := b.last(ctx, streamCall, msg.Subject); err != nil || ok {
+					return m.seq, err
+				}
 			case !again:
 				return 0, verdict
 			}
@@ -96,12 +99,6 @@ func (b *Broker) await(ctx context.Context, f jetstream.PubAckFuture, msg *nats.
 			return ack.Sequence, nil
 		}
 	}
-}
-
-// queued is the sequence of the message on a subject of the work queue; 0 if it was removed since.
-func (b *Broker) queued(ctx context.Context, subject string) (uint64, error) {
-	m, _, err := b.last(ctx, streamCall, subject)
-	return m.seq, err
 }
 
 // publish stores a message, and repeats that while no answer comes: it may be stored twice.

@@ -1,0 +1,79 @@
+package natsbroker_test
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv"
+)
+
+// mistaken is a connection whose server takes one append for a conflict that is none, as a server does whose store is
+// closed: the sequence that the append expects is another one when it arrives.
+type mistaken struct {
+	net.Conn
+	next *atomic.Pointer[[2]string] // what the next write that has the first has in its place; nil for nothing
+}
+
+func (c *mistaken) Write(p []byte) (int, error) {
+	n := len(p)
+	if swap := c.next.Load(); swap != nil && bytes.Contains(p, []byte(swap[0])) && c.next.CompareAndSwap(swap, nil) {
+		p = bytes.Replace(p, []byte(swap[0]), []byte(swap[1]), 1)
+	}
+	if _, err := c.Conn.Write(p); err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// TestAConflictThatIsNone: an append that a server turns down as a conflict is repeated if the chain ends where the
+// writer expects it. A worker gave up a result otherwise, and its call ended as outcome_unknown, when a disk was full.
+func TestAConflictThatIsNone(t *testing.T) {
+	s := testenv.Server(t)
+	var next atomic.Pointer[[2]string]
+	nc, err := nats.Connect(s.ClientURL(), nats.SetCustomDialer(dialer(func(network, at string) (net.Conn, error) {
+		c, err := net.Dial(network, at)
+		return &mistaken{c, &next}, err
+	})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	b, err := natsbroker.Open(t.Context(), nc, broker.Settings{}, "/dispatcher/d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const header = "Nats-Expected-Last-Subject-Sequence:"
+	k := toolyard.BatchKey{Agent: "ann", ID: "b"}
+	var end uint64
+	for i, body := range []events.Body{planned(1), events.Started{}} {
+		right, wrong := fmt.Sprint(header, " ", end), fmt.Sprint(header, " ", end+7)
+		next.Store(&[2]string{right, wrong})
+		rec, err := b.Append(t.Context(), k, batch.ChainBatch, "", 0, end, body)
+		if err != nil || next.Load() != nil {
+			t.Fatalf("append %d behind %d: %v; was it turned down: %v", i, end, err, next.Load() == nil)
+		}
+		end = rec.Seq
+	}
+	_, err = b.Append(t.Context(), k, batch.ChainBatch, "", 0, 1<<20, events.Started{})
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprint("newer event, at ", end)) {
+		t.Errorf("an append behind another end: %v", err)
+	}
+
+	next.Store(&[2]string{header + " 0", header + " 7"})
+	q := b.QueueAll(t.Context(), 0, []batch.Queue{{Route: batch.Route{Pool: "default", Class: toolyard.ReadOnly},
+		Request: events.Requested{Agent: k.Agent, Batch: k.ID, Calls: []events.RequestedCall{{}}}}})
+	if q[0].Err != nil || q[0].Seq == 0 || next.Load() != nil {
+		t.Errorf("a call is queued at %d, %v; was it turned down: %v", q[0].Seq, q[0].Err, next.Load() == nil)
+	}
+}
