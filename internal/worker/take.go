@@ -80,12 +80,9 @@ func (w *Worker) startMessage(taking, calls context.Context, d *broker.Delivery,
 	}
 	first := w.enqueueNext(m, at)
 	running.Go(func() {
-		keeping, stop := context.WithCancel(calls)
-		var kept sync.WaitGroup
-		kept.Go(func() { m.keep(keeping) })
+		stop := m.keep(calls)
 		w.runMessage(taking, calls, m, first, at, running)
 		stop()
-		kept.Wait()
 		w.removeMessage(m)
 	})
 }
