@@ -308,7 +308,7 @@ var stories = map[string][]string{
 	"internal/worker": {
 		"worker.go", "reload.go", "take.go", "judge.go", "run.go", "meter.go", "trace.go", "drain.go", "message.go",
 		"job.go", "finish.go", "claim.go", "register.go", "progress.go", "lease.go", "call.go", "chain.go", "aborts.go",
-		"slots.go", "isolation.go", "surfaces.go", "tools.go", "toolset.go", "permission.go",
+		"slots.go", "crew.go", "isolation.go", "surfaces.go", "tools.go", "toolset.go", "permission.go",
 	},
 }
 
