@@ -1,9 +1,13 @@
 package worker
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/toolyard/toolyard/internal/pipeline"
 )
 
 // TestACrewRunsOneThingAfterTheOther: everything runs, also what comes while all are busy, and when the crew has ended
@@ -37,4 +41,47 @@ func TestACrewRunsOneThingAfterTheOther(t *testing.T) {
 		}
 		c.end()
 	})
+}
+
+// TestOnceDue: what is due later begins when the time has passed, not before and not when it was stopped; stopping
+// waits until what has begun has ended.
+func TestOnceDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun, ended := 0, 0
+		ctx, cancel := context.WithCancel(t.Context())
+		work := func() {
+			begun++
+			<-ctx.Done()
+			time.Sleep(time.Second) // it takes a while to end
+			ended++
+		}
+		stop := onceDue(time.Minute, work, cancel)
+		time.Sleep(59 * time.Second)
+		synctest.Wait()
+		if begun != 0 {
+			t.Error("it has begun before it is due")
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if stop(); begun != 1 || ended != 1 {
+			t.Errorf("it has begun %d times and ended %d times", begun, ended)
+		}
+		stop = onceDue(time.Minute, work, cancel)
+		stop()
+		time.Sleep(2 * time.Minute)
+		if begun != 1 {
+			t.Error("it has begun although it was stopped")
+		}
+	})
+}
+
+// TestDecidesAtOnce: a path is looked up in a file system, which may hang, so its call keeps a goroutine for that.
+func TestDecidesAtOnce(t *testing.T) {
+	in := &pipeline.PermissionInput{}
+	if !(Permission{}).DecidesAtOnce(in) {
+		t.Error("a call without a path waits for nothing")
+	}
+	if in.Declaration.Specifier.Path = "path"; (Permission{}).DecidesAtOnce(in) {
+		t.Error("a call with a path may wait for its file system")
+	}
 }
