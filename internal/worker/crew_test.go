@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,29 +48,29 @@ func TestACrewRunsOneThingAfterTheOther(t *testing.T) {
 // waits until what has begun has ended.
 func TestOnceDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begun, ended := 0, 0
+		var begun, ended atomic.Int32
 		ctx, cancel := context.WithCancel(t.Context())
 		work := func() {
-			begun++
+			begun.Add(1)
 			<-ctx.Done()
 			time.Sleep(time.Second) // it takes a while to end
-			ended++
+			ended.Add(1)
 		}
 		stop := onceDue(time.Minute, work, cancel)
 		time.Sleep(59 * time.Second)
 		synctest.Wait()
-		if begun != 0 {
+		if begun.Load() != 0 {
 			t.Error("it has begun before it is due")
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if stop(); begun != 1 || ended != 1 {
-			t.Errorf("it has begun %d times and ended %d times", begun, ended)
+		if stop(); begun.Load() != 1 || ended.Load() != 1 {
+			t.Errorf("it has begun %d times and ended %d times", begun.Load(), ended.Load())
 		}
 		stop = onceDue(time.Minute, work, cancel)
 		stop()
 		time.Sleep(2 * time.Minute)
-		if begun != 1 {
+		if begun.Load() != 1 {
 			t.Error("it has begun although it was stopped")
 		}
 	})
