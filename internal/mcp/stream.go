@@ -51,8 +51,8 @@ func (l *lines) fill() {
 		case l.long:
 			l.long = !whole
 		case whole || l.err != nil:
-			if len(line) <= l.most {
-				line = l.changed(line)
+			if 0 < len(line) && len(line) <= l.most {
+				line = Line(line, l.change)
 			}
 		case len(line) > l.most:
 			l.long = true
@@ -64,16 +64,18 @@ func (l *lines) fill() {
 	}
 }
 
-// changed is a line with its message changed and its end as it was.
-func (l *lines) changed(line []byte) []byte {
+// Line is a line with its message changed and its end as it was.
+func Line(line []byte, change func(message []byte) []byte) []byte {
 	text := bytes.TrimRight(line, "\r\n")
-	end := line[len(text):]
-	next := l.change(text)
-	if len(next) == len(text) && (len(text) == 0 || &next[0] == &text[0]) {
+	next := change(text)
+	if same(text, next) {
 		return line
 	}
-	return append(bytes.Clone(next), end...)
+	return append(bytes.Clone(next), line[len(text):]...)
 }
+
+// same reports whether nothing was changed.
+func same(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 // InEvents is a change of messages as one of the lines of an event stream.
 func InEvents(change func([]byte) []byte) func([]byte) []byte {
@@ -84,7 +86,7 @@ func InEvents(change func([]byte) []byte) func([]byte) []byte {
 		}
 		text := bytes.TrimPrefix(data, []byte(" "))
 		next := change(text)
-		if len(next) == len(text) && (len(text) == 0 || &next[0] == &text[0]) {
+		if same(text, next) {
 			return line
 		}
 		return append([]byte("data: "), next...)
@@ -97,9 +99,39 @@ func InEvent(change func([]byte) []byte) func([]byte) []byte {
 	return func(piece []byte) []byte {
 		var out []byte
 		for line := range bytes.Lines(piece) {
-			text := bytes.TrimRight(line, "\r\n")
-			out = append(append(out, perLine(text)...), line[len(text):]...)
+			out = append(out, Line(line, perLine)...)
 		}
 		return out
 	}
+}
+
+// whole changes a stream as a whole.
+type whole struct {
+	io.ReadCloser
+	change func([]byte) []byte
+	read   bool
+	left   []byte
+	err    error
+}
+
+// Whole changes a stream that is one message. It is read to its end first, whose length is for the stream to bound.
+func Whole(from io.ReadCloser, change func(message []byte) []byte) io.ReadCloser {
+	return &whole{ReadCloser: from, change: change}
+}
+
+// Read implements [io.Reader].
+func (w *whole) Read(p []byte) (int, error) {
+	if !w.read {
+		w.read = true
+		w.left, w.err = io.ReadAll(w.ReadCloser)
+		if w.err == nil {
+			w.left, w.err = w.change(w.left), io.EOF
+		}
+	}
+	if len(w.left) == 0 {
+		return 0, w.err
+	}
+	n := copy(p, w.left)
+	w.left = w.left[n:]
+	return n, nil
 }

@@ -33,8 +33,7 @@ func loweredNotifications(piece []byte) []byte {
 		return piece
 	}
 	if piece[0] == '{' { // of a pipe
-		text := bytes.TrimRight(piece, "\n")
-		return append(bytes.Clone(wire.LowerNotification(text)), piece[len(text):]...)
+		return wire.Line(piece, wire.LowerNotification)
 	}
 	return wire.InEvent(wire.LowerNotification)(piece)
 }
