@@ -77,7 +77,7 @@ func TestWhatIsSaidOfTasksIsCarried(t *testing.T) {
 // TestLines: each line is changed, whatever pieces it comes in, and one that is too long passes as it is.
 func TestLines(t *testing.T) {
 	upper := func(line []byte) []byte { return append([]byte("+"), bytes.ToUpper(line)...) }
-	long := strings.Repeat("x", 10_000)
+	long := strings.Repeat("x", 90_000)
 	for in, want := range map[string]string{
 		"":                      "",
 		"a\nb\r\nc":             "+A\n+B\r\n+C",
@@ -88,7 +88,7 @@ func TestLines(t *testing.T) {
 	} {
 		for name, from := range map[string]io.Reader{"whole": strings.NewReader(in),
 			"byte by byte": iotest.OneByteReader(strings.NewReader(in))} {
-			got, err := io.ReadAll(Lines(io.NopCloser(from), 5_000, upper))
+			got, err := io.ReadAll(Lines(io.NopCloser(from), 40_000, upper))
 			if err != nil || string(got) != want {
 				t.Errorf("%s: %.40q becomes %.40q (%v), want %.40q", name, in, got, err, want)
 			}

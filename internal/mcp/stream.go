@@ -19,9 +19,12 @@ type lines struct {
 	long bool
 }
 
+// pieceBytes is how much of a stream is read at a time.
+const pieceBytes = 32 << 10
+
 // Lines changes each line of a stream. A line of more than most bytes passes unchanged.
 func Lines(from io.ReadCloser, most int, change func(line []byte) []byte) io.ReadCloser {
-	return &lines{Closer: from, from: bufio.NewReader(from), most: most, change: change}
+	return &lines{Closer: from, from: bufio.NewReaderSize(from, pieceBytes), most: most, change: change}
 }
 
 // Read implements [io.Reader].
