@@ -138,10 +138,11 @@ func TestAPoolsTasksAreAnotherPoolsCalls(t *testing.T) {
 		<-p.began
 		return ended
 	}
+	lister := p.tasking(session, "token-of-a", nil)
 	isTask := func() {
 		t.Helper()
 		for end := time.Now().Add(patience); ; {
-			list := p.tasking(session, "token-of-a", nil).asked("tasks/list", form{})
+			list := lister.asked("tasks/list", form{})
 			if tasks := list["tasks"].([]any); len(tasks) > 0 && at(tasks[0], "status") == "working" {
 				return
 			}
