@@ -196,6 +196,7 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/wasm", "internal/pause", "a module that sleeps ends with its call"},
 	{"internal/wasm", "internal/sandbox", "a result is stamped with what stood around what ran"},
 	{"internal/mcp/toolset", "internal/sandbox", "MCP servers on stdio start through its launcher"},
+	{"internal/mcp/toolset", "internal/pause", "the wait between two looks at a task ends with its call"},
 	{"internal/mcp/...", "internal/mcp", "the two sides share it"},
 	{"worker", "internal/worker", "it is the public face of it"},
 	{"tool/tooltest", "worker", "its options name modes as a worker's do"},
