@@ -65,6 +65,7 @@ var packages = []struct {
 	{"internal/repair", values, "JSON as models write it"},
 
 	{"internal/admission", deciders, "which batch runs next, and in which lane its calls queue"},
+	{"internal/cache", deciders, "which calls an earlier output answers"},
 	{"internal/outcome", deciders, "what may be said of a call's effects"},
 	{"internal/presence", deciders, "whether a worker that is not heard of may still act"},
 	{"internal/batch", deciders, "one batch as a state machine: events in, effects out"},
