@@ -32,13 +32,18 @@ import (
 //	               dispatchers would run. Plans and the ends of calls are stored in slim forms: an older dispatcher leaves their
 //	               batches to a newer one, and older readers of events show their types. Replies are as before.
 //	11 2026-11-23  A system may have several shards: its settings say how many, and interrupts are about each.
-const Wire = 11 + yetToCome
+//	12 2026-11-23  A system may get more shards while it is used: there is a map of them, a fence for ids that have moved, and
+//	               a seal for ticket queues.
+const Wire = 12 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.
 const Archives = 9
 
 // Shards is the version from which on a process knows systems of several shards.
 const Shards = 11
+
+// Raises is the version from which on a process knows systems that were given more shards than they were made with.
+const Raises = 12
 
 const modulePath = "github.com/toolyard/toolyard"
 
