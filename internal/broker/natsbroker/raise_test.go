@@ -34,7 +34,7 @@ type grower struct {
 func growing(t testing.TB, shards int) *grower {
 	t.Helper()
 	g := &grower{t: t, s: testenv.Server(t)}
-	g.b = g.open(broker.Settings{Shards: shards})
+	g.b = g.open(broker.Settings{Shards: shards, BatchAckWait: time.Minute}) // nothing is delivered again
 	return g
 }
 
