@@ -206,7 +206,7 @@ func (s *State) Apply(r Record) error {
 		return nil
 	}
 	switch r.Body.(type) {
-	case events.Ended, events.Archived: // nothing may be appended behind them, so they move no end
+	case events.Ended, events.Archived, events.Moved: // nothing may be appended behind them, so they move no end
 		return nil
 	}
 	switch r.Chain {

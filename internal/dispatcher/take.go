@@ -200,7 +200,7 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 		})
 	}
 	readingSession.Wait()
-	if stop := session.InterruptOf(s.SubmissionSeq, d.b.Settings().ShardOf(k.key)); stop != nil && err == nil {
+	if stop := session.InterruptOf(s.SubmissionSeq, k.submission().Shard); stop != nil && err == nil {
 		reading.Wait()
 		// Before the plan: whoever takes the batch up finds it.
 		if err = d.b.InterruptBatch(ctx, k.key, stop.Interrupted); err == nil {

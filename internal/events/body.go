@@ -47,6 +47,8 @@ const (
 	// a dispatcher, when it archives a batch that is over: the end of a chain, and the record of the object
 	ChainEnded    Type = "dev.toolyard.chain.ended.v1"
 	BatchArchived Type = "dev.toolyard.batch.archived.v1"
+	// who submits to a system that was given more shards, in place of a submission in a former shard
+	BatchMoved Type = "dev.toolyard.batch.moved.v1"
 )
 
 // Body is the data of one event type.
@@ -566,6 +568,13 @@ type Archived struct {
 	Submitted time.Time `json:"submitted"`
 }
 
+// Moved is a fence in place of a submission: its id is used in another shard. It stands in the stream of submissions of
+// a shard that the id was in before the system was given more of them.
+type Moved struct{}
+
+// MinReader is the wire version that a reader must have: an older one would take it for a submission.
+func (Moved) MinReader() int { return version.Raises }
+
 // MinReader is the wire version that a reader must have: an older one would take the chain for one without its events.
 func (Ended) MinReader() int { return archives }
 
@@ -573,7 +582,7 @@ func (Ended) MinReader() int { return archives }
 func (Archived) MinReader() int { return archives }
 
 // Fences reports whether an event of a type is a fence: it belongs to no log.
-func Fences(t Type) bool { return t == ChainEnded || t == BatchArchived }
+func Fences(t Type) bool { return t == ChainEnded || t == BatchArchived || t == BatchMoved }
 
 // EventType implements [Body].
 func (Submitted) EventType() Type     { return BatchSubmitted }
@@ -600,3 +609,4 @@ func (Finished) EventType() Type      { return CallFinished }
 func (Reply) EventType() Type         { return Results }
 func (Ended) EventType() Type         { return ChainEnded }
 func (Archived) EventType() Type      { return BatchArchived }
+func (Moved) EventType() Type         { return BatchMoved }

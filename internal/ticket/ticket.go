@@ -99,6 +99,8 @@ type Queue struct {
 	// Relative says that the numbers count from the [Floor] of the revision under which the queue is stored. It is set
 	// for the first revision of a key, which is unknown before it is stored. See [Queue.At].
 	Relative bool `json:"relative,omitempty"`
+	// Sealed says that the queue takes no more tickets: the workspace has another one, in another shard.
+	Sealed bool `json:"sealed,omitempty"`
 }
 
 // NumbersPerRevision is the difference between the floors of two consecutive revisions. One change uses more numbers
@@ -129,7 +131,35 @@ func (q Queue) At(revision uint64) Queue {
 
 // MayGo reports whether the key of a queue, stored under a revision, may be deleted: the queue is empty, and all
 // numbers of a later key, whose revision is higher, are above its own.
-func (q Queue) MayGo(revision uint64) bool { return len(q.Tickets) == 0 && q.Last <= Floor(revision+1) }
+func (q Queue) MayGo(revision uint64) bool {
+	return len(q.Tickets) == 0 && !q.Sealed && q.Last <= Floor(revision+1)
+}
+
+// One returns the queues of a workspace, the oldest first, as one queue: tickets of a later one are behind all of an
+// earlier one. All but the last one are sealed. floor is the last number of the sealed ones.
+func One(queues []Queue, floor uint64) Queue {
+	home := queues[len(queues)-1]
+	one := Queue{Last: max(home.Last, floor)}
+	for _, q := range queues {
+		one.Tickets = append(one.Tickets, q.Tickets...)
+	}
+	return one
+}
+
+// Split is the inverse of [One]: the queues as they become by a change of them as one. New tickets are in the last one.
+func (q Queue) Split(queues []Queue) []Queue {
+	out := slices.Clone(queues)
+	home, left := len(queues)-1, q.Tickets
+	for i := range out[:home] {
+		n := 0
+		for n < len(left) && left[n].N <= queues[i].Last {
+			n++
+		}
+		out[i].Tickets, left = slices.Clone(left[:n]), left[n:]
+	}
+	out[home].Last, out[home].Tickets = q.Last, slices.Clone(left)
+	return out
+}
 
 // Number is the ticket's number for a group, and the fencing token of the group's calls.
 func (t Ticket) Number(group int) uint64 { return t.N + uint64(group-t.Group) }
