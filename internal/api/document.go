@@ -56,6 +56,7 @@ func newRegistry() huma.Registry {
 		toolyard.ContentResource, toolyard.ContentLink, toolyard.ContentTool)
 	set(r, "How calls become groups.", toolyard.Strategies...)
 	set(r, "What a call that fails while executing does to its group.", toolyard.CancelGroup, toolyard.Continue)
+	set(r, "What a scanner does with what it finds.", toolyard.ScanActions...)
 	set(r, "Which batches go first.", toolyard.Interactive, toolyard.Bulk)
 	set(r, "Whether a call that waits for a person may run.", client.Allow, client.Deny)
 	return r

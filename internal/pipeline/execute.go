@@ -36,7 +36,7 @@ func (c *call) execute(ctx context.Context) finding {
 	defer end()
 	input := c.input()
 	c.executed = true
-	c.res.Attempts, c.res.WasConcurrent = c.job.Attempt, c.job.WasConcurrent
+	c.res.Attempts, c.res.WasConcurrent, c.res.Origin = c.job.Attempt, c.job.WasConcurrent, c.origin()
 	ctx, stamp := sandbox.WithStamp(ctx)
 	stopGrace := orDefault(c.p.StopGrace, DefaultStopGrace)
 	ctx = sandbox.WithGrace(ctx, stopGrace/2) // the other half is for what is killed then
@@ -137,7 +137,7 @@ func (c *call) judgeEnd(ctx context.Context, err error) *failure {
 		return &failure{code: toolyard.ExecutionFailed, message: "The tool crashed.", detail: detail}
 	}
 	e := tool.AsError(err)
-	f := &failure{code: e.Code, message: e.Message, detail: cause(e), retryable: e.Retryable,
+	f := &failure{code: e.Code, message: e.Message, foreign: true, detail: cause(e), retryable: e.Retryable,
 		retryAfterMS: e.RetryAfterMS}
 	switch e.Code {
 	case toolyard.ExecutionFailed:

@@ -53,6 +53,10 @@ type explainedCall struct {
 	Reason     string `json:"reason"`
 	Claim      bool   `json:"claim"`
 	Ticket     bool   `json:"ticket"`
+	// Origin is where its output would come from, if that is outside; Fenced says that delimiters would stand around
+	// it.
+	Origin string `json:"origin,omitempty"`
+	Fenced bool   `json:"fenced,omitempty"`
 	// Rates are those of --quota-file that the call would be under.
 	Rates []string `json:"rates,omitempty"`
 }
@@ -288,7 +292,11 @@ func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, 
 		if err != nil {
 			return e, err
 		}
-		e.Calls[i].Permission, e.Calls[i].DecidedBy, e.Calls[i].Reason = string(d.Behavior), d.Source, d.Reason
+		x := &e.Calls[i]
+		x.Permission, x.DecidedBy, x.Reason = string(d.Behavior), d.Source, d.Reason
+		if from := pipeline.Outside(&entry.Declaration, b.Calls[i].Input); from != nil {
+			x.Origin, x.Fenced = from.Source, b.Options.Fence
+		}
 	}
 	return e, nil
 }
@@ -344,6 +352,13 @@ func (e explained) print(s *std, b *toolyard.Batch) error {
 				string(pipeline.Ask): p.paint.Warn, string(pipeline.Deny): p.paint.Bad}[c.Permission]
 			line("      ", "permission: %s (%s)", cli.Cell{Paint: permission}.Painted(c.Permission),
 				cli.OneLine(c.DecidedBy))
+			if c.Origin != "" {
+				fenced := ""
+				if c.Fenced {
+					fenced = ", between delimiters"
+				}
+				line("      ", "output: from outside (%s)%s", cli.OneLine(c.Origin), fenced)
+			}
 			if c.Permission == string(pipeline.Ask) {
 				line("      ", "nobody can be asked, so it would be denied; --allow RULE or --permission-mode decides")
 			}

@@ -274,6 +274,9 @@ func (s *Server) answer(ctx context.Context, req *mcp.CallToolRequest, b *client
 	if r.RetryAfterMS > 0 {
 		meta["dev.toolyard/retryAfterMs"] = r.RetryAfterMS
 	}
+	if r.Origin != nil {
+		meta["dev.toolyard/origin"] = r.Origin
+	}
 	out.Meta = meta
 	return out, nil
 }
