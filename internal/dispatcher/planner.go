@@ -37,6 +37,9 @@ type Planner struct {
 	Deny, Ask []string
 	// Known are tools that the rules of a batch may name although nobody offers them now.
 	Known []string
+	// CheckCalls refuses calls that must not be in a batch; from is the index of the first. Its error is a
+	// [*toolyard.InputError]. Nil: none is refused.
+	CheckCalls func(from int, calls []toolyard.Call) error
 	// Views are what agents see of all tools. Nil: everybody sees everything.
 	Views registry.Views
 	// DeferAllBut are the tools whose schemas are in the prompt from the beginning, names that may end in "*"; all
@@ -64,14 +67,25 @@ type Plan struct {
 }
 
 // Plan pins the surface, resolves each call's tool, checks each input against its schema and judges its class. A rule
-// of the batch that cannot be read is a [*toolyard.InputError]. loaded are the deferred tools that the session has
-// loaded.
+// of the batch that cannot be read is a [*toolyard.InputError], and so is what CheckCalls refuses. loaded are the
+// deferred tools that the session has loaded.
 func (p *Planner) Plan(reg registry.Registry, sub *toolyard.Batch, loaded []string) (*Plan, error) {
+	if err := p.check(0, sub.Calls); err != nil {
+		return nil, err
+	}
 	surface, err := p.Surface(reg, sub.Agent, sub.Options)
 	if err != nil {
 		return nil, err
 	}
 	return p.On(surface, sub, loaded), nil
+}
+
+// check is CheckCalls, if there is one.
+func (p *Planner) check(from int, calls []toolyard.Call) error {
+	if p.CheckCalls == nil {
+		return nil
+	}
+	return p.CheckCalls(from, calls)
 }
 
 // On is [Planner.Plan] on a surface that is known.
@@ -90,7 +104,7 @@ func (p *Planner) On(surface registry.Surface, sub *toolyard.Batch, loaded []str
 }
 
 // Extend decides about calls that were appended to a batch, whose surface is pinned. Calls whose id is not valid or
-// stands in the batch already are answered as invalid_arguments.
+// stands in the batch already, and those that CheckCalls refuses, are answered as invalid_arguments.
 func (p *Planner) Extend(surface registry.Surface, s *batch.State) *Plan {
 	plan := &Plan{Surface: surface, sub: s.Submission, calls: slices.Clone(s.Unplanned()), from: len(s.Plan.Calls)}
 	if room := toolyard.MaxCallsPerBatch - plan.from; len(plan.calls) > room { // our clients refuse to send as many
@@ -111,7 +125,8 @@ func (p *Planner) Extend(surface registry.Surface, s *batch.State) *Plan {
 	}
 	for n, call := range plan.calls {
 		i := plan.from + n
-		problem := cmp.Or(have.Repeats("id", call.ID), toolyard.CheckName("id", call.ID), echoes[n])
+		problem := cmp.Or(have.Repeats("id", call.ID), toolyard.CheckName("id", call.ID), echoes[n],
+			p.check(i, plan.calls[n:n+1]))
 		have.Add([]toolyard.Call{call})
 		if problem == nil || slices.ContainsFunc(plan.planned.Results,
 			func(r toolyard.Result) bool { return r.Index == i }) {

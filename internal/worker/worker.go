@@ -22,6 +22,7 @@ import (
 	"github.com/toolyard/toolyard/internal/protect"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/internal/scan"
 	"github.com/toolyard/toolyard/internal/shell"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -71,6 +72,10 @@ type Config struct {
 	Hooks *hooks.Set
 	// Redact takes secrets out of what others will read. Nil: nothing is taken out.
 	Redact func(string) string
+	// Scan are the scanners that look through outputs from outside. Nil: none do.
+	Scan []scan.Rule
+	// Fence puts outputs from outside between delimiters, also where their batch does not ask for it.
+	Fence bool
 	// Credentials are what tools get with each call: values by their names, by tool. Redact should know the values.
 	Credentials map[string]map[string]string
 	// Isolation names what it can put around commands. Default "none": nothing, and calls that need it are not taken;
@@ -218,7 +223,7 @@ func New(b Broker, cfg Config) (*Worker, error) {
 		Cache: &pipeline.Cache{},
 		Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed,
 		Worker: cfg.ID,
-		Redact: cfg.Redact, StopGrace: broker.StopGrace(b.Settings().CallAckWait),
+		Redact: cfg.Redact, Scan: cfg.Scan, Fence: cfg.Fence, StopGrace: broker.StopGrace(b.Settings().CallAckWait),
 	}
 	if cfg.Hooks != nil {
 		pipe.Hooks = cfg.Hooks
