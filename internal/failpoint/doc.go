@@ -54,6 +54,11 @@ const (
 	// ResultStored: the result is stored, and the message is not acknowledged. W5.
 	ResultStored Name = "worker.result-stored"
 
+	// SnapshotPartly: the content of a file is stored for a snapshot, and the snapshot is not. W9.
+	SnapshotPartly Name = "worker.snapshot-partly"
+	// RestorePartly: a workspace is set back in part. W9.
+	RestorePartly Name = "worker.restore-partly"
+
 	// EffectBegun: a tool of the fault tests is in the middle of its effect. W3, W6.
 	EffectBegun Name = "tool.effect-begun"
 	// EffectDue: a tool of the fault tests has passed its commit point, and its effect has not happened. W6.
@@ -64,7 +69,7 @@ const (
 var Names = []Name{
 	BatchReceived, CallsPartlyQueued, CallsQueued, ResultSeen, GroupOver, GroupStarting, SomeReplied, AllReplied,
 	BatchOver, AbortDecided,
-	CallTaken, CallClaimed, ResultReady, ResultStored, EffectBegun, EffectDue,
+	CallTaken, CallClaimed, ResultReady, ResultStored, SnapshotPartly, RestorePartly, EffectBegun, EffectDue,
 }
 
 // The environment variables.

@@ -31,6 +31,7 @@ type batchFlags struct {
 	interactive    bool
 	supersede      bool
 	repair, dryRun bool
+	snapshot       bool
 	tags           []string
 	priority       string
 
@@ -66,6 +67,8 @@ func (b *batchFlags) addPlace(f *pflag.FlagSet) {
 	defer cli.Topic(f, cli.TopicBatch)()
 	f.StringVar(&b.priority, "priority", "", "interactive, or bulk for a batch that nobody waits for: interactive "+
 		"ones go first (default: FILE's, or interactive)")
+	f.BoolVar(&b.snapshot, "snapshot", false, "keep the workspace as it is before each group that may change it, so "+
+		"that dispatcher undo can set it back; a call for which that fails does not run")
 	f.StringArrayVar(&b.tags, "tag", nil, "run the calls only on workers that have this `TAG`, beside those that FILE "+
 		"asks for; may be repeated")
 }
@@ -115,6 +118,7 @@ func (b *batchFlags) apply(batch *toolyard.Batch) error {
 	batch.Options.Supersede = batch.Options.Supersede || b.supersede
 	batch.Options.Repair = batch.Options.Repair || b.repair
 	batch.Options.DryRun = batch.Options.DryRun || b.dryRun
+	batch.Options.Snapshot = batch.Options.Snapshot || b.snapshot
 	for _, d := range []struct {
 		flag string
 		v    time.Duration
