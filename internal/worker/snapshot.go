@@ -47,7 +47,7 @@ func (w *Worker) noteAfter(ctx context.Context, r *running, res *toolyard.Result
 		return
 	}
 	if err := w.cfg.Snapshots.After(ctx, w.roots[r.d.Workspace], r.snapshotKey()); err != nil {
-		r.log.Warn("what the call has left in the workspace is not known; the batch can be undone by force only",
+		r.log().Warn("what the call has left in the workspace is not known; the batch can be undone by force only",
 			"error", err)
 	}
 }
