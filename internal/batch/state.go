@@ -523,6 +523,14 @@ func (s *State) Status() toolyard.Status {
 	return toolyard.StatusRunning
 }
 
+// CanceledInTime reports whether a cancel of the whole batch was stored before its calls had ended. It never becomes
+// false again.
+func (s *State) CanceledInTime() bool {
+	return s.canceled() && !slices.ContainsFunc(s.Calls, func(c Call) bool {
+		return c.Result != nil && 0 < c.Seq && c.Seq < s.canceledAt
+	})
+}
+
 // canceled reports whether a cancel of the whole batch was asked for.
 func (s *State) canceled() bool { return s.canceledAt != 0 }
 

@@ -176,7 +176,7 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 			}
 		}
 		c.AbortsSiblings, c.Interruptible = entry.FailureAbortsSiblings(), entry.Interrupt == tool.Cancel
-		c.Cost = entry.Cost
+		c.Cost, c.Cached = entry.Cost, entry.Cache != nil
 		c.TimeoutMS = entry.Timeout().Milliseconds()
 		plan.planned.Calls[i] = c
 	}

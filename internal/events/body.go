@@ -206,6 +206,8 @@ type PlannedCall struct {
 	Dependency string `json:"dependency,omitempty"`
 	// Cost is what the tool's declaration says that an execution costs.
 	Cost int64 `json:"cost,omitempty"`
+	// Cached says that the tool declares a cache: its worker is told the workspace's generation.
+	Cached bool `json:"cached,omitempty"`
 }
 
 // Mended is an input that was no valid JSON, after it was mended. What says what was wrong with it.
@@ -380,6 +382,9 @@ type Requested struct {
 	Interactive bool               `json:"interactive,omitempty"`
 	Group       int                `json:"group"`
 	Ticket      uint64             `json:"ticket,omitempty"`
+	// Generation is that of the workspace under the ticket, where a call's tool declares a cache: nothing exclusive ran
+	// between two calls that have the same. 0: unknown, or not needed.
+	Generation uint64 `json:"generation,omitempty"`
 	// WasConcurrent says that other calls of the batch were in flight when these were queued.
 	WasConcurrent bool `json:"was_concurrent,omitempty"`
 	// Item is the item that the calls belong to, and Expected the sequence of the last event on its chain, 0 when there

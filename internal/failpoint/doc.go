@@ -54,9 +54,9 @@ const (
 	// ResultStored: the result is stored, and the message is not acknowledged. W5.
 	ResultStored Name = "worker.result-stored"
 
-	// SnapshotPartly: the content of a file is stored for a snapshot, and the snapshot is not. W9.
+	// SnapshotPartly: the content of a file is stored for a snapshot, and the snapshot is not. W10.
 	SnapshotPartly Name = "worker.snapshot-partly"
-	// RestorePartly: a workspace is set back in part. W9.
+	// RestorePartly: a workspace is set back in part. W10.
 	RestorePartly Name = "worker.restore-partly"
 
 	// EffectBegun: a tool of the fault tests is in the middle of its effect. W3, W6.

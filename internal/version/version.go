@@ -32,7 +32,9 @@ import (
 //	               dispatchers would run. Plans and the ends of calls are stored in slim forms: an older dispatcher leaves their
 //	               batches to a newer one, and older readers of events show their types. Replies are as before.
 //	11 2026-11-23  A system may have several shards: its settings say how many, and interrupts are about each.
-//	12 2026-11-23  Batches may ask for snapshots, and undo others: older workers and dispatchers would run them without.
+//	12 2026-11-23  A tool may declare a cache. Queues and tickets say the generation of a workspace, and calls to run the one
+//	               that they have; results say how the cache was used.
+//	               Batches may ask for snapshots, and undo others: older workers and dispatchers would run them without.
 const Wire = 12 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.

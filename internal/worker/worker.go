@@ -221,6 +221,7 @@ func New(b Broker, cfg Config) (*Worker, error) {
 	}
 	pipe := &pipeline.Pipeline{
 		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode, Dirs: dirs}, Breakers: w.breakers,
+		Cache: &pipeline.Cache{},
 		Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed,
 		Worker: cfg.ID,
 		Redact: cfg.Redact, StopGrace: broker.StopGrace(b.Settings().CallAckWait),

@@ -79,10 +79,10 @@ func (u *undoable) is(when string, unless map[int]bool) {
 	}
 }
 
-// TestWorkerDiesInASnapshot (W9): the call that the snapshot is for has changed nothing, and the next snapshot is
+// TestWorkerDiesInASnapshot (W10): the call that the snapshot is for has changed nothing, and the next snapshot is
 // whole.
 func TestWorkerDiesInASnapshot(t *testing.T) {
-	cell(t, "W9snapshot", func(s *system) rules {
+	cell(t, "W10snapshot", func(s *system) rules {
 		s.basic()
 		u := s.undoable()
 		var victim *process
@@ -120,9 +120,9 @@ func TestWorkerDiesInASnapshot(t *testing.T) {
 	})
 }
 
-// TestWorkerDiesInARestore (W9): another worker sets the workspace back to the end.
+// TestWorkerDiesInARestore (W10): another worker sets the workspace back to the end.
 func TestWorkerDiesInARestore(t *testing.T) {
-	cell(t, "W9restore", func(s *system) rules {
+	cell(t, "W10restore", func(s *system) rules {
 		s.basic()
 		u := s.undoable()
 		var victim *process
