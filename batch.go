@@ -102,6 +102,11 @@ type Options struct {
 	Repair bool `json:"repair,omitempty"`
 	// DryRun answers each call with what would happen, and runs none.
 	DryRun bool `json:"dry_run,omitempty"`
+	// Snapshot has the workspace kept as it is before each exclusive group, so that the batch can be undone. A call for
+	// which that fails does not run.
+	Snapshot bool `json:"snapshot,omitempty"`
+	// Undo says that the batch's one call is one of [UndoTool], which no other batch sees. Programs say it, not models.
+	Undo bool `json:"undo,omitempty"`
 	// Tags are what the workers must have that run the batch's calls: each of them, beside those that a call's tool
 	// asks for.
 	Tags []Tag `json:"tags,omitempty"`
@@ -199,6 +204,9 @@ func (b *Batch) Validate() error {
 		if err := CheckEcho(fmt.Sprintf("calls[%d].echo", i), c.Echo); err != nil {
 			return err
 		}
+	}
+	if b.Options.Undo && (b.Open || len(b.Calls) != 1 || b.Calls[0].Tool != UndoTool) {
+		return &InputError{Field: "options.undo", Problem: "is for a batch of one call of " + UndoTool}
 	}
 	return b.Options.validate()
 }

@@ -346,6 +346,43 @@ func (s *Server) cancel(ctx context.Context, x *exchange, p BatchPath, reason st
 	return &batchAnswer{Status: http.StatusAccepted, Body: st.View()}, err
 }
 
+// undoBatch hands in a batch that undoes another.
+func (s *Server) undoBatch(ctx context.Context, x *exchange, in *BatchPath) (*batchAnswer, error) {
+	data, err := x.body(MaxSmallBodyBytes, true)
+	if err != nil {
+		return nil, err
+	}
+	how, err := decodeUndo(data)
+	if err != nil {
+		return nil, err
+	}
+	k, err := x.key(*in)
+	if err != nil {
+		return nil, err
+	}
+	st, err := s.fold(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	b, err := how.Batch(st.View())
+	if err != nil {
+		return nil, err
+	}
+	if err := x.who.permit(&b); err != nil {
+		return nil, err
+	}
+	sub, err := handIn(ctx, s, b, toolyard.CallBytes(b.Calls), s.cfg.Client.Submit)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.answer(x, sub, AnswerParams{}, true)
+	if err != nil {
+		return nil, err
+	}
+	out.Location = x.location(sub.Key())
+	return out, nil
+}
+
 type sessionPath struct {
 	ID    string `path:"id" doc:"The session's name."`
 	Agent string `query:"agent" doc:"Whose session it is, when no token says so."`

@@ -206,6 +206,29 @@ func decodeCancel(data []byte) (reason string, calls []int, err error) {
 	return reason, calls, err
 }
 
+// decodeUndo reads how a batch is undone.
+func decodeUndo(data []byte) (u client.Undoing, err error) {
+	o, err := object(data, "group", "force", "interactive", "final")
+	if err != nil {
+		return u, err
+	}
+	if o.Given("group") {
+		group, err := o.OptionalInt("group", strconv.IntSize)
+		if err != nil {
+			return u, err
+		}
+		u.Group = new(int(group))
+	}
+	if u.Force, err = o.OptionalBool("force"); err != nil {
+		return u, err
+	}
+	if u.Interactive, err = o.OptionalBool("interactive"); err != nil {
+		return u, err
+	}
+	u.Final, err = o.OptionalBool("final")
+	return u, err
+}
+
 // decodeDecision reads what a person decides.
 func decodeDecision(data []byte) (d client.Decision, err error) {
 	o, err := object(data, "decision", "reason", "input", "input_sha256", "remember")

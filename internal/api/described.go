@@ -65,6 +65,7 @@ var described = map[string]map[string]string{
 	"Call":         {"": "A call in the native form."},
 	"CallLook":     {"": "A call at one event of its batch's log. Times are in milliseconds since the submission."},
 	"Cancellation": {"": "Which calls of a batch to stop, and why."},
+	"Undoing":      {"": "How a batch is undone."},
 	"CloudEvent":   {"": "An event as it is stored."},
 	"Comparison":   {"": "What is different in the results of another batch of the same calls."},
 	"Completed": {

@@ -47,6 +47,8 @@ type BatchOptions struct {
 	Supersede      bool              `json:"supersede,omitempty" doc:"End the calls of the session's other batches that wait for a person."`
 	Repair         bool              `json:"repair,omitempty" doc:"Mend inputs that are no valid JSON, where there is one way to read them."`
 	DryRun         bool              `json:"dry_run,omitempty" doc:"Answer each call with what would happen, and run none."`
+	Snapshot       bool              `json:"snapshot,omitempty" doc:"Keep the workspace as it is before each exclusive group, so that the batch can be undone."`
+	Undo           bool              `json:"undo,omitempty" doc:"The batch is one call of undo_workspace, which no other batch sees."`
 	Tags           []string          `json:"tags,omitempty" maxItems:"16" doc:"What the workers must have that run the calls: each of these tags."`
 	Priority       toolyard.Priority `json:"priority,omitempty" doc:"Interactive batches go before bulk ones, which take one turn in five. Default: interactive."`
 	Fence          bool              `json:"fence,omitempty" doc:"Put outputs that come from outside between delimiters that no output can forge."`
@@ -59,6 +61,14 @@ type MoreCalls struct {
 	OpenAI     json.RawMessage `json:"openai,omitempty" doc:"The calls in an OpenAI Responses output, or a whole response."`
 	OpenAIChat json.RawMessage `json:"openai_chat,omitempty" doc:"The calls in an OpenAI Chat Completions assistant message, or a whole completion."`
 	Gemini     json.RawMessage `json:"gemini,omitempty" doc:"The calls in a Gemini content, or a whole response."`
+}
+
+// Undoing says how a batch is undone.
+type Undoing struct {
+	Group       *int `json:"group,omitempty" minimum:"0" doc:"The group before which the workspace is set back: its index in groups. Default: the first that could change it."`
+	Force       bool `json:"force,omitempty" doc:"Set it back although others have changed it since: that is lost."`
+	Interactive bool `json:"interactive,omitempty" doc:"A person can be asked whether it may be set back."`
+	Final       bool `json:"final,omitempty" doc:"Keep no snapshot of what the workspace is now. Without it, the undoing can be undone."`
 }
 
 // Reason says why something is stopped.

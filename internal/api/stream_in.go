@@ -47,6 +47,7 @@ type feedInput struct {
 	Supersede     bool     `query:"supersede" doc:"End the calls of the session's other batches that wait for a person."`
 	Repair        bool     `query:"repair" doc:"Mend inputs that are no valid JSON, where there is one way to read them."`
 	DryRun        bool     `query:"dry_run" doc:"Answer each call with what would happen, and run none."`
+	Snapshot      bool     `query:"snapshot" doc:"Keep the workspace as it is before each exclusive group, so that the batch can be undone."`
 	Tags          []string `query:"tag,explode" doc:"What the workers must have that run the calls; may be given many times."`
 	Priority      string   `query:"priority" enum:"interactive,bulk" doc:"Interactive batches go before bulk ones."`
 	Fence         bool     `query:"fence" doc:"Put outputs that come from outside between delimiters that no output can forge."`
@@ -74,7 +75,7 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 			Partition: toolyard.Strategy(in.Partition), MaxConcurrency: in.Concurrency,
 			OnError:   toolyard.OnError(in.OnError),
 			TimeoutMS: in.TimeoutMS, CallTimeoutMS: in.CallTimeoutMS, Deny: in.Deny, Ask: in.Ask,
-			Supersede: in.Supersede, Repair: in.Repair, DryRun: in.DryRun,
+			Supersede: in.Supersede, Repair: in.Repair, DryRun: in.DryRun, Snapshot: in.Snapshot,
 			Priority: toolyard.Priority(in.Priority), Fence: in.Fence,
 		},
 	}

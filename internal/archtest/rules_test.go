@@ -116,6 +116,7 @@ var packages = []struct {
 	{"internal/wasm", drivers, "declared WebAssembly modules as tools: a virtual machine"},
 	{"internal/mcp", drivers, "what MCP's two sides share"},
 	{"internal/mcp/toolset", drivers, "an MCP server's tools as ours"},
+	{"internal/snapshot", drivers, "what workspaces were before calls changed them: files"},
 	{"internal/pipeline", drivers, "the twelve phases; execute has deadlines and goroutines"},
 
 	{"internal/dispatcher", shells, "runs internal/batch against the broker"},
@@ -183,6 +184,10 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/builtin", "internal/place", "files are opened through the held directory"},
 	{"internal/sandbox", "internal/place", "a command's workspace is the held directory"},
 	{"internal/pipeline", "internal/place", "a call gets the held directory of its workspace"},
+	{"internal/snapshot", "internal/place", "a workspace is the held directory"},
+	{"internal/snapshot", "internal/durable", "a snapshot has its name when it lasts"},
+	{"internal/snapshot", "internal/pause", "a lock that another has is waited for"},
+	{"internal/snapshot", "internal/failpoint", "a fault in the middle of a snapshot happens there and nowhere else"},
 	{"internal/pipeline", "internal/breaker", "the schedule phase asks the breaker"},
 	{"internal/builtin", "internal/sandbox", "bash runs in it"},
 	{"internal/builtin", "internal/place", "file tools show nothing that is hidden"},
@@ -307,13 +312,14 @@ var bannedNames = []string{"util", "utils", "common", "helper", "helpers", "mode
 var stories = map[string][]string{
 	"internal/dispatcher": {
 		"dispatcher.go", "admit.go", "take.go", "drive.go", "observe.go", "plan.go", "park.go", "settle.go",
-		"newer.go", "archive.go", "meter.go", "usage.go", "trace.go", "budgets.go", "rates.go", "queue.go",
+		"newer.go", "archive.go", "meter.go", "usage.go", "trace.go", "undo.go", "budgets.go", "rates.go", "queue.go",
 		"keep.go", "store.go", "workers.go", "rategate.go",
 		"planner.go", "failpoints.go", "next.go", "today.go",
 	},
 	"internal/worker": {
 		"worker.go", "reload.go", "take.go", "judge.go", "run.go", "meter.go", "trace.go", "drain.go", "message.go",
-		"job.go", "finish.go", "claim.go", "register.go", "progress.go", "lease.go", "call.go", "chain.go", "aborts.go",
+		"job.go", "finish.go", "snapshot.go", "claim.go", "register.go", "progress.go", "lease.go", "call.go",
+		"chain.go", "aborts.go",
 		"slots.go", "crew.go", "isolation.go", "surfaces.go", "tools.go", "toolset.go", "permission.go",
 	},
 }

@@ -610,7 +610,7 @@ func (s *State) Request(index int, approved *events.Approved) events.Requested {
 func RequestOf(sub *toolyard.Batch, plan *events.Planned) events.Requested {
 	return events.Requested{
 		Agent: sub.Agent, Batch: sub.ID, Session: plan.Session, Workspace: plan.Workspace,
-		Interactive: sub.Interactive && !plan.Unattended, Tags: sub.Options.Tags,
+		Interactive: sub.Interactive && !plan.Unattended, Tags: sub.Options.Tags, Snapshot: sub.Options.Snapshot,
 		Deny: slices.Concat(sub.Options.Deny, plan.Deny), Ask: slices.Concat(sub.Options.Ask, plan.Ask),
 		Remembered: plan.Remembered, Context: plan.Context, Surface: plan.Surface,
 	}

@@ -227,7 +227,12 @@ func (c *Catalog) way(w toolyard.Workspace) string {
 type Ask struct {
 	Workspace toolyard.Workspace
 	Tags      []toolyard.Tag
+	// Undo says that the batch undoes another: no other sees the tool for that.
+	Undo bool
 }
+
+// sees reports whether a tool is for an ask.
+func (a *Ask) sees(e *registry.Entry) bool { return a.Undo || e.Name != toolyard.UndoTool }
 
 // has reports whether a pool has the tags of an ask, and those that a tool asks for. One of which nothing is known has
 // none.
@@ -250,6 +255,9 @@ func (c *Catalog) Tools(ask Ask) (registry.Registry, error) {
 		if !holds(c.pools[name].tags, ask.Tags) {
 			way += " " + string(name)
 		}
+	}
+	if ask.Undo {
+		way += " undo"
 	}
 	if reg, ok := c.built[way]; ok {
 		return reg, nil
@@ -286,7 +294,7 @@ func (c *Catalog) Tools(ask Ask) (registry.Registry, error) {
 	for _, name := range slices.Sorted(maps.Keys(c.last)) {
 		for _, toolset := range c.pools[name].toolsets {
 			for _, e := range c.toolsets[toolset] {
-				if e.Pool = name; slices.Contains(denied[name], e.Name) {
+				if e.Pool = name; slices.Contains(denied[name], e.Name) || !ask.sees(&e) {
 					continue
 				}
 				k := key{e.Origin, e.Name}
@@ -298,7 +306,7 @@ func (c *Catalog) Tools(ask Ask) (registry.Registry, error) {
 	}
 	for _, e := range c.base {
 		k := key{e.Origin, e.Name}
-		if _, ok := best[k]; !ok && !slices.Contains(denied[e.Pool], e.Name) {
+		if _, ok := best[k]; !ok && !slices.Contains(denied[e.Pool], e.Name) && ask.sees(&e) {
 			best[k] = e
 		}
 	}

@@ -165,7 +165,7 @@ func TestOfPoolsWithTheTags(t *testing.T) {
 	}
 	expect("none", "one")
 	expect("gpu", "one", "gpu")
-	message, detail := c.Unable(Ask{"one", []toolyard.Tag{"gpu"}}, &registry.Entry{Pool: "none",
+	message, detail := c.Unable(Ask{Workspace: "one", Tags: []toolyard.Tag{"gpu"}}, &registry.Entry{Pool: "none",
 		Declaration: tool.Declaration{Name: "t"}}, toolyard.ReadOnly)
 	if message == "" || !strings.Contains(detail, `pool "none" differ`) {
 		t.Errorf("of a pool whose workers differ: %s; %s", message, detail)

@@ -270,6 +270,9 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) (inputs []
 		}
 		inputs = append(inputs, news...)
 	}
+	if r.m.State().Submission.Options.Undo {
+		r.lookBack(ctx, calls)
+	}
 	calls, held, err := r.holdBack(ctx, calls)
 	if err != nil {
 		return nil, false, err

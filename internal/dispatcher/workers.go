@@ -284,7 +284,7 @@ func (r *workerRegistry) remove(id string) {
 
 // askOf is what a batch asks of the workers that run its calls.
 func askOf(b *toolyard.Batch) catalog.Ask {
-	return catalog.Ask{Workspace: b.Workspace, Tags: b.Options.Tags}
+	return catalog.Ask{Workspace: b.Workspace, Tags: b.Options.Tags, Undo: b.Options.Undo}
 }
 
 // tools returns the tools for an ask, as they are offered now.

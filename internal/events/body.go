@@ -9,6 +9,7 @@ package events
 import (
 	"encoding/json"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -116,6 +117,7 @@ const (
 	tags         = 7
 	archives     = version.Archives
 	slimForms    = 10
+	snapshots    = 12
 )
 
 // MinReader is the required wire version of a reader: an older dispatcher would continue without the rules, and would
@@ -134,8 +136,11 @@ func (p Planned) MinReader() int {
 func (s Started) MinReader() int { return itemReader(len(s.Items) > 0) }
 
 // MinReader is the wire version that a reader must have: an older dispatcher would send the calls to any worker, and
-// does not know priorities.
+// does not know priorities, or would run calls without the snapshots that were asked for.
 func (s Submitted) MinReader() int {
+	if s.Options.Snapshot || s.Options.Undo {
+		return snapshots
+	}
 	if len(s.Options.Tags) > 0 || s.Options.Priority != "" {
 		return tags
 	}
@@ -143,8 +148,11 @@ func (s Submitted) MinReader() int {
 }
 
 // MinReader is the wire version that a reader must have: an older worker knows no items, and would run what asks for
-// tags that it has not.
+// tags that it has not, or run calls without the snapshots that were asked for.
 func (r Requested) MinReader() int {
+	if r.Snapshot || slices.ContainsFunc(r.Calls, func(c RequestedCall) bool { return c.Undo != nil }) {
+		return snapshots
+	}
 	if len(r.Tags) > 0 {
 		return tags
 	}
@@ -393,6 +401,8 @@ type Requested struct {
 	Ask  []string `json:"ask,omitempty"`
 	// Tags are what the batch asks of a worker, beside what the calls' tools ask for.
 	Tags []toolyard.Tag `json:"tags,omitempty"`
+	// Snapshot says that no exclusive call may run before the workspace is kept as it is.
+	Snapshot bool `json:"snapshot,omitempty"`
 	// CallTimeoutMS caps each call below its tool's own timeout, in milliseconds; 0 sets no further cap.
 	CallTimeoutMS int64 `json:"call_timeout_ms,omitempty"`
 	// Fence has outputs that come from outside put between delimiters.
@@ -438,6 +448,21 @@ type RequestedCall struct {
 	Mended string `json:"mended,omitempty"`
 	// Waited says for which rate the call has waited, and how long; empty if it has not.
 	Waited string `json:"waited,omitempty"`
+	// Undo is what is known of the batch that the call undoes; nil if it undoes none.
+	Undo *Undo `json:"undo,omitempty"`
+}
+
+// Undo is what the log says of a batch that is to be undone, read while the workspace is held for that.
+type Undo struct {
+	Batch toolyard.BatchID `json:"batch"`
+	// Problem says why it cannot be undone; empty if it can.
+	Problem string `json:"problem,omitempty"`
+	// Group is the group that the workspace is set back to before. Groups are the exclusive groups of the batch that
+	// have run.
+	Group  int   `json:"group"`
+	Groups []int `json:"groups"`
+	// Later names batches that ran exclusive groups in the workspace since, as far as the index has them.
+	Later []string `json:"later,omitempty"`
 }
 
 // Approved is what a worker must know about an approval.

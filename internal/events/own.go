@@ -496,6 +496,8 @@ func (c *cursor) options(opts *toolyard.Options) {
 	o.flag("supersede", &opts.Supersede)
 	o.flag("repair", &opts.Repair)
 	o.flag("dry_run", &opts.DryRun)
+	o.flag("snapshot", &opts.Snapshot)
+	o.flag("undo", &opts.Undo)
 	o.text("priority", (*string)(&opts.Priority))
 	c.skip("}")
 }

@@ -67,6 +67,10 @@ const (
 	ShardsServed Name = "raise.shards-served"
 	// ShardsOpen: the new epoch is stored, and the command has not said so. H3.
 	ShardsOpen Name = "raise.shards-open"
+	// SnapshotPartly: the content of a file is stored for a snapshot, and the snapshot is not. W10.
+	SnapshotPartly Name = "worker.snapshot-partly"
+	// RestorePartly: a workspace is set back in part. W10.
+	RestorePartly Name = "worker.restore-partly"
 
 	// EffectBegun: a tool of the fault tests is in the middle of its effect. W3, W6.
 	EffectBegun Name = "tool.effect-begun"
@@ -78,7 +82,7 @@ const (
 var Names = []Name{
 	BatchReceived, CallsPartlyQueued, CallsQueued, ResultSeen, GroupOver, GroupStarting, SomeReplied, AllReplied,
 	BatchOver, AbortDecided, IDFenced, QueueSealed, ShardsMade, ShardsAnnounced, ShardsServed, ShardsOpen,
-	CallTaken, CallClaimed, ResultReady, ResultStored, EffectBegun, EffectDue,
+	CallTaken, CallClaimed, ResultReady, ResultStored, SnapshotPartly, RestorePartly, EffectBegun, EffectDue,
 }
 
 // The environment variables.

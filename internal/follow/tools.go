@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/registry"
 )
@@ -124,9 +125,11 @@ func (o *offered) surface(ctx context.Context) (registry.Surface, error) {
 	return registry.Assemble(reg, o.Blocked)
 }
 
-// unseen are the entries whose names are still free.
+// unseen are the entries whose names are still free. The tool that undoes batches is offered to nobody.
 func unseen(entries []registry.Entry, seen map[string]bool) []registry.Entry {
-	return slices.DeleteFunc(slices.Clone(entries), func(e registry.Entry) bool { return seen[e.Name] })
+	return slices.DeleteFunc(slices.Clone(entries), func(e registry.Entry) bool {
+		return seen[e.Name] || e.Name == toolyard.UndoTool
+	})
 }
 
 // toolset reads the tools behind a hash, once.

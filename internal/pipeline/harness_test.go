@@ -261,6 +261,11 @@ func starts(err error) func(*rig) {
 	return func(r *rig) { r.start = func(context.Context) (func(), error) { return nil, err } }
 }
 
+// prepares has something come of what is to be done before the tool.
+func prepares(did string, err error) func(*rig) {
+	return func(r *rig) { r.job.Prepare = func(context.Context) (string, error) { return did, err } }
+}
+
 func secretless(r *rig) {
 	r.Redact = func(s string) string { return strings.ReplaceAll(s, "s3cret", "[redacted]") }
 }

@@ -70,6 +70,10 @@ type Job struct {
 	// could not be started, and ends it as dependency_unavailable. Start returns soon after its context ended. Nil: the
 	// call does not start, and ends as internal_error.
 	Start func(ctx context.Context) (release func(), err error)
+	// Prepare is called when the call has started, before its tool. An error ends the call: a [tool.Error] of code
+	// setup_required, sandbox_violation or dependency_unavailable with its words, any other as dependency_unavailable.
+	// What it returns is noted for the operator. Nil: nothing is to be prepared.
+	Prepare func(ctx context.Context) (did string, err error)
 	// Progress gets what the tool reports while it runs, after a 0 when it starts and before a 1 when it has ended in
 	// any way. It must not block. Nil: reports are dropped.
 	Progress func(tool.Progress)

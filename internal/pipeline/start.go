@@ -42,11 +42,15 @@ func (c *call) schedule(ctx context.Context) finding {
 	release, err := c.job.Start(ctx)
 	if err == nil {
 		c.release = release
-		if c.job.Waited != "" {
-			return finding{fail: c.ended(ctx), detail: c.job.Waited, noted: true}
+		f := finding{detail: c.job.Waited, noted: c.job.Waited != ""}
+		if c.job.Prepare != nil {
+			f = c.prepare(ctx)
 		}
 		// A cancel may have come while the claim was appended; the call must not start then.
-		return finding{fail: c.ended(ctx)}
+		if stop := c.ended(ctx); stop != nil {
+			f.fail = stop
+		}
+		return f
 	}
 	_, sibling := errors.AsType[ErrSiblingCanceled](err)
 	switch {
@@ -59,6 +63,24 @@ func (c *call) schedule(ctx context.Context) finding {
 	}
 	return finding{fail: &failure{code: toolyard.DependencyUnavailable, message: "The call could not be started.",
 		detail: err.Error(), retryable: true}}
+}
+
+// prepare does what has to be done before the tool runs.
+func (c *call) prepare(ctx context.Context) finding {
+	did, err := c.job.Prepare(ctx)
+	if err == nil {
+		return finding{noted: true, detail: join(c.job.Waited, did)}
+	}
+	e := tool.AsError(err)
+	f := &failure{code: e.Code, message: "The call was not run: " + e.Message + ".", detail: cause(e),
+		retryable: e.Code == toolyard.DependencyUnavailable}
+	switch e.Code {
+	case toolyard.DependencyUnavailable, toolyard.SetupRequired, toolyard.SandboxViolation:
+	default:
+		f.code, f.retryable, f.message = toolyard.DependencyUnavailable, true, "The call could not be started."
+		f.detail = err.Error()
+	}
+	return finding{fail: f}
 }
 
 // dependency is what the circuit breaker watches. If a tool's host depends on its input and the tool names no

@@ -48,7 +48,9 @@ var table = []row{
 			// A person may not answer in time.
 			toolyard.ApprovalExpired}},
 	{phase: toolyard.PhaseSchedule, run: (*call).schedule, waits: true,
-		codes: []toolyard.Code{toolyard.DependencyUnavailable}},
+		codes: []toolyard.Code{toolyard.DependencyUnavailable,
+			// What has to be prepared may not be possible on this worker, or in this workspace.
+			toolyard.SetupRequired, toolyard.SandboxViolation}},
 	{phase: toolyard.PhaseExecute, run: (*call).execute, waits: true,
 		codes: []toolyard.Code{toolyard.ExecutionFailed, toolyard.Timeout, toolyard.DependencyUnavailable,
 			toolyard.SandboxViolation,

@@ -139,6 +139,12 @@ var scenarios = []struct {
 		[]func(*rig){starts(ErrSiblingCanceled{Culprit: "c1 (read_file)"})}},
 	{"too late", toolyard.DeadlineExceeded, toolyard.PhaseSchedule, []func(*rig){starts(ErrDeadline)}},
 	{"no turn", toolyard.DependencyUnavailable, toolyard.PhaseSchedule, []func(*rig){starts(errBoom)}},
+	{"something is prepared", toolyard.OK, "", []func(*rig){prepares("a snapshot", nil)}},
+	{"nothing can be prepared here", toolyard.SetupRequired, toolyard.PhaseSchedule,
+		[]func(*rig){prepares("", tool.SetupRequired("this worker keeps no snapshots"))}},
+	{"nothing may be prepared", toolyard.SandboxViolation, toolyard.PhaseSchedule,
+		[]func(*rig){prepares("", tool.Violation("the workspace is in quarantine"))}},
+	{"preparing fails", toolyard.DependencyUnavailable, toolyard.PhaseSchedule, []func(*rig){prepares("", errBoom)}},
 	{"no start", toolyard.InternalError, toolyard.PhaseSchedule, []func(*rig){func(r *rig) { r.job.Start = nil }}},
 	{"an open breaker", toolyard.DependencyUnavailable, toolyard.PhaseSchedule, []func(*rig){func(r *rig) {
 		r.allow = func(string) (func(breaker.Outcome), time.Duration, error) {

@@ -37,6 +37,7 @@ import (
 //	               used: there is a map of them, a fence for ids that have moved, and a seal for ticket queues. Results
 //	               say that they come from outside, and declarations whether their tools' outputs may. Batches and calls
 //	               to run ask for delimiters around such outputs.
+//	               Batches may ask for snapshots, and undo others: older workers and dispatchers would run them without.
 const Wire = 12 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.

@@ -38,7 +38,7 @@ func (w *Worker) entry() broker.Worker {
 func (w *Worker) announce(ctx context.Context, e broker.Worker) (broker.Worker, error) {
 	now, err := w.tools.offer()
 	if err == nil {
-		e.Remarks, e.Tools = w.tools.remarks, now.tools()
+		e.Remarks, e.Tools = w.tools.remarks, w.tools.tools(now)
 	}
 	if err != nil || now.hash == e.Toolset && time.Since(w.announced) < w.b.Settings().Lifetime/4 {
 		return e, err

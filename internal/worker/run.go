@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/snapshot"
 	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -109,8 +110,12 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running) (
 	progress := w.reporter(r)
 	job.Progress = progress.report
 	limited, trace := w.follow(limited, r)
+	if r.call.Undo != nil {
+		limited = snapshot.WithUndo(limited, r.call.Undo)
+	}
 	result, err := w.pipe.Load().Run(limited, job)
 	progress.end()
+	w.noteAfter(ctx, r, &result)
 	w.count(r, &result, err)
 	trace.ran(&result, err)
 	if r.leftBehind() {

@@ -218,10 +218,10 @@ func (ts *toolbox) offer() (offer, error) {
 	return now, nil
 }
 
-// tools is how many tools are offered.
-func (o offer) tools() (n int) {
-	for _, enabled := range o.enabled {
-		if enabled {
+// tools is how many tools are offered to models.
+func (ts *toolbox) tools(o offer) (n int) {
+	for i, enabled := range o.enabled {
+		if enabled && ts.have[i].Name != toolyard.UndoTool {
 			n++
 		}
 	}

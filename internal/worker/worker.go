@@ -24,6 +24,7 @@ import (
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/scan"
 	"github.com/toolyard/toolyard/internal/shell"
+	"github.com/toolyard/toolyard/internal/snapshot"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -83,6 +84,8 @@ type Config struct {
 	Isolation, NoIsolation string
 	// Unsandboxed lets calls that need isolation run without. Only an operator says so.
 	Unsandboxed bool
+	// Snapshots is where workspaces are kept as they were. Nil: nowhere, and calls that ask for it do not run.
+	Snapshots *snapshot.Store
 	// DrainGrace is how long running calls may go on after the worker was told to stop. Default 10 s.
 	DrainGrace time.Duration
 	// Meter counts what the worker does. Nil: nobody counts.
@@ -196,6 +199,9 @@ func New(b Broker, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Snapshots != nil {
+		cfg.Snapshots.Keep(b.Settings().Lifetime)
+	}
 	asked := cfg.Classes
 	if cfg.Classes, err = takes(&cfg); err != nil {
 		return nil, err
@@ -287,6 +293,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer still()
 	heart.Go(func() { w.beat(beating, entry) })
 	heart.Go(func() { w.listen(beating) })
+	heart.Go(func() { w.sweepSnapshots(beating) })
 
 	var lanes, opened sync.WaitGroup
 	// open opens the lanes from one on, and returns how many there are then.

@@ -372,6 +372,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/batches/{id}/undo": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Undo a batch
+         * @description Hands in a batch of the same agent that sets the workspace back to what it was before the batch, or before a group of it. The batch must be over, and have been handed in with the option snapshot. The new batch is one like others: it waits for the workspace, needs permission, and its result says what came of it.
+         */
+        post: operations["undoBatch"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/blobs/{ref}": {
         parameters: {
             query?: never;
@@ -835,6 +855,8 @@ export interface components {
             priority?: components["schemas"]["Priority"];
             /** @description Mend inputs that are no valid JSON, where there is one way to read them. */
             repair?: boolean;
+            /** @description Keep the workspace as it is before each exclusive group, so that the batch can be undone. */
+            snapshot?: boolean;
             /** @description End the calls of the session's other batches that wait for a person. */
             supersede?: boolean;
             /** @description What the workers must have that run the calls: each of these tags. */
@@ -844,6 +866,8 @@ export interface components {
              * @description Bounds the batch: calls not answered by then end as deadline_exceeded.
              */
             timeout_ms?: number;
+            /** @description The batch is one call of undo_workspace, which no other batch sees. */
+            undo?: boolean;
         };
         /** @description The state of a batch, without the inputs of its calls. */
         BatchView: {
@@ -1934,6 +1958,20 @@ export interface components {
             [key: string]: unknown;
         }[] | {
             [key: string]: unknown;
+        };
+        /** @description How a batch is undone. */
+        Undoing: {
+            /** @description Keep no snapshot of what the workspace is now. Without it, the undoing can be undone. */
+            final?: boolean;
+            /** @description Set it back although others have changed it since: that is lost. */
+            force?: boolean;
+            /**
+             * Format: int64
+             * @description The group before which the workspace is set back: its index in groups. Default: the first that could change it.
+             */
+            group?: number;
+            /** @description A person can be asked whether it may be set back. */
+            interactive?: boolean;
         };
         /**
          * @description Whether a call that waits for a person may run.
@@ -4017,6 +4055,133 @@ export interface operations {
             };
         };
     };
+    undoBatch: {
+        parameters: {
+            query?: {
+                /** @description Whose batch it is, when no token says so. */
+                agent?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The batch's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        /** @description How it is undone. */
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Undoing"];
+            };
+        };
+        responses: {
+            /** @description The batch that undoes it. */
+            202: {
+                headers: {
+                    /** @description The address of the batch. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BatchView"];
+                };
+            };
+            /** @description The request is wrong. field says where, detail how to fix it. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or unknown. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request is from a page of another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or belongs to another agent. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The id has other content, the batch takes no more calls or was refused, or somebody else has decided. type says which. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It is over, and no longer stored. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is longer than it may be. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body has another media type. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is full, or the token's limit is reached. Send the same again, under the same id, after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Any other problem. With 503, the system behind the server does not answer. */
+            default: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     getBlob: {
         parameters: {
             query?: {
@@ -4862,6 +5027,8 @@ export interface operations {
                 repair?: boolean;
                 /** @description Answer each call with what would happen, and run none. */
                 dry_run?: boolean;
+                /** @description Keep the workspace as it is before each exclusive group, so that the batch can be undone. */
+                snapshot?: boolean;
                 /** @description What the workers must have that run the calls; may be given many times. */
                 tag?: string[];
                 /** @description Interactive batches go before bulk ones. */

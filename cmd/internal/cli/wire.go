@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/protect"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/snapshot"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -124,8 +125,12 @@ type Worker struct {
 	AllowPrivate []string
 	Protect      []string
 	Drain        time.Duration
-	Sandbox      Sandbox
-	Guard        Guard
+	// Snapshots is where workspaces are kept as they were: a directory, noSnapshots, or empty for the user's own.
+	// snapshots says that there is such a flag.
+	Snapshots string
+	snapshots bool
+	Sandbox   Sandbox
+	Guard     Guard
 }
 
 // Add adds the flags that say where and how calls run.
@@ -139,6 +144,10 @@ func (w *Worker) Add(f *pflag.FlagSet) {
 		"serve a workspace from a directory, as `NAME=DIR`; may be repeated. "+
 			"Without, a worker serves every workspace, and its tools get no directory")
 	f.StringSliceVar(&w.Classes, "classes", nil, "take calls of these classes only: READ_ONLY, WRITE_EXCLUSIVE, UNSAFE")
+	w.snapshots = true
+	f.StringVar(&w.Snapshots, "snapshots", "", "keep what batches with the option snapshot need to be undone in `DIR`, "+
+		"which workers that serve the same workspaces share, or \""+noSnapshots+"\" to keep none "+
+		"(default: in the user's state directory)")
 	w.AddSlots(f, worker.DefaultDrainGrace)
 	w.Guard.AddFence(f)
 }
@@ -178,8 +187,38 @@ func (w *Worker) Tools() ([]tool.Tool, error) {
 	if commands.Network.Private, err = builtin.PrivateAddresses(w.AllowPrivate); err != nil {
 		return nil, Usagef("--web-allow-private: %w", err)
 	}
+	store, err := w.store()
+	if err != nil {
+		return nil, err
+	}
+	if store != nil {
+		tools = append(tools, snapshot.Tool(store))
+	}
 	declared, err := w.Guard.Manifests.Tools(box, commands)
 	return append(tools, declared...), err
+}
+
+// noSnapshots is the value of --snapshots of a worker that keeps none.
+const noSnapshots = "none"
+
+// store is where snapshots are kept; nil if that is nowhere.
+func (w *Worker) store() (*snapshot.Store, error) {
+	if !w.snapshots || w.Snapshots == noSnapshots {
+		return nil, nil
+	}
+	dir := w.Snapshots
+	if dir == "" {
+		state, err := StateDir()
+		if err != nil {
+			return nil, nil //nolint:nilerr // a user without a home keeps none, and calls that need one say so
+		}
+		dir = filepath.Join(state, "snapshots")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, Usagef("--snapshots: %w", err)
+	}
+	return snapshot.New(dir), nil
 }
 
 // Toolbox makes the tools, and reads the permission rules, which are checked against them: those of flags and files,
@@ -327,6 +366,12 @@ func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode,
 	cfg.Avoid = append(cfg.Avoid, w.Avoid...)
 	if state, err := StateDir(); err == nil {
 		cfg.Avoid = append(cfg.Avoid, place.Avoided{Path: state, What: "where Toolyard keeps its state"})
+	}
+	if cfg.Snapshots, err = w.store(); err != nil {
+		return cfg, err
+	}
+	if cfg.Snapshots != nil {
+		cfg.Avoid = append(cfg.Avoid, place.Avoided{Path: cfg.Snapshots.Dir(), What: "where snapshots are kept"})
 	}
 	if err = w.Sandbox.apply(&cfg, log); err != nil {
 		return cfg, err

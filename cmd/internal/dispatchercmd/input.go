@@ -32,6 +32,7 @@ type batchFlags struct {
 	supersede      bool
 	repair, dryRun bool
 	fence          bool
+	snapshot       bool
 	tags           []string
 	priority       string
 
@@ -69,6 +70,8 @@ func (b *batchFlags) addPlace(f *pflag.FlagSet) {
 	defer cli.Topic(f, cli.TopicBatch)()
 	f.StringVar(&b.priority, "priority", "", "interactive, or bulk for a batch that nobody waits for: interactive "+
 		"ones go first (default: FILE's, or interactive)")
+	f.BoolVar(&b.snapshot, "snapshot", false, "keep the workspace as it is before each group that may change it, so "+
+		"that dispatcher undo can set it back; a call for which that fails does not run")
 	f.StringArrayVar(&b.tags, "tag", nil, "run the calls only on workers that have this `TAG`, beside those that FILE "+
 		"asks for; may be repeated")
 }
@@ -119,6 +122,7 @@ func (b *batchFlags) apply(batch *toolyard.Batch) error {
 	batch.Options.Repair = batch.Options.Repair || b.repair
 	batch.Options.DryRun = batch.Options.DryRun || b.dryRun
 	batch.Options.Fence = batch.Options.Fence || b.fence
+	batch.Options.Snapshot = batch.Options.Snapshot || b.snapshot
 	for _, d := range []struct {
 		flag string
 		v    time.Duration

@@ -28,6 +28,8 @@ type outputFlags struct {
 	events string
 	// failOnError makes an error of a call the command's own.
 	failOnError bool
+	// undoes says that the batch undoes another, and that an error of its call is the command's own.
+	undoes bool
 
 	as   provider.Format // what format says
 	file *os.File        // of the events, opened before anything runs
@@ -107,6 +109,10 @@ func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outp
 		dir, err := cli.Dir("--workspace", dir)
 		if err != nil {
 			return err
+		}
+		if batch.Options.Snapshot || batch.Options.Undo {
+			return cli.Usagef("%s: options: snapshot and undo are for a system that stays; hand the batch to dispatcher "+
+				"serve with dispatcher submit", file)
 		}
 		// Whoever is there to ask is at this terminal: nobody else reaches this process.
 		batch.Interactive = file != "-" && s.terminal()
@@ -193,6 +199,9 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 	}
 	if err := s.printResults(ctx, b, view, batch, results, out, show); err != nil {
 		return err
+	}
+	if len(show.failed) > 0 && out.undoes {
+		return errNotUndone
 	}
 	if n := len(show.failed); out.failOnError && n > 0 {
 		return fmt.Errorf("%d of %s failed, and --fail-on-error is set", n, count(len(results), "call"))

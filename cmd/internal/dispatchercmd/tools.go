@@ -177,6 +177,7 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 			tools = append(tools, tool.Tool{Declaration: e.Declaration})
 		}
 	}
+	entries = slices.DeleteFunc(entries, func(e registry.Entry) bool { return e.Name == toolyard.UndoTool })
 	for _, c := range registry.Conflicts(entries) {
 		f.conflicts = append(f.conflicts, c.String())
 	}

@@ -160,12 +160,16 @@ export interface BatchOptions {
   priority?: Priority;
   /** Mend inputs that are no valid JSON, where there is one way to read them. */
   repair?: boolean;
+  /** Keep the workspace as it is before each exclusive group, so that the batch can be undone. */
+  snapshot?: boolean;
   /** End the calls of the session's other batches that wait for a person. */
   supersede?: boolean;
   /** What the workers must have that run the calls: each of these tags. */
   tags?: string[];
   /** Bounds the batch: calls not answered by then end as deadline_exceeded. */
   timeout_ms?: number;
+  /** The batch is one call of undo_workspace, which no other batch sees. */
+  undo?: boolean;
 }
 
 export interface BatchView {
@@ -965,6 +969,17 @@ export interface Timeline {
 }
 
 export type Tools = unknown;
+
+export interface Undoing {
+  /** Keep no snapshot of what the workspace is now. Without it, the undoing can be undone. */
+  final?: boolean;
+  /** Set it back although others have changed it since: that is lost. */
+  force?: boolean;
+  /** The group before which the workspace is set back: its index in groups. Default: the first that could change it. */
+  group?: number;
+  /** A person can be asked whether it may be set back. */
+  interactive?: boolean;
+}
 
 export type Verdict = "allow" | "deny";
 

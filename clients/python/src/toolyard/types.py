@@ -185,12 +185,16 @@ class BatchOptions(TypedDict):
     priority: NotRequired["Priority"]
     # Mend inputs that are no valid JSON, where there is one way to read them.
     repair: NotRequired[bool]
+    # Keep the workspace as it is before each exclusive group, so that the batch can be undone.
+    snapshot: NotRequired[bool]
     # End the calls of the session's other batches that wait for a person.
     supersede: NotRequired[bool]
     # What the workers must have that run the calls: each of these tags.
     tags: NotRequired[list[str]]
     # Bounds the batch: calls not answered by then end as deadline_exceeded.
     timeout_ms: NotRequired[int]
+    # The batch is one call of undo_workspace, which no other batch sees.
+    undo: NotRequired[bool]
 
 
 class BatchView(TypedDict):
@@ -1112,6 +1116,19 @@ class Timeline(TypedDict):
 
 # The array tools of a provider's request, or with format=native the surface as an object.
 Tools = Union[list[dict[str, Any]], dict[str, Any]]
+
+
+class Undoing(TypedDict):
+    """How a batch is undone."""
+
+    # Keep no snapshot of what the workspace is now. Without it, the undoing can be undone.
+    final: NotRequired[bool]
+    # Set it back although others have changed it since: that is lost.
+    force: NotRequired[bool]
+    # The group before which the workspace is set back: its index in groups. Default: the first that could change it.
+    group: NotRequired[int]
+    # A person can be asked whether it may be set back.
+    interactive: NotRequired[bool]
 
 # Whether a call that waits for a person may run.
 Verdict = Literal["allow", "deny"]

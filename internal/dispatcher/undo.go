@@ -1,0 +1,164 @@
+package dispatcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// The limits of what is read of other batches when one is undone.
+const (
+	lookBackTime = 20 * time.Second // for reading other batches
+	maxLookedAt  = 200              // batches that are read for those that came later
+	maxLater     = 10               // that are named
+)
+
+// lookBack tells the call of a batch that undoes another what the log says of that one. The group has its ticket, so
+// nothing of the workspace runs meanwhile.
+func (r *runner) lookBack(ctx context.Context, calls []batch.Queue) {
+	ctx, cancel := context.WithTimeout(ctx, lookBackTime)
+	defer cancel()
+	for n := range calls {
+		for i := range calls[n].Request.Calls {
+			if c := &calls[n].Request.Calls[i]; c.Tool == toolyard.UndoTool {
+				c.Undo = r.undoOf(ctx, c.Input)
+			}
+		}
+	}
+}
+
+// undoOf reads what is to be known of the batch that an input names.
+func (r *runner) undoOf(ctx context.Context, input json.RawMessage) *events.Undo {
+	var in toolyard.UndoInput
+	if err := json.Unmarshal(input, &in); err != nil {
+		return &events.Undo{Problem: "the input does not fit: " + err.Error()}
+	}
+	k := toolyard.BatchKey{Agent: r.key.Agent, ID: in.Batch}
+	s, err := r.d.b.Look(ctx, k)
+	switch {
+	case errors.Is(err, broker.ErrNoBatch):
+		return &events.Undo{Batch: in.Batch, Problem: fmt.Sprintf("the agent has no batch %q, or no longer", in.Batch)}
+	case err != nil:
+		r.log.Warn("a batch that is to be undone cannot be read", "undone", k, "error", err)
+		return &events.Undo{Batch: in.Batch, Problem: fmt.Sprintf("batch %q cannot be read now; try again", in.Batch)}
+	}
+	u := undone(&s, in, r.m.State().Plan.Workspace)
+	if u.Problem == "" {
+		u.Later = r.later(ctx, &s, u.Group)
+	}
+	return &u
+}
+
+// undone is what a batch's own log says about undoing it.
+func undone(s *batch.State, in toolyard.UndoInput, w toolyard.Workspace) events.Undo {
+	u := events.Undo{Batch: in.Batch}
+	problem := func(format string, args ...any) events.Undo {
+		u.Problem = fmt.Sprintf("batch %q ", in.Batch) + fmt.Sprintf(format, args...)
+		return u
+	}
+	switch {
+	case s.Submission == nil || s.Plan == nil || !s.Completed:
+		return problem("is not over; wait for it, or cancel it first")
+	case !s.Submission.Options.Snapshot:
+		return problem("was not handed in with the option snapshot, so nothing was kept of what the workspace was")
+	case s.Plan.Workspace != w:
+		return problem("acted on the workspace %q", s.Plan.Workspace)
+	}
+	for g := range s.Plan.Groups {
+		if changed(s, g) {
+			u.Groups = append(u.Groups, g)
+		}
+	}
+	switch {
+	case len(u.Groups) == 0:
+		return problem("has not run a call that could change the workspace; there is nothing to undo")
+	case in.Group == nil:
+		u.Group = u.Groups[0]
+	case !slices.Contains(u.Groups, *in.Group):
+		return problem("has no snapshot before group %d; groups with one are %s, counted from 1", *in.Group+1,
+			shown(u.Groups))
+	default:
+		u.Group = *in.Group
+	}
+	return u
+}
+
+// shown are groups as people see them.
+func shown(groups []int) string {
+	var texts []string
+	for _, g := range groups {
+		texts = append(texts, strconv.Itoa(g+1))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// changed reports whether an exclusive group may have changed its workspace: its call was started.
+func changed(s *batch.State, g int) bool {
+	group := &s.Plan.Groups[g]
+	if group.Safe || !group.Ticket {
+		return false
+	}
+	return slices.ContainsFunc(group.Calls, func(i int) bool {
+		r := s.Calls[i].Result
+		return r != nil && (r.Attempts > 0 || r.Code == toolyard.OutcomeUnknown)
+	})
+}
+
+// later names the batches that ran exclusive groups in the workspace behind a group, the newest first. It is for people
+// to know whom to ask: what has become of the workspace since is seen there, and not in the index.
+func (r *runner) later(ctx context.Context, s *batch.State, group int) (names []string) {
+	since, looked := s.Started[group], 0
+	for after, more := uint64(0), true; more; {
+		var page []broker.Entry
+		var err error
+		if page, more, err = r.d.b.Index().Page(ctx, broker.Filter{After: after}); err != nil {
+			r.log.Info("not all batches that came later are known", "error", err)
+			return names
+		}
+		for i := range page {
+			e := &page[i]
+			after = e.Place
+			if e.Workspace != s.Plan.Workspace || e.Key() == s.Key || e.Key() == r.key ||
+				e.Changed.Before(s.SubmittedAt) {
+				continue
+			}
+			if looked++; looked > maxLookedAt || len(names) == maxLater {
+				return append(names, "others")
+			}
+			if o, err := r.d.b.Look(ctx, e.Key()); err == nil && !undoes(&o, s.Key) && cameLater(&o, since) {
+				names = append(names, fmt.Sprintf("batch %q of agent %q", e.ID, e.Agent))
+			}
+		}
+	}
+	return names
+}
+
+// undoes reports whether a batch undoes another.
+func undoes(s *batch.State, k toolyard.BatchKey) bool {
+	var in toolyard.UndoInput
+	return s.Submission != nil && s.Submission.Options.Undo && s.Key.Agent == k.Agent &&
+		len(s.Submission.Calls) == 1 && json.Unmarshal(s.Submission.Calls[0].Input, &in) == nil && in.Batch == k.ID
+}
+
+// cameLater reports whether a batch has run an exclusive group under a later ticket.
+func cameLater(s *batch.State, since uint64) bool {
+	if s.Plan == nil {
+		return false
+	}
+	for g, number := range s.Started {
+		if number > since && g < len(s.Plan.Groups) && changed(s, g) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,72 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/snapshot"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// sweepEvery is how often a worker looks for snapshots that are no longer kept.
+const sweepEvery = 10 * time.Minute
+
+// keepsWorkspace reports whether the workspace is to be kept as it is before a call runs.
+func (r *running) keepsWorkspace() bool {
+	return r.d.Snapshot && r.d.Ticket != 0 && !r.call.Judgement.Class.Safe()
+}
+
+func (r *running) snapshotKey() snapshot.Key {
+	return snapshot.Key{Workspace: r.d.Workspace, Batch: r.d.Key(), Group: r.d.Group}
+}
+
+// keepWorkspace returns what keeps the workspace of a call as it is before the call; nil if nobody has asked for that.
+func (w *Worker) keepWorkspace(r *running) func(context.Context) (string, error) {
+	if !r.keepsWorkspace() {
+		return nil
+	}
+	return func(ctx context.Context) (string, error) {
+		root := w.roots[r.d.Workspace]
+		switch {
+		case w.cfg.Snapshots == nil:
+			return "", tool.SetupRequired("the batch is to be kept undoable, and this worker keeps no snapshots; an " +
+				"operator must name a directory for them (--snapshots)")
+		case root == nil:
+			return "", tool.SetupRequired("the batch is to be kept undoable, and this worker has no directory for the "+
+				"workspace %q", r.d.Workspace)
+		}
+		info, err := w.cfg.Snapshots.Take(ctx, root, r.snapshotKey())
+		return info.String(), err
+	}
+}
+
+// noteAfter notes what the workspace is behind a call that has run, while the call still has it alone.
+func (w *Worker) noteAfter(ctx context.Context, r *running, res *toolyard.Result) {
+	if !r.keepsWorkspace() || res.Attempts == 0 || r.leftBehind() || w.mayAct(r) != nil {
+		return
+	}
+	if err := w.cfg.Snapshots.After(ctx, w.roots[r.d.Workspace], r.snapshotKey()); err != nil {
+		r.log().Warn("what the call has left in the workspace is not known; the batch can be undone by force only",
+			"error", err)
+	}
+}
+
+// sweepSnapshots removes what is no longer kept, until ctx ends.
+func (w *Worker) sweepSnapshots(ctx context.Context) {
+	if w.cfg.Snapshots == nil {
+		return
+	}
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		if err := w.cfg.Snapshots.Sweep(ctx); err != nil && ctx.Err() == nil {
+			w.log.Warn("old snapshots were not removed", "dir", w.cfg.Snapshots.Dir(), "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
