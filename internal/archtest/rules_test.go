@@ -305,9 +305,10 @@ var stories = map[string][]string{
 		"planner.go", "failpoints.go", "next.go", "today.go",
 	},
 	"internal/worker": {
-		"worker.go", "reload.go", "take.go", "judge.go", "run.go", "meter.go", "trace.go", "drain.go", "message.go",
-		"job.go", "finish.go", "claim.go", "register.go", "progress.go", "lease.go", "call.go", "chain.go", "aborts.go",
-		"slots.go", "isolation.go", "surfaces.go", "tools.go", "toolset.go", "permission.go",
+		"worker.go", "reload.go", "take.go", "judge.go", "repair.go", "answers.go", "run.go", "meter.go",
+		"trace.go", "drain.go", "message.go", "job.go", "finish.go", "claim.go", "register.go", "progress.go",
+		"lease.go", "call.go", "chain.go", "aborts.go", "slots.go", "isolation.go", "surfaces.go", "tools.go",
+		"toolset.go", "permission.go",
 	},
 }
 

@@ -32,7 +32,8 @@ import (
 //	               dispatchers would run. Plans and the ends of calls are stored in slim forms: an older dispatcher leaves their
 //	               batches to a newer one, and older readers of events show their types. Replies are as before.
 //	11 2026-11-23  A system may have several shards: its settings say how many, and interrupts are about each.
-const Wire = 11 + yetToCome
+//	12 2026-11-23  Dispatchers ask workers to repair inputs, which older workers leave as they are.
+const Wire = 12 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.
 const Archives = 9

@@ -69,6 +69,10 @@ type Config struct {
 	Mode  policy.Mode
 	// Hooks run around calls. Nil: none.
 	Hooks *hooks.Set
+	// Repair mends inputs that do not fit their tool's schema, where the batch wants that and the built-in repair does
+	// not help. It may take [broker.RepairTimeout], and should return when its context ends. Nil: nothing more is
+	// mended.
+	Repair func(context.Context, Malformed) (Repaired, error)
 	// Redact takes secrets out of what others will read. Nil: nothing is taken out.
 	Redact func(string) string
 	// Credentials are what tools get with each call: values by their names, by tool. Redact should know the values.
@@ -112,6 +116,8 @@ type Worker struct {
 
 	// judging has a place for each judge of a tool that runs.
 	judging chan struct{}
+	// repairing has one for each run of Config.Repair.
+	repairing chan struct{}
 
 	// stalls counts what watch has seen. It rides on the heartbeat.
 	stalls atomic.Int64
@@ -208,7 +214,8 @@ func New(b Broker, cfg Config) (*Worker, error) {
 		begun: map[attemptKey]bool{}, newer: map[string]bool{},
 		breakers: breaker.New(breaker.Options{}), slots: newSlots(slots),
 		reoffer: make(chan struct{}, 1), judging: make(chan struct{}, maxJudging),
-		toolsets: runningSets{all: cfg.Toolsets}, asked: asked,
+		repairing: make(chan struct{}, maxRepairing),
+		toolsets:  runningSets{all: cfg.Toolsets}, asked: asked,
 		aborts: newAborts(broker.Patience(b.Settings().CallAckWait)),
 	}
 	pipe := &pipeline.Pipeline{

@@ -181,7 +181,7 @@ class BatchOptions(TypedDict):
     partition: NotRequired["Strategy"]
     # Interactive batches go before bulk ones, which take one turn in five. Default: interactive.
     priority: NotRequired["Priority"]
-    # Mend inputs that are no valid JSON, where there is one way to read them.
+    # Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends.
     repair: NotRequired[bool]
     # End the calls of the session's other batches that wait for a person.
     supersede: NotRequired[bool]
