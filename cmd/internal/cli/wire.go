@@ -267,7 +267,7 @@ func (w *Worker) dirs(more []string) []string {
 func (w *Worker) Again() Worker {
 	next := *w
 	g := &next.Guard
-	g.Manifests = Manifests{Files: g.Manifests.Files, former: g.Manifests.made}
+	g.Manifests = Manifests{Files: g.Manifests.Files, former: g.Manifests.made, serving: g.Manifests.serving}
 	g.read, g.names, g.left = nil, nil, nil
 	return next
 }
