@@ -63,6 +63,7 @@ var packages = []struct {
 	{"internal/parquet", values, "tables in the Parquet format"},
 	{"internal/pattern", values, "names that end in *"},
 	{"internal/repair", values, "JSON as models write it"},
+	{"internal/tokens", values, "how many tokens a text has"},
 
 	{"internal/admission", deciders, "which batch runs next, and in which lane its calls queue"},
 	{"internal/outcome", deciders, "what may be said of a call's effects"},
@@ -254,6 +255,8 @@ var reserved = []struct {
 	{"github.com/klauspost/compress", []string{"internal/parquet", "internal/archive"}, false,
 		"what is compressed is a form of its own"},
 	{"github.com/tetratelabs/wazero", []string{"internal/wasm"}, false, "what a module may do is decided in one place"},
+	{"github.com/tiktoken-go/tokenizer", []string{"internal/tokens"}, false,
+		"which vocabulary counts is decided in one place"},
 	{"gvisor.dev/gvisor", []string{"internal/sandbox"}, false, "the system call filter is built in one place"},
 	{"github.com/coreos/go-oidc", []string{"internal/api"}, false, "who asks over HTTP is found out in one place"},
 	{"github.com/danielgtaylor/huma", []string{"internal/api"}, false, "how HTTP is described is decided in one place"},

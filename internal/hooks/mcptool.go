@@ -139,7 +139,8 @@ func fillValue(v, event any) (_ any, err error) {
 // partOf is a part of the event: a text as it is, and anything else as JSON.
 func partOf(event any, path string) (string, error) {
 	for name := range strings.SplitSeq(path, ".") {
-		o, ok := event.(map[string]any)
+		o, _ := event.(map[string]any) // of anything else there are no parts
+		var ok bool
 		if event, ok = o[name]; !ok {
 			return "", fmt.Errorf("its input needs ${%s}, which the event does not have", path)
 		}

@@ -75,6 +75,8 @@ type Config struct {
 	Repair func(context.Context, Malformed) (Repaired, error)
 	// Redact takes secrets out of what others will read. Nil: nothing is taken out.
 	Redact func(string) string
+	// Tokens limits results in tokens too. Nil: characters alone count.
+	Tokens *pipeline.Tokens
 	// Credentials are what tools get with each call: values by their names, by tool. Redact should know the values.
 	Credentials map[string]map[string]string
 	// Isolation names what it can put around commands. Default "none": nothing, and calls that need it are not taken;
@@ -222,7 +224,7 @@ func New(b Broker, cfg Config) (*Worker, error) {
 		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode, Dirs: dirs}, Breakers: w.breakers,
 		Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed,
 		Worker: cfg.ID,
-		Redact: cfg.Redact, StopGrace: broker.StopGrace(b.Settings().CallAckWait),
+		Redact: cfg.Redact, Tokens: cfg.Tokens, StopGrace: broker.StopGrace(b.Settings().CallAckWait),
 	}
 	if cfg.Hooks != nil {
 		pipe.Hooks = cfg.Hooks
