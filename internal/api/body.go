@@ -165,6 +165,20 @@ func decodeReason(data []byte) (string, error) {
 	return o.OptionalString("reason")
 }
 
+// decodeRerun reads the body of a rerun.
+func decodeRerun(data []byte) (Rerun, error) {
+	o, err := object(data, "id", "allow_writes")
+	if err != nil {
+		return Rerun{}, err
+	}
+	id, err := o.OptionalString("id")
+	if err != nil {
+		return Rerun{}, err
+	}
+	writes, err := o.OptionalBool("allow_writes")
+	return Rerun{ID: toolyard.BatchID(id), AllowWrites: writes}, err
+}
+
 // decodeCancel reads the body of a cancel of a batch: why, and which calls, if it is not all.
 func decodeCancel(data []byte) (reason string, calls []int, err error) {
 	o, err := object(data, "reason", "calls")

@@ -66,6 +66,7 @@ var described = map[string]map[string]string{
 	"CallLook":     {"": "A call at one event of its batch's log. Times are in milliseconds since the submission."},
 	"Cancellation": {"": "Which calls of a batch to stop, and why."},
 	"CloudEvent":   {"": "An event as it is stored."},
+	"Comparison":   {"": "What is different in the results of another batch of the same calls."},
 	"Completed": {
 		"": "The data of the event completed, the last of a stream of results.", "status": "How the batch ended.",
 	},
@@ -103,8 +104,9 @@ var described = map[string]map[string]string{
 	"Decided": {
 		"": "The decision that was stored.", "id": "The approval's id.", "decision": "What was decided.",
 	},
-	"Decision": {"": "What a person decides about a call."},
-	"Digest":   {"": "A batch in a search, with what is in its log."},
+	"Decision":   {"": "What a person decides about a call."},
+	"Difference": {"": "What is different in the two results of a call."},
+	"Digest":     {"": "A batch in a search, with what is in its log."},
 	"Fact": {
 		"":        "What one phase of a call found.",
 		"phase":   "The phase.",
@@ -217,6 +219,7 @@ var described = map[string]map[string]string{
 		"cost":    "Units of cost that the tools declare.",
 	},
 	"SessionChange": {"": "What to change of a session. What is left out stays."},
+	"Rerun":         {"": "How a batch runs again."},
 	"Shape":         {"": "A batch at one event of its log. Times are in milliseconds since the submission."},
 	"ShapeGroup":    {"": "A group of calls. Times are in milliseconds since the submission of the batch."},
 	"SignIn":        {"": "The token that a browser signs in with."},

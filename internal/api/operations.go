@@ -153,6 +153,18 @@ func (s *Server) batchOperations(api huma.API, reply *huma.Schema) {
 	o.Errors = append(o.Errors, http.StatusConflict, http.StatusGone)
 	register(s, api, withBody[Cancellation](api, o, false, "Why, and which calls."), s.cancelBatch)
 
+	o = operation(http.MethodPost, "/v1/batches/{id}/rerun", "rerunBatch", "rerun", tagBatches, "Run a batch again",
+		"Hands the recorded calls of a batch in again, as a new batch of the same agent, session and workspace.")
+	o = answers(o, http.StatusAccepted, "The new batch is stored.", view, jsonType)
+	o.Errors = append(o.Errors, http.StatusConflict, http.StatusGone)
+	register(s, api, withBody[Rerun](api, o, false, "How it runs again."), s.rerun)
+
+	o = operation(http.MethodGet, "/v1/batches/{id}/compare", "compareBatches", "compare", tagBatches,
+		"Compare two batches", "Says what is different in the results of another batch of the same calls.")
+	o = answers(o, http.StatusOK, "What is different.", schemaOf[Comparison](api), jsonType)
+	o.Errors = append(o.Errors, http.StatusConflict, http.StatusGone)
+	register(s, api, o, s.compare)
+
 	o = operation(http.MethodPost, "/v1/batches/{id}/calls/{index}/cancel", "cancelCall", "cancel-call", tagBatches,
 		"Cancel a call", "Asks for one call to end.")
 	o = answers(o, http.StatusAccepted, "The wish is stored; this is the batch.", view, jsonType)

@@ -9,9 +9,20 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
+// ActsError says that a batch was not run again, since it may act again.
+type ActsError struct {
+	// Calls names the calls that were not READ_ONLY, for people.
+	Calls string
+}
+
+func (e *ActsError) Error() string {
+	return "these calls were not READ_ONLY and may act again: " + e.Calls
+}
+
 // Rerun makes a batch of the recorded calls, to run them again: the same agent, session, workspace, options, call ids
 // and inputs, without a batch id. Calls that were not judged READ_ONLY may act again, so they are refused unless writes
-// are allowed. If a batch cannot be run again, the error is a [*toolyard.InputError].
+// are allowed: an [*ActsError]. If a batch cannot be run again for another reason, the error is a
+// [*toolyard.InputError].
 func (r *Report) Rerun(allowWrites bool) (toolyard.Batch, error) {
 	s := &r.state
 	refuse := func(format string, args ...any) (toolyard.Batch, error) {
@@ -47,22 +58,19 @@ func (r *Report) Rerun(allowWrites bool) (toolyard.Batch, error) {
 			more = fmt.Sprintf(" and %d more", len(acting)-maxListed)
 			acting = acting[:maxListed]
 		}
-		return refuse("these calls were not READ_ONLY and may act again: %s%s; --allow-writes runs them all the same",
-			strings.Join(acting, ", "), more)
+		return toolyard.Batch{}, &ActsError{Calls: strings.Join(acting, ", ") + more}
 	}
 	return b, nil
 }
 
 // Difference is a difference between the recorded and the new result of a call.
 type Difference struct {
-	Index  int    `json:"index"`
-	CallID string `json:"call_id"`
-	// What differs: result, tool, code, output, error or truncated.
-	What string `json:"what"`
-	// Line is the first line that differs, from 1, of an output or error.
-	Line   int    `json:"line,omitempty"`
-	Before string `json:"before"`
-	After  string `json:"after"`
+	Index  int    `json:"index" doc:"The call's index in the batch."`
+	CallID string `json:"call_id" doc:"The provider's id of the call."`
+	What   string `json:"what" enum:"result,tool,code,output,error,truncated" doc:"What differs."`
+	Line   int    `json:"line,omitempty" doc:"The first line that differs, from 1, of an output or error."`
+	Before string `json:"before" doc:"What was recorded: of an output or error that line, cut if it is long."`
+	After  string `json:"after" doc:"What the new result has."`
 }
 
 // Differences compares the recorded results with new ones of the same calls, call by call.
@@ -72,7 +80,10 @@ func (r *Report) Differences(after []toolyard.Result) []Difference {
 	for i := range after {
 		results[after[i].Index] = &after[i]
 	}
-	n := len(r.state.Submission.Calls) + len(r.state.Input)
+	n := len(r.state.Calls)
+	if r.state.Submission != nil {
+		n = len(r.state.Submission.Calls) + len(r.state.Input)
+	}
 	for i := range n {
 		var was *toolyard.Result
 		if i < len(r.state.Calls) {

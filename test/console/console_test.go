@@ -35,7 +35,8 @@ func TestConsole(t *testing.T) {
 		name string
 		test func(*system, *tab)
 	}{
-		{"sign in", signIn}, {"batches", batches}, {"a batch", oneBatch}, {"approvals", approvals},
+		{"sign in", signIn}, {"batches", batches}, {"a batch", oneBatch}, {"a rerun", rerun},
+		{"approvals", approvals},
 		{"a call that runs", aRunningCall}, {"a long batch", longBatch}, {"tools", tools}, {"operations", operations},
 		{"an agent", anAgent},
 	} {
@@ -128,6 +129,33 @@ func oneBatch(s *system, b *tab) {
 	if commands := b.words(".copy code"); len(commands) > 0 && !strings.Contains(commands[0],
 		"dispatcher replay --server "+s.url+" --agent agent-1 turn-2") {
 		b.Errorf("the commands are %q", commands)
+	}
+}
+
+// rerun runs a batch again in a workspace that has changed.
+func rerun(s *system, b *tab) {
+	if err := os.WriteFile(filepath.Join(s.workspace, "since.txt"), []byte("x\n"), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	b.visit("#/batch/agent-1/turn-3")
+	b.has("1 of 1 finished")
+	b.script(`[...document.querySelectorAll("summary")].find(e => e.innerText === "Run again and compare").click()`)
+	b.button("Run its calls again")
+	b.has("1 of 1 results are different.")
+	b.accessible("a rerun")
+	if rows := b.words("table tr"); !slices.ContainsFunc(rows, func(s string) bool {
+		return strings.Contains(s, "output, line 1")
+	}) {
+		b.Errorf("the differences are %q", rows)
+	}
+	b.fill("input[name=other]", "turn-3")
+	b.button("Compare")
+	b.has("of 1 results none is different.")
+	b.visit("#/batch/agent-1/turn-2")
+	b.has("Run again and compare")
+	if !value[bool](b, `[...document.querySelectorAll("button")].find(e =>
+		e.textContent === "Run its calls again").disabled`) {
+		b.Error("a batch that is not over can be run again")
 	}
 }
 

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/compose-spec/compose-go/v2/cli"
@@ -21,10 +23,15 @@ const top = "../.."
 
 // project reads compose.yaml as Compose does: a key that it does not know is an error. Nothing of this machine's
 // environment counts.
-func project(t *testing.T) *types.Project {
+func project(t *testing.T) *types.Project { return projectOf(t, "compose.yaml") }
+
+func projectOf(t *testing.T, files ...string) *types.Project {
 	t.Helper()
-	path := filepath.Join(top, "deploy/compose.yaml")
-	o, err := cli.NewProjectOptions([]string{path}, cli.WithProfiles([]string{"*"}))
+	var paths []string
+	for _, name := range files {
+		paths = append(paths, filepath.Join(top, "deploy", name))
+	}
+	o, err := cli.NewProjectOptions(paths, cli.WithProfiles([]string{"*"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,9 +42,27 @@ func project(t *testing.T) *types.Project {
 	return p
 }
 
+// services are those of compose.yaml, and of it with compose.large.yaml.
+func services(t *testing.T) iter.Seq2[string, types.ServiceConfig] {
+	t.Helper()
+	large := projectOf(t, "compose.yaml", "compose.large.yaml")
+	if len(large.Services) != len(project(t).Services)+1 {
+		t.Fatalf("with compose.large.yaml there are the services %v", large.ServiceNames())
+	}
+	return func(yield func(string, types.ServiceConfig) bool) {
+		for _, p := range []*types.Project{project(t), large} {
+			for name, s := range p.Services {
+				if !yield(name, s) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // TestContainers: each container is hardened and bounded, and each that stays says whether it is well.
 func TestContainers(t *testing.T) {
-	for name, s := range project(t).Services {
+	for name, s := range services(t) {
 		for what, ok := range map[string]bool{
 			"a user who is not root": s.User == "65532:65532",
 			"a read-only root":       s.ReadOnly,
@@ -59,8 +84,8 @@ func TestContainers(t *testing.T) {
 // TestSecretsAreApart: each kind of container has its own secrets and no other, read-only.
 func TestSecretsAreApart(t *testing.T) {
 	want := map[string]string{"nats1": "nats1", "nats2": "nats2", "nats3": "nats3", "dispatcher": "dispatcher",
-		"worker": "worker", "worker-unsafe": "worker", "cli": "cli", "proxy": ""}
-	for name, s := range project(t).Services {
+		"worker": "worker", "worker-unsafe": "worker", "worker-gpu": "worker", "cli": "cli", "proxy": ""}
+	for name, s := range services(t) {
 		if name == "secrets" { // makes them
 			continue
 		}
@@ -81,7 +106,7 @@ func TestSecretsAreApart(t *testing.T) {
 
 // TestFlags: each flag and each variable of our commands is one that the command's help has.
 func TestFlags(t *testing.T) {
-	for name, s := range project(t).Services {
+	for name, s := range services(t) {
 		program := strings.TrimSuffix(strings.TrimPrefix(s.Image, "toolyard-"), ":local")
 		var help string
 		switch {
@@ -122,14 +147,22 @@ func hasFlag(help, name string) bool {
 	return regexp.MustCompile(`(?m)^\s+--?` + regexp.QuoteMeta(name) + `\s`).MatchString(help)
 }
 
+// helps are the texts that helpOf has got.
+var helps sync.Map
+
 func helpOf(t *testing.T, program ...string) string {
 	t.Helper()
+	name := strings.Join(program, " ")
+	if text, ok := helps.Load(name); ok {
+		return text.(string)
+	}
 	cmd := exec.CommandContext(t.Context(), "go", slices.Concat([]string{"run"}, program, []string{"--help"})...)
 	cmd.Dir, cmd.Env = top, append(os.Environ(), "GOWORK=off")
 	out, err := cmd.CombinedOutput()
 	if err != nil && !strings.Contains(string(out), "exit status") || len(out) == 0 {
 		t.Fatalf("%v: %v\n%s", program, err, out)
 	}
+	helps.Store(name, string(out))
 	return string(out)
 }
 

@@ -205,3 +205,78 @@ func TestAnApprovalInLines(t *testing.T) {
 		t.Errorf("another call: %s", r)
 	}
 }
+
+// TestRerunAndCompare: a batch runs again, calls that may act again only when that is allowed, and what is different
+// is told.
+func TestRerunAndCompare(t *testing.T) {
+	tokens, err := api.ParseTokens([]byte("secret-a alice\nsecret-b bob\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokens, false })
+	alice, bob := []string{"Authorization", "Bearer secret-a"}, []string{"Authorization", "Bearer secret-b"}
+	done := func(id, body string) {
+		t.Helper()
+		want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+"?wait=60",
+			fmt.Sprintf(`{"id": %q, "calls": [%s]}`, id, body), alice...)
+	}
+	done("reads", `{"id": "c0", "tool": "echo", "input": {"text": "one\ntwo"}}, {"tool": "echo", "input": {"text": "x"}}`)
+	done("other",
+		`{"id": "c0", "tool": "echo", "input": {"text": "one\nzwei"}}, {"tool": "echo", "input": {"text": "x"}}`)
+	done("writes", `{"tool": "echo", "input": {"text": "x"}}, {"tool": "write", "input": {"text": "x"}}`)
+
+	again := want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"/reads/rerun", "", alice...)
+	if again.ID == "reads" || again.Agent != "alice" {
+		t.Errorf("it runs again as %s/%s", again.Agent, again.ID)
+	}
+	compared := func(of, with string) api.Comparison {
+		t.Helper()
+		path := batches + "/" + of + "/compare?other=" + with
+		return want[api.Comparison](p, http.StatusOK, http.MethodGet, path, "", alice...)
+	}
+	var same api.Comparison
+	p.eventually("the rerun is complete", func() bool {
+		same = compared("reads", string(again.ID))
+		return same.Status == toolyard.StatusCompleted
+	})
+	if len(same.Differences) != 0 || same.Calls != 2 || same.Compared != 2 || same.Other != again.ID {
+		t.Errorf("a rerun of reads: %+v", same)
+	}
+	d := compared("reads", "other").Differences
+	if len(d) != 1 || d[0].Index != 0 || d[0].CallID != "c0" || d[0].What != "output" || d[0].Line != 2 ||
+		d[0].Before != "two" || d[0].After != "zwei" {
+		t.Errorf("another output: %+v", d)
+	}
+
+	for what, c := range map[string]struct {
+		method, path, body string
+		headers            []string
+		status             int
+		says               string
+	}{
+		"a write unasked":   {http.MethodPost, "/writes/rerun", "", alice, 409, "[1] write (WRITE_EXCLUSIVE)"},
+		"an unknown field":  {http.MethodPost, "/reads/rerun", `{"writes": true}`, alice, 400, "allow_writes"},
+		"a used id":         {http.MethodPost, "/reads/rerun", `{"id": "writes"}`, alice, 409, "writes"},
+		"no such batch":     {http.MethodPost, "/none/rerun", "", alice, 404, ""},
+		"another's batch":   {http.MethodPost, "/reads/rerun", "", bob, 404, ""},
+		"another's results": {http.MethodGet, "/reads/compare?other=other", "", bob, 404, ""},
+		"with nothing":      {http.MethodGet, "/reads/compare", "", alice, 400, "other"},
+		"with no such one":  {http.MethodGet, "/reads/compare?other=none", "", alice, 404, ""},
+	} {
+		if r := p.do(c.method, batches+c.path, c.body, c.headers...); r.status != c.status ||
+			!strings.Contains(string(r.body), c.says) {
+			t.Errorf("%s: %s, want %d with %q", what, r, c.status, c.says)
+		}
+	}
+	body := `{"id": "writes-2", "allow_writes": true}`
+	for range 2 { // the same request again is the same batch
+		if b := want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"/writes/rerun", body,
+			alice...); b.ID != "writes-2" {
+			t.Errorf("it runs again as %s", b.ID)
+		}
+	}
+	p.eventually("the write ran again", func() bool {
+		c := compared("writes", "writes-2")
+		return c.Status == toolyard.StatusCompleted && len(c.Differences) == 0
+	})
+}

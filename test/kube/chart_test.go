@@ -1,8 +1,11 @@
 package kube
 
 import (
+	"maps"
+	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -95,6 +98,53 @@ func helpOf(t *testing.T, program string) string {
 		t.Fatalf("%s serve --help: %v\n%s", program, err, out)
 	}
 	return string(out)
+}
+
+// TestFiles: each file that a setting names below /etc/toolyard is one that the chart mounts there, a changed one
+// starts the pods anew, and the dispatcher takes the lines of quotas, rates and budgets.
+func TestFiles(t *testing.T) {
+	named := map[string]int{}
+	each(t, func(t *testing.T, o *objects, d *apps.Deployment, pod core.PodSpec, main core.Container) {
+		files := map[string]string{}
+		for _, v := range pod.Volumes {
+			for _, c := range o.ConfigMaps {
+				if v.ConfigMap != nil && v.ConfigMap.Name == c.Name && v.Name == "files" {
+					files = c.Data
+				}
+			}
+		}
+		if d.Spec.Template.Annotations["toolyard.dev/files"] == "" {
+			t.Error("the pods do not say which files they have")
+		}
+		for name, value := range environment(t, main) {
+			for line := range strings.Lines(value) {
+				file, ok := strings.CutPrefix(strings.TrimSpace(line), "/etc/toolyard/")
+				if !ok {
+					continue
+				}
+				named[name]++
+				if files[file] == "" {
+					t.Errorf("%s names %s, and the files are %v", name, line, slices.Collect(maps.Keys(files)))
+				}
+			}
+		}
+		quotas, ok := files["quotas.txt"]
+		if !ok {
+			return
+		}
+		file := filepath.Join(t.TempDir(), "quotas.txt")
+		if err := os.WriteFile(file, []byte(quotas), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(t.Context(), path.Join(build(t), "dispatcher"), "explain", "--agent", "ci-1",
+			"--quota-file", file, filepath.Join(top, "examples/explore.json")).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "ci-*") {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	if named["TOOLYARD_QUOTA_FILE"] == 0 || named["TOOLYARD_RULES"] == 0 {
+		t.Errorf("the samples name files in %v", named)
+	}
 }
 
 // TestPorts: each port that something names is one that the program listens on, and each probe asks for a path that

@@ -209,7 +209,7 @@ func TestRender(t *testing.T) {
 		"default":     {3, 1, 1, 1, 0, 3, 0, 3, 0},
 		"no AppArmor": {3, 1, 1, 1, 0, 3, 0, 3, 0},
 		"small":       {2, 1, 1, 0, 0, 2, 0, 2, 0},
-		"large":       {4, 1, 1, 1, 1, 4, 2, 4, 3},
+		"large":       {5, 1, 1, 1, 2, 5, 2, 5, 3},
 	} {
 		o := rendered(t, values(t, sample))
 		got := [9]int{len(o.Deployments), len(o.Services), len(o.ServiceAccounts), len(o.Claims), len(o.ConfigMaps),

@@ -12,11 +12,13 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/command"
 	"github.com/toolyard/toolyard/internal/endpoint"
 	"github.com/toolyard/toolyard/internal/manifest"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -167,7 +169,27 @@ func TestAToolThatIsWithdrawnInMidBatch(t *testing.T) {
 	s.add("new", says)
 	eventually(t, c, "c", call("mcp__s__new", `{}`), func(r toolyard.Result) bool { return !r.IsError })
 	join(t, system, worker.Config{Toolsets: []worker.Toolset{kept}, ToolsetWait: patience})
-	rs = during("d", func() { s.mcp.RemoveTools("new") })
+	b := testenv.Broker(t, system, "/dispatcher/looks")
+	until := func(what string, good func(ws []broker.Worker) bool) {
+		t.Helper()
+		for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // between two looks
+			ws, err := b.Workers(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(ws) == 2 && good(ws) {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("after %s %s: %+v", patience, what, ws)
+			}
+		}
+	}
+	until("not both workers have the tool", func(ws []broker.Worker) bool { return ws[0].Tools == ws[1].Tools })
+	rs = during("d", func() {
+		s.mcp.RemoveTools("new")
+		until("its worker does not know", func(ws []broker.Worker) bool { return ws[0].Tools != ws[1].Tools })
+	})
 	if rs[1].IsError {
 		t.Errorf("another worker has the tool, and its call ended as %q %q", rs[1].Code, rs[1].Error)
 	}

@@ -272,6 +272,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/batches/{id}/compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare two batches
+         * @description Says what is different in the results of another batch of the same calls.
+         */
+        get: operations["compareBatches"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/batches/{id}/events": {
         parameters: {
             query?: never;
@@ -286,6 +306,26 @@ export interface paths {
         get: operations["streamEvents"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/batches/{id}/rerun": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run a batch again
+         * @description Hands the recorded calls of a batch in again, as a new batch of the same agent, session and workspace.
+         */
+        post: operations["rerunBatch"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1035,6 +1075,25 @@ export interface components {
          * @enum {string}
          */
         Code: "" | "unknown_tool" | "blocked_tool" | "schema_not_loaded" | "schema_validation_failed" | "invalid_arguments" | "setup_required" | "sandbox_violation" | "input_mutation_failed" | "hook_blocked" | "hook_failed" | "permission_denied" | "approval_rejected" | "approval_expired" | "policy_blocked" | "canceled" | "sibling_canceled" | "skipped" | "rate_limited" | "budget_exceeded" | "execution_failed" | "timeout" | "deadline_exceeded" | "dependency_unavailable" | "outcome_unknown" | "result_mapping_failed" | "post_hook_failed" | "result_too_large" | "result_redacted" | "incomplete_call" | "internal_error";
+        /** @description What is different in the results of another batch of the same calls. */
+        Comparison: {
+            /**
+             * Format: int64
+             * @description How many calls the batch has.
+             */
+            calls: number;
+            /**
+             * Format: int64
+             * @description How many calls were compared.
+             */
+            compared: number;
+            /** @description What is different, in the order of the calls. */
+            differences: components["schemas"]["Difference"][];
+            /** @description The other batch's id. */
+            other: string;
+            /** @description How the other batch stands. Until it is over only calls are compared that have results there. */
+            status: components["schemas"]["Status"];
+        };
         /** @description The data of the event completed, the last of a stream of results. */
         Completed: {
             /**
@@ -1149,6 +1208,30 @@ export interface components {
              * @enum {string}
              */
             remember?: "session";
+        };
+        /** @description What is different in the two results of a call. */
+        Difference: {
+            /** @description What the new result has. */
+            after: string;
+            /** @description What was recorded: of an output or error that line, cut if it is long. */
+            before: string;
+            /** @description The provider's id of the call. */
+            call_id: string;
+            /**
+             * Format: int64
+             * @description The call's index in the batch.
+             */
+            index: number;
+            /**
+             * Format: int64
+             * @description The first line that differs, from 1, of an output or error.
+             */
+            line?: number;
+            /**
+             * @description What differs.
+             * @enum {string}
+             */
+            what: "result" | "tool" | "code" | "output" | "error" | "truncated";
         };
         /** @description A batch in a search, with what is in its log. */
         Digest: {
@@ -1461,6 +1544,13 @@ export interface components {
         };
         /** @description What goes back to the provider, or the batch with format=native. */
         Reply: components["schemas"]["ProviderReply"] | components["schemas"]["BatchView"];
+        /** @description How a batch runs again. */
+        Rerun: {
+            /** @description Whether calls run again too that were not READ_ONLY, and may act again. */
+            allow_writes?: boolean;
+            /** @description The id of the new batch. The same one again is the same batch. Default: one that the server makes. */
+            id?: string;
+        };
         /** @description The result of one call. Each call has exactly one. */
         Result: {
             /**
@@ -3341,6 +3431,110 @@ export interface operations {
             };
         };
     };
+    compareBatches: {
+        parameters: {
+            query: {
+                /** @description Whose batch it is, when no token says so. */
+                agent?: string;
+                /** @description The id of the other batch of the same agent, such as a rerun. */
+                other: string;
+            };
+            header?: never;
+            path: {
+                /** @description The batch's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What is different. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Comparison"];
+                };
+            };
+            /** @description The request is wrong. field says where, detail how to fix it. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or unknown. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request is from a page of another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or belongs to another agent. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The id has other content, the batch takes no more calls or was refused, or somebody else has decided. type says which. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It is over, and no longer stored. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is full, or the token's limit is reached. Send the same again, under the same id, after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Any other problem. With 503, the system behind the server does not answer. */
+            default: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     streamEvents: {
         parameters: {
             query?: {
@@ -3424,6 +3618,133 @@ export interface operations {
             };
             /** @description It is over, and no longer stored. */
             410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is full, or the token's limit is reached. Send the same again, under the same id, after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Any other problem. With 503, the system behind the server does not answer. */
+            default: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    rerunBatch: {
+        parameters: {
+            query?: {
+                /** @description Whose batch it is, when no token says so. */
+                agent?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The batch's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        /** @description How it runs again. */
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Rerun"];
+            };
+        };
+        responses: {
+            /** @description The new batch is stored. */
+            202: {
+                headers: {
+                    /** @description The address of the batch. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BatchView"];
+                };
+            };
+            /** @description The request is wrong. field says where, detail how to fix it. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or unknown. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request is from a page of another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or belongs to another agent. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The id has other content, the batch takes no more calls or was refused, or somebody else has decided. type says which. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It is over, and no longer stored. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is longer than it may be. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body has another media type. */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };

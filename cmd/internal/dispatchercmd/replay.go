@@ -211,6 +211,9 @@ func (s *std) rerun(ctx context.Context, report *replay.Report, sys *systemFlags
 		return contradiction(report)
 	}
 	batch, err := report.Rerun(allowWrites)
+	if acts, ok := errors.AsType[*replay.ActsError](err); ok {
+		return cli.Usagef("%w; --allow-writes runs them all the same", acts)
+	}
 	if err != nil {
 		return err
 	}

@@ -344,6 +344,19 @@ export interface CloudEvent {
 
 export type Code = "" | "unknown_tool" | "blocked_tool" | "schema_not_loaded" | "schema_validation_failed" | "invalid_arguments" | "setup_required" | "sandbox_violation" | "input_mutation_failed" | "hook_blocked" | "hook_failed" | "permission_denied" | "approval_rejected" | "approval_expired" | "policy_blocked" | "canceled" | "sibling_canceled" | "skipped" | "rate_limited" | "budget_exceeded" | "execution_failed" | "timeout" | "deadline_exceeded" | "dependency_unavailable" | "outcome_unknown" | "result_mapping_failed" | "post_hook_failed" | "result_too_large" | "result_redacted" | "incomplete_call" | "internal_error";
 
+export interface Comparison {
+  /** How many calls the batch has. */
+  calls: number;
+  /** How many calls were compared. */
+  compared: number;
+  /** What is different, in the order of the calls. */
+  differences: Difference[];
+  /** The other batch's id. */
+  other: string;
+  /** How the other batch stands. Until it is over only calls are compared that have results there. */
+  status: Status;
+}
+
 export interface Completed {
   /** How many results the batch has. */
   results: number;
@@ -430,6 +443,21 @@ export interface Decision {
   reason?: string;
   /** Allow the like for the rest of the session. */
   remember?: "session";
+}
+
+export interface Difference {
+  /** What the new result has. */
+  after: string;
+  /** What was recorded: of an output or error that line, cut if it is long. */
+  before: string;
+  /** The provider's id of the call. */
+  call_id: string;
+  /** The call's index in the batch. */
+  index: number;
+  /** The first line that differs, from 1, of an output or error. */
+  line?: number;
+  /** What differs. */
+  what: "result" | "tool" | "code" | "output" | "error" | "truncated";
 }
 
 export interface Digest {
@@ -660,6 +688,13 @@ export interface Remark {
 }
 
 export type Reply = unknown;
+
+export interface Rerun {
+  /** Whether calls run again too that were not READ_ONLY, and may act again. */
+  allow_writes?: boolean;
+  /** The id of the new batch. The same one again is the same batch. Default: one that the server makes. */
+  id?: string;
+}
 
 export interface Result {
   /** How long a person took, in milliseconds. */

@@ -4,6 +4,7 @@ import { h, Fragment, type ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { BatchView, Blob as Stored, Budget, CallLook, Progress, Row, Session, ShapeGroup, Span, Timeline } from "./api";
 import { at as where, Failed, get, name, post, stream } from "./client";
+import { Compare } from "./compare";
 import { bytes, columns, Copy, Facts, Lines, List, ms, Problem, requery, Status, Table, to, usePoll, When, type Route } from
   "./parts";
 
@@ -246,8 +247,9 @@ export function BatchPage({ route }: { route: Route }) {
   const budgets = useBudgets(agent, look?.batch.session, look?.batch.finished);
   const [failed, setFailed] = useState<Error>();
   const items = useMemo(() => (look ? order(look) : []), [look]);
-  const go = (query: { at?: number; call?: number }) => requery(route.path, { at: event || undefined, call: index,
-    ...query });
+  const other = route.query.get("with") ?? undefined;
+  const go = (query: { at?: number; call?: number; with?: string }) => requery(route.path, { at: event || undefined,
+    call: index, with: other, ...query });
   const slider = useRef<HTMLInputElement>(null);
   if (!look) return <><h1>Batch {id}</h1><Problem error={error} /></>;
   const b = look.batch;
@@ -316,6 +318,8 @@ export function BatchPage({ route }: { route: Route }) {
         <details><summary>Last events</summary>
           <ol class="moments">{look.around.map((m) => <li key={m.event}><span>{m.event}</span> {m.what}</li>)}</ol>
         </details>
+        <Compare path={path} agent={agent} ended={over.has(b.status)} other={other}
+          choose={(id) => go({ with: id })} />
         <details><summary>As commands</summary>
           <Copy what="replay" text={`dispatcher replay --server ${origin} --agent ${shell(agent)} ${shell(id)}`} />
           <Copy what="watch" text={`dispatcher watch --server ${origin} --agent ${shell(agent)} ${shell(id)}`} />

@@ -392,6 +392,21 @@ class CloudEvent(TypedDict):
 Code = Literal["", "unknown_tool", "blocked_tool", "schema_not_loaded", "schema_validation_failed", "invalid_arguments", "setup_required", "sandbox_violation", "input_mutation_failed", "hook_blocked", "hook_failed", "permission_denied", "approval_rejected", "approval_expired", "policy_blocked", "canceled", "sibling_canceled", "skipped", "rate_limited", "budget_exceeded", "execution_failed", "timeout", "deadline_exceeded", "dependency_unavailable", "outcome_unknown", "result_mapping_failed", "post_hook_failed", "result_too_large", "result_redacted", "incomplete_call", "internal_error"]
 
 
+class Comparison(TypedDict):
+    """What is different in the results of another batch of the same calls."""
+
+    # How many calls the batch has.
+    calls: int
+    # How many calls were compared.
+    compared: int
+    # What is different, in the order of the calls.
+    differences: list["Difference"]
+    # The other batch's id.
+    other: str
+    # How the other batch stands. Until it is over only calls are compared that have results there.
+    status: "Status"
+
+
 class Completed(TypedDict):
     """The data of the event completed, the last of a stream of results."""
 
@@ -491,6 +506,23 @@ class Decision(TypedDict):
     reason: NotRequired[str]
     # Allow the like for the rest of the session.
     remember: NotRequired[Literal["session"]]
+
+
+class Difference(TypedDict):
+    """What is different in the two results of a call."""
+
+    # What the new result has.
+    after: str
+    # What was recorded: of an output or error that line, cut if it is long.
+    before: str
+    # The provider's id of the call.
+    call_id: str
+    # The call's index in the batch.
+    index: int
+    # The first line that differs, from 1, of an output or error.
+    line: NotRequired[int]
+    # What differs.
+    what: Literal["result", "tool", "code", "output", "error", "truncated"]
 
 
 class Digest(TypedDict):
@@ -767,6 +799,15 @@ class Remark(TypedDict):
 
 # What goes back to the provider, or the batch with format=native.
 Reply = Union["ProviderReply", "BatchView"]
+
+
+class Rerun(TypedDict):
+    """How a batch runs again."""
+
+    # Whether calls run again too that were not READ_ONLY, and may act again.
+    allow_writes: NotRequired[bool]
+    # The id of the new batch. The same one again is the same batch. Default: one that the server makes.
+    id: NotRequired[str]
 
 
 class Result(TypedDict):
