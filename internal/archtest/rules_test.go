@@ -95,6 +95,7 @@ var packages = []struct {
 	{"internal/failpoint", drivers, "where the fault tests kill or stop a process; empty without its build tag"},
 	{"internal/audit", drivers, "who did what, in a file"},
 	{"internal/gate", drivers, "a lock that may be held while the network is waited for"},
+	{"internal/heap", drivers, "how far the heap grows between two garbage collections"},
 	{"internal/pause", drivers, "waiting for a time to pass, unless a context ends"},
 	{"internal/metrics", drivers, "counters for Prometheus"},
 	{"internal/tracing", drivers, "spans of batches and calls, made with OpenTelemetry's API"},
@@ -310,8 +311,8 @@ var stories = map[string][]string{
 	"internal/worker": {
 		"worker.go", "reload.go", "take.go", "judge.go", "repair.go", "answers.go", "run.go", "meter.go",
 		"trace.go", "drain.go", "message.go", "job.go", "finish.go", "claim.go", "register.go", "progress.go",
-		"lease.go", "call.go", "chain.go", "aborts.go", "slots.go", "isolation.go", "surfaces.go", "tools.go",
-		"toolset.go", "permission.go",
+		"lease.go", "call.go", "chain.go", "aborts.go", "slots.go", "crew.go", "isolation.go", "surfaces.go",
+		"tools.go", "toolset.go", "permission.go",
 	},
 }
 

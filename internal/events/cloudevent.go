@@ -94,6 +94,13 @@ type Stored struct {
 
 // Store makes the stored form of a body. It fails if the data cannot be encoded.
 func Store(b Body) (Stored, error) {
+	needs := 0
+	if _, ok := b.(Finished); ok { // it has no other form
+		needs = slimForms
+	}
+	if data, ok := writeOwn(b); ok {
+		return stored(b, data, needs), nil
+	}
 	if s, ok := b.(slimmer); ok {
 		if form, ok := s.slim(); ok {
 			return store(b, form, slimForms)
@@ -108,9 +115,13 @@ func store(b Body, form any, needs int) (Stored, error) {
 	if err != nil {
 		return Stored{}, fmt.Errorf("encode the data of %s: %w", b.EventType(), err)
 	}
+	return stored(b, data, needs), nil
+}
+
+func stored(b Body, data []byte, needs int) Stored {
 	s := Stored{Type: b.EventType(), MinReader: max(minReader(b), needs), Data: data}
 	inNextForm(&s, b)
-	return s, nil
+	return s
 }
 
 // Attribute is an attribute of a CloudEvent, with its value as text.

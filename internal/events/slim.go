@@ -160,21 +160,8 @@ func (f slimFacts) MarshalJSON() ([]byte, error) {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		fact := &f[i]
-		s := slimFact{Code: fact.Code, Detail: fact.Detail}
-		if at := slices.Index(toolyard.Phases, fact.Phase); at < 0 || at != next {
-			s.Phase = &fact.Phase
-			next = max(next, at)
-		}
-		next++
-		if fact.Outcome != toolyard.OutcomeOK {
-			s.Outcome = &fact.Outcome
-		}
-		var whole bool
-		if s.Micros, whole = microsOf(fact.MS); !whole {
-			s.Micros, s.MS = 0, fact.MS
-		}
-		if whole && s == (slimFact{Micros: s.Micros}) {
+		s, micros := f.slim(i, &next)
+		if micros {
 			out = strconv.AppendInt(out, s.Micros, 10)
 			continue
 		}
@@ -185,6 +172,26 @@ func (f slimFacts) MarshalJSON() ([]byte, error) {
 		out = append(out, object...)
 	}
 	return append(out, ']'), nil
+}
+
+// slim is a fact as it is stored, and whether it is a number of microseconds alone. next is the place in
+// [toolyard.Phases] where it is expected, and moves on.
+func (f slimFacts) slim(i int, next *int) (s slimFact, micros bool) {
+	fact := &f[i]
+	s = slimFact{Code: fact.Code, Detail: fact.Detail}
+	if *next >= len(toolyard.Phases) || toolyard.Phases[*next] != fact.Phase {
+		s.Phase = &fact.Phase
+		*next = max(*next, slices.Index(toolyard.Phases, fact.Phase))
+	}
+	*next++
+	if fact.Outcome != toolyard.OutcomeOK {
+		s.Outcome = &fact.Outcome
+	}
+	var whole bool
+	if s.Micros, whole = microsOf(fact.MS); !whole {
+		s.Micros, s.MS = 0, fact.MS
+	}
+	return s, whole && s == (slimFact{Micros: s.Micros})
 }
 
 // UnmarshalJSONFrom implements [jsonv2.UnmarshalerFrom].

@@ -154,11 +154,14 @@ func BenchmarkFinished(b *testing.B) {
 
 // TestOwnForms: what is read field by field, the general reader reads alike, also when bytes of it are changed.
 func TestOwnForms(t *testing.T) {
-	own := 0
+	own := map[Type]int{}
 	for seed := range uint64(20_000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var b Body = randomFinished(r)
-		if r.IntN(2) == 0 {
+		switch r.IntN(3) {
+		case 0:
+			b = randomSubmitted(r)
+		case 1:
 			reply := Reply{Completed: r.IntN(2) == 0, Results: []toolyard.Result{}}
 			for range r.IntN(3) {
 				reply.Results = append(reply.Results, randomResult(r))
@@ -187,14 +190,19 @@ func TestOwnForms(t *testing.T) {
 		if !ok {
 			continue
 		}
-		own++
+		own[stored.Type]++
 		var want Body
-		if stored.Type == CallFinished {
+		switch stored.Type {
+		case CallFinished:
 			f := &readFinished{}
 			if err = unmarshal(stored.Data, f); err == nil {
 				want, err = f.body()
 			}
-		} else {
+		case BatchSubmitted:
+			var sub Submitted
+			err = unmarshal(stored.Data, &sub)
+			want = sub
+		default:
 			var reply Reply
 			err = unmarshal(stored.Data, &reply)
 			want = reply
@@ -203,7 +211,84 @@ func TestOwnForms(t *testing.T) {
 			t.Fatalf("seed %d: %s\n%v, -want +got:\n%s", seed, stored.Data, err, d)
 		}
 	}
+	for _, is := range []Type{BatchSubmitted, CallFinished, Results} {
+		if own[is] < 500 {
+			t.Errorf("only %d of type %s were read field by field", own[is], is)
+		}
+	}
+}
+
+// randomSubmitted is seldom one that is left to the general reader.
+func randomSubmitted(r *rand.Rand) Submitted {
+	s := Submitted{toolyard.Batch{
+		ID: some[toolyard.BatchID](r, "", "b", "ü"), Agent: some[toolyard.Agent](r, "", "a"),
+		Session: some[toolyard.Session](r, "", "s"), Workspace: some[toolyard.Workspace](r, "", "w"),
+		Interactive: r.IntN(2) == 0, Open: r.IntN(2) == 0, Calls: []toolyard.Call{},
+	}}
+	for range r.IntN(4) {
+		call := toolyard.Call{ID: some(r, "", "c", `"<\n>"`), Tool: some(r, "", "t"), Incomplete: r.IntN(3) == 0}
+		call.Input = json.RawMessage(some(r, `{}`, `{"a":[1,{"b":"},{]\\\""}]}`, `null`, `"\\"`, `[]`, `-1.5e3`, `true`,
+			`{"a":1,"a":2}`))
+		if r.IntN(20) == 0 {
+			call.Echo = toolyard.Echo(`{"x":1}`)
+		}
+		s.Calls = append(s.Calls, call)
+	}
+	if r.IntN(2) == 0 {
+		s.Options = toolyard.Options{
+			Partition: some(r, "", toolyard.Sequential), MaxConcurrency: r.IntN(3),
+			OnError:   some(r, "", toolyard.Continue),
+			TimeoutMS: some[int64](r, 0, -1, 1<<40), CallTimeoutMS: some[int64](r, 0, 7), Supersede: r.IntN(2) == 0,
+			Repair: r.IntN(2) == 0, DryRun: r.IntN(2) == 0, Priority: some(r, "", toolyard.Bulk),
+		}
+		if r.IntN(20) == 0 {
+			s.Options.Deny, s.Options.Tags = []string{"x"}, []toolyard.Tag{"t"}
+		}
+	}
+	return s
+}
+
+// TestOwnWriter: what is written field by field is what encoding/json writes.
+func TestOwnWriter(t *testing.T) {
+	own := 0
+	for seed := range uint64(20_000) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		plain := func() toolyard.Result {
+			res := randomResult(r)
+			res.Output = some(r, "", "out", "a \"b\" <&> \u2028", "\x00\x1f\x7fü\xff", "\\")
+			if r.IntN(4) > 0 {
+				res.Structured, res.Content = nil, nil
+			}
+			return res
+		}
+		finished := randomFinished(r)
+		for e := range finished.Ends() {
+			e.Result = plain()
+		}
+		reply := Reply{Completed: r.IntN(2) == 0, Results: []toolyard.Result{}}
+		for range r.IntN(3) {
+			reply.Results = append(reply.Results, plain())
+		}
+		if r.IntN(20) == 0 {
+			reply.Notice = &toolyard.Notice{Reason: "x"}
+		}
+		slim, _ := finished.slim()
+		for _, c := range []struct {
+			b    Body
+			form any
+		}{{finished, slim}, {reply, reply}, {Reply{}, Reply{}}} {
+			got, ok := writeOwn(c.b)
+			if !ok {
+				continue
+			}
+			own++
+			want, err := json.Marshal(c.form)
+			if err != nil || string(got) != string(want) {
+				t.Fatalf("seed %d, %v:\n got %s\nwant %s", seed, err, got, want)
+			}
+		}
+	}
 	if own < 2_000 {
-		t.Errorf("only %d were read field by field", own)
+		t.Errorf("only %d were written field by field", own)
 	}
 }

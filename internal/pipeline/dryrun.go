@@ -29,7 +29,7 @@ type DryRunOutput struct {
 // DryRun runs the phases up to permission and says what would happen. Neither the tool nor a hook runs. A call that
 // would fail in these phases has the same result as if it had been run.
 func (p *Pipeline) DryRun(ctx context.Context, job Job) toolyard.Result {
-	c := p.begin(job)
+	c := p.begin(&job)
 	if err := c.rehearse(ctx); err != nil {
 		c.broken(err)
 	}

@@ -97,3 +97,54 @@ func TestThePersonIsShownWhatWouldChange(t *testing.T) {
 		}
 	}
 }
+
+// atOnce is a permission that says whether it decides at once.
+type atOnce struct {
+	*rig
+	at bool
+}
+
+func (a atOnce) DecidesAtOnce(*PermissionInput) bool { return a.at }
+
+// TestAPermissionAtOnce: what is decided in the call's own goroutine has the same ends; what may wait for something is
+// abandoned when it does not return.
+func TestAPermissionAtOnce(t *testing.T) {
+	hang := make(chan struct{})
+	defer close(hang)
+	for name, c := range map[string]struct {
+		at     bool
+		decide func(context.Context, PermissionInput) (PermissionDecision, error)
+		want   toolyard.Code
+	}{
+		"allowed": {true, func(context.Context, PermissionInput) (PermissionDecision, error) {
+			return PermissionDecision{Behavior: Allow}, nil
+		}, toolyard.OK},
+		"denied": {true, func(context.Context, PermissionInput) (PermissionDecision, error) {
+			return PermissionDecision{Behavior: Deny}, nil
+		}, toolyard.PermissionDenied},
+		"an error": {true, func(context.Context, PermissionInput) (PermissionDecision, error) {
+			return PermissionDecision{Behavior: Allow}, errors.New("x")
+		}, toolyard.PermissionDenied},
+		"a panic": {true, func(context.Context, PermissionInput) (PermissionDecision, error) { panic("x") },
+			toolyard.InternalError},
+		"a hanging file system": {false, func(context.Context, PermissionInput) (PermissionDecision, error) {
+			<-hang
+			return PermissionDecision{Behavior: Allow}, nil
+		}, toolyard.Canceled},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		r := newRig(func(r *rig) {
+			r.Permission, r.Grace = atOnce{r, c.at}, time.Millisecond
+			r.decide = func(ctx context.Context, in PermissionInput) (PermissionDecision, error) {
+				if c.want == toolyard.Canceled {
+					cancel(ErrCanceled)
+				}
+				return c.decide(ctx, in)
+			}
+		})
+		res, err := r.Run(ctx, r.job)
+		if cancel(nil); err != nil || res.Code != c.want {
+			t.Errorf("%s: %q %q, %v; want %q", name, res.Code, res.Error, err, c.want)
+		}
+	}
+}

@@ -37,9 +37,7 @@ func (c *call) permission(ctx context.Context) finding {
 		Opinion: c.opinion, OpinionReason: c.opinionReason, Rules: c.job.Rules, Remembered: c.job.Remembered,
 		Tool: own,
 	}
-	d, err := guard(c.p, ctx, func(ctx context.Context) (PermissionDecision, error) {
-		return c.p.Permission.Decide(ctx, in)
-	})
+	d, err := c.decide(ctx, &in)
 	if err != nil {
 		if _, panicked := errors.AsType[*panicError](err); panicked || errors.Is(err, errGone) {
 			return c.bug(toolyard.PhasePermission, err)
@@ -77,6 +75,20 @@ func (c *call) permission(ctx context.Context) finding {
 		code, message = d.Code, "The session's policy rules this out"
 	}
 	return failed(code, message+because(d.Reason), "denied: "+source)
+}
+
+// decide asks who decides, in a goroutine of its own where the answer may take long.
+func (c *call) decide(ctx context.Context, in *PermissionInput) (d PermissionDecision, err error) {
+	if quick, ok := c.p.Permission.(AtOnce); !ok || !quick.DecidesAtOnce(in) {
+		return guard(c.p, ctx, func(ctx context.Context) (PermissionDecision, error) {
+			return c.p.Permission.Decide(ctx, *in)
+		})
+	}
+	broken := rescue(func() error { d, err = c.p.Permission.Decide(ctx, *in); return nil })
+	if broken != nil {
+		return PermissionDecision{}, broken
+	}
+	return d, err
 }
 
 // ownPermission asks the tool itself. The tool can only deny or require a person's decision, never allow. Any failure

@@ -25,7 +25,7 @@ import (
 func (p *Pipeline) Preflight(
 	call toolyard.Call, surface *registry.Surface, loaded map[string]bool, patterns *schema.Allowance,
 ) (e *registry.Entry, input Input, failed *toolyard.Result) {
-	c := p.beginPreflight(Job{Call: call})
+	c := p.beginPreflight(&Job{Call: call})
 	c.patterns = patterns
 	c.find = func(name string) (*registry.Entry, *failure) { return findInSurface(surface, name, loaded) }
 	err := rescue(func() error {
@@ -54,7 +54,7 @@ func (p *Pipeline) Preflight(
 	return e, input, nil
 }
 
-func (p *Pipeline) beginPreflight(job Job) *call {
+func (p *Pipeline) beginPreflight(job *Job) *call {
 	c := preflights.Get().(*call)
 	p.reset(c, job)
 	return c
@@ -75,7 +75,7 @@ type Input struct {
 // Rehearse runs the phases up to permission, without the hooks, which ran before a person was asked. problem says why
 // the call could not run with its input; it is empty if it could. The tool does not run.
 func (p *Pipeline) Rehearse(ctx context.Context, job Job) (problem string) {
-	c := p.begin(job)
+	c := p.begin(&job)
 	switch err := c.rehearse(ctx); {
 	case err != nil:
 		return "it could not be checked: " + c.withhold(err.Error())
@@ -188,6 +188,7 @@ func (c *call) parseSchema(context.Context) finding {
 		if c.value, err = schema.Parse(c.job.Call.Input); err != nil {
 			return c.misfit(err)
 		}
+		c.value = c.value.Hashed()
 		c.givenHash = c.value.Hash()
 	}
 	err = s.CheckWithin(c.value, c.patterns)

@@ -136,7 +136,7 @@ type call struct {
 // [ErrLost], or is a [*WaitingError]; there are no other errors. Cancel ctx with one of the causes in this package; see
 // [ErrCanceled].
 func (p *Pipeline) Run(ctx context.Context, job Job) (toolyard.Result, error) {
-	c := p.begin(job)
+	c := p.begin(&job)
 	c.find = c.findInTools
 	err := rescue(func() error { c.run(ctx); return nil })
 	c.releaseAll()
@@ -162,34 +162,35 @@ var (
 	noCode  = &tool.Tool{}
 )
 
-func (p *Pipeline) begin(job Job) *call {
+func (p *Pipeline) begin(job *Job) *call {
 	c := &call{}
 	p.reset(c, job)
 	return c
 }
 
-// reset begins a call in place of one that nobody uses any more.
-func (p *Pipeline) reset(c *call, job Job) {
+// reset begins a call in place of one that nobody uses any more. It sets the fields one by one: a literal would stand
+// on the stack first, and a new goroutine's stack would grow for it.
+func (p *Pipeline) reset(c *call, from *Job) {
+	phases := c.res.Phases[:0]
+	*c = call{}
+	c.p, c.job, c.rows, c.entry, c.code = p, *from, p.rows, noEntry, noCode
+	job := &c.job
 	job.Attempt = max(job.Attempt, 1)
 	if !job.Judgement.Class.Known() {
 		job.Judgement = tool.Strictest("nothing was judged")
 	}
-	phases := c.res.Phases[:0]
-	*c = call{p: p, job: job, rows: p.rows, judgement: job.Judgement, entry: noEntry, code: noCode}
+	c.judgement = job.Judgement
 	if c.rows == nil {
 		c.rows = table
 	}
 	c.started = p.now()
-	waited := 0.0
+	r := &c.res
 	if a := job.Approved; a != nil {
-		c.contexts, waited = slices.Clone(a.Context), ms(a.Waited)
+		c.contexts, r.ApprovalWaitMS = slices.Clone(a.Context), ms(a.Waited)
 	}
-	c.res = toolyard.Result{
-		Index: job.Index, CallID: job.Call.ID, Tool: submission.ShownName(job.Call.Tool), Echo: job.Call.Echo,
-		Class:   job.Judgement.Class,
-		QueueMS: job.QueueMS, ApprovalWaitMS: waited, Worker: p.Worker,
-		Attempts: job.Attempt - 1, Phases: slices.Grow(phases, len(c.rows)),
-	}
+	r.Index, r.CallID, r.Tool, r.Echo = job.Index, job.Call.ID, submission.ShownName(job.Call.Tool), job.Call.Echo
+	r.Class, r.QueueMS, r.Worker, r.Attempts = job.Judgement.Class, job.QueueMS, p.Worker, job.Attempt-1
+	r.Phases = slices.Grow(phases, len(c.rows))
 }
 
 func (c *call) run(ctx context.Context) {

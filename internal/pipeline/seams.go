@@ -100,6 +100,12 @@ type Permission interface {
 	Hidden(d *tool.Declaration, rules Rules, workspaceDir string) func(path string) bool
 }
 
+// AtOnce is a [Permission] that says of which calls it decides without waiting for anything. Then Decide is called
+// without a goroutine of its own.
+type AtOnce interface {
+	DecidesAtOnce(in *PermissionInput) bool
+}
+
 // PermissionInput is the call that would run, and its origin.
 type PermissionInput struct {
 	CallContext

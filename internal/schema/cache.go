@@ -2,7 +2,6 @@ package schema
 
 import (
 	"container/list"
-	"crypto/sha256"
 	"encoding/json"
 	"sync"
 )
@@ -10,25 +9,22 @@ import (
 // DefaultCacheSize is how many compiled schemas a [Cache] keeps by default.
 const DefaultCacheSize = 1_024
 
-// Cache keeps compiled schemas by the hash of their bytes, and drops the least recently used first. Compiling takes
-// about as long as a hundred validations. Failures are kept too. It is safe for concurrent use; the zero Cache is
+// Cache keeps compiled schemas by their texts, and drops the least recently used first. Compiling takes about as long
+// as a hundred validations. Failures are kept too. It is safe for concurrent use; the zero Cache is
 // ready.
 type Cache struct {
 	// Size is how many schemas are kept; 0 means [DefaultCacheSize]. Set it before the first use.
 	Size int
 
 	mu      sync.Mutex
-	order   *list.List // of *cached, most recently used first
-	entries map[cacheKey]*list.Element
-}
-
-type cacheKey struct {
-	sum    [sha256.Size]byte
-	closed bool
+	order   *list.List               // of *cached, most recently used first
+	inputs  map[string]*list.Element // what is compiled for inputs, by its text
+	outputs map[string]*list.Element
 }
 
 type cached struct {
-	key    cacheKey
+	in     map[string]*list.Element
+	text   string
 	schema *Schema
 	err    error
 }
@@ -43,13 +39,19 @@ func (c *Cache) Output(raw json.RawMessage) (*Schema, error) { return c.get(raw,
 func (c *Cache) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.entries)
+	return len(c.inputs) + len(c.outputs)
 }
 
 func (c *Cache) get(raw json.RawMessage, closed bool) (*Schema, error) {
-	key := cacheKey{sha256.Sum256(raw), closed}
 	c.mu.Lock()
-	if e, ok := c.entries[key]; ok {
+	if c.order == nil {
+		c.order, c.inputs, c.outputs = list.New(), map[string]*list.Element{}, map[string]*list.Element{}
+	}
+	entries := c.outputs
+	if closed {
+		entries = c.inputs
+	}
+	if e, ok := entries[string(raw)]; ok {
 		c.order.MoveToFront(e)
 		hit := e.Value.(*cached)
 		c.mu.Unlock()
@@ -62,21 +64,20 @@ func (c *Cache) get(raw json.RawMessage, closed bool) (*Schema, error) {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.entries == nil {
-		c.entries, c.order = map[cacheKey]*list.Element{}, list.New()
-	}
-	if e, ok := c.entries[key]; ok {
+	if e, ok := entries[string(raw)]; ok {
 		hit := e.Value.(*cached)
 		return hit.schema, hit.err
 	}
-	c.entries[key] = c.order.PushFront(&cached{key, s, err})
+	text := string(raw)
+	entries[text] = c.order.PushFront(&cached{entries, text, s, err})
 	size := c.Size
 	if size <= 0 {
 		size = DefaultCacheSize
 	}
-	for len(c.entries) > size {
+	for c.order.Len() > size {
 		last := c.order.Back()
-		delete(c.entries, last.Value.(*cached).key)
+		oldest := last.Value.(*cached)
+		delete(oldest.in, oldest.text)
 		c.order.Remove(last)
 	}
 	return s, err

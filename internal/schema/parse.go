@@ -18,6 +18,7 @@ import (
 type Value struct {
 	doc       any
 	canonical json.RawMessage
+	hash      string // "" if it was not made yet
 }
 
 // Canonical is the value with its keys in byte order, compact, numbers as they were written. Of a repeated field it has
@@ -27,8 +28,17 @@ func (v Value) Canonical() json.RawMessage { return v.canonical }
 
 // Hash is the SHA-256 of the canonical bytes, in hex: equal for inputs that mean the same.
 func (v Value) Hash() string {
+	if v.hash != "" {
+		return v.hash
+	}
 	sum := sha256.Sum256(v.canonical)
 	return hex.EncodeToString(sum[:])
+}
+
+// Hashed is the value with its hash, for who asks for that more than once.
+func (v Value) Hashed() Value {
+	v.hash = v.Hash()
+	return v
 }
 
 // Doc is the decoded value: maps, slices, strings, [json.Number], bools and nil. The caller must not change it.

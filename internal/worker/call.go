@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/gate"
 	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
 var (
@@ -34,7 +35,7 @@ type running struct {
 	call  events.RequestedCall
 	// late says that the call begins so long after the message came that its owner may have ended it.
 	late   bool
-	log    *slog.Logger
+	logs   *slog.Logger
 	cancel context.CancelCauseFunc
 	lease  lease
 	// proving is held by who proves the right to the call anew.
@@ -50,6 +51,20 @@ type running struct {
 	started  bool        // the tool may have begun
 	// returned is closed when the tool has returned; nil while it has not begun.
 	returned chan struct{}
+}
+
+// log is the log about this call. It is made where something is to be said: of most calls nothing is.
+func (r *running) log() *slog.Logger {
+	return logOf(r.logs, r.d.TraceParent).With("agent", r.d.Agent, "batch", r.d.Batch, "call", r.call.Index, "tool",
+		r.call.Tool)
+}
+
+// logOf returns a log that names the trace of a call.
+func logOf(log *slog.Logger, parent string) *slog.Logger {
+	if id := traceparent.TraceID(parent); id != "" {
+		return log.With("trace_id", id)
+	}
+	return log
 }
 
 // began reports whether the tool may have begun.

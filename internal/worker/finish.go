@@ -86,7 +86,7 @@ func (w *Worker) toolUnavailable(r *running) toolyard.Result {
 // untagged is the result of a call that asks for tags which no worker of the pool has any more.
 func (w *Worker) untagged(r *running, e *registry.Entry) toolyard.Result {
 	lacks := fmt.Sprintf("%q", w.lacks(r, e))
-	r.log.Warn("no worker of the pool has the tags that a call asks for", "tags", lacks)
+	r.log().Warn("no worker of the pool has the tags that a call asks for", "tags", lacks)
 	res := w.ended(r, toolyard.PhaseSchedule, toolyard.DependencyUnavailable,
 		fmt.Sprintf("The workers for %s that had the tags %s have left.%s Call again.", r.call.Tool,
 			strings.Trim(lacks, "[]"), r.earlierEvidence().Sentence()),

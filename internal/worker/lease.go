@@ -213,11 +213,38 @@ func (w *Worker) claimAnew(ctx context.Context, r *running, term int) error {
 	return w.mayActLocked(r)
 }
 
-// keepLease proves the right to a running call when a lease has lapsed, and stops the tool when that fails. The
-// message's heartbeats renew the lease.
-func (w *Worker) keepLease(ctx context.Context, r *running) {
+// keepLease proves the right to a running call when a lease has lapsed, and stops the tool when that fails, until it
+// is told to stop. The message's heartbeats renew the lease. Most calls are over before a lease could lapse: until
+// then it needs no goroutine.
+func (w *Worker) keepLease(ctx context.Context, r *running) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	return onceDue(w.lapses(r), func() { w.watchLease(ctx, r) }, cancel)
+}
+
+// onceDue begins something in a goroutine when a time has passed. stop keeps it from beginning, or has it end, as end
+// does, and waits for that.
+func onceDue(after time.Duration, begin, end func()) (stop func()) {
+	done := make(chan struct{})
+	due := time.AfterFunc(after, func() {
+		defer close(done)
+		begin()
+	})
+	return func() {
+		end()
+		if !due.Stop() {
+			<-done
+		}
+	}
+}
+
+// lapses is after how long one of the leases of a call has lapsed, if it is not renewed.
+func (w *Worker) lapses(r *running) time.Duration {
+	return max(0, min(r.lease.remaining(), w.registered.remaining())) + time.Millisecond
+}
+
+func (w *Worker) watchLease(ctx context.Context, r *running) {
 	for {
-		lapses := time.NewTimer(max(0, min(r.lease.remaining(), w.registered.remaining())) + time.Millisecond)
+		lapses := time.NewTimer(w.lapses(r))
 		select {
 		case <-ctx.Done():
 			lapses.Stop()

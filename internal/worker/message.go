@@ -228,22 +228,25 @@ func indices(calls []events.RequestedCall) []int {
 
 // keep renews the leases of the message's calls, and stops those that the log says have ended: the broadcast may have
 // been lost.
-func (m *message) keep(ctx context.Context) {
+func (m *message) keep(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
 	beat := broker.Heartbeat(m.w.b.Settings().CallAckWait)
-	var beating sync.WaitGroup
-	defer beating.Wait()
-	due := time.NewTimer(beat - time.Since(m.d.Received))
-	defer due.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-due.C:
+	return onceDue(beat-time.Since(m.d.Received), func() {
+		var beating sync.WaitGroup
+		defer beating.Wait()
+		due := time.NewTicker(beat)
+		defer due.Stop()
+		for {
+			// Heartbeats do not wait for each other's answers: these may take long to come, and still be worth
+			// something.
+			beating.Go(func() { m.heartbeat(ctx) })
+			select {
+			case <-ctx.Done():
+				return
+			case <-due.C:
+			}
 		}
-		// Heartbeats do not wait for each other's answers: these may take long to come, and still be worth something.
-		beating.Go(func() { m.heartbeat(ctx) })
-		due.Reset(beat)
-	}
+	}, cancel)
 }
 
 func (m *message) heartbeat(ctx context.Context) {

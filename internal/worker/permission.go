@@ -18,6 +18,12 @@ type Permission struct {
 	Dirs []string
 }
 
+// DecidesAtOnce implements [pipeline.AtOnce]: a path is looked up in its file system, which may hang; all else are
+// values.
+func (Permission) DecidesAtOnce(in *pipeline.PermissionInput) bool {
+	return in.Declaration.Specifier.Path == ""
+}
+
 // rules are those that hold for calls of a tool in a workspace.
 func (p Permission) rules(d *tool.Declaration, own pipeline.Rules, dir string) policy.Rules {
 	rules := p.Rules.In(d, dir, p.Dirs)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -28,11 +27,10 @@ const (
 func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedCall,
 ) (settled bool, pause time.Duration, left <-chan struct{}) {
 	d := m.d
-	log := logOf(w.log, d.TraceParent).With("agent", d.Agent, "batch", d.Batch, "call", call.Index, "tool", call.Tool)
 	ctx = traceparent.With(ctx, d.TraceParent)
 	callCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &running{d: d, chain: m.chain, call: call, cancel: cancel, log: log,
+	r := &running{d: d, chain: m.chain, call: call, cancel: cancel, logs: w.log,
 		late: time.Since(d.Received) > m.late()}
 	r.term, _ = w.registered.holds()
 	if !m.begin(r) {
@@ -44,7 +42,7 @@ func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedC
 	}
 	defer w.removeRunning(r)
 	if err := w.findEarlierRun(ctx, r); err != nil {
-		log.Warn("a call that was delivered before is given back", "error", err)
+		r.log().Warn("a call that was delivered before is given back", "error", err)
 		return false, returnPause, nil
 	}
 	switch able, instead := w.canRun(ctx, r); {
@@ -57,11 +55,7 @@ func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedC
 	case !able:
 		return m.returned(ctx, call.Index)[call.Index], returnPause, nil
 	}
-	kept, stopKeeping := context.WithCancel(callCtx)
-	var keeping sync.WaitGroup
-	keeping.Go(func() { w.keepLease(kept, r) })
-	defer keeping.Wait()
-	defer stopKeeping()
+	defer w.keepLease(callCtx, r)()
 	// The owner's clock decides the deadline; this one only sees to it that nothing runs for ever when nobody says
 	// stop.
 	limited, stopLimit := context.WithTimeoutCause(callCtx, time.Duration(d.RemainingMS)*time.Millisecond,
@@ -86,12 +80,12 @@ func (w *Worker) canRun(ctx context.Context, r *running) (able bool, instead *to
 		}
 		return false, nil
 	case !known && w.withdrawn(ctx, &r.call):
-		r.log.Info("a tool was withdrawn after the batch was planned")
+		r.log().Info("a tool was withdrawn after the batch was planned")
 		return false, new(w.toolWithdrawn(r))
 	case known && entry.Hash == r.call.Declaration:
 		return last || !w.elsewhere(&entry.Declaration, r.call.Judgement.Class), nil
 	case last && !w.mayBeElsewhere(ctx, &r.call):
-		r.log.Warn("no worker of the pool has the tool as it was planned")
+		r.log().Warn("no worker of the pool has the tool as it was planned")
 		return false, new(w.toolUnavailable(r))
 	}
 	return false, nil
@@ -102,7 +96,7 @@ func (w *Worker) canRun(ctx context.Context, r *running) (able bool, instead *to
 func (w *Worker) execute(ctx, limited context.Context, m *message, r *running) (settled bool, pause time.Duration) {
 	job, err := w.job(limited, r)
 	if err != nil {
-		r.log.Error("a call cannot be run", "error", err, "deliveries", r.d.Deliveries)
+		r.log().Error("a call cannot be run", "error", err, "deliveries", r.d.Deliveries)
 		if r.d.Deliveries < maxDeliveries { // what it needs may only be slow to come
 			return m.returned(ctx, r.call.Index)[r.call.Index], returnPause
 		}
@@ -120,7 +114,7 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running) (
 	w.count(r, &result, err)
 	trace.ran(&result, err)
 	if r.leftBehind() {
-		r.log.Warn("a tool was told to stop and has not returned; it keeps its slot", "reason", context.Cause(limited))
+		r.log().Warn("a tool was told to stop and has not returned; it keeps its slot", "reason", context.Cause(limited))
 	}
 	if waiting, ok := errors.AsType[*pipeline.WaitingError](err); ok {
 		defer trace.stored(nil)
@@ -147,7 +141,7 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running) (
 		if answered(err) && (context.Cause(limited) != nil || r.wasStopped()) {
 			level = slog.LevelDebug
 		}
-		r.log.Log(ctx, level, "a result was not stored", "error", err)
+		r.log().Log(ctx, level, "a result was not stored", "error", err)
 	}
 	return answered(err), 0
 }

@@ -79,13 +79,10 @@ func (w *Worker) startMessage(taking, calls context.Context, d *broker.Delivery,
 		m.width = 1
 	}
 	first := w.enqueueNext(m, at)
-	running.Go(func() {
-		keeping, stop := context.WithCancel(calls)
-		var kept sync.WaitGroup
-		kept.Go(func() { m.keep(keeping) })
+	w.crew.run(running, func() {
+		stop := m.keep(calls)
 		w.runMessage(taking, calls, m, first, at, running)
 		stop()
-		kept.Wait()
 		w.removeMessage(m)
 	})
 }
@@ -132,7 +129,7 @@ func (w *Worker) runMessage(taking, calls context.Context, m *message, ready []q
 				w.runInSlot(taking, calls, m, c, at, running)
 				return
 			}
-			begun.Go(func() {
+			w.crew.run(&begun, func() {
 				w.runInSlot(taking, calls, m, c, at, running)
 				ended <- struct{}{}
 			})

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"log/slog"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/pipeline"
@@ -63,12 +62,4 @@ func (t callTrace) stored(err error) {
 	if t.span != nil {
 		t.span.Stored(err)
 	}
-}
-
-// logOf returns a log that names the trace of a call.
-func logOf(log *slog.Logger, parent string) *slog.Logger {
-	if id := traceparent.TraceID(parent); id != "" {
-		return log.With("trace_id", id)
-	}
-	return log
 }

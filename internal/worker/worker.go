@@ -128,6 +128,8 @@ type Worker struct {
 	registered lease
 	announced  time.Time // when the tools were last stored; only the heartbeat looks at it
 
+	crew *crew // runs messages and their calls
+
 	mu      sync.Mutex
 	running map[callKey]*running
 	// messages are those that this worker has.
@@ -212,7 +214,7 @@ func New(b Broker, cfg Config) (*Worker, error) {
 	w := &Worker{
 		roots: roots, b: b, cfg: cfg, log: b.Quiet(cfg.Log).With("worker", cfg.ID), tools: tools,
 		ready:   make(chan struct{}),
-		running: map[callKey]*running{}, messages: map[*message]bool{},
+		running: map[callKey]*running{}, messages: map[*message]bool{}, crew: newCrew(),
 		begun: map[attemptKey]bool{}, newer: map[string]bool{},
 		breakers: breaker.New(breaker.Options{}), slots: newSlots(slots),
 		reoffer: make(chan struct{}, 1), judging: make(chan struct{}, maxJudging),
@@ -253,6 +255,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			w.log.Warn("a workspace cannot be used", "workspace", name, "error", err)
 		}
 	}
+	defer w.crew.end()
 	defer w.startToolsets(ctx)() // they outlive the calls
 	entry, err := w.announce(ctx, w.entry())
 	if err != nil {

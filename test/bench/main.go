@@ -18,12 +18,13 @@ import (
 	"maps"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/heap"
 )
 
 // config is what a peer is set up with.
@@ -84,7 +85,7 @@ const gcPercent = 200
 
 func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if _, set := os.LookupEnv("GOGC"); !set {
-		debug.SetGCPercent(gcPercent)
+		heap.Grow(gcPercent, heap.Floor)
 	}
 	name := ""
 	if len(args) > 0 {

