@@ -11,6 +11,8 @@ FAULT_SEEDS ?= 20
 MINUTES   ?= 30
 SEED      ?= 1
 SEEDS     ?=
+# How long the tests of one package may take, on a machine that has other things to do as well.
+MOST      := 40m
 STEPS     := setup gofmt vet cross lint mod generated test
 # The systems beside Linux that a release is built for, each on one of its two architectures: no code of ours depends
 # on them.
@@ -42,8 +44,8 @@ RACED     := TestEndsAreToldApart TestOneWriterAtATime TestTheNetworkIsTheProxy 
 	TestALostSpawner TestACommandIsToldToStop TestALaunchedProgramEndsWithItsContext TestAProgramIsToldToStop \
 	TestSimulation TestFound TestOnARealServer
 # What takes longest begins first, so that no core waits for it at the end.
-SLOWEST   := ./test/faults ./internal/sandbox ./test/e2e ./test/sim ./test/pool ./test/http \
-	./internal/broker/natsbroker ./internal/lock
+SLOWEST   := ./test/faults ./test/sim ./test/e2e ./internal/sandbox ./test/pool ./internal/wasm ./test/http \
+	./internal/broker/natsbroker ./internal/dispatcher ./test/mcp ./internal/worker ./test/toolsets ./internal/lock
 
 .DEFAULT_GOAL := help
 
@@ -75,7 +77,7 @@ test: ## Run the tests, those of goroutines with the race detector, and count th
 	@all=$$(go list $(if $(ALL),$(SLOWEST)) $(PKG)); plain=$$(go list $(PLAIN)); \
 	raced=$$(grep -Fxv "$$plain" <<<"$$all" || true); plain=$$(grep -Fx "$$plain" <<<"$$all" || true); \
 	at_once=$$(($$(getconf _NPROCESSORS_ONLN) + 1)); \
-	failed=0; run() { go test -p $$at_once -vet=off -json "$$@" || failed=1; }; \
+	failed=0; run() { go test -p $$at_once -timeout $(MOST) -vet=off -json "$$@" || failed=1; }; \
 	{ \
 		[[ -z $$raced ]] || run -race $$raced; \
 		[[ -z $$plain ]] || run $$plain; \
@@ -89,11 +91,7 @@ sim: ## Play some histories of the real code and all of a ticket key; SEED=n dra
 ifneq ($(origin SEED),file)
 	@go test ./test/sim -run '^TestSeed$$' -count=1 -v -seed $(SEED)
 else ifneq ($(SEEDS),)
-	@mkdir -p bin && go test -c -o bin/sim.test ./test/sim
-	@half=$$(( $(SEEDS) / 2 )); second=0; \
-	bin/sim.test -test.run '^TestSimulation$$' -test.v -test.timeout 0 -seeds $$half & \
-	bin/sim.test -test.run '^TestSimulation$$' -test.v -test.timeout 0 -from $$half -seeds $$(( $(SEEDS) - half )) -twice 0 || second=$$?; \
-	wait $$! && exit $$second
+	@go test ./test/sim -run '^TestSimulation$$' -count=1 -v -timeout 0 -seeds $(SEEDS)
 else ifneq ($(TEETH),)
 	@go test ./test/sim -run '^TestTeeth$$' -count=1 -v -timeout 0 -teeth $(TEETH)
 else

@@ -45,6 +45,9 @@ type Result struct {
 	Attempts int    `json:"attempts"`
 	Worker   string `json:"worker"`
 
+	// Cache says how the tool's cache was used; empty if the tool has none, or the call may not use it.
+	Cache CacheUse `json:"cache,omitempty"`
+
 	// Truncated says that Output is a preview and Blob the reference of the whole, for read_result.
 	Truncated bool   `json:"truncated"`
 	Blob      string `json:"blob"`
@@ -53,6 +56,19 @@ type Result struct {
 
 	Phases []Fact `json:"phases"`
 }
+
+// CacheUse is how a call used the cache that its tool declares.
+type CacheUse string
+
+// The uses of a cache.
+const (
+	CacheHit    CacheUse = "hit"    // the output is that of an earlier call
+	CacheShared CacheUse = "shared" // the output is that of an equal call that ran at the same time
+	CacheMiss   CacheUse = "miss"   // the tool ran
+)
+
+// CacheUses are all of them.
+var CacheUses = []CacheUse{CacheHit, CacheShared, CacheMiss}
 
 // Text is what a model reads of the result: the output of a success; of a failure its error, and behind it the output
 // that the tool left, where that is too long to stand in the error. A failure that says nothing says its code.

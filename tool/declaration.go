@@ -73,6 +73,8 @@ type Declaration struct {
 	Dependency string `json:"dependency,omitempty"`
 	// Cost is what one execution takes from budgets of cost, in units of the operator's choice. 0: nothing.
 	Cost int64 `json:"cost,omitempty"`
+	// Cache says when an output answers other calls with the same input. Nil: never.
+	Cache *Cache `json:"cache,omitempty"`
 }
 
 // MaxCost is the highest cost of a tool.

@@ -254,6 +254,8 @@ func Raw(t Tool) (Tool, error) {
 		return bad("MaxInFlight is %d; use 0 or a positive number of calls", t.MaxInFlight)
 	case t.Cost < 0 || t.Cost > MaxCost:
 		return bad("Cost is %d; use 0 to %d", t.Cost, MaxCost)
+	case t.cacheProblem() != "":
+		return bad("%s", t.cacheProblem())
 	case toolyard.CheckTags("Tags", t.Tags, toolyard.MaxTagsAsked) != nil:
 		return bad("%v", toolyard.CheckTags("Tags", t.Tags, toolyard.MaxTagsAsked))
 	case json.Unmarshal(t.InputSchema, &object) != nil || object["type"] != "object":

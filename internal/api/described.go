@@ -190,6 +190,7 @@ var described = map[string]map[string]string{
 		"truncated":         "Whether output is a preview.",
 		"blob":              "The reference of the whole output, for getBlob. Empty if output is the whole.",
 		"isolation":         "What isolated the tool: none, native, bwrap and so on. Empty if nothing ran.",
+		"cache":             "How the call used its tool's cache. Left out if it did not.",
 		"phases":            "What each phase found, in their order.",
 	},
 	"Row": {"": "A call in a timeline. Times are in milliseconds since the submission."},

@@ -54,6 +54,7 @@ func newRegistry() huma.Registry {
 	set(r, "What a phase found.", toolyard.OutcomeOK, toolyard.OutcomeFailed, toolyard.OutcomeNoted)
 	set(r, "What a part of an output is.", toolyard.ContentText, toolyard.ContentImage, toolyard.ContentAudio,
 		toolyard.ContentResource, toolyard.ContentLink, toolyard.ContentTool)
+	set(r, "How a call used its tool's cache.", toolyard.CacheUses...)
 	set(r, "How calls become groups.", toolyard.Strategies...)
 	set(r, "What a call that fails while executing does to its group.", toolyard.CancelGroup, toolyard.Continue)
 	set(r, "Which batches go first.", toolyard.Interactive, toolyard.Bulk)

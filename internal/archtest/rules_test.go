@@ -66,6 +66,7 @@ var packages = []struct {
 	{"internal/tokens", values, "how many tokens a text has"},
 
 	{"internal/admission", deciders, "which batch runs next, and in which lane its calls queue"},
+	{"internal/cache", deciders, "which calls an earlier output answers"},
 	{"internal/outcome", deciders, "what may be said of a call's effects"},
 	{"internal/presence", deciders, "whether a worker that is not heard of may still act"},
 	{"internal/batch", deciders, "one batch as a state machine: events in, effects out"},
@@ -197,6 +198,7 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/wasm", "internal/pause", "a module that sleeps ends with its call"},
 	{"internal/wasm", "internal/sandbox", "a result is stamped with what stood around what ran"},
 	{"internal/mcp/toolset", "internal/sandbox", "MCP servers on stdio start through its launcher"},
+	{"internal/mcp/toolset", "internal/pause", "the wait between two looks at a task ends with its call"},
 	{"internal/mcp/...", "internal/mcp", "the two sides share it"},
 	{"worker", "internal/worker", "it is the public face of it"},
 	{"tool/tooltest", "worker", "its options name modes as a worker's do"},

@@ -20,10 +20,11 @@ type Input interface{ input() }
 type (
 	// Stored is an event that is in the log: the owner's own, or another's.
 	Stored struct{ Record }
-	// Granted says that the group's ticket is granted.
+	// Granted says that the group's ticket is granted. Generation is that of the workspace under it; 0: unknown.
 	Granted struct {
-		Group  int
-		Ticket uint64
+		Group      int
+		Ticket     uint64
+		Generation uint64
 	}
 	// Observed says what is known of the workers now.
 	Observed struct {

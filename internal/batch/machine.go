@@ -35,6 +35,8 @@ type Config struct {
 	// Reserved says that a ticket was reserved for the batch before it was planned. If the plan does not say that it
 	// was granted, it may still be in the queue.
 	Reserved bool
+	// Generation is that of the workspace under the reserved ticket; 0: unknown.
+	Generation uint64
 	// Hooks says that hooks want to know of a batch that is over, before the reply that says so.
 	Hooks bool
 }
@@ -70,9 +72,10 @@ type index struct {
 
 // tickets is where the batch stands in its workspace's queue.
 type tickets struct {
-	group   int     // the group whose ticket this owner asked for last, -1 for none
-	number  *uint64 // of that ticket, once it is granted
-	inQueue bool    // a ticket of this batch may be in the queue
+	group      int     // the group whose ticket this owner asked for last, -1 for none
+	number     *uint64 // of that ticket, once it is granted
+	generation uint64  // of the workspace under that ticket, 0 if it is unknown
+	inQueue    bool    // a ticket of this batch may be in the queue
 }
 
 // flight is the open calls that workers may have.
@@ -142,6 +145,7 @@ func New(cfg Config, s State) *Machine {
 		m.tickets.inQueue = true
 		if start := s.Plan.Start; start != nil && start.Ticket != 0 {
 			m.tickets.group, m.tickets.number = start.Group, &start.Ticket
+			m.tickets.generation = cfg.Generation
 		}
 	}
 	return m
@@ -445,7 +449,7 @@ func (m *Machine) apply(in Input) error {
 		m.notice.answer = &in
 	case Granted:
 		if in.Group == m.tickets.group {
-			m.tickets.number = &in.Ticket
+			m.tickets.number, m.tickets.generation = &in.Ticket, in.Generation
 		}
 	case Observed:
 		seen := map[Route]time.Time{}

@@ -146,6 +146,9 @@ func (m *Machine) queue(calls []int, number uint64, context map[string]string) Q
 		if mended := plan.Calls[i].Mended; mended != nil {
 			c.Input, c.Mended = mended.Input, mended.What
 		}
+		if plan.Calls[i].Cached {
+			req.Generation = m.tickets.generation
+		}
 		c.Attempt, c.Again = s.Calls[i].Attempt+1, s.Takeovers > 0 || m.lapsed
 		if given.Tool != c.Tool {
 			c.As = given.Tool

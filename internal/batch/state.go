@@ -206,7 +206,7 @@ func (s *State) Apply(r Record) error {
 		return nil
 	}
 	switch r.Body.(type) {
-	case events.Ended, events.Archived: // nothing may be appended behind them, so they move no end
+	case events.Ended, events.Archived, events.Moved: // nothing may be appended behind them, so they move no end
 		return nil
 	}
 	switch r.Chain {
@@ -521,6 +521,14 @@ func (s *State) Status() toolyard.Status {
 		return toolyard.StatusOpen
 	}
 	return toolyard.StatusRunning
+}
+
+// CanceledInTime reports whether a cancel of the whole batch was stored before its calls had ended. It never becomes
+// false again.
+func (s *State) CanceledInTime() bool {
+	return s.canceled() && !slices.ContainsFunc(s.Calls, func(c Call) bool {
+		return c.Result != nil && 0 < c.Seq && c.Seq < s.canceledAt
+	})
 }
 
 // canceled reports whether a cancel of the whole batch was asked for.

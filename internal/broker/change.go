@@ -53,7 +53,7 @@ func (s Settings) With(want Settings) (Settings, error) {
 // becomes shorter must delete nothing, and neither a batch nor a process may rely on the longer one.
 func (s Settings) MayBecome(next Settings, in Stored, now time.Time) error {
 	var errs []error
-	if next.MaxStoreBytes < s.MaxStoreBytes {
+	if next.PartBytes() < s.PartBytes() {
 		for _, c := range in.Streams {
 			if most := c.MaxBytes / 100 * FillAfterChange; c.Bytes > most {
 				errs = append(errs, fmt.Errorf("max-store-bytes: %s holds %d bytes, and with a store of %d it would "+

@@ -1,18 +1,14 @@
 package broker
 
 import (
-	"bufio"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/google/uuid"
 	"github.com/toolyard/toolyard"
@@ -127,24 +123,11 @@ func PoolOf(tags []toolyard.Tag) toolyard.Pool {
 // SourceWorker begins the source of events written by a worker; its id follows.
 const SourceWorker = "/worker/"
 
-// random is the system's random source, from which it reads for many ids at a time.
-var random = &sharedReader{r: bufio.NewReaderSize(rand.Reader, 1<<10)}
-
-// sharedReader is a reader for several goroutines.
-type sharedReader struct {
-	mu sync.Mutex
-	r  *bufio.Reader
-}
-
-func (s *sharedReader) Read(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return io.ReadFull(s.r, p)
-}
+func init() { uuid.EnableRandPool() } // one read of the system's random source makes many ids
 
 // NewID makes a unique id that sorts by time.
 func NewID() string {
-	id, err := uuid.NewV7FromReader(random)
+	id, err := uuid.NewV7()
 	if err != nil { // the system's random source failed: unique ids are impossible
 		panic(fmt.Errorf("make an id: %w", err))
 	}

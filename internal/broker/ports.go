@@ -119,6 +119,8 @@ type Queue interface {
 	// Lane opens a lane of a route. Messages that have come and were not taken when the lane is stopped go to unwanted,
 	// which must give them back; if it is nil, the lane gives them back.
 	Lane(ctx context.Context, r batch.Route, lane int, unwanted func(*Delivery)) (Lane, error)
+	// Lanes is how many lanes each route has, from 0 on. more is closed when there are more.
+	Lanes() (n int, more <-chan struct{})
 }
 
 // Lane is one lane of a route, from which one worker takes calls.
@@ -348,6 +350,9 @@ type Link interface {
 	// there are no accounts.
 	Settings() Settings
 	Who() access.Principal
+	// Renew reads the system's settings again, which somebody may have changed, and returns them as they were and as
+	// they are.
+	Renew(ctx context.Context) (was, now Settings, err error)
 	// Reconnects counts how often the connection was restored. Away reports whether it is lost, or was until a moment
 	// ago.
 	Reconnects() uint64

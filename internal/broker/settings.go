@@ -129,15 +129,16 @@ func (s Settings) WithDefaults() Settings {
 // ShardCount is how many sets of streams there are.
 func (s Settings) ShardCount() int { return max(1, s.Shards) }
 
-// ShardOf is the shard of a batch.
+// PartBytes is the part of the store that each shard has.
+func (s Settings) PartBytes() int64 { return s.MaxStoreBytes / int64(s.ShardCount()) }
+
+// ShardOf is the shard of a batch that is submitted now.
 func (s Settings) ShardOf(k toolyard.BatchKey) int { return shard.OfBatch(k).Shard(s.ShardCount()) }
 
-// ShardLanes is how many lanes a route has in each shard: together as many as in a system of one shard, as long as
-// each has two, so that what an idle worker asks does not grow with the shards.
-func (s Settings) ShardLanes() int { return max(minShardLanes, Lanes/s.ShardCount()) }
-
-// AllLanes is how many lanes a route has in all shards.
-func (s Settings) AllLanes() int { return s.ShardCount() * s.ShardLanes() }
+// ShardLanes is how many lanes a route has in a shard of a system that was made with so many shards, or raised to so
+// many when the shard was made. Together they have as many as a system of one shard, as long as each has two, so that
+// what an idle worker asks does not grow with the shards.
+func ShardLanes(shards int) int { return max(minShardLanes, Lanes/shards) }
 
 // WithAckWait sets the three waits: for a worker, its registry entry, and a dispatcher, which on one server may be
 // silent for half as long. 0 leaves them unchanged.
@@ -191,7 +192,7 @@ func (s Settings) Agree(want Settings) error {
 	}
 	const remake = "delete its streams"
 	if want.Shards != 0 && want.ShardCount() != s.ShardCount() {
-		differ("shards", s.ShardCount(), want.ShardCount(), remake)
+		differ("shards", s.ShardCount(), want.ShardCount(), "change the system (dispatcher settings shards=…)")
 	}
 	if want.Replicas != 0 && want.Replicas != s.Replicas {
 		differ("replicas", s.Replicas, want.Replicas, remake)

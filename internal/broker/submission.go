@@ -15,6 +15,8 @@ import (
 type Submission struct {
 	Key toolyard.BatchKey
 	Seq uint64
+	// Shard is which set of streams it is in.
+	Shard int
 	// Deliveries counts all deliveries of the submission to any dispatcher, including this one. From the second on the
 	// batch may be under way.
 	Deliveries uint64

@@ -8,12 +8,29 @@ import (
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
-// TicketQueue is the stored tickets of one workspace.
+// TicketQueue is the stored tickets of one workspace: those of all its queues, if it has several shards.
 type TicketQueue struct {
 	Workspace toolyard.Workspace
 	ticket.Queue
-	// Revision grows with every change.
+	// Revision grows with every change of the queue that takes new tickets, which is in the shard Home. Home grows when
+	// the system gets more shards.
 	Revision uint64
+	Home     int
+	// Former grows with every change of the queues in former shards; 0 if there is none.
+	Former uint64
+}
+
+// Includes reports whether a queue was read when all was stored that another reading of it has.
+func (q TicketQueue) Includes(other TicketQueue) bool {
+	if q.Home != other.Home {
+		return q.Home > other.Home
+	}
+	return q.Revision >= other.Revision && (q.Former >= other.Former || q.Former == 0)
+}
+
+// Newer reports whether a queue includes another reading of it, and more.
+func (q TicketQueue) Newer(other TicketQueue) bool {
+	return q.Includes(other) && !other.Includes(q)
 }
 
 // FitsTickets returns [ticket.ErrFull] if a queue is too long for one message.

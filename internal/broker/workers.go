@@ -38,6 +38,8 @@ type Worker struct {
 	// Version and WireVersion are those of its program. Beat sets them.
 	Version     string `json:"version,omitempty"`
 	WireVersion int    `json:"wire_version,omitempty"`
+	// Shards is how many sets of streams it takes calls of. Beat sets it; 0 is 1.
+	Shards int `json:"shards,omitempty"`
 	// Breakers says until when each dependency is not tried that this worker found to be down.
 	Breakers map[string]time.Time `json:"breakers,omitempty"`
 	// Stalls is how many calls were in the queue for over a second although this worker had room and had asked for

@@ -91,7 +91,7 @@ type grantAnswer struct {
 
 func (d *Dispatcher) newRunner(k *kept, feed broker.Feed, o *owned) *runner {
 	cfg := d.machineConfig()
-	cfg.Reserved, cfg.Alone = o.reserved, d.alone(k, &o.state)
+	cfg.Reserved, cfg.Generation, cfg.Alone = o.reserved, o.generation, d.alone(k, &o.state)
 	cfg.Hooks = cfg.Hooks && !o.state.Submission.Options.DryRun // a hook may do anything
 	return &runner{
 		kept: k, log: o.trace.named(k.log), trace: o.trace, d: d, feed: feed,
@@ -425,7 +425,7 @@ func (r *runner) takeTicket(ctx context.Context, wanted batch.TakeTicket) []batc
 	s := r.m.State()
 	h := waiter(s, wanted)
 	if t, ok := r.d.locks.Kept(s.Plan.Workspace, h, wanted.Mode); ok {
-		return []batch.Input{batch.Granted{Group: wanted.Group, Ticket: t.Number(wanted.Group)}}
+		return []batch.Input{granted(wanted, t)}
 	}
 	asked := time.Now()
 	r.d.locks.Acquire(s.Plan.Workspace, h, wanted.Mode, func(g lock.Grant) {
@@ -438,6 +438,11 @@ func (r *runner) takeTicket(ctx context.Context, wanted batch.TakeTicket) []batc
 		}
 	})
 	return nil
+}
+
+// granted tells the machine of the ticket that it wanted.
+func granted(wanted batch.TakeTicket, t ticket.Ticket) batch.Granted {
+	return batch.Granted{Group: wanted.Group, Ticket: t.Number(wanted.Group), Generation: t.After}
 }
 
 // repeatTicket asks again for a ticket for which the queue had no room.
@@ -456,7 +461,7 @@ func (r *runner) ticketAnswer(ctx context.Context, g grantAnswer) ([]batch.Input
 		return nil, nil
 	case g.err == nil:
 		r.traceTicket(ctx, g)
-		return []batch.Input{batch.Granted{Group: g.wanted.Group, Ticket: g.t.Number(g.wanted.Group)}}, nil
+		return []batch.Input{granted(g.wanted, g.t)}, nil
 	case errors.Is(g.err, ticket.ErrPassed):
 		return nil, errLost
 	case errors.Is(g.err, ticket.ErrFull), errors.Is(g.err, broker.ErrFull):

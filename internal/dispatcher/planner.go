@@ -190,7 +190,7 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 			c.Judgement = plan.judgement(i, input)
 		}
 		c.AbortsSiblings, c.Interruptible = entry.FailureAbortsSiblings(), entry.Interrupt == tool.Cancel
-		c.Cost = entry.Cost
+		c.Cost, c.Cached = entry.Cost, entry.Cache != nil
 		c.TimeoutMS = entry.Timeout().Milliseconds()
 		plan.planned.Calls[i] = c
 	}

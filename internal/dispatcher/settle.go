@@ -121,7 +121,7 @@ func (r *runner) indexLater(ctx context.Context, write, heed func(context.Contex
 func (r *runner) heedInterrupt(ctx context.Context, session toolyard.Session, submission uint64) {
 	for {
 		session, err := r.d.b.Session(ctx, r.key.Agent, session)
-		if stop := session.InterruptOf(submission, r.d.b.Settings().ShardOf(r.key)); stop != nil && err == nil {
+		if stop := session.InterruptOf(submission, r.submission().Shard); stop != nil && err == nil {
 			err = r.d.b.InterruptBatch(ctx, r.key, stop.Interrupted)
 		}
 		if err == nil || ctx.Err() != nil {

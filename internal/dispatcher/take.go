@@ -86,6 +86,8 @@ type owned struct {
 	trace batchTrace
 	// reserved says that a ticket may be in the workspace's queue since before the plan.
 	reserved bool
+	// generation is that of the workspace under that ticket; 0: unknown.
+	generation uint64
 }
 
 // action is what is done about a delivery.
@@ -198,7 +200,7 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 		})
 	}
 	readingSession.Wait()
-	if stop := session.InterruptOf(s.SubmissionSeq, d.b.Settings().ShardOf(k.key)); stop != nil && err == nil {
+	if stop := session.InterruptOf(s.SubmissionSeq, k.submission().Shard); stop != nil && err == nil {
 		reading.Wait()
 		// Before the plan: whoever takes the batch up finds it.
 		if err = d.b.InterruptBatch(ctx, k.key, stop.Interrupted); err == nil {
@@ -233,7 +235,8 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 		return nil, err
 	}
 	reading.Wait()
-	return &owned{state: s, surface: surface, said: said, known: unread == nil, reserved: reserved}, nil
+	return &owned{state: s, surface: surface, said: said, known: unread == nil, reserved: reserved,
+		generation: own.After}, nil
 }
 
 // reserve takes the ticket of a batch's first group before its plan is stored, which then starts the group if the

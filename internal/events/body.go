@@ -47,6 +47,8 @@ const (
 	// a dispatcher, when it archives a batch that is over: the end of a chain, and the record of the object
 	ChainEnded    Type = "dev.toolyard.chain.ended.v1"
 	BatchArchived Type = "dev.toolyard.batch.archived.v1"
+	// who submits to a system that was given more shards, in place of a submission in a former shard
+	BatchMoved Type = "dev.toolyard.batch.moved.v1"
 )
 
 // Body is the data of one event type.
@@ -198,6 +200,8 @@ type PlannedCall struct {
 	Dependency string `json:"dependency,omitempty"`
 	// Cost is what the tool's declaration says that an execution costs.
 	Cost int64 `json:"cost,omitempty"`
+	// Cached says that the tool declares a cache: its worker is told the workspace's generation.
+	Cached bool `json:"cached,omitempty"`
 }
 
 // Mended is an input that did not fit its tool's schema, after it was mended. What says what was done.
@@ -372,6 +376,9 @@ type Requested struct {
 	Interactive bool               `json:"interactive,omitempty"`
 	Group       int                `json:"group"`
 	Ticket      uint64             `json:"ticket,omitempty"`
+	// Generation is that of the workspace under the ticket, where a call's tool declares a cache: nothing exclusive ran
+	// between two calls that have the same. 0: unknown, or not needed.
+	Generation uint64 `json:"generation,omitempty"`
 	// WasConcurrent says that other calls of the batch were in flight when these were queued.
 	WasConcurrent bool `json:"was_concurrent,omitempty"`
 	// Item is the item that the calls belong to, and Expected the sequence of the last event on its chain, 0 when there
@@ -561,6 +568,13 @@ type Archived struct {
 	Submitted time.Time `json:"submitted"`
 }
 
+// Moved is a fence in place of a submission: its id is used in another shard. It stands in the stream of submissions of
+// a shard that the id was in before the system was given more of them.
+type Moved struct{}
+
+// MinReader is the wire version that a reader must have: an older one would take it for a submission.
+func (Moved) MinReader() int { return version.Raises }
+
 // MinReader is the wire version that a reader must have: an older one would take the chain for one without its events.
 func (Ended) MinReader() int { return archives }
 
@@ -568,7 +582,7 @@ func (Ended) MinReader() int { return archives }
 func (Archived) MinReader() int { return archives }
 
 // Fences reports whether an event of a type is a fence: it belongs to no log.
-func Fences(t Type) bool { return t == ChainEnded || t == BatchArchived }
+func Fences(t Type) bool { return t == ChainEnded || t == BatchArchived || t == BatchMoved }
 
 // EventType implements [Body].
 func (Submitted) EventType() Type     { return BatchSubmitted }
@@ -595,3 +609,4 @@ func (Finished) EventType() Type      { return CallFinished }
 func (Reply) EventType() Type         { return Results }
 func (Ended) EventType() Type         { return ChainEnded }
 func (Archived) EventType() Type      { return BatchArchived }
+func (Moved) EventType() Type         { return BatchMoved }

@@ -63,6 +63,7 @@ func Bodies() []Body {
 		Submitted{}, Refused{}, Planned{}, Adopted{}, Canceled{}, Started{}, Settled{}, Requested{}, Claimed{},
 		Returned{}, AttemptFailed{}, Finished{}, Reply{}, Appended{}, Closed{}, Extended{},
 		Parked{}, Woken{}, Interrupted{}, Waiting{}, Decided{}, Ended{}, Archived{},
+		Moved{},
 	}, nextBodies...)
 }
 

@@ -49,6 +49,7 @@ func TestEveryBodyComesBackAsItWent(t *testing.T) {
 			Groups: []Group{{Safe: true, Calls: []int{1, 2}}}},
 		Ended{},
 		Archived{Object: "00", Sum: "01", Before: 7, Content: "02", Place: 3, Submitted: at},
+		Moved{},
 	}
 	if len(want) != len(bodies) {
 		t.Fatalf("the table has %d bodies, the package %d", len(want), len(bodies))

@@ -222,6 +222,9 @@ func (c *cursor) result(r *toolyard.Result) {
 	r.Attempts = int(c.int())
 	c.skip(`,"worker":`)
 	r.Worker = c.string()
+	if c.next(`,"cache":`) {
+		r.Cache = toolyard.CacheUse(c.string())
+	}
 	c.skip(`,"truncated":`)
 	r.Truncated = c.bool()
 	c.skip(`,"blob":`)
@@ -336,6 +339,7 @@ func (c *cursor) end(e *slimEnd) {
 	o.flag("cut", &e.Truncated)
 	o.text("blob", &e.Blob)
 	o.text("isolation", &e.Isolation)
+	o.text("cache", (*string)(&e.Cache))
 	if o.has("phases") {
 		c.facts(&e.Phases)
 	}

@@ -136,6 +136,10 @@ func (w *writer) result(r *toolyard.Result) {
 	w.int(int64(r.Attempts))
 	w.text(`,"worker":`)
 	w.string(r.Worker)
+	if r.Cache != "" {
+		w.text(`,"cache":`)
+		w.string(string(r.Cache))
+	}
 	w.text(`,"truncated":`)
 	w.bool(r.Truncated)
 	w.text(`,"blob":`)
@@ -244,6 +248,7 @@ func (w *writer) end(e *End) {
 	w.boolField("cut", r.Truncated)
 	w.textField("blob", r.Blob)
 	w.textField("isolation", r.Isolation)
+	w.textField("cache", string(r.Cache))
 	if r.Phases != nil {
 		w.field("phases")
 		w.facts(r.Phases)

@@ -68,6 +68,7 @@ func randomResult(r *rand.Rand) toolyard.Result {
 		DurationMS: some(r, 0, 1.5), ExecuteMS: some(r, 0, 0.001), QueueMS: some(r, 0, 1e-9),
 		ApprovalWaitMS: some(r, 0, 12345.678), Attempts: r.IntN(3), Worker: some(r, "", "w"), Truncated: r.IntN(2) == 0,
 		Blob: some(r, "", "b"), Isolation: some(r, "", "none"),
+		Cache: some(r, "", toolyard.CacheHit),
 	}
 	if r.IntN(2) == 0 {
 		res.Structured, res.Content = json.RawMessage(`{"a":1}`), []toolyard.Content{{Type: "text", Text: "x"}}

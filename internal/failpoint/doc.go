@@ -54,6 +54,20 @@ const (
 	// ResultStored: the result is stored, and the message is not acknowledged. W5.
 	ResultStored Name = "worker.result-stored"
 
+	// IDFenced: the id of a batch that is submitted is fenced off in a former shard, and nothing stands in its home.
+	// H2.
+	IDFenced Name = "broker.id-fenced"
+	// QueueSealed: a former ticket queue is sealed, and the ticket is not in the new one. H2.
+	QueueSealed Name = "broker.queue-sealed"
+	// ShardsMade: the streams of new shards are there, and the map does not have them. H3.
+	ShardsMade Name = "raise.shards-made"
+	// ShardsAnnounced: the map says how many shards are prepared. H3.
+	ShardsAnnounced Name = "raise.shards-announced"
+	// ShardsServed: the new shards are served, and not open. H3.
+	ShardsServed Name = "raise.shards-served"
+	// ShardsOpen: the new epoch is stored, and the command has not said so. H3.
+	ShardsOpen Name = "raise.shards-open"
+
 	// EffectBegun: a tool of the fault tests is in the middle of its effect. W3, W6.
 	EffectBegun Name = "tool.effect-begun"
 	// EffectDue: a tool of the fault tests has passed its commit point, and its effect has not happened. W6.
@@ -63,7 +77,7 @@ const (
 // Names are all of them.
 var Names = []Name{
 	BatchReceived, CallsPartlyQueued, CallsQueued, ResultSeen, GroupOver, GroupStarting, SomeReplied, AllReplied,
-	BatchOver, AbortDecided,
+	BatchOver, AbortDecided, IDFenced, QueueSealed, ShardsMade, ShardsAnnounced, ShardsServed, ShardsOpen,
 	CallTaken, CallClaimed, ResultReady, ResultStored, EffectBegun, EffectDue,
 }
 

@@ -14,7 +14,7 @@ import (
 
 // Floor is how large the heap of a long-running command grows, in bytes, before its garbage is collected, however
 // little of it is in use.
-const Floor = 48 << 20
+const Floor = 16 << 20
 
 // smallest is the heap size below which Go does not collect with 100 percent. It grows with the percentage.
 const smallest = 4 << 20

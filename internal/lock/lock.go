@@ -81,9 +81,9 @@ type waiter struct {
 	tell   func(Grant)
 	mode   ticket.Mode
 	behind []toolyard.BatchKey
-	// joined is the revision in which the ticket was stored, 0 while it is not. An older queue may hold an earlier
-	// ticket of the same holder.
-	joined uint64
+	// joined is the queue in which the ticket was stored, nil while it is not. An older one may hold an earlier ticket
+	// of the same holder.
+	joined *broker.TicketQueue
 }
 
 // change is one ticket that joins or leaves. done is called once, without the mutex, when it is stored or has failed.
@@ -271,7 +271,7 @@ func (ls *Locks) flush(w toolyard.Workspace, l *waitQueue) {
 			ls.mu.Lock()
 			for i, c := range changes {
 				if c.waiter != nil && refused[i] == nil {
-					c.waiter.joined = q.Revision
+					c.waiter.joined = &q
 				}
 			}
 			ls.mu.Unlock()
@@ -335,14 +335,14 @@ func (ls *Locks) observe(q broker.TicketQueue) {
 	var answers []answer
 	ls.mu.Lock()
 	l := ls.queueOf(q.Workspace)
-	if q.Revision > l.stored.Revision {
+	if q.Newer(l.stored) {
 		if head(q) != head(l.stored) || l.changed.IsZero() {
 			l.changed = time.Now()
 		}
 		l.stored, l.seen = q, time.Now()
 	}
 	for h, own := range l.waiting {
-		if own.joined == 0 || l.stored.Revision < own.joined {
+		if own.joined == nil || !l.stored.Includes(*own.joined) {
 			continue
 		}
 		if t, ok := l.stored.Granted(h, own.mode); ok {

@@ -145,8 +145,13 @@ func (ls *Locks) deleteKey(ctx context.Context, known broker.TicketQueue) error 
 	switch {
 	case err != nil:
 		return err
-	case q.Revision > known.Revision:
+	case q.Newer(known):
 		ls.observe(q)
+		return nil
+	case q.Former != 0: // it stays for as long as its former queues do
+		ls.mu.Lock()
+		defer ls.mu.Unlock()
+		ls.queueOf(known.Workspace).seen = time.Now()
 		return nil
 	case q.Revision != 0 && !known.MayGo(known.Revision):
 		// One change gave out very many numbers; a later revision is above them.
@@ -155,7 +160,7 @@ func (ls *Locks) deleteKey(ctx context.Context, known broker.TicketQueue) error 
 			ls.observe(q)
 		}
 		return err
-	case q.Revision != 0:
+	case q.Revision != 0 || known.Former != 0:
 		if err := ls.b.DeleteTickets(ctx, known); err != nil {
 			return err
 		}
@@ -173,7 +178,7 @@ func (ls *Locks) unusedQueues() []broker.TicketQueue {
 	for w, l := range ls.queues {
 		switch {
 		case !l.unused() || len(l.stored.Tickets) > 0:
-		case l.stored.Revision == 0:
+		case l.stored.Revision == 0 && l.stored.Former == 0:
 			delete(ls.queues, w)
 		case time.Since(l.seen) > ls.idle && len(out) < deletedAtOnce:
 			out = append(out, l.stored)
@@ -186,7 +191,7 @@ func (ls *Locks) unusedQueues() []broker.TicketQueue {
 func (ls *Locks) discard(known broker.TicketQueue) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if l, ok := ls.queues[known.Workspace]; ok && l.unused() && l.stored.Revision == known.Revision {
+	if l, ok := ls.queues[known.Workspace]; ok && l.unused() && l.stored.Includes(known) && known.Includes(l.stored) {
 		delete(ls.queues, known.Workspace)
 	}
 }

@@ -16,6 +16,7 @@ tools:
     description: Counts the words of a file in the workspace.
     concurrency_class: READ_ONLY
     is_read_only: true
+    cache: {ttl_ms: 30000, coalesce: true}
     input_schema: {type: object, required: [path], properties: {path: {type: string}, fast: {type: boolean}}}
     command: {argv: [wc, -w, "--fast={fast}", --, "{path}"], env: {LC_ALL: C}}
   - name: weather
@@ -28,7 +29,9 @@ tools:
 servers:
   - name: files
     command: [npx, some-server]
-    tools: {delete: {requires_user_interaction: true}, list: {concurrency_class: READ_ONLY, is_read_only: true}}
+    tools:
+      delete: {requires_user_interaction: true}
+      list: {concurrency_class: READ_ONLY, is_read_only: true, cache: {ttl_ms: 1000, scope: workspace}}
 `
 
 func TestAFileIsRead(t *testing.T) {
@@ -41,13 +44,16 @@ func TestAFileIsRead(t *testing.T) {
 		count.Command.Stdin != "" {
 		t.Errorf("the command is %+v", count)
 	}
+	if c := count.Cache; c == nil || *c != (tool.Cache{TTLMS: 30_000, Coalesce: true}) || weather.Cache != nil {
+		t.Errorf("the caches are %+v and %+v", c, weather.Cache)
+	}
 	if weather.Execution != tool.InService || weather.HTTP.Body != "none" ||
 		!slices.Equal(weather.Credentials, []string{"WEATHER_KEY"}) || weather.Class != (tool.ClassRule{}) {
 		t.Errorf("the endpoint is %+v", weather)
 	}
 	d := tool.Declaration{Name: "x"}
 	if err := files.Tools["list"].Apply(&d); err != nil || d.Class.Static != toolyard.ReadOnly || !d.ReadOnly ||
-		d.Name != "x" {
+		d.Name != "x" || d.Cache == nil || *d.Cache != (tool.Cache{TTLMS: 1_000, Scope: tool.CacheWorkspace}) {
 		t.Errorf("the override gives %+v, %v", d, err)
 	}
 	if files.MaxTools != DefaultMaxTools || files.MaxInFlight != DefaultMaxInFlight ||
@@ -100,6 +106,11 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		shell + `{"argv":["wc"]},"output_schema":{"type":"object"}}]}`:                         "command.output",
 		shell + `{"argv":["wc"]},"concurrency_class":"SAFE"}]}`:                                `"READ_ONLY"`,
 		shell + `{"argv":["wc"]},"timeout_ms":0}]}`:                                            "timeout_ms",
+		shell + `{"argv":["wc"]},"cache":{}}]}`:                                                "cache",
+		shell + `{"argv":["wc"]},"cache":{"ttl_ms":0}}]}`:                                      "cache.ttl_ms",
+		shell + `{"argv":["wc"]},"cache":{"ttl_ms":3600001}}]}`:                                "cache.ttl_ms",
+		shell + `{"argv":["wc"]},"cache":{"ttl":"30s"}}]}`:                                     `"ttl_ms"`,
+		shell + `{"argv":["wc"]},"cache":{"ttl_ms":1,"scope":"pool"}}]}`:                       `"workspace"`,
 		strings.Replace(shell, `"x"`, `"mcp__a__b"`, 1) + `{"argv":["wc"]}}]}`:                 "MCP servers",
 		strings.Replace(shell, `"type":"object"`, `"type":"string"`, 1) + `{"argv":["wc"]}}]}`: "input_schema",
 		module + `{"file":"x"},"http":{"url":"https://x"}}]}`:                                  "exactly one of",
@@ -283,12 +294,16 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"tools":[{"name":"x","description":"d","input_schema":{"type":"object"},"http":{"url":"https://a/b?c=d"}}]}`), []byte(`{}`))
 	f.Add([]byte("a: &a [*a, *a]\nb: !!binary x\n? [x]\n: y"), []byte(`[1]`))
 	f.Add([]byte(`{"tools":[{"name":"x","description":"d","input_schema":{"type":"object","properties":{"a":{}}},"wasm":{"file":"x","args":["{a}"],"read":{"/d":"/e"}}}]}`), []byte(`{"a":1}`))
+	f.Add([]byte(strings.Replace(good, "coalesce: true", "scope: workspace", 1)), []byte(`{}`))
 	f.Fuzz(func(t *testing.T, data, input []byte) {
 		file, err := Decode(data)
 		if err != nil {
 			return
 		}
 		for _, d := range file.Tools {
+			if c := d.Cache; c != nil && (c.TTL() < 0 || c.TTL() > tool.MaxCacheTTL || !c.Scope.Known()) {
+				t.Errorf("the cache of %q is %+v", d.Name, c)
+			}
 			if d.Command != nil {
 				args, err := d.Command.Arguments(input)
 				if err == nil && (len(args) == 0 || args[0] != d.Command.Argv[0] &&

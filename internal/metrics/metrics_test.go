@@ -22,7 +22,7 @@ func whole() *Metrics {
 	})
 	w := m.Worker(func() WorkerLoad {
 		return WorkerLoad{Registered: true, Slots: map[toolyard.Class]int{toolyard.ReadOnly: 16},
-			Busy: map[toolyard.Class]int{toolyard.ReadOnly: 2}, Breakers: 1, Stalls: 9}
+			Busy: map[toolyard.Class]int{toolyard.ReadOnly: 2}, Breakers: 1, Stalls: 9, CacheBytes: 77}
 	})
 	res := &toolyard.Result{Class: toolyard.ReadOnly, Code: toolyard.OutcomeUnknown, Attempts: 2, DurationMS: 10}
 	d.Completed("completed")
@@ -33,6 +33,7 @@ func whole() *Metrics {
 		{Pool: "p", Class: toolyard.ReadOnly, Waiting: 3, Taken: 2, Oldest: time.Now().Add(-time.Hour)},
 		{Pool: "q", Class: toolyard.Unsafe}}})
 	w.Ran(res)
+	w.Ran(&toolyard.Result{Class: toolyard.ReadOnly, Cache: toolyard.CacheShared})
 	w.LeaseLost()
 	w.SandboxStarted(nil)
 	return m
@@ -106,7 +107,8 @@ func TestValues(t *testing.T) {
 		`toolyard_worker_slots{class="READ_ONLY"} 16`, `toolyard_worker_slots_busy{class="READ_ONLY"} 2`,
 		`toolyard_worker_runs_total{class="READ_ONLY",code="outcome_unknown"} 1`,
 		`toolyard_worker_lease_losses_total 1`, `toolyard_worker_sandbox_starts_total{outcome="ran"} 1`,
-		`toolyard_worker_registered 1`,
+		`toolyard_worker_registered 1`, `toolyard_worker_cache_bytes 77`,
+		`toolyard_worker_cache_uses_total{use="shared"} 1`, `toolyard_worker_cache_uses_total{use="hit"} 0`,
 	} {
 		if !strings.Contains(b.String(), "\n"+line+"\n") {
 			t.Errorf("there is no %s", line)

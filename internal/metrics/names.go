@@ -41,7 +41,7 @@ func All() []Metric {
 		workers, slots, slotsBusy, wantedSlots, breakersOpen,
 		storeFill, streamFill, queueCalls, queueTaken, queueOldest,
 		workerRegistered, workerSlots, workerSlotsBusy, workerRuns, workerLeaseLosses, workerBreakersOpen,
-		workerStalledCalls, workerSandboxStarts,
+		workerStalledCalls, workerSandboxStarts, workerCacheUses, workerCacheBytes,
 	} {
 		out = append(out, *m)
 	}
@@ -120,6 +120,14 @@ var (
 		"Calls that lay in the queue for over a second though this worker had room and had asked for calls."}
 	workerSandboxStarts = &Metric{"toolyard_worker_sandbox_starts_total", counter, ofWorker, []string{"outcome"},
 		"Commands that were to run in the sandbox, by outcome: ran, or not_started."}
+)
+
+// The metrics of a worker's cache.
+var (
+	workerCacheUses = &Metric{"toolyard_worker_cache_uses_total", counter, ofWorker, []string{"use"},
+		"Results of calls that may use their tool's cache, by use: hit, shared (with an equal call), or miss."}
+	workerCacheBytes = &Metric{"toolyard_worker_cache_bytes", gauge, ofWorker, nil,
+		"Bytes of the outputs that this worker keeps to answer other calls."}
 )
 
 // seconds are the buckets of durations: calls take from a millisecond to minutes.

@@ -15,24 +15,29 @@ type WorkerLoad struct {
 	// Breakers are the dependencies that it does not try now. Stalls is how many calls it found to have lain in the
 	// queue for over a second, though it had room and had asked for calls.
 	Breakers, Stalls int
+	// CacheBytes is how many bytes of outputs it keeps to answer other calls.
+	CacheBytes int
 }
 
 // Worker counts what a worker does. It implements worker.Meter.
 type Worker struct {
-	runs, sandboxes *prometheus.CounterVec
-	losses          prometheus.Counter
+	runs, sandboxes, cacheUses *prometheus.CounterVec
+	losses                     prometheus.Counter
 }
 
 // Worker adds the metrics of a worker whose load is asked for at each reading.
 func (m *Metrics) Worker(load func() WorkerLoad) *Worker {
 	lost := workerLeaseLosses.counters()
 	w := &Worker{runs: workerRuns.counters(), sandboxes: workerSandboxStarts.counters(),
-		losses: lost.WithLabelValues()}
+		cacheUses: workerCacheUses.counters(), losses: lost.WithLabelValues()}
 	zeroResults(w.runs)
 	for _, outcome := range []string{ran, notStarted} {
 		w.sandboxes.WithLabelValues(outcome)
 	}
-	m.registry.MustRegister(w.runs, w.sandboxes, lost, readings(func(read reader) {
+	for _, use := range toolyard.CacheUses {
+		w.cacheUses.WithLabelValues(string(use))
+	}
+	m.registry.MustRegister(w.runs, w.sandboxes, w.cacheUses, lost, readings(func(read reader) {
 		l := load()
 		read(workerRegistered, truth(l.Registered))
 		for class, n := range l.Slots {
@@ -41,6 +46,7 @@ func (m *Metrics) Worker(load func() WorkerLoad) *Worker {
 		}
 		read(workerBreakersOpen, float64(l.Breakers))
 		read(workerStalledCalls, float64(l.Stalls))
+		read(workerCacheBytes, float64(l.CacheBytes))
 	}))
 	return w
 }
@@ -49,6 +55,9 @@ func (m *Metrics) Worker(load func() WorkerLoad) *Worker {
 func (w *Worker) Ran(r *toolyard.Result) {
 	class, code := labelsOf(r)
 	w.runs.WithLabelValues(class, code).Inc()
+	if r.Cache != "" {
+		w.cacheUses.WithLabelValues(string(r.Cache)).Inc()
+	}
 }
 
 // LeaseLost counts a call that was stopped because the worker's right to run it had lapsed.

@@ -13,19 +13,33 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/breaker"
+	"github.com/toolyard/toolyard/internal/cache"
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/tool"
 )
 
-// execute runs the tool within the shorter of its own time limit and the batch's. If the tool declares an idle timeout,
-// that applies too.
+// execute runs the tool, or takes the output of an equal call if the tool declares a cache.
 func (c *call) execute(ctx context.Context) finding {
-	limit := c.entry.Timeout()
-	own := c.job.CallTimeout <= 0 || c.job.CallTimeout >= limit
+	if c.entry.Cache != nil && c.p.Cache != nil {
+		return c.executeOrReuse(ctx)
+	}
+	return c.executeTool(ctx)
+}
+
+// limit is how long the tool may run: the shorter of its own time limit and the batch's. own says that it is its own.
+func (c *call) limit() (limit time.Duration, own bool) {
+	limit = c.entry.Timeout()
+	own = c.job.CallTimeout <= 0 || c.job.CallTimeout >= limit
 	if !own {
 		limit = c.job.CallTimeout
 	}
+	return limit, own
+}
+
+// executeTool runs the tool within its limit. If the tool declares an idle timeout, that applies too.
+func (c *call) executeTool(ctx context.Context) finding {
+	limit, own := c.limit()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, &timeoutError{limit: limit, own: own, what: "the tool"})
 	defer cancel()
 	ctx, goesOn := c.watchIdle(ctx)
@@ -51,6 +65,9 @@ func (c *call) execute(ctx context.Context) finding {
 	c.res.ExecuteMS = ms(c.p.now().Sub(began))
 	c.res.Isolation = stamp.Isolation() // what isolated the code that ran, not what this worker could do
 	c.out = out
+	if c.reuse != nil {
+		c.reuse.given = cache.Copy(out) // what follows may change it
+	}
 	f := c.judgeEnd(ctx, err)
 	if c.report != nil {
 		c.report(c.blame(ctx, err, f))

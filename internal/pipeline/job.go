@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/cache"
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -50,6 +51,8 @@ type Job struct {
 	Attempt int
 	// FencingToken is the number of the ticket that the call's group holds; 0 for none.
 	FencingToken uint64
+	// Turn is under what the call runs, if its tool declares a cache. Nil: its output is neither kept nor shared.
+	Turn *cache.Turn
 	// Waited says for which rate the call has waited before it was queued, and how long; empty if it has not.
 	Waited string
 	// QueueMS is the time from being queued to being taken, in milliseconds.

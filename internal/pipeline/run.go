@@ -30,6 +30,8 @@ type Pipeline struct {
 	Permission Permission
 	// Breakers watch dependencies. Nil: none are watched.
 	Breakers Breakers
+	// Cache has the outputs that answer later calls. Nil: there is none, and each call is executed.
+	Cache *Cache
 	// Blobs stores long outputs. Nil: they end as result_too_large with a preview.
 	Blobs Blobs
 	// Tokens limits results in tokens too. Nil: characters alone count.
@@ -104,6 +106,8 @@ type call struct {
 	release  func()
 	report   func(breaker.Outcome)
 	executed bool
+	// reuse is set while other calls may get the call's output.
+	reuse *reuse
 	// refused says that a commit point of the tool was refused, since the right to the call was lost.
 	refused atomic.Bool
 	out     tool.Output
@@ -143,6 +147,7 @@ func (p *Pipeline) Run(ctx context.Context, job Job) (toolyard.Result, error) {
 	if err != nil { // a bug in the loop itself
 		c.broken(err)
 	}
+	c.share()
 	// A tool that returned before the right to its call was lost has a result; the log says whether it counts.
 	if c.lost || !c.executed && errors.Is(context.Cause(ctx), ErrLost) {
 		return toolyard.Result{}, ErrLost

@@ -18,7 +18,7 @@ const (
 	tick                  = Grace / 2
 	graceTick             = 2
 	keptTicks             = 2
-	firstRaise, lastRaise = 1, 3 // the first one is opened then; the second one between
+	firstRaise, lastRaise = 3, 5 // the first one is opened then; the second one between
 	lastTick              = lastRaise + graceTick + keptTicks + 1
 )
 
@@ -31,9 +31,11 @@ type rules struct {
 	submit func(path []int, stands map[int]Stand) Step
 	find   func(path []int, stands map[int]Stand, fresh bool) Step
 	take   func(m Map, read time.Time, s Slot, shard int, stored time.Time) Step
+	// current says that a reader need not read the map again.
+	current func(m Map, read, now time.Time) bool
 }
 
-var theRules = rules{2, Map.Path, Submit, Find, Take}
+var theRules = rules{2, Map.Path, Submit, Find, Take, Map.Current}
 
 const modelShards = 3
 
@@ -73,16 +75,26 @@ type world struct {
 	runs   [lastTick + 1]int // of submissions that were stored at a time
 	reader agent
 	fresh  bool // the reader's map
+	alone  bool // the reader sees no fence: it takes the one shard of its path for the only one
 }
 
-// mapAt is the map as it was at a time.
+// mapAt is the map as it was at a time. Each raise is announced for a grace before it is opened.
 func (w *world) mapAt(read int) Map {
 	m := Map{}
 	for i, at := range w.opened {
-		if at == 0 || at > read {
+		if at == 0 {
 			break
 		}
 		var err error
+		if at > read {
+			if at-graceTick <= read {
+				m, err = m.Prepare(numbers[i+1])
+			}
+			if err != nil {
+				panic(err)
+			}
+			break
+		}
 		if m, err = m.Prepare(numbers[i+1]); err == nil {
 			m, err = m.Open(clock(at))
 		}
@@ -211,8 +223,12 @@ func (w *world) search(r *rules, next func(func(*world))) error {
 	}
 	if !w.reader.on {
 		if known {
-			for _, read := range w.reads() {
-				next(func(n *world) { n.reader, n.fresh = n.begin(r, read), false })
+			for read := range w.now + 1 {
+				next(func(n *world) {
+					n.reader, n.fresh = n.begin(r, read), r.current(w.mapAt(read), clock(read), clock(w.now))
+					path, _ := n.reader.steps()
+					n.alone = n.fresh && len(path) == 1
+				})
 			}
 		}
 		return nil
@@ -221,12 +237,13 @@ func (w *world) search(r *rules, next func(func(*world))) error {
 	switch step := r.find(path, stands, w.fresh); step.Kind {
 	case Look:
 		next(func(n *world) {
-			if n.reader.stands[step.Shard] = n.shards[step.Shard].stand; n.reader.stands[step.Shard] == "" {
+			if n.reader.stands[step.Shard] = n.shards[step.Shard].stand; n.reader.stands[step.Shard] == "" ||
+				n.alone && n.reader.stands[step.Shard] == Moved {
 				n.reader.stands[step.Shard] = Nothing
 			}
 		})
 	case Renew:
-		next(func(n *world) { n.reader, n.fresh = n.begin(r, n.now), true })
+		next(func(n *world) { n.reader, n.fresh, n.alone = n.begin(r, n.now), true, false })
 	case Answer:
 		next(func(n *world) { n.reader = agent{} })
 	case None:
@@ -382,6 +399,14 @@ func TestEachRuleOfSubmissionsIsNeeded(t *testing.T) {
 		"readers trust an old map": {func(r *rules) {
 			r.agents = 1
 			r.find = func(path []int, stands map[int]Stand, _ bool) Step { return Find(path, stands, true) }
+		}, "is not found"},
+		"readers do not look for a raise that is announced": {func(r *rules) {
+			r.agents = 1
+			r.current = func(m Map, read, now time.Time) bool { return now.Sub(read) <= freshFor }
+		}, "is not found"},
+		"readers trust a map for too long": {func(r *rules) {
+			r.agents = 1
+			r.current = func(m Map, read, now time.Time) bool { return m.Current(read.Add(Grace), now) }
 		}, "is not found"},
 	} {
 		t.Run(name, func(t *testing.T) {

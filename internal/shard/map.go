@@ -11,8 +11,8 @@ import (
 // works goes without reading the map.
 const Grace = time.Minute
 
-// freshFor is how old the map of a dispatcher may be when a submission is stored that it takes. Less than [Grace]: no
-// raise that the dispatcher has not seen can have made the submission late.
+// freshFor is how old a map may be that is relied on. It is less than [Grace]: no raise that a dispatcher has not seen
+// can have made a submission late, and a raise that a reader has not seen is not opened yet.
 const freshFor = Grace / 2
 
 // Epoch is the time in which a system has one number of shards.
@@ -31,6 +31,19 @@ type Map struct {
 	Next int `json:"next,omitempty"`
 }
 
+// Check returns an error for a map that no raise has made.
+func (m Map) Check() error {
+	for i, e := range m.Epochs {
+		if e.Shards < 1 || e.Shards > Max || i > 0 && e.Shards <= m.Epochs[i-1].Shards {
+			return fmt.Errorf("epoch %d of %d has %d shards", i, len(m.Epochs), e.Shards)
+		}
+	}
+	if m.Next != 0 && (m.Next <= m.Shards() || m.Next > Max) {
+		return fmt.Errorf("%d shards are prepared where there are %d", m.Next, m.Shards())
+	}
+	return nil
+}
+
 // Shards is how many shards there are.
 func (m Map) Shards() int {
 	if len(m.Epochs) == 0 {
@@ -41,6 +54,24 @@ func (m Map) Shards() int {
 
 // Served is how many shards dispatchers and workers serve.
 func (m Map) Served() int { return max(m.Shards(), m.Next) }
+
+// MadeWith is how many shards there were, or were prepared, when one of them was made.
+func (m Map) MadeWith(shard int) int {
+	for _, e := range m.Epochs {
+		if shard < e.Shards {
+			return e.Shards
+		}
+	}
+	return m.Served()
+}
+
+// Current says that a map that was read at a time is still the newest one as far as batches go: a raise is announced
+// for at least [Grace] before it is opened, and this map has none. Who looks for a batch need not read it again.
+func (m Map) Current(read, now time.Time) bool { return m.Next == 0 && Young(read, now) }
+
+// Young says that a map that was read at a time need not be read again before it is used. Whoever finds with it that
+// there is nothing asks [Map.Current] too.
+func Young(read, now time.Time) bool { return now.Sub(read) <= freshFor }
 
 // Home is the shard of what is new.
 func (m Map) Home(s Slot) int { return s.Shard(m.Shards()) }
@@ -79,6 +110,17 @@ func (m Map) Path(s Slot, now time.Time, kept time.Duration) (path []int) {
 		}
 	}
 	return path
+}
+
+// Left is the former shards of a slot that are no longer on its path: nothing of it that counts stands there.
+func (m Map) Left(s Slot, now time.Time, kept time.Duration) (left []int) {
+	path := m.Path(s, now, kept)
+	for _, t := range m.stays(s) {
+		if !slices.Contains(path, t.shard) {
+			left = append(left, t.shard)
+		}
+	}
+	return left
 }
 
 // Prepare returns the map in which n shards are served.

@@ -10,7 +10,8 @@ import (
 // The model has one workspace whose slot goes from shard 0 to 1 and then to 2. Three batches need it alone. Two
 // dispatchers plan the first one and reserve tickets for it; the second one has an owner and an adopter. Each of them
 // has the map of another time, and may stop anywhere. A sweeper takes out tickets of batches that are over, and deletes
-// keys of empty queues. Every order is tried. Each change is a compare-and-set.
+// keys of empty queues. Every order is tried. Each change is a compare-and-set. What a party has read of one queue may
+// be older than what it has read of another.
 
 const workspaceBatches = 3
 
@@ -53,7 +54,10 @@ func (k *key) remove(batch int) {
 type seenQueue struct {
 	Queue
 	revision int
-	number   uint64 // of its own ticket
+	empty    bool
+	// own says that it has a ticket for the batch, with a number, and first that none is before it.
+	own, first bool
+	number     uint64
 }
 
 // party is a dispatcher that acts for a batch.
@@ -81,8 +85,9 @@ type scene struct {
 type queueRules struct {
 	enter func(path []int, queues map[int]Queue) Step
 	floor func(path []int, queues map[int]Queue) uint64
-	// deletes: also keys of sealed queues are deleted. blind: who seals does not look at the revision.
-	deletes, blind bool
+	// deletes: also keys of sealed queues are deleted. blind: who seals does not look at the revision. passes: tickets
+	// of former queues are not waited for. forgets: one's own ticket in a former queue does not count.
+	deletes, blind, passes, forgets bool
 	// tokens: it is wrong if a token does not grow.
 	tokens bool
 }
@@ -109,10 +114,10 @@ func (p *party) queues() map[int]Queue {
 // look is what a party reads.
 func (s *scene) look(at, batch int) (q seenQueue) {
 	k := &s.keys[at]
-	q.Read, q.Sealed, q.Empty, q.Last, q.revision = true, k.sealed, k.length() == 0, k.last, k.revision
+	q.Read, q.Sealed, q.Last, q.revision, q.empty = true, k.sealed, k.last, k.revision, k.length() == 0
 	for i, t := range k.tickets {
 		if t.batch == batch {
-			q.Own, q.Granted, q.number = true, i == 0, t.n
+			q.own, q.first, q.number = true, i == 0, t.n
 		}
 	}
 	return q
@@ -162,7 +167,7 @@ func (r *queueRules) act(s *scene, who int) {
 		return
 	case "leave":
 		for _, at := range p.path() {
-			if p.seen[at] = s.look(at, p.batch); p.seen[at].Own {
+			if p.seen[at] = s.look(at, p.batch); p.seen[at].own {
 				s.change(who, at, false, func(k *key) { k.remove(p.batch) })
 				return
 			}
@@ -178,37 +183,55 @@ func (r *queueRules) act(s *scene, who int) {
 	}
 	path, queues := p.path(), p.queues()
 	switch step := r.enter(path, queues); step.Kind {
-	case Look, Wait:
+	case Look:
 		p.seen[step.Shard] = s.look(step.Shard, p.batch)
-		if p.step == "reserve" && step.Kind == Wait {
-			p.step = "plan"
-		}
 	case Seal:
 		s.change(who, step.Shard, r.blind, func(k *key) {
-			if r.blind && !p.seen[step.Shard].Own {
+			if r.blind && !p.seen[step.Shard].own {
 				k.tickets = [workspaceBatches]entry{}
 			}
 			k.sealed = true
 		})
-	case Join:
-		s.change(who, step.Shard, false, func(k *key) {
+	case Change:
+		r.join(s, who, path)
+	case Renew:
+		p.shards, p.seen = modelShards, [modelShards]seenQueue{}
+	default:
+		s.wrong = fmt.Sprintf("nobody knows what to do: %v", step)
+	}
+}
+
+// join has a party take out its ticket, wait for it or go on under it. The queues of its path are one to it.
+func (r *queueRules) join(s *scene, who int, path []int) {
+	p, home := &s.parties[who], path[len(path)-1]
+	own, waitsFor := -1, -1
+	for _, at := range path {
+		q := &p.seen[at]
+		switch {
+		case q.own && own < 0 && (at == home || !r.forgets):
+			if own = at; !q.first && waitsFor < 0 {
+				waitsFor = at
+			}
+		case q.own && own >= 0 && p.step != "reserve": // who reserves takes nothing out
+			s.change(who, at, false, func(k *key) { k.remove(p.batch) })
+			return
+		case own < 0 && !q.empty && waitsFor < 0 && (at == home || !r.passes):
+			waitsFor = at
+		}
+	}
+	switch {
+	case own < 0:
+		queues := p.queues()
+		s.change(who, home, false, func(k *key) {
 			k.last = max(k.last, r.floor(path, queues)) + 1
 			k.tickets[k.length()] = entry{p.batch, k.last}
 		})
-	case Leave:
-		if p.step == "reserve" { // it takes nothing out
-			p.step = "plan"
-			return
-		}
-		s.change(who, step.Shard, false, func(k *key) { k.remove(p.batch) })
-	case Renew:
-		p.shards, p.seen = modelShards, [modelShards]seenQueue{}
-	case Hold:
-		if p.step == "reserve" {
-			p.step = "plan"
-			return
-		}
-		number := p.seen[step.Shard].number
+	case p.step == "reserve":
+		p.step = "plan"
+	case waitsFor >= 0:
+		p.seen[waitsFor] = s.look(waitsFor, p.batch)
+	default:
+		number := p.seen[own].number
 		switch {
 		case s.running != 0:
 			s.wrong = "two hold the workspace"
@@ -216,8 +239,6 @@ func (r *queueRules) act(s *scene, who int) {
 			s.wrong = "a token does not grow"
 		}
 		s.token, s.running, p.step = number, p.batch, "run"
-	default:
-		s.wrong = fmt.Sprintf("nobody knows what to do: %v", step)
 	}
 }
 
@@ -355,11 +376,9 @@ func TestEachRuleOfWorkspacesIsNeeded(t *testing.T) {
 			r.enter = func(path []int, queues map[int]Queue) Step { return Enter(path[len(path)-1:], queues) }
 		}, "three owners", two},
 		"an empty queue needs no seal": {otherwise(func(former bool, q *Queue) {
-			q.Sealed = q.Sealed || former && q.Read && q.Empty
+			q.Sealed = q.Sealed || former && q.Read && q.Last == 0
 		}), "three owners", two},
-		"a sealed queue need not be empty": {otherwise(func(former bool, q *Queue) {
-			q.Empty = q.Empty || former && q.Sealed
-		}), "three owners", two},
+		"a sealed queue need not be empty": {func(r *queueRules) { r.passes = true }, "three owners", two},
 		"a sealed queue takes tickets": {otherwise(func(former bool, q *Queue) {
 			q.Sealed = q.Sealed && former
 		}), "three owners", two},
@@ -368,9 +387,8 @@ func TestEachRuleOfWorkspacesIsNeeded(t *testing.T) {
 		"numbers begin anew": {func(r *queueRules) {
 			r.floor = func([]int, map[int]Queue) uint64 { return 0 }
 		}, "three owners", token},
-		"an own ticket in a former queue does not count": {otherwise(func(former bool, q *Queue) {
-			q.Own = q.Own && !former
-		}), "planners, the later one with the newer map", stuck},
+		"an own ticket in a former queue does not count": {func(r *queueRules) { r.forgets = true },
+			"planners, the later one with the newer map", stuck},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

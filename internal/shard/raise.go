@@ -19,8 +19,8 @@ type Raised struct {
 	Map Map
 	// Made is how many shards have all of their streams.
 	Made int
-	// Served is how many shards all live dispatchers and workers together have, each of them of those that it may
-	// serve.
+	// Served is how many shards all live dispatchers and workers serve, for as long as [Grace] since they were
+	// announced: readers rely on that.
 	Served int
 }
 

@@ -3,9 +3,6 @@
 //
 // A shard is a whole set of streams. Shard 0 has what everybody must know. A [Map] says how many shards there are, and
 // since when. Processes have maps of different ages: each decision here is safe with an old one.
-//
-// A system has the number of shards that it was made with. What is about a number that grows is used by nothing yet:
-// docs/adr/0048-shards.md proposes it.
 package shard
 
 import (

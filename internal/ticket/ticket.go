@@ -23,6 +23,10 @@
 // nothing, and a former owner that wakes up late can neither take the ticket of a later group nor release it. Several
 // dispatchers may plan one batch and reserve tickets for it, of which one plan is stored. Nobody takes out a reserved
 // ticket before: any of them may be in that plan. The plan's owner takes out the others, when it joins or leaves.
+//
+// Generations: a shared ticket says which exclusive ticket was given out last before it. Two shared tickets that say
+// the same have none between them, so that nothing in the workspace was changed between them either. A new key begins
+// with a generation of its own: its floor.
 package ticket
 
 import (
@@ -78,6 +82,9 @@ type Ticket struct {
 	N uint64 `json:"n"`
 	Holder
 	Mode Mode `json:"mode"`
+	// After is the workspace's generation under a shared ticket: the last number of the last exclusive ticket before
+	// it. 0: unknown.
+	After uint64 `json:"after,omitempty"`
 }
 
 // Queue is a workspace's tickets, earliest first. The zero Queue is empty. Methods return a new queue and do not change
@@ -86,9 +93,14 @@ type Queue struct {
 	// Last is the highest number given out so far.
 	Last    uint64   `json:"last"`
 	Tickets []Ticket `json:"queue"`
+	// Exclusive is the last number of the last exclusive ticket that was given out; of a new key, its floor. 0:
+	// unknown.
+	Exclusive uint64 `json:"exclusive,omitempty"`
 	// Relative says that the numbers count from the [Floor] of the revision under which the queue is stored. It is set
 	// for the first revision of a key, which is unknown before it is stored. See [Queue.At].
 	Relative bool `json:"relative,omitempty"`
+	// Sealed says that the queue takes no more tickets: the workspace has another one, in another shard.
+	Sealed bool `json:"sealed,omitempty"`
 }
 
 // NumbersPerRevision is the difference between the floors of two consecutive revisions. One change uses more numbers
@@ -107,16 +119,47 @@ func (q Queue) At(revision uint64) Queue {
 		return q
 	}
 	floor := Floor(revision)
-	q.Relative, q.Last, q.Tickets = false, q.Last+floor, slices.Clone(q.Tickets)
+	q.Relative, q.Last, q.Exclusive, q.Tickets = false, q.Last+floor, q.Exclusive+floor, slices.Clone(q.Tickets)
 	for i := range q.Tickets {
-		q.Tickets[i].N += floor
+		t := &q.Tickets[i]
+		if t.N += floor; t.Mode == Shared {
+			t.After += floor
+		}
 	}
 	return q
 }
 
 // MayGo reports whether the key of a queue, stored under a revision, may be deleted: the queue is empty, and all
 // numbers of a later key, whose revision is higher, are above its own.
-func (q Queue) MayGo(revision uint64) bool { return len(q.Tickets) == 0 && q.Last <= Floor(revision+1) }
+func (q Queue) MayGo(revision uint64) bool {
+	return len(q.Tickets) == 0 && !q.Sealed && q.Last <= Floor(revision+1)
+}
+
+// One returns the queues of a workspace, the oldest first, as one queue: tickets of a later one are behind all of an
+// earlier one. All but the last one are sealed. floor is the last number of the sealed ones.
+func One(queues []Queue, floor uint64) Queue {
+	home := queues[len(queues)-1]
+	one := Queue{Last: max(home.Last, floor)}
+	for _, q := range queues {
+		one.Tickets = append(one.Tickets, q.Tickets...)
+	}
+	return one
+}
+
+// Split is the inverse of [One]: the queues as they become by a change of them as one. New tickets are in the last one.
+func (q Queue) Split(queues []Queue) []Queue {
+	out := slices.Clone(queues)
+	home, left := len(queues)-1, q.Tickets
+	for i := range out[:home] {
+		n := 0
+		for n < len(left) && left[n].N <= queues[i].Last {
+			n++
+		}
+		out[i].Tickets, left = slices.Clone(left[:n]), left[n:]
+	}
+	out[home].Last, out[home].Tickets = q.Last, slices.Clone(left)
+	return out
+}
 
 // Number is the ticket's number for a group, and the fencing token of the group's calls.
 func (t Ticket) Number(group int) uint64 { return t.N + uint64(group-t.Group) }
@@ -134,7 +177,8 @@ func (q Queue) Join(h Holder, mode Mode) (Queue, Ticket, error) { return q.join(
 func (q Queue) Reserve(h Holder, mode Mode) (Queue, Ticket, error) { return q.join(h, mode, true) }
 
 func (q Queue) join(h Holder, mode Mode, reserve bool) (Queue, Ticket, error) {
-	next := Queue{Last: q.Last, Tickets: make([]Ticket, 0, len(q.Tickets)+1), Relative: q.Relative}
+	next := Queue{Last: q.Last, Tickets: make([]Ticket, 0, len(q.Tickets)+1), Exclusive: q.Exclusive,
+		Relative: q.Relative}
 	var own *Ticket
 	for _, t := range q.Tickets {
 		switch {
@@ -161,6 +205,11 @@ func (q Queue) join(h Holder, mode Mode, reserve bool) (Queue, Ticket, error) {
 	}
 	t := Ticket{N: next.Last + 1, Holder: h, Mode: mode}
 	next.Last = t.Number(t.Holder.Last())
+	if mode == Shared {
+		t.After = q.Exclusive
+	} else {
+		next.Exclusive = next.Last
+	}
 	next.Tickets = append(next.Tickets, t)
 	return next, t, nil
 }

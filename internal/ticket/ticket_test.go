@@ -214,3 +214,68 @@ func TestBlocking(t *testing.T) {
 		t.Errorf("who is not in the queue waits for %v", got)
 	}
 }
+
+// TestGenerations plays queues from the beginning of a key on, and notes which groups run. Two shared tickets that say
+// the same generation have no exclusive group between them, also across keys, and a queue whose key was stored says
+// one for each shared ticket.
+func TestGenerations(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		revision, ran := uint64(1), 0
+		q := ticket.Queue{}.At(0)
+		during := map[uint64]int{} // how many exclusive groups had run under each generation
+		begun := map[uint64]bool{}
+		repeats := 0
+		for range 120 {
+			revision++
+			h := holder(fmt.Sprint(r.IntN(5)), r.IntN(3))
+			mode := []ticket.Mode{ticket.Shared, ticket.Shared, ticket.Exclusive}[r.IntN(3)]
+			if mode == ticket.Exclusive {
+				h.Through = h.Group + r.IntN(2)
+			}
+			switch r.IntN(4) {
+			case 0, 1:
+				join := q.Join
+				if r.IntN(3) == 0 {
+					join = q.Reserve
+				}
+				if next, _, err := join(h, mode); err == nil {
+					q = next
+				}
+			case 2:
+				if len(q.Tickets) > 0 { // whoever is first leaves
+					q = q.Leave(q.Tickets[0].Holder)
+				}
+			case 3:
+				if q.MayGo(revision) && !q.Relative {
+					q = ticket.Queue{}.At(0)
+				}
+			}
+			q = q.At(revision)
+			for i, own := range q.Tickets {
+				if _, granted := q.Granted(own.Holder, own.Mode); !granted || i > 0 && own.Mode == ticket.Exclusive {
+					continue
+				}
+				if own.Mode == ticket.Exclusive {
+					if !begun[own.N] {
+						begun[own.N] = true
+						ran++
+					}
+					continue
+				}
+				if own.After == 0 || own.After >= own.N {
+					t.Fatalf("seed %d: the ticket %+v says no generation before its own number", seed, own)
+				}
+				if had, known := during[own.After]; known && had != ran {
+					t.Fatalf("seed %d: generation %d lasts from %d exclusive groups to %d", seed, own.After, had, ran)
+				} else if known {
+					repeats++
+				}
+				during[own.After] = ran
+			}
+		}
+		if len(during) < 2 || repeats == 0 {
+			t.Fatalf("seed %d shows nothing: %d generations, %d repeats", seed, len(during), repeats)
+		}
+	}
+}

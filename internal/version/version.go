@@ -32,6 +32,10 @@ import (
 //	               dispatchers would run. Plans and the ends of calls are stored in slim forms: an older dispatcher leaves their
 //	               batches to a newer one, and older readers of events show their types. Replies are as before.
 //	11 2026-11-23  A system may have several shards: its settings say how many, and interrupts are about each.
+//	12 2026-11-23  A tool may declare a cache. Queues and tickets say the generation of a workspace, and calls to run the one
+//	               that they have; results say how the cache was used.
+//	12 2026-11-23  A system may get more shards while it is used: there is a map of them, a fence for ids that have moved, and
+//	               a seal for ticket queues.
 //	12 2026-11-23  Dispatchers ask workers to repair inputs, which older workers leave as they are.
 const Wire = 12 + yetToCome
 
@@ -40,6 +44,9 @@ const Archives = 9
 
 // Shards is the version from which on a process knows systems of several shards.
 const Shards = 11
+
+// Raises is the version from which on a process knows systems that were given more shards than they were made with.
+const Raises = 12
 
 const modulePath = "github.com/toolyard/toolyard"
 

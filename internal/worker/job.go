@@ -7,6 +7,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/cache"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/tool"
@@ -34,7 +35,12 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 			}
 		}
 	}
+	var turn *cache.Turn
+	if d.Generation > 0 {
+		turn = &cache.Turn{Generation: d.Generation, Deny: d.Deny, Ask: d.Ask}
+	}
 	return pipeline.Job{
+		Turn:     turn,
 		Approved: approved, Remembered: d.Remembered, Context: d.Context,
 		CallContext: pipeline.CallContext{
 			Key: d.Key(), Index: call.Index, Session: d.Session, Workspace: d.Workspace, Interactive: d.Interactive,

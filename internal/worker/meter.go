@@ -40,6 +40,8 @@ type Load struct {
 	// Breakers are the dependencies that it does not try now. Stalls is how many calls it found to have lain in the
 	// queue for over a second, though it had room and had asked for calls.
 	Breakers, Stalls int
+	// CacheBytes is how many bytes of outputs it keeps to answer other calls.
+	CacheBytes int
 }
 
 // Load returns what the worker has now.
@@ -48,6 +50,7 @@ func (w *Worker) Load() Load {
 	return Load{
 		Registered: registered && w.isReady(), Slots: w.cfg.Slots, Busy: w.slots.busy(w.cfg.Slots),
 		Breakers: len(w.breakers.OpenUntil()), Stalls: int(w.stalls.Load()),
+		CacheBytes: w.pipe.Load().Cache.Bytes(),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/pause"
 )
 
 func (w *Worker) entry() broker.Worker {
@@ -167,6 +168,17 @@ func (w *Worker) reannounce(ctx context.Context, e broker.Worker) (now broker.Wo
 		return e, false
 	}
 	return now, true
+}
+
+// settingsEvery is how often a worker reads the system's settings again: it may have more shards.
+const settingsEvery = 10 * time.Second
+
+func (w *Worker) followSettings(ctx context.Context) {
+	for pause.For(ctx, settingsEvery) == nil {
+		if _, _, err := w.b.Renew(ctx); err != nil && ctx.Err() == nil {
+			w.log.Info("the system's settings could not be read again", "error", err)
+		}
+	}
 }
 
 // listen opens breakers that other workers have opened. An entry that cannot be read is ignored.

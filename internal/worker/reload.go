@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -40,6 +41,7 @@ func (w *Worker) Reload(cfg Config) error {
 	pipe := *w.pipe.Load()
 	pipe.Permission = Permission{Rules: next.Rules, Mode: next.Mode, Dirs: dirs}
 	pipe.Redact = next.Redact
+	pipe.Cache = &pipeline.Cache{} // what is kept was made under the former rules
 	w.pipe.Store(&pipe)
 	w.tools.next.Store(tools)
 	w.toolsets.replace(next.Toolsets, w.cfg.DrainGrace)

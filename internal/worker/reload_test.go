@@ -55,6 +55,7 @@ func TestReload(t *testing.T) {
 	}
 	b.hand(look)
 	<-began
+	kept := b.w.pipe.Load().Cache
 	deny, err := policy.ParseRules([]string{"do"})
 	if err != nil {
 		t.Fatal(err)
@@ -62,6 +63,9 @@ func TestReload(t *testing.T) {
 	cfg.Rules, cfg.Toolsets = policy.Rules{Deny: deny}, []Toolset{stays, comes}
 	if err := b.w.Reload(cfg); err != nil {
 		t.Fatal(err)
+	}
+	if b.w.pipe.Load().Cache == kept {
+		t.Error("what is kept was made under the former rules")
 	}
 	if !<-comes.running || <-goes.running {
 		t.Error("the new toolset does not run, or the one that is gone does")

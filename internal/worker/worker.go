@@ -224,6 +224,7 @@ func New(b Broker, cfg Config) (*Worker, error) {
 	}
 	pipe := &pipeline.Pipeline{
 		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode, Dirs: dirs}, Breakers: w.breakers,
+		Cache: &pipeline.Cache{},
 		Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed,
 		Worker: cfg.ID,
 		Redact: cfg.Redact, Tokens: cfg.Tokens, StopGrace: broker.StopGrace(b.Settings().CallAckWait),
@@ -292,29 +293,43 @@ func (w *Worker) Run(ctx context.Context) error {
 	heart.Go(func() { w.listen(beating) })
 
 	var lanes, opened sync.WaitGroup
-	for _, class := range w.cfg.Classes {
-		for lane := range w.b.Settings().AllLanes() {
-			opened.Go(func() {
-				from, err := w.b.Lane(ctx, batch.Route{Pool: w.cfg.Pool, Class: class}, lane,
-					func(d *broker.Delivery) { w.returnMessage(ctx, d) })
-				if err != nil {
-					stop(err)
-					return
-				}
-				context.AfterFunc(taking, from.Stop)
-				lanes.Go(func() {
-					if err := w.serve(taking, calls, from, laneKey{class, lane}); err != nil {
+	// open opens the lanes from one on, and returns how many there are then.
+	open := func(first int) (n int, more <-chan struct{}) {
+		n, more = w.b.Lanes()
+		for _, class := range w.cfg.Classes {
+			for lane := first; lane < n; lane++ {
+				opened.Go(func() {
+					from, err := w.b.Lane(ctx, batch.Route{Pool: w.cfg.Pool, Class: class}, lane,
+						func(d *broker.Delivery) { w.returnMessage(ctx, d) })
+					if err != nil {
 						stop(err)
+						return
 					}
+					context.AfterFunc(taking, from.Stop)
+					lanes.Go(func() {
+						if err := w.serve(taking, calls, from, laneKey{class, lane}); err != nil {
+							stop(err)
+						}
+					})
 				})
-			})
+			}
 		}
+		return n, more
 	}
+	n, more := open(0)
 	opened.Wait()
 	if taking.Err() == nil {
 		close(w.ready)
 	}
-	<-taking.Done()
+	heart.Go(func() { w.followSettings(taking) })
+	for taking.Err() == nil {
+		select {
+		case <-more: // the system has more shards
+			n, more = open(n)
+			opened.Wait()
+		case <-taking.Done():
+		}
+	}
 
 	grace := time.AfterFunc(w.cfg.DrainGrace, func() { abandon(errShutdown) })
 	lanes.Wait()

@@ -29,6 +29,7 @@ var snippets = []snippet{
 		"over all workers. A call waits ten seconds at most.", toTheEnd},
 	{"docs/budgets.md", "budgets", "examples/budgets.txt",
 		"# Each agent of ci has a thousand calls and an hour of tools' time a day.", toTheEnd},
+	{"docs/cache.md", "cache", "examples/cache/tools.yaml", "tools:", toTheEnd},
 	{"docs/agents.md", "client", "client/example_test.go", "func ExampleClient_Submit() {", ""},
 }
 
@@ -45,8 +46,9 @@ func TestDocumentsShowTheExamples(t *testing.T) {
 		}
 	}
 	all := 0
-	for _, doc := range []string{"README.md", "docs/agents.md", "docs/rates.md", "docs/budgets.md"} {
-		for _, language := range []string{"go", "ts", "python", "text"} {
+	for _, doc := range []string{"README.md", "docs/agents.md", "docs/rates.md", "docs/budgets.md",
+		"docs/cache.md"} {
+		for _, language := range []string{"go", "ts", "python", "text", "yaml"} {
 			all += strings.Count(read(t, doc), "```"+language+"\n")
 		}
 	}

@@ -60,8 +60,8 @@ var calls = []struct {
 	{"toggle-simulated-logging", `{}`, "", "logging", nil},
 	{"toggle-subscriber-updates", `{}`, "", "", nil},
 	{"trigger-long-running-operation", `{"duration":0.8,"steps":4}`, "", "completed", nil},
-	// It runs only as a task of the revision 2025-11-25, which the SDK's clients have not: the server refuses the call.
-	{"simulate-research-query", `{"topic":"x"}`, toolyard.ExecutionFailed, "", nil},
+	// It runs only as a task of the revision 2025-11-25.
+	{"simulate-research-query", `{"topic":"sandboxes"}`, "", "Research Report: sandboxes", nil},
 }
 
 // TestEverythingOverStdio starts the server as workers do.
@@ -197,7 +197,7 @@ func testEverything(t *testing.T, s manifest.Server) {
 			if !json.Valid(r.Structured) || !strings.Contains(string(r.Structured), "humidity") {
 				t.Errorf("the structured output is %s", r.Structured)
 			}
-		case "trigger-long-running-operation":
+		case "trigger-long-running-operation", "simulate-research-query":
 			if steps == 0 {
 				t.Error("nobody saw progress")
 			}

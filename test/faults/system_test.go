@@ -256,12 +256,16 @@ func (s *system) left() (string, error) {
 	ctx, cancel := context.WithTimeout(s.context(), 5*time.Second)
 	defer cancel()
 	var left []string
-	for _, name := range []string{"TY_CALL", "TY_BATCH"} {
+	names := []string{"TY_CALL", "TY_BATCH"}
+	for n := 1; n < s.b.Settings().ShardCount(); n++ {
+		names = append(names, fmt.Sprintf("TY%d_CALL", n), fmt.Sprintf("TY%d_BATCH", n))
+	}
+	for _, name := range names {
 		stream, err := s.js.Stream(ctx, name)
 		if err != nil {
 			return "", err
 		}
-		if n := stream.CachedInfo().State.Msgs; name == "TY_CALL" && n > 0 && !s.diskFull {
+		if n := stream.CachedInfo().State.Msgs; strings.HasSuffix(name, "_CALL") && n > 0 && !s.diskFull {
 			left = append(left, fmt.Sprintf("%d messages on %s", n, name))
 		}
 		consumers := stream.ListConsumers(ctx)

@@ -198,19 +198,7 @@ func (p *pool) beside(key []byte) *sdk.ClientSession {
 		p.Fatal(err)
 	}
 	p.Cleanup(m.Stop)
-	stored, err := p.broker.Workers(waiting(p.T))
-	if err != nil || len(stored) == 0 {
-		p.Fatalf("there are no workers (%v)", err)
-	}
-	raw, err := p.broker.Surface(waiting(p.T), stored[0].Toolset)
-	if err != nil {
-		p.Fatal(err)
-	}
-	surface, err := registry.Decode(raw)
-	if err != nil {
-		p.Fatal(err)
-	}
-	if err := m.SetSurface(*surface); err != nil {
+	if err := m.SetSurface(p.surface()); err != nil {
 		p.Fatal(err)
 	}
 	toServer, fromClient := io.Pipe()
@@ -223,4 +211,39 @@ func (p *pool) beside(key []byte) *sdk.ClientSession {
 		<-done
 	})
 	return connect(p.T, alone, nil, &sdk.IOTransport{Reader: toClient, Writer: fromClient})
+}
+
+// surface is what the first worker offers, and more.
+func (p *pool) surface(more ...registry.Entry) registry.Surface {
+	p.Helper()
+	stored, err := p.broker.Workers(waiting(p.T))
+	if err != nil || len(stored) == 0 {
+		p.Fatalf("there are no workers (%v)", err)
+	}
+	raw, err := p.broker.Surface(waiting(p.T), stored[0].Toolset)
+	if err != nil {
+		p.Fatal(err)
+	}
+	surface, err := registry.Decode(raw)
+	if err != nil {
+		p.Fatal(err)
+	}
+	surface.Tools = append(surface.Tools, more...)
+	return *surface
+}
+
+// second is a server beside the pool's, over HTTP, that lists more than the workers offer.
+func (p *pool) second(cfg server.Config, more ...registry.Entry) *pool {
+	p.Helper()
+	cfg.Client, cfg.Log = p.client, testenv.Log(p.T)
+	m, err := server.New(cfg)
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(m.Stop)
+	if err := m.SetSurface(p.surface(more...)); err != nil {
+		p.Fatal(err)
+	}
+	return &pool{T: p.T, broker: p.broker, client: p.client, mcp: m, url: p.door(m), gate: p.gate, began: p.began,
+		ended: p.ended}
 }

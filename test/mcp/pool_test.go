@@ -214,25 +214,31 @@ func start(t *testing.T, change func(*server.Config)) *pool {
 	}
 	t.Cleanup(p.mcp.Stop)
 	p.follow()
+	p.url = p.door(p.mcp)
+	return p
+}
+
+// door serves an MCP server over HTTP, and returns its URL.
+func (p *pool) door(m *server.Server) string {
+	p.Helper()
 	who, err := api.ParseTokens([]byte(tokens))
 	if err != nil {
-		t.Fatal(err)
+		p.Fatal(err)
 	}
 	door, err := api.New(api.Config{Client: p.client, Reader: follow.New(p.broker, follow.Options{Shared: true}),
-		Tokens: who, Log: testenv.Log(t),
+		Tokens: who, Log: testenv.Log(p.T),
 		Ready: func() error { return nil }})
 	if err != nil {
-		t.Fatal(err)
+		p.Fatal(err)
 	}
-	door.Mount("/mcp", server.MaxRequestBytes, p.mcp.Serve)
+	door.Mount("/mcp", server.MaxRequestBytes, m.Serve)
 	web := httptest.NewServer(door)
-	t.Cleanup(func() {
+	p.Cleanup(func() {
 		door.Stop()
 		web.CloseClientConnections()
 		web.Close()
 	})
-	p.url = web.URL + "/mcp"
-	return p
+	return web.URL + "/mcp"
 }
 
 // work starts a worker, which ends with the test or when the returned function is called.

@@ -32,6 +32,7 @@ const (
 	nobodyAnswers attack = "a batch waits for people who do not come, in the way of others"
 	dyingOwners   attack = "owners are slow to let go of a batch that they park, and die soon after"
 	sleepers      attack = "owners and workers stand still while their batches are taken over, end and are archived"
+	keptOutputs   attack = "outputs answer other calls, while owners and workers are lost"
 	formerOwners  attack = "owners are cut off while calls wait, and hear of decisions before the next owner"
 )
 
@@ -198,6 +199,15 @@ var plans = map[attack]plan{
 			{onWake, 0.2, "d", []fault{pause, crash}, 200 * ms, 3000 * ms, 1000 * ms},
 		},
 	},
+	keptOutputs: {
+		kinds: []string{"recall", "recall", "recall", "write"}, least: 500 * ms, work: 1500 * ms, batches: 3,
+		commits: 2,
+		ambushes: []ambush{
+			{onBatch, 0.1, "", append([]fault{crash}, lost...), 500 * ms, 5000 * ms, 0},
+			{onCall, 0.1, "w", append([]fault{crash}, lost...), 500 * ms, 6000 * ms, 400 * ms},
+			{onTicket, 0.1, "", append([]fault{loses}, lost...), 500 * ms, 4000 * ms, 0},
+		},
+	},
 	formerOwners: {
 		kinds: []string{"read", "ask_read"}, others: []string{"write"}, least: 1000 * ms, work: 3000 * ms, commits: 4,
 		people: true,
@@ -267,7 +277,9 @@ func (p *plan) batch(d draws, a *agentSpec, agent, n int) *batchSpec {
 	for i := range 1 + d.IntN(5) {
 		k, _ := kindOf(pick(d, kinds))
 		in := input{WorkMS: d.between(max(p.least, ms), p.work).Milliseconds(), Ignores: d.one(4)}
-		if p.commits > 0 || !k.class.Safe() {
+		if k.recalls { // the same input each time
+			in = input{WorkMS: p.least.Milliseconds()}
+		} else if p.commits > 0 || !k.class.Safe() {
 			in.Commits = 1 + d.IntN(max(p.commits, 1))
 		}
 		b.batch.Calls = append(b.batch.Calls, toolyard.Call{ID: fmt.Sprint("c", i), Tool: k.name, Input: raw(in)})

@@ -1,11 +1,10 @@
 package sim
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 )
@@ -15,34 +14,26 @@ import (
 // The fences are code without switches. So this test makes mutated copies of that code, in which each fence can be
 // taken away, builds this package with them, and lets TestMutants there do the rest.
 func TestTeeth(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	root, err := filepath.Abs("../..")
+	file := filepath.Join(t.TempDir(), "sums")
+	err := again(t, t.Output(), built(t, "steady"), "TestSimulation", fmt.Sprint("-seeds=", sameSeeds), "-twice=0",
+		"-sums="+file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	path, err := overlay(root, dir, teeth)
+	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mutants := filepath.Join(dir, "mutants.test")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-tags", "mutants", "-overlay", path, "-o", mutants,
-		".")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", build, err, out)
+	var plain sums
+	if err := json.Unmarshal(data, &plain); err != nil {
+		t.Fatal(err)
 	}
-	var hashes []string
-	for seed := range uint64(sameSeeds) {
-		hashes = append(hashes, inMemory(t, seed, options{}).hash)
-	}
-	cmd := exec.CommandContext(t.Context(), mutants, "-test.run", "^TestMutants$", "-test.v", "-test.timeout", "0",
-		"-plain", strings.Join(hashes, ","), "-teeth", fmt.Sprint(*teethSeeds), "-tooth", *onlyTooth)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	if err := cmd.Run(); err != nil {
-		t.Errorf("%s: %v", cmd, err)
+	mutants := built(t, "steady,mutants", mutations(teeth)...)
+	plainly := "-plain=" + strings.Join(plain.Hashes, ",")
+	if err := again(t, os.Stdout, mutants, "TestMutants", "-test.v", plainly); err != nil {
+		t.Error(err)
 	}
 }
 
-// sameSeeds is how many histories are played with and without the mutations, while all fences stand. Not each seed is
-// the same history each time (see alike), so one that is has to be among them.
+// sameSeeds is how many histories are played with and without the mutations, while all fences stand.
 const sameSeeds = 5

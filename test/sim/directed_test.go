@@ -30,6 +30,8 @@ const (
 	oldGrant     attack = "a batch leaves the queue when its ticket has just been granted, and joins again"
 	fullWakes    attack = "there is no room for the wake of a decision, and whoever decided tries again"
 	missedNext   attack = "an owner that waits for its workspace is away while the next one has it, and gives it back"
+	staleOutput  attack = "an exclusive call comes between two equal reads, and ends without its owner and its worker"
+	lostLeader   attack = "a worker dies while calls wait there for the execution of another"
 	foldRace     attack = "an owner extends and closes its batch between two reads of the next one"
 )
 
@@ -268,6 +270,28 @@ var directed = map[attack]plan{
 			{wait: 450 * ms, do: decides(1, client.Allow)},
 			{wait: 100 * ms, do: keeps()},
 		},
+	},
+	staleOutput: {
+		workers: 1, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, call("recall", ms)), hands("a2", 200*ms, call("write", 300*ms)),
+				hands("a3", 400*ms, call("recall", ms)), hands("a4", 600*ms, call("recall", ms)),
+				hands("a5", 12*time.Second, call("recall", ms))}
+		},
+		acts: []act{
+			{who: "d", step: `\.a2\.b1\._\.batch .*\.batch\.planned\.`, as: "former"},
+			{who: "w", step: `\.a2\.b1\.default\.0 .*\.call\.claimed\.`, wait: 350 * ms, do: cuts("former")},
+			{wait: 8 * time.Second, do: heal("former")},
+		},
+	},
+	lostLeader: {
+		workers: 1, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, call("recall", 2*time.Second)),
+				hands("a2", 100*ms, call("recall", 2*time.Second)), hands("a3", 200*ms, call("recall", 2*time.Second)),
+				hands("a4", 12*time.Second, call("recall", 2*time.Second))}
+		},
+		acts: []act{{wait: time.Second, do: crashes("w1")}},
 	},
 	foldRace: {
 		workers: 1, lasts: 20 * time.Second,

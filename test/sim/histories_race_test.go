@@ -7,3 +7,5 @@ const (
 	histories   = 10 // of TestSimulation
 	playedTwice = 0
 )
+
+const isSteady, isRaced = false, true

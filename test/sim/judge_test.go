@@ -62,6 +62,7 @@ func (w *world) judge(r *report) {
 			w.fail(name, "%s", text)
 		}
 		w.checkReadings(h)
+		w.checkOutputs(r, h)
 		w.checkPeople(h)
 		w.checkParked(h)
 		w.checkEnds(h)

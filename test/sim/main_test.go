@@ -13,11 +13,16 @@ import (
 	"testing"
 )
 
-// TestMain collects garbage less often than usual: little of it lives longer than a step, and a history is small.
+// TestMain has garbage collected between histories only, as [membroker.Bubble] does: a history makes some 100 MB of it,
+// and a collection in the middle takes longer and changes the order of goroutines.
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400)
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(mostMemory)
 	os.Exit(m.Run())
 }
+
+// mostMemory is from where on garbage is collected in the middle of a history too: no history gets there.
+const mostMemory = 1 << 30
 
 var seed = flag.Uint64("seed", 1, "the history that TestSeed plays")
 

@@ -2,9 +2,15 @@ package sim
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -13,6 +19,10 @@ var (
 	from  = flag.Uint64("from", 0, "the first history that TestSimulation plays")
 	seeds = flag.Uint64("seeds", histories, "how many histories TestSimulation plays")
 	twice = flag.Uint64("twice", playedTwice, "how many of them it plays twice")
+	// A process of several plays each history whose number has this rest.
+	player  = flag.Uint64("player", 0, "which of the players this process is")
+	players = flag.Uint64("players", 1, "how many players there are")
+	sumFile = flag.String("sums", "", "a file that gets what this process has played")
 )
 
 // compare plays one history twice and shows where the two part.
@@ -33,38 +43,96 @@ func compare(t *testing.T, seed uint64) {
 	}
 }
 
-// alike is how many of a hundred seeds are the same history each time, at least. Not all are: the runtime chooses at
-// random among the cases of a select that are ready at once, and lets a goroutine stand back that has run for ten
-// milliseconds, which on a busy machine any may have.
-const alike = 60
+// sums are what was played.
+type sums struct {
+	Histories, Lines, Steps int
+	Twice, Same             int
+	Plays                   played
+	Hashes                  []string // of one process
+}
 
-// TestSimulation plays many histories: all invariants hold in all of them, and most seeds are the same history each
-// time.
+// TestSimulation plays many histories, with as many processes as there are processors: all invariants hold in all of
+// them, and each one that is played twice is the same history, line by line.
 func TestSimulation(t *testing.T) {
+	began, all := time.Now(), sums{Plays: played{}}
+	if isSteady || isRaced {
+		all.play(t)
+	} else {
+		all.share(t)
+	}
+	t.Logf("%d histories: %d lines in the ledger, %d steps, in %s; %d of %d are the same again", all.Histories,
+		all.Lines, all.Steps, time.Since(began).Round(time.Millisecond), all.Same, all.Twice)
+	switch {
+	case *sumFile != "":
+		if err := os.WriteFile(*sumFile, raw(all), 0o600); err != nil {
+			t.Error(err)
+		}
+	case !*calm && *aboutFlag == "":
+		all.Plays.check(t, uint64(all.Histories))
+	}
+}
+
+// play plays the histories of one process.
+func (all *sums) play(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // goroutines that are ready at one instant run in their order
 	opt := options{calm: *calm, about: about()}
-	steps, lines, same, all, began := 0, 0, 0, played{}, time.Now()
-	for n := range *seeds {
+	for n := *player; n < *seeds; n += *players {
 		r := inMemory(t, *from+n, opt)
 		if len(r.problems) > 0 {
 			t.Error(r)
 		}
-		steps, lines = steps+r.steps, lines+r.lines
-		all.add(r)
-		if n < *twice {
-			if again := inMemory(t, *from+n, opt); again.hash == r.hash {
-				same++
-			} else {
-				t.Logf("seed %d has the hashes %s and %s, with %d and %d steps", r.seed, r.hash, again.hash, r.steps,
-					again.steps)
-			}
+		all.Histories, all.Steps, all.Lines = all.Histories+1, all.Steps+r.steps, all.Lines+r.lines
+		all.Plays.add(r)
+		all.Hashes = append(all.Hashes, r.hash)
+		if n >= *twice {
+			continue
+		}
+		all.Twice++
+		if again := inMemory(t, *from+n, opt); again.hash == r.hash {
+			all.Same++
+		} else {
+			t.Errorf("seed %d has the hashes %s and %s, with %d and %d steps; "+
+				"go test ./test/sim -run TestSeed -v -seed %d -compare shows where the two part", r.seed, r.hash, again.hash, r.steps, again.steps, r.seed)
 		}
 	}
-	t.Logf("%d histories: %d lines in the ledger, %d steps, in %s", *seeds, lines, steps, time.Since(began))
-	if !*calm && *aboutFlag == "" {
-		all.check(t, *seeds)
+}
+
+// share has several processes play the histories, and adds up what they have played.
+func (all *sums) share(t *testing.T) {
+	program := built(t, "steady")
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	for n := range runtime.GOMAXPROCS(0) {
+		running.Go(func() {
+			file := filepath.Join(t.TempDir(), "sums")
+			err := again(t, t.Output(), program, "TestSimulation", fmt.Sprint("-from=", *from),
+				fmt.Sprint("-seeds=", *seeds), fmt.Sprint("-twice=", *twice), fmt.Sprint("-player=", n),
+				fmt.Sprint("-players=", runtime.GOMAXPROCS(0)), "-sums="+file)
+			var part sums
+			if data, readErr := os.ReadFile(file); readErr != nil {
+				err = errors.Join(err, readErr)
+			} else {
+				err = errors.Join(err, json.Unmarshal(data, &part))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				t.Error(err)
+			}
+			all.add(part)
+		})
 	}
-	if played := min(*seeds, *twice); played > 0 && same*100 < int(played)*alike {
-		t.Errorf("%d of %d seeds are the same history each time; at least %d%% should be", same, played, alike)
+	running.Wait()
+	if all.Histories != int(*seeds) {
+		t.Errorf("%d histories were played, and should be %d", all.Histories, *seeds)
+	}
+}
+
+// add adds what one process has played.
+func (all *sums) add(part sums) {
+	all.Histories, all.Lines, all.Steps = all.Histories+part.Histories, all.Lines+part.Lines, all.Steps+part.Steps
+	all.Twice, all.Same = all.Twice+part.Twice, all.Same+part.Same
+	for what, n := range part.Plays {
+		all.Plays[what] += n
 	}
 }

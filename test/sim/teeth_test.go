@@ -459,6 +459,13 @@ var teeth = []tooth{
 		edits: []edit{{inObserve, "	if !doubt {\n", "	if !doubt || OFF {\n"}},
 	},
 	{
+		fence: "an exclusive ticket begins a generation", attack: staleOutput, breaks: []string{"outputs"},
+		edits: []edit{{inTicket, "		next.Exclusive = next.Last\n", `		if next.Exclusive = next.Last; OFF {
+			next.Exclusive = q.Exclusive
+		}
+`}},
+	},
+	{
 		// also where the context of the call has ended with it
 		fence: "a refused commit point loses the call", attack: silentWorkers, hint: 2,
 		breaks: []string{"code", "Q3", "Q4"},

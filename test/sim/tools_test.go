@@ -54,6 +54,19 @@ func (b *book) add(p *party, kind ledger.Kind, name string, env *tool.Env, ranOn
 	return nil
 }
 
+// changes is how often exclusive calls had changed a workspace at a time.
+func (b *book) changes(w toolyard.Workspace, at time.Time) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range b.lines {
+		k, _ := kindOf(l.Tool)
+		if l.Workspace == w && l.Kind == ledger.Effect && !k.class.Safe() && k.workspace && l.Wall <= at.UnixNano() {
+			n++
+		}
+	}
+	return n
+}
+
 // input says what a call does: its tool reads it.
 type input struct {
 	// WorkMS is how long it works, Commits how many commit points it has.
@@ -78,21 +91,24 @@ type kind struct {
 	asks       bool // a rule wants a person for it
 	stops      bool // an interrupt stops it
 	wavers     bool // the tool itself wants a person for it, now and then
+	// recalls says that it tells how often the workspace was changed, and that its output answers equal calls.
+	recalls bool
 }
 
 // kinds are all, with how often each is drawn.
 var kinds = []kind{
-	{"read", toolyard.ReadOnly, true, true, 6, false, false, false},
-	{"look", toolyard.ReadOnly, true, false, 2, false, true, false}, // no workspace
-	{"pop", toolyard.ReadOnly, false, true, 1, false, false, false}, // may not run twice
-	{"write", toolyard.WriteExclusive, false, true, 4, false, false, false},
-	{"put", toolyard.WriteExclusive, true, true, 2, false, false, false},
-	{"shell", toolyard.Unsafe, false, true, 1, false, false, false},
-	{"send", toolyard.WriteExclusive, false, false, 1, false, false, false}, // no workspace
-	{"ask_read", toolyard.ReadOnly, true, true, 0, true, false, false},
-	{"ask_pop", toolyard.ReadOnly, false, true, 0, true, false, false}, // an item of its own
-	{"ask_write", toolyard.WriteExclusive, false, true, 0, true, false, false},
-	{"waver", toolyard.WriteExclusive, false, true, 0, false, false, true},
+	{"read", toolyard.ReadOnly, true, true, 6, false, false, false, false},
+	{"look", toolyard.ReadOnly, true, false, 2, false, true, false, false}, // no workspace
+	{"pop", toolyard.ReadOnly, false, true, 1, false, false, false, false}, // may not run twice
+	{"write", toolyard.WriteExclusive, false, true, 4, false, false, false, false},
+	{"put", toolyard.WriteExclusive, true, true, 2, false, false, false, false},
+	{"shell", toolyard.Unsafe, false, true, 1, false, false, false, false},
+	{"send", toolyard.WriteExclusive, false, false, 1, false, false, false, false}, // no workspace
+	{"ask_read", toolyard.ReadOnly, true, true, 0, true, false, false, false},
+	{"ask_pop", toolyard.ReadOnly, false, true, 0, true, false, false, false}, // an item of its own
+	{"ask_write", toolyard.WriteExclusive, false, true, 0, true, false, false, false},
+	{"waver", toolyard.WriteExclusive, false, true, 0, false, false, true, false},
+	{"recall", toolyard.ReadOnly, true, true, 0, false, false, false, true},
 }
 
 // absent is a tool that nobody has.
@@ -123,6 +139,9 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 			Idempotent: &k.idempotent, UsesWorkspace: &k.workspace, Dependency: k.name, InputSchema: anyInput,
 			MaxResultSizeChars: 1_000,
 			TimeoutMS:          toolTimeout.Milliseconds(),
+		}
+		if k.recalls {
+			d.Cache = &tool.Cache{TTLMS: tool.MaxCacheTTL.Milliseconds(), Scope: tool.CacheWorkspace, Coalesce: true}
 		}
 		if k.stops {
 			d.Interrupt = tool.Cancel
@@ -160,11 +179,15 @@ const toolTimeout = 10 * time.Second
 
 // run is a tool: it works, and acts at its commit points.
 func (p *party) run(ctx context.Context, k kind, env tool.Env, in input) (tool.Output, error) {
+	text := k.name + " is done"
+	if k.recalls {
+		text = fmt.Sprint(p.w.book.changes(env.Workspace, time.Now()))
+	}
 	err := p.work(ctx, k, env, in)
 	if err = errors.Join(err, p.w.book.write(p, ledger.End, k.name, &env)); err != nil {
 		return tool.Output{}, err
 	}
-	return tool.Output{Text: k.name + " is done"}, nil
+	return tool.Output{Text: text}, nil
 }
 
 func (p *party) work(ctx context.Context, k kind, env tool.Env, in input) error {

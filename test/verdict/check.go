@@ -204,7 +204,8 @@ func (j *Judged) q3and4() {
 			j.Fail("Q3", "%s %s was started %d times and has acted %d times", name, c, begun, acted)
 		}
 		_, ofLoad := j.Kinds[name]
-		if ofLoad && !res.IsError && res.CallID != "" && acted == 0 {
+		ofAnother := res.Cache == toolyard.CacheHit || res.Cache == toolyard.CacheShared // then that one has acted
+		if ofLoad && !res.IsError && res.CallID != "" && acted == 0 && (!ofAnother || j.Kinds[name].Once) {
 			j.Fail(map[bool]string{true: "Q3", false: "Q4"}[j.Kinds[name].Once],
 				"%s %s says that it succeeded and has not acted", name, c)
 		}

@@ -948,6 +948,11 @@ export interface components {
              */
             seconds: number;
         };
+        /**
+         * @description How a call used its tool's cache.
+         * @enum {string}
+         */
+        CacheUse: "hit" | "shared" | "miss";
         /** @description A call in the native form. */
         Call: {
             /** @description What the provider wants to have back with the result, as an object of its own fields. */
@@ -1565,6 +1570,8 @@ export interface components {
             attempts: number;
             /** @description The reference of the whole output, for getBlob. Empty if output is the whole. */
             blob: string;
+            /** @description How the call used its tool's cache. Left out if it did not. */
+            cache?: components["schemas"]["CacheUse"];
             /** @description The provider's id of the call. */
             call_id: string;
             /** @description Why the call failed. Empty on success. */

@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/cache"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/place"
@@ -53,6 +54,8 @@ type explainedCall struct {
 	Reason     string `json:"reason"`
 	Claim      bool   `json:"claim"`
 	Ticket     bool   `json:"ticket"`
+	// Cache says how the call would use its tool's cache; empty if the tool has none.
+	Cache string `json:"cache,omitempty"`
 	// Rates are those of --quota-file that the call would be under.
 	Rates []string `json:"rates,omitempty"`
 }
@@ -280,6 +283,7 @@ func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, 
 			return e, err
 		}
 		e.Calls[i].Permission, e.Calls[i].DecidedBy, e.Calls[i].Reason = string(d.Behavior), d.Source, d.Reason
+		e.Calls[i].Cache = cache.Text(&entry.Declaration, planned.Calls[i].Judgement)
 	}
 	return e, nil
 }
@@ -327,6 +331,9 @@ func (e explained) print(s *std, b *toolyard.Batch) error {
 			if c.Code != "" {
 				line("      ", "answered without running: %s: %s", p.paint.Bad(string(c.Code)), cli.OneLine(c.Error))
 				continue
+			}
+			if c.Cache != "" {
+				line("      ", "cache: %s", cli.OneLine(c.Cache))
 			}
 			for _, rate := range c.Rates {
 				line("      ", "rate of %s", cli.OneLine(rate))

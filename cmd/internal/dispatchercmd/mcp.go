@@ -79,6 +79,7 @@ type mcpParts struct {
 func newMCP(ctx context.Context, p mcpParts, cfg server.Config) (*server.Server, error) {
 	p.log = p.broker.Quiet(p.log)
 	cfg.Client, cfg.Log, cfg.Version = p.client, p.log, version.Build()
+	cfg.Lifetime = p.broker.Settings().Lifetime
 	cfg.Load = func(ctx context.Context, agent toolyard.Agent, session toolyard.Session, tool string) error {
 		_, err := p.broker.ChangeSession(ctx, agent, session, func(s *broker.Session) { s.Load(tool) })
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/pause"
+	"github.com/toolyard/toolyard/internal/shard"
 )
 
 const (
@@ -22,22 +23,29 @@ const (
 	settingsEvery = 5 * time.Second
 	// changeTimeout bounds a change of the settings: each stream is changed by itself, on a cluster by an agreement.
 	changeTimeout = 2 * time.Minute
+	// raiseTimeout bounds a raise of the number of shards. It waits for the processes that run, and then the same
+	// command again goes on.
+	raiseTimeout = 10 * time.Minute
 )
 
 // The settings that a running system may change, by the names of the flags of serve.
 const (
 	keyLifetime = "batch-lifetime"
 	keyStore    = "max-store-bytes"
-	keyShards   = "shards" // shown only
+	keyShards   = "shards"
 )
 
 // printedSettings are what --json prints.
 type printedSettings struct {
-	Replicas      int    `json:"replicas"`
-	Shards        int    `json:"shards"`
+	Replicas int `json:"replicas"`
+	Shards   int `json:"shards"`
+	// NextShards is how many there will be, while they are raised.
+	NextShards    int    `json:"next_shards,omitempty"`
 	BatchLifetime string `json:"batch_lifetime"`
 	AckWait       string `json:"ack_wait"`
 	MaxStoreBytes int64  `json:"max_store_bytes"`
+	// Epochs are the numbers of shards that the system had and has, with when each began.
+	Epochs []shard.Epoch `json:"epochs,omitempty"`
 }
 
 func (s *std) settingsCommand() *cobra.Command {
@@ -45,25 +53,37 @@ func (s *std) settingsCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "settings [flags] [KEY=VALUE ...]",
-		Short: "Show the settings of a running system, or change its batch lifetime and its bytes of store",
-		Long: `settings shows what the streams of a system say about it. With batch-lifetime=TIME or
-max-store-bytes=BYTES it changes that while the system runs. Batches under way go on. Dispatchers
-that run work by the new values within seconds; give their flags and files the same values, since
-one that is started with others is refused.
+		Short: "Show the settings of a running system, or change its batch lifetime, bytes of store and shards",
+		Long: `settings shows what the streams of a system say about it. With batch-lifetime=TIME,
+max-store-bytes=BYTES or shards=N it changes that while the system runs. Batches under way go on.
+Dispatchers that run work by the new values within seconds; give their flags and files the same
+values, since one that is started with others is refused.
 
 Both may grow at any time; batches that are planned from then on live longer. A smaller store is
 refused unless every stream uses at most half of what it will have. A shorter lifetime is refused
 while a dispatcher or a worker runs, while a batch is under way, and when it would delete something
-now. Replicas, shards and ack wait stay as the system was made.`,
+now.
+
+Shards only grow, to 16 at most. Each has an equal part of the store, so a larger number may need
+max-store-bytes too. The command waits until every dispatcher and worker that runs serves the new
+shards, and for a minute at least. When it ends before, the same command again goes on; until then
+the system works as before.
+
+Replicas and ack wait stay as the system was made.`,
 		Example: `  dispatcher settings
-  dispatcher settings batch-lifetime=168h max-store-bytes=68719476736`,
+  dispatcher settings batch-lifetime=168h max-store-bytes=68719476736
+  dispatcher settings shards=4`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			want, err := settingsOf(args)
 			if err != nil {
 				return err
 			}
 			return s.overNATS(cmd.Context(), &sys, "settings", func(nc *nats.Conn) error {
-				ctx, cancel := context.WithTimeout(cmd.Context(), changeTimeout)
+				timeout := changeTimeout
+				if want.Shards != 0 {
+					timeout = raiseTimeout
+				}
+				ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 				defer cancel()
 				return s.settings(ctx, nc, want, asJSON)
 			})
@@ -88,12 +108,16 @@ func settingsOf(args []string) (want broker.Settings, err error) {
 				return want, cli.Usagef("%s: use a number of bytes", cli.OneLine(arg))
 			}
 		case keyShards:
-			return want, cli.Usagef("%s: the number of shards is chosen when a system is made (serve --shards); no "+
-				"running system can change it yet", cli.OneLine(arg))
+			if want.Shards, err = strconv.Atoi(value); err != nil || want.Shards < 1 || want.Shards > shard.Max {
+				return want, cli.Usagef("%s: use a number from 1 to %d", cli.OneLine(arg), shard.Max)
+			}
 		default:
-			return want, cli.Usagef("%s: a running system may change %s=TIME and %s=BYTES", cli.OneLine(arg),
-				keyLifetime, keyStore)
+			return want, cli.Usagef("%s: a running system may change %s=TIME, %s=BYTES and %s=N", cli.OneLine(arg),
+				keyLifetime, keyStore, keyShards)
 		}
+	}
+	if want.Shards != 0 && want.Lifetime != 0 {
+		return want, cli.Usagef("change %s and %s by two commands", keyShards, keyLifetime)
 	}
 	return want, nil
 }
@@ -105,21 +129,49 @@ func (s *std) settings(ctx context.Context, nc *nats.Conn, want broker.Settings,
 		return err
 	}
 	was, now := b.Settings(), b.Settings()
-	if want != (broker.Settings{}) {
-		if was, now, err = natsbroker.Change(ctx, nc, want); err != nil {
-			return err
-		}
+	was.Shards = b.Shards().Shards()
+	switch {
+	case want.Shards != 0:
+		_, now, err = natsbroker.Raise(ctx, nc, want, shard.Grace, s.sayRaising())
+	case want != (broker.Settings{}):
+		_, now, err = natsbroker.Change(ctx, nc, want)
 	}
-	shown := printedSettings{now.Replicas, now.ShardCount(), now.Lifetime.String(), now.CallAckWait.String(),
-		now.MaxStoreBytes}
+	if err == nil {
+		_, _, err = b.Renew(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	m := b.Shards()
+	now.Shards = m.Shards()
 	if asJSON {
+		shown := printedSettings{Replicas: now.Replicas, Shards: now.Shards, NextShards: m.Next,
+			BatchLifetime: now.Lifetime.String(), AckWait: now.CallAckWait.String(), MaxStoreBytes: now.MaxStoreBytes}
+		if len(m.Epochs) > 1 {
+			shown.Epochs = m.Epochs
+		}
 		return printJSON(s.out, shown)
 	}
-	return showSettings(s.out, was, now)
+	return showSettings(s.out, was, now, m)
+}
+
+// sayRaising returns what says on standard error for what a raise waits, when that has changed.
+func (s *std) sayRaising() func(natsbroker.Raising) {
+	said := ""
+	return func(r natsbroker.Raising) {
+		text := strings.TrimRight(strings.Split(r.Waits, "everybody has ")[0], "; ")
+		if r.Waits != "" && text == "" {
+			text = "until everybody has read that there will be more"
+		}
+		if text != said && text != "" {
+			fmt.Fprintf(s.err, "%d shards are prepared; waiting: %s\n", r.Want, text)
+		}
+		said = text
+	}
 }
 
 // showSettings shows settings, by the names of the flags of serve, with what changed ones were.
-func showSettings(w io.Writer, was, now broker.Settings) error {
+func showSettings(w io.Writer, was, now broker.Settings, m shard.Map) error {
 	p := &show{w: w, on: true}
 	line := func(key string, was, now any) {
 		p.printf("%s: %v", key, now)
@@ -130,6 +182,12 @@ func showSettings(w io.Writer, was, now broker.Settings) error {
 	}
 	line("replicas", was.Replicas, now.Replicas)
 	line(keyShards, was.ShardCount(), now.ShardCount())
+	if m.Next != 0 {
+		p.printf("  being raised to %d: dispatcher settings %s=%d goes on with that\n", m.Next, keyShards, m.Next)
+	}
+	for i, e := range m.Epochs[min(1, len(m.Epochs)):] {
+		p.printf("  %d since %s, %d before\n", e.Shards, e.Opened.UTC().Format(time.RFC3339), m.Epochs[i].Shards)
+	}
 	line(keyLifetime, was.Lifetime, now.Lifetime)
 	line("ack-wait", was.CallAckWait, now.CallAckWait)
 	line(keyStore, was.MaxStoreBytes, now.MaxStoreBytes)
@@ -148,7 +206,7 @@ func (n *node) followSettings(ctx context.Context) error {
 			n.log.Info("the system's settings could not be read again", "error", err)
 		case was != now:
 			n.log.Info("the system's settings were changed", "batch_lifetime", now.Lifetime, "max_store_bytes",
-				now.MaxStoreBytes)
+				now.MaxStoreBytes, "shards", now.ShardCount())
 		}
 	}
 	return nil

@@ -136,6 +136,9 @@ func (s *show) details(r toolyard.Result) {
 	if r.Attempts > 1 {
 		about = append(about, fmt.Sprintf("attempt %d", r.Attempts))
 	}
+	if r.Cache != "" {
+		about = append(about, "cache "+string(r.Cache))
+	}
 	if r.Isolation != "" {
 		about = append(about, "isolation "+r.Isolation)
 	}

@@ -70,6 +70,7 @@ func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker,
 		opPiece: {access.Worker: d.piece, access.Agent: d.piece},
 		opLanes: {access.Worker: d.lanes},
 		opBury:  {access.Worker: d.bury},
+		opWhere: {access.Worker: d.where, access.Agent: d.where},
 	}
 	for _, to := range []struct {
 		subject string
@@ -199,7 +200,33 @@ func (d *Answerer) hello(ctx context.Context, who access.Principal, m *nats.Msg)
 	if err != nil {
 		return err
 	}
-	return d.json(m, hello{Role: who.Role, Name: who.Name, Metadata: s.CachedInfo().Config.Metadata})
+	metadata := s.CachedInfo().Config.Metadata
+	o, err := readOrigin(metadata)
+	if err != nil {
+		return err
+	}
+	stored, err := d.b.readMap(ctx, &o)
+	if err != nil {
+		return err
+	}
+	return d.json(m, hello{Role: who.Role, Name: who.Name, Metadata: metadata, Shards: stored.Map})
+}
+
+// where answers in which shard a batch is. It tells an agent of its own ones, and a worker of any: a call of its pool
+// may belong to each.
+func (d *Answerer) where(ctx context.Context, who access.Principal, m *nats.Msg) error {
+	k, err := asked[toolyard.BatchKey](m)
+	if err != nil {
+		return err
+	}
+	if who.Role == access.Agent && broker.Escape(string(k.Agent)) != who.Name {
+		return refusal(codeNotYours, "%s cannot ask for a batch of agent %q", who, k.Agent)
+	}
+	n, found, err := d.b.search(ctx, k)
+	if err != nil {
+		return err
+	}
+	return d.json(m, whereAnswer{Shard: n, Found: found})
 }
 
 func (d *Answerer) json(m *nats.Msg, v any) error {
@@ -218,7 +245,12 @@ func (d *Answerer) queueEnd(ctx context.Context, _ access.Principal, m *nats.Msg
 	if err != nil {
 		return err
 	}
-	if shard < 0 || shard >= d.b.Settings().ShardCount() {
+	if shard < 0 || shard >= d.b.view().Served() { // the map may be older than the worker's
+		if _, err := d.b.renewed(ctx); err != nil {
+			return err
+		}
+	}
+	if shard < 0 || shard >= d.b.view().Served() {
 		return refusal(codeBad, "there is no shard %d", shard)
 	}
 	end, err := d.b.in(shard).callsEnd(ctx)
@@ -246,9 +278,9 @@ func readable(who access.Principal, stream, subject string) bool {
 }
 
 // ofSubject is the broker of the shard of a subject's batch.
-func (d *Answerer) ofSubject(subject string) *Broker {
+func (d *Answerer) ofSubject(ctx context.Context, subject string) (*Broker, error) {
 	k, _ := keyOf(subject)
-	return d.b.of(k)
+	return d.b.of(ctx, k)
 }
 
 func (d *Answerer) read(ctx context.Context, who access.Principal, m *nats.Msg) error {
@@ -257,7 +289,10 @@ func (d *Answerer) read(ctx context.Context, who access.Principal, m *nats.Msg) 
 		return err
 	}
 	found, ok := raw{}, false
-	b := d.ofSubject(q.Subject)
+	b, err := d.ofSubject(ctx, q.Subject)
+	if err != nil {
+		return err
+	}
 	switch {
 	case q.At:
 		// The message is checked before anything of it is sent.
@@ -301,7 +336,10 @@ func (d *Answerer) count(ctx context.Context, who access.Principal, m *nats.Msg)
 	if !readable(who, q.Stream, q.Subject) && !ownEvents(who, q.Stream, q.Subject) {
 		return refusal(codeNotYours, "%s cannot count %s", who, q.Subject)
 	}
-	b := d.ofSubject(q.Subject)
+	b, err := d.ofSubject(ctx, q.Subject)
+	if err != nil {
+		return err
+	}
 	counted, err := b.counts(ctx, q.Stream, q.Subject)
 	if err == nil {
 		counted, err = b.withoutFences(ctx, q.Stream, counted)
@@ -347,7 +385,11 @@ func (d *Answerer) mayUse(ctx context.Context, who access.Principal, q *objectQu
 // dispatchers queue messages.
 func (d *Answerer) isQueued(ctx context.Context, pool string, c *broker.AskedCall) (bool, error) {
 	k := toolyard.BatchKey{Agent: c.Agent, ID: c.Batch}
-	_, ok, err := d.b.of(k).last(ctx, streamCall,
+	b, err := d.b.of(ctx, k)
+	if err != nil {
+		return false, err
+	}
+	_, ok, err := b.last(ctx, streamCall,
 		prefixCall+"*."+pool+".*."+broker.KeyTokens(k)+"."+strconv.Itoa(c.Index)+".*")
 	return ok, err
 }
@@ -443,7 +485,7 @@ func (d *Answerer) lanes(ctx context.Context, who access.Principal, m *nats.Msg)
 		return refusal(codeBad, "there is no class %q", class)
 	}
 	for _, one := range d.b.each() {
-		for lane := range d.b.Settings().ShardLanes() {
+		for lane := range one.lanes() {
 			if err := one.openLane(ctx, batch.Route{Pool: toolyard.Pool(who.Name), Class: class}, lane); err != nil {
 				return err
 			}
@@ -539,7 +581,10 @@ func (d *Answerer) replies(ctx context.Context, m *nats.Msg) error {
 			return refusal(codeBad, "the question is no JSON object with a number from: %v", err)
 		}
 	}
-	b := d.b.of(p.key)
+	b, err := d.b.of(ctx, p.key)
+	if err != nil {
+		return err
+	}
 	stored, err := b.chain(ctx, streamReply, subjectReply(p.key), 0)
 	if err != nil {
 		return err

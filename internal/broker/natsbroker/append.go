@@ -44,7 +44,10 @@ const (
 // chains.
 func (b *Broker) Append(ctx context.Context, k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool, index int,
 	expected uint64, body events.Body) (batch.Record, error) {
-	b = b.of(k)
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return batch.Record{}, err
+	}
 	if err := b.granted(k, c, pool); err != nil {
 		return batch.Record{}, err
 	}

@@ -22,7 +22,10 @@ import (
 
 // PutApproval adds a call to the list.
 func (b *Broker) PutApproval(ctx context.Context, a broker.Approval) error {
-	b = b.of(a.Key())
+	b, err := b.of(ctx, a.Key())
+	if err != nil {
+		return err
+	}
 	a.ID = broker.ApprovalID(a.Key(), a.Index)
 	a.Facts, a.Context = nil, nil // they are in the log
 	value, err := json.Marshal(a)
@@ -41,9 +44,12 @@ func (b *Broker) PutApproval(ctx context.Context, a broker.Approval) error {
 // DropApproval removes a call from the list. The marker of the removal expires, so that decided calls leave nothing
 // behind.
 func (b *Broker) DropApproval(ctx context.Context, k toolyard.BatchKey, index int) error {
-	b = b.of(k)
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return err
+	}
 	id := broker.ApprovalID(k, index)
-	_, err := retry(ctx, func(ctx context.Context) (struct{}, error) {
+	_, err = retry(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, b.approvals.Purge(ctx, id, jetstream.PurgeTTL(b.Settings().WorkerTTL))
 	})
 	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -87,15 +93,16 @@ func (b *Broker) Approvals(ctx context.Context, agent toolyard.Agent) ([]broker.
 
 // WatchApprovals calls see with each call on the list and with each later change, until ctx ends.
 func (b *Broker) WatchApprovals(ctx context.Context, see func(broker.ApprovalChange)) error {
-	if b.several() {
-		return b.watchEach(ctx, func(ctx context.Context, one *Broker, seeing sync.Locker) error {
-			return one.WatchApprovals(ctx, func(c broker.ApprovalChange) {
-				seeing.Lock()
-				defer seeing.Unlock()
-				see(c)
-			})
+	return b.watchEach(ctx, func(ctx context.Context, one *Broker, seeing sync.Locker) error {
+		return one.watchApprovals(ctx, func(c broker.ApprovalChange) {
+			seeing.Lock()
+			defer seeing.Unlock()
+			see(c)
 		})
-	}
+	})
+}
+
+func (b *Broker) watchApprovals(ctx context.Context, see func(broker.ApprovalChange)) error {
 	return b.watchKeys(ctx, b.approvals, nil, keyWatch{
 		see: func(e jetstream.KeyValueEntry) {
 			c := broker.ApprovalChange{ID: e.Key()}
@@ -120,7 +127,10 @@ func (e decidedError) Unwrap() []error { return []error{e.error, broker.ErrDecid
 // [broker.ErrDecided] too if that is a decision.
 func (b *Broker) Asked(ctx context.Context, k toolyard.BatchKey, index int) (asked events.Waiting, at broker.ItemEnd,
 	err error) {
-	b = b.of(k)
+	b, err = b.of(ctx, k)
+	if err != nil {
+		return asked, at, err
+	}
 	call := fmt.Sprintf("call %d of %s", index, k)
 	none := func(why string) (events.Waiting, broker.ItemEnd, error) {
 		return events.Waiting{}, broker.ItemEnd{}, fmt.Errorf("%w: %s", broker.ErrNoApproval, why)

@@ -46,15 +46,7 @@ type archiver struct {
 // Archiver makes the archive if it is not there, and returns what moves batches into it that have been over for so
 // long.
 func (b *Broker) Archiver(ctx context.Context, after time.Duration, signer *archive.Signer) (broker.Archiver, error) {
-	if b.several() {
-		return b.archiverOfAll(ctx, after, signer)
-	}
-	a, err := b.archiver(ctx, after)
-	if err != nil {
-		return nil, err
-	}
-	a.signer = signer
-	return a, nil
+	return b.archiverOfAll(ctx, after, signer)
 }
 
 func (b *Broker) archiver(ctx context.Context, after time.Duration) (*archiver, error) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,7 +45,8 @@ func (b *Broker) WhilePresent(ctx context.Context) (context.Context, context.Can
 // linkWatch checks the connection for all who wait, and only while there are any.
 type linkWatch struct {
 	mu      sync.Mutex
-	waiting map[*context.CancelCauseFunc]bool
+	waiting map[uint64]context.CancelCauseFunc // by when they began, so that they end in that order
+	began   uint64
 	last    time.Time // when the connection last existed
 	looking bool      // a check is scheduled
 }
@@ -53,18 +56,20 @@ func (p *linkWatch) watch(nc *nats.Conn, cancel context.CancelCauseFunc, ended f
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.waiting == nil {
-		p.waiting = map[*context.CancelCauseFunc]bool{}
+		p.waiting = map[uint64]context.CancelCauseFunc{}
 	}
 	if !p.looking {
 		p.last, p.looking = time.Now(), true
 		time.AfterFunc(awayLook, func() { p.check(nc) })
 	}
-	p.waiting[&cancel] = true
+	p.began++
+	number := p.began
+	p.waiting[number] = cancel
 	return func() {
 		ended()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		delete(p.waiting, &cancel)
+		delete(p.waiting, number)
 	}
 }
 
@@ -76,8 +81,8 @@ func (p *linkWatch) check(nc *nats.Conn) {
 	case nc.IsConnected() || nc.IsDraining():
 		p.last = time.Now()
 	case time.Since(p.last) >= AwayAfter:
-		for cancel := range p.waiting {
-			(*cancel)(errAway)
+		for _, number := range slices.Sorted(maps.Keys(p.waiting)) {
+			p.waiting[number](errAway)
 		}
 		clear(p.waiting)
 	}

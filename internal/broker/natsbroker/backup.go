@@ -41,6 +41,8 @@ const (
 // beyond that group. An owner asks anew for a ticket that is missing. Approvals and objects follow the events that
 // refer to them. The index comes early: it may show a batch that is over as running, until its owner writes it again.
 //
+// The map of shards is saved behind them: of an id that is fenced off in a former shard it knows the new one.
+//
 // Records of archived batches are events, so the archive, where there is one, is saved after the events.
 //
 // A restore takes the reverse order: the batch stream of shard 0 says that all others are there. What several shards
@@ -49,7 +51,8 @@ func BackupOrder(shards int) (names []string) {
 	for _, name := range []string{
 		streamBatch, streamIndex, streamCall, streamReply, streamTickets, streamEvent, streamArchive,
 		"KV_" + bucketApproval,
-		"KV_" + bucketSession, "KV_" + bucketBudget, "OBJ_" + bucketBlob, streamDead, streamWorkers,
+		"KV_" + bucketSession, "KV_" + bucketBudget, "OBJ_" + bucketBlob, streamDead,
+		"KV_" + bucketMap, streamWorkers,
 	} {
 		for n := range shards {
 			if there := nameIn(n, name); n == 0 || there != name {
@@ -70,10 +73,10 @@ func ShardsIn(streams []string) (shards int) {
 	return shards
 }
 
-// InEverySystem reports whether every system has a stream. The archive is made when batches are archived, and the
-// accounts of budgets when there is one.
+// InEverySystem reports whether every system has a stream. The archive is made when batches are archived, the accounts
+// of budgets when there is one, and the map of shards when their number is raised.
 func InEverySystem(stream string) bool {
-	return !strings.HasSuffix(stream, "_ARCHIVE") && stream != "KV_"+bucketBudget
+	return !strings.HasSuffix(stream, "_ARCHIVE") && stream != "KV_"+bucketBudget && stream != "KV_"+bucketMap
 }
 
 // StreamBackup is what a server needs besides a stream's data to make it anew: its configuration and state, in the

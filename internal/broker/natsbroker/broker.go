@@ -60,9 +60,10 @@ type Broker struct {
 	approvals jetstream.KeyValue
 	blobs     jetstream.ObjectStore
 
-	// sets are the brokers of the shards, of a system of several; shard is which one this is of.
-	sets  []*Broker
-	shard int
+	// system is what is known of the shards. one says that this is the broker of one of them, and shard of which.
+	system *system
+	one    bool
+	shard  int
 
 	forgotten *forgotten
 	archived  *archived
@@ -165,8 +166,8 @@ func on(nc *nats.Conn, settings broker.Settings, source string) (*Broker, error)
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
 	b := &Broker{nc: nc, js: js, held: &atomic.Pointer[broker.Settings]{}, source: source, build: version.Build(),
-		forgotten: &forgotten{}, archived: newArchived(), outage: &outage{}, linkWatch: &linkWatch{},
-		pools: broker.MaxPools}
+		forgotten: &forgotten{}, archived: newArchived(), system: newSystem(), outage: &outage{},
+		linkWatch: &linkWatch{}, pools: broker.MaxPools}
 	b.held.Store(&settings)
 	b.outage.watch(nc)
 	return b, nil

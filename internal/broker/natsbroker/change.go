@@ -37,27 +37,37 @@ func Change(ctx context.Context, nc *nats.Conn, want broker.Settings) (was, now 
 		return was, now, err
 	}
 	was = f.settings
+	if f.Next != 0 {
+		return was, now, fmt.Errorf("the number of shards is being raised to %d: finish that first (dispatcher settings "+
+			"shards=%d)", f.Next, f.Next)
+	}
 	if now, err = was.With(want); err != nil {
 		return was, now, err
 	}
+	return was, now, b.apply(ctx, f, want, now)
+}
+
+// apply changes the streams of a system to other settings.
+func (b *Broker) apply(ctx context.Context, f *found, want, now broker.Settings) error {
+	was := f.settings
 	changes, err := f.changes(want, now)
 	if err != nil {
-		return was, now, err
+		return err
 	}
-	if now.Lifetime < was.Lifetime || now.MaxStoreBytes < was.MaxStoreBytes {
-		stored, err := stored(ctx, nc, changes)
+	if now.Lifetime < was.Lifetime || now.PartBytes() < was.PartBytes() {
+		stored, err := stored(ctx, b.nc, changes)
 		if err != nil {
-			return was, now, err
+			return err
 		}
 		if err := was.MayBecome(now, stored, time.Now()); err != nil {
-			return was, now, err
+			return err
 		}
 	}
 	for _, cfg := range changes {
 		if _, err := retry(ctx, func(ctx context.Context) (jetstream.Stream, error) {
 			return b.js.UpdateStream(ctx, cfg)
 		}); err != nil {
-			return was, now, fmt.Errorf("stream %s: %w; streams before it are changed, and the settings are not: "+
+			return fmt.Errorf("stream %s: %w; streams before it are changed, and the settings are not: "+
 				"the same command again goes on, and the former values undo it", cfg.Name, noMore(err))
 		}
 	}
@@ -68,7 +78,7 @@ func Change(ctx context.Context, nc *nats.Conn, want broker.Settings) (was, now 
 				"settings, and change them again", left[0].Name)
 		}
 	}
-	return was, now, err
+	return err
 }
 
 // noMore says what to do if the servers have no more storage for a stream.
@@ -100,11 +110,16 @@ func (f *found) changes(want, now broker.Settings) (out []jetstream.StreamConfig
 			next.MaxAge, next.Duplicates = d.MaxAge, min(have.Duplicates, d.MaxAge)
 		}
 		changed := next.MaxBytes != have.MaxBytes || next.MaxAge != have.MaxAge
-		if d.Name == streamBatch && now != f.settings {
+		written := now
+		written.Shards = f.made.Shards
+		if d.Name == streamBatch && (written != f.made || f.revision > 0 && !f.raised) {
 			changed = true
 			next.Metadata = maps.Clone(have.Metadata)
-			if next.Metadata[metadataSettings], err = rewritten(have.Metadata[metadataSettings], now); err != nil {
+			if next.Metadata[metadataSettings], err = rewritten(have.Metadata[metadataSettings], written); err != nil {
 				return nil, err
+			}
+			if f.revision > 0 {
+				markRaised(next.Metadata)
 			}
 		}
 		if changed {
@@ -176,23 +191,11 @@ func stored(ctx context.Context, nc *nats.Conn, changes []jetstream.StreamConfig
 	return in, nil
 }
 
-// Renew reads the system's settings again, which somebody may have changed, and returns them as they were and as they
-// are. A broker of an account of its own keeps those that it has: what changes lets it go on with them.
+// Renew implements [broker.Link].
 func (b *Broker) Renew(ctx context.Context) (was, now broker.Settings, err error) {
 	was = b.Settings()
-	if b.guest != nil {
-		return was, was, nil
-	}
-	s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) {
-		return b.js.Stream(ctx, streamBatch)
-	})
-	if err != nil {
-		return was, was, fmt.Errorf("stream %s: %w", streamBatch, err)
-	}
-	o, err := readOrigin(s.CachedInfo().Config.Metadata)
-	if err != nil {
-		return was, was, err
-	}
-	b.held.Store(&o.settings)
-	return was, o.settings, nil
+	b.system.reading.Lock()
+	defer b.system.reading.Unlock()
+	err = b.lookOnce(ctx)
+	return was, b.Settings(), err
 }

@@ -24,7 +24,10 @@ const (
 // the log, and the batch's owner acts on it. It wraps [ErrNoBatch], [ErrCompleted] and [ErrNoCall]. Repeating a request
 // stores nothing.
 func (b *Broker) Cancel(ctx context.Context, k toolyard.BatchKey, reason string, calls ...int) error {
-	b = b.of(k)
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return err
+	}
 	calls = slices.Compact(slices.Sorted(slices.Values(calls)))
 	if err := b.cancelable(ctx, k, calls); err != nil {
 		return err
@@ -85,7 +88,11 @@ func (b *Broker) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 			if asked[e.Key()] {
 				continue
 			}
-			if err := b.of(e.Key()).cancelable(ctx, e.Key(), nil); errors.Is(err, broker.ErrCompleted) ||
+			of, err := b.of(ctx, e.Key())
+			if err != nil {
+				return err
+			}
+			if err := of.cancelable(ctx, e.Key(), nil); errors.Is(err, broker.ErrCompleted) ||
 				errors.Is(err, broker.ErrNoBatch) {
 				continue // the index is outdated
 			} else if err != nil {
@@ -104,7 +111,11 @@ func (b *Broker) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 
 // InterruptBatch implements [broker.Control].
 func (b *Broker) InterruptBatch(ctx context.Context, k toolyard.BatchKey, wish events.Interrupted) error {
-	return b.of(k).control(ctx, k, wish, func(earlier events.Body) bool {
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return err
+	}
+	return b.control(ctx, k, wish, func(earlier events.Body) bool {
 		_, ok := earlier.(events.Interrupted)
 		return ok
 	})

@@ -27,7 +27,10 @@ func (b *Broker) Fold(ctx context.Context, k toolyard.BatchKey) (batch.State, er
 // Look is Fold for readers: it skips events that only a newer version knows, as far as the following ones make sense
 // without them.
 func (b *Broker) Look(ctx context.Context, k toolyard.BatchKey) (batch.State, error) {
-	b = b.of(k)
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return batch.State{}, err
+	}
 	s, err := b.fold(ctx, k, b.looking)
 	if _, contradicts := errors.AsType[*batch.InvariantError](err); contradicts && len(s.Newer) > 0 {
 		err = &events.NewerError{Newer: s.Newer[0]}
@@ -36,7 +39,10 @@ func (b *Broker) Look(ctx context.Context, k toolyard.BatchKey) (batch.State, er
 }
 
 func (b *Broker) fold(ctx context.Context, k toolyard.BatchKey, read reader) (batch.State, error) {
-	b = b.of(k)
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return batch.State{}, err
+	}
 	s := batch.State{Key: k}
 	m, ok, err := b.lastOrLost(ctx, streamBatch, subjectBatch(k))
 	if err != nil {
@@ -75,7 +81,10 @@ func (b *Broker) fold(ctx context.Context, k toolyard.BatchKey, read reader) (ba
 // CatchUp reads the events of a chain after the state and applies them: all of them, but of a finished call that is an
 // item of its own, and of the replies, only the last one. index is any call of an item.
 func (b *Broker) CatchUp(ctx context.Context, s *batch.State, c batch.Chain, index int) error {
-	b = b.of(s.Key)
+	b, err := b.of(ctx, s.Key)
+	if err != nil {
+		return err
+	}
 	return b.catchUp(ctx, s, c, index, b.tolerant)
 }
 
@@ -94,7 +103,10 @@ func (b *Broker) catchUp(ctx context.Context, s *batch.State, c batch.Chain, ind
 
 // Newer reads the events that [Broker.CatchUp] would apply.
 func (b *Broker) Newer(ctx context.Context, s *batch.State, c batch.Chain, index int) ([]batch.Record, error) {
-	b = b.of(s.Key)
+	b, err := b.of(ctx, s.Key)
+	if err != nil {
+		return nil, err
+	}
 	return b.newer(ctx, s, c, index, b.tolerant)
 }
 
@@ -212,7 +224,10 @@ func checkSubmission(k toolyard.BatchKey, sub *toolyard.Batch) error {
 
 // Replies reads the replies of a batch after a sequence of their stream, in order.
 func (b *Broker) Replies(ctx context.Context, k toolyard.BatchKey, after uint64) ([]batch.Record, error) {
-	b = b.of(k)
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return nil, err
+	}
 	stored, err := b.chain(ctx, streamReply, subjectReply(k), after)
 	if err != nil {
 		return nil, err
@@ -230,7 +245,10 @@ func (b *Broker) Replies(ctx context.Context, k toolyard.BatchKey, after uint64)
 // whose answer was lost.
 func (b *Broker) Item(ctx context.Context, k toolyard.BatchKey, pool toolyard.Pool, item int,
 	after uint64) ([]batch.Record, error) {
-	b = b.of(k)
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return nil, err
+	}
 	stored, err := b.chain(ctx, streamEvent, subjectChain(k, batch.ChainItem, pool, item), after)
 	if err != nil {
 		return nil, err
@@ -252,7 +270,10 @@ func (b *Broker) Item(ctx context.Context, k toolyard.BatchKey, pool toolyard.Po
 // pool.
 func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why string) (ran bool,
 	err error) {
-	b = b.of(k)
+	b, err = b.of(ctx, k)
+	if err != nil {
+		return ran, err
+	}
 	var lost error // why the replies cannot be completed
 	passes := func(err error) error {
 		if errors.Is(err, broker.ErrDamaged) {

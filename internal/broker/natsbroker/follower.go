@@ -17,13 +17,16 @@ func (b *Broker) TailAt(k toolyard.BatchKey, event, reply uint64) broker.Tail {
 }
 
 func (b *Broker) tailAt(k toolyard.BatchKey, event, reply uint64) *tail {
-	return &tail{b: b.of(k), key: k, begun: true, event: event, reply: reply}
+	return &tail{of: b, b: b, key: k, begun: true, event: event, reply: reply}
 }
 
 // Ended reports whether no reply of a batch follows one, as far as is stored now: it says that the batch is completed
 // or was refused, and seq is at least its sequence.
 func (b *Broker) Ended(ctx context.Context, k toolyard.BatchKey, seq uint64) (bool, error) {
-	b = b.of(k)
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return false, err
+	}
 	m, ok, err := b.last(ctx, streamReply, subjectReply(k))
 	if err != nil || !ok || m.seq > seq {
 		return false, err
@@ -96,7 +99,10 @@ func (f *follower) Next(ctx context.Context) (l broker.Logged, ok bool, err erro
 // RepliesFrom reads the replies of a batch after a sequence of their stream, in order, and at most most of them. If one
 // is missing it fails as [Broker.Replies] does.
 func (b *Broker) RepliesFrom(ctx context.Context, k toolyard.BatchKey, after uint64, most int) ([]batch.Record, error) {
-	b = b.of(k)
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return nil, err
+	}
 	end, ok, err := b.last(ctx, streamReply, subjectReply(k))
 	if err != nil || !ok {
 		return nil, err
@@ -124,7 +130,7 @@ func (b *Broker) RepliesFrom(ctx context.Context, k toolyard.BatchKey, after uin
 // replyFollower reads the replies of a batch, from the stream and then from live copies. It is not safe for concurrent
 // use.
 type replyFollower struct {
-	b      *Broker
+	of, b  *Broker // of the system, and of the batch's shard
 	key    toolyard.BatchKey
 	ear    *hubFollower
 	seen   uint64
@@ -142,7 +148,7 @@ func (h *Hub) ReplyFollower(ctx context.Context, k toolyard.BatchKey, after uint
 	if err != nil {
 		return nil, err
 	}
-	return &replyFollower{b: h.b.of(k), key: k, ear: ear, seen: after, behind: true}, nil
+	return &replyFollower{of: h.b, b: h.b, key: k, ear: ear, seen: after, behind: true}, nil
 }
 
 func (f *replyFollower) News() <-chan struct{} { return f.ear.news }
@@ -152,6 +158,9 @@ func (f *replyFollower) Stop() { f.ear.Stop() }
 
 // Next returns the next reply, as a follower does: a record of a reply or a refusal.
 func (f *replyFollower) Next(ctx context.Context) (r batch.Record, ok bool, err error) {
+	if f.b, err = f.of.of(ctx, f.key); err != nil {
+		return r, false, err
+	}
 	for {
 		if len(f.read) == 0 && f.behind {
 			if f.read, err = f.b.RepliesFrom(ctx, f.key, f.seen, maxRepliesRead); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/shard"
 )
 
 // A guest is a broker whose connection has its own account: it appends what it is granted, and asks dispatchers for
@@ -51,6 +52,7 @@ const (
 	opPiece operation = "piece" // store a piece of an object
 	opLanes operation = "lanes" // make the queues of a pool ready
 	opBury  operation = "bury"  // record a dead letter
+	opWhere operation = "where" // the shard of a batch
 )
 
 // The headers of answers.
@@ -75,6 +77,13 @@ type hello struct {
 	Role     access.Role       `json:"role"`
 	Name     string            `json:"name"`
 	Metadata map[string]string `json:"metadata"` // of the batch stream
+	Shards   shard.Map         `json:"shards"`
+}
+
+// whereAnswer is the answer to opWhere.
+type whereAnswer struct {
+	Shard int  `json:"shard"`
+	Found bool `json:"found,omitempty"`
 }
 
 // readQuestion requests one message of a literal subject: the last one, or the first one from Seq on.
@@ -133,7 +142,8 @@ func (b *Broker) foreign(ctx context.Context, without error, waited time.Duratio
 // attachGuest finds out whose account this is, and gets the system's settings. If no dispatcher knows, it returns
 // without.
 func (b *Broker) attachGuest(ctx context.Context, without error) error {
-	m, err := b.question(ctx, opHello, nil, nil)
+	read := time.Now()
+	h, o, err := b.hello(ctx)
 	if errors.Is(err, nats.ErrNoResponders) {
 		return fmt.Errorf("no dispatcher answers: start one (dispatcher serve), or, if there is one, name credentials "+
 			"that it knows, those of an operator, an agent or a pool (--creds): %w (%v)", err, without)
@@ -141,31 +151,59 @@ func (b *Broker) attachGuest(ctx context.Context, without error) error {
 	if err != nil {
 		return err
 	}
-	var h hello
-	if err := json.Unmarshal(m.Data, &h); err != nil {
-		return fmt.Errorf("a dispatcher answered unreadably: %w", err)
-	}
-	origin, err := readOrigin(h.Metadata)
-	if err != nil {
-		return err
-	}
-	b.held.Store(&origin.settings)
+	b.held.Store(&o.settings)
 	b.guest = newGuest(access.Principal{Role: h.Role, Name: h.Name})
-	ready := func(b *Broker) error {
-		if h.Role != access.Worker {
-			return nil
-		}
-		reconnects := b.Reconnects()
-		end, err := b.callsEnd(ctx)
-		if err == nil {
-			b.forgotten.note(reconnects, end)
-		}
+	if err := b.readyGuest(ctx); err != nil {
 		return err
 	}
-	if err := ready(b); err != nil {
-		return err
+	return b.see(o.settings, h.Shards, read, func(one *Broker) error { return one.readyGuest(ctx) })
+}
+
+// hello asks whose account this is, and for the system's settings and its map of shards.
+func (b *Broker) hello(ctx context.Context) (h hello, o origin, err error) {
+	m, err := b.question(ctx, opHello, nil, nil)
+	if err != nil {
+		return h, o, err
 	}
-	return b.split(ready)
+	if err := json.Unmarshal(m.Data, &h); err != nil {
+		return h, o, fmt.Errorf("a dispatcher answered unreadably: %w", err)
+	}
+	o, err = readOrigin(h.Metadata)
+	return h, o, err
+}
+
+// readyGuest prepares the broker of one shard.
+func (b *Broker) readyGuest(ctx context.Context) error {
+	if b.guest.who.Role != access.Worker {
+		return nil
+	}
+	reconnects := b.Reconnects()
+	end, err := b.callsEnd(ctx)
+	if err == nil {
+		b.forgotten.note(reconnects, end)
+	}
+	return err
+}
+
+// where asks for the shard of a batch.
+func (g *guest) where(ctx context.Context, b *Broker, k toolyard.BatchKey) (n int, found bool, err error) {
+	m, err := retry(ctx, func(ctx context.Context) (*nats.Msg, error) { return b.question(ctx, opWhere, k, nil) })
+	if err != nil {
+		return 0, false, err
+	}
+	var a whereAnswer
+	if err := json.Unmarshal(m.Data, &a); err != nil {
+		return 0, false, fmt.Errorf("a dispatcher answered unreadably: %w", err)
+	}
+	if a.Shard >= b.view().Served() { // it has a newer map
+		if _, err := b.renewed(ctx); err != nil {
+			return 0, false, err
+		}
+	}
+	if n := b.view().Served(); a.Shard < 0 || a.Shard >= n {
+		return 0, false, fmt.Errorf("a dispatcher says that batch %s is in shard %d, and there are %d", k, a.Shard, n)
+	}
+	return a.Shard, a.Found, nil
 }
 
 // question sends a request to a dispatcher, and returns its answer. A refusal is a [*jetstream.APIError].

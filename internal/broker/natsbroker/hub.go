@@ -59,6 +59,8 @@ func (b *Broker) Hub(all bool) broker.Hub { return NewHub(b, all) }
 type hubSubscription struct {
 	h               *Hub
 	prefix, subject string
+	// of is the stream of shard 0 that all of streams correspond to; "" if there are none.
+	of string
 	// streams are what comes whole and numbered; none when it is not. looked says that it is stored, and read every
 	// second.
 	streams map[string]*heard
@@ -221,12 +223,12 @@ func (h *Hub) line(ctx context.Context, prefix, key string) (*hubSubscription, e
 	case !whole:
 		l.looked = true
 	default:
-		of := streamReply
+		l.of = streamReply
 		if prefix == prefixLiveEvent {
-			of = streamEvent
+			l.of = streamEvent
 		}
 		for _, one := range h.b.each() {
-			l.streams[one.name(of)] = &heard{}
+			l.streams[one.name(l.of)] = &heard{}
 		}
 	}
 	l.mu.Lock() // messages wait until the end of the stream is known
@@ -290,7 +292,7 @@ func (l *hubSubscription) dispatch(m *broker.LiveMsg) {
 	batch, _, _ := strings.Cut(rest, ".")
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.streams) > 0 {
+	if l.of != "" {
 		s := l.streams[m.Header.Get("Nats-Stream")]
 		if s == nil {
 			s = &heard{}
@@ -336,7 +338,7 @@ func (l *hubSubscription) watch(ctx context.Context) {
 		case <-tick.C:
 		}
 		ends, err := map[string]uint64{}, error(nil)
-		for name := range l.streams {
+		for _, name := range l.names() {
 			if ends[name], err = l.h.b.streamEnd(ctx, name); err != nil {
 				break
 			}
@@ -367,6 +369,25 @@ func (l *hubSubscription) watch(ctx context.Context) {
 		l.dropped, l.reconnects = dropped, reconnects
 		l.mu.Unlock()
 	}
+}
+
+// names are the streams that are heard. Those of shards that were added are heard from now on, and what came of them
+// before may be lost.
+func (l *hubSubscription) names() (names []string) {
+	if l.of == "" {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, one := range l.h.b.each() {
+		name := one.name(l.of)
+		if l.streams[name] == nil {
+			l.streams[name] = &heard{}
+			l.markLost()
+		}
+		names = append(names, name)
+	}
+	return names
 }
 
 func (e *hubFollower) put(m *broker.LiveMsg) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
 )
 
 // Kept is a submission that is kept: whose it is, its sequence, and when it was stored.
@@ -71,6 +72,9 @@ func (b *Broker) yieldKept(ctx context.Context, agent toolyard.Agent, since, unt
 			return err
 		}
 		at = m.seq
+		if m.header.Get(headerType) == string(events.BatchMoved) {
+			continue // it is in another shard
+		}
 		if archives && m.fence() {
 			rec, ok, err := b.recordIn(ctx, m)
 			if err != nil {

@@ -60,6 +60,8 @@ func metadataOf(s broker.Settings) (map[string]string, error) {
 type origin struct {
 	settings broker.Settings
 	layout   int
+	// raised says that there is a map of shards.
+	raised bool
 }
 
 // readOrigin reads a system's origin. If this version must not join the system, it fails with one line that says what
@@ -71,6 +73,7 @@ func readOrigin(m map[string]string) (o origin, err error) {
 			"or by something else; use an empty store (another --data, or delete the streams)", streamBatch)
 	}
 	var minReader int
+	_, o.raised = m[metadataRaised]
 	for key, to := range map[string]*int{metadataMinReader: &minReader, metadataLayout: &o.layout} {
 		if text, ok := m[key]; ok {
 			if *to, err = strconv.Atoi(text); err != nil {

@@ -39,7 +39,7 @@ func (f *feed) Lost() bool {
 
 // FollowEvents starts a feed of a batch's events. Subscribe first, then read, so that nothing is missed.
 func (b *Broker) FollowEvents(k toolyard.BatchKey) (broker.Feed, error) {
-	return b.of(k).follow(prefixLive + subjectEvents(k)[len("ty."):])
+	return b.follow(prefixLive + subjectEvents(k)[len("ty."):])
 }
 
 func (b *Broker) follow(subject string) (broker.Feed, error) {

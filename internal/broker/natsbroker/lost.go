@@ -104,7 +104,10 @@ func (b *Broker) lastOrLost(ctx context.Context, stream, subject string) (m raw,
 // Resume is [Broker.Fold] for a takeover. It also reports losses that a fold does not need, so that nothing is repeated
 // because the event that records it is lost.
 func (b *Broker) Resume(ctx context.Context, k toolyard.BatchKey) (s batch.State, err error) {
-	b = b.of(k)
+	b, err = b.of(ctx, k)
+	if err != nil {
+		return s, err
+	}
 	if _, _, err := b.lastOrLost(ctx, streamReply, subjectReply(k)); err != nil {
 		return s, err
 	}
@@ -150,7 +153,10 @@ func (b *Broker) inputLost(ctx context.Context, k toolyard.BatchKey) error {
 
 // Find returns nil if there is a batch, [ErrNoBatch] if there is none, and a [*LostError] if its submission is lost.
 func (b *Broker) Find(ctx context.Context, k toolyard.BatchKey) error {
-	b = b.of(k)
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return err
+	}
 	_, ok, err := b.lastOrLost(ctx, streamBatch, subjectBatch(k))
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: %s", broker.ErrNoBatch, k)
@@ -162,7 +168,10 @@ func (b *Broker) Find(ctx context.Context, k toolyard.BatchKey) error {
 // The waiter has seen replies up to seen. A missing submission proves nothing here, because a leader that was cut off
 // also reports one.
 func (b *Broker) Forsaken(ctx context.Context, k toolyard.BatchKey, seen uint64) error {
-	b = b.of(k)
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return err
+	}
 	reply, ok, err := b.lastOrLost(ctx, streamReply, subjectReply(k))
 	if err != nil || ok && reply.seq > seen {
 		return err
@@ -173,7 +182,10 @@ func (b *Broker) Forsaken(ctx context.Context, k toolyard.BatchKey, seen uint64)
 
 // AsPlanned returns the batch as its plan describes it, for use if its submission is lost; nil if it has no plan.
 func (b *Broker) AsPlanned(ctx context.Context, k toolyard.BatchKey) (sub *toolyard.Batch, err error) {
-	b = b.of(k)
+	b, err = b.of(ctx, k)
+	if err != nil {
+		return sub, err
+	}
 	stored, err := b.chain(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0), 0)
 	if err != nil {
 		return nil, err

@@ -17,13 +17,17 @@ import (
 // found is an existing system.
 type found struct {
 	origin
+	// storedMap is the map of shards. The settings have the number of them that are served; made are those that stand
+	// in the metadata, with the number that the system was made with.
+	storedMap
+	made broker.Settings
 	want []jetstream.StreamConfig          // the streams as this version creates them, the batch stream last
 	have map[string]jetstream.StreamConfig // the existing ones, by name
 }
 
 // optional are the streams that a system has only when somebody needed them.
 func optional(s broker.Settings) []jetstream.StreamConfig {
-	out := []jetstream.StreamConfig{usageBucket(s), budgetBucket(s)}
+	out := []jetstream.StreamConfig{usageBucket(s), budgetBucket(s), mapBucket(s)}
 	for n := range s.ShardCount() {
 		out = append(out, archiveDefinition(s, n))
 	}
@@ -51,6 +55,11 @@ func (b *Broker) find(ctx context.Context) (*found, error) {
 	if f.origin, err = readOrigin(f.have[streamBatch].Metadata); err != nil {
 		return nil, err
 	}
+	if f.storedMap, err = b.readMap(ctx, &f.origin); err != nil {
+		return nil, err
+	}
+	f.made = f.settings
+	f.settings = served(f.settings, f.Map)
 	if f.want, err = definitions(f.settings); err != nil {
 		return nil, err
 	}

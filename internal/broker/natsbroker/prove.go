@@ -32,7 +32,10 @@ type Proof struct {
 // Prove reads the archived log of a batch, and looks for what was stored of the batch beside it. It returns
 // [broker.ErrNoBatch], [ErrNotArchived], and a [*broker.LostError] when the log is not the one that the record names.
 func (b *Broker) Prove(ctx context.Context, k toolyard.BatchKey) (p Proof, err error) {
-	b = b.of(k)
+	b, err = b.of(ctx, k)
+	if err != nil {
+		return p, err
+	}
 	rec, ok, err := b.archivedRecord(ctx, k)
 	if err != nil {
 		return p, err

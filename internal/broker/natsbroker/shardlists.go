@@ -19,11 +19,19 @@ import (
 type indexOfAll struct{ b *Broker }
 
 func (x indexOfAll) Add(ctx context.Context, e broker.Entry) error {
-	return x.b.of(e.Key()).Index().Add(ctx, e)
+	of, err := x.b.of(ctx, e.Key())
+	if err != nil {
+		return err
+	}
+	return of.Index().Add(ctx, e)
 }
 
 func (x indexOfAll) Change(ctx context.Context, e broker.Entry) error {
-	return x.b.of(e.Key()).Index().Change(ctx, e)
+	of, err := x.b.of(ctx, e.Key())
+	if err != nil {
+		return err
+	}
+	return of.Index().Change(ctx, e)
 }
 
 // listing is a page of one shard.
@@ -51,7 +59,9 @@ func (x indexOfAll) Page(ctx context.Context, f broker.Filter) (page []broker.En
 	var all []listing
 	for n, one := range x.b.each() {
 		of := f
-		of.After = after[n]
+		if n < len(after) { // a shard that was added meanwhile is listed whole
+			of.After = after[n]
+		}
 		entries, rest, err := one.Index().Page(ctx, of)
 		if err != nil {
 			return nil, false, err
@@ -81,17 +91,24 @@ func (x indexOfAll) Page(ctx context.Context, f broker.Filter) (page []broker.En
 
 // places are the places behind which each shard is listed, after an entry with a number; 0 is the newest.
 func (x indexOfAll) places(ctx context.Context, number uint64) ([]uint64, error) {
-	out := make([]uint64, len(x.b.sets))
+	each := x.b.each()
+	out := make([]uint64, len(each))
 	if number == 0 {
 		return out, nil
 	}
-	of, place := x.b.sequence(number)
+	of, place, err := x.b.sequence(number)
+	if err != nil {
+		return nil, err
+	}
+	if of.shard >= len(out) {
+		return nil, fmt.Errorf("the list goes on in shard %d of %d: begin it again", of.shard, len(out))
+	}
 	out[of.shard] = place
 	last, ok, err := below(ctx, of, place+1)
 	if err != nil || !ok {
 		return out, err
 	}
-	for n, one := range x.b.each() {
+	for n, one := range each {
 		if n == of.shard {
 			continue
 		}
@@ -174,22 +191,39 @@ func (b *Broker) keptOfAll(ctx context.Context, agent toolyard.Agent, since, unt
 }
 
 // archiverOfAll archives the batches of all shards.
-type archiverOfAll struct{ each []broker.Archiver }
+type archiverOfAll struct {
+	b      *Broker
+	after  time.Duration
+	signer *archive.Signer
+	each   []broker.Archiver
+}
 
 func (b *Broker) archiverOfAll(ctx context.Context, after time.Duration, signer *archive.Signer) (
 	broker.Archiver, error) {
-	all := &archiverOfAll{}
-	for _, one := range b.each() {
-		a, err := one.Archiver(ctx, after, signer)
-		if err != nil {
-			return nil, fmt.Errorf("shard %d: %w", one.shard, err)
+	all := &archiverOfAll{b: b, after: after, signer: signer}
+	return all, all.grow(ctx)
+}
+
+// grow makes the archivers of shards that were added.
+func (a *archiverOfAll) grow(ctx context.Context) error {
+	for n, one := range a.b.each() {
+		if n < len(a.each) {
+			continue
 		}
-		all.each = append(all.each, a)
+		of, err := one.archiver(ctx, a.after)
+		if err != nil {
+			return fmt.Errorf("shard %d: %w", n, err)
+		}
+		of.signer = a.signer
+		a.each = append(a.each, of)
 	}
-	return all, nil
+	return nil
 }
 
 func (a *archiverOfAll) Round(ctx context.Context) (r broker.ArchiveRound, err error) {
+	if err := a.grow(ctx); err != nil {
+		return r, err
+	}
 	for n, one := range a.each {
 		of, err := one.Round(ctx)
 		r.Batches, r.Objects, r.Bytes, r.More = r.Batches+of.Batches, r.Objects+of.Objects, r.Bytes+of.Bytes,

@@ -8,9 +8,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/gate"
 	"github.com/toolyard/toolyard/internal/shard"
 )
 
@@ -19,11 +23,15 @@ import (
 // translated where a request is made, and back where an answer comes. Live copies have no shard in their subjects.
 //
 // A Broker is of the system, or of one shard ([Broker.in]). What belongs to a batch is done with that of its shard
-// ([Broker.of]), and what belongs to a workspace's queue with that of its own. A broker of one shard, and one of a
-// system of one shard, is its own.
+// ([Broker.of]), and what belongs to a workspace's queue with those of its path. A broker of one shard is its own, and
+// one of a system of one shard is that of shard 0.
+//
+// The number of shards may grow while a broker is used: see [Raise]. A broker reads the map of shards again when the
+// one that it has is too old to be relied on, and then reaches the new shards too.
 
 // global are the streams and buckets that only shard 0 has.
-var global = []string{streamDead, "KV_" + bucketAlive, "KV_" + bucketSession, "OBJ_" + bucketBlob, "KV_" + bucketUsage,
+var global = []string{streamDead, "KV_" + bucketAlive, "KV_" + bucketSession, "OBJ_" + bucketBlob,
+	"KV_" + bucketMap, bucketMap, "KV_" + bucketUsage,
 	"KV_" + bucketBudget, bucketAlive, bucketSession, bucketBlob, bucketUsage, bucketBudget}
 
 // moved are the beginnings of the subjects that each shard has.
@@ -64,111 +72,295 @@ func canonical(subject string) string {
 }
 
 // name is the name of a stream or bucket in this broker's shard, and out a subject there.
-func (b *Broker) name(name string) string       { return nameIn(b.shard, name) }
-func (b *Broker) out(subject string) string     { return subjectIn(b.shard, subject) }
-func (b *Broker) several() bool                 { return len(b.sets) > 0 }
-func (b *Broker) ofKey(k toolyard.BatchKey) int { return b.Settings().ShardOf(k) }
+func (b *Broker) name(name string) string   { return nameIn(b.shard, name) }
+func (b *Broker) out(subject string) string { return subjectIn(b.shard, subject) }
+
+// view is what a broker knows about the shards of its system. It does not change.
+type view struct {
+	shard.Map
+	// read is when the map was read: a moment before that.
+	read time.Time
+	// sets are the brokers of the shards.
+	sets []*Broker
+	// grown is closed when there is a view with more shards.
+	grown chan struct{}
+}
+
+// system is what all copies of a broker share.
+type system struct {
+	now     atomic.Pointer[view]
+	reading gate.Gate // one at a time reads the map again
+	where   where
+}
+
+func newSystem() *system {
+	s := &system{}
+	s.now.Store(&view{grown: make(chan struct{})})
+	return s
+}
+
+func (b *Broker) view() *view { return b.system.now.Load() }
+
+// several reports whether this is a broker of a system of several shards.
+func (b *Broker) several() bool { return !b.one && len(b.view().sets) > 1 }
 
 // in returns the broker of one shard.
-func (b *Broker) in(n int) *Broker {
-	if !b.several() {
+func (b *Broker) in(n int) *Broker { return b.inOf(b.view(), n) }
+
+func (b *Broker) inOf(v *view, n int) *Broker {
+	if b.one || len(v.sets) == 0 {
 		return b
 	}
-	one := *b.sets[n]
-	one.source = b.source
+	one := *v.sets[n]
+	one.source, one.pools = b.source, b.pools
 	return &one
 }
 
-// of returns the broker of a batch's shard, and ofWorkspace that of the shard with a workspace's ticket queue.
-func (b *Broker) of(k toolyard.BatchKey) *Broker {
-	if !b.several() {
-		return b
-	}
-	return b.in(b.ofKey(k))
-}
-
-func (b *Broker) ofWorkspace(w toolyard.Workspace) *Broker {
-	if !b.several() {
-		return b
-	}
-	return b.in(shard.OfWorkspace(w).Shard(len(b.sets)))
+// whole is the inverse of in, for who looks for the shard of a batch.
+func (b *Broker) whole() *Broker {
+	w := *b
+	w.one = false
+	return &w
 }
 
 // each returns the brokers of all shards.
 func (b *Broker) each() []*Broker {
-	out := make([]*Broker, max(1, len(b.sets)))
+	if b.one {
+		return []*Broker{b}
+	}
+	v := b.view()
+	out := make([]*Broker, max(1, len(v.sets)))
 	for n := range out {
-		out[n] = b.in(n)
+		out[n] = b.inOf(v, n)
 	}
 	return out
 }
 
-// split makes the brokers of the shards: ready prepares each.
-func (b *Broker) split(ready func(*Broker) error) error {
-	if b.Settings().ShardCount() == 1 {
+// see takes in the settings and the map that were read, and makes the brokers of the shards that it does not have yet:
+// ready prepares each. An older map changes nothing: the number of shards only grows.
+func (b *Broker) see(s broker.Settings, m shard.Map, read time.Time, ready func(*Broker) error) error {
+	was := b.view()
+	if m.Served() < was.Served() || len(m.Epochs) < len(was.Epochs) {
 		return nil
 	}
-	sets := make([]*Broker, b.Settings().ShardCount())
-	for n := range sets {
-		one := *b
-		one.shard, one.sets = n, nil
-		if n > 0 {
-			one.forgotten = &forgotten{}
-			if err := ready(&one); err != nil {
-				return err
+	now := &view{Map: m, read: read, sets: was.sets, grown: was.grown}
+	if m.Served() > len(was.sets) {
+		now.sets, now.grown = slices.Clone(was.sets), make(chan struct{})
+		for n := len(was.sets); n < m.Served(); n++ {
+			one := *b
+			one.shard, one.one = n, true
+			if n > 0 {
+				one.forgotten = &forgotten{}
+				if err := ready(&one); err != nil {
+					return err
+				}
 			}
+			now.sets = append(now.sets, &one)
 		}
-		sets[n] = &one
 	}
-	b.sets = sets
+	s = served(s, m)
+	b.held.Store(&s)
+	b.system.now.Store(now)
+	if now.grown != was.grown {
+		close(was.grown)
+	}
 	return nil
 }
 
-// misplaced is what is wrong if a batch belongs to another shard than this broker's: it was published without a client
-// of ours. Nobody looks for it here.
-func (b *Broker) misplaced(k toolyard.BatchKey) error {
-	n := b.Settings().ShardOf(k)
-	if n == b.shard {
-		return nil
+// current returns a view that is young enough: see [shard.Young].
+func (b *Broker) current(ctx context.Context) (*view, error) {
+	if v := b.view(); shard.Young(v.read, time.Now()) {
+		return v, nil
 	}
-	return fmt.Errorf("this system has %d shards, and batch %s belongs to shard %d: publish it to %s, and read %s",
-		b.Settings().ShardCount(), k, n, subjectIn(n, subjectBatch(k)), subjectIn(n, subjectReply(k)))
+	return b.renewed(ctx)
 }
 
-// numbered is a sequence of a shard as a number that no other shard has. In a system of one shard it is the sequence.
-func (b *Broker) numbered(seq uint64) uint64 {
-	n := uint64(b.Settings().ShardCount())
-	if seq == 0 || n == 1 {
-		return seq
+// renewed returns a view that was read after the call.
+func (b *Broker) renewed(ctx context.Context) (*view, error) {
+	asked := time.Now()
+	b.system.reading.Lock()
+	defer b.system.reading.Unlock()
+	if v := b.view(); v.read.After(asked) {
+		return v, nil
 	}
-	return seq*n + uint64(b.shard)
+	err := b.look(ctx)
+	return b.view(), err
+}
+
+// kept is how long something may stand in a former shard: the streams' age, and the slack for clocks that differ.
+func keptFor(s broker.Settings) time.Duration { return s.Lifetime + 2*s.Slack }
+
+func (b *Broker) path(v *view, s shard.Slot) []int {
+	return v.Path(s, time.Now(), keptFor(b.Settings()))
+}
+
+// of returns the broker of a batch's shard. If there is no such batch, it is the one where it would be submitted.
+func (b *Broker) of(ctx context.Context, k toolyard.BatchKey) (*Broker, error) {
+	if b.one {
+		return b, nil
+	}
+	v, err := b.current(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("where batch %s is: %w", k, err)
+	}
+	if v.Served() == 1 {
+		return b, nil
+	}
+	slot := shard.OfBatch(k)
+	path, fresh := b.path(v, slot), v.Current(v.read, time.Now())
+	if fresh && len(path) == 1 {
+		return b.inOf(v, path[0]), nil
+	}
+	if n, ok := b.system.where.get(k); ok {
+		return b.in(n), nil
+	}
+	n, found, err := b.search(ctx, k)
+	if err != nil {
+		return nil, fmt.Errorf("where batch %s is: %w", k, err)
+	}
+	if found {
+		b.system.where.note(k, n)
+	}
+	return b.in(n), nil
+}
+
+// search looks for the shard of a batch. If there is no such batch, it is the one where it would be submitted.
+func (b *Broker) search(ctx context.Context, k toolyard.BatchKey) (n int, found bool, err error) {
+	if b.guest != nil {
+		return b.guest.where(ctx, b, k)
+	}
+	v := b.view()
+	for fresh := v.Current(v.read, time.Now()); ; fresh = true {
+		path, stands := b.path(v, shard.OfBatch(k)), map[int]shard.Stand{}
+		home := path[len(path)-1]
+		step := shard.Find(path, stands, fresh)
+		for ; step.Kind == shard.Look; step = shard.Find(path, stands, fresh) {
+			if stands[step.Shard], err = b.inOf(v, step.Shard).stand(ctx, k); err != nil {
+				return 0, false, err
+			}
+		}
+		switch was := v; {
+		case step.Kind == shard.Answer:
+			return step.Shard, true, nil
+		case step.Kind == shard.None:
+			return home, false, nil
+		default:
+			if v, err = b.renewed(ctx); err != nil {
+				return 0, false, err
+			}
+			if fresh && len(v.Epochs) == len(was.Epochs) { // a fence in the newest home: somebody else has put it there
+				return home, false, nil
+			}
+		}
+	}
+}
+
+// stand is what stands under the id of a batch in this broker's shard.
+func (b *Broker) stand(ctx context.Context, k toolyard.BatchKey) (shard.Stand, error) {
+	m, ok, err := b.hotLast(ctx, streamBatch, subjectBatch(k))
+	switch {
+	case err != nil:
+		return shard.Unread, err
+	case !ok:
+		counted, err := b.counts(ctx, streamBatch, subjectBatch(k))
+		if err == nil && counted[subjectBatch(k)] > 0 { // it is lost, or was just stored
+			return shard.Taken, nil
+		}
+		return shard.Nothing, err
+	case m.header.Get(headerType) == string(events.BatchMoved):
+		return shard.Moved, nil
+	}
+	return shard.Taken, nil
+}
+
+// ShardOf is the shard that a batch is in, or would be submitted to.
+func (b *Broker) ShardOf(ctx context.Context, k toolyard.BatchKey) (int, error) {
+	of, err := b.of(ctx, k)
+	if err != nil {
+		return 0, err
+	}
+	return of.shard, nil
+}
+
+// shardBits is where the shard is in the numbers that [Broker.numbered] makes. They fit into the 53 bits that every
+// reader of JSON has for a whole number.
+const (
+	shardBits   = 48
+	maxSequence = 1<<shardBits - 1
+)
+
+// numbered is a sequence of a shard as a number that no other shard has, however many there are or will be. In shard 0
+// it is the sequence.
+func (b *Broker) numbered(seq uint64) uint64 {
+	if seq == 0 {
+		return 0
+	}
+	return seq | uint64(b.shard)<<shardBits
 }
 
 // sequence is the inverse of [Broker.numbered]: the broker of the shard, and the sequence there.
-func (b *Broker) sequence(number uint64) (*Broker, uint64) {
-	n := uint64(b.Settings().ShardCount())
-	if n == 1 {
-		return b, number
+func (b *Broker) sequence(number uint64) (*Broker, uint64, error) {
+	n, seq := int(number>>shardBits), number&maxSequence
+	if v := b.view(); n >= max(1, len(v.sets)) {
+		return nil, 0, fmt.Errorf("%d is of shard %d, and there are %d", number, n, v.Served())
 	}
-	return b.in(int(number % n)), number / n
+	return b.in(n), seq, nil
 }
 
-// watchEach runs a watch in each shard until the first one ends. No two of them call see at a time.
+// lanes is how many lanes a route has in this broker's shard.
+func (b *Broker) lanes() int { return b.view().lanes(b.shard) }
+
+func (v *view) lanes(n int) int { return broker.ShardLanes(v.MadeWith(n)) }
+
+// Lanes is how many lanes a route has in all shards. more is closed when there are more. A lane keeps its number.
+func (b *Broker) Lanes() (n int, more <-chan struct{}) {
+	v := b.view()
+	for at := range v.Served() {
+		n += v.lanes(at)
+	}
+	return n, v.grown
+}
+
+// laneIn is the shard of a lane, and its number there.
+func (v *view) laneIn(number int) (n, lane int) {
+	for n, lane = 0, number; n < v.Served()-1 && lane >= v.lanes(n); n++ {
+		lane -= v.lanes(n)
+	}
+	return n, lane
+}
+
+// watchEach runs a watch in each shard until the first one ends, also in those that are added. No two of them call see
+// at a time.
 func (b *Broker) watchEach(ctx context.Context, watch func(context.Context, *Broker, sync.Locker) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var watching sync.WaitGroup
 	var seeing sync.Mutex
-	for _, one := range b.each() {
+	b.forEach(ctx, func(one *Broker) {
 		watching.Go(func() { cancel(watch(ctx, one, &seeing)) })
-	}
+	})
 	watching.Wait()
 	return context.Cause(ctx)
 }
 
+// forEach calls do with the broker of each shard, also of those that are added, until ctx ends. A broker of one shard
+// calls it once.
+func (b *Broker) forEach(ctx context.Context, do func(*Broker)) {
+	for next := 0; ; {
+		v := b.view()
+		for ; next < max(1, len(v.sets)); next++ {
+			do(b.inOf(v, next))
+		}
+		select {
+		case <-v.grown:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // submissionsOf takes submissions of all shards.
 type submissionsOf struct {
-	each  []broker.Submissions
 	in    chan taken
 	stop  context.CancelFunc
 	ended context.Context
@@ -184,17 +376,27 @@ type taken struct {
 func (b *Broker) submissionsOfAll() (broker.Submissions, error) {
 	all := &submissionsOf{in: make(chan taken)}
 	all.ended, all.stop = context.WithCancel(context.Background())
-	for _, one := range b.each() {
-		s, err := one.Submissions()
-		if err != nil {
-			all.Stop()
-			return nil, err
-		}
-		all.each = append(all.each, s)
+	first, err := b.inOf(b.view(), 0).submissions()
+	if err != nil {
+		all.stop()
+		return nil, err
 	}
-	for _, s := range all.each {
-		all.work.Go(func() { all.take(s) })
-	}
+	all.work.Go(func() {
+		b.forEach(all.ended, func(one *Broker) {
+			s := first
+			for pause := firstPause; first == nil; {
+				if s, err = one.submissions(); err == nil {
+					break
+				}
+				if !all.give(taken{err: fmt.Errorf("shard %d: %w", one.shard, err)}) || wait(all.ended, &pause) != nil {
+					return
+				}
+			}
+			first = nil
+			context.AfterFunc(all.ended, s.Stop)
+			all.work.Go(func() { all.take(s) })
+		})
+	})
 	go func() {
 		all.work.Wait()
 		close(all.in)
@@ -202,15 +404,24 @@ func (b *Broker) submissionsOfAll() (broker.Submissions, error) {
 	return all, nil
 }
 
+// give hands over what Next returns. It returns false at the end.
+func (a *submissionsOf) give(t taken) bool {
+	select {
+	case a.in <- t:
+		return true
+	case <-a.ended.Done():
+		return false
+	}
+}
+
 func (a *submissionsOf) take(s broker.Submissions) {
 	for {
 		sub, err := s.Next(a.ended)
 		if errors.Is(err, broker.ErrStopped) {
+			a.stop()
 			return
 		}
-		select {
-		case a.in <- taken{sub, err}:
-		case <-a.ended.Done():
+		if !a.give(taken{sub, err}) {
 			if sub != nil {
 				_ = sub.Return(0) // if it is lost, the submission is redelivered after its ack wait
 			}
@@ -227,9 +438,4 @@ func (a *submissionsOf) Next(context.Context) (*broker.Submission, error) {
 	return t.sub, t.err
 }
 
-func (a *submissionsOf) Stop() {
-	for _, s := range a.each {
-		s.Stop()
-	}
-	a.stop()
-}
+func (a *submissionsOf) Stop() { a.stop() }

@@ -315,12 +315,12 @@ func TestQueuesOfFourShards(t *testing.T) {
 	if len(slices.Compact(queued)) != n {
 		t.Errorf("messages of different shards have one number: %v", queued)
 	}
-	if got := b.Settings().AllLanes(); got != broker.Lanes {
+	if got, _ := b.Lanes(); got != broker.Lanes {
 		t.Errorf("%d lanes, want as many as one shard has", got)
 	}
 	var taking sync.WaitGroup
 	taken, enough := map[toolyard.BatchID]int{}, make(chan struct{})
-	for lane := range b.Settings().AllLanes() {
+	for lane := range broker.Lanes {
 		l, err := b.Lane(ctx, route, lane, nil)
 		if err != nil {
 			t.Fatal(err)

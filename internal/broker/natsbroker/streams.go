@@ -144,19 +144,23 @@ func (b *Broker) create(ctx context.Context) error {
 		return err
 	}
 	for _, cfg := range wanted {
-		_, err := answered(ctx, func(ctx context.Context) (jetstream.Stream,
-			error) {
-			return b.js.Stream(ctx, cfg.Name)
+		if err := b.createMissing(ctx, cfg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// createMissing creates a stream unless it is there.
+func (b *Broker) createMissing(ctx context.Context, cfg jetstream.StreamConfig) error {
+	_, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, cfg.Name) })
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		_, err = answered(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+			return b.js.CreateStream(ctx, cfg)
 		})
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			_, err = answered(ctx, func(ctx context.Context) (jetstream.Stream,
-				error) {
-				return b.js.CreateStream(ctx, cfg)
-			})
-		}
-		if err != nil {
-			return fmt.Errorf("stream %s: %w", cfg.Name, noRoom(err))
-		}
+	}
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", cfg.Name, noRoom(err))
 	}
 	return nil
 }
@@ -187,11 +191,10 @@ func answered[T any](ctx context.Context, ask func(context.Context) (T, error)) 
 
 // attach finds everything that create creates, and reads the stored settings.
 func (b *Broker) attach(ctx context.Context) error {
-	b.sets = nil
 	if err := b.attachShard(ctx); err != nil {
 		return err
 	}
-	return b.split(func(one *Broker) error { return one.attachShard(ctx) })
+	return b.lookOnce(ctx)
 }
 
 func (b *Broker) attachShard(ctx context.Context) error {
@@ -214,7 +217,9 @@ func (b *Broker) attachShard(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			b.held.Store(&origin.settings)
+			if b.view().Served() == 1 { // otherwise look has stored them
+				b.held.Store(&origin.settings)
+			}
 		}
 		b.streams[name] = s
 	}

@@ -2,6 +2,7 @@ package natsbroker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,8 +16,10 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/provider/native"
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
+	"github.com/toolyard/toolyard/internal/shard"
 	rules "github.com/toolyard/toolyard/internal/submission"
 	"github.com/toolyard/toolyard/internal/traceparent"
 )
@@ -33,9 +36,92 @@ func (b *Broker) Submit(ctx context.Context, sub toolyard.Batch) error {
 	defer cancel()
 	ctx, stop := b.unlessStalled(ctx)
 	defer stop()
-	return b.of(sub.Key()).submit(ctx, sub)
+	return b.submitAlong(ctx, sub)
 }
 
+// submitAlong submits a batch in its home, behind fences in the former shards.
+func (b *Broker) submitAlong(ctx context.Context, sub toolyard.Batch) error {
+	k := sub.Key()
+	v, err := b.current(ctx)
+	if err != nil {
+		return err
+	}
+	renewed := false
+	if v.Served() == 1 {
+		if err := b.submit(ctx, sub); !errors.Is(err, errMoved) {
+			return err
+		}
+		if v, err = b.renewed(ctx); err != nil {
+			return err
+		}
+		renewed = true
+	}
+	for {
+		path, stands := b.path(v, shard.OfBatch(k)), map[int]shard.Stand{}
+		step := shard.Submit(path, stands)
+		for ; step.Kind == shard.Fence; step = shard.Submit(path, stands) {
+			if stands[step.Shard], err = b.inOf(v, step.Shard).fenceOff(ctx, k); err != nil {
+				return err
+			}
+			failpoint.Hit(failpoint.IDFenced)
+		}
+		switch step.Kind {
+		case shard.Store:
+			err = b.inOf(v, step.Shard).submit(ctx, sub)
+		case shard.Answer:
+			err = b.inOf(v, step.Shard).same(ctx, sub)
+		default:
+			err = errMoved
+		}
+		if !errors.Is(err, errMoved) {
+			return err
+		}
+		was := len(v.Epochs)
+		if v, err = b.renewed(ctx); err != nil {
+			return err
+		}
+		if renewed && len(v.Epochs) == was {
+			return fmt.Errorf("%w: %s stands in no shard where it may be used; use a new id", broker.ErrOtherContent, k)
+		}
+		renewed = true
+	}
+}
+
+// errMoved says that the id is fenced off here: somebody has a newer map.
+var errMoved = errors.New("the id has moved to another shard")
+
+// fenceOff makes sure that the id of a batch is not used in this former shard, and returns what stands there.
+func (b *Broker) fenceOff(ctx context.Context, k toolyard.BatchKey) (shard.Stand, error) {
+	_, err := b.Append(ctx, k, batch.ChainSubmission, "", 0, 0, events.Moved{})
+	switch {
+	case err == nil:
+		return shard.Moved, nil
+	case errors.Is(err, broker.ErrFull):
+		return shard.Unread, fmt.Errorf("batch %s was not accepted: the system has no room for more submissions now; "+
+			"try again later (%w)", k, err)
+	case !errors.Is(err, broker.ErrConflict):
+		return shard.Unread, err
+	}
+	return b.standing(ctx, k)
+}
+
+// standing is what stands under an id behind a conflict: a fence, or the batch.
+func (b *Broker) standing(ctx context.Context, k toolyard.BatchKey) (shard.Stand, error) {
+	if b.guest != nil { // a dispatcher passes over fences
+		_, found, err := b.guest.where(ctx, b, k)
+		if err == nil && !found {
+			return shard.Moved, nil
+		}
+		return shard.Taken, err
+	}
+	stand, err := b.stand(ctx, k)
+	if err == nil && stand == shard.Nothing {
+		err = fmt.Errorf("what stood under the id of batch %s was removed: %w", k, broker.ErrNoBatch)
+	}
+	return stand, err
+}
+
+// submit stores a batch in this shard.
 func (b *Broker) submit(ctx context.Context, sub toolyard.Batch) error {
 	k := sub.Key()
 	_, err := b.Append(ctx, k, batch.ChainSubmission, "", 0, 0, events.Submitted{Batch: sub})
@@ -46,6 +132,12 @@ func (b *Broker) submit(ctx context.Context, sub toolyard.Batch) error {
 	if !errors.Is(err, broker.ErrConflict) {
 		return err
 	}
+	return b.same(ctx, sub)
+}
+
+// same compares a batch that is submitted with the one that has its id. It returns [errMoved] if that is a fence.
+func (b *Broker) same(ctx context.Context, sub toolyard.Batch) error {
+	k := sub.Key()
 	if done, err := b.submittedArchived(ctx, &sub); done || err != nil {
 		return err
 	}
@@ -53,8 +145,9 @@ func (b *Broker) submit(ctx context.Context, sub toolyard.Batch) error {
 	if err != nil {
 		return err
 	}
-	if !ok {
-		return fmt.Errorf("batch %s was removed while it was submitted again: %w", k, broker.ErrNoBatch)
+	if !ok { // it is a fence, or was removed in the meantime
+		_, err := b.standing(ctx, k)
+		return cmp.Or(err, errMoved)
 	}
 	stored := batch.State{Key: k}
 	if err := b.applyRaw(ctx, &stored, m); errors.Is(err, events.ErrNewer) { // it may be the same
@@ -213,14 +306,20 @@ func (s *submission) BuryBatch(ctx context.Context, why string) error {
 
 // Submitted reports whether a batch is in the stream of submissions.
 func (b *Broker) Submitted(ctx context.Context, k toolyard.BatchKey) (bool, error) {
-	b = b.of(k)
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return false, err
+	}
 	_, ok, err := b.last(ctx, streamBatch, subjectBatch(k))
 	return ok, err
 }
 
 // Origin reads where a batch came from, without its content.
 func (b *Broker) Origin(ctx context.Context, k toolyard.BatchKey) (broker.Origin, error) {
-	b = b.of(k)
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return broker.Origin{}, err
+	}
 	m, ok, err := b.last(ctx, streamBatch, subjectBatch(k))
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: %s", broker.ErrNoBatch, k)
@@ -230,7 +329,10 @@ func (b *Broker) Origin(ctx context.Context, k toolyard.BatchKey) (broker.Origin
 
 // Planned reports whether a batch was planned, or turned away: whether its batch chain has begun.
 func (b *Broker) Planned(ctx context.Context, k toolyard.BatchKey) (bool, error) {
-	b = b.of(k)
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return false, err
+	}
 	_, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainBatch, "", 0))
 	return ok, err
 }
@@ -244,11 +346,15 @@ type submissions struct {
 // would queue in the stream, where agents do not take turns. It handles each at once, so none grows old in the buffer.
 const prefetchSubmissions = 64
 
-// Submissions starts the delivery of submissions to one dispatcher.
+// Submissions starts the delivery of submissions to one dispatcher, of all shards, also of those that are added.
 func (b *Broker) Submissions() (broker.Submissions, error) {
-	if b.several() {
+	if !b.one {
 		return b.submissionsOfAll()
 	}
+	return b.submissions()
+}
+
+func (b *Broker) submissions() (broker.Submissions, error) {
 	p, err := b.pull(streamBatch, consumerDispatchers, b.Settings().BatchAckWait, nak)
 	if err != nil {
 		return nil, err
@@ -264,7 +370,7 @@ func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 	if err != nil {
 		return nil, err
 	}
-	for m.Header.Get(headerType) == string(events.BatchArchived) { // it asks nothing of a dispatcher
+	for events.Fences(events.Type(m.Header.Get(headerType))) { // it asks nothing of a dispatcher
 		_ = m.Ack() // it fails when the connection is closed; then it is delivered again
 		if m, err = s.pull.one(prefetchSubmissions); err != nil {
 			return nil, err
@@ -276,7 +382,10 @@ func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 	}
 	p, err := parseSubject(m.Subject)
 	if err == nil {
-		err = s.b.misplaced(p.key)
+		var unknown error
+		if err, unknown = s.misplaced(ctx, p, meta.Timestamp); unknown != nil {
+			return nil, errors.Join(unknown, m.NakWithDelay(longestPause))
+		}
 	}
 	if err != nil { // the stream accepts only subjects of the right shape: this one has an invalid token
 		bad := &events.UnreadableError{ID: m.Header.Get(headerID), Problem: err.Error()}
@@ -303,7 +412,7 @@ func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 		}
 	}
 	sub := &broker.Submission{
-		Key: p.key, Parked: parked, Seq: meta.Sequence.Stream, Deliveries: meta.NumDelivered,
+		Key: p.key, Parked: parked, Shard: s.b.shard, Seq: meta.Sequence.Stream, Deliveries: meta.NumDelivered,
 		Wait: s.b.Settings().BatchAckWait,
 		SubmissionMessage: &submission{
 			key: p.key, parked: parked, seq: meta.Sequence.Stream, reply: m.Reply, b: s.b,
@@ -312,6 +421,39 @@ func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 		},
 	}
 	return sub.Received(m.received), nil
+}
+
+// misplaced is what is wrong if a message belongs to another shard: it was published without a client of ours, or too
+// late after the system got more shards. Nobody looks for it here. A submission is one of a moment, and a wake is of a
+// batch that is here.
+func (s *submissions) misplaced(ctx context.Context, p place, stored time.Time) (why, err error) {
+	v, slot := s.b.view(), shard.OfBatch(p.key)
+	if p.wake {
+		of, err := s.b.whole().of(ctx, p.key)
+		if err != nil || of.shard == s.b.shard {
+			return nil, err
+		}
+	}
+	if !p.wake {
+		step := shard.Take(v.Map, v.read, slot, s.b.shard, stored)
+		if step.Kind == shard.Renew {
+			if v, err = s.b.renewed(ctx); err != nil {
+				return nil, err
+			}
+			// Whatever the clocks say, the map was read after this was stored, and after its sender had read its own.
+			step = shard.Take(v.Map, stored.Add(shard.Grace), slot, s.b.shard, stored)
+		}
+		if step.Kind == shard.Run {
+			if v.Served() > 1 {
+				s.b.system.where.note(p.key, s.b.shard)
+			}
+			return nil, nil
+		}
+	}
+	n := v.Home(slot)
+	return fmt.Errorf("this system has %d shards, and batch %s belongs to shard %d: publish it to %s, under an id that "+
+		"was not used, and read %s", v.Shards(), p.key, n, subjectIn(n, subjectBatch(p.key)),
+		subjectIn(n, subjectReply(p.key))), nil
 }
 
 // bury records a message of the batch stream that is not a submission.

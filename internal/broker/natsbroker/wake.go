@@ -25,7 +25,10 @@ const wakeEvery = 5 * time.Second
 
 // Wake asks a dispatcher to continue a parked batch. parked is the sequence of its Parked event.
 func (b *Broker) Wake(ctx context.Context, k toolyard.BatchKey, parked uint64) error {
-	b = b.of(k)
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return err
+	}
 	msg, err := b.message(ctx, prefixWake+broker.KeyTokens(k), b.meta(ctx, k, about(k)), events.Woken{Parked: parked})
 	if err != nil {
 		return err
@@ -40,7 +43,10 @@ func (b *Broker) Wake(ctx context.Context, k toolyard.BatchKey, parked uint64) e
 
 // WakeIfParked wakes a batch if it is parked, after something was appended to its log. It reports whether it was.
 func (b *Broker) WakeIfParked(ctx context.Context, k toolyard.BatchKey) (parked bool, err error) {
-	b = b.of(k)
+	b, err = b.of(ctx, k)
+	if err != nil {
+		return parked, err
+	}
 	seq, err := b.parkedAt(ctx, k)
 	if err != nil || seq == 0 {
 		return false, err
@@ -50,7 +56,10 @@ func (b *Broker) WakeIfParked(ctx context.Context, k toolyard.BatchKey) (parked 
 
 // Controlled reports whether anything was requested of a batch after it was parked.
 func (b *Broker) Controlled(ctx context.Context, k toolyard.BatchKey) (bool, error) {
-	b = b.of(k)
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return false, err
+	}
 	seq, err := b.parkedAt(ctx, k)
 	if err != nil || seq == 0 {
 		return false, err

@@ -16,7 +16,7 @@ import (
 // streams' leaders, one message at a time, and holds two. An event that only a newer version knows is an
 // [events.Newer]. It is not safe for concurrent use.
 type tail struct {
-	b     *Broker
+	of, b *Broker // of the system, and of the batch's shard
 	key   toolyard.BatchKey
 	begun bool
 	// event and reply are the last sequences read; aheadEvent and aheadReply are messages that were read and not
@@ -28,11 +28,14 @@ type tail struct {
 }
 
 // Tail begins before the submission.
-func (b *Broker) Tail(k toolyard.BatchKey) broker.Tail { return &tail{b: b.of(k), key: k} }
+func (b *Broker) Tail(k toolyard.BatchKey) broker.Tail { return &tail{of: b, b: b, key: k} }
 
 // Next returns the next event; ok is false if no more is stored at this time. The first call wraps [ErrNoBatch] if
 // there is no such batch.
 func (t *tail) Next(ctx context.Context) (l broker.Logged, ok bool, err error) {
+	if t.b, err = t.of.of(ctx, t.key); err != nil {
+		return l, false, err
+	}
 	if !t.begun {
 		l, err = t.submission(ctx)
 		t.begun = err == nil

@@ -29,9 +29,16 @@ const headerAgain = "Toolyard-Again"
 func (b *Broker) QueueAll(ctx context.Context, lane int, calls []batch.Queue) []broker.Queued {
 	out := make([]broker.Queued, len(calls))
 	if len(calls) > 0 {
-		b = b.of(calls[0].Request.Key())
+		of, err := b.of(ctx, calls[0].Request.Key())
+		if err != nil {
+			for i := range out {
+				out[i].Err = err
+			}
+			return out
+		}
+		b = of
 	}
-	lane %= b.Settings().ShardLanes()
+	lane %= b.lanes()
 	msgs := make([]*nats.Msg, len(calls))
 	futures := make([]jetstream.PubAckFuture, len(calls))
 	for i := range calls {
@@ -121,8 +128,11 @@ func (b *Broker) publish(ctx context.Context, stream string, msg *nats.Msg) (uin
 // Unqueue removes a message from the work queue, wherever it is, because its call is over. It is no error if it is
 // gone.
 func (b *Broker) Unqueue(ctx context.Context, number uint64) error {
-	b, seq := b.sequence(number)
-	err := b.streams[streamCall].DeleteMsg(ctx, seq)
+	b, seq, err := b.sequence(number)
+	if err != nil {
+		return err
+	}
+	err = b.streams[streamCall].DeleteMsg(ctx, seq)
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) && !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
 		return fmt.Errorf("take message %d out of the work queue: %w", seq, err)
 	}
@@ -134,15 +144,17 @@ func (b *Broker) Unqueue(ctx context.Context, number uint64) error {
 // removed one after the last delivered one was never delivered. The caller knows that the server has not restarted
 // since they were queued, which could have lost its record of deliveries.
 func (b *Broker) Withdraw(ctx context.Context, r batch.Route, lane int, seqs []uint64) (never []uint64, err error) {
-	lane %= b.Settings().ShardLanes()
 	for _, seq := range seqs {
 		if err := b.Unqueue(ctx, seq); err != nil {
 			return nil, err
 		}
 	}
 	if len(seqs) > 0 { // they are of one batch
-		b, _ = b.sequence(seqs[0])
+		if b, _, err = b.sequence(seqs[0]); err != nil {
+			return nil, err
+		}
 	}
+	lane %= b.lanes()
 	cons, err := retry(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
 		return b.streams[streamCall].Consumer(ctx, consumerCalls(r, lane))
 	})
@@ -155,8 +167,7 @@ func (b *Broker) Withdraw(ctx context.Context, r batch.Route, lane int, seqs []u
 		handed = cons.CachedInfo().Delivered.Stream
 	}
 	return slices.DeleteFunc(slices.Clone(seqs), func(number uint64) bool {
-		_, seq := b.sequence(number)
-		return seq <= handed
+		return number&maxSequence <= handed
 	}), nil
 }
 
@@ -197,8 +208,9 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, number int, unwanted f
 	if err := broker.CheckPool(r.Pool); err != nil {
 		return nil, err
 	}
-	if per := b.Settings().ShardLanes(); b.several() {
-		return b.in(number/per).Lane(ctx, r, number%per, unwanted)
+	if v := b.view(); !b.one && len(v.sets) > 0 {
+		n, lane := v.laneIn(number)
+		return b.inOf(v, n).Lane(ctx, r, lane, unwanted)
 	}
 	name := consumerCalls(r, number)
 	if err := b.openLane(ctx, r, number); err != nil {
@@ -228,7 +240,7 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, number int, unwanted f
 func (b *Broker) openLane(ctx context.Context, r batch.Route, lane int) error {
 	name := consumerCalls(r, lane)
 	if b.guest != nil {
-		if lane > 0 || b.shard > 0 { // they are created together
+		if lane > 0 { // they are created together
 			return nil
 		}
 		_, err := retry(ctx, func(ctx context.Context) (*nats.Msg,
@@ -305,6 +317,9 @@ func (b *Broker) delivery(ctx context.Context, m *message) (*broker.Delivery, er
 		var body events.Body
 		envelope, body, err = b.decode(ctx, m.Header, m.Data)
 		if req, ok := body.(events.Requested); ok && len(req.Calls) > 0 {
+			if b.view().Served() > 1 {
+				b.system.where.note(bad.Key, b.shard)
+			}
 			if m.Header.Get(headerAgain) != "" || meta.NumDelivered == 1 &&
 				b.mayHaveForgotten(ctx, meta.Sequence.Stream) {
 				for i := range req.Calls {

@@ -20,7 +20,10 @@ import (
 // Beat writes the worker's key once; the key expires after the worker TTL. For a worker with its own account a
 // dispatcher writes it, and answers when it is stored.
 func (b *Broker) Beat(ctx context.Context, w broker.Worker) error {
-	w.Version, w.WireVersion = b.build, version.Wire
+	w.Version, w.WireVersion, w.Shards = b.build, version.Wire, 0
+	if n := b.view().Served(); n > 1 {
+		w.Shards = n
+	}
 	if b.guest != nil {
 		return b.guest.beat(ctx, b, beating{Worker: w})
 	}

@@ -244,6 +244,8 @@ export interface BudgetAmount {
   seconds: number;
 }
 
+export type CacheUse = "hit" | "shared" | "miss";
+
 export interface Call {
   /** What the provider wants to have back with the result, as an object of its own fields. */
   echo?: unknown;
@@ -703,6 +705,8 @@ export interface Result {
   attempts: number;
   /** The reference of the whole output, for getBlob. Empty if output is the whole. */
   blob: string;
+  /** How the call used its tool's cache. Left out if it did not. */
+  cache?: CacheUse;
   /** The provider's id of the call. */
   call_id: string;
   /** Why the call failed. Empty on success. */

@@ -24,9 +24,8 @@ import (
 // questionID names the one question of a request.
 const questionID = "approval"
 
-// canAsk reports whether the client has a person who fills in forms.
-func canAsk(req *mcp.CallToolRequest) bool {
-	caps := req.ClientCapabilities()
+// hasForms reports whether a client has a person who fills in forms.
+func hasForms(caps *mcp.ClientCapabilities) bool {
 	if caps == nil || caps.Elicitation == nil {
 		return false
 	}
@@ -74,10 +73,7 @@ func (s *Server) question(ctx context.Context, req *mcp.CallToolRequest, sent *t
 	a client.Approval) (*mcp.CallToolResult, error) {
 	text, err := describe(a)
 	if err != nil {
-		why := "the person at the MCP client was not asked: " + cut(err.Error(), client.MaxReasonBytes/2)
-		err := s.cfg.Client.Decide(ctx, a.ID,
-			client.Decision{Verdict: client.Deny, By: decider(a.Agent), Reason: why})
-		if err != nil && !errors.Is(err, client.ErrNoApproval) {
+		if err := s.denyUnshown(ctx, a, err); err != nil {
 			return s.unreachable("deny a call", err), nil
 		}
 		return s.await(ctx, req, sent, b, false)
@@ -93,13 +89,26 @@ func (s *Server) question(ctx context.Context, req *mcp.CallToolRequest, sent *t
 	return ask(ctx, text, a.ID, state), nil
 }
 
+// denyUnshown denies a call that could not be shown.
+func (s *Server) denyUnshown(ctx context.Context, a client.Approval, why error) error {
+	err := s.cfg.Client.Decide(ctx, a.ID, client.Decision{Verdict: client.Deny, By: decider(a.Agent),
+		Reason: "the person at the MCP client was not asked: " + cut(why.Error(), client.MaxReasonBytes/2)})
+	if errors.Is(err, client.ErrNoApproval) { // somebody else has decided
+		return nil
+	}
+	return err
+}
+
 func ask(ctx context.Context, text, approval, state string) *mcp.CallToolResult {
 	if a, ok := ctx.Value(askingKey{}).(*asking); ok {
 		a.open = approval
 	}
-	return &mcp.CallToolResult{RequestState: state, InputRequests: mcp.InputRequestMap{questionID: &mcp.ElicitParams{
-		Mode: "form", Message: text, RequestedSchema: json.RawMessage(decisionSchema),
-	}}}
+	return &mcp.CallToolResult{RequestState: state, InputRequests: mcp.InputRequestMap{questionID: form(text)}}
+}
+
+// form is the form of a question.
+func form(text string) *mcp.ElicitParams {
+	return &mcp.ElicitParams{Mode: "form", Message: text, RequestedSchema: json.RawMessage(decisionSchema)}
 }
 
 // decisionSchema is the form of an answer.
@@ -189,13 +198,17 @@ func (s *Server) resume(ctx context.Context, req *mcp.CallToolRequest, batch *to
 	return s.await(ctx, req, batch, b, false)
 }
 
-// decisionOf reads the answer to the question. Only one that says so allows anything: a form that was closed or
-// declined is a denial. ok is false where there is no answer that can be read.
+// decisionOf reads the answer to a request's question. ok is false where there is none that can be read.
 func decisionOf(responses mcp.InputResponseMap) (d client.Decision, ok bool) {
 	r, is := responses[questionID].(*mcp.ElicitResult)
 	if !is || r == nil {
 		return d, false
 	}
+	return decisionFrom(r)
+}
+
+// decisionFrom reads a form. Only one that says so allows anything: a form that was closed or declined is a denial.
+func decisionFrom(r *mcp.ElicitResult) (d client.Decision, ok bool) {
 	d.Verdict = client.Deny
 	switch r.Action {
 	case "decline", "cancel":
@@ -206,7 +219,7 @@ func decisionOf(responses mcp.InputResponseMap) (d client.Decision, ok bool) {
 		return d, false
 	}
 	if reason, there := r.Content["reason"]; there {
-		if d.Reason, is = reason.(string); !is {
+		if d.Reason, ok = reason.(string); !ok {
 			return d, false
 		}
 		d.Reason = cut(d.Reason, client.MaxReasonBytes-len("…"))

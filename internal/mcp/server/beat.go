@@ -29,7 +29,7 @@ func (b *beating) WriteHeader(status int) {
 func (b *beating) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.w.Write(p)
+	return len(p), write(b.w, p)
 }
 
 // FlushError sends what was written.

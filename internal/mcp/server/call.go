@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -28,10 +29,13 @@ func (s *Server) callTool(t listed) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		who := s.callerOf(req.Extra)
 		if s.cfg.Hide != nil && s.cfg.Hide(who.Agent, t.name, t.aliases) {
-			return nil, unknown(req)
+			return nil, unknown(req.Params.Name)
 		}
 		batch, err := s.batchOf(req, who, t)
 		if err != nil {
+			return nil, err
+		}
+		if err := s.plan(ctx, req, t, &batch); err != nil {
 			return nil, err
 		}
 		leave, full := s.enter(who.Agent)
@@ -54,6 +58,9 @@ func (s *Server) callTool(t listed) mcp.ToolHandler {
 		b, err := s.submit(traceparent.With(storing, traceOf(req)), batch)
 		if err != nil {
 			return s.notSubmitted(err)
+		}
+		if task, ok := ctx.Value(taskCallKey{}).(*taskCall); ok && task.at {
+			return s.becomeTask(ctx, task, req, b, batch.Interactive)
 		}
 		return s.await(ctx, req, &batch, b, batch.Interactive)
 	}
@@ -92,9 +99,10 @@ func (s *Server) batchOf(req *mcp.CallToolRequest, who Caller, t listed) (toolya
 		return toolyard.Batch{}, malformed("arguments: want an object")
 	}
 	batch := toolyard.Batch{
-		Agent: who.Agent, Session: who.Session, Workspace: who.Workspace, Interactive: s.cfg.Approvals && canAsk(req),
-		Calls:   []toolyard.Call{{Tool: t.name, Input: input}},
-		Options: toolyard.Options{TimeoutMS: s.cfg.CallTimeout.Milliseconds(), Deny: s.cfg.Deny, Ask: s.cfg.Ask},
+		Agent: who.Agent, Session: who.Session, Workspace: who.Workspace,
+		Interactive: s.cfg.Approvals && hasForms(req.ClientCapabilities()),
+		Calls:       []toolyard.Call{{Tool: t.name, Input: input}},
+		Options:     toolyard.Options{TimeoutMS: s.cfg.CallTimeout.Milliseconds(), Deny: s.cfg.Deny, Ask: s.cfg.Ask},
 	}
 	for _, m := range []struct {
 		key string
@@ -156,8 +164,8 @@ func (s *Server) unreachable(what string, err error) *mcp.CallToolResult {
 }
 
 // await waits for the result of a batch, and passes on what its call reports meanwhile. Where a person can be asked, it
-// ends with the question when there is one. A client that goes before there is a result cancels the batch; a server
-// that stops does not.
+// ends with the question when there is one, or with the task that the call becomes. A client that goes before there is
+// a result cancels the batch; a server that stops does not.
 func (s *Server) await(ctx context.Context, req *mcp.CallToolRequest, sent *toolyard.Batch, b *client.Batch,
 	ask bool) (*mcp.CallToolResult, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, s.cfg.MaxWait, errLate)
@@ -169,19 +177,33 @@ func (s *Server) await(ctx context.Context, req *mcp.CallToolRequest, sent *tool
 	if ask {
 		go s.lookForQuestion(waiting, b, asked)
 	}
+	var long <-chan time.Time
+	task := mayBecome(ctx, b)
+	if task != nil {
+		timer := time.NewTimer(s.cfg.TaskAfter)
+		defer timer.Stop()
+		long = timer.C
+	}
 	results := make(chan outcome, 1)
 	go func() { results <- first(waiting, b) }()
 	select {
+	case <-long:
+		cancel()
+		<-told
+		return s.becomeTask(ctx, task, req, b, ask)
 	case a := <-asked:
 		cancel()
 		<-told
+		if task != nil {
+			return s.becomeTask(ctx, task, req, b, ask)
+		}
 		return s.question(ctx, req, sent, b, a)
 	case o := <-results:
 		late := errors.Is(context.Cause(waiting), errLate)
 		cancel()
 		<-told // nothing is told about a call that is over
 		if o.err == nil {
-			return s.answer(ctx, req, b, &o.result)
+			return s.answer(ctx, s.wishOf(req), b, &o.result)
 		}
 		return s.abandoned(ctx, b, o.err, late)
 	}
@@ -244,15 +266,20 @@ func (s *Server) notSubmittedAfterAll(err error) (*mcp.CallToolResult, error) {
 	return failed("%v", err), nil
 }
 
-// answer is what a client gets for a result.
-func (s *Server) answer(ctx context.Context, req *mcp.CallToolRequest, b *client.Batch,
-	r *toolyard.Result) (*mcp.CallToolResult, error) {
-	if r.Code == toolyard.UnknownTool { // it went between the list and the call
-		return nil, unknown(req)
-	}
+// wishOf is what the client of a call makes of its result.
+func (s *Server) wishOf(req *mcp.CallToolRequest) wish {
 	w := wish{anyData: req.ProtocolVersion() >= stateless, links: s.callerOf(req.Extra).Links}
 	if asked, ok := req.Params.Meta[metaLinks].(bool); ok {
 		w.links = asked
+	}
+	return w
+}
+
+// answer is what a client gets for a result.
+func (s *Server) answer(ctx context.Context, w wish, b *client.Batch, r *toolyard.Result) (*mcp.CallToolResult,
+	error) {
+	if r.Code == toolyard.UnknownTool { // it went between the list and the call
+		return nil, unknown(r.Tool)
 	}
 	if !w.links {
 		results := []toolyard.Result{*r}
@@ -291,7 +318,7 @@ func (s *Server) notice(ctx context.Context, b *client.Batch) *toolyard.Notice {
 }
 
 // unknown says, in the library's words, that there is no such tool.
-func unknown(req *mcp.CallToolRequest) error { return malformed("unknown tool %q", req.Params.Name) }
+func unknown(name string) error { return malformed("unknown tool %q", name) }
 
 // tellProgress passes a call's reports on to a client that has asked for them. The channel is closed when no more
 // follow.

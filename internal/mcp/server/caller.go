@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolyard/toolyard"
+	wire "github.com/toolyard/toolyard/internal/mcp"
 )
 
 // Caller is whose calls a request makes, and where. The agent decides what may be seen; session and workspace are what
@@ -96,6 +98,8 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, agent toolyard.Ag
 const (
 	versionHeader = "Mcp-Protocol-Version"
 	sessionHeader = "Mcp-Session-Id"
+	methodHeader  = "Mcp-Method"
+	nameHeader    = "Mcp-Name"
 )
 
 // stateless is the first revision in which every request stands alone. Revisions are dates, and compare as texts.
@@ -114,14 +118,20 @@ func (s *Server) handler() http.Handler {
 	})
 	route := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		session, err := ofSession(r)
-		switch {
+		switch mismatch := misnamed(r); {
 		case err != nil:
 			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		case mismatch != nil:
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusBadRequest)
+			if _, err := w.Write(mismatch); err != nil {
+				s.cfg.Log.Debug("an answer was not sent", "error", err)
+			}
 		case session:
 			if who, ok := r.Context().Value(callerKey{}).(Caller); ok && r.Method == http.MethodDelete {
 				s.underWay.end(who.Agent, r.Header.Get(sessionHeader))
 			}
-			kept.ServeHTTP(w, r)
+			kept.ServeHTTP(loweringResponse{w}, r)
 		default:
 			b := &beating{w: w}
 			alone.ServeHTTP(b, r.WithContext(context.WithValue(r.Context(), beatingKey{}, b)))
@@ -138,20 +148,52 @@ func (s *Server) handler() http.Handler {
 	}, nil)(route)
 }
 
-// ofSession reports whether a request is one of a session, or begins one. It reads the body, and puts it back.
+// ofSession reports whether a request is one of a session, or begins one. It reads the body, and puts it back with what
+// it says of tasks where the library keeps it.
 func ofSession(r *http.Request) (bool, error) {
-	if r.Header.Get(versionHeader) >= stateless {
-		return false, nil
-	}
-	if r.Header.Get(sessionHeader) != "" || r.Method != http.MethodPost {
-		return true, nil
+	older := r.Header.Get(versionHeader) < stateless
+	if r.Method != http.MethodPost {
+		return older, nil
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, MaxRequestBytes+1))
 	if err != nil || len(body) > MaxRequestBytes {
 		return false, fmt.Errorf("the request did not arrive whole, or is longer than %d bytes", MaxRequestBytes)
 	}
+	body = wire.LiftRequest(body)
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return older && (r.Header.Get(sessionHeader) != "" || begins(body)), nil
+}
+
+// misnamed is the answer to a request about a task whose headers name another: whoever routes by them must be able to
+// rely on them. Nil: they do not, or it is no such request. It reads the body, and puts it back.
+func misnamed(r *http.Request) []byte {
+	if r.Header.Get(versionHeader) < stateless || !strings.HasPrefix(r.Header.Get(methodHeader), "tasks/") {
+		return nil
+	}
+	body, err := io.ReadAll(r.Body) // it is no longer than ofSession has left it
+	if err != nil {
+		return nil
+	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	return begins(body), nil
+	var message struct {
+		ID     json.RawMessage `json:"id"`
+		Method string          `json:"method"`
+		Params struct {
+			TaskID string `json:"taskId"`
+		} `json:"params"`
+	}
+	if json.Unmarshal(body, &message) != nil || message.Params.TaskID == r.Header.Get(nameHeader) ||
+		message.Method == wire.MethodList || message.Method == wire.MethodResult {
+		return nil
+	}
+	answer, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": message.ID, "error": map[string]any{
+		"code":    mcp.CodeHeaderMismatch,
+		"message": nameHeader + " does not name the task of the request",
+	}})
+	if err != nil {
+		return nil
+	}
+	return answer
 }
 
 // begins reports whether a message begins a session.

@@ -27,6 +27,14 @@ const (
 	shownColumns = 100
 	// MaxStateBytes is how long the state may be that a client carries between a question and its answer.
 	MaxStateBytes = 8 << 10
+	// TaskPage is how many tasks one page of their list has, and taskScan how many batches are looked through for it.
+	TaskPage = 50
+	taskScan = 500
+	// MaxTold is of how many tasks clients are told at a time, and MaxAgentTold of how many those of one agent.
+	MaxTold      = 1_024
+	MaxAgentTold = 128
+	// MaxTaskIDs is how many tasks one listener hears of.
+	MaxTaskIDs = 64
 	// maxMessageBytes is how much of what a tool says on the way stands in one notification.
 	maxMessageBytes = 500
 )
@@ -46,6 +54,15 @@ const (
 	listTTL = 10 * time.Second
 	// resourceTTL is how long a client may keep a part of an offloaded result. Its name is made from its content.
 	resourceTTL = time.Hour
+	// DefaultTaskAfter is how long the request of a call waits before the call becomes a task, of a client that knows
+	// tasks.
+	DefaultTaskAfter = 2 * time.Second
+	// PollInterval is how long clients are told to wait between two looks at a task.
+	PollInterval = time.Second
+	// MinTaskTTL is how long a task is kept at least. It is kept as long as its batch at most.
+	MinTaskTTL = time.Minute
+	// defaultLifetime is how long a pool keeps a batch that was told nothing else.
+	defaultLifetime = 72 * time.Hour
 	// storeTimeout bounds how long a batch is stored.
 	storeTimeout = time.Minute
 	// stopTimeout bounds what is still done for a call whose client has gone.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	wire "github.com/toolyard/toolyard/internal/mcp"
 	"github.com/toolyard/toolyard/internal/quota"
 )
 
@@ -47,6 +48,12 @@ type Config struct {
 	Trace func(ctx context.Context, door string) (context.Context, func(error))
 	// KeepAlive is how often a silent response says that it is there; 0: every 15 s.
 	KeepAlive time.Duration
+	// Tasks is whether a tool can be called as a task, by the name that the pool knows it by. Nil: each tool can.
+	Tasks func(tool string) wire.Support
+	// TaskAfter is how long a call is waited for that then becomes a task; 0: [DefaultTaskAfter].
+	TaskAfter time.Duration
+	// Lifetime is how long the pool keeps a batch, and so a task; 0: three days, as for pools.
+	Lifetime time.Duration
 	// MaxCalls and MaxAgentCalls are the limits of those names when they are 0.
 	MaxCalls, MaxAgentCalls int
 	Log                     *slog.Logger
@@ -65,11 +72,13 @@ type Server struct {
 	mcp     *mcp.Server
 	http    http.Handler
 	calls   *quota.Quota
+	told    *quota.Quota // the tasks that somebody is told of
 	state   *sealer
 	tools   catalog
 	holders holders
 	// underWay are the calls that end with their session.
 	underWay underWay
+	lives    lives
 
 	stopping context.Context
 	stop     context.CancelFunc
@@ -98,8 +107,15 @@ func New(cfg Config) (*Server, error) {
 	if cfg.MaxAgentCalls == 0 {
 		cfg.MaxAgentCalls = MaxAgentCalls
 	}
+	if cfg.TaskAfter == 0 {
+		cfg.TaskAfter = DefaultTaskAfter
+	}
+	if cfg.Lifetime == 0 {
+		cfg.Lifetime = defaultLifetime
+	}
 	cfg.Pipe.normalize()
-	s := &Server{cfg: cfg, calls: quota.New(cfg.MaxCalls, cfg.MaxAgentCalls), state: newSealer(cfg.Key)}
+	s := &Server{cfg: cfg, calls: quota.New(cfg.MaxCalls, cfg.MaxAgentCalls),
+		told: quota.New(MaxTold, MaxAgentTold), state: newSealer(cfg.Key)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	opts := &mcp.ServerOptions{
 		Instructions: "The tools of a worker pool. A result that is too long comes as a preview, which says how to " +
@@ -109,12 +125,17 @@ func New(cfg Config) (*Server, error) {
 			Resources: &mcp.ResourceCapabilities{}},
 		SetCacheable: setCacheable,
 	}
+	opts.Capabilities.AddExtension(wire.Extension, nil)
 	if cfg.Options != nil {
 		cfg.Options(opts)
 	}
 	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "toolyard", Title: "Toolyard", Version: cfg.Version}, opts)
 	s.mcp.AddReceivingMiddleware(s.around)
+	s.mcp.AddSendingMiddleware(acknowledging)
 	s.addResources()
+	if err := s.addTasks(); err != nil {
+		return nil, err
+	}
 	if cfg.Extend != nil {
 		cfg.Extend(s.mcp)
 	}
@@ -147,30 +168,42 @@ func (s *Server) Stop() { s.stop() }
 
 // Run serves one client over a pipe until it goes or ctx ends. The server's log must not be the same pipe.
 func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	return s.mcp.Run(ctx, &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: MaxRequestBytes})
+	return s.mcp.Run(ctx, &mcp.IOTransport{Reader: wire.Lines(in, MaxRequestBytes, wire.LiftRequest),
+		Writer: lowering{out}, MaxLineLength: MaxRequestBytes})
 }
 
 // around is done for every request: a session of the older revisions is counted, a question that could not be asked is
 // answered with no, an agent is shown what it may see, and who listens for changes hears that we are there.
 func (s *Server) around(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		if task, ok := req.(taskRequest); ok {
+			return s.aroundTask(ctx, method, task)
+		}
 		switch method {
 		case "initialize":
 			if err := s.holders.enter(s.mcp, req, s.callerOf(req.GetExtra()).Agent); err != nil {
 				return nil, err
 			}
+			res, err := next(ctx, method, req)
+			return withTasks(res), err
 		case "tools/call":
 			ctx, over := s.underWay.enter(ctx, s.callerOf(req.GetExtra()).Agent, req.GetSession().ID())
 			defer over()
-			return s.askWithin(ctx, method, req, next)
+			return s.aroundCall(ctx, method, req, next)
 		case "tools/list":
 			res, err := next(ctx, method, req)
 			if list, ok := res.(*mcp.ListToolsResult); ok && err == nil {
 				s.show(list, s.callerOf(req.GetExtra()).Agent)
+				if r, ok := req.(*mcp.ListToolsRequest); ok && hasTasks(r.ProtocolVersion()) {
+					return s.withSupport(list), nil
+				}
 			}
 			return res, err
 		case "subscriptions/listen":
 			defer beat(ctx, s.cfg.KeepAlive)()
+			if r, ok := req.(*mcp.SubscriptionsListenRequest); ok {
+				return s.listen(ctx, r, next)
+			}
 		}
 		return next(ctx, method, req)
 	}

@@ -1,6 +1,7 @@
 package toolset
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolyard/toolyard/internal/manifest"
+	wire "github.com/toolyard/toolyard/internal/mcp"
 )
 
 // remote is a server that is reached over HTTP.
@@ -28,7 +30,7 @@ func (r *remote) cut()        { r.stop() }
 func (r *remote) wait() error { return nil }
 
 // overHTTP prepares the connection to a running server.
-func (t *Toolset) overHTTP() (wire, error) {
+func (t *Toolset) overHTTP() (link, error) {
 	s := &t.o.Server
 	at, err := url.Parse(s.URL)
 	if err != nil {
@@ -96,6 +98,10 @@ func (s *sender) RoundTrip(req *http.Request) (*http.Response, error) {
 	for name, value := range s.headers {
 		req.Header.Set(name, value)
 	}
+	if err := sayTask(req); err != nil {
+		end()
+		return nil, err
+	}
 	watch := responsesOf(ctx)
 	watch.began()
 	res, err := s.next.RoundTrip(req)
@@ -109,9 +115,29 @@ func (s *sender) RoundTrip(req *http.Request) (*http.Response, error) {
 	if kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err == nil && kind == "text/event-stream" {
 		b.left = 0
 		b.ReadCloser = &metered{ReadCloser: res.Body}
+		res.Body = wire.Lines(b, MaxMessageBytes, wire.InEvents(wire.LiftResponse))
+		return res, nil
 	}
-	res.Body = b
+	res.Body = wire.Whole(b, wire.LiftResponse)
 	return res, nil
+}
+
+// sayTask has a request say what it has of tasks: a call that it asks for one, and a request about one its name.
+func sayTask(req *http.Request) error {
+	if id, ok := req.Context().Value(taskKey{}).(string); ok && req.Header.Get("Mcp-Method") != "" {
+		req.Header.Set("Mcp-Name", id)
+	}
+	if req.Body == nil {
+		return nil
+	}
+	body, err := io.ReadAll(req.Body) // which the SDK has whole
+	if err = errors.Join(err, req.Body.Close()); err != nil {
+		return fmt.Errorf("read the request: %w", err)
+	}
+	body = wire.LowerRequest(body)
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return nil
 }
 
 // body is a bounded response body.

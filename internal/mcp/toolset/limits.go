@@ -26,6 +26,17 @@ const (
 	stopGrace = 2 * time.Second
 	// cutGrace is how long a call waits for its answer after the response that should contain it has ended.
 	cutGrace = 3 * time.Second
+	// minLook and maxLook bound the pause that a server wants between two looks at a task; defaultLook is that of one
+	// that does not say.
+	minLook     = 100 * time.Millisecond
+	maxLook     = 10 * time.Second
+	defaultLook = time.Second
+	// askTimeout bounds the wait for how a task stands, and maxLostLooks is after how many looks in a row that were not
+	// answered the task counts as lost.
+	askTimeout   = 30 * time.Second
+	maxLostLooks = 3
+	// taskSlack is how much longer than its call a server is asked to keep a task.
+	taskSlack = time.Minute
 	// maxSilent is how many calls in a row may time out, with no sign of life between them, before the session is
 	// restarted.
 	maxSilent = 3

@@ -19,6 +19,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/manifest"
+	wire "github.com/toolyard/toolyard/internal/mcp"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/tool"
@@ -35,7 +36,7 @@ const idempotencyMeta = "dev.toolyard/idempotency-key"
 type session struct {
 	t    *Toolset
 	mcp  *mcp.ClientSession
-	wire wire
+	wire link
 	// relist receives a value when the server says that its tools have changed.
 	relist chan struct{}
 	// life ends with the session, and its cause is the reason.
@@ -45,12 +46,14 @@ type session struct {
 	// watching are the receivers of progress, by token.
 	watching map[string]func(tool.Progress)
 	tokens   atomic.Int64
+	// open are the tasks of its calls.
+	open openTasks
 	// silent counts the calls that timed out since the last sign of life.
 	silent atomic.Int64
 }
 
-// wire is the connection below a session.
-type wire interface {
+// link is the connection below a session.
+type link interface {
 	mcp.Transport
 	// cut breaks the connection at once; it does not wait. It may be called again.
 	cut()
@@ -76,7 +79,7 @@ func (t *Toolset) open(ctx context.Context, legacy bool) (*session, error) {
 	// The SDK does not always give up by itself: the connection below it ends with the time limit.
 	defer context.AfterFunc(starting, s.wire.cut)()
 	client := mcp.NewClient(&mcp.Implementation{Name: "toolyard", Version: t.o.Version}, &mcp.ClientOptions{
-		Capabilities:           &mcp.ClientCapabilities{}, // the server cannot ask this client for anything
+		Capabilities:           tasked(), // the server cannot ask this client for anything
 		MultiRoundTrip:         &mcp.MultiRoundTripOptions{Disabled: true},
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { s.listChanged() },
 		ProgressNotificationHandler: func(_ context.Context,
@@ -84,6 +87,10 @@ func (t *Toolset) open(ctx context.Context, legacy bool) (*session, error) {
 			s.progress(r.Params)
 		},
 	})
+	if err := addTasks(client); err != nil {
+		s.wire.cut()
+		return nil, errors.Join(err, s.wire.wait())
+	}
 	options := &mcp.ClientSessionOptions{}
 	if legacy {
 		options.ProtocolVersion = legacyVersion
@@ -125,8 +132,10 @@ func (s *session) abandon(err error) {
 	s.wire.cut()
 }
 
-// close ends the session, its calls first, and waits until nothing of it is left. It returns how it ended, if known.
+// close ends the session, its tasks and calls first, and waits until nothing of it is left. It returns how it ended, if
+// known.
 func (s *session) close() error {
+	s.cancelTasks()
 	s.end(errEnded)
 	closed := make(chan struct{})
 	go func() {
@@ -242,7 +251,8 @@ func (s *session) tool(listed *mcp.Tool) (made tool.Tool, altered []string, err 
 	if err != nil {
 		return tool.Tool{}, nil, err
 	}
-	c := call{name: listed.Name, again: d.Complete(tool.Judgement{}, d.ReadOnly).Idempotent, patience: d.Timeout()}
+	c := call{name: listed.Name, task: supportOf(listed), patience: d.Timeout(),
+		again: d.Complete(tool.Judgement{}, d.ReadOnly).Idempotent}
 	if idle := d.IdleTimeout(); idle > 0 {
 		c.patience = min(c.patience, idle)
 	}
@@ -269,6 +279,7 @@ var errCut = errors.New("the response ended without an answer")
 // call has the constants of a tool's calls.
 type call struct {
 	name     string        // the server's name of the tool
+	task     wire.Support  // whether it can be called as a task
 	again    bool          // it may be repeated
 	patience time.Duration // after which the server counts as silent
 }
@@ -292,6 +303,7 @@ func (s *session) call(ctx context.Context, env tool.Env, c call, input json.Raw
 		params.Meta[traceparent.Header] = env.TraceParent
 	}
 	params.SetProgressToken(token)
+	s.askFor(ctx, c, params)
 	type answer struct {
 		res *mcp.CallToolResult
 		err error
@@ -313,6 +325,13 @@ func (s *session) call(ctx context.Context, env tool.Env, c call, input json.Raw
 	}
 	if got.err == nil {
 		s.silent.Store(0)
+		task, isTask, err := s.madeTask(got.res)
+		switch {
+		case err != nil:
+			return tool.Output{}, brokeOff(s.t.o.Server.Name, err, c.again)
+		case isTask:
+			return s.follow(ctx, env, c, task)
+		}
 		return output(got.res)
 	}
 	if ctx.Err() != nil {
@@ -378,6 +397,11 @@ func (s *session) failed(err error, again bool, res *responses) error {
 		case <-time.After(stopGrace):
 		}
 	}
+	return brokeOff(server, err, again)
+}
+
+// brokeOff is the error of a call of which the server says nothing more.
+func brokeOff(server string, err error, again bool) error {
 	if again {
 		return tool.Unavailable(err, "The MCP server %q broke off during the call.", server)
 	}

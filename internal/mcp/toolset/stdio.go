@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	wire "github.com/toolyard/toolyard/internal/mcp"
 	"github.com/toolyard/toolyard/internal/sandbox"
 )
 
@@ -31,7 +32,7 @@ type stdio struct {
 }
 
 // overStdio starts the server.
-func (t *Toolset) overStdio() (wire, error) {
+func (t *Toolset) overStdio() (link, error) {
 	theirs, ours, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("make a pipe to the server: %w", err)
@@ -40,8 +41,8 @@ func (t *Toolset) overStdio() (wire, error) {
 	// It lives until the session cuts it.
 	running, kill := context.WithCancel(context.Background())
 	w := &stdio{kill: kill, over: make(chan struct{}), stderr: &tail{}, stdin: ours, read: read}
-	w.IOTransport = mcp.IOTransport{Reader: &metered{ReadCloser: read}, Writer: patient{ours},
-		MaxLineLength: MaxMessageBytes}
+	w.IOTransport = mcp.IOTransport{MaxLineLength: MaxMessageBytes, Writer: lowering{patient{ours}},
+		Reader: wire.Lines(&metered{ReadCloser: read}, MaxMessageBytes, wire.LiftResponse)}
 	s := &t.o.Server
 	dir := s.Dir
 	if dir == "" {
@@ -77,7 +78,7 @@ func (w *stdio) ending(res sandbox.Result) error {
 	return errors.New(how)
 }
 
-// cut implements [wire]. The server has a moment to end by itself after its stdin is closed.
+// cut implements [link]. The server has a moment to end by itself after its stdin is closed.
 func (w *stdio) cut() {
 	w.once.Do(func() {
 		_ = w.stdin.Close() // the SDK may have closed it

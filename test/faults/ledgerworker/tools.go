@@ -206,6 +206,9 @@ func toolsOn(l *ledger.Ledger, deadly bool) ([]tool.Tool, error) {
 		return tools, errors.Join(errs...)
 	}
 	add(declare("look", toolyard.ReadOnly), read)
+	shared := declare("shared_look", toolyard.ReadOnly)
+	shared.Cache = &tool.Cache{TTLMS: time.Minute.Milliseconds(), Scope: tool.CacheWorkspace, Coalesce: true}
+	add(shared, read)
 	add(once(declare("look_once", toolyard.ReadOnly)), read)
 	add(once(declare("write", toolyard.WriteExclusive)), change)
 	add(declare("put", toolyard.WriteExclusive), change)

@@ -281,6 +281,9 @@ class BudgetAmount(TypedDict):
     # How long the tools ran.
     seconds: float
 
+# How a call used its tool's cache.
+CacheUse = Literal["hit", "shared", "miss"]
+
 
 class Call(TypedDict):
     """A call in the native form."""
@@ -819,6 +822,8 @@ class Result(TypedDict):
     attempts: int
     # The reference of the whole output, for getBlob. Empty if output is the whole.
     blob: str
+    # How the call used its tool's cache. Left out if it did not.
+    cache: NotRequired["CacheUse"]
     # The provider's id of the call.
     call_id: str
     # Why the call failed. Empty on success.

@@ -1,0 +1,324 @@
+package natsbroker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/internal/shard"
+	"github.com/toolyard/toolyard/internal/version"
+)
+
+const (
+	// raiseLook is how often a raise looks whether the new shards are served.
+	raiseLook = time.Second
+	// openWithin bounds the age of the time that a new epoch is said to begin at.
+	openWithin = 5 * time.Second
+	// aboveFormer is how far above the revisions of the former ticket queues those of a new shard begin: further than
+	// the former ones get for as long as they are used. So the numbers of a workspace's tickets only grow, also when
+	// its former keys have gone.
+	aboveFormer = 1 << 32
+)
+
+// Raising is what is known of a raise that is under way, for who waits for it.
+type Raising struct {
+	// Map is the map of shards, and Want how many there are to be.
+	Map  shard.Map
+	Want int
+	// Waits says for what the raise waits; "" if it does not wait.
+	Waits string
+}
+
+// Raise gives a system more shards while it is used: want.Shards. It may also change the bytes of store: each shard has
+// an equal part of them. It takes the steps of [shard.Raise], and calls say before each wait and each look. Anybody may
+// call it again after it has failed or died behind any step: then it goes on. announced is how long the new number is
+// announced before it counts, [shard.Grace] at least where readers of other processes are to be right.
+//
+// It fails, and has changed nothing, if there is no system, if the number does not grow, or if the store has too little
+// room for so many shards.
+func Raise(ctx context.Context, nc *nats.Conn, want broker.Settings, announced time.Duration, say func(Raising)) (was,
+	now broker.Settings, err error) {
+	b, err := Attach(ctx, nc, "")
+	if err != nil {
+		return was, now, err
+	}
+	if b.guest != nil {
+		return was, now, errors.New("the credentials are not those of an operator (operator.creds)")
+	}
+	was = b.Settings()
+	was.Shards = b.view().Shards()
+	r := &raise{b: b, want: want, announced: announced, say: say}
+	for {
+		next, err := r.step(ctx)
+		if err != nil {
+			return was, now, err
+		}
+		if next == shard.Done {
+			_, now, err = b.Renew(ctx)
+			return was, now, err
+		}
+	}
+}
+
+type raise struct {
+	b         *Broker
+	want      broker.Settings
+	announced time.Duration
+	say       func(Raising)
+	// since is when this process knew that the new number is announced; made that all streams are there.
+	since time.Time
+	made  bool
+}
+
+// step takes one step, and returns which.
+func (r *raise) step(ctx context.Context) (shard.Kind, error) {
+	f, err := r.b.find(ctx)
+	if err != nil {
+		return "", err
+	}
+	if f == nil {
+		return "", broker.ErrNoSystem
+	}
+	if err := f.check(); err != nil {
+		return "", err
+	}
+	read := shard.Raised{Map: f.Map, Served: f.Map.Shards()}
+	if read.Made = f.Map.Shards(); r.made {
+		read.Made = r.want.Shards
+	}
+	waits := ""
+	if f.Map.Next == r.want.Shards && r.made {
+		if r.since.IsZero() {
+			r.since = time.Now()
+		}
+		if waits, err = r.waits(ctx); err != nil {
+			return "", err
+		}
+		if waits == "" {
+			read.Served = r.want.Shards
+		}
+	}
+	kind, err := shard.Raise(read, r.want.Shards)
+	if err != nil {
+		return "", err
+	}
+	if r.say(Raising{Map: f.Map, Want: r.want.Shards, Waits: waits}); kind == shard.Done {
+		return kind, nil
+	}
+	switch kind {
+	case shard.Make:
+		if err = r.make(ctx, f); err == nil {
+			r.made = true
+			failpoint.Hit(failpoint.ShardsMade)
+		}
+	case shard.Announce:
+		if err = r.announce(ctx, f); err == nil {
+			failpoint.Hit(failpoint.ShardsAnnounced)
+		}
+	case shard.Await:
+		select {
+		case <-time.After(raiseLook):
+		case <-ctx.Done():
+			err = fmt.Errorf("%d shards are announced and not open: %s. The same command again goes on", r.want.Shards,
+				waits)
+		}
+	case shard.Open:
+		failpoint.Hit(failpoint.ShardsServed)
+		if err = r.open(ctx, f); err == nil {
+			failpoint.Hit(failpoint.ShardsOpen)
+		}
+	}
+	if errors.Is(err, broker.ErrConflict) { // somebody else has changed the map: it is read again
+		err = nil
+	}
+	return kind, err
+}
+
+// make gives each shard its part of the store, and creates what is missing of the new ones.
+func (r *raise) make(ctx context.Context, f *found) error {
+	now := f.settings
+	now.Shards = r.want.Shards
+	if r.want.MaxStoreBytes != 0 {
+		now.MaxStoreBytes = r.want.MaxStoreBytes
+	}
+	if err := now.Check(); err != nil {
+		return err
+	}
+	workers, err := r.b.Workers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, w := range workers {
+		if w.WireVersion < version.Raises {
+			return fmt.Errorf("worker %s has wire version %d, and a system with more shards than it was made with needs "+
+				"%d: run a newer version first", w.ID, w.WireVersion, version.Raises)
+		}
+	}
+	if f.Map.Next == 0 { // otherwise that was done before, and the streams may be full again
+		if err := r.b.apply(ctx, f, broker.Settings{MaxStoreBytes: now.MaxStoreBytes}, now); err != nil {
+			return err
+		}
+	}
+	floor := uint64(0)
+	for n := range f.Map.Shards() {
+		end, err := r.b.streamEnd(ctx, nameIn(n, streamTickets))
+		if err != nil {
+			return err
+		}
+		floor = max(floor, end)
+	}
+	for n := f.Map.Shards(); n < now.Shards; n++ {
+		for _, cfg := range definitionsIn(now, n, nil) {
+			if cfg.Name == nameIn(n, streamTickets) {
+				cfg.FirstSeq = floor + aboveFormer
+			}
+			if err := r.b.createMissing(ctx, cfg); err != nil {
+				return err
+			}
+		}
+	}
+	return r.b.createMissing(ctx, mapBucket(now))
+}
+
+// put stores the map in place of the one that was read.
+func (r *raise) put(ctx context.Context, was storedMap, m shard.Map) (stored storedMap, err error) {
+	value, err := json.Marshal(m)
+	if err != nil {
+		return stored, fmt.Errorf("encode the map of shards: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, openWithin)
+	defer cancel()
+	kv, err := r.b.js.KeyValue(ctx, bucketMap)
+	if err == nil && was.revision == 0 {
+		_, err = kv.Create(ctx, keyMap, value)
+	} else if err == nil {
+		_, err = kv.Update(ctx, keyMap, value, was.revision)
+	}
+	if errors.Is(err, jetstream.ErrKeyExists) {
+		return stored, broker.ErrConflict
+	}
+	if err == nil {
+		return r.b.readMap(ctx, &origin{raised: true})
+	}
+	if again, verdict := classify(err); !again {
+		err = verdict
+	}
+	return stored, fmt.Errorf("store the map of shards: %w", err)
+}
+
+// announce stores that so many shards are prepared. Before that the streams say that there is a map, so that no older
+// version joins.
+func (r *raise) announce(ctx context.Context, f *found) error {
+	was := f.storedMap
+	if was.revision == 0 {
+		var err error
+		if was, err = r.put(ctx, was, f.Map); err != nil {
+			return err
+		}
+	}
+	if err := r.mark(ctx); err != nil {
+		return err
+	}
+	next, err := was.Prepare(r.want.Shards)
+	if err != nil {
+		return err
+	}
+	_, err = r.put(ctx, was, next)
+	return err
+}
+
+// mark notes in the metadata that there is a map.
+func (r *raise) mark(ctx context.Context) error {
+	s, err := r.b.js.Stream(ctx, streamBatch)
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", streamBatch, err)
+	}
+	cfg := s.CachedInfo().Config
+	was := maps.Clone(cfg.Metadata)
+	if markRaised(cfg.Metadata); maps.Equal(was, cfg.Metadata) {
+		return nil
+	}
+	if _, err := r.b.js.UpdateStream(ctx, cfg); err != nil {
+		return fmt.Errorf("stream %s: %w", streamBatch, err)
+	}
+	return nil
+}
+
+// open stores the new epoch. Its begin is the time at which the server has stored the map a moment before.
+func (r *raise) open(ctx context.Context, f *found) error {
+	if err := r.mark(ctx); err != nil { // a change of other settings may have written over it
+		return err
+	}
+	begun := time.Now()
+	touched, err := r.put(ctx, f.storedMap, f.Map)
+	if err != nil {
+		return err
+	}
+	next, err := touched.Open(touched.stored)
+	if err != nil {
+		return err
+	}
+	if time.Since(begun) > openWithin { // it was paused: what is stored now would be older than it is said to be
+		return broker.ErrConflict
+	}
+	_, err = r.put(ctx, touched, next)
+	return err
+}
+
+// waits says for what a raise waits: for dispatchers and workers that do not serve the new shards yet, and for those
+// who read the map seldom.
+func (r *raise) waits(ctx context.Context) (string, error) {
+	workers, err := r.b.Workers(ctx)
+	if err != nil {
+		return "", err
+	}
+	var late []string
+	for _, w := range workers {
+		if w.Shards < r.want.Shards {
+			late = append(late, w.ID)
+		}
+	}
+	most := make([]int, r.want.Shards)
+	for range looksForDispatchers {
+		for n := range most {
+			info, err := r.b.js.Consumer(ctx, nameIn(n, streamBatch), consumerDispatchers)
+			if errors.Is(err, jetstream.ErrConsumerNotFound) {
+				continue
+			}
+			if err != nil {
+				return "", fmt.Errorf("consumer %s of %s: %w", consumerDispatchers, nameIn(n, streamBatch), err)
+			}
+			most[n] = max(most[n], info.CachedInfo().NumWaiting)
+		}
+	}
+	var why []string
+	if least := slices.Min(most); least < most[0] {
+		why = append(why, fmt.Sprintf("of %d dispatchers %d take batches of the new shards", most[0], least))
+	}
+	if len(late) > 0 {
+		slices.Sort(late)
+		more := ""
+		if len(late) > maxLate {
+			more = fmt.Sprintf(" and %d more", len(late)-maxLate)
+		}
+		why = append(why, fmt.Sprintf("workers do not take calls of the new shards yet: %s%s",
+			strings.Join(late[:min(len(late), maxLate)], ", "), more))
+	}
+	if left := r.announced - time.Since(r.since); left > 0 {
+		why = append(why, fmt.Sprintf("everybody has %s to read that there will be more", left.Round(time.Second)))
+	}
+	return strings.Join(why, "; "), nil
+}
+
+// maxLate is how many workers a message names.
+const maxLate = 5

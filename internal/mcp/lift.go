@@ -1,0 +1,233 @@
+package mcp
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// The fields under which the SDK carries what it has no types for. A peer that sends them itself says no more than it
+// could say in the protocol's own fields.
+const (
+	// MetaTask is a task: of a request, what the client asks for ([Asked]); of a result, the task that was made.
+	MetaTask = "dev.toolyard/task"
+	// MetaTaskIDs are the tasks that a listener wants to hear of, as a list of texts.
+	MetaTaskIDs = "dev.toolyard/task-ids"
+	// MetaExecution is the field execution of a listed tool ([Execution]).
+	MetaExecution = "dev.toolyard/execution"
+	// ExperimentalTasks is the capability tasks of a server of [Session2025], among its experimental ones.
+	ExperimentalTasks = "dev.toolyard/tasks"
+	// MetaNotification is a notification of a kind that the SDK does not send, in one of progress ([Notification]).
+	MetaNotification = "dev.toolyard/notification"
+)
+
+// Asked is what a client says of the task that it asks for.
+type Asked struct {
+	// TTL is how long the task is to be kept, in milliseconds. Nil: as long as the server likes.
+	TTL *float64 `json:"ttl,omitempty"`
+}
+
+// Execution is what a server says of how a tool runs.
+type Execution struct {
+	TaskSupport Support `json:"taskSupport"`
+}
+
+// Notification is any notification.
+type Notification struct {
+	Method string         `json:"method"`
+	Params map[string]any `json:"params"`
+}
+
+// object is a JSON object whose fields are as they were written.
+type object map[string]json.RawMessage
+
+// objectOf reads an object; nil if it is none.
+func objectOf(data []byte) object {
+	var o object
+	if json.Unmarshal(data, &o) != nil {
+		return nil
+	}
+	return o
+}
+
+// put sets a field to a value that can be encoded.
+func (o object) put(name string, value any) bool {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return false
+	}
+	o[name] = data
+	return true
+}
+
+// text is a field that is a text; "" if it is none.
+func (o object) text(name string) string {
+	var s string
+	if json.Unmarshal(o[name], &s) != nil {
+		return ""
+	}
+	return s
+}
+
+// into moves a value into the object that a field is, which is made where it is missing. It fails where the field is
+// something else.
+func (o object) into(field, name string, value json.RawMessage) bool {
+	inner := object{}
+	if have, ok := o[field]; ok && string(have) != "null" {
+		if inner = objectOf(have); inner == nil {
+			return false
+		}
+	}
+	inner[name] = value
+	return o.put(field, inner)
+}
+
+// LiftRequest moves what a client says of tasks to where the SDK keeps it: the field task of a call, and the tasks that
+// a listener names.
+func LiftRequest(message []byte) []byte {
+	if !bytes.Contains(message, []byte(`"task"`)) && !bytes.Contains(message, []byte(`"taskIds"`)) {
+		return message
+	}
+	m := objectOf(message)
+	params := objectOf(m["params"])
+	if params == nil {
+		return message
+	}
+	switch m.text("method") {
+	case "tools/call":
+		task, ok := params["task"]
+		if !ok || !params.into("_meta", MetaTask, task) {
+			return message
+		}
+		delete(params, "task")
+	case "subscriptions/listen":
+		wanted := objectOf(params["notifications"])
+		ids, ok := wanted["taskIds"]
+		if !ok || !params.into("_meta", MetaTaskIDs, ids) {
+			return message
+		}
+		delete(wanted, "taskIds")
+		if !params.put("notifications", wanted) {
+			return message
+		}
+	default:
+		return message
+	}
+	return m.with("params", params, message)
+}
+
+// LowerRequest is the other way round, for a call that asks for a task.
+func LowerRequest(message []byte) []byte {
+	if !bytes.Contains(message, []byte(`"`+MetaTask+`"`)) {
+		return message
+	}
+	m := objectOf(message)
+	params := objectOf(m["params"])
+	meta := objectOf(params["_meta"])
+	task, ok := meta[MetaTask]
+	if !ok || m.text("method") != "tools/call" {
+		return message
+	}
+	delete(meta, MetaTask)
+	params["task"] = task
+	if !params.put("_meta", meta) {
+		return message
+	}
+	return m.with("params", params, message)
+}
+
+// LiftResponse moves what a server says of tasks to where the SDK keeps it: the capability, the support of listed
+// tools, and a task in the place of a result.
+func LiftResponse(message []byte) []byte {
+	if !bytes.Contains(message, []byte(`"task"`)) && !bytes.Contains(message, []byte(`"tasks"`)) &&
+		!bytes.Contains(message, []byte(`"execution"`)) {
+		return message
+	}
+	m := objectOf(message)
+	result := objectOf(m["result"])
+	if result == nil {
+		return message
+	}
+	if task := made(result); task != nil {
+		result = object{"content": json.RawMessage("[]")}
+		if !result.into("_meta", MetaTask, task) {
+			return message
+		}
+		return m.with("result", result, message)
+	}
+	changed := liftTools(result)
+	if caps := objectOf(result["capabilities"]); caps["tasks"] != nil {
+		changed = caps.into("experimental", ExperimentalTasks, caps["tasks"]) && result.put("capabilities", caps) ||
+			changed
+	}
+	if !changed {
+		return message
+	}
+	return m.with("result", result, message)
+}
+
+// made is the task that a result of a call is; nil if it is none.
+func made(result object) json.RawMessage {
+	if _, ok := result["content"]; ok {
+		return nil
+	}
+	if result.text("resultType") == "task" {
+		data, err := json.Marshal(result)
+		if err != nil {
+			return nil
+		}
+		return data
+	}
+	if task := result["task"]; objectOf(task)["taskId"] != nil {
+		return task
+	}
+	return nil
+}
+
+// liftTools moves what listed tools say of how they run, and reports whether there was something.
+func liftTools(result object) bool {
+	var tools []json.RawMessage
+	if result["tools"] == nil || json.Unmarshal(result["tools"], &tools) != nil {
+		return false
+	}
+	changed := false
+	for i := range tools {
+		tool := objectOf(tools[i])
+		execution, ok := tool["execution"]
+		if !ok || !tool.into("_meta", MetaExecution, execution) {
+			continue
+		}
+		if data, err := json.Marshal(tool); err == nil {
+			tools[i], changed = data, true
+		}
+	}
+	return changed && result.put("tools", tools)
+}
+
+// LowerNotification is the notification that one of progress carries.
+func LowerNotification(message []byte) []byte {
+	if !bytes.Contains(message, []byte(`"`+MetaNotification+`"`)) {
+		return message
+	}
+	m := objectOf(message)
+	if m.text("method") != "notifications/progress" {
+		return message
+	}
+	carried := objectOf(objectOf(objectOf(m["params"])["_meta"])[MetaNotification])
+	if carried["method"] == nil || carried["params"] == nil {
+		return message
+	}
+	m["method"] = carried["method"]
+	return m.with("params", objectOf(carried["params"]), message)
+}
+
+// with is the message with another object in a field; the message as it was if that cannot be encoded.
+func (o object) with(field string, value object, as []byte) []byte {
+	if value == nil || !o.put(field, value) {
+		return as
+	}
+	data, err := json.Marshal(o)
+	if err != nil {
+		return as
+	}
+	return data
+}
