@@ -22,7 +22,7 @@ FOREIGN   := darwin/arm64 windows/amd64
 GORELEASER := go run github.com/goreleaser/goreleaser/v2@v2.16.0
 # The modules beside the main one: what only they need, nobody else downloads. go.work is for
 # editors and for "go run ./examples/..."; what is checked here does not need it.
-MODULES   := tools examples examples/count-words test/agents test/bench test/clients test/conformance test/console test/deploy test/install test/kube test/observe test/sdk
+MODULES   := tools examples examples/cedar examples/count-words test/agents test/bench test/clients test/conformance test/console test/deploy test/install test/kube test/observe test/sdk
 export GOWORK := off
 # Whether everything is meant, and so the other modules too.
 ALL       := $(filter ./...,$(PKG))

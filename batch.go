@@ -98,7 +98,8 @@ type Options struct {
 	Ask  []string `json:"ask,omitempty"`
 	// Supersede ends the calls of the session's other batches that wait for a person: the session goes on without them.
 	Supersede bool `json:"supersede,omitempty"`
-	// Repair mends inputs that are no valid JSON, where there is one way to read them. The model and the log are told.
+	// Repair mends inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair
+	// mends. The model and the log are told.
 	Repair bool `json:"repair,omitempty"`
 	// DryRun answers each call with what would happen, and runs none.
 	DryRun bool `json:"dry_run,omitempty"`

@@ -52,6 +52,10 @@ type Options struct {
 	Confirm bool
 	// Hooks run around calls. None: none.
 	Hooks []Hook
+	// Repair mends inputs that do not fit their tool's schema, in batches with the option repair, where Toolyard's own
+	// repair does not help. It has ten seconds for a call. A repair that is late, fails or panics changes nothing: the
+	// call ends as schema_validation_failed. Nil: nothing more is mended.
+	Repair func(ctx context.Context, m Malformed) (Repaired, error)
 	// Secrets are environment variables whose values are taken out of what others will read, beside those whose names
 	// say that they are secret, and whatever looks like a well-known kind of token.
 	Secrets []string
@@ -140,6 +144,7 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 	if cfg.Scan, err = scan.Parse(o.Scan); err != nil {
 		return fmt.Errorf("worker: scan: %w", err)
 	}
+	cfg.Repair = repairOf(o.Repair)
 	if cfg.Hooks, err = hookSet(o.Hooks, cfg.Mode, o); err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}

@@ -17,10 +17,12 @@ import (
 const name = "toolyard"
 
 func main() {
-	os.Exit(cli.Main(command(os.Stdin, os.Stdout, os.Stderr), os.Args[1:], os.Stderr))
+	root, errors := command(os.Stdin, os.Stdout, os.Stderr)
+	os.Exit(cli.Main(root, os.Args[1:], errors))
 }
 
-func command(in io.Reader, out, errw io.Writer) *cobra.Command {
+// command returns the command, and where its errors go: they name commands as the help does.
+func command(in io.Reader, out, errw io.Writer) (root *cobra.Command, errors io.Writer) {
 	root, worker := dispatchercmd.Command(in, out, errw), workercmd.Command(out, errw)
 	root.Long = strings.Replace(root.Long, root.Name(), name, 1)
 	worker.Long = strings.Replace(worker.Long, worker.Name(), name+" "+worker.Name(), 1)
@@ -28,36 +30,53 @@ func command(in io.Reader, out, errw io.Writer) *cobra.Command {
 	root.Use = name
 	worker.GroupID = dispatchercmd.RunGroup
 	root.AddCommand(worker)
-	rename(root)
-	return root
+	renameHelp(root, rename)
+	return root, renamed{errw, rename}
 }
 
-// renamer returns what replaces the names of the two commands in the help of all: "dispatcher submit" is
-// "toolyard submit" here, and "worker serve" is "toolyard worker serve".
-func renamer(dispatcher, worker *cobra.Command) func(*cobra.Command) {
+// renamer returns what replaces the names of the two commands in a text: "dispatcher submit" is "toolyard submit" here,
+// and "worker serve" is "toolyard worker serve".
+func renamer(dispatcher, worker *cobra.Command) func(string) string {
 	lines := map[*regexp.Regexp]string{
-		commandLines(dispatcher): name + " $1",
-		commandLines(worker):     name + " worker $1",
+		commandLines(dispatcher): name + " $2",
+		commandLines(worker):     name + " worker $2",
 	}
-	var rename func(*cobra.Command)
-	rename = func(c *cobra.Command) {
+	return func(text string) string {
 		for line, with := range lines {
-			for _, text := range []*string{&c.Short, &c.Long, &c.Example} {
-				*text = line.ReplaceAllString(*text, with)
-			}
+			text = line.ReplaceAllString(text, with)
 		}
-		for _, sub := range c.Commands() {
-			rename(sub)
-		}
+		return text
 	}
-	return rename
 }
 
-// commandLines matches a command's name before one of its subcommands.
+// renameHelp renames in the help of a command and those below it.
+func renameHelp(c *cobra.Command, rename func(string) string) {
+	for _, text := range []*string{&c.Short, &c.Long, &c.Example} {
+		*text = rename(*text)
+	}
+	for _, sub := range c.Commands() {
+		renameHelp(sub, rename)
+	}
+}
+
+// renamed renames in what is written, which is a whole line at a time.
+type renamed struct {
+	io.Writer
+	rename func(string) string
+}
+
+func (r renamed) Write(line []byte) (int, error) {
+	if _, err := io.WriteString(r.Writer, r.rename(string(line))); err != nil {
+		return 0, err
+	}
+	return len(line), nil
+}
+
+// commandLines matches a command's name before one of its subcommands, with or without our name before it.
 func commandLines(c *cobra.Command) *regexp.Regexp {
 	var names []string
 	for _, sub := range c.Commands() {
 		names = append(names, regexp.QuoteMeta(sub.Name()))
 	}
-	return regexp.MustCompile(`\b` + regexp.QuoteMeta(c.Name()) + ` (` + strings.Join(names, "|") + `)\b`)
+	return regexp.MustCompile(`\b(` + name + ` )?` + regexp.QuoteMeta(c.Name()) + ` (` + strings.Join(names, "|") + `)\b`)
 }

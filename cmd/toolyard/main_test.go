@@ -26,7 +26,8 @@ func flagsOf(c *cobra.Command, under string, into map[string]string) {
 // TestBothCommandsAreInOne: toolyard has each command of the two, with the same flags.
 func TestBothCommandsAreInOne(t *testing.T) {
 	ours, theirs := map[string]string{}, map[string]string{}
-	flagsOf(command(nil, io.Discard, io.Discard), "", ours)
+	root, _ := command(nil, io.Discard, io.Discard)
+	flagsOf(root, "", ours)
 	flagsOf(dispatchercmd.Command(nil, io.Discard, io.Discard), "", theirs)
 	flagsOf(workercmd.Command(io.Discard, io.Discard), "worker", theirs)
 	if len(ours) != len(theirs) || len(ours) < 20 {
@@ -42,7 +43,7 @@ func TestBothCommandsAreInOne(t *testing.T) {
 // TestHelpNamesThisCommand: a command line in the help is one that this program takes.
 func TestHelpNamesThisCommand(t *testing.T) {
 	other := regexp.MustCompile(`(?:^|[^-.\w])(dispatcher|worker) [a-z-]+`)
-	root := command(nil, io.Discard, io.Discard)
+	root, _ := command(nil, io.Discard, io.Discard)
 	var names []string
 	for _, sub := range append(root.Commands(), workercmd.Command(io.Discard, io.Discard).Commands()...) {
 		names = append(names, sub.Name())
@@ -76,9 +77,32 @@ func TestSettingsReachTheWorker(t *testing.T) {
 	var errs bytes.Buffer
 	for _, args := range [][]string{{"worker", "serve"}, {"serve"}} {
 		errs.Reset()
-		if status := cli.Main(command(nil, io.Discard, &errs), args, &errs); status != cli.ExitUsage ||
+		root, to := command(nil, io.Discard, &errs)
+		if status := cli.Main(root, args, to); status != cli.ExitUsage ||
 			!strings.HasPrefix(errs.String(), `toolyard: --log-level "no such level"`) {
 			t.Errorf("%v: status %d, %s", args, status, errs.String())
+		}
+	}
+}
+
+// TestErrorsNameThisCommand: a command line in an error is one that this program takes.
+func TestErrorsNameThisCommand(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"watch", "a", "b"}, "toolyard: toolyard watch takes one BATCH, not 2; see toolyard watch --help\n"},
+		{[]string{"watch"}, "toolyard: name a BATCH, or say --all or --agent AGENT; see toolyard watch --help\n"},
+		{[]string{"approvals", "--nats", "nats://127.0.0.1:1", "--creds", "gone"}, `"toolyard creds" makes`},
+		{[]string{"worker", "serve", "--nats", "nats://127.0.0.1:1", "--creds", "gone"}, `"toolyard creds" makes`},
+		{[]string{"worker", "serve", "--nosuchflag"}, "toolyard worker serve --help"},
+	} {
+		var errs bytes.Buffer
+		root, to := command(strings.NewReader(""), io.Discard, &errs)
+		status, said := cli.Main(root, c.args, to), errs.String()
+		if status == 0 || !strings.Contains(said, c.want) || strings.Contains(said, "toolyard toolyard") ||
+			strings.Contains(said, "dispatcher ") {
+			t.Errorf("%q: status %d, %s", c.args, status, said)
 		}
 	}
 }

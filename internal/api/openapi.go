@@ -45,7 +45,7 @@ type BatchOptions struct {
 	Deny           []string          `json:"deny,omitempty" doc:"Rules for what must not run."`
 	Ask            []string          `json:"ask,omitempty" doc:"Rules for what a person is asked about."`
 	Supersede      bool              `json:"supersede,omitempty" doc:"End the calls of the session's other batches that wait for a person."`
-	Repair         bool              `json:"repair,omitempty" doc:"Mend inputs that are no valid JSON, where there is one way to read them."`
+	Repair         bool              `json:"repair,omitempty" doc:"Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends."`
 	DryRun         bool              `json:"dry_run,omitempty" doc:"Answer each call with what would happen, and run none."`
 	Snapshot       bool              `json:"snapshot,omitempty" doc:"Keep the workspace as it is before each exclusive group, so that the batch can be undone."`
 	Undo           bool              `json:"undo,omitempty" doc:"The batch is one call of undo_workspace, which no other batch sees."`

@@ -45,7 +45,7 @@ type feedInput struct {
 	Deny          []string `query:"deny,explode" doc:"A rule for what must not run; may be given many times."`
 	Ask           []string `query:"ask,explode" doc:"A rule for what a person is asked about; may be given many times."`
 	Supersede     bool     `query:"supersede" doc:"End the calls of the session's other batches that wait for a person."`
-	Repair        bool     `query:"repair" doc:"Mend inputs that are no valid JSON, where there is one way to read them."`
+	Repair        bool     `query:"repair" doc:"Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends."`
 	DryRun        bool     `query:"dry_run" doc:"Answer each call with what would happen, and run none."`
 	Snapshot      bool     `query:"snapshot" doc:"Keep the workspace as it is before each exclusive group, so that the batch can be undone."`
 	Tags          []string `query:"tag,explode" doc:"What the workers must have that run the calls; may be given many times."`

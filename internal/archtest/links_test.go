@@ -24,6 +24,7 @@ const (
 	whyFace   = "it is for the dispatcher's doors"
 	whyTest   = "it is for tests"
 	whySize   = "a dispatcher is to stay below 45 MB, and this has 3: docs/adr/0046"
+	whyTokens = "a dispatcher is to stay below 45 MB, and this has 6: docs/adr/0056"
 	whyTables = "it would make a program five megabytes larger or more: docs/adr/0034"
 )
 
@@ -54,7 +55,7 @@ var (
 	}
 	library = append(slices.Clip(light), []denial{
 		{whyMain, []string{"go.yaml.in/yaml", "github.com/spf13/cobra", "github.com/spf13/pflag", "internal/manifest",
-			"github.com/tetratelabs/wazero"}},
+			"github.com/tetratelabs/wazero", "github.com/tiktoken-go/tokenizer"}},
 		{whySends, []string{
 			"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "go.opentelemetry.io/proto",
 			"go.opentelemetry.io/otel/metric", "internal/otlp",
@@ -82,8 +83,10 @@ var links = []struct {
 		}})},
 	{"worker", []string{"github.com/nats-io/nats.go/jetstream", "internal/pipeline", "internal/worker"}, library},
 	{"cmd/dispatcher", []string{"internal/dispatcher", "github.com/nats-io/nats-server/v2/server"},
-		append(slices.Clip(light), denial{whySize, []string{"github.com/tetratelabs/wazero"}})},
-	{"cmd/worker", []string{"internal/worker", "internal/manifest", "github.com/tetratelabs/wazero"}, light},
+		append(slices.Clip(light), denial{whySize, []string{"github.com/tetratelabs/wazero"}},
+			denial{whyTokens, []string{"github.com/tiktoken-go/tokenizer"}})},
+	{"cmd/worker", []string{"internal/worker", "internal/manifest", "github.com/tetratelabs/wazero",
+		"github.com/tiktoken-go/tokenizer/codec"}, light},
 	{"cmd/toolyard", []string{"internal/dispatcher", "internal/worker", "github.com/nats-io/nats-server/v2/server"},
 		light},
 }

@@ -63,6 +63,7 @@ var packages = []struct {
 	{"internal/parquet", values, "tables in the Parquet format"},
 	{"internal/pattern", values, "names that end in *"},
 	{"internal/repair", values, "JSON as models write it"},
+	{"internal/tokens", values, "how many tokens a text has"},
 
 	{"internal/admission", deciders, "which batch runs next, and in which lane its calls queue"},
 	{"internal/cache", deciders, "which calls an earlier output answers"},
@@ -266,6 +267,8 @@ var reserved = []struct {
 	{"github.com/klauspost/compress", []string{"internal/parquet", "internal/archive"}, false,
 		"what is compressed is a form of its own"},
 	{"github.com/tetratelabs/wazero", []string{"internal/wasm"}, false, "what a module may do is decided in one place"},
+	{"github.com/tiktoken-go/tokenizer", []string{"internal/tokens"}, false,
+		"which vocabulary counts is decided in one place"},
 	{"gvisor.dev/gvisor", []string{"internal/sandbox"}, false, "the system call filter is built in one place"},
 	{"github.com/coreos/go-oidc", []string{"internal/api"}, false, "who asks over HTTP is found out in one place"},
 	{"github.com/danielgtaylor/huma", []string{"internal/api"}, false, "how HTTP is described is decided in one place"},
@@ -317,10 +320,10 @@ var stories = map[string][]string{
 		"planner.go", "failpoints.go", "next.go", "today.go",
 	},
 	"internal/worker": {
-		"worker.go", "reload.go", "take.go", "judge.go", "run.go", "meter.go", "trace.go", "drain.go", "message.go",
-		"job.go", "finish.go", "snapshot.go", "claim.go", "register.go", "progress.go", "lease.go", "call.go",
-		"chain.go", "aborts.go",
-		"slots.go", "crew.go", "isolation.go", "surfaces.go", "tools.go", "toolset.go", "permission.go",
+		"worker.go", "reload.go", "take.go", "judge.go", "repair.go", "answers.go", "run.go", "meter.go",
+		"trace.go", "drain.go", "message.go", "job.go", "finish.go", "snapshot.go", "claim.go", "register.go",
+		"progress.go", "lease.go", "call.go", "chain.go", "aborts.go", "slots.go", "crew.go", "isolation.go",
+		"surfaces.go", "tools.go", "toolset.go", "permission.go",
 	},
 }
 

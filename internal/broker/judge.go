@@ -22,6 +22,14 @@ const (
 	MaxChecks = 16               // checks that run in a worker at a time
 )
 
+// The limits of repairs. Requests for repairs share the places of checks.
+const (
+	RepairTimeout   = 10 * time.Second            // how long a program's own repair may take for the calls of a request
+	RepairWait      = RepairTimeout + time.Second // how long a dispatcher waits for it
+	MaxProblemBytes = 2_000                       // bytes of what it is told is wrong with an input
+	MaxMendedBytes  = 256 << 10                   // bytes of the mended inputs of a plan, and of those in one answer
+)
+
 // JudgeCall is one call whose class only the tool's code can determine.
 type JudgeCall struct {
 	Index       int             `json:"index"`
@@ -33,6 +41,9 @@ type JudgeCall struct {
 	Check *events.Requested `json:"check,omitempty"`
 	// DryRun, with Check, asks for the result of a dry run instead.
 	DryRun bool `json:"dry_run,omitempty"`
+	// Repair asks for an input in place of this one, which does not fit the tool's schema, and says what is wrong with
+	// it. All calls of the list then do.
+	Repair string `json:"repair,omitempty"`
 }
 
 // Judged is a worker's answer for one call.
@@ -47,4 +58,7 @@ type Judged struct {
 	Problem string `json:"problem,omitempty"`
 	// DryRun is the result of a dry run; nil if none was asked for.
 	DryRun *toolyard.Result `json:"dry_run,omitempty"`
+	// Repaired is the input that the program's own repair has made, and Note what it says of it. Nil: it made none.
+	Repaired json.RawMessage `json:"repaired,omitempty"`
+	Note     string          `json:"note,omitempty"`
 }

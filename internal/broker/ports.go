@@ -252,6 +252,8 @@ type Asking interface {
 	Judge(ctx context.Context, pool toolyard.Pool, calls []JudgeCall) ([]Judged, error)
 	// Check asks a worker of a pool whether a call could run with another input.
 	Check(ctx context.Context, pool toolyard.Pool, r events.Requested) (Judged, error)
+	// Repair asks a worker of a pool for inputs that its program's own repair makes. Calls without an answer have none.
+	Repair(ctx context.Context, pool toolyard.Pool, calls []JudgeCall) ([]Judged, error)
 	// DryRun asks a worker of a pool what would happen to the one call of a request.
 	DryRun(ctx context.Context, pool toolyard.Pool, r events.Requested) (Judged, error)
 	OnJudge(pool toolyard.Pool, judge func(context.Context, []JudgeCall) []Judged,

@@ -98,24 +98,45 @@ func (d *Dispatcher) planned(ctx context.Context, log *slog.Logger, sub *toolyar
 	}
 }
 
-// askJudges has workers judge the calls that only they can, and answers those that no worker can run. A call
-// without an answer is UNSAFE.
+// askJudges has workers repair inputs, and judge the calls that only they can, and answers those that no worker can
+// run. A call without an answer is UNSAFE.
 func (d *Dispatcher) askJudges(ctx context.Context, log *slog.Logger, plan *Plan) {
+	AskWorkers(ctx, d.b, log, plan)
+	plan.Refuse(d.workers.unable(askOf(plan.sub)))
+}
+
+// AskWorkers has workers mend the inputs that only their own repair can, and judge the calls that only they can.
+func AskWorkers(ctx context.Context, b broker.Asking, log *slog.Logger, plan *Plan) {
+	askPools(ctx, plan.Repairs(), b.Repair, func(pool toolyard.Pool, repaired []broker.Judged, err error) {
+		for _, problem := range append(plan.Repair(repaired), err) {
+			if problem != nil {
+				log.Warn("an input was not repaired", "pool", pool, "error", problem)
+			}
+		}
+	})
+	askPools(ctx, plan.Asks(), b.Judge, func(pool toolyard.Pool, judged []broker.Judged, err error) {
+		if err != nil {
+			log.Warn("calls were not judged; they count as UNSAFE", "pool", pool, "error", err)
+		}
+		plan.Answer(judged)
+	})
+}
+
+// askPools asks workers of all pools at a time, and takes their answers one by one.
+func askPools(ctx context.Context, calls map[toolyard.Pool][]broker.JudgeCall,
+	ask func(context.Context, toolyard.Pool, []broker.JudgeCall) ([]broker.Judged, error),
+	take func(toolyard.Pool, []broker.Judged, error)) {
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	for pool, calls := range plan.Asks() {
+	for pool, calls := range calls {
 		asking.Go(func() {
-			judged, err := d.b.Judge(ctx, pool, calls)
-			if err != nil {
-				log.Warn("calls were not judged; they count as UNSAFE", "pool", pool, "error", err)
-			}
+			said, err := ask(ctx, pool, calls)
 			mu.Lock()
 			defer mu.Unlock()
-			plan.Answer(judged)
+			take(pool, said, err)
 		})
 	}
 	asking.Wait()
-	plan.Refuse(d.workers.unable(askOf(plan.sub)))
 }
 
 // extend plans the calls that were appended to an open batch, on the surface that it sees.

@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -60,6 +63,10 @@ type Plan struct {
 	planned events.Planned
 	// asks are the calls that only a worker of their pool can judge. Their index is that in calls.
 	asks map[toolyard.Pool][]broker.JudgeCall
+	// repairs are the calls that a worker's own repair may mend, by their index in calls.
+	repairs map[int]broker.JudgeCall
+	// preflight resolves and checks a call on the surface.
+	preflight func(toolyard.Call) (*registry.Entry, pipeline.Input, *toolyard.Result)
 	// full says that the batch has as many calls as it may have: it is closed.
 	full bool
 	// mended is how long the inputs are together that were mended.
@@ -128,6 +135,9 @@ func (p *Planner) Extend(surface registry.Surface, s *batch.State) *Plan {
 		problem := cmp.Or(have.Repeats("id", call.ID), toolyard.CheckName("id", call.ID), echoes[n],
 			p.check(i, plan.calls[n:n+1]))
 		have.Add([]toolyard.Call{call})
+		if problem != nil {
+			delete(plan.repairs, n)
+		}
 		if problem == nil || slices.ContainsFunc(plan.planned.Results,
 			func(r toolyard.Result) bool { return r.Index == i }) {
 			continue
@@ -155,12 +165,16 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 	plan.entries = make([]*registry.Entry, len(plan.calls))
 	plan.planned.Calls = make([]events.PlannedCall, len(plan.calls))
 	plan.asks = map[toolyard.Pool][]broker.JudgeCall{}
+	plan.repairs = map[int]broker.JudgeCall{}
+	plan.preflight = func(call toolyard.Call) (*registry.Entry, pipeline.Input, *toolyard.Result) {
+		return p.Pipeline.Preflight(call, &plan.Surface, isLoaded, patterns)
+	}
 	for i, call := range plan.calls {
 		call.Tool = ownName(call.Tool)
-		entry, input, failed := p.Pipeline.Preflight(call, &plan.Surface, isLoaded, patterns)
+		entry, input, failed := plan.preflight(call)
 		hash := input.Hash
 		mended := mend(plan, call, failed, func(call toolyard.Call) (bad *toolyard.Result) {
-			entry, input, bad = p.Pipeline.Preflight(call, &plan.Surface, isLoaded, patterns)
+			entry, input, bad = plan.preflight(call)
 			return bad
 		})
 		if mended != nil {
@@ -183,12 +197,12 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 			c.Judgement = tool.Strictest("it cannot run: " + string(failed.Code))
 			failed.Index, failed.Class = plan.from+i, c.Judgement.Class
 			plan.planned.Results = append(plan.planned.Results, *failed)
-		default:
-			var ask bool
-			if c.Judgement, ask = registry.JudgeValue(&entry.Declaration, input.Value, shell.Classify); ask {
-				plan.asks[entry.Pool] = append(plan.asks[entry.Pool], broker.JudgeCall{Index: i, Tool: entry.Name,
-					Declaration: entry.Hash, Input: input.Raw})
+			if repairable(plan, call, failed) {
+				plan.repairs[i] = broker.JudgeCall{Index: i, Tool: entry.Name, Declaration: entry.Hash,
+					Input: call.Input, Repair: problemOf(failed)}
 			}
+		default:
+			c.Judgement = plan.judgement(i, input)
 		}
 		c.AbortsSiblings, c.Interruptible = entry.FailureAbortsSiblings(), entry.Interrupt == tool.Cancel
 		c.Cost, c.Cached = entry.Cost, entry.Cache != nil
@@ -197,18 +211,26 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 	}
 }
 
-// MaxMendedBytes bounds the mended inputs of one plan: they stand in it.
-const MaxMendedBytes = 256 << 10
+// judgement judges call i, or notes that a worker has to.
+func (p *Plan) judgement(i int, input pipeline.Input) tool.Judgement {
+	entry := p.entries[i]
+	judged, ask := registry.JudgeValue(&entry.Declaration, input.Value, shell.Classify)
+	if ask {
+		p.asks[entry.Pool] = append(p.asks[entry.Pool], broker.JudgeCall{Index: i, Tool: entry.Name,
+			Declaration: entry.Hash, Input: input.Raw})
+	}
+	return judged
+}
 
 // mend mends the input of a call that failed because its input is no object, if the batch wants that and the mended
 // input passes the same checks. nil: it does not run with another input.
 func mend(plan *Plan, call toolyard.Call, failed *toolyard.Result,
 	check func(toolyard.Call) *toolyard.Result) *events.Mended {
-	if !plan.sub.Options.Repair || call.Incomplete || failed == nil || failed.Code != toolyard.SchemaValidationFailed {
+	if !repairable(plan, call, failed) {
 		return nil
 	}
 	input, what, ok := repair.Input(call.Input)
-	if !ok || plan.mended+len(input) > MaxMendedBytes {
+	if !ok || plan.mended+len(input) > broker.MaxMendedBytes {
 		return nil
 	}
 	call.Input = input
@@ -217,6 +239,70 @@ func mend(plan *Plan, call toolyard.Call, failed *toolyard.Result,
 	}
 	plan.mended += len(input)
 	return &events.Mended{Input: input, What: what}
+}
+
+// repairable reports whether a call failed for a reason that a repair may mend, and its batch wants that.
+func repairable(plan *Plan, call toolyard.Call, failed *toolyard.Result) bool {
+	return plan.sub.Options.Repair && !call.Incomplete &&
+		failed != nil && failed.Code == toolyard.SchemaValidationFailed
+}
+
+// problemOf is what a repair is told about an input.
+func problemOf(failed *toolyard.Result) string {
+	text := cmp.Or(failed.Error, string(failed.Code))
+	return strings.ToValidUTF8(text[:min(len(text), broker.MaxProblemBytes)], "")
+}
+
+// Repairs returns, for each pool, the calls that a worker's own repair may mend. It is asked before [Plan.Asks].
+func (p *Plan) Repairs() map[toolyard.Pool][]broker.JudgeCall {
+	pools := map[toolyard.Pool][]broker.JudgeCall{}
+	for _, i := range slices.Sorted(maps.Keys(p.repairs)) {
+		pools[p.entries[i].Pool] = append(pools[p.entries[i].Pool], p.repairs[i])
+	}
+	return pools
+}
+
+// Repair takes what workers have repaired. An input that does not pass the checks of all inputs changes nothing: the
+// call ends as it would without. problems says why inputs were not taken.
+func (p *Plan) Repair(js []broker.Judged) (problems []error) {
+	for _, j := range js {
+		if j.Failed != "" {
+			problems = append(problems, fmt.Errorf("call %d: %s", p.from+j.Index, j.Failed))
+		}
+		if _, asked := p.repairs[j.Index]; !asked || j.Repaired == nil {
+			continue
+		}
+		delete(p.repairs, j.Index)
+		if err := p.takeRepair(j); err != nil {
+			problems = append(problems, fmt.Errorf("call %d: %w", p.from+j.Index, err))
+		}
+	}
+	return problems
+}
+
+func (p *Plan) takeRepair(j broker.Judged) error {
+	call := p.calls[j.Index]
+	call.Tool, call.Input = p.entries[j.Index].Name, j.Repaired
+	switch {
+	case p.mended+len(j.Repaired) > broker.MaxMendedBytes:
+		return fmt.Errorf("the mended inputs of the plan have more than %d bytes together", broker.MaxMendedBytes)
+	case !strictjson.Valid(j.Repaired, strictjson.MaxInputDepth):
+		return errors.New("the repaired input is no JSON, has a key twice or nests too deep")
+	}
+	_, input, failed := p.preflight(call)
+	if failed != nil {
+		return fmt.Errorf("the repaired input does not fit either: %s", failed.Error)
+	}
+	p.mended += len(j.Repaired)
+	c := &p.planned.Calls[j.Index]
+	c.Mended = &events.Mended{Input: j.Repaired, What: "by a repair of this installation"}
+	if note := registry.Why(j.Note); note != "" {
+		c.Mended.What += ": " + note
+	}
+	c.InputSHA256, c.Judgement = inputHash(input.Hash, j.Repaired), p.judgement(j.Index, input)
+	p.planned.Results = slices.DeleteFunc(p.planned.Results,
+		func(r toolyard.Result) bool { return r.Index == p.from+j.Index })
+	return nil
 }
 
 // Asks returns, for each pool, the calls that only a worker of it can judge.

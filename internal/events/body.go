@@ -212,7 +212,7 @@ type PlannedCall struct {
 	Cached bool `json:"cached,omitempty"`
 }
 
-// Mended is an input that was no valid JSON, after it was mended. What says what was wrong with it.
+// Mended is an input that did not fit its tool's schema, after it was mended. What says what was done.
 type Mended struct {
 	Input json.RawMessage `json:"input"`
 	What  string          `json:"what"`

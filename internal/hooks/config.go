@@ -1,6 +1,7 @@
 package hooks
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -93,6 +94,9 @@ type handlerConfig struct {
 	url         string
 	headers     map[string]string
 	allowedVars []string
+
+	server, tool string
+	toolInput    json.RawMessage
 }
 
 // Read reads a configuration: {"hooks": {EVENT: [{"matcher": …, "hooks": [{"type": …, …}]}]}}. Its errors are
@@ -295,10 +299,12 @@ func readHandler(event Event, o strictjson.Object) (handlerConfig, error) {
 			"asyncRewake")...)
 	case "http":
 		read, err = h.readHTTP, only(o, "", append(slices.Clone(commonFields), "url", "headers")...)
-	case "mcp_tool", "prompt", "agent":
-		return bad("type", "%q is not supported; there are command and http", kind)
+	case "mcp_tool":
+		read, err = h.readMCPTool, only(o, "", append(slices.Clone(commonFields), "server", "tool", "input")...)
+	case "prompt", "agent":
+		return bad("type", "%q is not supported; there are command, http and mcp_tool", kind)
 	default:
-		return bad("type", "%s is not known; there are command and http", strictjson.Quote(kind))
+		return bad("type", "%s is not known; there are command, http and mcp_tool", strictjson.Quote(kind))
 	}
 	if err != nil {
 		return h, err

@@ -1,7 +1,7 @@
 // Package hooks runs an installation's own programs around a call: before it, after it, and after a whole batch.
 //
-// A hook is Go code ([Func]), a command or an HTTP endpoint (both from a [Config]). Commands and endpoints use the
-// format of Claude Code's hooks, so that existing scripts run unchanged; docs/hooks.md has every field. A [Set] is all
+// A hook is Go code ([Func]), a command, an HTTP endpoint or a tool of an MCP server (these from a [Config], in the
+// format of Claude Code's hooks, so that existing scripts run unchanged). docs/hooks.md has every field. A [Set] is all
 // hooks of an installation. It matches, orders, bounds and combines them, and implements [pipeline.Hooks].
 //
 //	event ─▶ matcher, if ─▶ hook 1 ─▶ hook 2 ─▶ … ─▶ combine ─▶ verdict

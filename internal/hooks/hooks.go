@@ -24,10 +24,13 @@ import (
 type Options struct {
 	// Funcs run first, in their order.
 	Funcs []Func
-	// Config has the commands and endpoints.
+	// Config has the commands, endpoints and tools of MCP servers.
 	Config Config
 	// Dir is the directory of the configuration: commands get it in TOOLYARD_HOOKS_DIR. Empty: they do not.
 	Dir string
+	// Servers are the MCP servers whose tools may be hooks, and CallTool calls these. Nil: there are none.
+	Servers  []string
+	CallTool CallTool
 	// Mode is the operator's permission mode, for hooks that ask.
 	Mode policy.Mode
 	// Declarations are those of the known tools: an if is matched with them, and checked.
@@ -146,9 +149,12 @@ func (s *Set) configured(c handlerConfig, o Options, client *http.Client) (*hand
 		}
 		h.condition = &rule
 	}
-	if c.url != "" {
+	switch {
+	case c.url != "":
 		h.runner, err = newEndpoint(c, o.LookupEnv, client)
-	} else {
+	case c.tool != "":
+		h.runner, err = newMCPTool(c, o)
+	default:
 		h.runner = newCommand(c, o.LookupEnv, slices.Sorted(maps.Keys(o.Env)), o.Dir)
 	}
 	return h, err

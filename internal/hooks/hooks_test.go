@@ -35,6 +35,8 @@ type rig struct {
 	dir string
 	log bytes.Buffer
 	env map[string]string
+	// callTool calls the tools of MCP servers.
+	callTool CallTool
 }
 
 func newRig(t *testing.T) *rig {
@@ -50,7 +52,7 @@ func (r *rig) set(config string, funcs ...Func) *Set {
 		r.t.Fatal(err)
 	}
 	s, err := New(Options{Config: c, Funcs: funcs, Dir: "/etc/hooks", Mode: policy.AcceptEdits,
-		Declarations: declarations(), Log: slog.New(slog.NewTextHandler(&r.log, nil)),
+		Declarations: declarations(), CallTool: r.callTool, Log: slog.New(slog.NewTextHandler(&r.log, nil)),
 		LookupEnv: func(name string) (string, bool) { v, ok := r.env[name]; return v, ok }})
 	if err != nil {
 		r.t.Fatal(err)

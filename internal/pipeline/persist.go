@@ -67,7 +67,7 @@ func (c *call) fit(ctx context.Context) error {
 		if err := c.redactText(ends(c.text)); err != nil {
 			return err
 		}
-		c.text = preview(c.text, c.entry.MaxResultChars(), "")
+		c.text = c.preview(c.text, "")
 		return nil
 	}
 	partsErr := c.fitParts(ctx)
@@ -91,11 +91,12 @@ func (c *call) fit(ctx context.Context) error {
 	return errors.Join(err, partsErr)
 }
 
-// isShort reports whether a text goes to the model unchanged: it is within the tool's limit, and an event can carry it.
+// isShort reports whether a text goes to the model unchanged: it is within the tool's limit and that in
+// tokens, and an event can carry it.
 func (c *call) isShort(text string) bool {
 	limit := c.entry.MaxResultChars()
 	return (limit < 0 || len(text) <= limit || utf8.RuneCountInString(text) <= limit) &&
-		encodes(text, MaxInlineResultBytes)
+		encodes(text, MaxInlineResultBytes) && !c.over(text)
 }
 
 // encodes reports whether a text has at most limit bytes as a JSON string. It may overestimate slightly.
@@ -119,7 +120,7 @@ func encodes(text string, limit int) bool {
 // cut stores a text and returns its preview, which names the reference. With an error the preview has no reference.
 func (c *call) cut(ctx context.Context, text string) (shown, ref string, err error) {
 	ref, err = c.store(ctx, text)
-	return preview(text, c.entry.MaxResultChars(), ref), ref, err
+	return c.preview(text, ref), ref, err
 }
 
 // store puts content into the blob store and records it.

@@ -64,8 +64,8 @@ func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 func (c *call) rawAddition() string {
 	var b strings.Builder
 	if c.job.Mended != "" {
-		b.WriteString("\n\n[Your input was not valid JSON and was mended before the call ran (" + c.job.Mended +
-			"). Write valid JSON.]")
+		b.WriteString("\n\n[Your input did not fit the tool's schema and was mended before the call ran (" + c.job.Mended +
+			"). Write valid JSON that fits the schema.]")
 	}
 	for _, t := range c.told {
 		b.WriteString("\n\n[" + valid(t) + "]")

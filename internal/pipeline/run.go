@@ -35,6 +35,8 @@ type Pipeline struct {
 	Cache *Cache
 	// Blobs stores long outputs. Nil: they end as result_too_large with a preview.
 	Blobs Blobs
+	// Tokens limits results in tokens too. Nil: characters alone count.
+	Tokens *Tokens
 	// Redact removes secrets from a text. It is applied to each string of an input, to outputs, errors and details.
 	// Nil: nothing is removed. If it panics, the text is withheld.
 	Redact func(string) string

@@ -38,6 +38,7 @@ import (
 //	               say that they come from outside, and declarations whether their tools' outputs may. Batches and calls
 //	               to run ask for delimiters around such outputs.
 //	               Batches may ask for snapshots, and undo others: older workers and dispatchers would run them without.
+//	               Dispatchers ask workers to repair inputs, which older workers leave as they are.
 const Wire = 12 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.

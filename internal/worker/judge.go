@@ -18,41 +18,22 @@ func (w *Worker) judge(ctx context.Context, calls []broker.JudgeCall) []broker.J
 	if len(calls) == 1 && calls[0].Check != nil {
 		return []broker.Judged{w.rehearse(ctx, calls[0])}
 	}
-	answers := make(chan broker.Judged, len(calls)) // nobody who is late waits to say it
-	waiting := map[int]string{}                     // the tools of the calls that are being judged
+	if len(calls) > 0 && calls[0].Repair != "" {
+		return w.repair(ctx, calls)
+	}
+	names, asked := map[int]string{}, map[int]func() broker.Judged{}
 	for _, c := range calls {
 		t, e, ok := w.tools.Lookup(c.Tool)
 		if !ok || e.Hash != c.Declaration || t.Judge == nil {
 			continue
 		}
-		waiting[c.Index] = c.Tool
-		go func() {
-			select {
-			case w.judging <- struct{}{}:
-			case <-ctx.Done():
-				return
-			}
-			defer func() { <-w.judging }()
-			answers <- judgeOne(t, c)
-		}()
+		names[c.Index], asked[c.Index] = c.Tool, func() broker.Judged { return judgeOne(t, c) }
 	}
-	var out []broker.Judged
-	for len(waiting) > 0 {
-		select {
-		case j := <-answers:
-			if j.Failed != "" {
-				w.log.Warn("a tool could not judge a call; it counts as UNSAFE", "tool", waiting[j.Index],
-					"error", j.Failed)
-			}
-			out = append(out, j)
-			delete(waiting, j.Index)
-		case <-ctx.Done():
-			late := fmt.Sprintf("the tool's judge gave no answer within %s", w.b.Settings().JudgeTimeout())
-			for index, name := range waiting {
-				w.log.Warn("a tool could not judge a call; it counts as UNSAFE", "tool", name, "error", late)
-				out = append(out, broker.Judged{Index: index, Failed: late})
-			}
-			return out
+	late := fmt.Sprintf("the tool's judge gave no answer within %s", w.b.Settings().JudgeTimeout())
+	out := answers(ctx, w.judging, asked, late)
+	for _, j := range out {
+		if j.Failed != "" {
+			w.log.Warn("a tool could not judge a call; it counts as UNSAFE", "tool", names[j.Index], "error", j.Failed)
 		}
 	}
 	return out

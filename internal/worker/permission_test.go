@@ -8,6 +8,8 @@ import (
 
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/shell"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -152,6 +154,43 @@ func TestAHooksReasonIsShown(t *testing.T) {
 		if err != nil || got.Behavior != pipeline.Ask || !strings.Contains(got.Reason, "it is Friday") ||
 			!strings.Contains(got.Source, "hook") {
 			t.Errorf("%s: %+v, %v", command, got, err)
+		}
+	}
+}
+
+// TestWhatACommandDoesDecides: the classifier of shell commands is a part of the permission. What is known to only read
+// runs; a person is asked about what deletes, writes, changes permissions, reaches the network, or cannot be read, and
+// told that it may do what cannot be undone.
+func TestWhatACommandDoesDecides(t *testing.T) {
+	d := tool.Declaration{Name: "bash", Class: tool.ClassRule{Shell: "command"}, Execution: tool.InSandbox,
+		Specifier: tool.Specifier{Command: "command"}}
+	for command, reads := range map[string]bool{
+		"ls -l": true, "grep -rn x . | sort | head": true, "git log --oneline": true, "cat a && wc -l b": true,
+		"rm -rf build": false, "find . -delete": false, "git clean -fdx": false, "echo x > a": false,
+		"chmod -R 777 .": false, "chown root a": false, "sudo ls": false, "curl https://example.com": false,
+		"cat a | nc example.com 80": false, "git push": false, "cat < /dev/tcp/example.com/80": false,
+		"$X": false, "ls; eval $Y": false, "ls 'a": false, "sh -c ls": false,
+	} {
+		input, err := json.Marshal(map[string]string{"command": command})
+		if err != nil {
+			t.Fatal(err)
+		}
+		judgement, asks := registry.Judge(d, input, shell.Classify)
+		if asks {
+			t.Fatalf("%q is judged by a worker", command)
+		}
+		got, err := Permission{Mode: policy.Default}.Decide(t.Context(), pipeline.PermissionInput{Declaration: d,
+			Input: input, Judgement: judgement,
+			CallContext: pipeline.CallContext{WorkspaceDir: "/ws", Interactive: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := pipeline.Ask
+		if reads {
+			want = pipeline.Allow
+		}
+		if got.Behavior != want || !reads && !strings.Contains(got.Reason, "cannot be undone") {
+			t.Errorf("%q (%s): %+v, want %s", command, judgement.Why, got, want)
 		}
 	}
 }

@@ -31,6 +31,8 @@ type yard struct {
 	// run is what each tool does; ran counts how often. Set run before calls are queued.
 	run func(ctx context.Context, name string) error
 	ran atomic.Int32
+	// repair is the program's own.
+	repair func(context.Context, Malformed) (Repaired, error)
 	// asked are the tags that calls ask for which are queued from now on.
 	asked []toolyard.Tag
 
@@ -69,7 +71,8 @@ func inYard(t *testing.T, slots int, test func(y *yard)) {
 			each[c] = slots
 		}
 		w, err := New(e.Broker("w"), Config{ID: "w", Tools: tools, Origin: registry.Toolset, Mode: policy.Bypass,
-			Slots: each, DrainGrace: time.Second, Log: e.Log()})
+			Repair: func(ctx context.Context, m Malformed) (Repaired, error) { return y.repair(ctx, m) },
+			Slots:  each, DrainGrace: time.Second, Log: e.Log()})
 		if err != nil {
 			y.Fatal(err)
 		}

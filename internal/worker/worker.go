@@ -71,12 +71,18 @@ type Config struct {
 	Mode  policy.Mode
 	// Hooks run around calls. Nil: none.
 	Hooks *hooks.Set
+	// Repair mends inputs that do not fit their tool's schema, where the batch wants that and the built-in repair does
+	// not help. It may take [broker.RepairTimeout], and should return when its context ends. Nil: nothing more is
+	// mended.
+	Repair func(context.Context, Malformed) (Repaired, error)
 	// Redact takes secrets out of what others will read. Nil: nothing is taken out.
 	Redact func(string) string
 	// Scan are the scanners that look through outputs from outside. Nil: none do.
 	Scan []scan.Rule
 	// Fence puts outputs from outside between delimiters, also where their batch does not ask for it.
 	Fence bool
+	// Tokens limits results in tokens too. Nil: characters alone count.
+	Tokens *pipeline.Tokens
 	// Credentials are what tools get with each call: values by their names, by tool. Redact should know the values.
 	Credentials map[string]map[string]string
 	// Isolation names what it can put around commands. Default "none": nothing, and calls that need it are not taken;
@@ -120,6 +126,8 @@ type Worker struct {
 
 	// judging has a place for each judge of a tool that runs.
 	judging chan struct{}
+	// repairing has one for each run of Config.Repair.
+	repairing chan struct{}
 
 	// stalls counts what watch has seen. It rides on the heartbeat.
 	stalls atomic.Int64
@@ -221,7 +229,8 @@ func New(b Broker, cfg Config) (*Worker, error) {
 		begun: map[attemptKey]bool{}, newer: map[string]bool{},
 		breakers: breaker.New(breaker.Options{}), slots: newSlots(slots),
 		reoffer: make(chan struct{}, 1), judging: make(chan struct{}, maxJudging),
-		toolsets: runningSets{all: cfg.Toolsets}, asked: asked,
+		repairing: make(chan struct{}, maxRepairing),
+		toolsets:  runningSets{all: cfg.Toolsets}, asked: asked,
 		aborts: newAborts(broker.Patience(b.Settings().CallAckWait)),
 	}
 	pipe := &pipeline.Pipeline{
@@ -229,7 +238,8 @@ func New(b Broker, cfg Config) (*Worker, error) {
 		Cache: &pipeline.Cache{},
 		Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed,
 		Worker: cfg.ID,
-		Redact: cfg.Redact, Scan: cfg.Scan, Fence: cfg.Fence, StopGrace: broker.StopGrace(b.Settings().CallAckWait),
+		Redact: cfg.Redact, Scan: cfg.Scan, Fence: cfg.Fence, Tokens: cfg.Tokens,
+		StopGrace: broker.StopGrace(b.Settings().CallAckWait),
 	}
 	if cfg.Hooks != nil {
 		pipe.Hooks = cfg.Hooks

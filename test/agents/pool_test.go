@@ -29,7 +29,7 @@ var bin string
 
 func TestMain(m *testing.M) {
 	var err error
-	if bin, err = testenv.Binaries("", "cmd/...", "examples/..."); err != nil {
+	if bin, err = testenv.Binaries("", "cmd/...", "examples/...", "examples/cedar"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -360,14 +360,16 @@ func TestSecretsStayInside(t *testing.T) {
 func TestBadHooks(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, map[string]string{"fine.json": fine,
-		"calls.json": `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x"}]}]}}`,
-		"typo.json":  `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "comand": "x"}]}]}}`,
-		"rule.json":  `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x", "if": "read_result(x)"}]}]}}`})
+		"calls.json":  `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x"}]}]}}`,
+		"typo.json":   `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "comand": "x"}]}]}}`,
+		"server.json": `{"hooks": {"PreToolUse": [{"hooks": [{"type": "mcp_tool", "server": "s", "tool": "t"}]}]}}`,
+		"rule.json":   `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x", "if": "read_result(x)"}]}]}}`})
 	for _, c := range []struct{ args, want []string }{
 		{[]string{"--hooks", "gone.json"}, []string{"--hooks gone.json", "no such file"}},
 		{[]string{"--hooks", "."}, []string{"--hooks .", "not a regular file"}},
 		{[]string{"--hooks", "typo.json"}, []string{"typo.json", "hooks.PreToolUse[0].hooks[0].comand"}},
 		{[]string{"--hooks", "rule.json"}, []string{"rule.json", "hooks.PreToolUse[0].hooks[0]", "read_result"}},
+		{[]string{"--hooks", "server.json"}, []string{"server.json", "hooks.PreToolUse[0].hooks[0]", `no MCP server "s"`}},
 		{[]string{"--secret", "NOT_SET_AT_ALL"}, []string{"--secret", "NOT_SET_AT_ALL"}},
 		{[]string{"--secret", "SHORT"}, []string{"--secret", "SHORT", "8 bytes"}},
 		{[]string{"--credential", "web_fetch"}, []string{"--credential", "TOOL=NAME"}},

@@ -179,7 +179,7 @@ func TestRepair(t *testing.T) {
 			if r.Code != want {
 				t.Errorf("with repair %t call %d ended as %q: %s", repairs, i, r.Code, r.Error)
 			}
-			said := strings.Contains(r.Output, "not valid JSON and was mended")
+			said := strings.Contains(r.Output, "was mended before the call ran (")
 			noted := slices.ContainsFunc(r.Phases, func(f toolyard.Fact) bool {
 				return f.Phase == toolyard.PhaseParseSchema && strings.Contains(f.Detail, "the input was mended: ")
 			})

@@ -853,7 +853,7 @@ export interface components {
             partition?: components["schemas"]["Strategy"];
             /** @description Interactive batches go before bulk ones, which take one turn in five. Default: interactive. */
             priority?: components["schemas"]["Priority"];
-            /** @description Mend inputs that are no valid JSON, where there is one way to read them. */
+            /** @description Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends. */
             repair?: boolean;
             /** @description Keep the workspace as it is before each exclusive group, so that the batch can be undone. */
             snapshot?: boolean;
@@ -5023,7 +5023,7 @@ export interface operations {
                 ask?: string[];
                 /** @description End the calls of the session's other batches that wait for a person. */
                 supersede?: boolean;
-                /** @description Mend inputs that are no valid JSON, where there is one way to read them. */
+                /** @description Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends. */
                 repair?: boolean;
                 /** @description Answer each call with what would happen, and run none. */
                 dry_run?: boolean;

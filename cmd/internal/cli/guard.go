@@ -48,9 +48,9 @@ type hooksFile struct {
 func (g *Guard) Add(f *pflag.FlagSet) {
 	defer Topic(f, TopicSecrets)()
 	g.Manifests.Add(f)
-	f.StringVar(&g.HooksFile, "hooks", "", "run the hooks of a JSON `FILE` around calls: commands and HTTP, in the "+
-		"form that docs/hooks.md describes. Of a settings.json of Claude Code its permissions hold too, and what "+
-		"does not apply is named")
+	f.StringVar(&g.HooksFile, "hooks", "", "run the hooks of a JSON `FILE` around calls: commands, HTTP and tools "+
+		"of MCP servers, in the form that docs/hooks.md describes. Of a settings.json of Claude Code its permissions "+
+		"hold too, and what does not apply is named")
 	f.StringVar(&g.SettingsFile, "settings", "", "take a settings.json of Claude Code as it is, from `FILE`: its hooks, "+
 		"its permissions, and its variables for hooks and commands, as docs/hooks.md describes; what does not apply is "+
 		"named. Instead of --hooks")
@@ -168,6 +168,9 @@ func (g *Guard) set(tools []tool.Tool, mode policy.Mode, log *slog.Logger) (*hoo
 		return nil, err
 	}
 	o := hooks.Options{Config: file.Config, Dir: file.dir, Mode: mode, Names: g.names, Env: file.Env, Log: log}
+	if o.Servers, o.CallTool, err = g.Manifests.hookServers(); err != nil {
+		return nil, err
+	}
 	for _, t := range tools {
 		o.Declarations = append(o.Declarations, t.Declaration)
 	}

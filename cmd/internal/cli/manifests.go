@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -19,6 +21,7 @@ import (
 	"github.com/toolyard/toolyard/internal/builtin"
 	"github.com/toolyard/toolyard/internal/command"
 	"github.com/toolyard/toolyard/internal/endpoint"
+	"github.com/toolyard/toolyard/internal/hooks"
 	"github.com/toolyard/toolyard/internal/manifest"
 	"github.com/toolyard/toolyard/internal/mcp/toolset"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -37,6 +40,8 @@ type Manifests struct {
 	read *declared // once they were
 	// made are the MCP servers that a worker got, and former those of the files as they were read before.
 	made, former []madeServer
+	// serving are those that run now, for hooks, which outlive a reload. Nil: no hook needs them.
+	serving *atomic.Pointer[[]madeServer]
 }
 
 // madeServer is an MCP server as it was declared, with its toolset.
@@ -252,6 +257,25 @@ func (m *Manifests) serverNames() ([]string, error) {
 	return out, nil
 }
 
+// hookServers are the names of the MCP servers, and what calls the tools of those that run at that time.
+func (m *Manifests) hookServers() ([]string, hooks.CallTool, error) {
+	names, err := m.serverNames()
+	if m.serving == nil {
+		m.serving = &atomic.Pointer[[]madeServer]{}
+	}
+	serving := m.serving
+	return names, func(ctx context.Context, server, tool string, input json.RawMessage) (string, error) {
+		if made := serving.Load(); made != nil {
+			for _, s := range *made {
+				if s.Name == server {
+					return s.set.Ask(ctx, tool, input)
+				}
+			}
+		}
+		return "", errors.New("it is not declared any more")
+	}, err
+}
+
 // serverCredentials are the names of those that MCP servers get.
 func (m *Manifests) serverCredentials() ([]string, error) {
 	all, err := m.load()
@@ -272,6 +296,10 @@ func (m *Manifests) apply(cfg *worker.Config, log *slog.Logger) error {
 	cfg.Tools = slices.DeleteFunc(slices.Clone(cfg.Tools),
 		func(t tool.Tool) bool { return Origin(t.Name) != registry.Builtin })
 	sets, err := m.Toolsets(log)
+	if m.serving != nil && err == nil {
+		made := slices.Clone(m.made)
+		m.serving.Store(&made)
+	}
 	for _, set := range sets {
 		cfg.Toolsets = append(cfg.Toolsets, set)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/builtin"
+	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/protect"
@@ -129,6 +130,7 @@ type Worker struct {
 	// snapshots says that there is such a flag.
 	Snapshots string
 	snapshots bool
+	MaxTokens int
 	Sandbox   Sandbox
 	Guard     Guard
 }
@@ -162,6 +164,9 @@ func (w *Worker) AddSlots(f *pflag.FlagSet, drain time.Duration) {
 		"private addresses that web_fetch may reach all the same: hosts or CIDRs")
 	f.StringArrayVar(&w.Protect, "protect", nil, "a `PATH` below a workspace's directory that no command may write, "+
 		"and no edit without a rule that names it, beside the built-in ones; may be repeated")
+	f.IntVar(&w.MaxTokens, "max-result-tokens", 0, "store what has more tokens than this too, and show a preview of at "+
+		"most as many, beside the limit in characters of each tool; counted as o200k_base does, in worker and toolyard "+
+		"alone (default: characters alone count)")
 	w.Sandbox.Add(f)
 	w.Guard.Add(f)
 	f.DurationVar(&w.Drain, "drain-grace", drain, "how long running calls may go on after SIGTERM; 0 takes the default")
@@ -313,7 +318,7 @@ func (w *Worker) dirs(more []string) []string {
 func (w *Worker) Again() Worker {
 	next := *w
 	g := &next.Guard
-	g.Manifests = Manifests{Files: g.Manifests.Files, former: g.Manifests.made}
+	g.Manifests = Manifests{Files: g.Manifests.Files, former: g.Manifests.made, serving: g.Manifests.serving}
 	g.read, g.names, g.left = nil, nil, nil
 	return next
 }
@@ -334,6 +339,24 @@ func (w *Worker) PoolName() (toolyard.Pool, error) {
 		return toolyard.Pool(w.Pool), nil
 	}
 	return broker.PoolOf(w.tags()), nil
+}
+
+// Tokens makes a limit of results in tokens. Programs that count them set it; in the others it is nil, and they are 6
+// MB smaller.
+var Tokens func(most int) *pipeline.Tokens
+
+// tokens limits results in tokens; nil when nothing was said.
+func (w *Worker) tokens() (*pipeline.Tokens, error) {
+	const flag = "--max-result-tokens"
+	switch {
+	case w.MaxTokens == 0:
+		return nil, nil
+	case w.MaxTokens < pipeline.MinResultTokens:
+		return nil, Usagef("%s %d: use %d or more", flag, w.MaxTokens, pipeline.MinResultTokens)
+	case Tokens == nil:
+		return nil, Usagef("%s: this program counts no tokens; use \"worker serve\" or \"toolyard\"", flag)
+	}
+	return Tokens(w.MaxTokens), nil
 }
 
 // Config makes the worker's configuration.
@@ -359,6 +382,9 @@ func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode,
 		DrainGrace: w.Drain, Workspaces: map[toolyard.Workspace]string{},
 		Slots: map[toolyard.Class]int{toolyard.ReadOnly: w.ReadSlots, toolyard.WriteExclusive: w.WriteSlots,
 			toolyard.Unsafe: w.WriteSlots},
+	}
+	if cfg.Tokens, err = w.tokens(); err != nil {
+		return cfg, err
 	}
 	if cfg.Protect, err = protect.New(w.Protect...); err != nil {
 		return cfg, Usagef("--protect: %w", err)

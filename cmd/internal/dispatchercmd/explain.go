@@ -197,16 +197,7 @@ func (s *std) planLive(ctx context.Context, sys *systemFlags, p *dispatcher.Plan
 		}
 		asked, cancel := context.WithTimeout(ctx, setupTimeout)
 		defer cancel()
-		asks := plan.Asks()
-		for _, pool := range slices.Sorted(maps.Keys(asks)) {
-			judged, err := br.Judge(asked, pool, asks[pool])
-			if err != nil {
-				log.Warn("calls were not judged; they count as UNSAFE", "pool", pool, "calls", len(asks[pool]),
-					"error", err)
-				continue
-			}
-			plan.Answer(judged)
-		}
+		dispatcher.AskWorkers(asked, br, log, plan)
 		return nil
 	})
 	return plan, err

@@ -13,6 +13,8 @@ import (
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/tokens"
 	"github.com/toolyard/toolyard/internal/wasm"
 	"github.com/toolyard/toolyard/internal/worker"
 )
@@ -34,6 +36,9 @@ Exit status: 0 stopped tidily, 1 the system failed, 2 the flags are wrong.`,
 	}
 	root.SetOut(out)
 	cli.Modules = wasm.New
+	cli.Tokens = func(most int) *pipeline.Tokens {
+		return &pipeline.Tokens{Name: tokens.Name, Count: tokens.New(), Max: most}
+	}
 	logs.Add(root.PersistentFlags())
 	cli.WithSettings(root)
 	root.AddGroup(&cobra.Group{ID: cli.ProgramGroup, Title: "This program"})

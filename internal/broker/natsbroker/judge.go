@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -43,15 +45,9 @@ func (b *Broker) check(ctx context.Context, pool toolyard.Pool, c broker.JudgeCa
 // Judge asks workers of a pool, with parallel requests that each fit a message, and returns one answer for each call.
 // The failure of a request is recorded for its own calls, and in the error.
 func (b *Broker) Judge(ctx context.Context, pool toolyard.Pool, calls []broker.JudgeCall) ([]broker.Judged, error) {
-	requests := judgeRequests(calls)
-	answers, errs := make([][]broker.Judged, len(requests)), make([]error, len(requests))
 	ctx, cancel := context.WithTimeout(ctx, b.Settings().JudgeWait())
 	defer cancel()
-	var asking sync.WaitGroup
-	for i, request := range requests {
-		asking.Go(func() { answers[i], errs[i] = b.judge(ctx, pool, request) })
-	}
-	asking.Wait()
+	requests, answers, errs := b.judgeAll(ctx, pool, calls)
 	var out []broker.Judged
 	for i, request := range requests {
 		said := map[int]broker.Judged{}
@@ -73,13 +69,37 @@ func (b *Broker) Judge(ctx context.Context, pool toolyard.Pool, calls []broker.J
 	return out, errors.Join(errs...)
 }
 
+// Repair asks workers of a pool for inputs that their program's own repair makes, with parallel requests.
+func (b *Broker) Repair(ctx context.Context, pool toolyard.Pool, calls []broker.JudgeCall) ([]broker.Judged, error) {
+	ctx, cancel := context.WithTimeout(ctx, broker.RepairWait)
+	defer cancel()
+	_, answers, errs := b.judgeAll(ctx, pool, calls)
+	return slices.Concat(answers...), errors.Join(errs...)
+}
+
+// judgeAll splits calls into requests, sends them in parallel, and returns the answer to each, or why there is none.
+func (b *Broker) judgeAll(ctx context.Context, pool toolyard.Pool, calls []broker.JudgeCall,
+) (requests [][]broker.JudgeCall, answers [][]broker.Judged, errs []error) {
+	requests = judgeRequests(calls)
+	answers, errs = make([][]broker.Judged, len(requests)), make([]error, len(requests))
+	var asking sync.WaitGroup
+	for i, request := range requests {
+		asking.Go(func() { answers[i], errs[i] = b.judge(ctx, pool, request) })
+	}
+	asking.Wait()
+	return requests, answers, errs
+}
+
 // judgeRequests splits calls into requests that fit a message. A call that is too long by itself gets its own request,
 // which fails.
 func judgeRequests(calls []broker.JudgeCall) (out [][]broker.JudgeCall) {
-	const around = 256 // bytes of a call's other fields, and of the JSON around them
+	const (
+		around  = 256 // bytes of a call's other fields, and of the JSON around them
+		escaped = 6   // bytes of JSON that a byte of a text may need
+	)
 	size, from := 0, 0
 	for i, c := range calls {
-		n := len(c.Input) + len(c.Tool)*6 + len(c.Declaration) + around
+		n := len(c.Input) + (len(c.Tool)+len(c.Repair))*escaped + len(c.Declaration) + around
 		if i > from && (size+n > broker.MaxInlineBytes || i-from == maxJudgeCalls) {
 			out, size, from = append(out, calls[from:i]), 0, i
 		}
@@ -123,9 +143,9 @@ func (b *Broker) OnJudge(pool toolyard.Pool, judge func(context.Context, []broke
 			return
 		}
 		places, within := judging, b.Settings().JudgeTimeout()
-		if len(calls) == 1 && calls[0].Check != nil { // it may be slow, and batches wait for judgements
-			if places, within = checking, broker.CheckWait; len(checking) == broker.MaxChecks {
-				failed(errors.New("too many inputs are checked at a time; one is left"))
+		if slow := slowest(calls); slow > 0 { // batches wait for judgements, but not for these
+			if places, within = checking, slow; len(checking) == broker.MaxChecks {
+				failed(errors.New("too many inputs are checked or repaired at a time; one request is left"))
 				return
 			}
 		}
@@ -151,4 +171,15 @@ func (b *Broker) OnJudge(pool toolyard.Pool, judge func(context.Context, []broke
 		answering.Wait()
 		return err
 	}, nil
+}
+
+// slowest is how long a request may take that asks for more than judgements. 0: it asks for these.
+func slowest(calls []broker.JudgeCall) time.Duration {
+	switch {
+	case len(calls) == 1 && calls[0].Check != nil:
+		return broker.CheckWait
+	case len(calls) > 0 && calls[0].Repair != "":
+		return broker.RepairTimeout
+	}
+	return 0
 }

@@ -158,7 +158,7 @@ export interface BatchOptions {
   partition?: Strategy;
   /** Interactive batches go before bulk ones, which take one turn in five. Default: interactive. */
   priority?: Priority;
-  /** Mend inputs that are no valid JSON, where there is one way to read them. */
+  /** Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends. */
   repair?: boolean;
   /** Keep the workspace as it is before each exclusive group, so that the batch can be undone. */
   snapshot?: boolean;

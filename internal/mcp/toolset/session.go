@@ -346,6 +346,20 @@ func (s *session) call(ctx context.Context, env tool.Env, c call, input json.Raw
 	return tool.Output{}, s.failed(got.err, c.again, res)
 }
 
+// Ask calls a tool of the server for its operator, as a hook, and returns the text of its answer, or its data where it
+// has no text. A tool that fails is an error.
+func (t *Toolset) Ask(ctx context.Context, name string, input json.RawMessage) (string, error) {
+	s, err := t.current()
+	if err != nil {
+		return "", err
+	}
+	out, err := s.call(ctx, tool.Env{}, call{name: name, patience: tool.DefaultTimeout}, input)
+	if err != nil {
+		return "", err
+	}
+	return cmp.Or(toolyard.TextOf(out.Content), string(out.Structured)), nil
+}
+
 // countTimeout ends the session after the server has shown no sign of life for several calls, each for as long as its
 // tool may take. A call that was stopped earlier does not count.
 func (s *session) countTimeout() {

@@ -183,7 +183,7 @@ class BatchOptions(TypedDict):
     partition: NotRequired["Strategy"]
     # Interactive batches go before bulk ones, which take one turn in five. Default: interactive.
     priority: NotRequired["Priority"]
-    # Mend inputs that are no valid JSON, where there is one way to read them.
+    # Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends.
     repair: NotRequired[bool]
     # Keep the workspace as it is before each exclusive group, so that the batch can be undone.
     snapshot: NotRequired[bool]
