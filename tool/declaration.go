@@ -7,25 +7,25 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Declaration is all that others need to know of a tool without having its code: it is data, it travels, and its hash
-// is the tool's identity. Every field's zero value is the strictest meaning. Flags are declarations; the dispatcher
-// enforces the class, the permission phase read-only, destructive and interaction, the worker timeout and size.
+// Declaration describes a tool to programs that do not have its code. It is plain data, and its hash identifies the
+// tool. The zero value of each field is its strictest setting. The dispatcher enforces the class; the permission phase
+// enforces read-only, destructive and interaction; the worker enforces timeouts and sizes.
 type Declaration struct {
-	// Name is what the model calls: 1 to 128 bytes. Precise names are called right at first sight.
+	// Name is the name by which the model calls the tool: 1 to 128 bytes. A precise name helps the model to choose.
 	Name string `json:"name"`
-	// Description is what the model reads to decide.
+	// Description tells the model what the tool does and when to use it.
 	Description string `json:"description"`
 	// InputSchema is a JSON Schema (2020-12) of an object. Unknown fields are refused unless it opens them.
 	InputSchema json.RawMessage `json:"input_schema"`
-	// OutputSchema, if set, is what Output.Structured must fit.
+	// OutputSchema is a JSON Schema that Output.Structured must match. Nil: any.
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
-	// Aliases are older names, for transcripts that still use them. Only tools of the base registry may have them.
+	// Aliases are former names, for transcripts that still use them. Only built-in tools may have them.
 	Aliases []string `json:"aliases,omitempty"`
 
 	// Class says how the concurrency class of a call is found. Zero: UNSAFE.
 	Class ClassRule `json:"concurrency_class"`
-	// Execution says where what a call does comes about, and so what stands around it. Zero: in the worker's own
-	// process, where nothing does, so that calls which are judged UNSAFE are refused there.
+	// Execution says where calls run, and so what isolates them. Zero: in the worker's own process, which isolates
+	// nothing, so that UNSAFE calls are refused.
 	Execution Execution `json:"execution,omitempty"`
 	// ReadOnly says that no call of the tool changes anything that lasts. With Class.Shell or Class.Ask it is judged
 	// for each call instead, and this field is not read.
@@ -37,12 +37,13 @@ type Declaration struct {
 	// RequiresPermission says that somebody must allow a call. Nil: true. A read-only call inside the workspace is
 	// allowed all the same, unless a rule says otherwise.
 	RequiresPermission *bool `json:"requires_permission,omitempty"`
-	// RequiresUserInteraction says that the tool talks to a person: refused where there is none.
+	// RequiresUserInteraction says that the tool talks to a person. Its calls are refused in batches where nobody can
+	// be asked.
 	RequiresUserInteraction bool `json:"requires_user_interaction,omitempty"`
 	// UsesWorkspace says that calls act on the batch's workspace and so need its ticket. Nil: true.
 	UsesWorkspace *bool `json:"uses_workspace,omitempty"`
-	// EditsWorkspace says that all a call ever changes is files of the workspace, through checked paths: what the
-	// permission mode accept_edits allows.
+	// EditsWorkspace says that a call changes nothing but files of the workspace, through checked paths. The permission
+	// mode accept_edits allows such calls.
 	EditsWorkspace bool `json:"edits_workspace,omitempty"`
 	// OpenWorld says that outputs may hold what anybody has written: pages of the web, what an MCP server gives. Such
 	// outputs are marked; see [toolyard.Origin]. Nil: true, unless a path says where a call acts and calls only read or
@@ -53,7 +54,7 @@ type Declaration struct {
 	Specifier Specifier `json:"specifier,omitzero"`
 	// Interrupt says what a session's interrupt does to a running call. Empty: block.
 	Interrupt Interrupt `json:"interrupt_behavior,omitempty"`
-	// ShouldDefer leaves the schema out of the prompt until tool_search loads it; AlwaysLoad keeps it in.
+	// ShouldDefer leaves the schema out of the prompt until tool_search loads it. AlwaysLoad keeps it in the prompt.
 	ShouldDefer bool `json:"should_defer,omitempty"`
 	AlwaysLoad  bool `json:"always_load,omitempty"`
 	// MaxResultSizeChars is how many characters of output go to the model; what is longer is offloaded and previewed.
@@ -61,27 +62,26 @@ type Declaration struct {
 	MaxResultSizeChars int `json:"max_result_size_chars,omitempty"`
 	// TimeoutMS is the hard maximum of one execution, in milliseconds. 0: [DefaultTimeout].
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
-	// IdleTimeoutMS ends an execution that reports no progress for so long, in milliseconds; TimeoutMS bounds it all
-	// the same. 0: no such limit.
+	// IdleTimeoutMS ends an execution that reports no progress for this long, in milliseconds. TimeoutMS applies too.
+	// 0: no such limit.
 	IdleTimeoutMS int64 `json:"idle_timeout_ms,omitempty"`
-	// MaxInFlight is how many calls of the tool each worker runs at a time, whatever slots it has free. 0: no cap of
-	// the tool's own.
+	// MaxInFlight limits how many calls of the tool each worker runs at a time. 0: only the worker's slots do.
 	MaxInFlight int `json:"max_in_flight,omitempty"`
-	// Tags are what a worker must have to run the tool's calls: each of them.
+	// Tags are the tags that a worker must have to run the tool's calls, all of them.
 	Tags []toolyard.Tag `json:"tags,omitempty"`
-	// AbortsSiblings says that a call's failure while executing cancels the rest of its group. Nil: true. Tools of
-	// manifests and of MCP servers, and the built-in ones that read, have it only where they say so.
+	// AbortsSiblings says that a call that fails while executing cancels the rest of its group. Nil: true. For tools
+	// from manifests and MCP servers, and for built-in tools that read, the default is false.
 	AbortsSiblings *bool `json:"aborts_siblings,omitempty"`
-	// Dependency names what the circuit breaker watches; tools that share it trip together. Empty: the tool's name, and
-	// for a tool with a URL specifier each host that its calls name.
+	// Dependency names the service behind the tool, which has one circuit breaker for all tools that name it. Empty:
+	// the tool's name; for a tool with a URL specifier, each host in its calls.
 	Dependency string `json:"dependency,omitempty"`
-	// Cost is what one execution takes from budgets of cost, in units of the operator's choice. 0: nothing.
+	// Cost is how much one execution counts against cost budgets, in units that the operator chooses. 0: nothing.
 	Cost int64 `json:"cost,omitempty"`
 	// Cache says when an output answers other calls with the same input. Nil: never.
 	Cache *Cache `json:"cache,omitempty"`
 }
 
-// MaxCost is the highest cost of a tool.
+// MaxCost is the highest value of [Declaration].Cost.
 const MaxCost = 1_000_000_000
 
 // Defaults of [Declaration] fields that are left zero.
@@ -90,33 +90,33 @@ const (
 	DefaultTimeout            = 2 * time.Minute
 )
 
-// Execution is where what a call of a tool does comes about.
+// Execution says where a tool's calls run.
 type Execution string
 
 // The places of execution.
 const (
-	// InWorker is the worker's own process, which nothing isolates: calls that are judged UNSAFE end as setup_required,
-	// unless the operator has the worker run them without a sandbox.
+	// InWorker is the worker's own process. Nothing isolates it: UNSAFE calls end as setup_required, unless the
+	// operator lets the worker run them without a sandbox.
 	InWorker Execution = ""
-	// InSandbox is a process that the tool starts in the worker's sandbox, as bash and command tools do. Such a tool
-	// goes only to workers that can isolate, whatever class a call has.
+	// InSandbox is a process that the tool starts in the worker's sandbox, as bash and command tools do. Only workers
+	// with a sandbox get such calls, of whatever class.
 	InSandbox Execution = "sandbox"
-	// InService is another process or machine, which the operator runs and the tool only asks: an HTTP service, an MCP
-	// server. Nothing that the call names is run by the worker. An UNSAFE call is exclusive there as anywhere; what
-	// stands around the service is its operator's matter.
+	// InService is a service that the operator runs and the tool only asks, such as an HTTP service or an MCP server.
+	// The worker runs nothing that the call names. The service's operator isolates it. UNSAFE calls are exclusive there
+	// too.
 	InService Execution = "service"
-	// InWasm is a WebAssembly module that the worker runs in a virtual machine of its own: it reaches what the operator
-	// gave it and nothing else, so that any worker can run its calls, whatever class they have.
+	// InWasm is a WebAssembly module in the worker. It reaches only what the operator gave it, so any worker can run
+	// its calls, of whatever class.
 	InWasm Execution = "wasm"
 )
 
-// Known reports whether e is one of the places above.
+// Known reports whether e is one of the constants above.
 func (e Execution) Known() bool {
 	return e == InWorker || e == InSandbox || e == InService || e == InWasm
 }
 
-// NeedsIsolation reports whether a call of a class may only run on a worker that can isolate it. Whoever runs tools in
-// its own process can isolate none of them: see [InWorker].
+// NeedsIsolation reports whether calls of a class may run only on a worker that can isolate them. A program that runs
+// tools in its own process cannot: see [InWorker].
 func (d *Declaration) NeedsIsolation(c toolyard.Class) bool {
 	switch d.Execution {
 	case InService, InWasm:
@@ -127,7 +127,7 @@ func (d *Declaration) NeedsIsolation(c toolyard.Class) bool {
 	return true
 }
 
-// Specifier names the input field that permission rules look at: at most one of its fields is set.
+// Specifier names the input field that permission rules match. Set at most one of its fields.
 type Specifier struct {
 	Path    string `json:"path,omitempty"`    // a path: workspace-relative globs
 	Command string `json:"command,omitempty"` // a shell command: command prefixes
@@ -145,33 +145,33 @@ func (s Specifier) one() bool {
 	return named <= 1
 }
 
-// Interrupt is what a session's interrupt does to a running call.
+// Interrupt says how an interrupt of the session affects a running call.
 type Interrupt string
 
 // The interrupt behaviors.
 const (
-	Block  Interrupt = "block"  // wait for the call; the default
+	Block  Interrupt = "block"  // let the call finish; the default
 	Cancel Interrupt = "cancel" // stop the call, which ends as canceled
 )
 
-// Known reports whether i is one of the behaviors above, or left out.
+// Known reports whether i is one of the constants above, or empty.
 func (i Interrupt) Known() bool { return i == "" || i == Block || i == Cancel }
 
-// ClassRule says how the concurrency class of a call is found, as data that the dispatcher can evaluate without the
-// tool's code. The zero rule is UNSAFE.
+// ClassRule says how the dispatcher finds the concurrency class of a call without having the tool's code. The zero
+// rule means UNSAFE.
 type ClassRule struct {
 	// Static is the class of every call, when neither Shell nor Ask is set.
 	Static toolyard.Class `json:"static,omitempty"`
-	// Shell names the input field that holds a shell command: the command is parsed, and it is READ_ONLY when each part
-	// of it is known to only read, UNSAFE otherwise.
+	// Shell names the input field that holds a shell command. A call is READ_ONLY if every part of the command is known
+	// to only read, and UNSAFE otherwise.
 	Shell string `json:"shell,omitempty"`
-	// Ask has a worker's [Tool.Judge] decide, by one request per batch and pool. Silence and errors mean UNSAFE.
-	// Static, when set beside it, is the strictest class that it may say; a stricter one is an error of the tool, and
-	// UNSAFE.
+	// Ask lets a worker's [Tool.Judge] decide, with one request per batch and pool. No answer, or an error, means
+	// UNSAFE. If Static is set too, it is the strictest class that Judge may return; a stricter one counts as an error.
 	Ask bool `json:"ask,omitempty"`
 }
 
-// Judgement is what is known of one call's input: found at dispatch, pinned in the plan, read by permission and retry.
+// Judgement is what the dispatcher found out about one call from its input. The plan records it, and the permission
+// phase and retries use it.
 type Judgement struct {
 	Class       toolyard.Class `json:"class"`
 	ReadOnly    bool           `json:"read_only,omitempty"`
@@ -181,7 +181,7 @@ type Judgement struct {
 	Why string `json:"why,omitempty"`
 }
 
-// Strictest is the judgement of a call of which nothing is known.
+// Strictest returns the judgement of a call about which nothing is known.
 func Strictest(why string) Judgement {
 	return Judgement{Class: toolyard.Unsafe, Destructive: true, Why: why}
 }
@@ -189,7 +189,7 @@ func Strictest(why string) Judgement {
 // Needs says whether a flag that is true unless declared otherwise is true.
 func needs(flag *bool) bool { return flag == nil || *flag }
 
-// NeedsPermission reports whether somebody must allow a call.
+// NeedsPermission reports whether a rule, a mode or a person must allow a call.
 func (d *Declaration) NeedsPermission() bool { return needs(d.RequiresPermission) }
 
 // NeedsWorkspace reports whether calls act on the batch's workspace.
@@ -210,7 +210,7 @@ func (d *Declaration) FailureAbortsSiblings() bool {
 	return needs(d.AbortsSiblings)
 }
 
-// Timeout is the hard maximum of one execution.
+// Timeout returns the hard maximum of one execution.
 func (d *Declaration) Timeout() time.Duration {
 	if d.TimeoutMS <= 0 {
 		return DefaultTimeout
@@ -218,13 +218,12 @@ func (d *Declaration) Timeout() time.Duration {
 	return time.Duration(d.TimeoutMS) * time.Millisecond
 }
 
-// IdleTimeout is how long an execution may report no progress; 0 means for as long as it likes.
+// IdleTimeout returns how long an execution may go without reporting progress; 0 means no limit.
 func (d *Declaration) IdleTimeout() time.Duration {
 	return time.Duration(max(0, d.IdleTimeoutMS)) * time.Millisecond
 }
 
-// MaxResultChars is how many characters of output go to the model; -1 means all. A number that means nothing counts as
-// left out.
+// MaxResultChars returns how many characters of output go to the model; -1 means all. An invalid number counts as 0.
 func (d *Declaration) MaxResultChars() int {
 	if d.MaxResultSizeChars == 0 || d.MaxResultSizeChars < -1 {
 		return DefaultMaxResultSizeChars

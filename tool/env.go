@@ -7,7 +7,7 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Env is what a call may know of where it runs. It is frozen: a copy for each call.
+// Env describes the environment of one call. Each call gets its own copy.
 type Env struct {
 	Agent   toolyard.Agent
 	Batch   toolyard.BatchID
@@ -15,60 +15,59 @@ type Env struct {
 	Index   int
 	CallID  string
 
-	// Workspace is the batch's workspace, and WorkspaceDir its directory on this worker; empty where it has none.
+	// Workspace is the batch's workspace. WorkspaceDir is its directory on this worker, or empty if it has none.
 	Workspace    toolyard.Workspace
 	WorkspaceDir string
-	// Root is that directory as the worker holds it since its start. Nil where it has none.
+	// Root is that directory as it was opened when the worker started. Nil if there is none.
 	Root Root
 
-	// Hidden reports whether permission rules hide a path of the workspace from this call, by its own name or that of a
-	// directory above it. The path is relative to the workspace, clean and without symbolic links. What is hidden is
-	// not read, listed, named or written. Nil: nothing is hidden.
+	// Hidden reports whether permission rules hide a path of the workspace, or a directory above it, from this call.
+	// The path is relative to the workspace, clean and without symbolic links. A tool must not read, list, name or
+	// write what is hidden. Nil: nothing is hidden.
 	Hidden func(path string) bool
 
-	// Context is what earlier calls of the session have set; see [SessionChange]. It is this call's own copy.
+	// Context has the values that earlier calls of the session set; see [SessionChange]. It is a copy.
 	Context map[string]string
 
 	// Attempt counts the executions of this call, from 1.
 	Attempt int
-	// IdempotencyKey is the same for every attempt of this call; pass it on to what can tell repeats by it.
+	// IdempotencyKey is the same for every attempt of this call. Pass it to services that recognise repeats by a key.
 	IdempotencyKey string
-	// FencingToken grows with each group that holds the workspace; refuse effects that carry a smaller one than the
-	// last. 0 when the call holds no ticket.
+	// FencingToken grows with each group that holds the workspace. A store that checks it refuses a smaller token than
+	// the last one. 0 if the call holds no ticket.
 	FencingToken uint64
 
-	// TraceParent is the W3C trace context of this attempt, for what the tool asks in turn; empty where there is none.
+	// TraceParent is the W3C trace context of this attempt, for requests that the tool makes. Empty if there is none.
 	TraceParent string
 
-	// Progress tells whoever watches, and gives the call as long again as its idle timeout allows. It is lossy, never
-	// blocks, and may be called often and from any goroutine: a few times a second what was reported since is told as
-	// one report, of which fraction and status are the last ones and output all pieces. Secrets are taken out of whole
-	// lines. Never nil inside a tool.
+	// Progress reports progress, and restarts the idle timeout. It never blocks, may lose reports, and may be called
+	// often and from any goroutine: reports are merged and sent a few times a second, with the last fraction and status
+	// and all pieces of output. Secrets are removed from whole lines. Never nil inside a tool.
 	Progress func(Progress)
-	// CommitPoint reports an error when this worker may no longer act for this call. Ask right before an effect that
-	// others can see (a rename, say). Never nil inside a tool.
+	// CommitPoint returns an error if this worker may no longer act for this call. Call it right before an effect that
+	// others can see, such as a rename. Never nil inside a tool.
 	CommitPoint func() error
-	// Blobs reads offloaded results of the same agent. Nil where the pool has none.
+	// Blobs reads offloaded results of the same agent. Nil if the pool stores none.
 	Blobs Blobs
-	// Tools are those that the call's batch sees, in their order, without what a rule has taken out. Nil where nobody
-	// knows.
+	// Tools returns the tools that the batch sees, in their order, without those that rules remove. Nil if they are not
+	// known.
 	Tools func(ctx context.Context) ([]Offered, error)
-	// Granted finds a credential that the worker's operator has granted to this tool; see [Env.Secret]. Nil: none.
+	// Granted looks up a credential that the worker's operator granted to this tool; see [Env.Secret]. Nil: there are
+	// none.
 	Granted func(name string) (value string, ok bool)
 }
 
-// Root is a workspace's directory that a worker holds: what its path leads to may have been replaced since, this has
-// not.
+// Root is a workspace's directory, opened when the worker started. Its path may have been replaced since.
 type Root interface {
-	// Dir is its path, with no symbolic link in it.
+	// Dir returns its path, without symbolic links.
 	Dir() string
-	// Check reports an [*Error] of code sandbox_violation when that path leads elsewhere by now, or nothing may be done
-	// in it.
+	// Check returns an [*Error] with the code sandbox_violation if the path leads to another directory now, or the
+	// directory may not be used.
 	Check() error
 }
 
-// Secret returns a credential that the worker's operator has granted to this tool, by its name. It is in no event: ask
-// for it where it is used, and put it into no output. The error is an [*Error] for the tool to return.
+// Secret returns a credential that the worker's operator granted to this tool, by its name. Events never contain it. Do
+// not put it into an output. The error is an [*Error] that the tool can return.
 func (e Env) Secret(name string) (string, error) {
 	if e.Granted != nil {
 		if value, ok := e.Granted(name); ok {
@@ -78,10 +77,10 @@ func (e Env) Secret(name string) (string, error) {
 	return "", SetupRequired("this tool needs the credential %q, and the worker's operator has not granted it", name)
 }
 
-// Offered is a tool as a batch sees it. It is not to be changed.
+// Offered is a tool as a batch sees it. Do not modify it.
 type Offered struct {
 	Declaration
-	// WireName is the name for providers that take letters, digits, "_" and "-", at most 64 of them.
+	// WireName is the name for providers that accept at most 64 letters, digits, "_" and "-".
 	WireName string
 	// Deferred says that the tool's schema is not in the prompt until it is loaded.
 	Deferred bool
@@ -89,7 +88,7 @@ type Offered struct {
 
 // Progress is one report of a running call.
 type Progress struct {
-	// Fraction is 0 to 1, or negative when unknown.
+	// Fraction is 0 to 1, or negative if it is not known.
 	Fraction float64 `json:"fraction"`
 	Status   string  `json:"status,omitempty"`
 	// Output is a piece of the output so far.
@@ -98,10 +97,9 @@ type Progress struct {
 
 // Blobs reads offloaded results.
 type Blobs interface {
-	// ReadBlob returns the whole content behind ref, or an error that wraps [ErrNoBlob] when there is none for this
-	// agent.
+	// ReadBlob returns the whole content of ref. The error wraps [ErrNoBlob] if this agent has no such result.
 	ReadBlob(ctx context.Context, ref string) ([]byte, error)
 }
 
-// ErrNoBlob is wrapped by [Blobs] when a reference leads nowhere.
+// ErrNoBlob is wrapped by the errors of [Blobs] for a reference that does not exist.
 var ErrNoBlob = errors.New("no such result")

@@ -1,8 +1,8 @@
-// Package tool is a tool author's view of Toolyard.
+// Package tool is for authors of tools.
 //
-// A tool is a typed function with metadata. The metadata is a [Declaration]: data that every part of the system can
-// read without having the code. [New] makes a tool from a typed function and derives its input schema; [Raw] takes
-// JSON and a schema as they are. A flag that is left out has its strictest meaning.
+// A tool is a function with a [Declaration], which describes it to the other parts of the system. [New] makes a tool
+// from a typed function and derives its input schema. [Raw] takes a function of JSON and its schema. A field of the
+// declaration that is left out has its strictest setting.
 //
 //	greet, err := tool.New(tool.Typed[In, string]{
 //		Declaration: tool.Declaration{
@@ -12,8 +12,9 @@
 //		Run: func(ctx context.Context, env tool.Env, in In) (string, error) { return "Hello, " + in.Name, nil },
 //	})
 //
-// A tool's failure is an [*Error] with a code; any other error ends the call as execution_failed. Tools watch their
-// context: it ends at the deadline, on cancel and when the worker loses its right to run the call.
+// A tool fails by returning an [*Error] with a code. Any other error ends the call as execution_failed. A tool must
+// stop when its context ends: at the deadline, when the call is canceled, and when the worker may no longer run the
+// call.
 package tool
 
 import (
@@ -29,76 +30,77 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// Tool is a declaration and the code behind it. Input given to the functions has passed the schema.
+// Tool is a declaration and its code. The input that the functions get is valid under the schema.
 type Tool struct {
 	Declaration
-	// Check is validate_values: what the schema can't say (existence, ranges, paths). It has no side effects. Nil:
-	// accept.
+	// Check checks what the schema cannot, such as ranges, paths and whether files exist (phase validate_values). It
+	// must have no side effects. Nil: every input is accepted.
 	Check func(ctx context.Context, env Env, input json.RawMessage) error
-	// CheckPermission is the tool's own part of the permission phase, asked for the input that would run. It has no
-	// side effects. It only tightens: what rules deny stays denied, and what they ask a person about is asked. An
-	// error, a panic and an unknown behavior deny. Nil: [Passthrough].
+	// CheckPermission is the tool's own part of the permission phase, for the input that would run. It must have no
+	// side effects. It can only be stricter than the rules. An error, a panic and an unknown behavior deny the call.
+	// Nil: [Passthrough].
 	CheckPermission func(ctx context.Context, env Env, input json.RawMessage) (Permission, error)
-	// Diff says what a call would change, for the person who is asked about it: a unified diff. It has no side effects.
-	// An error says that it is not known; the person is asked all the same. Nil: nothing is said.
+	// Diff returns what a call would change, as a unified diff for the person who is asked about it. It must have no
+	// side effects. After an error the person is asked without a diff. Nil: there is no diff.
 	Diff func(ctx context.Context, env Env, input json.RawMessage) (string, error)
-	// Judge is asked when Class.Ask is set. An error or a panic means UNSAFE, and so does silence for a second.
+	// Judge classifies a call if Class.Ask is set. An error, a panic, or no answer within a second means UNSAFE.
 	Judge func(input json.RawMessage) (Judgement, error)
-	// Run is the tool. Required. An output beside an error is what it had so far: it is kept in the result.
+	// Run runs a call. Required. An output returned with an error is partial, and the result keeps it.
 	Run func(ctx context.Context, env Env, input json.RawMessage) (Output, error)
-	// Enabled says whether the tool is offered now; the worker asks with each heartbeat. A batch that was planned
-	// before keeps what it saw. Nil: always.
+	// Enabled reports whether the tool is offered now. The worker calls it with each heartbeat. Batches that were
+	// planned before are not affected. Nil: always.
 	Enabled func() bool
 }
 
-// Permission is what a tool itself says of one call's permission. The zero value is no opinion.
+// Permission is a tool's own opinion about the permission of one call. The zero value is none.
 type Permission struct {
 	Behavior Behavior
-	// Reason is what the person who is asked reads, and the model when the call is denied.
+	// Reason is for the person who is asked, and for the model if the call is denied.
 	Reason string
 }
 
-// Behavior is what a tool wants for one of its calls.
+// Behavior says how a tool wants one of its calls to be treated.
 type Behavior string
 
-// The behaviors. There is none that allows: that is for rules, modes and people.
+// The behaviors. None of them allows a call: only rules, modes and people do.
 const (
 	Passthrough Behavior = ""     // rules and mode decide
 	Ask         Behavior = "ask"  // a person decides, also where a rule or the mode would allow the call
 	Deny        Behavior = "deny" // the call does not run
 )
 
-// Output is what a tool gives back.
+// Output is the output of a call.
 type Output struct {
-	// Text is what the model reads.
+	// Text is the text for the model.
 	Text string
-	// Structured is the same as data, for callers that want it; it must fit the OutputSchema where one is declared.
+	// Structured is the same output as JSON, for programs. It must match the OutputSchema if the tool declares one.
 	Structured json.RawMessage
-	// Content is the output by its parts, where it is more than text; Text may then be left out. Nil: Text is all.
+	// Content has the parts of an output that is more than text, such as images; Text may then be empty. Nil: the
+	// output is Text.
 	Content []toolyard.Content
-	// Session is what the call changes in its session, if it succeeds. Nil: nothing.
+	// Session is the change to the session, which is applied if the call succeeds. Nil: none.
 	Session *SessionChange
 }
 
-// SessionChange is what a call changes in its session.
+// SessionChange is a call's change to its session.
 type SessionChange struct {
-	// Loads are deferred tools whose schemas the model has seen with this output: it may call them in later batches. A
-	// name that is none of [Env].Tools is refused.
+	// Loads names deferred tools whose schemas are in this output, so that the model may call them in later batches. A
+	// name that is not in [Env].Tools is refused.
 	Loads []string `json:"loads,omitempty"`
-	// Context is for the calls of later groups and batches, as [Env].Context: what it names is set, or taken away where
-	// the value is empty, and all else stays. It is refused from a call that runs beside others, and when the session
-	// would be past its limits with it. The model reads what was refused.
+	// Context sets values of [Env].Context for the calls of later groups and batches. An empty value removes a key;
+	// keys that are not named stay. It is refused from a call that ran concurrently with others, and if the session
+	// would exceed its limits. The model is told what was refused.
 	Context map[string]string `json:"context,omitempty"`
 }
 
-// The limits of what tools set in a session.
+// Limits of a session's context.
 const (
-	MaxContextKeys  = 100      // settings of a session
-	MaxContextBytes = 64 << 10 // of all keys and values of those settings
+	MaxContextKeys  = 100      // keys
+	MaxContextBytes = 64 << 10 // bytes of all keys and values
 )
 
-// MergeContext is a session's context with a change in it, see [SessionChange]; nil when nothing is set. It changes
-// neither.
+// MergeContext returns a session's context after a change (see [SessionChange]), nil if it is empty. It modifies
+// neither argument.
 func MergeContext(now, change map[string]string) map[string]string {
 	out := make(map[string]string, len(now)+len(change))
 	maps.Copy(out, now)
@@ -113,7 +115,7 @@ func MergeContext(now, change map[string]string) map[string]string {
 	return out
 }
 
-// ContextProblem says which limit of a session a context is past, and is empty when it is past none.
+// ContextProblem says which limit of a session a context exceeds. It is empty if the context exceeds none.
 func ContextProblem(context map[string]string) string {
 	size := 0
 	for k, v := range context {
@@ -128,8 +130,8 @@ func ContextProblem(context map[string]string) string {
 	return ""
 }
 
-// Typed is a tool over Go types: In is decoded from the input, and its JSON Schema is derived unless the declaration
-// has one; Out is a string or an [Output] as they are, anything else is rendered as JSON.
+// Typed is a tool over Go types. In is decoded from the input, and the input schema is derived from it unless the
+// declaration has one. Out may be a string or an [Output]; any other value is encoded as JSON.
 type Typed[In, Out any] struct {
 	Declaration
 	Check func(ctx context.Context, env Env, in In) error
@@ -137,14 +139,13 @@ type Typed[In, Out any] struct {
 	CheckPermission func(ctx context.Context, env Env, in In) (Permission, error)
 	Diff            func(ctx context.Context, env Env, in In) (string, error)
 	Judge           func(in In) (Judgement, error)
-	// Run is the tool. A value beside an error is what it had so far: it is kept in the result of a call that was
-	// stopped or has failed.
+	// Run runs a call. A value returned with an error is a partial output, and the result keeps it.
 	Run func(ctx context.Context, env Env, in In) (Out, error)
-	// Enabled says whether the tool is offered now. Nil: always.
+	// Enabled is that of [Tool].
 	Enabled func() bool
 }
 
-// New makes a tool from a typed one. It fails when the declaration is incomplete or no schema can be derived from In.
+// New makes a tool from a typed one. It fails if the declaration is incomplete, or no schema can be derived from In.
 func New[In, Out any](t Typed[In, Out]) (Tool, error) {
 	if t.Run == nil {
 		return Tool{}, fmt.Errorf("tool %q: Run is nil", t.Name)
@@ -216,8 +217,8 @@ func New[In, Out any](t Typed[In, Out]) (Tool, error) {
 	return Raw(raw)
 }
 
-// Raw checks a tool that reads its JSON input itself. It fails when the declaration is incomplete. Workers hold every
-// tool to the same.
+// Raw checks a tool that reads its JSON input itself. It fails if the declaration is incomplete. Workers check every
+// tool the same way.
 func Raw(t Tool) (Tool, error) {
 	bad := func(format string, args ...any) (Tool, error) {
 		return Tool{}, fmt.Errorf("tool %q: %s", t.Name, fmt.Sprintf(format, args...))
@@ -279,13 +280,13 @@ func render(out any) (Output, error) {
 	return Output{Text: string(b), Structured: b}, nil
 }
 
-// Error is a tool's failure: a result, not a fault of the system. Message is what the model reads, and says what to do
-// next; Err is the cause, which only the operator sees.
+// Error is the failure of a call. Message is for the model, and should say what to do next. Err is the cause, which
+// only the operator sees.
 type Error struct {
 	Code    toolyard.Code
 	Message string
 	Err     error
-	// Retryable says that the same call, unchanged, may succeed; RetryAfterMS how many milliseconds to wait first.
+	// Retryable says that the same call may succeed later. RetryAfterMS says how many milliseconds to wait before.
 	Retryable    bool
 	RetryAfterMS int64
 }
@@ -299,33 +300,35 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Invalid is an [*Error] about values that do not fit the world: the model should call again with other input.
+// Invalid returns an [*Error] for input values that cannot be used. The model should call again with other values.
 func Invalid(format string, args ...any) error {
 	return &Error{Code: toolyard.InvalidArguments, Message: fmt.Sprintf(format, args...)}
 }
 
-// Violation is an [*Error] about what the policy forbids. The message shows nothing of what lies outside.
+// Violation returns an [*Error] for what the policy forbids. The message must show nothing of what lies outside the
+// workspace.
 func Violation(format string, args ...any) error {
 	return &Error{Code: toolyard.SandboxViolation, Message: fmt.Sprintf(format, args...)}
 }
 
-// SetupRequired is an [*Error] about what the worker lacks: an operator must act, the model should do without.
+// SetupRequired returns an [*Error] for something that the worker lacks and an operator must provide.
 func SetupRequired(format string, args ...any) error {
 	return &Error{Code: toolyard.SetupRequired, Message: fmt.Sprintf(format, args...)}
 }
 
-// Failed is an [*Error] of a tool that ran and failed for the reason err.
+// Failed returns an [*Error] for a tool that ran and failed because of err.
 func Failed(err error, format string, args ...any) error {
 	return &Error{Code: toolyard.ExecutionFailed, Message: fmt.Sprintf(format, args...), Err: err}
 }
 
-// Unavailable is an [*Error] about a dependency that is down: the same call may succeed later.
+// Unavailable returns an [*Error] for a dependency that is down. The same call may succeed later.
 func Unavailable(err error, format string, args ...any) error {
 	return &Error{Code: toolyard.DependencyUnavailable, Message: fmt.Sprintf(format, args...), Err: err,
 		Retryable: true}
 }
 
-// AsError returns err's [*Error], or an execution_failed one that carries err's own text to the model.
+// AsError returns the [*Error] that err is or wraps. If there is none, it returns an execution_failed one with err's
+// text.
 func AsError(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e

@@ -13,19 +13,19 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Hook runs around the calls of some tools, in this process. Hooks run in their order, and each sees the input, or the
-// output, as the one before has left it. A hook that fails, panics or is late has no say: before the call, the call
-// ends as hook_failed, behind it, the hook is left out, unless Continue or Block say otherwise.
+// Hook runs before and after the calls of some tools, in this process. Hooks run in their order, and each gets the
+// input or output as the one before left it. If Before fails, panics or times out, the call ends as hook_failed. If
+// After does, the hook is skipped. Continue and Block change that.
 type Hook struct {
-	// Name names it in facts and in the log. Required.
+	// Name identifies it in phase facts and in the log. Required.
 	Name string
-	// Matcher says for which tools: names with | between them, or a regular expression. Empty: for all.
+	// Matcher selects tools: names separated by |, or a regular expression. Empty: all tools.
 	Matcher string
-	// Before runs before permission is asked for, After whenever the tool ran. Nil: not then. What they get is their
-	// own copy.
+	// Before runs before the permission phase. After runs after each call whose tool ran. Either may be nil. Both get
+	// copies.
 	Before func(ctx context.Context, c HookCall) (Before, error)
 	After  func(ctx context.Context, c HookCall, o Outcome) (After, error)
-	// Timeout bounds each of the two. 0: a minute.
+	// Timeout limits each of the two. 0: a minute.
 	Timeout time.Duration
 	// Continue lets the call go on when Before breaks. Block ends it as post_hook_failed when After does; the output is
 	// kept. Withhold ends it as hook_blocked then, without the output: a hook that looks for what a model must not read
@@ -33,7 +33,7 @@ type Hook struct {
 	Continue, Block, Withhold bool
 }
 
-// HookCall is what a hook may know of a call.
+// HookCall describes a call to a hook.
 type HookCall struct {
 	Agent        toolyard.Agent
 	Batch        toolyard.BatchID
@@ -45,7 +45,7 @@ type HookCall struct {
 	WorkspaceDir string
 	Interactive  bool
 	Judgement    tool.Judgement
-	// Input has its secrets taken out, and is cut where it is very long.
+	// Input is the input without its secrets, cut if it is very long.
 	Input json.RawMessage
 }
 
@@ -59,36 +59,37 @@ const (
 	Deny  Decision = "deny"  // the call does not run
 )
 
-// Before is what a hook says before a call. The zero value is: nothing.
+// Before is the answer of a hook before a call. The zero value changes nothing.
 type Before struct {
-	// Block refuses the call, Stop also asks for the agent to be stopped. Reason is what the model reads.
+	// Block refuses the call. Stop also asks the agent to stop. Reason is for the model.
 	Block, Stop bool
 	Reason      string
 	// Decision is an opinion on permission. Empty: none.
 	Decision Decision
-	// Input replaces the whole input. What it has in common with the input that was shown stands for the original.
+	// Input replaces the whole input. Parts that are equal to the input that the hook got stand for the original, with
+	// its secrets.
 	Input json.RawMessage
 	// Context is added to the output for the model.
 	Context string
 }
 
-// Outcome is what came out of a call.
+// Outcome is the outcome of a call.
 type Outcome struct {
 	Code    toolyard.Code
 	IsError bool
-	// Output has its secrets taken out; Error is what the model reads of a failure.
+	// Output is the output without its secrets. Error is the text for the model if the call failed.
 	Output, Error string
 	// Origin is where they come from, if that is outside: the source of [toolyard.Origin]. Empty: it is not.
 	Origin    string
 	ExecuteMS float64
 }
 
-// After is what a hook says behind a call. The zero value is: nothing.
+// After is the answer of a hook after a call. The zero value changes nothing.
 type After struct {
-	// Block withholds the output, Stop also asks for the agent to be stopped. Reason is what the model reads.
+	// Block withholds the output. Stop also asks the agent to stop. Reason is for the model.
 	Block, Stop bool
 	Reason      string
-	// Output replaces the output of a tool that succeeded. Nil leaves it.
+	// Output replaces the output of a tool that succeeded. Nil keeps it.
 	Output *string
 	// Context is added to the output for the model.
 	Context string

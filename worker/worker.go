@@ -4,9 +4,8 @@
 //	nc, err := worker.Connect(ctx, "nats://127.0.0.1:4222", nil, nats.UserCredentials("words.creds"))
 //	err = worker.Run(ctx, nc, worker.Options{Tools: []tool.Tool{greet}, Allow: []string{"greet"}})
 //
-// The worker takes calls of its tools from the dispatchers on a NATS system and runs them in this process. It can
-// isolate nothing: calls that are judged UNSAFE end as setup_required, but for those of tools that only ask a service
-// ([tool.InService]).
+// The worker takes calls of its tools from the dispatchers on a NATS system and runs them in this process. It cannot
+// isolate them: UNSAFE calls end as setup_required, except those of tools that only ask a service ([tool.InService]).
 package worker
 
 import (
@@ -33,18 +32,18 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Options say what a worker runs and may do. Only Tools is required.
+// Options configure a worker. Only Tools is required.
 type Options struct {
-	// Pool is whose calls it takes; all workers of a pool have the same tools and workspaces. Empty:
-	// [toolyard.DefaultPool]. Name a pool of your own beside the one with the built-in tools.
+	// Pool is the pool whose calls it takes. All workers of a pool must have the same tools and workspaces, so choose a
+	// pool of your own beside the one with the built-in tools. Empty: [toolyard.DefaultPool].
 	Pool toolyard.Pool
-	// Tools are those that it runs.
+	// Tools are the tools that it runs.
 	Tools []tool.Tool
-	// Workspaces are the directories of the workspaces that it serves. None: it serves every workspace, and tools get
-	// no directory.
+	// Workspaces maps the workspaces that it serves to directories. None: it serves every workspace, and tools get no
+	// directory.
 	Workspaces map[toolyard.Workspace]string
-	// Allow, Deny and Ask are permission rules, tool or tool(specifier), and Mode what happens to calls that none of
-	// them decides. Empty: [Default].
+	// Allow, Deny and Ask are permission rules: tool or tool(specifier). Mode says what happens to calls that no rule
+	// decides. Empty: [Default].
 	Allow, Deny, Ask []string
 	Mode             Mode
 	// Confirm has a person asked about whatever may not be undone, also where the mode, the tool or a rule without
@@ -56,28 +55,26 @@ type Options struct {
 	// repair does not help. It has ten seconds for a call. A repair that is late, fails or panics changes nothing: the
 	// call ends as schema_validation_failed. Nil: nothing more is mended.
 	Repair func(ctx context.Context, m Malformed) (Repaired, error)
-	// Secrets are environment variables whose values are taken out of what others will read, beside those whose names
-	// say that they are secret, and whatever looks like a well-known kind of token.
+	// Secrets names environment variables whose values are removed from outputs and events. Variables whose names look
+	// secret, and well-known kinds of tokens, are removed in any case.
 	Secrets []string
-	// Credentials are what tools get with each call: values by their names, by tool. See [tool.Env.Secret]. They are
-	// secrets too.
+	// Credentials has values by name for each tool, which gets them by [tool.Env.Secret]. They count as secrets.
 	Credentials map[string]map[string]string
 	// Scan are the scanners that look through outputs from outside (see [toolyard.Origin]), SCANNER=ACTION each:
 	// invisible=mark, invisible=strip, invisible=withhold, secrets=strip or secrets=withhold. None: none look.
 	Scan []string
 	// Fence puts such outputs between delimiters that no output can forge, also where the batch does not ask for it.
 	Fence bool
-	// ReadSlots and WriteSlots are how many calls run at a time, of READ_ONLY and of each other class. 0: 16 and 4.
+	// ReadSlots is how many READ_ONLY calls run at a time, and WriteSlots how many of each other class. 0: 16 and 4.
 	ReadSlots, WriteSlots int
-	// DrainGrace is how long running calls may go on after ctx has ended. 0: 10 s.
+	// DrainGrace is how long running calls may continue after ctx ends. 0: 10 s.
 	DrainGrace time.Duration
-	// Ready is called once, when the worker takes calls. Nil: not called.
+	// Ready is called once, when the worker begins to take calls. Nil: not called.
 	Ready func(id string)
-	// Tracing gets an OpenTelemetry span of each attempt of a call, in the trace of its batch, and each tool's context
-	// has that span: what the tool does is in the trace too. Nil: nothing is traced, and [tool.Env.TraceParent] is the
-	// batch's.
+	// Tracing gets an OpenTelemetry span for each attempt of a call, in the trace of its batch. The tool's context has
+	// that span. Nil: nothing is traced, and [tool.Env.TraceParent] is the batch's.
 	Tracing trace.TracerProvider
-	// Log gets what goes wrong. Nil: [slog.Default].
+	// Log gets warnings and errors. Nil: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -93,11 +90,11 @@ const (
 	Bypass      = policy.Bypass      // allow; deny and ask rules still hold
 )
 
-// Connect connects to NATS as a worker needs it: it waits until the server is there or ctx ends, connects again within
-// a tenth of a second, for as long as it takes, gives a connection up that is cut, and says in the log when it is lost
-// and when it is back. A worker on a connection that takes longer (nats.Connect waits two seconds) loses its right to
-// the calls that it runs when the server restarts. Further options add the credentials of its pool, which a server that
-// is embedded in a dispatcher asks for (nats.UserCredentials), and the like. A nil log is [slog.Default].
+// Connect connects to NATS with the settings that a worker needs. It waits until the server answers or ctx ends. After
+// a lost connection it reconnects every tenth of a second for as long as it takes, and logs both. With the defaults of
+// nats.Connect, which waits two seconds, a worker would lose its right to the calls that it runs when the server
+// restarts. Use opts for credentials (nats.UserCredentials), which the server that is embedded in a dispatcher
+// requires. A nil log is [slog.Default].
 func Connect(ctx context.Context, url string, log *slog.Logger, opts ...nats.Option) (*nats.Conn, error) {
 	if log == nil {
 		log = slog.Default()
@@ -113,9 +110,9 @@ func Connect(ctx context.Context, url string, log *slog.Logger, opts ...nats.Opt
 	return nc, nil
 }
 
-// Run takes calls until ctx ends, and returns when nothing runs any more: nil then. It waits for a dispatcher to have
-// set the NATS system up. The connection stays the caller's to close; [Connect] makes one. It fails when the options do
-// not hold together, and when it cannot go on.
+// Run takes calls until ctx ends, and returns nil when the last call is done. It waits until a dispatcher has set up
+// the NATS system. The caller closes the connection; [Connect] makes one. It fails if the options are invalid, or the
+// worker cannot continue.
 func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 	if o.Log == nil {
 		o.Log = slog.Default()

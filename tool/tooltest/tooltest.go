@@ -1,6 +1,5 @@
-// Package tooltest runs calls of a tool in a unit test as a worker runs them: the input meets the schema and the
-// tool's own checks, rules decide about permission, the output is mapped, cut and stored. It needs no server and no
-// other process.
+// Package tooltest runs calls of a tool in a unit test as a worker runs them: with the checks of schema and values, the
+// permission rules, and the limits on outputs. It needs no server and no other process.
 //
 //	func TestCount(t *testing.T) {
 //		r := tooltest.Call(t, count, `{"text": "to be or not to be"}`, tooltest.Options{})
@@ -30,37 +29,37 @@ import (
 	toolworker "github.com/toolyard/toolyard/worker"
 )
 
-// Options say how a call runs. The zero value is a call outside of any workspace, which is allowed.
+// Options configure a call. With the zero value the call has no workspace and is allowed.
 type Options struct {
-	// Workspace is the directory of the call's workspace. Empty: it has none.
+	// Workspace is the directory of the call's workspace. Empty: there is none.
 	Workspace string
-	// Allow, Deny and Ask are permission rules, tool or tool(specifier), and Mode what happens to calls that none of
-	// them decides. Nobody can be asked: what a rule asks about is denied. All empty: a rule allows the tool.
+	// Allow, Deny and Ask are permission rules: tool or tool(specifier). Mode says what happens to calls that no rule
+	// decides. Nobody can be asked, so a call that needs a person is denied. All empty: the call is allowed.
 	Allow, Deny, Ask []string
 	Mode             toolworker.Mode
-	// Context is what earlier calls of the session have set.
+	// Context has the values that earlier calls of the session set.
 	Context map[string]string
-	// Credentials are what [tool.Env.Secret] finds, by their names.
+	// Credentials are the values that [tool.Env.Secret] returns, by name.
 	Credentials map[string]string
-	// Timeout caps the execution under the tool's own timeout. 0: no further cap.
+	// Timeout limits the execution further than the tool's own timeout. 0: it does not.
 	Timeout time.Duration
-	// Tools are what the call's batch sees, for a tool that asks [tool.Env].Tools. Nil: nobody knows.
+	// Tools are returned by [tool.Env].Tools. Nil: they are not known.
 	Tools []tool.Offered
 }
 
-// Outcome is what became of a call.
+// Outcome is the outcome of a call.
 type Outcome struct {
-	// Result is what a worker would store. Its phases say which of them ended the call.
+	// Result is the result that a worker would store, with its phases.
 	toolyard.Result
-	// Session is what the call has changed in its session. Nil: nothing, or it has failed.
+	// Session is the call's change to the session. Nil: none, or the call failed.
 	Session *tool.SessionChange
-	// Progress is what the tool has reported, between a report of 0 and one of 1.
+	// Progress has the tool's reports, between a first one of 0 and a last one of 1.
 	Progress []tool.Progress
-	// Stored are the outputs that were too long for the result, by their references.
+	// Stored has the outputs that were too long for the result, by reference.
 	Stored map[string]string
 }
 
-// FailedAt is the phase that ended the call; empty when it has succeeded.
+// FailedAt returns the phase that ended the call, or "" if the call succeeded.
 func (o *Outcome) FailedAt() toolyard.Phase {
 	for _, f := range o.Phases {
 		if f.Outcome == toolyard.OutcomeFailed {
@@ -70,8 +69,8 @@ func (o *Outcome) FailedAt() toolyard.Phase {
 	return ""
 }
 
-// Call runs one call of a tool and returns what became of it. A tool that no worker would take, and options that do
-// not hold together, end the test; whatever is wrong with the call itself is its result.
+// Call runs one call of a tool and returns its outcome. It ends the test if the tool or the options are invalid. An
+// invalid input is an outcome.
 func Call(t testing.TB, tl tool.Tool, input string, o Options) Outcome {
 	t.Helper()
 	out, err := run(t.Context(), tl, json.RawMessage(input), o)
