@@ -108,6 +108,8 @@ type Options struct {
 	Tags []Tag `json:"tags,omitempty"`
 	// Priority is which batches go before it; empty means [Interactive].
 	Priority Priority `json:"priority,omitempty"`
+	// Fence puts outputs that come from outside between delimiters that no output can forge. See [Origin].
+	Fence bool `json:"fence,omitempty"`
 }
 
 // Normalize fills in what the batch left out: names, call ids ("call_1" for the first), strategy and error policy.

@@ -53,6 +53,8 @@ type Result struct {
 	Blob      string `json:"blob"`
 	// Isolation is what stood around the tool: none, native, bwrap, wasm, ... Empty when nothing ran.
 	Isolation string `json:"isolation"`
+	// Origin says that the output, or what the error says of it, comes from outside. Nil: it does not.
+	Origin *Origin `json:"origin,omitempty"`
 
 	Phases []Fact `json:"phases"`
 }

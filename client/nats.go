@@ -22,6 +22,9 @@ import (
 type Options struct {
 	// Name is who the client is in the events that it stores: their source is /client/NAME. Empty: a name of its own.
 	Name string
+	// Check looks at calls before they are stored; from is the index of the first in its batch. An error refuses them,
+	// and should be a [*toolyard.InputError]. Nil: every call is stored.
+	Check func(from int, calls []toolyard.Call) error
 }
 
 // Connect makes a client on a connection, which stays the caller's to close. It makes nothing on the NATS system:
@@ -37,13 +40,17 @@ func Connect(ctx context.Context, nc *nats.Conn, o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to Toolyard: %w", err)
 	}
-	return &Client{overNATS{follow.New(b, follow.Options{}), b}}, nil
+	if o.Check == nil {
+		o.Check = func(int, []toolyard.Call) error { return nil }
+	}
+	return &Client{overNATS{follow.New(b, follow.Options{}), b, o.Check}}, nil
 }
 
 // overNATS reaches the streams themselves.
 type overNATS struct {
 	*follow.Reader
-	b store
+	b     store
+	check func(from int, calls []toolyard.Call) error
 }
 
 // platformOnly refuses what the credentials of an agent do not reach.
@@ -58,6 +65,9 @@ func (t overNATS) platformOnly(what string) error {
 func (t overNATS) submit(ctx context.Context, b toolyard.Batch) (toolyard.BatchKey, error) {
 	if b.Agent == "" {
 		b.Agent = toolyard.DefaultAgent
+	}
+	if err := t.check(0, b.Calls); err != nil {
+		return b.Key(), err
 	}
 	return b.Key(), t.b.Submit(ctx, b)
 }
@@ -209,6 +219,9 @@ func (t overNATS) decide(ctx context.Context, id string, d Decision) error {
 	decided.InputSHA256 = d.InputSHA256
 	if d.ForSession {
 		decided.Remember = approval.RememberSession
+	}
+	if err := t.check(index, []toolyard.Call{{Input: d.Input}}); d.Input != nil && err != nil {
+		return err
 	}
 	return approval.Approve(ctx, t.b, k, index, decided, d.Input)
 }

@@ -51,6 +51,9 @@ func (in *natsInput) append(ctx context.Context, calls []toolyard.Call) (first i
 		if err != nil {
 			return 0, err
 		}
+		if err := in.t.check(len(in.have), fresh); err != nil {
+			return 0, err
+		}
 		rec, err := in.t.Append(ctx, in.k, batch.ChainInput, "", 0, in.seq, events.Appended{Calls: fresh})
 		if errors.Is(err, broker.ErrConflict) {
 			in.known = false

@@ -44,6 +44,10 @@ type Declaration struct {
 	// EditsWorkspace says that all a call ever changes is files of the workspace, through checked paths: what the
 	// permission mode accept_edits allows.
 	EditsWorkspace bool `json:"edits_workspace,omitempty"`
+	// OpenWorld says that outputs may hold what anybody has written: pages of the web, what an MCP server gives. Such
+	// outputs are marked; see [toolyard.Origin]. Nil: true, unless a path says where a call acts and calls only read or
+	// only edit the workspace.
+	OpenWorld *bool `json:"open_world,omitempty"`
 	// Specifier says which input field a permission rule's specifier is matched against. Zero: rules for this tool
 	// can have none.
 	Specifier Specifier `json:"specifier,omitzero"`
@@ -190,6 +194,16 @@ func (d *Declaration) NeedsPermission() bool { return needs(d.RequiresPermission
 
 // NeedsWorkspace reports whether calls act on the batch's workspace.
 func (d *Declaration) NeedsWorkspace() bool { return needs(d.UsesWorkspace) }
+
+// ReadsOutside reports whether outputs may hold what anybody has written. A tool whose calls are judged one by one is
+// taken by its strictest call.
+func (d *Declaration) ReadsOutside() bool {
+	if d.OpenWorld != nil {
+		return *d.OpenWorld
+	}
+	j, static := d.StaticJudgement()
+	return d.Specifier.Path == "" || !d.EditsWorkspace && (!static || !j.ReadOnly)
+}
 
 // FailureAbortsSiblings reports whether a failing call cancels the rest of its group.
 func (d *Declaration) FailureAbortsSiblings() bool {

@@ -28,8 +28,9 @@ type Hook struct {
 	// Timeout bounds each of the two. 0: a minute.
 	Timeout time.Duration
 	// Continue lets the call go on when Before breaks. Block ends it as post_hook_failed when After does; the output is
-	// kept.
-	Continue, Block bool
+	// kept. Withhold ends it as hook_blocked then, without the output: a hook that looks for what a model must not read
+	// should have it.
+	Continue, Block, Withhold bool
 }
 
 // HookCall is what a hook may know of a call.
@@ -77,7 +78,9 @@ type Outcome struct {
 	IsError bool
 	// Output has its secrets taken out; Error is what the model reads of a failure.
 	Output, Error string
-	ExecuteMS     float64
+	// Origin is where they come from, if that is outside: the source of [toolyard.Origin]. Empty: it is not.
+	Origin    string
+	ExecuteMS float64
 }
 
 // After is what a hook says behind a call. The zero value is: nothing.
@@ -112,7 +115,10 @@ func hookSet(all []Hook, mode policy.Mode, o Options) (*hooks.Set, error) {
 		}
 		if h.After != nil {
 			onFailure := hooks.Continue
-			if h.Block {
+			switch {
+			case h.Withhold:
+				onFailure = hooks.Withhold
+			case h.Block:
 				onFailure = hooks.Block
 			}
 			for _, event := range []hooks.Event{hooks.PostToolUse, hooks.PostToolUseFailure} {

@@ -27,6 +27,7 @@ import (
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/redact"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/scan"
 	"github.com/toolyard/toolyard/internal/tracing"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
@@ -46,6 +47,9 @@ type Options struct {
 	// them decides. Empty: [Default].
 	Allow, Deny, Ask []string
 	Mode             Mode
+	// Confirm has a person asked about whatever may not be undone, also where the mode, the tool or a rule without
+	// specifier allows it.
+	Confirm bool
 	// Hooks run around calls. None: none.
 	Hooks []Hook
 	// Repair mends inputs that do not fit their tool's schema, in batches with the option repair, where Toolyard's own
@@ -58,6 +62,11 @@ type Options struct {
 	// Credentials are what tools get with each call: values by their names, by tool. See [tool.Env.Secret]. They are
 	// secrets too.
 	Credentials map[string]map[string]string
+	// Scan are the scanners that look through outputs from outside (see [toolyard.Origin]), SCANNER=ACTION each:
+	// invisible=mark, invisible=strip, invisible=withhold, secrets=strip or secrets=withhold. None: none look.
+	Scan []string
+	// Fence puts such outputs between delimiters that no output can forge, also where the batch does not ask for it.
+	Fence bool
 	// ReadSlots and WriteSlots are how many calls run at a time, of READ_ONLY and of each other class. 0: 16 and 4.
 	ReadSlots, WriteSlots int
 	// DrainGrace is how long running calls may go on after ctx has ended. 0: 10 s.
@@ -113,7 +122,7 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 	}
 	cfg := worker.Config{
 		ID: broker.WorkerID(o.Pool), Pool: o.Pool, Tools: o.Tools, Origin: registry.Toolset, Workspaces: o.Workspaces,
-		DrainGrace: o.DrainGrace, Log: o.Log, Credentials: o.Credentials,
+		DrainGrace: o.DrainGrace, Log: o.Log, Fence: o.Fence, Credentials: o.Credentials,
 		Slots: map[toolyard.Class]int{toolyard.ReadOnly: o.ReadSlots, toolyard.WriteExclusive: o.WriteSlots,
 			toolyard.Unsafe: o.WriteSlots},
 	}
@@ -128,10 +137,14 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 	if cfg.Mode, err = policy.ParseMode(string(o.Mode)); err != nil {
 		return fmt.Errorf("worker: mode: %w", err)
 	}
+	cfg.Rules.Confirm = o.Confirm
 	if cfg.Redact, err = o.redactor(); err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}
 	cfg.Repair = repairOf(o.Repair)
+	if cfg.Scan, err = scan.Parse(o.Scan); err != nil {
+		return fmt.Errorf("worker: scan: %w", err)
+	}
 	if cfg.Hooks, err = hookSet(o.Hooks, cfg.Mode, o); err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}

@@ -115,6 +115,13 @@ var described = map[string]map[string]string{
 		"ms":      "How long the phase took, in milliseconds.",
 		"detail":  "What was decided and by what, for the operator.",
 	},
+	"Finding": {
+		"":        "What a scanner found of one kind in an output from outside.",
+		"scanner": "The scanner: invisible or secrets.",
+		"kind":    "What was found, such as tag or zero width. Empty: the scanner broke.",
+		"count":   "How often.",
+		"action":  "What was done about it.",
+	},
 	"Found":       {"": "One page of a search."},
 	"GeminiReply": {"": "The next content for Gemini."},
 	"Happening": {
@@ -164,6 +171,12 @@ var described = map[string]map[string]string{
 		"left_out": "Whether the tool is left out.",
 		"why":      "The reason.",
 	},
+	"Origin": {
+		"":       "Where an output from outside comes from.",
+		"source": "A host and port, an MCP server, what else the tool depends on, or the tool's name.",
+		"fence":  "The nonce in the delimiters around the text. Left out: there are none.",
+		"found":  "What scanners found in it.",
+	},
 	"Result": {
 		"":                  "The result of one call. Each call has exactly one.",
 		"index":             "The call's index in the batch.",
@@ -191,6 +204,7 @@ var described = map[string]map[string]string{
 		"blob":              "The reference of the whole output, for getBlob. Empty if output is the whole.",
 		"isolation":         "What isolated the tool: none, native, bwrap and so on. Empty if nothing ran.",
 		"cache":             "How the call used its tool's cache. Left out if it did not.",
+		"origin":            "Says that the output comes from outside. Left out: it does not.",
 		"phases":            "What each phase found, in their order.",
 	},
 	"Row": {"": "A call in a timeline. Times are in milliseconds since the submission."},

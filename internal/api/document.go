@@ -57,6 +57,7 @@ func newRegistry() huma.Registry {
 	set(r, "How a call used its tool's cache.", toolyard.CacheUses...)
 	set(r, "How calls become groups.", toolyard.Strategies...)
 	set(r, "What a call that fails while executing does to its group.", toolyard.CancelGroup, toolyard.Continue)
+	set(r, "What a scanner does with what it finds.", toolyard.ScanActions...)
 	set(r, "Which batches go first.", toolyard.Interactive, toolyard.Bulk)
 	set(r, "Whether a call that waits for a person may run.", client.Allow, client.Deny)
 	return r

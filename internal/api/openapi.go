@@ -49,6 +49,7 @@ type BatchOptions struct {
 	DryRun         bool              `json:"dry_run,omitempty" doc:"Answer each call with what would happen, and run none."`
 	Tags           []string          `json:"tags,omitempty" maxItems:"16" doc:"What the workers must have that run the calls: each of these tags."`
 	Priority       toolyard.Priority `json:"priority,omitempty" doc:"Interactive batches go before bulk ones, which take one turn in five. Default: interactive."`
+	Fence          bool              `json:"fence,omitempty" doc:"Put outputs that come from outside between delimiters that no output can forge."`
 }
 
 // MoreCalls are appended to an open batch, in one of the five forms.

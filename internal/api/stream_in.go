@@ -49,6 +49,7 @@ type feedInput struct {
 	DryRun        bool     `query:"dry_run" doc:"Answer each call with what would happen, and run none."`
 	Tags          []string `query:"tag,explode" doc:"What the workers must have that run the calls; may be given many times."`
 	Priority      string   `query:"priority" enum:"interactive,bulk" doc:"Interactive batches go before bulk ones."`
+	Fence         bool     `query:"fence" doc:"Put outputs that come from outside between delimiters that no output can forge."`
 	Format        string   `query:"format" enum:"native,anthropic,openai,openai-chat,gemini" doc:"The form of the event reply; left out, it is that of the stream's provider."`
 }
 
@@ -74,7 +75,7 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 			OnError:   toolyard.OnError(in.OnError),
 			TimeoutMS: in.TimeoutMS, CallTimeoutMS: in.CallTimeoutMS, Deny: in.Deny, Ask: in.Ask,
 			Supersede: in.Supersede, Repair: in.Repair, DryRun: in.DryRun,
-			Priority: toolyard.Priority(in.Priority),
+			Priority: toolyard.Priority(in.Priority), Fence: in.Fence,
 		},
 	}
 	for _, t := range in.Tags {

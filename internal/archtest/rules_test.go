@@ -83,6 +83,7 @@ var packages = []struct {
 	{"internal/shell", deciders, "command parsing for class and policy"},
 	{"internal/schema", deciders, "JSON Schema on inputs"},
 	{"internal/redact", deciders, "secrets out of texts"},
+	{"internal/scan", deciders, "what is looked for in outputs from outside, and in inputs before they are stored"},
 	{"internal/display", deciders, "a call's input in lines for the person who decides about it"},
 	{"internal/manifest", deciders, "files of tools that are not Go: read, checked, and their templates filled"},
 
@@ -166,6 +167,9 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/registry", "internal/shell", "a classification rule names the shell rule for a command field"},
 	{"internal/catalog", "internal/registry", "the tools of several workers make one registry"},
 	{"internal/display", "internal/schema", "what is shown is what was parsed, and its hash says which input that is"},
+	{"internal/scan", "internal/display", "what a screen does not show is found by the rule that shows it to people"},
+	{"internal/scan", "internal/redact", "what takes secrets out leaves marks, which are counted"},
+	{"internal/scan", "internal/schema", "a field is named by its place in what was parsed"},
 	{"internal/display", "internal/redact", "an input with a secret taken out has another hash"},
 	{"internal/policy", "internal/shell", "a rule like bash(git status:*) matches parsed commands"},
 	{"internal/tracing", "internal/broker", "a link leads to the batch that its origin names"},

@@ -40,6 +40,7 @@ func toolSearch() (tool.Tool, error) {
 			ReadOnly:           true,
 			RequiresPermission: &no, // it shows only tools that rules have left to the batch
 			UsesWorkspace:      &no,
+			OpenWorld:          new(bool), // what it shows stands in the prompt where tools are not deferred
 			AlwaysLoad:         true,
 			Interrupt:          tool.Cancel,
 			MaxResultSizeChars: -1, // MaxSearchBytes bounds it

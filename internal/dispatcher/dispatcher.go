@@ -193,6 +193,11 @@ func (d *Dispatcher) Reload(p Planner) {
 	d.planner.Store(&p)
 }
 
+// CheckCalls refuses calls that must not be in a batch, as the planner says, for those who store them.
+func (d *Dispatcher) CheckCalls(from int, calls []toolyard.Call) error {
+	return d.planner.Load().check(from, calls)
+}
+
 // Regrant takes other quotas: what starts from now on starts within them, and what runs goes on and counts. The
 // dispatcher must have been made with [Config.QuotasChange].
 func (d *Dispatcher) Regrant(g admission.Grants) {

@@ -207,6 +207,9 @@ func (d *Dispatcher) Surface(a toolyard.Agent, w toolyard.Workspace, o toolyard.
 // planOn is [Planner.Plan] with a surface that may be known.
 func (d *Dispatcher) planOn(reg registry.Registry, sub *toolyard.Batch, loaded []string) (*Plan, error) {
 	p := d.planner.Load()
+	if err := p.check(0, sub.Calls); err != nil {
+		return nil, err
+	}
 	surface, err := d.surface(p, reg, sub.Agent, sub.Options)
 	if err != nil {
 		return nil, err

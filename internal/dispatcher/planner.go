@@ -40,6 +40,9 @@ type Planner struct {
 	Deny, Ask []string
 	// Known are tools that the rules of a batch may name although nobody offers them now.
 	Known []string
+	// CheckCalls refuses calls that must not be in a batch; from is the index of the first. Its error is a
+	// [*toolyard.InputError]. Nil: none is refused.
+	CheckCalls func(from int, calls []toolyard.Call) error
 	// Views are what agents see of all tools. Nil: everybody sees everything.
 	Views registry.Views
 	// DeferAllBut are the tools whose schemas are in the prompt from the beginning, names that may end in "*"; all
@@ -62,6 +65,8 @@ type Plan struct {
 	asks map[toolyard.Pool][]broker.JudgeCall
 	// repairs are the calls that a worker's own repair may mend, by their index in calls.
 	repairs map[int]broker.JudgeCall
+	// check is the planner's, for inputs that a repair has made.
+	check func(from int, calls []toolyard.Call) error
 	// preflight resolves and checks a call on the surface.
 	preflight func(toolyard.Call) (*registry.Entry, pipeline.Input, *toolyard.Result)
 	// full says that the batch has as many calls as it may have: it is closed.
@@ -71,14 +76,25 @@ type Plan struct {
 }
 
 // Plan pins the surface, resolves each call's tool, checks each input against its schema and judges its class. A rule
-// of the batch that cannot be read is a [*toolyard.InputError]. loaded are the deferred tools that the session has
-// loaded.
+// of the batch that cannot be read is a [*toolyard.InputError], and so is what CheckCalls refuses. loaded are the
+// deferred tools that the session has loaded.
 func (p *Planner) Plan(reg registry.Registry, sub *toolyard.Batch, loaded []string) (*Plan, error) {
+	if err := p.check(0, sub.Calls); err != nil {
+		return nil, err
+	}
 	surface, err := p.Surface(reg, sub.Agent, sub.Options)
 	if err != nil {
 		return nil, err
 	}
 	return p.On(surface, sub, loaded), nil
+}
+
+// check is CheckCalls, if there is one.
+func (p *Planner) check(from int, calls []toolyard.Call) error {
+	if p.CheckCalls == nil {
+		return nil
+	}
+	return p.CheckCalls(from, calls)
 }
 
 // On is [Planner.Plan] on a surface that is known.
@@ -97,7 +113,7 @@ func (p *Planner) On(surface registry.Surface, sub *toolyard.Batch, loaded []str
 }
 
 // Extend decides about calls that were appended to a batch, whose surface is pinned. Calls whose id is not valid or
-// stands in the batch already are answered as invalid_arguments.
+// stands in the batch already, and those that CheckCalls refuses, are answered as invalid_arguments.
 func (p *Planner) Extend(surface registry.Surface, s *batch.State) *Plan {
 	plan := &Plan{Surface: surface, sub: s.Submission, calls: slices.Clone(s.Unplanned()), from: len(s.Plan.Calls)}
 	if room := toolyard.MaxCallsPerBatch - plan.from; len(plan.calls) > room { // our clients refuse to send as many
@@ -118,7 +134,8 @@ func (p *Planner) Extend(surface registry.Surface, s *batch.State) *Plan {
 	}
 	for n, call := range plan.calls {
 		i := plan.from + n
-		problem := cmp.Or(have.Repeats("id", call.ID), toolyard.CheckName("id", call.ID), echoes[n])
+		problem := cmp.Or(have.Repeats("id", call.ID), toolyard.CheckName("id", call.ID), echoes[n],
+			p.check(i, plan.calls[n:n+1]))
 		have.Add([]toolyard.Call{call})
 		if problem != nil {
 			delete(plan.repairs, n)
@@ -150,7 +167,7 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 	plan.entries = make([]*registry.Entry, len(plan.calls))
 	plan.planned.Calls = make([]events.PlannedCall, len(plan.calls))
 	plan.asks = map[toolyard.Pool][]broker.JudgeCall{}
-	plan.repairs = map[int]broker.JudgeCall{}
+	plan.repairs, plan.check = map[int]broker.JudgeCall{}, p.check
 	plan.preflight = func(call toolyard.Call) (*registry.Entry, pipeline.Input, *toolyard.Result) {
 		return p.Pipeline.Preflight(call, &plan.Surface, isLoaded, patterns)
 	}
@@ -273,6 +290,9 @@ func (p *Plan) takeRepair(j broker.Judged) error {
 		return fmt.Errorf("the mended inputs of the plan have more than %d bytes together", broker.MaxMendedBytes)
 	case !strictjson.Valid(j.Repaired, strictjson.MaxInputDepth):
 		return errors.New("the repaired input is no JSON, has a key twice or nests too deep")
+	}
+	if err := p.check(p.from+j.Index, []toolyard.Call{call}); err != nil {
+		return fmt.Errorf("the repaired input is refused: %w", err)
 	}
 	_, input, failed := p.preflight(call)
 	if failed != nil {

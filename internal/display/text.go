@@ -67,11 +67,7 @@ func tokens(text string) (out []token) {
 			}
 			out = append(out, t)
 		default:
-			name := fmt.Sprintf("U+%04X", r)
-			if k := kind(r); k != "" {
-				name += " " + k
-			}
-			out = append(out, mark(name, n))
+			out = append(out, named(r, n))
 		}
 	}
 	return out
@@ -87,6 +83,15 @@ func blanks(one, name string, n int) []token {
 		out[i] = token{one, wideColumns}
 	}
 	return out
+}
+
+// named is the mark of n repetitions of a character.
+func named(r rune, n int) token {
+	name := fmt.Sprintf("U+%04X", r)
+	if k := kind(r); k != "" {
+		name += " " + k
+	}
+	return mark(name, n)
 }
 
 // mark names a character, or n repetitions.

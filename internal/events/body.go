@@ -395,6 +395,8 @@ type Requested struct {
 	Tags []toolyard.Tag `json:"tags,omitempty"`
 	// CallTimeoutMS caps each call below its tool's own timeout, in milliseconds; 0 sets no further cap.
 	CallTimeoutMS int64 `json:"call_timeout_ms,omitempty"`
+	// Fence has outputs that come from outside put between delimiters.
+	Fence bool `json:"fence,omitempty"`
 	// MaxAttempts is how often a call may be started in all.
 	MaxAttempts int `json:"max_attempts"`
 	// RemainingMS is the remaining time of the batch when this is queued, in milliseconds. A worker counts it from the

@@ -231,6 +231,9 @@ func (c *cursor) result(r *toolyard.Result) {
 	r.Blob = c.string()
 	c.skip(`,"isolation":`)
 	r.Isolation = c.string()
+	if c.next(`,"origin":`) {
+		r.Origin = c.origin()
+	}
 	c.skip(`,"phases":`)
 	r.Phases = make([]toolyard.Fact, 0, len(toolyard.Phases))
 	c.list(func() {
@@ -340,10 +343,25 @@ func (c *cursor) end(e *slimEnd) {
 	o.text("blob", &e.Blob)
 	o.text("isolation", &e.Isolation)
 	o.text("cache", (*string)(&e.Cache))
+	if o.has("origin") {
+		e.Origin = c.origin()
+	}
 	if o.has("phases") {
 		c.facts(&e.Phases)
 	}
 	c.skip("}")
+}
+
+// origin reads an origin of which scanners have found nothing.
+func (c *cursor) origin() *toolyard.Origin {
+	var from toolyard.Origin
+	c.skip(`{"source":`)
+	from.Source = c.string()
+	if c.next(`,"fence":`) {
+		from.Fence = c.string()
+	}
+	c.skip("}")
+	return &from
 }
 
 func (c *cursor) facts(f *slimFacts) {

@@ -146,6 +146,10 @@ func (w *writer) result(r *toolyard.Result) {
 	w.string(r.Blob)
 	w.text(`,"isolation":`)
 	w.string(r.Isolation)
+	if r.Origin != nil {
+		w.text(`,"origin":`)
+		w.origin(r.Origin)
+	}
 	w.text(`,"phases":[`)
 	for i := range r.Phases {
 		f := &r.Phases[i]
@@ -249,9 +253,25 @@ func (w *writer) end(e *End) {
 	w.textField("blob", r.Blob)
 	w.textField("isolation", r.Isolation)
 	w.textField("cache", string(r.Cache))
+	if r.Origin != nil {
+		w.field("origin")
+		w.origin(r.Origin)
+	}
 	if r.Phases != nil {
 		w.field("phases")
 		w.facts(r.Phases)
+	}
+	w.text("}")
+}
+
+// origin writes an origin. What scanners have found encoding/json writes.
+func (w *writer) origin(o *toolyard.Origin) {
+	w.bad = w.bad || len(o.Found) > 0
+	w.text(`{"source":`)
+	w.string(o.Source)
+	if o.Fence != "" {
+		w.text(`,"fence":`)
+		w.string(o.Fence)
 	}
 	w.text("}")
 }

@@ -80,6 +80,7 @@ type slimEnd struct {
 	Blob           string              `json:"blob,omitempty"`
 	Isolation      string              `json:"isolation,omitempty"`
 	Cache          toolyard.CacheUse   `json:"cache,omitempty"`
+	Origin         *toolyard.Origin    `json:"origin,omitempty"`
 	Phases         slimFacts           `json:"phases,omitzero"`
 	Session        *tool.SessionChange `json:"session,omitempty"`
 }
@@ -91,7 +92,8 @@ func (f Finished) slim() (any, bool) {
 		out.Ends = append(out.Ends, slimEnd{
 			r.Index, r.CallID, r.Tool, r.IsError, r.Code, r.Output, r.Content, r.Structured, r.Echo, r.Error, r.Detail,
 			r.Retryable, r.RetryAfterMS, r.Class, r.WasConcurrent, r.DurationMS, r.ExecuteMS, r.QueueMS,
-			r.ApprovalWaitMS, r.Attempts, r.Worker, r.Truncated, r.Blob, r.Isolation, r.Cache, r.Phases, e.Session,
+			r.ApprovalWaitMS, r.Attempts, r.Worker, r.Truncated, r.Blob, r.Isolation, r.Cache, r.Origin,
+			r.Phases, e.Session,
 		})
 	}
 	return out, true
@@ -117,7 +119,7 @@ func (f *readFinished) body() (Body, error) {
 			Retryable: s.Retryable, RetryAfterMS: s.RetryAfterMS, Class: s.Class, WasConcurrent: s.WasConcurrent,
 			DurationMS: s.DurationMS, ExecuteMS: s.ExecuteMS, QueueMS: s.QueueMS, ApprovalWaitMS: s.ApprovalWaitMS,
 			Attempts: s.Attempts, Worker: s.Worker, Truncated: s.Truncated, Blob: s.Blob, Isolation: s.Isolation,
-			Cache: s.Cache, Phases: s.Phases,
+			Cache: s.Cache, Origin: s.Origin, Phases: s.Phases,
 		}
 	}
 	return out, nil

@@ -70,6 +70,14 @@ func randomResult(r *rand.Rand) toolyard.Result {
 		Blob: some(r, "", "b"), Isolation: some(r, "", "none"),
 		Cache: some(r, "", toolyard.CacheHit),
 	}
+	switch r.IntN(40) { // what is found is left to the general reader, and must not be in most
+	case 0:
+		res.Origin = &toolyard.Origin{Source: "x", Found: []toolyard.Finding{{Scanner: "s", Kind: "k", Count: 2}}}
+	case 1, 2:
+		res.Origin = &toolyard.Origin{Source: "a\"b"}
+	case 3, 4:
+		res.Origin = &toolyard.Origin{Source: "x:443", Fence: "n"}
+	}
 	if r.IntN(2) == 0 {
 		res.Structured, res.Content = json.RawMessage(`{"a":1}`), []toolyard.Content{{Type: "text", Text: "x"}}
 	}

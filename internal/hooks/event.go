@@ -88,6 +88,8 @@ type ownTool struct {
 	InputHash   string          `json:"input_hash,omitempty"`
 	Interactive bool            `json:"interactive"`
 	Judgement   *tool.Judgement `json:"judgement,omitempty"`
+	// Origin is where an output from outside comes from.
+	Origin string `json:"origin,omitempty"`
 }
 
 type ownCall struct {
@@ -116,6 +118,7 @@ func (s *Set) callMessage(event Event, in pipeline.HookInput, cwd string) ([]byt
 				ownCall: ownCall{Tool: in.Tool, Code: in.Outcome.Code, IsError: in.Outcome.IsError}, Index: in.Index,
 				CallID:    in.CallID,
 				InputHash: in.InputHash, Interactive: in.Interactive, Judgement: &in.Judgement,
+				Origin: in.Outcome.Origin,
 			}},
 	}
 	if m.ToolUseID == "" {

@@ -53,7 +53,15 @@ type Set struct {
 	names    *policy.Names // nil: not checked
 	log      *slog.Logger
 	left     atomic.Int64 // abandoned Go hooks that still run
+	watch    atomic.Pointer[Watch]
 }
+
+// Watch is told when a hook begins to run; name is its place in the configuration, or its own. What it returns is
+// called when the hook has answered, with why it is broken; nil if it is not. Both return at once.
+type Watch func(ctx context.Context, event Event, name string) (ended func(error))
+
+// Watch has each hook watched that begins to run from now on.
+func (s *Set) Watch(w Watch) { s.watch.Store(&w) }
 
 var _ pipeline.Hooks = (*Set)(nil)
 
@@ -337,7 +345,11 @@ func (s *Set) runHook(ctx context.Context, h *handler, in pipeline.HookInput) (a
 }
 
 // bounded runs one hook within its time limit.
-func (s *Set) bounded(ctx context.Context, h *handler, o *occasion) (answer, error) {
+func (s *Set) bounded(ctx context.Context, h *handler, o *occasion) (_ answer, err error) {
+	if watch := s.watch.Load(); watch != nil {
+		ended := (*watch)(ctx, h.event, h.name)
+		defer func() { ended(err) }()
+	}
 	late := fmt.Errorf("it did not answer within %s", h.timeout)
 	limited, cancel := context.WithTimeoutCause(ctx, h.timeout, late)
 	defer cancel()

@@ -10,9 +10,14 @@ import (
 )
 
 // errorText is the text that the model reads about a failure: what happened, without secrets, and what to do next.
-func (c *call) errorText() string {
+// output is the output that the model gets, without delimiters.
+func (c *call) errorText(output string) string {
 	f := c.fail
-	message := shorten(c.withhold(strings.TrimSpace(f.message)), MaxErrorChars)
+	message := c.withhold(strings.TrimSpace(f.message))
+	if output = strings.TrimSpace(output); c.nonce != "" && f.foreign && output != "" {
+		message = strings.TrimSpace(strings.Replace(message, output, "", 1)) // it has delimiters of its own
+	}
+	message = shorten(message, MaxErrorChars)
 	switch f.code {
 	case toolyard.SchemaValidationFailed:
 		message = "InputValidationError: " + message
@@ -21,6 +26,9 @@ func (c *call) errorText() string {
 	}
 	if message != "" && !strings.ContainsAny(message[len(message)-1:], ".!?)\n") {
 		message += "."
+	}
+	if f.foreign {
+		message = c.fenced(message)
 	}
 	separator := " "
 	if strings.Contains(message, "\n") {

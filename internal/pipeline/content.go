@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/schema"
 )
 
 // takeParts copies the parts of the tool's output, and makes its text from them if it has none. Parts that are all text
@@ -58,7 +57,7 @@ func (c *call) outputBytes() int {
 			}
 		}
 	}
-	return size
+	return max(size, c.uncut)
 }
 
 // fitParts redacts the parts and the data, and brings them to size. What does not fit is stored and replaced by a
@@ -157,23 +156,15 @@ func (c *call) fitStructured() error {
 	}
 	raw := c.structured
 	c.structured = nil
-	v, err := schema.Parse(raw)
-	if err != nil {
-		return fmt.Errorf("read the output as data: %w", err)
-	}
 	if c.p.Redact != nil {
 		var clean json.RawMessage
-		err := rescue(func() (err error) {
-			clean, err = schema.Encode(redactNames(mapStrings(v.Doc(), c.p.Redact), c.p.Redact))
-			return err
-		})
+		err := rescue(func() (err error) { clean, err = mapData(raw, c.p.Redact); return err })
 		if err != nil {
 			return fmt.Errorf("%w: %w", errRedactor, err)
 		}
 		if !bytes.Equal(clean, raw) {
 			c.redacted, raw = true, clean
-			if s, err := c.p.schemas().Output(c.entry.OutputSchema); c.entry.OutputSchema != nil &&
-				(err != nil || s.Validate(raw) != nil) {
+			if !c.fitsSchema(raw) {
 				c.remarks = append(c.remarks, "without secrets, the output as data no longer fits its schema: it "+
 					"is left out, and the text stays")
 				return nil

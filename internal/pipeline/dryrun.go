@@ -18,6 +18,8 @@ type DryRunOutput struct {
 	Class       toolyard.Class `json:"concurrency_class"`
 	ReadOnly    bool           `json:"read_only"`
 	Destructive bool           `json:"destructive"`
+	// Origin is where the output would come from, if that is outside.
+	Origin string `json:"origin,omitempty"`
 	// Command is the command line that would run.
 	Command string `json:"command,omitempty"`
 	// Diff is what would change, as things stand now.
@@ -52,6 +54,9 @@ func (c *call) sayWould(ctx context.Context) {
 	out := DryRunOutput{Would: "run", Class: c.judgement.Class, ReadOnly: c.judgement.ReadOnly,
 		Destructive: c.judgement.Destructive, Input: c.observable}
 	out.Reason = c.res.Phases[len(c.res.Phases)-1].Detail
+	if from := c.origin(); from != nil {
+		out.Origin = from.Source
+	}
 	switch w := c.waiting; {
 	case w != nil:
 		out.Would, out.Reason, out.Diff = "ask", w.Reason, w.Diff
@@ -96,6 +101,9 @@ func (o *DryRunOutput) text(name string) string {
 		b.WriteString(", and it may do what cannot be undone")
 	}
 	b.WriteString(".")
+	if o.Origin != "" {
+		b.WriteString(" Its output would come from outside (" + o.Origin + ").")
+	}
 	if o.Command != "" {
 		b.WriteString("\n\n$ " + o.Command)
 	}

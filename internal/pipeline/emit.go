@@ -11,6 +11,10 @@ import (
 // emitTerminal writes the result. It always runs, and nothing passes it unredacted or unbounded.
 func (c *call) emitTerminal(ctx context.Context) finding {
 	if c.fail == nil {
+		if err := c.fence(); err != nil {
+			return c.bug(toolyard.PhaseEmitTerminal, err)
+		}
+		c.fenceOutput()
 		if added := c.addition(); added != "" {
 			c.text += added
 			if c.parts != nil {
@@ -30,13 +34,18 @@ func (c *call) emitTerminal(ctx context.Context) finding {
 		}
 		f = c.treated()
 	}
+	if err := c.fence(); err != nil {
+		return c.bug(toolyard.PhaseEmitTerminal, err)
+	}
+	raw := c.text
 	if c.kept {
+		c.fenceOutput()
 		c.setOutput()
 	}
 	c.res.IsError = true
 	c.res.Code = c.fail.code
 	c.res.Retryable, c.res.RetryAfterMS = c.fail.retryable, c.fail.retryAfterMS
-	if c.res.Error = c.errorText(); len(c.res.Output) <= MaxErrorOutputBytes {
+	if c.res.Error = c.errorText(raw); len(c.res.Output) <= MaxErrorOutputBytes {
 		c.res.Error = c.res.Text()
 	}
 	c.res.Error += c.addition()
@@ -58,6 +67,9 @@ func (c *call) plain() {
 	c.res.Code = c.fail.code
 	c.res.Output, c.res.Detail, c.res.Truncated, c.res.Blob, c.res.Content, c.res.Structured = "", "", false, "", nil,
 		nil
+	if c.res.Origin != nil {
+		c.res.Origin.Fence = ""
+	}
 	c.res.Error = "Internal error: the result could not be written. " + advice(c.res.Code, c.executed, false, 0)
 }
 

@@ -50,7 +50,7 @@ func (c *call) executeTool(ctx context.Context) finding {
 	defer end()
 	input := c.input()
 	c.executed = true
-	c.res.Attempts, c.res.WasConcurrent = c.job.Attempt, c.job.WasConcurrent
+	c.res.Attempts, c.res.WasConcurrent, c.res.Origin = c.job.Attempt, c.job.WasConcurrent, c.origin()
 	ctx, stamp := sandbox.WithStamp(ctx)
 	stopGrace := orDefault(c.p.StopGrace, DefaultStopGrace)
 	ctx = sandbox.WithGrace(ctx, stopGrace/2) // the other half is for what is killed then
@@ -154,7 +154,7 @@ func (c *call) judgeEnd(ctx context.Context, err error) *failure {
 		return &failure{code: toolyard.ExecutionFailed, message: "The tool crashed.", detail: detail}
 	}
 	e := tool.AsError(err)
-	f := &failure{code: e.Code, message: e.Message, detail: cause(e), retryable: e.Retryable,
+	f := &failure{code: e.Code, message: e.Message, foreign: true, detail: cause(e), retryable: e.Retryable,
 		retryAfterMS: e.RetryAfterMS}
 	switch e.Code {
 	case toolyard.ExecutionFailed:

@@ -148,13 +148,20 @@ func (c *call) judge(ctx context.Context, v schema.Value) tool.Judgement {
 	return registry.CheckJudgement(d, answer)
 }
 
-// postHooks shows the hooks the outcome, and lets them change or withhold it.
-func (c *call) postHooks(ctx context.Context) finding {
+// postHooks shows the hooks the outcome, and lets them change or withhold it. Then it has the scanners look through
+// what is left of an output from outside.
+func (c *call) postHooks(ctx context.Context) finding { return c.scan(ctx, c.tellHooks(ctx)) }
+
+// tellHooks shows the hooks the outcome, and lets them change or withhold it.
+func (c *call) tellHooks(ctx context.Context) finding {
 	if c.p.Hooks == nil {
 		return finding{}
 	}
 	in := c.hookInput()
 	in.Outcome = HookOutcome{ExecuteMS: c.res.ExecuteMS, Output: c.shown()}
+	if c.res.Origin != nil {
+		in.Outcome.Origin = c.res.Origin.Source
+	}
 	if c.fail != nil {
 		in.Outcome.Code, in.Outcome.IsError, in.Outcome.Error = c.fail.code, true, c.withhold(c.fail.message)
 	}
@@ -169,7 +176,7 @@ func (c *call) postHooks(ctx context.Context) finding {
 			join(err.Error(), ended(ctx)))
 	}
 	if v.Block || v.Stop {
-		c.text, c.out, c.kept, c.parts, c.structured = "", tool.Output{}, false, nil, nil
+		c.dropOutput()
 		f := c.vetoed(v)
 		f.fail.message = "The tool itself succeeded; its output is withheld. " + f.fail.message
 		return f

@@ -14,7 +14,9 @@ import (
 func (c *call) mapResult(ctx context.Context) finding {
 	const ran = "The tool ran, and its output could not be put into a result"
 	if c.badOutput != nil {
-		return failed(toolyard.ResultMappingFailed, ran+": "+c.badOutput.Message, cause(c.badOutput))
+		f := failed(toolyard.ResultMappingFailed, ran+": "+c.badOutput.Message, cause(c.badOutput))
+		f.fail.foreign = true
+		return f
 	}
 	if c.entry.OutputSchema != nil {
 		s, err := c.p.schemas().Output(c.entry.OutputSchema)

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/breaker"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/scan"
 	"github.com/toolyard/toolyard/internal/schema"
 	"github.com/toolyard/toolyard/internal/submission"
 	"github.com/toolyard/toolyard/tool"
@@ -41,6 +42,12 @@ type Pipeline struct {
 	Redact func(string) string
 	// Classify judges shell commands, for inputs that a hook has changed. Nil: all of those are UNSAFE.
 	Classify registry.Classifier
+	// Scan are the scanners that look through outputs from outside before a model reads them. Nil: none do.
+	Scan []scan.Rule
+	// Fence puts outputs from outside between delimiters, also where the batch does not ask for it. Nonce makes the
+	// part of the delimiters that nobody can guess; nil: [rand.Text].
+	Fence bool
+	Nonce func() string
 	// Schemas caches compiled schemas. Nil: a new cache.
 	Schemas *schema.Cache
 
@@ -121,6 +128,10 @@ type call struct {
 	parts      []toolyard.Content
 	derived    bool
 	structured json.RawMessage
+	// uncut is the size of an output of which only the ends are kept; 0 for others.
+	uncut int
+	// nonce is in the delimiters around what comes from outside; empty: there are none.
+	nonce string
 	// change is the accepted part of the tool's change of its session; told is what the model reads about the rest.
 	change tool.SessionChange
 	told   []string

@@ -56,7 +56,9 @@ type HookOutcome struct {
 	IsError bool
 	// Output is the redacted output. Error is what the model reads about a failure.
 	Output, Error string
-	ExecuteMS     float64
+	// Origin is where they come from, if that is outside; see [toolyard.Origin]. Empty: it is not.
+	Origin    string
+	ExecuteMS float64
 }
 
 // HookVerdict is the combined verdict of the hooks. The zero verdict lets the call pass unchanged.

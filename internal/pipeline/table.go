@@ -106,7 +106,9 @@ type failure struct {
 	// next says what to do next, if the code alone does not.
 	next string
 	// detail is what the operator reads.
-	detail       string
+	detail string
+	// foreign says that message is the tool's.
+	foreign      bool
 	retryable    bool
 	retryAfterMS int64
 	// lost says that the call is no longer ours; the other fields then mean nothing.

@@ -104,6 +104,10 @@ func Decide(rules Rules, req Request) Decision {
 				*req.Protected)
 		})
 	}
+	confirm := rules.Confirm && req.Judgement.Destructive
+	if confirm {
+		allow = slices.DeleteFunc(slices.Clone(allow), func(r Rule) bool { return !r.Precise(d) })
+	}
 	if source, ok := allowedByRules(allow, d, s); ok {
 		return Decision{Behavior: Allow, Source: source}
 	}
@@ -112,23 +116,35 @@ func Decide(rules Rules, req Request) Decision {
 		return ask(&req, "protected place "+req.Protected.Path,
 			fmt.Sprintf("%s is protected (%s), so a person has to allow this call, or a rule that names the place.",
 				req.Protected.Path, req.Protected.Why))
+	case confirm:
+		return ask(&req, "destructive", "This call may do what cannot be undone, so a person has to confirm it, or a "+
+			"rule that says exactly what is allowed.")
 	case req.Mode == AcceptEdits && d.EditsWorkspace && len(req.Paths) > 0:
 		return Decision{Behavior: Allow, Source: "mode accept_edits"}
 	case reads && d.NeedsWorkspace():
 		return Decision{Behavior: Allow, Source: "read-only in the workspace"}
-	case !d.NeedsPermission():
+	case !d.NeedsPermission() && !req.Judgement.Destructive:
 		return Decision{Behavior: Allow, Source: "needs no permission"}
 	case req.HookAllows:
 		return Decision{Behavior: Allow, Source: "hook"}
 	case req.Mode == Bypass:
 		return Decision{Behavior: Allow, Source: "mode bypass"}
 	}
-	reason := "No permission rule allows this call, so a person has to."
+	source, reason := "undecided", "No permission rule allows this call, so a person has to."
 	if req.Judgement.Destructive {
 		reason = "No permission rule allows this call, and it may do what cannot be undone, so a person has to allow " +
 			"it."
+		if !d.NeedsPermission() {
+			source = "destructive"
+		}
 	}
-	return ask(&req, "undecided", reason)
+	return ask(&req, source, reason)
+}
+
+// Precise reports whether an allow rule is as precise as one for a tool can be: it has a specifier, or it names exactly
+// this tool, and rules for the tool have none.
+func (r Rule) Precise(d *tool.Declaration) bool {
+	return r.Specifier != "" || r.Tool == d.Name && d.Specifier == tool.Specifier{}
 }
 
 // saying is a sentence, with a reason if there is one.

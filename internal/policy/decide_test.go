@@ -21,7 +21,8 @@ func TestModesAndFlags(t *testing.T) {
 		{"reads", tool.Declaration{}, tool.Judgement{ReadOnly: true}},
 		{"reads elsewhere", tool.Declaration{UsesWorkspace: no}, tool.Judgement{ReadOnly: true}},
 		{"edits", tool.Declaration{EditsWorkspace: true}, tool.Judgement{Destructive: true}},
-		{"free", tool.Declaration{RequiresPermission: no}, tool.Judgement{Destructive: true}},
+		{"free", tool.Declaration{RequiresPermission: no}, tool.Judgement{}},
+		{"free, destroys", tool.Declaration{RequiresPermission: no}, tool.Judgement{Destructive: true}},
 		{"anything", tool.Declaration{}, tool.Judgement{Destructive: true}},
 		{"says both", tool.Declaration{}, tool.Judgement{ReadOnly: true, Destructive: true}},
 	}
@@ -31,6 +32,7 @@ reads           allow          allow          allow          allow          allo
 reads elsewhere ask            ask            ask            deny           allow          ask            deny
 edits           ask            allow          deny           deny           allow          ask            deny
 free            allow          allow          deny           allow          allow          allow          deny
+free, destroys  ask            ask            deny           deny           allow          ask            deny
 anything        ask            ask            deny           deny           allow          ask            deny
 says both       ask            ask            deny           deny           allow          ask            deny
 `

@@ -9,9 +9,13 @@
 //  5. an ask rule matches, or the tool itself asks: ask
 //  6. allow rules cover the call: allowed
 //  7. the mode allows it: accept_edits, for tools that only edit the workspace
-//  8. the flags allow it: a read-only call in the workspace, or a tool that needs no permission
+//  8. the flags allow it: a read-only call in the workspace, or a tool that needs no permission, unless the call may
+//     do what cannot be undone
 //  9. a hook of the operator allows it
 //  10. undecided: ask, but bypass allows
+//
+// What may do what cannot be undone is asked about where [Rules.Confirm] says so, unless a precise allow rule covers
+// it: then steps 7 to 10 do not hold for it, nor do broad rules in step 6.
 //
 // A command line is covered part by part: each of its simple commands matches an allow rule, or only reads in a
 // directory of the workspace. "cd src && npm test | head" and "timeout 60 npm test" need no other rule than "npm test".

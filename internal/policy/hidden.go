@@ -97,7 +97,7 @@ func (rs Rules) In(d *tool.Declaration, dir string, dirs []string) Rules {
 		}
 		return slices.DeleteFunc(slices.Clone(rules), elsewhere)
 	}
-	return Rules{Deny: keep(rs.Deny), Ask: keep(rs.Ask), Allow: keep(rs.Allow)}
+	return Rules{Deny: keep(rs.Deny), Ask: keep(rs.Ask), Allow: keep(rs.Allow), Confirm: rs.Confirm}
 }
 
 // insideDir reports whether the rule's absolute path is inside a directory.

@@ -69,6 +69,7 @@ func TestNoAllowBeatsADenyOrAnAsk(t *testing.T) {
 			rules.Deny = nil
 		}
 		req := randomRequest(r)
+		rules.Confirm = r.IntN(4) == 0
 		got := Decide(rules, req)
 		seen[got.Behavior]++
 		fail := func(what string, other Decision) {
@@ -83,7 +84,7 @@ func TestNoAllowBeatsADenyOrAnAsk(t *testing.T) {
 		}
 		// Order does not matter, nor do repeats.
 		twice := Rules{Deny: shuffled(append(rules.Deny, rules.Deny...)), Ask: shuffled(rules.Ask),
-			Allow: shuffled(rules.Allow)}
+			Allow: shuffled(rules.Allow), Confirm: rules.Confirm}
 		if other := Decide(twice, req); other.Behavior != got.Behavior || other.Code != got.Code {
 			fail("another order decides otherwise", other)
 		}
@@ -105,9 +106,20 @@ func TestNoAllowBeatsADenyOrAnAsk(t *testing.T) {
 		if other := Decide(tighter, req); strictness[other.Behavior] < strictness[got.Behavior] {
 			fail("tightened rules are looser", other)
 		}
-		if other := Decide(Rules{Deny: rules.Deny, Ask: rules.Ask},
+		if other := Decide(Rules{Deny: rules.Deny, Ask: rules.Ask, Confirm: rules.Confirm},
 			req); strictness[other.Behavior] < strictness[got.Behavior] {
 			fail("without allow rules it is looser", other)
+		}
+		// Confirmation never loosens, and with it nothing broad allows what cannot be undone.
+		confirmed := rules
+		confirmed.Confirm = true
+		other := Decide(confirmed, req)
+		if strictness[other.Behavior] < strictness[got.Behavior] {
+			fail("with confirmation it is looser", other)
+		}
+		if broad := !slices.ContainsFunc(rules.Allow, func(r Rule) bool { return r.Precise(req.Declaration) }); broad &&
+			req.Judgement.Destructive && other.Behavior == Allow {
+			fail("allowed without a precise rule", other)
 		}
 		// plan and dont_ask never loosen what the default mode says.
 		for _, m := range []Mode{Plan, DontAsk, "nonsense"} {
@@ -131,11 +143,12 @@ func TestDecideAgainstTwin(t *testing.T) {
 	rule := mustRules(t, "x")
 	modes := append([]Mode{"", "nonsense"}, Modes...)
 	n := 0
-	for bits := range 1 << 10 {
+	for bits := range 1 << 11 {
 		on := func(i int) bool { return bits>>i&1 == 1 }
 		deny, askRule, allow := on(0), on(1), on(2)
 		reads, destroys, free, elsewhere, edits, talks, person := on(3), on(4), on(5), on(6), on(7), on(8), on(9)
-		var rules Rules
+		confirm := on(10)
+		rules := Rules{Confirm: confirm}
 		if deny {
 			rules.Deny = rule
 		}
@@ -163,9 +176,11 @@ func TestDecideAgainstTwin(t *testing.T) {
 				{askRule && (mode == DontAsk || odd), Deny},
 				{askRule, Ask},
 				{allow, Allow},
+				{confirm && destroys && (mode == DontAsk || odd), Deny},
+				{confirm && destroys, Ask},
 				{mode == AcceptEdits && edits, Allow},
 				{onlyReads && !elsewhere, Allow},
-				{free, Allow},
+				{free && !destroys, Allow},
 				{mode == Bypass, Allow},
 				{mode == DontAsk || odd, Deny},
 				{true, Ask},

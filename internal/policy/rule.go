@@ -149,6 +149,9 @@ func (r Rule) Check(d *tool.Declaration) error {
 // Rules are all that apply to a call. The zero value has none.
 type Rules struct {
 	Deny, Ask, Allow []Rule
+	// Confirm has a person asked about every call that may do what cannot be undone: only an allow rule that is as
+	// precise as a rule for its tool can be allows such a call. See [Rule.Precise].
+	Confirm bool
 }
 
 // Tighten returns the rules with more deny and ask rules, such as those of a batch. It cannot add an allow rule: a

@@ -135,6 +135,9 @@ func mark(what string) string { return markBegin + what + markEnd }
 // Marked reports whether a text has a mark where a secret stood.
 func Marked(text string) bool { return strings.Contains(text, markBegin) }
 
+// Marks counts the marks in a text.
+func Marks(text string) int { return strings.Count(text, markBegin) }
+
 // texts are a value, and the lines of one that has several: a tool may number the lines of a file, or show one of them.
 func texts(value string) []string {
 	all := []string{value}

@@ -116,8 +116,8 @@ func difference(i int, was, is *toolyard.Result) (out []Difference) {
 	}{
 		{"tool", was.Tool, is.Tool, false},
 		{"code", outcome(was), outcome(is), false},
-		{"output", was.Output, is.Output, true},
-		{"error", was.Error, is.Error, true},
+		{"output", sameNonce(was, was.Output), sameNonce(is, is.Output), true},
+		{"error", sameNonce(was, was.Error), sameNonce(is, is.Error), true},
 		{"truncated", fmt.Sprint(was.Truncated), fmt.Sprint(is.Truncated), false},
 	} {
 		if f.a == f.b {
@@ -130,6 +130,14 @@ func difference(i int, was, is *toolyard.Result) (out []Difference) {
 		out = append(out, d)
 	}
 	return out
+}
+
+// sameNonce is a text of a result without the nonce of its delimiters, which is another one in each result.
+func sameNonce(r *toolyard.Result, text string) string {
+	if r.Origin == nil || r.Origin.Fence == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, r.Origin.Fence, "nonce")
 }
 
 // maxShownBytes bounds a shown line.

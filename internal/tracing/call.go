@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
 // Call is the span of one attempt of one call, on its worker.
@@ -70,6 +71,22 @@ func (c *Call) Ran(facts []toolyard.Fact, failed, isolation string) {
 		c.t.step(c.ctx, string(f.Phase), began, ended, failed,
 			trace.WithAttributes(attribute.String(attrPhase, string(f.Outcome))))
 		began = ended
+	}
+}
+
+// Hook begins the span of a hook, which runs for the call or the batch that ctx is about; there is none where ctx has
+// no trace. name says which hook it is. end ends it: the hook has answered, or is broken.
+func (t *Tracer) Hook(ctx context.Context, event, name string) (end func(error)) {
+	parent := traceparent.From(ctx)
+	if parent == "" {
+		return func(error) {}
+	}
+	_, s := t.t.Start(under(ctx, parent), "hook "+event, trace.WithAttributes(attribute.String(attrHook, name)))
+	return func(err error) {
+		if err != nil {
+			fails(s, "broken")
+		}
+		s.End()
 	}
 }
 

@@ -69,6 +69,7 @@ const (
 	attrAnswered  = "toolyard.answered_by"
 	attrWaits     = "toolyard.waits_for"
 	attrDoor      = "toolyard.door"
+	attrHook      = "toolyard.hook"
 )
 
 // Tracer makes spans. It is safe for concurrent use.

@@ -32,11 +32,12 @@ import (
 //	               dispatchers would run. Plans and the ends of calls are stored in slim forms: an older dispatcher leaves their
 //	               batches to a newer one, and older readers of events show their types. Replies are as before.
 //	11 2026-11-23  A system may have several shards: its settings say how many, and interrupts are about each.
-//	12 2026-11-23  A tool may declare a cache. Queues and tickets say the generation of a workspace, and calls to run the one
-//	               that they have; results say how the cache was used.
-//	12 2026-11-23  A system may get more shards while it is used: there is a map of them, a fence for ids that have moved, and
-//	               a seal for ticket queues.
-//	12 2026-11-23  Dispatchers ask workers to repair inputs, which older workers leave as they are.
+//	12 2026-11-23  A tool may declare a cache. Queues and tickets say the generation of a workspace, and calls to run the
+//	               one that they have; results say how the cache was used. A system may get more shards while it is
+//	               used: there is a map of them, a fence for ids that have moved, and a seal for ticket queues. Results
+//	               say that they come from outside, and declarations whether their tools' outputs may. Batches and calls
+//	               to run ask for delimiters around such outputs. Dispatchers ask workers to repair inputs, which older workers leave
+//	               as they are.
 const Wire = 12 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.

@@ -22,6 +22,7 @@ import (
 	"github.com/toolyard/toolyard/internal/protect"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/internal/scan"
 	"github.com/toolyard/toolyard/internal/shell"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -77,6 +78,10 @@ type Config struct {
 	Redact func(string) string
 	// Tokens limits results in tokens too. Nil: characters alone count.
 	Tokens *pipeline.Tokens
+	// Scan are the scanners that look through outputs from outside. Nil: none do.
+	Scan []scan.Rule
+	// Fence puts outputs from outside between delimiters, also where their batch does not ask for it.
+	Fence bool
 	// Credentials are what tools get with each call: values by their names, by tool. Redact should know the values.
 	Credentials map[string]map[string]string
 	// Isolation names what it can put around commands. Default "none": nothing, and calls that need it are not taken;
@@ -227,7 +232,8 @@ func New(b Broker, cfg Config) (*Worker, error) {
 		Cache: &pipeline.Cache{},
 		Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed,
 		Worker: cfg.ID,
-		Redact: cfg.Redact, Tokens: cfg.Tokens, StopGrace: broker.StopGrace(b.Settings().CallAckWait),
+		Redact: cfg.Redact, Tokens: cfg.Tokens, Scan: cfg.Scan, Fence: cfg.Fence,
+		StopGrace: broker.StopGrace(b.Settings().CallAckWait),
 	}
 	if cfg.Hooks != nil {
 		pipe.Hooks = cfg.Hooks

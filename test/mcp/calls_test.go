@@ -128,6 +128,9 @@ func TestCallsAreAnswered(t *testing.T) {
 		c := p.connect(way, "token-of-a", nil)
 		r := called(t, c, "echo", map[string]any{"text": "hello"})
 		wantText(t, r, false, "hello")
+		if got, _ := json.Marshal(r.Meta["dev.toolyard/origin"]); string(got) != `{"source":"echo"}` {
+			t.Errorf("where the output comes from: %s", got)
+		}
 		id, _ := r.Meta["dev.toolyard/batch"].(string)
 		if view, err := p.client.Batch(toolyard.BatchKey{Agent: "agent-a",
 			ID: toolyard.BatchID(id)}).View(waiting(t)); err != nil || view.Status != toolyard.StatusCompleted ||

@@ -820,6 +820,8 @@ export interface components {
             deny?: string[];
             /** @description Answer each call with what would happen, and run none. */
             dry_run?: boolean;
+            /** @description Put outputs that come from outside between delimiters that no output can forge. */
+            fence?: boolean;
             /**
              * Format: int64
              * @description How many calls are in flight.
@@ -1300,6 +1302,20 @@ export interface components {
             /** @description The phase. */
             phase: components["schemas"]["Phase"];
         };
+        /** @description What a scanner found of one kind in an output from outside. */
+        Finding: {
+            /** @description What was done about it. */
+            action: components["schemas"]["ScanAction"];
+            /**
+             * Format: int64
+             * @description How often.
+             */
+            count: number;
+            /** @description What was found, such as tag or zero width. Empty: the scanner broke. */
+            kind: string;
+            /** @description The scanner: invisible or secrets. */
+            scanner: string;
+        };
         /** @description One page of a search. */
         Found: {
             /** @description The newest first. */
@@ -1445,6 +1461,15 @@ export interface components {
              * @enum {string}
              */
             type: "function_call_output" | "custom_tool_call_output" | "tool_search_output";
+        };
+        /** @description Where an output from outside comes from. */
+        Origin: {
+            /** @description The nonce in the delimiters around the text. Left out: there are none. */
+            fence?: string;
+            /** @description What scanners found in it. */
+            found?: components["schemas"]["Finding"][];
+            /** @description A host and port, an MCP server, what else the tool depends on, or the tool's name. */
+            source: string;
         };
         /**
          * @description What a phase found.
@@ -1605,6 +1630,8 @@ export interface components {
             is_error: boolean;
             /** @description What isolated the tool: none, native, bwrap and so on. Empty if nothing ran. */
             isolation: string;
+            /** @description Says that the output comes from outside. Left out: it does not. */
+            origin?: components["schemas"]["Origin"];
             /** @description What the model reads on success, or a preview of it if truncated. */
             output: string;
             /** @description What each phase found, in their order. */
@@ -1677,6 +1704,11 @@ export interface components {
             /** @description The worker that claimed or finished the call last. */
             worker?: string;
         };
+        /**
+         * @description What a scanner does with what it finds.
+         * @enum {string}
+         */
+        ScanAction: "mark" | "strip" | "withhold";
         /** @description What is stored of a session. */
         Session: {
             /** @description Whether nobody is there to ask. */
@@ -4834,6 +4866,8 @@ export interface operations {
                 tag?: string[];
                 /** @description Interactive batches go before bulk ones. */
                 priority?: "interactive" | "bulk";
+                /** @description Put outputs that come from outside between delimiters that no output can forge. */
+                fence?: boolean;
                 /** @description The form of the event reply; left out, it is that of the stream's provider. */
                 format?: "native" | "anthropic" | "openai" | "openai-chat" | "gemini";
             };

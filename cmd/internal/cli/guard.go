@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/hooks"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/redact"
+	"github.com/toolyard/toolyard/internal/scan"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -27,6 +28,9 @@ type Guard struct {
 	SettingsFile string
 	Secrets      []string
 	Credentials  []string
+	// ScanOutputs are scanners with what they do, and FenceOutputs puts outputs from outside between delimiters.
+	ScanOutputs  []string
+	FenceOutputs bool
 
 	read  *hooksFile    // once it was
 	names *policy.Names // what hooks may name; nil where no calls run
@@ -54,6 +58,16 @@ func (g *Guard) Add(f *pflag.FlagSet) {
 		"and events, beside those whose names say that they are secret; may be repeated")
 	f.StringArrayVar(&g.Credentials, "credential", nil, "give a tool the value of an environment variable with each "+
 		"call, as `TOOL=NAME`; it is a secret too; may be repeated")
+	f.StringArrayVar(&g.ScanOutputs, "scan-outputs", nil, "look through outputs that come from outside before a model "+
+		"reads them, as `SCANNER=ACTION`: invisible=mark, invisible=strip, invisible=withhold, secrets=strip or "+
+		"secrets=withhold; may be repeated")
+}
+
+// AddFence adds the flag that fences outputs for a process that runs batches of others.
+func (g *Guard) AddFence(f *pflag.FlagSet) {
+	defer Topic(f, TopicSecrets)()
+	f.BoolVar(&g.FenceOutputs, "fence-outputs", false, "put outputs that come from outside between delimiters that no "+
+		"output can forge, also where a batch does not ask for it")
 }
 
 // Redactor makes what takes secrets out of texts: the named ones, those that hooks send along, those that the
@@ -113,6 +127,10 @@ func (g *Guard) apply(cfg *worker.Config, tools []tool.Tool, mode policy.Mode, l
 	if cfg.Redact, err = g.Redactor(); err != nil {
 		return err
 	}
+	if cfg.Scan, err = scan.Parse(g.ScanOutputs); err != nil {
+		return Usagef("--scan-outputs %w", err)
+	}
+	cfg.Fence = g.FenceOutputs
 	grants, err := g.grants()
 	if err != nil {
 		return err
@@ -136,6 +154,9 @@ func (g *Guard) apply(cfg *worker.Config, tools []tool.Tool, mode policy.Mode, l
 	}
 	return err
 }
+
+// Hooks are the hooks of the file, once they were made; nil when there are none.
+func (g *Guard) Hooks() *hooks.Set { return g.made }
 
 // set is the hooks of the file; nil when there is none.
 func (g *Guard) set(tools []tool.Tool, mode policy.Mode, log *slog.Logger) (*hooks.Set, error) {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/hooks"
 	"github.com/toolyard/toolyard/internal/otlp"
 	"github.com/toolyard/toolyard/internal/tracing"
 	"github.com/toolyard/toolyard/internal/worker"
@@ -43,5 +44,15 @@ func (o *Observed) TraceCalls(cfg *worker.Config) {
 	cfg.Trace = func(ctx context.Context, parent string, d *events.Requested, call *events.RequestedCall, id string,
 	) (context.Context, worker.CallSpan) {
 		return o.tracer.Call(ctx, parent, d, call, id)
+	}
+	o.TraceHooks(cfg.Hooks)
+}
+
+// TraceHooks has hooks traced, if there are any and anybody watches.
+func (o *Observed) TraceHooks(set *hooks.Set) {
+	if o.tracer != nil && set != nil {
+		set.Watch(func(ctx context.Context, event hooks.Event, name string) func(error) {
+			return o.tracer.Hook(ctx, string(event), name)
+		})
 	}
 }

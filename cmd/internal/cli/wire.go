@@ -31,6 +31,8 @@ type Permissions struct {
 	Files []string
 	// Mode is empty when none was given.
 	Mode string
+	// Confirm asks about whatever may not be undone, unless a precise rule allows it.
+	Confirm bool
 	// Known are tools that rules may name although they are not here.
 	Known []string
 }
@@ -56,6 +58,8 @@ func (p *Permissions) Add(f *pflag.FlagSet) {
 		"{rule, matches, spares}, whose examples must hold; may be repeated")
 	f.StringVar(&p.Mode, "permission-mode", "", "what happens to calls that no rule decides: default, accept_edits, "+
 		"plan, dont_ask or bypass (default: default)")
+	f.BoolVar(&p.Confirm, "confirm-destructive", false, "ask before calls that may do what cannot be undone, also where "+
+		"the mode, the tool or a rule without specifier allows them")
 }
 
 // AddTightening adds the flags that can only take permissions away.
@@ -75,7 +79,7 @@ func (p *Permissions) AddKnown(f *pflag.FlagSet) {
 
 // Rules reads the rules and checks them against the declarations that are known.
 func (p *Permissions) Rules(tools []tool.Tool) (policy.Rules, policy.Mode, error) {
-	var rules policy.Rules
+	rules := policy.Rules{Confirm: p.Confirm}
 	mode, err := policy.ParseMode(p.Mode)
 	if err != nil {
 		return rules, mode, Usagef("--permission-mode: %w", err)
@@ -138,6 +142,7 @@ func (w *Worker) Add(f *pflag.FlagSet) {
 			"Without, a worker serves every workspace, and its tools get no directory")
 	f.StringSliceVar(&w.Classes, "classes", nil, "take calls of these classes only: READ_ONLY, WRITE_EXCLUSIVE, UNSAFE")
 	w.AddSlots(f, worker.DefaultDrainGrace)
+	w.Guard.AddFence(f)
 }
 
 // AddSlots adds the flags that say how much runs at a time, and what tools may reach.
@@ -248,6 +253,8 @@ func (in Scope) onlyTightens(rules policy.Rules, mode policy.Mode, tools []*tool
 		return Usagef("--allow %s: %s", rules.Allow[0], elsewhere)
 	case mode != policy.Default:
 		return Usagef("--permission-mode %s: %s", mode, elsewhere)
+	case rules.Confirm:
+		return Usagef("--confirm-destructive: %s", elsewhere)
 	}
 	if err := rules.CheckPlaces(nil, tools...); err != nil {
 		return &UsageError{err}

@@ -67,8 +67,8 @@ func withAlone(ctx context.Context, log *slog.Logger, cfg aloneConfig, do func(c
 	}()
 	a := &alone{base: base(tools), rules: rules, notices: after != nil}
 	a.node, err = startNode(ctx, log, nodeConfig{
-		observed: cli.NewObserved(),
-		store:    store, settings: broker.Settings{InMemory: !cfg.onDisk, MaxStoreBytes: aloneStoreBytes}, worker: &w,
+		observed: cli.NewObserved(), hooks: cfg.worker.Guard.Hooks(),
+		store: store, settings: broker.Settings{InMemory: !cfg.onDisk, MaxStoreBytes: aloneStoreBytes}, worker: &w,
 		dispatcher: dispatcher.Config{Planner: planner(rules, cfg.maxConcurrency, w.Redact), Base: a.base,
 			AfterBatch: after},
 	})

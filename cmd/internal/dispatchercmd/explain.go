@@ -56,6 +56,10 @@ type explainedCall struct {
 	Ticket     bool   `json:"ticket"`
 	// Cache says how the call would use its tool's cache; empty if the tool has none.
 	Cache string `json:"cache,omitempty"`
+	// Origin is where its output would come from, if that is outside; Fenced says that delimiters would stand around
+	// it.
+	Origin string `json:"origin,omitempty"`
+	Fenced bool   `json:"fenced,omitempty"`
 	// Rates are those of --quota-file that the call would be under.
 	Rates []string `json:"rates,omitempty"`
 }
@@ -282,8 +286,12 @@ func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, 
 		if err != nil {
 			return e, err
 		}
-		e.Calls[i].Permission, e.Calls[i].DecidedBy, e.Calls[i].Reason = string(d.Behavior), d.Source, d.Reason
-		e.Calls[i].Cache = cache.Text(&entry.Declaration, planned.Calls[i].Judgement)
+		x := &e.Calls[i]
+		x.Permission, x.DecidedBy, x.Reason = string(d.Behavior), d.Source, d.Reason
+		x.Cache = cache.Text(&entry.Declaration, planned.Calls[i].Judgement)
+		if from := pipeline.Outside(&entry.Declaration, b.Calls[i].Input); from != nil {
+			x.Origin, x.Fenced = from.Source, b.Options.Fence
+		}
 	}
 	return e, nil
 }
@@ -342,6 +350,13 @@ func (e explained) print(s *std, b *toolyard.Batch) error {
 				string(pipeline.Ask): p.paint.Warn, string(pipeline.Deny): p.paint.Bad}[c.Permission]
 			line("      ", "permission: %s (%s)", cli.Cell{Paint: permission}.Painted(c.Permission),
 				cli.OneLine(c.DecidedBy))
+			if c.Origin != "" {
+				fenced := ""
+				if c.Fenced {
+					fenced = ", between delimiters"
+				}
+				line("      ", "output: from outside (%s)%s", cli.OneLine(c.Origin), fenced)
+			}
 			if c.Permission == string(pipeline.Ask) {
 				line("      ", "nobody can be asked, so it would be denied; --allow RULE or --permission-mode decides")
 			}

@@ -31,6 +31,7 @@ type batchFlags struct {
 	interactive    bool
 	supersede      bool
 	repair, dryRun bool
+	fence          bool
 	tags           []string
 	priority       string
 
@@ -43,6 +44,8 @@ func (b *batchFlags) add(f *pflag.FlagSet) {
 		"answer each call with what would happen: its class, the permission, and a diff or command; run none")
 	f.BoolVar(&b.repair, "repair", false,
 		"mend inputs that are no valid JSON, where there is one way to read them")
+	f.BoolVar(&b.fence, "fence-outputs", false,
+		"put outputs that come from outside between delimiters that no output can forge")
 	f.StringVar(&b.inputFormat, "input-format", "",
 		"the form of FILE: native, anthropic, openai, openai-chat or gemini (default: recognised by its shape)")
 	f.StringVar(&b.id, "id", "", "the batch's id; the same id is the same batch (default: FILE's, or a new one)")
@@ -115,6 +118,7 @@ func (b *batchFlags) apply(batch *toolyard.Batch) error {
 	batch.Options.Supersede = batch.Options.Supersede || b.supersede
 	batch.Options.Repair = batch.Options.Repair || b.repair
 	batch.Options.DryRun = batch.Options.DryRun || b.dryRun
+	batch.Options.Fence = batch.Options.Fence || b.fence
 	for _, d := range []struct {
 		flag string
 		v    time.Duration

@@ -148,6 +148,7 @@ The server at /mcp of "dispatcher serve" is the same over HTTP; docs/mcp.md says
 	o.mcpFlags.add(f)
 	o.perms.Add(f)
 	o.worker.AddSlots(f, runDrainGrace)
+	o.worker.Guard.AddFence(f)
 	return cmd
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/hooks"
 	"github.com/toolyard/toolyard/internal/metrics"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/pause"
@@ -82,6 +83,8 @@ type nodeConfig struct {
 	worker     *worker.Config
 	// observed has the metrics of this process.
 	observed *cli.Observed
+	// hooks run when a batch is over; nil when there are none.
+	hooks *hooks.Set
 }
 
 // memory is what the embedded server's streams may use in memory; 0 is its default.
@@ -124,6 +127,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 	}
 	if n.tracer = cfg.observed.Tracer(); n.tracer != nil {
 		cfg.dispatcher.Trace = func(s *batch.State) dispatcher.BatchSpan { return n.tracer.Batch(s) }
+		cfg.observed.TraceHooks(cfg.hooks)
 	}
 	setup, cancel := context.WithCancel(ctx) // what others have to answer is waited for, as it is later
 	if cfg.url == "" {

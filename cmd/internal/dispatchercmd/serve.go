@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/api"
@@ -23,6 +24,7 @@ import (
 	"github.com/toolyard/toolyard/internal/mcp/server"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/scan"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -125,6 +127,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	if cfg.dispatcher.AfterBatch, err = o.worker.Guard.AfterBatch(decided.tools, decided.mode, log); err != nil {
 		return err
 	}
+	cfg.hooks = o.worker.Guard.Hooks()
 	if err := o.checkUnused(cfg.dispatcher.AfterBatch != nil, log); err != nil {
 		return err
 	}
@@ -286,6 +289,10 @@ func (o *serveFlags) checkUnused(notices bool, log *slog.Logger) error {
 	if len(o.worker.Guard.Manifests.Files) > 0 {
 		return cli.Usagef("--tools: this process runs no calls; give the files to its workers, or add --with-worker")
 	}
+	if len(o.worker.Guard.ScanOutputs) > 0 || o.worker.Guard.FenceOutputs {
+		return cli.Usagef("--scan-outputs and --fence-outputs: this process runs no calls; give them to its workers, or " +
+			"add --with-worker")
+	}
 	if o.worker.Guard.HooksFile != "" && !notices {
 		return cli.Usagef("--hooks: this process runs no calls, and the file has no PostToolBatch hook; give the " +
 			"hooks to its workers, or add --with-worker")
@@ -348,6 +355,9 @@ func (o *serveFlags) decide(w *cli.Worker) (d fileDecisions, err error) {
 		return d, err
 	}
 	d.planner = planner(d.rules, o.maxConcurrency, redact)
+	if o.refuseSecrets {
+		d.planner.CheckCalls = func(from int, calls []toolyard.Call) error { return scan.Inputs(from, calls, redact) }
+	}
 	if d.planner.Views, err = registry.ParseViews(o.views); err != nil {
 		return d, cli.Usagef("--view: %w", err)
 	}
@@ -386,7 +396,7 @@ func (o *serveFlags) reload(n *node, log *slog.Logger) (policy.Rules, error) {
 func (n *node) api(ctx context.Context, at net.Addr, cfg api.Config) (*api.Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
-	c, err := client.Connect(ctx, n.nc, client.Options{})
+	c, err := client.Connect(ctx, n.nc, client.Options{Check: n.dispatcher.CheckCalls})
 	if err != nil {
 		return nil, err
 	}
@@ -411,7 +421,7 @@ func (n *node) mcp(ctx context.Context, door *api.Server, p mcpParts, cfg server
 	setup, cancel := context.WithTimeout(ctx, setupTimeout)
 	defer cancel()
 	var err error
-	if p.client, err = client.Connect(setup, n.nc, client.Options{}); err != nil {
+	if p.client, err = client.Connect(setup, n.nc, client.Options{Check: n.dispatcher.CheckCalls}); err != nil {
 		return nil, err
 	}
 	p.broker, p.log = n.broker.As("/mcp/"+broker.NewID()), n.log

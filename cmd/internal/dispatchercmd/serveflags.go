@@ -38,6 +38,7 @@ type serveFlags struct {
 	queueWait, approvalWait          time.Duration
 	archiveAfter                     time.Duration
 	signingKey                       string
+	refuseSecrets                    bool
 	maxStore, reserve                int64
 	perms                            cli.Permissions
 	views, deferAllBut               []string
@@ -59,8 +60,16 @@ func (o *serveFlags) add(f *pflag.FlagSet) {
 	o.addTools(f)
 	o.perms.Add(f)
 	o.perms.AddKnown(f)
+	o.addSecrets(f)
 	o.memory.Add(f)
 	o.observe.Add(f)
+}
+
+// addSecrets adds the flag about secrets in inputs.
+func (o *serveFlags) addSecrets(f *pflag.FlagSet) {
+	defer cli.Topic(f, cli.TopicSecrets)()
+	f.BoolVar(&o.refuseSecrets, "refuse-secrets", false, "refuse calls with a secret in their input before they are "+
+		"stored: over HTTP and MCP; what agents publish on NATS themselves is refused when it is taken")
 }
 
 // addHTTP adds the flags of what is served over HTTP, and to whom.

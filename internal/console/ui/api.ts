@@ -148,6 +148,8 @@ export interface BatchOptions {
   deny?: string[];
   /** Answer each call with what would happen, and run none. */
   dry_run?: boolean;
+  /** Put outputs that come from outside between delimiters that no output can forge. */
+  fence?: boolean;
   /** How many calls are in flight. */
   max_concurrency?: number;
   /** What a call that fails while executing does to its group. Default: cancel_group. */
@@ -506,6 +508,17 @@ export interface Fact {
   phase: Phase;
 }
 
+export interface Finding {
+  /** What was done about it. */
+  action: ScanAction;
+  /** How often. */
+  count: number;
+  /** What was found, such as tag or zero width. Empty: the scanner broke. */
+  kind: string;
+  /** The scanner: invisible or secrets. */
+  scanner: string;
+}
+
 export interface Found {
   /** The newest first. */
   batches: Digest[];
@@ -626,6 +639,15 @@ export interface OpenAIReply {
   type: "function_call_output" | "custom_tool_call_output" | "tool_search_output";
 }
 
+export interface Origin {
+  /** The nonce in the delimiters around the text. Left out: there are none. */
+  fence?: string;
+  /** What scanners found in it. */
+  found?: Finding[];
+  /** A host and port, an MCP server, what else the tool depends on, or the tool's name. */
+  source: string;
+}
+
 export type Outcome = "ok" | "failed" | "noted";
 
 export interface Page {
@@ -731,6 +753,8 @@ export interface Result {
   is_error: boolean;
   /** What isolated the tool: none, native, bwrap and so on. Empty if nothing ran. */
   isolation: string;
+  /** Says that the output comes from outside. Left out: it does not. */
+  origin?: Origin;
   /** What the model reads on success, or a preview of it if truncated. */
   output: string;
   /** What each phase found, in their order. */
@@ -785,6 +809,8 @@ export interface Row {
   /** The worker that claimed or finished the call last. */
   worker?: string;
 }
+
+export type ScanAction = "mark" | "strip" | "withhold";
 
 export interface Session {
   /** Whether nobody is there to ask. */

@@ -301,6 +301,9 @@ func (s *Server) answer(ctx context.Context, w wish, b *client.Batch, r *toolyar
 	if r.RetryAfterMS > 0 {
 		meta["dev.toolyard/retryAfterMs"] = r.RetryAfterMS
 	}
+	if r.Origin != nil {
+		meta["dev.toolyard/origin"] = r.Origin
+	}
 	out.Meta = meta
 	return out, nil
 }

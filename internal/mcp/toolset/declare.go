@@ -82,6 +82,8 @@ func annotate(d *tool.Declaration, a *mcp.ToolAnnotations) {
 	if a == nil {
 		a = &mcp.ToolAnnotations{}
 	}
+	open := a.OpenWorldHint == nil || *a.OpenWorldHint
+	d.OpenWorld = &open
 	if a.ReadOnlyHint {
 		d.Class.Static, d.ReadOnly = toolyard.ReadOnly, true
 		return

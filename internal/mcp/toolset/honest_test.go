@@ -16,6 +16,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
@@ -405,6 +406,34 @@ func TestATrustedReadNeedsNoPermission(t *testing.T) {
 		if got := policy.Decide(policy.Rules{}, policy.Request{Declaration: &d, Input: json.RawMessage(`{}`),
 			Judgement: j}); got.Behavior != c.want {
 			t.Errorf("%s: %s (%s), want %s", name, got.Behavior, got.Source, c.want)
+		}
+	}
+}
+
+// TestOpenWorld: outputs of a server's tools come from outside, unless a trusted server or the operator says otherwise.
+func TestOpenWorld(t *testing.T) {
+	closed := &mcp.ToolAnnotations{OpenWorldHint: new(bool)}
+	for name, c := range map[string]struct {
+		manifest string
+		hints    *mcp.ToolAnnotations
+		want     bool
+	}{
+		"trusted, and says nothing":     {`{"name":"s","trusted":true}`, nil, true},
+		"trusted, and no":               {`{"name":"s","trusted":true}`, closed, false},
+		"not trusted, and no":           {`{"name":"s"}`, closed, true},
+		"the operator says no":          {`{"name":"s","defaults":{"open_world":false}}`, nil, false},
+		"the operator says yes":         {`{"name":"s","trusted":true,"tools":{"x":{"open_world":true}}}`, closed, true},
+		"the operator, of another tool": {`{"name":"s","tools":{"y":{"open_world":false}}}`, nil, true},
+	} {
+		var server manifest.Server
+		if err := json.Unmarshal([]byte(c.manifest), &server); err != nil {
+			t.Fatal(err)
+		}
+		d, _, err := declaration(&server, &mcp.Tool{Name: "x", InputSchema: map[string]any{"type": "object"},
+			Annotations: c.hints})
+		if err != nil || d.ReadsOutside() != c.want || pipeline.Outside(&d, nil) != nil != c.want ||
+			c.want && pipeline.Outside(&d, nil).Source != "mcp:s" {
+			t.Errorf("%s: %t, %v", name, d.ReadsOutside(), err)
 		}
 	}
 }

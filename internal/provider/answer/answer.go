@@ -25,6 +25,8 @@ type Answer struct {
 	// Parts are the output in parts, if a success is more than text; Text has the same content for a form that accepts
 	// only text.
 	Parts []toolyard.Content
+	// Origin says that the text comes from outside, for the forms that have a place for it. Nil: it does not.
+	Origin *toolyard.Origin
 	// Echo is the call's: fields that the provider needs back.
 	Echo toolyard.Echo
 }
@@ -73,7 +75,7 @@ func Pair(calls []toolyard.Call, results []toolyard.Result) ([]Answer, error) {
 					i, call.ID, result.CallID, result.Index)
 		}
 		a := Answer{CallID: call.ID, Tool: call.Tool, Text: result.Text(), IsError: result.IsError, Code: result.Code,
-			Echo: result.Echo}
+			Origin: result.Origin, Echo: result.Echo}
 		if !a.IsError {
 			a.Parts = result.Content
 		}

@@ -30,15 +30,14 @@ type Tool struct {
 type Hints struct{ ReadOnly, Destructive, Idempotent, OpenWorld bool }
 
 // HintsOf derives the annotations of a tool. A tool whose calls are judged one by one has the hints of its strictest
-// call. No declaration can say that a tool touches nothing outside. It counts as closed only if a path says where it
-// acts, and it only reads or changes only files of the workspace.
+// call.
 func HintsOf(d *tool.Declaration) Hints {
 	j, static := d.StaticJudgement()
 	if !static {
 		j = d.Complete(tool.Strictest("judged call by call"), false)
 	}
-	closed := d.Specifier.Path != "" && (j.ReadOnly || d.EditsWorkspace)
-	return Hints{ReadOnly: j.ReadOnly, Destructive: j.Destructive, Idempotent: j.Idempotent, OpenWorld: !closed}
+	return Hints{ReadOnly: j.ReadOnly, Destructive: j.Destructive, Idempotent: j.Idempotent,
+		OpenWorld: d.ReadsOutside()}
 }
 
 // Note is one entry of the report: a change of a tool's declaration.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider/answer"
 )
 
@@ -36,10 +37,11 @@ type inlineData struct {
 	Data     string `json:"data"`
 }
 
-// response has exactly one of its fields: an empty output is still an output.
+// response has an output or an error: an empty output is still an output. Its other keys are free.
 type response struct {
-	Output *string `json:"output,omitempty"`
-	Error  *string `json:"error,omitempty"`
+	Output *string          `json:"output,omitempty"`
+	Error  *string          `json:"error,omitempty"`
+	Origin *toolyard.Origin `json:"origin,omitempty"`
 }
 
 // Render writes one user content with a functionResponse part for every answer, in order. An id goes back only if it
@@ -49,7 +51,7 @@ func Render(answers []answer.Answer) ([]byte, error) {
 	c := content{Role: "user", Parts: make([]part, len(answers))}
 	for i := range answers {
 		a := &answers[i]
-		r := functionResponse{Name: a.Tool}
+		r := functionResponse{Name: a.Tool, Response: response{Origin: a.Origin}}
 		if !strings.HasPrefix(a.CallID, madeID) {
 			r.ID = a.CallID
 		}

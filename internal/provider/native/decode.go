@@ -17,7 +17,7 @@ var (
 	batchFields  = []string{"id", "agent", "session", "workspace", "interactive", "open", "calls", "options"}
 	callFields   = []string{"id", "tool", "input", "echo", "incomplete"}
 	optionFields = []string{"partition", "max_concurrency", "on_error", "timeout_ms", "call_timeout_ms", "deny", "ask",
-		"supersede", "repair", "dry_run", "tags", "priority"}
+		"supersede", "repair", "dry_run", "tags", "priority", "fence"}
 )
 
 // Decode reads a native batch from data that passed [strictjson.Check]. Optional fields may be null, which means
@@ -144,6 +144,9 @@ func options(batch strictjson.Object) (opts toolyard.Options, err error) {
 		return opts, err
 	}
 	if opts.DryRun, err = o.OptionalBool("dry_run"); err != nil {
+		return opts, err
+	}
+	if opts.Fence, err = o.OptionalBool("fence"); err != nil {
 		return opts, err
 	}
 	priority, err := o.OptionalString("priority")

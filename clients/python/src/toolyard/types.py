@@ -173,6 +173,8 @@ class BatchOptions(TypedDict):
     deny: NotRequired[list[str]]
     # Answer each call with what would happen, and run none.
     dry_run: NotRequired[bool]
+    # Put outputs that come from outside between delimiters that no output can forge.
+    fence: NotRequired[bool]
     # How many calls are in flight.
     max_concurrency: NotRequired[int]
     # What a call that fails while executing does to its group. Default: cancel_group.
@@ -577,6 +579,19 @@ class Fact(TypedDict):
     phase: "Phase"
 
 
+class Finding(TypedDict):
+    """What a scanner found of one kind in an output from outside."""
+
+    # What was done about it.
+    action: "ScanAction"
+    # How often.
+    count: int
+    # What was found, such as tag or zero width. Empty: the scanner broke.
+    kind: str
+    # The scanner: invisible or secrets.
+    scanner: str
+
+
 class Found(TypedDict):
     """One page of a search."""
 
@@ -722,6 +737,17 @@ class OpenAIReply(TypedDict):
     # The type of the item.
     type: Literal["function_call_output", "custom_tool_call_output", "tool_search_output"]
 
+
+class Origin(TypedDict):
+    """Where an output from outside comes from."""
+
+    # The nonce in the delimiters around the text. Left out: there are none.
+    fence: NotRequired[str]
+    # What scanners found in it.
+    found: NotRequired[list["Finding"]]
+    # A host and port, an MCP server, what else the tool depends on, or the tool's name.
+    source: str
+
 # What a phase found.
 Outcome = Literal["ok", "failed", "noted"]
 
@@ -848,6 +874,8 @@ class Result(TypedDict):
     is_error: bool
     # What isolated the tool: none, native, bwrap and so on. Empty if nothing ran.
     isolation: str
+    # Says that the output comes from outside. Left out: it does not.
+    origin: NotRequired["Origin"]
     # What the model reads on success, or a preview of it if truncated.
     output: str
     # What each phase found, in their order.
@@ -904,6 +932,9 @@ class Row(TypedDict):
     waits: NotRequired[list["Span"]]
     # The worker that claimed or finished the call last.
     worker: NotRequired[str]
+
+# What a scanner does with what it finds.
+ScanAction = Literal["mark", "strip", "withhold"]
 
 
 class Session(TypedDict):

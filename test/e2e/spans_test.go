@@ -1,0 +1,94 @@
+//go:build unix
+
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/toolyard/toolyard"
+)
+
+// TestSpansOfAnApprovalAndOfHooks: what a person takes to decide is a span of the batch, and each hook that runs has
+// one of its own, with its place in the file and not what it says.
+func TestSpansOfAnApprovalAndOfHooks(t *testing.T) {
+	t.Parallel()
+	c := startCollector(t)
+	hooks := filepath.Join(t.TempDir(), "hooks.json")
+	if err := os.WriteFile(hooks, []byte(`{"hooks": {
+		"PreToolUse": [{"hooks": [{"type": "command", "command": "true"}, {"type": "command", "command": "true"}]}],
+		"PostToolUse": [{"matcher": "Write", "hooks": [{"type": "command", "command": "exit 1"}]}],
+		"PostToolBatch": [{"hooks": [{"type": "command", "command": "true"}]}]}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := workspace(t, nil)
+	args := []string{"serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--metrics-listen",
+		"127.0.0.1:0", "--data", t.TempDir(), "--with-worker", "--workspace", "default=" + dir, "--hooks", hooks}
+	d := startIn(t, 5, c.env(), "dispatcher", args...)
+	body, err := json.Marshal(toolyard.Batch{ID: "b", Interactive: true, Calls: []toolyard.Call{{ID: "c1",
+		Tool: "write_file", Input: input(map[string]any{"file_path": "a.txt", "content": "one\n"})}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	post := func(path string, body []byte, status int) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.says["http"]+path, bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("traceparent", "00-"+agentsTrace+"-"+agentsSpan+"-01")
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != status {
+			t.Fatalf("POST %s: %s %s %v", path, resp.Status, text, err)
+		}
+	}
+	post("/v1/batches", body, http.StatusAccepted)
+	id := waiting(t, d.says["nats"], 1)[0].ID
+	c.has(t, agentsTrace, "execute_tool write_file", 1) // up to the question
+	if asked := c.of(agentsTrace); len(asked) == 0 {
+		t.Fatal("no span before the decision")
+	}
+	post("/v1/approvals/"+id, []byte(`{"decision": "allow"}`), http.StatusOK)
+
+	batch, approval := c.has(t, agentsTrace, "batch", 1)[0], c.has(t, agentsTrace, "approval", 1)[0]
+	calls := c.has(t, agentsTrace, "execute_tool write_file", 2)
+	if approval.parent() != batch.id() || approval.is("toolyard.call.index") != "0" {
+		t.Errorf("the approval is call %q under %s, want 0 under %s", approval.is("toolyard.call.index"),
+			approval.parent(), batch.id())
+	}
+	if approval.StartTimeUnixNano < calls[0].StartTimeUnixNano ||
+		approval.EndTimeUnixNano <= approval.StartTimeUnixNano ||
+		approval.EndTimeUnixNano > batch.EndTimeUnixNano {
+		t.Errorf("the approval took from %d to %d, the question came in a call from %d on, the batch ended at %d",
+			approval.StartTimeUnixNano, approval.EndTimeUnixNano, calls[0].StartTimeUnixNano, batch.EndTimeUnixNano)
+	}
+	// Hooks before the tool run once: before the person is asked.
+	places := map[string]bool{}
+	for _, hook := range c.has(t, agentsTrace, "hook PreToolUse", 2) {
+		places[hook.is("toolyard.hook")] = true
+		if hook.parent() != calls[0].id() || hook.is("error.type") != "" {
+			t.Errorf("%s is under %s, want %s", hook.Name, hook.parent(), calls[0].id())
+		}
+	}
+	if len(places) != 2 || places[""] {
+		t.Errorf("the hooks are %v", places)
+	}
+	if hook := c.has(t, agentsTrace, "hook PostToolUse", 1)[0]; hook.parent() != calls[1].id() ||
+		hook.is("error.type") != "broken" {
+		t.Errorf("%s is under %s, want %s; it ended with %q", hook.Name, hook.parent(), calls[1].id(),
+			hook.is("error.type"))
+	}
+	if hook := c.has(t, agentsTrace, "hook PostToolBatch", 1)[0]; hook.parent() != batch.id() {
+		t.Errorf("%s is under %s, want the batch %s", hook.Name, hook.parent(), batch.id())
+	}
+}
