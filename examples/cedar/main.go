@@ -1,4 +1,5 @@
-// Command cedar is an HTTP hook that has a policy engine decide about each call: Cedar, with the policies of a file.
+// Command cedar asks a policy engine about calls. It is an HTTP hook, and the engine is Cedar, with the policies of a
+// file.
 //
 //	go run ./examples/cedar --listen 127.0.0.1:8181 --policies examples/cedar/policies.cedar
 //	dispatcher run --hooks examples/cedar/hooks.json batch.json

@@ -65,6 +65,8 @@ type Plan struct {
 	asks map[toolyard.Pool][]broker.JudgeCall
 	// repairs are the calls that a worker's own repair may mend, by their index in calls.
 	repairs map[int]broker.JudgeCall
+	// check is the planner's, for inputs that a repair has made.
+	check func(from int, calls []toolyard.Call) error
 	// preflight resolves and checks a call on the surface.
 	preflight func(toolyard.Call) (*registry.Entry, pipeline.Input, *toolyard.Result)
 	// full says that the batch has as many calls as it may have: it is closed.
@@ -165,7 +167,7 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 	plan.entries = make([]*registry.Entry, len(plan.calls))
 	plan.planned.Calls = make([]events.PlannedCall, len(plan.calls))
 	plan.asks = map[toolyard.Pool][]broker.JudgeCall{}
-	plan.repairs = map[int]broker.JudgeCall{}
+	plan.repairs, plan.check = map[int]broker.JudgeCall{}, p.check
 	plan.preflight = func(call toolyard.Call) (*registry.Entry, pipeline.Input, *toolyard.Result) {
 		return p.Pipeline.Preflight(call, &plan.Surface, isLoaded, patterns)
 	}
@@ -288,6 +290,9 @@ func (p *Plan) takeRepair(j broker.Judged) error {
 		return fmt.Errorf("the mended inputs of the plan have more than %d bytes together", broker.MaxMendedBytes)
 	case !strictjson.Valid(j.Repaired, strictjson.MaxInputDepth):
 		return errors.New("the repaired input is no JSON, has a key twice or nests too deep")
+	}
+	if err := p.check(p.from+j.Index, []toolyard.Call{call}); err != nil {
+		return fmt.Errorf("the repaired input is refused: %w", err)
 	}
 	_, input, failed := p.preflight(call)
 	if failed != nil {

@@ -1,5 +1,5 @@
-// Package tokens counts the tokens of texts as OpenAI's o200k_base does. The vocabulary is part of the program: nothing
-// is fetched.
+// Package tokens counts tokens. It does so as OpenAI's o200k_base does, whose vocabulary is part of the program:
+// nothing is fetched.
 //
 // Authority: none. Other models split texts in other ways, so that the count is an estimate for them.
 //

@@ -43,6 +43,8 @@ func (f *fixer) repair(_ context.Context, m public.Malformed) (public.Repaired, 
 		panic("a fit")
 	case "misfit":
 		return public.Repaired{Input: json.RawMessage(`{"no": "text"}`)}, nil
+	case "banned":
+		return public.Repaired{Input: json.RawMessage(`{"text": "a banned word"}`)}, nil
 	case "garbage":
 		return public.Repaired{Input: json.RawMessage(`{"text": "one", "text": "two"}`)}, nil
 	}
@@ -53,7 +55,15 @@ func (f *fixer) repair(_ context.Context, m public.Malformed) (public.Repaired, 
 // startFixer starts a dispatcher, and a program whose worker has a repair of its own.
 func startFixer(t *testing.T, s *natsd.Server, f *fixer) *client.Client {
 	t.Helper()
-	startDispatcher(t, s, dispatcher.Config{})
+	startDispatcher(t, s, dispatcher.Config{Planner: dispatcher.Planner{
+		CheckCalls: func(_ int, calls []toolyard.Call) error {
+			if slices.ContainsFunc(calls, func(c toolyard.Call) bool {
+				return strings.Contains(string(c.Input), "a banned word")
+			}) {
+				return errors.New("it is refused")
+			}
+			return nil
+		}}})
 	note, err := tool.New(tool.Typed[text, string]{
 		Declaration: alone(tool.Declaration{Name: "note", Description: "d",
 			Class: tool.ClassRule{Ask: true, Static: toolyard.WriteExclusive}}),
@@ -85,15 +95,15 @@ func startFixer(t *testing.T, s *natsd.Server, f *fixer) *client.Client {
 }
 
 // TestAnOperatorsRepair: with the option, a program's own repair mends what Toolyard's cannot. The call is judged and
-// runs with the new input, and the model and the log are told. A repair that breaks, or makes what does not fit,
-// changes nothing.
+// runs with the new input, and the model and the log are told. A repair that breaks, or makes what does not fit or is
+// refused, changes nothing.
 func TestAnOperatorsRepair(t *testing.T) {
 	t.Parallel()
 	f := &fixer{}
 	c := startFixer(t, testenv.Server(t), f)
 	given := []toolyard.Call{call("note", `{"txt":"calm"}`), call("note", `{"txt":"busy"}`),
 		call("note", `"{'text': 'six',}"`), call("note", `{"text":"good"}`), call("note", `"no object"`)}
-	for _, broken := range []string{"nothing", "panic", "misfit", "garbage"} {
+	for _, broken := range []string{"nothing", "panic", "misfit", "garbage", "banned"} {
 		given = append(given, call("note", `{"txt":"`+broken+`"}`))
 	}
 	for _, repairs := range []bool{true, false} {
@@ -114,7 +124,7 @@ func TestAnOperatorsRepair(t *testing.T) {
 				t.Errorf("with repair %t call %d: the model is told %t, the log %t: %+v", repairs, i, told, noted, r)
 			}
 		}
-		if want := 7; repairs && len(f.asked) != want || !repairs && len(f.asked) != 0 {
+		if want := 8; repairs && len(f.asked) != want || !repairs && len(f.asked) != 0 {
 			t.Errorf("with repair %t it was asked about %q", repairs, f.asked)
 		}
 		if repairs && (!strings.HasPrefix(got[0].Output, "noted calm") || got[0].Class != toolyard.ReadOnly ||
