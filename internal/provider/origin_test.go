@@ -16,6 +16,11 @@ func TestOriginInEveryForm(t *testing.T) {
 			Fence: "aaaa", Found: []toolyard.Finding{{Scanner: "invisible", Kind: "tag", Count: 2, Action: "strip"}}}},
 		{Index: 1, CallID: "b", Tool: "t", Output: "ours"},
 	}
+	unfenced := []toolyard.Result{{Index: 0, CallID: "a", Tool: "t", Output: "hello",
+		Origin: &toolyard.Origin{Source: "docs.example:443"}}}
+	if got, err := Render(Gemini, calls[:1], unfenced); err != nil || strings.Contains(string(got), "origin") {
+		t.Errorf("an origin that nobody has asked for: %s, %v", got, err)
+	}
 	for form, room := range map[Format]bool{Anthropic: false, OpenAI: false, OpenAIChat: false, Gemini: true,
 		Native: true} {
 		got, err := Render(form, calls, results)

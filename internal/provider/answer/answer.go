@@ -25,7 +25,8 @@ type Answer struct {
 	// Parts are the output in parts, if a success is more than text; Text has the same content for a form that accepts
 	// only text.
 	Parts []toolyard.Content
-	// Origin says that the text comes from outside, for the forms that have a place for it. Nil: it does not.
+	// Origin says that the text comes from outside, for the forms that have a place for it. Nil: it does not, or nobody
+	// has asked for delimiters.
 	Origin *toolyard.Origin
 	// Echo is the call's: fields that the provider needs back.
 	Echo toolyard.Echo
@@ -75,7 +76,7 @@ func Pair(calls []toolyard.Call, results []toolyard.Result) ([]Answer, error) {
 					i, call.ID, result.CallID, result.Index)
 		}
 		a := Answer{CallID: call.ID, Tool: call.Tool, Text: result.Text(), IsError: result.IsError, Code: result.Code,
-			Origin: result.Origin, Echo: result.Echo}
+			Origin: fenced(result.Origin), Echo: result.Echo}
 		if !a.IsError {
 			a.Parts = result.Content
 		}
@@ -122,4 +123,12 @@ func noticeWords(n *toolyard.Notice) string {
 		out = append(out, strings.TrimSpace("[a hook asks you to stop] "+n.Reason))
 	}
 	return strings.Join(out, "\n\n")
+}
+
+// fenced is an origin that the model is told of: what is sent to providers changes only for who asks for delimiters.
+func fenced(o *toolyard.Origin) *toolyard.Origin {
+	if o == nil || o.Fence == "" {
+		return nil
+	}
+	return o
 }
