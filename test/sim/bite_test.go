@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -14,6 +15,10 @@ import (
 // The fences are code without switches. So this test makes mutated copies of that code, in which each fence can be
 // taken away, builds this package with them, and lets TestMutants there do the rest.
 func TestTeeth(t *testing.T) {
+	known := slices.ContainsFunc(teeth, func(x tooth) bool { return x.fence == *onlyTooth })
+	if *onlyTooth != "" && !known || *teethSeeds == 0 {
+		t.Fatalf("-tooth %q -teeth %d: want one of the fences, and one history at least", *onlyTooth, *teethSeeds)
+	}
 	file := filepath.Join(t.TempDir(), "sums")
 	err := again(t, t.Output(), built(t, "steady"), "TestSimulation", fmt.Sprint("-seeds=", sameSeeds), "-twice=0",
 		"-sums="+file)
