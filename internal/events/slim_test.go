@@ -221,7 +221,7 @@ func TestOwnForms(t *testing.T) {
 		}
 	}
 	for _, is := range []Type{BatchSubmitted, CallFinished, Results} {
-		if own[is] < 500 {
+		if own[is] < 300 { // enough to compare; what is random has odd values that the general reader reads
 			t.Errorf("only %d of type %s were read field by field", own[is], is)
 		}
 	}

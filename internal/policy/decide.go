@@ -123,7 +123,7 @@ func Decide(rules Rules, req Request) Decision {
 		return Decision{Behavior: Allow, Source: "mode accept_edits"}
 	case reads && d.NeedsWorkspace():
 		return Decision{Behavior: Allow, Source: "read-only in the workspace"}
-	case !d.NeedsPermission() && !req.Judgement.Destructive:
+	case !d.NeedsPermission() && !(saidDestructive(d) && req.Judgement.Destructive):
 		return Decision{Behavior: Allow, Source: "needs no permission"}
 	case req.HookAllows:
 		return Decision{Behavior: Allow, Source: "hook"}
@@ -134,12 +134,16 @@ func Decide(rules Rules, req Request) Decision {
 	if req.Judgement.Destructive {
 		reason = "No permission rule allows this call, and it may do what cannot be undone, so a person has to allow " +
 			"it."
-		if !d.NeedsPermission() {
+		if !d.NeedsPermission() && saidDestructive(d) {
 			source = "destructive"
 		}
 	}
 	return ask(&req, source, reason)
 }
+
+// saidDestructive reports whether a declaration itself says that calls may do what cannot be undone. A tool that needs
+// no permission and leaves that open is not asked about.
+func saidDestructive(d *tool.Declaration) bool { return d.Destructive != nil && *d.Destructive }
 
 // Precise reports whether an allow rule is as precise as one for a tool can be: it has a specifier, or it names exactly
 // this tool, and rules for the tool have none.

@@ -22,7 +22,9 @@ func TestModesAndFlags(t *testing.T) {
 		{"reads elsewhere", tool.Declaration{UsesWorkspace: no}, tool.Judgement{ReadOnly: true}},
 		{"edits", tool.Declaration{EditsWorkspace: true}, tool.Judgement{Destructive: true}},
 		{"free", tool.Declaration{RequiresPermission: no}, tool.Judgement{}},
-		{"free, destroys", tool.Declaration{RequiresPermission: no}, tool.Judgement{Destructive: true}},
+		{"free, destroys", tool.Declaration{RequiresPermission: no, Destructive: new(true)},
+			tool.Judgement{Destructive: true}},
+		{"free, open", tool.Declaration{RequiresPermission: no}, tool.Judgement{Destructive: true}},
 		{"anything", tool.Declaration{}, tool.Judgement{Destructive: true}},
 		{"says both", tool.Declaration{}, tool.Judgement{ReadOnly: true, Destructive: true}},
 	}
@@ -33,6 +35,7 @@ reads elsewhere ask            ask            ask            deny           allo
 edits           ask            allow          deny           deny           allow          ask            deny
 free            allow          allow          deny           allow          allow          allow          deny
 free, destroys  ask            ask            deny           deny           allow          ask            deny
+free, open      allow          allow          deny           allow          allow          allow          deny
 anything        ask            ask            deny           deny           allow          ask            deny
 says both       ask            ask            deny           deny           allow          ask            deny
 `

@@ -159,7 +159,8 @@ func TestDecideAgainstTwin(t *testing.T) {
 			rules.Allow = rule
 		}
 		needs, uses := !free, !elsewhere
-		d := &tool.Declaration{Name: "x", RequiresPermission: &needs, UsesWorkspace: &uses, EditsWorkspace: edits,
+		d := &tool.Declaration{Name: "x", RequiresPermission: &needs, Destructive: &destroys, UsesWorkspace: &uses,
+			EditsWorkspace:          edits,
 			RequiresUserInteraction: talks}
 		for _, mode := range modes {
 			n++

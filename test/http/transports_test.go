@@ -225,6 +225,13 @@ var scenarios = map[string]func(*scenario){
 			sub.Cancel(s.Context(), "not needed", 0)); err != nil {
 			s.Fatal(err)
 		}
+		next, stop := iter.Pull2(sub.Results(s.Context()))
+		defer stop()
+		for i := range 2 { // a call that runs until it hears of the cancel would take the gate
+			if r, err, ok := next(); !ok || err != nil || r.Code != toolyard.Canceled {
+				s.Fatalf("result %d: %+v, %v", i, r, err)
+			}
+		}
 		select {
 		case s.gate <- struct{}{}:
 		case <-time.After(patience):

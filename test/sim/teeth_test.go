@@ -161,7 +161,7 @@ var teeth = []tooth{
 		},
 	},
 	{
-		fence: "a dropped claim is settled", attack: silentWorkers, hint: 31, breaks: []string{"liveness"},
+		fence: "a dropped claim is settled", attack: silentWorkers, hint: 22, breaks: []string{"liveness"},
 		edits: []edit{
 			{inObserve, "return inputs, err == nil && !has, err", "return inputs, err == nil && !has && !OFF, err"},
 		},

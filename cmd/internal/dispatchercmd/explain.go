@@ -188,7 +188,7 @@ func (s *std) planLive(ctx context.Context, sys *systemFlags, p *dispatcher.Plan
 		if err != nil {
 			return err
 		}
-		reg, err := registry.Registry{}.Register(entries...)
+		reg, err := registry.Registry{}.Register(offered(entries)...)
 		if err != nil {
 			return err
 		}

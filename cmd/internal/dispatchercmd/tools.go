@@ -177,7 +177,7 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 			tools = append(tools, tool.Tool{Declaration: e.Declaration})
 		}
 	}
-	entries = slices.DeleteFunc(entries, func(e registry.Entry) bool { return e.Name == toolyard.UndoTool })
+	entries = offered(entries)
 	for _, c := range registry.Conflicts(entries) {
 		f.conflicts = append(f.conflicts, c.String())
 	}
@@ -404,4 +404,9 @@ func firstSentence(text string) string {
 		return text[:i+1]
 	}
 	return text
+}
+
+// offered are the tools that models see.
+func offered(entries []registry.Entry) []registry.Entry {
+	return slices.DeleteFunc(entries, func(e registry.Entry) bool { return e.Name == toolyard.UndoTool })
 }
