@@ -6,7 +6,7 @@ import (
 )
 
 // maxIdle is how many goroutines of a worker wait for something to run.
-const maxIdle = 64
+const maxIdle = 8
 
 // crew is goroutines that run one thing after the other: their stacks have grown once, and need not grow for each call.
 // No code of a tool runs in them.
