@@ -29,6 +29,8 @@ type cluster struct {
 	// gates stand between nodes: gates[i][j] is in the way when i dials j. Nil where nothing stands between them.
 	gates [3][3]*gate
 	js    [3]jetstream.JetStream // on each node, and never on another one
+	// streams are all that there are.
+	streams []string
 }
 
 // store is where a node has its streams.
@@ -98,6 +100,15 @@ func (c *cluster) form() {
 	c.s.together(func() { c.start(0) }, func() { c.start(1) }, func() { c.start(2) })
 	c.s.settings.Replicas = 3
 	c.s.open()
+	// Later a server whose store was lost may list none.
+	c.s.until(faultWait, "the streams are listed", func() bool {
+		c.streams = nil
+		list := c.s.js.StreamNames(c.s.context())
+		for name := range list.Name() {
+			c.streams = append(c.streams, name)
+		}
+		return list.Err() == nil && slices.Contains(c.streams, "TY_EVENT")
+	})
 }
 
 // freePorts are addresses that nobody listens on now. They lie below those that the system gives to connections: a
@@ -161,14 +172,7 @@ func (c *cluster) whole(stream string) (leader int) {
 // allWhole waits until every stream has a leader and both others are with it.
 func (c *cluster) allWhole() {
 	c.s.t.Helper()
-	var names []string
-	for name := range c.s.js.StreamNames(c.s.context()).Name() {
-		names = append(names, name)
-	}
-	if !slices.Contains(names, "TY_EVENT") {
-		c.s.t.Fatalf("the streams are %v", names)
-	}
-	for _, name := range names {
+	for _, name := range c.streams {
 		c.whole(name)
 	}
 }
