@@ -41,9 +41,10 @@ func (t *overHTTP) session(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 func (t *overHTTP) changeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, c sessionChange) (v Session,
 	err error) {
 	body := struct {
-		Unattended *bool `json:"alone,omitempty"`
-		Forget     bool  `json:"forget,omitempty"`
-	}{c.unattended, c.forget}
+		Unattended *bool    `json:"alone,omitempty"`
+		Forget     bool     `json:"forget,omitempty"`
+		Load       []string `json:"load,omitempty"`
+	}{c.unattended, c.forget, c.load}
 	return v, t.ask(ctx, request{method: http.MethodPost, path: path("v1", "sessions", string(s)), query: of(a),
 		body: body}, &v)
 }

@@ -257,6 +257,7 @@ func (t overNATS) changeSession(ctx context.Context, a toolyard.Agent, s toolyar
 		if c.forget {
 			v.Remembered = nil
 		}
+		v.Load(c.load...)
 	})
 	return sessionOf(v), err
 }

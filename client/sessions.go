@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -81,6 +82,18 @@ func (c *Client) SetUnattended(ctx context.Context, a toolyard.Agent, s toolyard
 // Forget makes a session ask again for all that people have allowed in it.
 func (c *Client) Forget(ctx context.Context, a toolyard.Agent, s toolyard.Session) (Session, error) {
 	return c.t.changeSession(ctx, a, s, sessionChange{forget: true})
+}
+
+// LoadTools makes deferred tools callable in a session, from its next batch on, as a search for them does. It is for
+// who shows their schemas to the model in another way. A session keeps the newest 1,000 names.
+func (c *Client) LoadTools(ctx context.Context, a toolyard.Agent, s toolyard.Session, tools ...string) (Session,
+	error) {
+	for i, name := range tools {
+		if err := toolyard.CheckName(fmt.Sprintf("load[%d]", i), name); err != nil {
+			return Session{}, err
+		}
+	}
+	return c.t.changeSession(ctx, a, s, sessionChange{load: tools})
 }
 
 // Interrupt asks the session's batches to stop: calls that have not begun end as canceled, and so do running ones of

@@ -49,8 +49,10 @@ type logged struct {
 	json   []byte
 }
 
-// sessionChange is what [Client.SetUnattended] and [Client.Forget] change; nil and false leave things as they are.
+// sessionChange is what [Client.SetUnattended], [Client.Forget] and [Client.LoadTools] change; zero values leave things
+// as they are.
 type sessionChange struct {
 	unattended *bool
 	forget     bool
+	load       []string
 }

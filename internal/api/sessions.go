@@ -40,8 +40,9 @@ func (s *Server) session(ctx context.Context, x *exchange, in *sessionPath) (*se
 
 // SessionChange is what may be changed of a session. What is left out stays.
 type SessionChange struct {
-	Unattended *bool `json:"alone,omitempty" doc:"Whether nobody is there to ask. Only an operator's token says that somebody is."`
-	Forget     bool  `json:"forget,omitempty" doc:"Ask again for all that people have allowed in the session."`
+	Unattended *bool    `json:"alone,omitempty" doc:"Whether nobody is there to ask. Only an operator's token says that somebody is."`
+	Forget     bool     `json:"forget,omitempty" doc:"Ask again for all that people have allowed in the session."`
+	Load       []string `json:"load,omitempty" doc:"Deferred tools that the model has seen the schemas of."`
 }
 
 func (s *Server) changeSession(ctx context.Context, x *exchange, in *sessionPath) (*sessionAnswer, error) {
@@ -69,6 +70,9 @@ func (s *Server) changeSession(ctx context.Context, x *exchange, in *sessionPath
 	if err == nil && change.Forget {
 		v, err = s.cfg.Client.Forget(ctx, agent, name)
 	}
+	if err == nil && len(change.Load) > 0 {
+		v, err = s.cfg.Client.LoadTools(ctx, agent, name, change.Load...)
+	}
 	return &sessionAnswer{whole(v)}, err
 }
 
@@ -82,7 +86,7 @@ func whole(v client.Session) client.Session {
 }
 
 func decodeSessionChange(data []byte) (c SessionChange, err error) {
-	o, err := object(data, "alone", "forget")
+	o, err := object(data, "alone", "forget", "load")
 	if err != nil {
 		return c, err
 	}
@@ -92,6 +96,9 @@ func decodeSessionChange(data []byte) (c SessionChange, err error) {
 			return c, err
 		}
 		c.Unattended = &alone
+	}
+	if c.Load, err = o.OptionalStrings("load"); err != nil {
+		return c, err
 	}
 	c.Forget, err = o.OptionalBool("forget")
 	return c, err

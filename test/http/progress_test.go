@@ -95,6 +95,8 @@ func TestSmallBodies(t *testing.T) {
 		{batches + "/b/calls/0/cancel", `{"calls": [0]}`, "calls", 400},
 		{"/v1/sessions/s", `{"alone": "yes"}`, "alone", 400},
 		{"/v1/sessions/s", `{"forget": 1}`, "forget", 400},
+		{"/v1/sessions/s", `{"load": "x"}`, "load", 400},
+		{"/v1/sessions/s", `{"load": ["x", ""]}`, "load[1]", 400},
 		{"/v1/sessions/s", `{"remember": true}`, "remember", 400},
 		{"/v1/sessions/s", ``, "Content-Type", 415},
 	} {

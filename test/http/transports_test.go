@@ -406,6 +406,13 @@ var scenarios = map[string]func(*scenario){
 		if v, err = s.c.SetUnattended(s.Context(), s.agent, name, false); err != nil || v.Unattended {
 			s.Errorf("%+v, %v", v, err)
 		}
+		v, err = s.c.LoadTools(s.Context(), s.agent, name, "x", "y", "x")
+		if want := []string{"x", "y"}; err != nil || !slices.Equal(v.Loaded, want) {
+			s.Errorf("%+v, %v", v, err)
+		}
+		if _, err = s.c.LoadTools(s.Context(), s.agent, name, "x", "a\x00b"); err == nil {
+			s.Error("a tool that can have no such name is loaded")
+		}
 		b := s.batch("b", "echo", "wait", "wait")
 		b.Session = name
 		sub := s.submit(b)

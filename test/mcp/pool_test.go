@@ -199,13 +199,7 @@ func start(t *testing.T, change func(*server.Config)) *pool {
 	if p.client, err = client.Connect(t.Context(), testenv.Conn(t, p.nats), client.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	cfg := server.Config{
-		Client: p.client, Log: testenv.Log(t), Version: "test",
-		Load: func(ctx context.Context, a toolyard.Agent, s toolyard.Session, name string) error {
-			_, err := p.broker.ChangeSession(ctx, a, s, func(s *broker.Session) { s.Load(name) })
-			return err
-		},
-	}
+	cfg := server.Config{Client: p.client, Log: testenv.Log(t), Version: "test"}
 	if change != nil {
 		change(&cfg)
 	}

@@ -1759,6 +1759,8 @@ export interface components {
             alone?: boolean;
             /** @description Ask again for all that people have allowed in the session. */
             forget?: boolean;
+            /** @description Deferred tools that the model has seen the schemas of. */
+            load?: string[];
         };
         /** @description A batch at one event of its log. Times are in milliseconds since the submission. */
         Shape: {

@@ -80,10 +80,6 @@ func newMCP(ctx context.Context, p mcpParts, cfg server.Config) (*server.Server,
 	p.log = p.broker.Quiet(p.log)
 	cfg.Client, cfg.Log, cfg.Version = p.client, p.log, version.Build()
 	cfg.Lifetime = p.broker.Settings().Lifetime
-	cfg.Load = func(ctx context.Context, agent toolyard.Agent, session toolyard.Session, tool string) error {
-		_, err := p.broker.ChangeSession(ctx, agent, session, func(s *broker.Session) { s.Load(tool) })
-		return err
-	}
 	m, err := server.New(cfg)
 	if err != nil {
 		return nil, err

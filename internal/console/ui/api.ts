@@ -836,6 +836,8 @@ export interface SessionChange {
   alone?: boolean;
   /** Ask again for all that people have allowed in the session. */
   forget?: boolean;
+  /** Deferred tools that the model has seen the schemas of. */
+  load?: string[];
 }
 
 export interface Shape {

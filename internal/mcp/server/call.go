@@ -47,8 +47,8 @@ func (s *Server) callTool(t listed) mcp.ToolHandler {
 		if req.Params.RequestState != "" {
 			return s.resume(ctx, req, &batch)
 		}
-		if t.deferred {
-			if err := s.cfg.Load(ctx, who.Agent, batch.Session, t.name); err != nil {
+		if t.deferred { // who was given the list has seen its schema
+			if _, err := s.cfg.Client.LoadTools(ctx, who.Agent, batch.Session, t.name); err != nil {
 				return s.unreachable("load a deferred tool", err), nil
 			}
 		}

@@ -117,9 +117,6 @@ func (s *Server) list(surface *registry.Surface) (map[string]listed, error) {
 		if e := entries[t.name]; e != nil {
 			t.deferred, t.aliases = e.Deferred(), e.Aliases
 		}
-		if t.deferred && s.cfg.Load == nil {
-			continue
-		}
 		out[t.sent] = t
 	}
 	for _, sent := range sortedKeys(out)[min(len(out), MaxTools):] {

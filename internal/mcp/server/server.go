@@ -22,9 +22,6 @@ import (
 // Config is what a server needs.
 type Config struct {
 	Client *client.Client
-	// Load makes a deferred tool callable in a session: who was given the list has seen its schema. Nil: deferred tools
-	// are not listed.
-	Load func(ctx context.Context, agent toolyard.Agent, session toolyard.Session, tool string) error
 	// Hide reports whether an agent does not see a tool, by its name and aliases. Nil: everybody sees everything.
 	Hide func(agent toolyard.Agent, name string, aliases []string) bool
 	// Pipe is whose calls come over a pipe.

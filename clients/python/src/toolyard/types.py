@@ -965,6 +965,8 @@ class SessionChange(TypedDict):
     alone: NotRequired[bool]
     # Ask again for all that people have allowed in the session.
     forget: NotRequired[bool]
+    # Deferred tools that the model has seen the schemas of.
+    load: NotRequired[list[str]]
 
 
 class Shape(TypedDict):
