@@ -218,7 +218,7 @@ func TestAFormerOwnerThatMissedTheNext(t *testing.T) {
 		y.run(held)
 		y.dispatcher("next")
 		y.Server.Hold(func(st membroker.Step) bool {
-			return st.Party == "next" && st.Kind == membroker.Operation && strings.Contains(st.What, "ty.reply."+
+			return st.Party == "next" && st.Kind == membroker.Operation && strings.Contains(st.What, " ty.reply."+
 				string(k.Agent)+"."+string(k.ID))
 		})
 		y.run(y.take(toolyard.WriteExclusive))
