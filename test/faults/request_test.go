@@ -328,8 +328,9 @@ func TestAgentIsCutOff(t *testing.T) {
 			s.t.Fatal(err)
 		}
 		agent := s.launch("agent", "", "dispatcher", "submit", "--nats", s.url, file)
+		written := ledger.NewReader(s.ledger())
 		s.until(faultWait, "the agent's batch is under way", func() bool {
-			lines, err := ledger.Read(s.ledger())
+			lines, err := written.New()
 			return err == nil && slices.ContainsFunc(lines, func(l ledger.Line) bool {
 				return l.Key() == killed.Key() &&
 					l.Kind == ledger.Effect
