@@ -49,9 +49,12 @@ func TestFirstHeartbeatIsLost(t *testing.T) {
 		l := s.load(mix{quiet: true})
 		const calls = 1_000
 		took := s.settings.CallAckWait + time.Second
-		storm := l.extra(toolyard.Batch{Agent: "dan", ID: "storm", Workspace: "dan",
+		// A busy machine runs a thousand calls in minutes.
+		const limit = 4 * time.Minute
+		storm := l.extraMix(toolyard.Batch{Agent: "dan", ID: "storm", Workspace: "dan",
 			Calls:   repeated("look", calls, map[string]any{"work_ms": took.Milliseconds()}),
-			Options: toolyard.Options{MaxConcurrency: calls}})
+			Options: toolyard.Options{MaxConcurrency: calls, TimeoutMS: limit.Milliseconds()}},
+			mix{quiet: true, timeout: limit})
 		l.finish()
 		lines, err := ledger.Read(s.ledger())
 		if err != nil {
@@ -328,8 +331,9 @@ func TestAgentIsCutOff(t *testing.T) {
 			s.t.Fatal(err)
 		}
 		agent := s.launch("agent", "", "dispatcher", "submit", "--nats", s.url, file)
+		written := ledger.NewReader(s.ledger())
 		s.until(faultWait, "the agent's batch is under way", func() bool {
-			lines, err := ledger.Read(s.ledger())
+			lines, err := written.New()
 			return err == nil && slices.ContainsFunc(lines, func(l ledger.Line) bool {
 				return l.Key() == killed.Key() &&
 					l.Kind == ledger.Effect

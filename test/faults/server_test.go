@@ -16,16 +16,18 @@ import (
 // progress waits until tools have written so many more lines.
 func (s *system) progress(lines int) {
 	s.t.Helper()
-	before := -1
-	s.until(faultWait, fmt.Sprintf("tools have written %d more lines", lines), func() bool {
-		now, err := ledger.Read(s.ledger())
+	r, more := ledger.NewReader(s.ledger()), 0
+	read := func() int {
+		now, err := r.New()
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		if before < 0 {
-			before = len(now)
-		}
-		return len(now) >= before+lines
+		return len(now)
+	}
+	read() // what was written before
+	s.until(faultWait, fmt.Sprintf("tools have written %d more lines", lines), func() bool {
+		more += read()
+		return more >= lines
 	})
 }
 

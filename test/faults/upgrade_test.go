@@ -78,8 +78,9 @@ func (f *fleet) underWay() (toolyard.BatchKey, <-chan *verdict.Submission) {
 		done := make(chan *verdict.Submission, 1)
 		go func() { done <- f.load.extra(b) }()
 		// By then the log has all that its planner writes before calls are queued.
+		written := ledger.NewReader(f.ledger())
 		f.until(faultWait, "a call of the batch runs", func() bool {
-			lines, err := ledger.Read(f.ledger())
+			lines, err := written.New()
 			return err == nil && slices.ContainsFunc(lines, func(l ledger.Line) bool {
 				return l.Key() == b.Key() && l.Kind == ledger.Begin
 			})

@@ -25,6 +25,8 @@ type keptBatch struct {
 	key    toolyard.BatchKey
 	ws     toolyard.Workspace
 	seq    uint64 // of the last event of the batch chain
+	reply  uint64 // of the last message of replies
+	over   bool   // that message says that no more come
 	handle uint64 // of the message by which it is kept
 	term   int    // of its owner
 	owned  bool
@@ -64,9 +66,12 @@ func (k *keeping) before() {
 func (b *keptBatch) look(w *world) {
 	s := w.bus.server()
 	if m := s.Last("TY_REPLY", "ty.reply."+broker.KeyTokens(b.key)); m != nil {
-		var r events.Reply
-		fenced := strings.Contains(string(m.Header), headerType+string(events.ChainEnded)+"\r\n")
-		if fenced || json.Unmarshal(m.Data, &r) == nil && r.Completed { // it is over before it is archived
+		if m.Sequence != b.reply {
+			var r events.Reply
+			fenced := strings.Contains(string(m.Header), headerType+string(events.ChainEnded)+"\r\n")
+			b.reply, b.over = m.Sequence, fenced || json.Unmarshal(m.Data, &r) == nil && r.Completed
+		}
+		if b.over { // it is over before it is archived
 			b.owned = false
 			return
 		}

@@ -133,7 +133,11 @@ const linger = 5 * time.Minute
 // inMemory plays one history in a bubble.
 func inMemory(t *testing.T, seed uint64, opt options) (r *report) {
 	t.Helper()
-	membroker.Bubble(t, func(t *testing.T) {
+	bubble := membroker.Bubble
+	if isSteady { // then the process plays nothing but histories
+		bubble = membroker.BubbleOfMany
+	}
+	bubble(t, func(t *testing.T) {
 		b := newMemBus(seed)
 		w := newWorld(seed, b, opt)
 		b.start(w, opt)

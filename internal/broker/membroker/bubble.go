@@ -22,6 +22,16 @@ func Bubble(t *testing.T, run func(t *testing.T)) {
 	synctest.Test(t, run)
 }
 
+// BubbleOfMany is [Bubble] for a process in which nothing but such bubbles uses nats.go: it empties the pools before,
+// and leaves what is in them behind to the next one, which saves half of the collections.
+func BubbleOfMany(t *testing.T, run func(t *testing.T)) {
+	t.Helper()
+	bubbles.Lock()
+	defer bubbles.Unlock()
+	emptyPools()
+	synctest.Test(t, run)
+}
+
 // emptyPools empties every sync.Pool of the process: what was there survives one collection.
 func emptyPools() {
 	runtime.GC()

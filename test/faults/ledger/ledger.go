@@ -7,13 +7,13 @@
 package ledger
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -72,7 +72,13 @@ func About(kind Kind, name string, env *tool.Env) Line {
 }
 
 // Ledger is the file, open for writing. It may be used from many goroutines and processes.
-type Ledger struct{ f *os.File }
+type Ledger struct {
+	f *os.File
+
+	mu      sync.Mutex
+	reader  *Reader
+	highest map[toolyard.Workspace]uint64 // the tokens of the effects that reader has read
+}
 
 // Open opens the ledger for writing, and makes it if it is not there.
 func Open(path string) (*Ledger, error) {
@@ -80,7 +86,7 @@ func Open(path string) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Ledger{f: f}, nil
+	return &Ledger{f: f, reader: NewReader(path), highest: map[toolyard.Workspace]uint64{}}, nil
 }
 
 // Close closes it.
@@ -110,42 +116,65 @@ func (l *Ledger) Do(line Line) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	seen, err := Read(l.f.Name())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines, err := l.reader.New()
 	if err != nil {
 		return err
 	}
-	for _, s := range seen {
-		if s.Kind == Effect && s.Workspace == line.Workspace && s.Token > line.Token && line.Token > 0 {
-			line.Kind = Fenced
-			return errors.Join(ErrFenced, l.Write(line))
+	for _, s := range lines {
+		if s.Kind == Effect {
+			l.highest[s.Workspace] = max(l.highest[s.Workspace], s.Token)
 		}
+	}
+	if line.Token > 0 && line.Token < l.highest[line.Workspace] {
+		line.Kind = Fenced
+		return errors.Join(ErrFenced, l.Write(line))
 	}
 	return l.Write(line)
 }
 
-// Read reads a ledger, in the order in which the lines were written. A last line that is not whole yet is left out.
-func Read(path string) ([]Line, error) {
-	text, err := os.ReadFile(path)
+// Read reads a whole ledger: see [Reader.New].
+func Read(path string) ([]Line, error) { return NewReader(path).New() }
+
+// Reader reads a ledger as it grows: a line is read once, since a test may look again and again at thousands of them.
+type Reader struct {
+	path string
+	at   int64 // how far it has read, in bytes
+	n    int   // the lines before
+}
+
+// NewReader reads from the beginning.
+func NewReader(path string) *Reader { return &Reader{path: path} }
+
+// New returns what was written since it was called last, in the order in which the lines were written. A last line
+// that is not whole yet is left out. A ledger that is not there yet is empty.
+func (r *Reader) New() (out []Line, err error) {
+	f, err := os.Open(r.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	var out []Line
-	r := bufio.NewReader(bytes.NewReader(text))
-	for n := 1; ; n++ {
-		line, err := r.ReadBytes('\n')
-		if err == io.EOF {
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.Seek(r.at, io.SeekStart); err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		line, rest, whole := bytes.Cut(text, []byte("\n"))
+		if !whole {
 			return out, nil
-		}
-		if err != nil {
-			return nil, err
 		}
 		var l Line
 		if err := json.Unmarshal(line, &l); err != nil {
-			return nil, fmt.Errorf("line %d of the ledger: %w", n, err)
+			return nil, fmt.Errorf("line %d of the ledger: %w", r.n+1, err)
 		}
-		out = append(out, l)
+		out, text = append(out, l), rest
+		r.at, r.n = r.at+int64(len(line))+1, r.n+1
 	}
 }
