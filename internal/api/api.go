@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
@@ -70,6 +71,7 @@ type Server struct {
 	digests              digests
 	streams, submissions *quota.Quota
 	looks                *quota.Quota
+	folding              *semaphore.Weighted // calls of logs that searches read
 	bytes, rates         *pace
 	conns                *connections
 	stopping             context.Context
@@ -101,6 +103,7 @@ func New(cfg Config) (*Server, error) {
 		streams:     quota.New(cfg.MaxStreams, MaxAgentStreams),
 		submissions: quota.New(MaxSubmissions, MaxAgentSubmissions),
 		looks:       quota.New(MaxLooks, MaxAgentLooks),
+		folding:     semaphore.NewWeighted(maxFoldedCalls),
 		logs:        follow.NewLogs(cfg.Reader),
 		public:      map[string]bool{},
 	}

@@ -1287,7 +1287,7 @@ export interface components {
             failed: number;
             /** @description The batch's id. */
             id: string;
-            /** @description It has too many calls to be looked into, or its log cannot be read: tools and codes are missing. */
+            /** @description Its log cannot be read: tools and codes are missing. */
             opaque?: boolean;
             /**
              * Format: int64

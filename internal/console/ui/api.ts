@@ -481,7 +481,7 @@ export interface Digest {
   failed: number;
   /** The batch's id. */
   id: string;
-  /** It has too many calls to be looked into, or its log cannot be read: tools and codes are missing. */
+  /** Its log cannot be read: tools and codes are missing. */
   opaque?: boolean;
   /** The batch's position in the order of submission. It never changes. */
   place: number;
