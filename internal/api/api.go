@@ -51,7 +51,10 @@ type Config struct {
 	Crowded func(toolyard.Agent) string
 	// Workspaces reads who holds and waits for each workspace: most of them at most. Nil: nobody knows.
 	Workspaces func(ctx context.Context, most int) ([]WorkspaceQueue, error)
-	Log        *slog.Logger
+	// Waiting counts the calls that wait for a person: of one agent, or of all if it is empty. Nil: nobody
+	// knows.
+	Waiting func(ctx context.Context, agent toolyard.Agent) (int, error)
+	Log     *slog.Logger
 	// Audit gets who did what. Nil: nobody.
 	Audit *audit.Log
 	// MaxStreams is how many streams and waits are open at a time; 0 means [MaxStreams].

@@ -231,6 +231,11 @@ func TestAnApprovalInLines(t *testing.T) {
 		!slices.ContainsFunc(look.Lines, func(s string) bool { return strings.Contains(s, "U+200B") }) {
 		t.Errorf("the approval is %+v", look)
 	}
+	for query, n := range map[string]int{"": 1, "?agent=default": 1, "?agent=other": 0} {
+		if got := want[api.WaitingCalls](p, http.StatusOK, http.MethodGet, "/v1/waiting"+query, ""); got.Calls != n {
+			t.Errorf("of %q %d calls are counted, want %d", query, got.Calls, n)
+		}
+	}
 	if r := p.do(http.MethodGet, "/v1/approvals/default.b.1", ""); r.status != http.StatusNotFound {
 		t.Errorf("another call: %s", r)
 	}

@@ -990,6 +990,11 @@ export interface Waiting {
   waiting: number;
 }
 
+export interface WaitingCalls {
+  /** How many calls listApprovals would return. */
+  calls: number;
+}
+
 export type WatchEventData = unknown;
 
 export interface Worker {

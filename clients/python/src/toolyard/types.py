@@ -1142,6 +1142,13 @@ class Waiting(TypedDict):
     # How many batches wait there, this one included.
     waiting: int
 
+
+class WaitingCalls(TypedDict):
+    """How many calls wait for a person."""
+
+    # How many calls listApprovals would return.
+    calls: int
+
 # The data of the events of all batches.
 WatchEventData = Union["Happening", "Problem"]
 
