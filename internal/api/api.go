@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
@@ -50,7 +51,10 @@ type Config struct {
 	Crowded func(toolyard.Agent) string
 	// Workspaces reads who holds and waits for each workspace: most of them at most. Nil: nobody knows.
 	Workspaces func(ctx context.Context, most int) ([]WorkspaceQueue, error)
-	Log        *slog.Logger
+	// Waiting counts the calls that wait for a person: of one agent, or of all if it is empty. Nil: nobody
+	// knows.
+	Waiting func(ctx context.Context, agent toolyard.Agent) (int, error)
+	Log     *slog.Logger
 	// Audit gets who did what. Nil: nobody.
 	Audit *audit.Log
 	// MaxStreams is how many streams and waits are open at a time; 0 means [MaxStreams].
@@ -70,6 +74,7 @@ type Server struct {
 	digests              digests
 	streams, submissions *quota.Quota
 	looks                *quota.Quota
+	folding              *semaphore.Weighted // calls of logs that searches read
 	bytes, rates         *pace
 	conns                *connections
 	stopping             context.Context
@@ -101,6 +106,7 @@ func New(cfg Config) (*Server, error) {
 		streams:     quota.New(cfg.MaxStreams, MaxAgentStreams),
 		submissions: quota.New(MaxSubmissions, MaxAgentSubmissions),
 		looks:       quota.New(MaxLooks, MaxAgentLooks),
+		folding:     semaphore.NewWeighted(maxFoldedCalls),
 		logs:        follow.NewLogs(cfg.Reader),
 		public:      map[string]bool{},
 	}

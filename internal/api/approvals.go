@@ -26,6 +26,23 @@ func (s *Server) approvals(ctx context.Context, x *exchange, in *approvalsInput)
 	return &struct{ Body Approvals }{Approvals{append([]client.Approval{}, list...)}}, err
 }
 
+// WaitingCalls is how many calls wait for a person.
+type WaitingCalls struct {
+	Calls int `json:"calls" doc:"How many calls listApprovals would return."`
+}
+
+func (s *Server) waiting(ctx context.Context, x *exchange, in *approvalsInput) (*struct{ Body WaitingCalls }, error) {
+	agent, err := x.who.listed(in.Agent)
+	if err != nil {
+		return nil, err
+	}
+	if s.cfg.Waiting == nil {
+		return nil, newProblem(http.StatusNotFound, "", "this server does not count the calls that wait")
+	}
+	n, err := s.cfg.Waiting(ctx, agent)
+	return &struct{ Body WaitingCalls }{WaitingCalls{n}}, err
+}
+
 type approvalPath struct {
 	ID string `path:"id" doc:"The approval's id, as the list has it."`
 }

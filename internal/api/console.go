@@ -47,6 +47,9 @@ func (s *Server) consoleOperations(api huma.API) {
 		"Returns one call with its input, attempts and result.", "The call.", schemaOf[CallLook](api)), s.call)
 	register(s, api, look("/v1/approvals/{id}", "getApproval", "approval", "Get a call that waits for a person",
 		"Returns the call as the person sees it who decides.", "The call.", schemaOf[ApprovalLook](api)), s.approval)
+	register(s, api, look("/v1/waiting", "countApprovals", "count-approvals", "Count approvals",
+		"Returns how many calls wait for a person, without reading them.", "How many wait.", schemaOf[WaitingCalls](api)),
+		s.waiting)
 	register(s, api, look("/v1/workspaces", "listWorkspaces", "workspaces", "List workspaces",
 		"Returns who holds and who waits for each workspace that is in use.", "The workspaces that are in use.",
 		schemaOf[Workspaces](api)), s.workspaces)

@@ -249,6 +249,7 @@ var described = map[string]map[string]string{
 		"running": "How many batches that dispatcher runs.",
 		"waiting": "How many batches wait there, this one included.",
 	},
+	"WaitingCalls": {"": "How many calls wait for a person."},
 	"Worker": {
 		"":             "A live worker.",
 		"id":           "The worker's id.",

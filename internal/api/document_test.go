@@ -93,7 +93,7 @@ func TestDocumentReadsWell(t *testing.T) {
 		t.Errorf("it has the servers %v and the security schemes %v", doc.Servers, doc.Components.SecuritySchemes)
 	}
 	named := regexp.MustCompile(`^[a-z]+(OpenAPI|[A-Z][a-z]+)+$`)
-	verbs := strings.Fields("append cancel check close compare decide get interrupt list rerun search sign stream " +
+	verbs := strings.Fields("append cancel check close compare count decide get interrupt list rerun search sign stream " +
 		"submit undo update watch")
 	for path, ops := range doc.Paths {
 		for method, op := range ops {

@@ -22,10 +22,14 @@ const (
 	maxSearched     = 2_000
 	maxSearchedLogs = 200
 	searchReads     = 4
-	// MaxDigestCalls is how many calls a batch may have to be looked into.
-	MaxDigestCalls = 1_000
-	// maxDigests is how many batches that are over are remembered.
-	maxDigests = 10_000
+	// maxSearchedCalls is how many calls these logs have together. maxFoldedCalls is how many the logs have that are
+	// read at a time, for all requests.
+	maxSearchedCalls = 50_000
+	maxFoldedCalls   = 2 * toolyard.MaxCallsPerBatch
+	// maxDigests is how many batches are remembered: those that are over as they are, and the others for lookPerCall
+	// for each of their calls.
+	maxDigests  = 10_000
+	lookPerCall = time.Millisecond
 )
 
 type searchInput struct {
@@ -45,7 +49,7 @@ type Digest struct {
 	Tools  []string        `json:"tools" doc:"The tools of its calls, each once."`
 	Codes  []toolyard.Code `json:"codes" doc:"The codes of its errors, each once."`
 	Failed int             `json:"failed" doc:"How many of its results are errors."`
-	Opaque bool            `json:"opaque,omitempty" doc:"It has too many calls to be looked into, or its log cannot be read: tools and codes are missing."`
+	Opaque bool            `json:"opaque,omitempty" doc:"Its log cannot be read: tools and codes are missing."`
 }
 
 // Found is a part of what a search finds.
@@ -80,7 +84,7 @@ func (s *Server) search(ctx context.Context, x *exchange, in *searchInput) (*str
 		return nil, err
 	}
 	defer leave()
-	out, logs := Found{Batches: []Digest{}, Next: in.After}, 0
+	out, logs, calls := Found{Batches: []Digest{}, Next: in.After}, 0, 0
 	for {
 		f.After, f.Limit = out.Next, in.Limit
 		page, more, err := s.cfg.Client.Batches(ctx, f)
@@ -88,14 +92,21 @@ func (s *Server) search(ctx context.Context, x *exchange, in *searchInput) (*str
 			return nil, err
 		}
 		var fit []client.BatchInfo
+		full := false
 		for i := range page {
 			if !in.Since.IsZero() && page[i].Submitted.Before(in.Since) { // and so are all behind it
 				page, more = page[:i], false
 				break
 			}
-			if in.fits(&page[i]) {
-				fit = append(fit, page[i])
+			if !in.fits(&page[i]) {
+				continue
 			}
+			if calls+page[i].Calls > maxSearchedCalls { // the next request goes on here
+				page, full = page[:i], true
+				break
+			}
+			calls += page[i].Calls
+			fit = append(fit, page[i])
 		}
 		digests, err := s.digest(ctx, fit)
 		if err != nil {
@@ -112,17 +123,17 @@ func (s *Server) search(ctx context.Context, x *exchange, in *searchInput) (*str
 				continue
 			}
 			if out.Batches = append(out.Batches, d); len(out.Batches) == in.Limit {
-				if n == len(page)-1 && !more {
+				if n == len(page)-1 && !more && !full {
 					out.Next = 0
 				}
 				return &struct{ Body Found }{out}, nil
 			}
 		}
-		if !more || len(page) == 0 {
+		if !full && (!more || len(page) == 0) {
 			out.Next = 0
 			return &struct{ Body Found }{out}, nil
 		}
-		if out.Looked >= maxSearched || logs >= maxSearchedLogs {
+		if full || out.Looked >= maxSearched || logs >= maxSearchedLogs {
 			return &struct{ Body Found }{out}, nil
 		}
 	}
@@ -135,15 +146,16 @@ func (s *Server) digest(ctx context.Context, list []client.BatchInfo) ([]Digest,
 	g.SetLimit(searchReads)
 	for i, b := range list {
 		g.Go(func() error {
-			out[i] = s.digests.of(b)
+			out[i] = s.digests.of(b, time.Now())
 			if out[i].Tools != nil {
 				return nil
 			}
 			out[i].Tools, out[i].Codes = []string{}, []toolyard.Code{}
-			if b.Calls > MaxDigestCalls {
-				out[i].Opaque = true
-				return nil
+			room := int64(min(max(b.Calls, 1), maxFoldedCalls))
+			if err := s.folding.Acquire(ctx, room); err != nil {
+				return err
 			}
+			defer s.folding.Release(room)
 			st, err := s.cfg.Reader.State(ctx, toolyard.BatchKey{Agent: b.Agent, ID: b.ID})
 			if err != nil { // it is damaged, too new, or has just expired: the others can be shown
 				out[i].Opaque = true
@@ -158,9 +170,7 @@ func (s *Server) digest(ctx context.Context, list []client.BatchInfo) ([]Digest,
 				}
 			}
 			out[i].Tools, out[i].Codes = sorted(tools), sorted(codes)
-			if st.Completed {
-				s.digests.put(out[i])
-			}
+			s.digests.put(out[i], st.Completed, time.Now())
 			return nil
 		})
 	}
@@ -176,29 +186,39 @@ func sorted[T ~string](set map[T]bool) []T {
 	return out
 }
 
-// digests remembers batches that are over: they do not change.
+// digests remembers batches. One that is over does not change.
 type digests struct {
 	mu   sync.Mutex
-	each map[toolyard.BatchKey]Digest
+	each map[toolyard.BatchKey]remembered
+}
+
+type remembered struct {
+	Digest
+	// until is when the batch is looked into again; zero: never.
+	until time.Time
 }
 
 // of is what is remembered of a batch. Without Tools, nothing is.
-func (ds *digests) of(b client.BatchInfo) Digest {
+func (ds *digests) of(b client.BatchInfo, now time.Time) Digest {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	d, ok := ds.each[toolyard.BatchKey{Agent: b.Agent, ID: b.ID}]
-	if !ok || d.Cursor != b.Cursor {
-		d = Digest{}
+	if !ok || d.Cursor != b.Cursor || !d.until.IsZero() && !now.Before(d.until) {
+		d = remembered{}
 	}
 	d.BatchInfo = b
-	return d
+	return d.Digest
 }
 
-func (ds *digests) put(d Digest) {
+func (ds *digests) put(d Digest, over bool, now time.Time) {
+	r := remembered{Digest: d}
+	if !over {
+		r.until = now.Add(time.Duration(d.Calls) * lookPerCall)
+	}
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	if ds.each == nil {
-		ds.each = map[toolyard.BatchKey]Digest{}
+		ds.each = map[toolyard.BatchKey]remembered{}
 	}
 	for k := range ds.each { // any of them: it is read again when it is asked for
 		if len(ds.each) < maxDigests {
@@ -206,5 +226,5 @@ func (ds *digests) put(d Digest) {
 		}
 		delete(ds.each, k)
 	}
-	ds.each[toolyard.BatchKey{Agent: d.Agent, ID: d.ID}] = d
+	ds.each[toolyard.BatchKey{Agent: d.Agent, ID: d.ID}] = r
 }

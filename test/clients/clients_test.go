@@ -166,12 +166,50 @@ func TestTypeScript(t *testing.T) {
 	counted(t, report, `(?m)^# pass (\d+)$`, `(?m)^# (skipped|todo) [1-9]`, 18)
 }
 
-// TestPython: the client in Python, and that its types are those of the OpenAPI document.
+// packager is the first Python in the PATH that can build packages.
+func packager(t *testing.T) string {
+	t.Helper()
+	var lacks []string
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		python := filepath.Join(dir, "python3")
+		out, err := exec.CommandContext(t.Context(), python, "package.py", "--check").CombinedOutput()
+		if err == nil {
+			return python
+		}
+		lacks = append(lacks, fmt.Sprintf("%v: %s", err, out))
+	}
+	t.Fatalf("no Python can build packages; .ci/setup says what to install\n%s", strings.Join(lacks, "\n"))
+	return ""
+}
+
+// TestPython: the client in Python, as an environment gets it that has nothing else: built as an sdist, and as a wheel
+// of that. Its version is the server's, nothing of it is left out, and its types are those of the OpenAPI document.
 func TestPython(t *testing.T) {
 	t.Parallel()
-	env := []string{"PYTHONPATH=" + clients("python", "src"), "PYTHONDONTWRITEBYTECODE=1", "PYTHONWARNINGS=error"}
-	run(t, env, "python3", clients("python", "generate.py"), "--check")
-	report := run(t, append(env, "TOOLYARD_URL="+withWorker(t)), "python3", "-m", "unittest", "discover", "-s",
+	top := t.TempDir()
+	python := strings.TrimSpace(run(t, nil, packager(t), "package.py", clients("python"), top))
+	said := run(t, nil, python, "-I", "-c", "import importlib.metadata as m; print(*("+
+		"f'{d.name} {d.version} {d.requires}' for d in m.distributions()), sep='\\n')")
+	if want := fmt.Sprintf("toolyard 0.%d.0 None\n", version.Wire); said != want {
+		t.Errorf("the environment has\n%swant\n%s", said, want)
+	}
+	for _, pattern := range []string{"*.py", "py.typed"} {
+		sources, err := filepath.Glob(clients("python", "src", "toolyard", pattern))
+		if err != nil || len(sources) == 0 {
+			t.Fatalf("%d sources %s, %v", len(sources), pattern, err)
+		}
+		for _, source := range sources {
+			name := filepath.Base(source)
+			installed, err := filepath.Glob(filepath.Join(top, "env", "lib*", "python*", "site-packages", "toolyard",
+				name))
+			if err != nil || len(installed) == 0 {
+				t.Errorf("%s is not installed (%v)", name, err)
+			}
+		}
+	}
+	env := []string{"PYTHONPATH=", "PYTHONDONTWRITEBYTECODE=1", "PYTHONWARNINGS=error"}
+	run(t, env, python, clients("python", "generate.py"), "--check")
+	report := run(t, append(env, "TOOLYARD_URL="+withWorker(t)), python, "-m", "unittest", "discover", "-s",
 		clients("python", "tests"))
 	counted(t, report, `(?m)^Ran (\d+) tests`, `skipped=`, 29)
 }

@@ -20,8 +20,9 @@ func TestSetupNamesWhatIsMissing(t *testing.T) {
 		t.Helper()
 		return runSetup(t, nil, tools...)
 	}
-	must := []string{"go", "make", "git", "gcc", "python3", "node", "chromium", "npm"} // in the order of its lines
-	first := slices.Clone(must)
+	// in the order of its lines
+	must := []string{"go", "make", "git", "gcc", "python3", "node", "chromium", "npm"}
+	first := slices.Insert(slices.Clone(must), slices.Index(must, "node"), "python-packages")
 	if runtime.GOOS == "linux" {
 		must = append(must, "mkfs.ext4")
 	}

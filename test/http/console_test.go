@@ -183,6 +183,36 @@ func TestSearch(t *testing.T) {
 	}
 }
 
+// TestSearchInLongLogs: batches are found by their tools and codes however many calls they have. A request stops before
+// a log with which it would read too many calls, and the next one goes on there.
+func TestSearchInLongLogs(t *testing.T) {
+	p := start(t, nil)
+	const most = 50_000 // calls in the logs that a request reads
+	sizes := []int{10, 9_999, 10_000, 10_000, 10_000, 10_000, 1_001}
+	for i, n := range sizes {
+		body := fmt.Sprintf(`{"id": "b%d", "calls": [%s{"tool": "nothing%d"}]}`, i, strings.Repeat(`{"tool": "no"},`, n-1), i)
+		want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+"?wait=300", body)
+	}
+	first := want[api.Found](p, http.StatusOK, http.MethodGet, "/v1/search?tool=no", "")
+	calls := 0
+	for _, b := range first.Batches {
+		if calls += b.Calls; b.Failed != b.Calls || b.Opaque || len(b.Tools) != 2 {
+			t.Errorf("batch %s: %+v", b.ID, b)
+		}
+	}
+	if calls > most || calls+sizes[1] <= most || first.Next == 0 {
+		t.Errorf("the first page has %d batches of %d calls, and goes on at %d", len(first.Batches), calls, first.Next)
+	}
+	rest := want[api.Found](p, http.StatusOK, http.MethodGet, fmt.Sprint("/v1/search?tool=no&after=", first.Next), "")
+	if len(first.Batches)+len(rest.Batches) != len(sizes) || rest.Next != 0 {
+		t.Errorf("the rest is %+v", rest)
+	}
+	one := want[api.Found](p, http.StatusOK, http.MethodGet, "/v1/search?code=unknown_tool&tool=nothing3", "")
+	if len(one.Batches) != 1 || one.Batches[0].ID != "b3" || one.Next != first.Next {
+		t.Errorf("by a tool of one batch: %+v", one)
+	}
+}
+
 // TestAnApprovalInLines: who decides sees every character of the input.
 func TestAnApprovalInLines(t *testing.T) {
 	p := start(t, nil)
@@ -200,6 +230,11 @@ func TestAnApprovalInLines(t *testing.T) {
 	if look.Tool != "write" || look.Part != "" ||
 		!slices.ContainsFunc(look.Lines, func(s string) bool { return strings.Contains(s, "U+200B") }) {
 		t.Errorf("the approval is %+v", look)
+	}
+	for query, n := range map[string]int{"": 1, "?agent=default": 1, "?agent=other": 0} {
+		if got := want[api.WaitingCalls](p, http.StatusOK, http.MethodGet, "/v1/waiting"+query, ""); got.Calls != n {
+			t.Errorf("of %q %d calls are counted, want %d", query, got.Calls, n)
+		}
 	}
 	if r := p.do(http.MethodGet, "/v1/approvals/default.b.1", ""); r.status != http.StatusNotFound {
 		t.Errorf("another call: %s", r)

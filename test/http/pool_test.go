@@ -166,7 +166,7 @@ func startWith(t testing.TB, limits dispatcher.Config, change func(*api.Config, 
 	}
 	cfg := api.Config{
 		Client: p.client, Reader: follow.New(p.broker, follow.Options{Shared: true}),
-		Loopback: true, Log: testenv.Log(t), Surface: d.Surface, Metrics: observed,
+		Loopback: true, Log: testenv.Log(t), Surface: d.Surface, Metrics: observed, Waiting: p.broker.CountApprovals,
 		Ready: func() error {
 			if !nc.IsConnected() {
 				return errors.New("not connected to NATS")

@@ -61,10 +61,6 @@ func (b *Broker) DropApproval(ctx context.Context, k toolyard.BatchKey, index in
 // Approvals returns the waiting calls, newest first: of one agent, or of all if agent is empty. If an owner dies, a
 // call may be missing, or may still be listed, until another has taken the batch over.
 func (b *Broker) Approvals(ctx context.Context, agent toolyard.Agent) ([]broker.Approval, error) {
-	keys := "*.*.*"
-	if agent != "" {
-		keys = broker.Escape(string(agent)) + ".*.*"
-	}
 	var out []broker.Approval
 	if b.several() {
 		for _, one := range b.each() {
@@ -77,7 +73,7 @@ func (b *Broker) Approvals(ctx context.Context, agent toolyard.Agent) ([]broker.
 		slices.SortStableFunc(out, func(a, b broker.Approval) int { return b.AskedAt.Compare(a.AskedAt) })
 		return out[:min(len(out), broker.MaxApprovals)], nil
 	}
-	err := list(ctx, b.approvals, keys, func(key string, _ uint64, a broker.Approval, bad error) bool {
+	err := list(ctx, b.approvals, approvalsOf(agent), func(key string, _ uint64, a broker.Approval, bad error) bool {
 		if len(out) == 2*broker.MaxApprovals {
 			out = slices.Delete(out, 0, broker.MaxApprovals)
 		}
@@ -89,6 +85,28 @@ func (b *Broker) Approvals(ctx context.Context, agent toolyard.Agent) ([]broker.
 	slices.Reverse(out)
 	slices.SortStableFunc(out, func(a, b broker.Approval) int { return b.AskedAt.Compare(a.AskedAt) })
 	return out[:min(len(out), broker.MaxApprovals)], err
+}
+
+// approvalsOf are the keys of the calls of an agent, or of all agents if it is empty.
+func approvalsOf(agent toolyard.Agent) string {
+	if agent == "" {
+		return "*.*.*"
+	}
+	return broker.Escape(string(agent)) + ".*.*"
+}
+
+// CountApprovals returns how many calls wait, as [Broker.Approvals] lists them, without reading them.
+func (b *Broker) CountApprovals(ctx context.Context, agent toolyard.Agent) (n int, err error) {
+	for _, one := range b.each() {
+		err := entries(ctx, one.approvals, approvalsOf(agent), func(jetstream.KeyValueEntry) bool {
+			n++
+			return n < broker.MaxApprovals
+		}, jetstream.MetaOnly())
+		if err != nil || n >= broker.MaxApprovals {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // WatchApprovals calls see with each call on the list and with each later change, until ctx ends.

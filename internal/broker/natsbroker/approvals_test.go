@@ -55,6 +55,9 @@ func TestApprovals(t *testing.T) {
 		if err != nil || len(listed) != want {
 			t.Fatalf("agent %q: %d calls wait (%v), want %d", agent, len(listed), err, want)
 		}
+		if n, err := b.CountApprovals(ctx, agent); err != nil || n != want {
+			t.Errorf("agent %q: %d calls are counted (%v), want %d", agent, n, err, want)
+		}
 		for i := range listed {
 			if i > 0 && !listed[i].AskedAt.Before(listed[i-1].AskedAt) {
 				t.Errorf("agent %q: call %d was asked about at %s, the one before it at %s", agent, i,

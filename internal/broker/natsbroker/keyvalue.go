@@ -118,9 +118,22 @@ func under[T any](v T, revision uint64) T {
 // list reads the matching keys, in the order of their last change, until see returns false.
 func list[T any](ctx context.Context, kv jetstream.KeyValue, keys string,
 	see func(key string, revision uint64, v T, err error) (more bool)) error {
+	return entries(ctx, kv, keys, func(e jetstream.KeyValueEntry) bool {
+		var v T
+		err := decodeValue(e.Value(), &v)
+		if err != nil {
+			err = fmt.Errorf("key %s of %s is not readable: %w", e.Key(), kv.Bucket(), err)
+		}
+		return see(e.Key(), e.Revision(), v, err)
+	})
+}
+
+// entries is list without reading the values.
+func entries(ctx context.Context, kv jetstream.KeyValue, keys string, see func(jetstream.KeyValueEntry) (more bool),
+	opts ...jetstream.WatchOpt) error {
 	ctx, cancel := context.WithTimeout(ctx, longestRead)
 	defer cancel()
-	w, err := kv.Watch(ctx, keys, jetstream.IgnoreDeletes())
+	w, err := kv.Watch(ctx, keys, append(opts, jetstream.IgnoreDeletes())...)
 	if err != nil {
 		return fmt.Errorf("list %s of %s: %w", keys, kv.Bucket(), err)
 	}
@@ -131,12 +144,7 @@ func list[T any](ctx context.Context, kv jetstream.KeyValue, keys string,
 			if !ok || e == nil { // all existing keys have been seen
 				return context.Cause(ctx)
 			}
-			var v T
-			err := decodeValue(e.Value(), &v)
-			if err != nil {
-				err = fmt.Errorf("key %s of %s is not readable: %w", e.Key(), kv.Bucket(), err)
-			}
-			if !see(e.Key(), e.Revision(), v, err) {
+			if !see(e) {
 				return nil
 			}
 		case <-ctx.Done():

@@ -311,6 +311,9 @@ func TestQueuesOfFourShards(t *testing.T) {
 			withdrawn = append(withdrawn, out[0].Seq)
 		}
 	}
+	if waiting, err := b.CountApprovals(ctx, ""); err != nil || waiting != n {
+		t.Errorf("%d calls of all shards are counted (%v), want %d", waiting, err, n)
+	}
 	slices.Sort(queued)
 	if len(slices.Compact(queued)) != n {
 		t.Errorf("messages of different shards have one number: %v", queued)

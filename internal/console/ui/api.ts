@@ -481,7 +481,7 @@ export interface Digest {
   failed: number;
   /** The batch's id. */
   id: string;
-  /** It has too many calls to be looked into, or its log cannot be read: tools and codes are missing. */
+  /** Its log cannot be read: tools and codes are missing. */
   opaque?: boolean;
   /** The batch's position in the order of submission. It never changes. */
   place: number;
@@ -990,6 +990,11 @@ export interface Waiting {
   running: number;
   /** How many batches wait there, this one included. */
   waiting: number;
+}
+
+export interface WaitingCalls {
+  /** How many calls listApprovals would return. */
+  calls: number;
 }
 
 export type WatchEventData = unknown;

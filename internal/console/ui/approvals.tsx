@@ -4,7 +4,7 @@ import { h, Fragment } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { ApprovalLook, Approvals, Decided, Decision, Me } from "./api";
 import { get, name, post } from "./client";
-import { columns, Facts, Lines, Problem, requery, to, useKeys, usePoll, When, type Polled, type Route } from "./parts";
+import { columns, Facts, Lines, Problem, requery, to, useKeys, usePoll, When, type Route } from "./parts";
 
 /** The input as a person edits it. It must stay JSON; everything else a worker checks. */
 function parsed(text: string): { input?: unknown; wrong?: string } {
@@ -103,7 +103,8 @@ function Look({ id, me, done }: { id: string; me: Me; done: (what: string) => vo
   </section>;
 }
 
-export function ApprovalsPage({ route, me, list }: { route: Route; me: Me; list: Polled<Approvals> }) {
+export function ApprovalsPage({ route, me }: { route: Route; me: Me }) {
+  const list = usePoll((signal) => get<Approvals>("/v1/approvals", signal), 2000, []);
   const [said, say] = useState("");
   const all = list.data?.approvals ?? [];
   const wanted = route.query.get("id");

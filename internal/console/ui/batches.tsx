@@ -51,7 +51,7 @@ export function BatchesPage({ route }: { route: Route }) {
         <td><Status status={b.status} /></td>
         <td><a href={to(["batch", b.agent, b.id])}>{b.id}</a></td>
         <td>{b.agent}</td><td>{b.session}</td><td>{b.workspace}</td>
-        <td class="words">{b.opaque ? "not looked into" : b.tools.join(", ")}</td>
+        <td class="words">{b.opaque ? "cannot be read" : b.tools.join(", ")}</td>
         <td class="number">{b.calls}</td>
         <td class="words">{b.failed ? <span class="bad">{b.failed}: {b.codes.join(", ")}</span> : ""}</td>
         <td><When at={b.submitted} /></td>

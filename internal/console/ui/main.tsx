@@ -2,9 +2,9 @@
 
 import { h, Fragment, render } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import type { Approvals, Me } from "./api";
+import type { Me, WaitingCalls } from "./api";
 import { Failed, get, onSignedOut, signIn, signOut, whenSignedOut, whoAmI } from "./client";
-import { Problem, to, usePoll, useRoute, type Polled, type Route } from "./parts";
+import { Problem, to, usePoll, useRoute, type Route } from "./parts";
 import { BatchesPage } from "./batches";
 import { BatchPage } from "./batch";
 import { ApprovalsPage } from "./approvals";
@@ -15,14 +15,14 @@ import { SystemPage } from "./system";
 interface Page {
   name: string;
   title: string;
-  show: (route: Route, me: Me, waiting: Polled<Approvals>) => h.JSX.Element;
+  show: (route: Route, me: Me) => h.JSX.Element;
   /** Whether it is for operators alone. */
   operator?: boolean;
 }
 
 const pages: Page[] = [
   { name: "batches", title: "Batches", show: (r) => <BatchesPage route={r} /> },
-  { name: "approvals", title: "Approvals", show: (r, me, list) => <ApprovalsPage route={r} me={me} list={list} /> },
+  { name: "approvals", title: "Approvals", show: (r, me) => <ApprovalsPage route={r} me={me} /> },
   { name: "tools", title: "Tools", show: (r, me) => <ToolsPage route={r} me={me} /> },
   { name: "workers", title: "Workers", show: () => <WorkersPage /> },
   { name: "workspaces", title: "Workspaces", show: () => <WorkspacesPage />, operator: true },
@@ -72,8 +72,8 @@ function Frame({ me, leave }: { me: Me; leave: () => void }) {
   const [theme, turn] = useTheme();
   const here = route.path[0] || "batches";
   const page = pages.find((p) => p.name === here);
-  const waiting = usePoll((signal) => get<Approvals>("/v1/approvals", signal), 2000, []);
-  const n = waiting.data?.approvals.length ?? 0;
+  const waiting = usePoll((signal) => get<WaitingCalls>("/v1/waiting", signal), 2000, []);
+  const n = waiting.data?.calls ?? 0;
   const title = here === "batch" ? `Batch ${route.path[2] ?? ""}` : page?.title ?? "Not found";
   useEffect(() => {
     document.title = `${n ? `(${n}) ` : ""}${title} · Toolyard`;
@@ -97,7 +97,7 @@ function Frame({ me, leave }: { me: Me; leave: () => void }) {
       </div>
     </header>
     <main id="main" tabIndex={-1}>
-      {here === "batch" ? <BatchPage key={route.path.join("/")} route={route} /> : page ? page.show(route, me, waiting) :
+      {here === "batch" ? <BatchPage key={route.path.join("/")} route={route} /> : page ? page.show(route, me) :
         <><h1>Not found</h1><p>There is no such page.</p></>}
     </main>
   </div>;

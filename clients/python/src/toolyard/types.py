@@ -549,7 +549,7 @@ class Digest(TypedDict):
     failed: int
     # The batch's id.
     id: str
-    # It has too many calls to be looked into, or its log cannot be read: tools and codes are missing.
+    # Its log cannot be read: tools and codes are missing.
     opaque: NotRequired[bool]
     # The batch's position in the order of submission. It never changes.
     place: int
@@ -1143,6 +1143,13 @@ class Waiting(TypedDict):
     running: int
     # How many batches wait there, this one included.
     waiting: int
+
+
+class WaitingCalls(TypedDict):
+    """How many calls wait for a person."""
+
+    # How many calls listApprovals would return.
+    calls: int
 
 # The data of the events of all batches.
 WatchEventData = Union["Happening", "Problem"]
