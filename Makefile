@@ -33,33 +33,20 @@ ALL       := $(filter ./...,$(PKG))
 # - tests of files, and those of processes: what they start is built without the detector, and they only wait for it;
 # - brokertest compares nats-server with membroker, whose goroutines test/sim runs with the detector;
 # - wasm, which starts no goroutine either: with the detector wazero takes five times as long to compile a module;
-# - sandbox, which starts itself again for each command, test/sim, which plays many histories, and what mostly has
-#   nats-server or many messages at work: natsbroker, dispatcher, test/http and test/mcp. RACED are their tests of our
-#   own goroutines, which run with the detector besides; and test/pool, which has it, runs those of natsbroker and of
-#   dispatcher too.
-PLAIN     := . ./internal/access ./internal/admission ./internal/archive ./internal/archtest ./internal/batch ./internal/broker/brokertest ./internal/broker/natsbroker \
-	./internal/catalog ./internal/dispatcher ./internal/display ./internal/events ./internal/history ./internal/manifest ./internal/outcome \
+# - sandbox, which starts itself again for each command, and test/sim, which plays many histories. RACED are their tests
+#   of our own goroutines, which run with the detector besides.
+PLAIN     := . ./internal/access ./internal/admission ./internal/archive ./internal/archtest ./internal/batch ./internal/broker/brokertest \
+	./internal/catalog ./internal/display ./internal/events ./internal/history ./internal/manifest ./internal/outcome \
 	./internal/parquet ./internal/partition ./internal/pattern ./internal/policy ./internal/presence ./internal/protect \
 	./internal/provider/... ./internal/redact ./internal/registry ./internal/repair ./internal/replay ./internal/report ./internal/sandbox ./internal/shard ./internal/shell \
-	./internal/sse ./internal/submission ./internal/suggest ./internal/ticket ./internal/wasm ./test/docs ./test/e2e ./test/faults ./test/http ./test/mcp ./test/sim ./test/wire
-RACED_TOO := ./internal/broker/natsbroker ./internal/dispatcher ./internal/sandbox ./test/http ./test/mcp ./test/sim
+	./internal/sse ./internal/submission ./internal/suggest ./internal/ticket ./internal/wasm ./test/docs ./test/e2e ./test/faults ./test/sim ./test/wire
+RACED_TOO := ./internal/sandbox ./test/sim
 RACED     := TestEndsAreToldApart TestOneWriterAtATime TestTheNetworkIsTheProxy TestTheProxyConnectsToWhatIsListed \
 	TestALostSpawner TestACommandIsToldToStop TestALaunchedProgramEndsWithItsContext TestAProgramIsToldToStop \
-	TestSimulation TestFound TestOnARealServer \
-	TestAnAppendWhoseAnswerIsLost TestAsk TestManyWaitWhilePresent TestDataThatIsTooLongForAMessage \
-	TestOffloadedResultsAreTheAgentsOwn TestAHubHasOneSubscription TestAHubKnowsWhatItMissed TestASlowEarLosesItsOwn \
-	TestIndexPages TestAWatchBeginsAnewWithTheConnection TestASubmissionThatNobodyAnswers TestQueuesOfFourShards \
-	TestTicketsWhileShardsAreAdded TestTicketsWhileKeysAreDeleted TestTicketsUnderContention TestOneOfManyAppends \
-	TestALaneThatIsStoppedGivesBack TestWatchingOverDeletions TestTailMissesNothing TestLostAnswers \
-	TestFeed TestFeedIsCut TestFeedEndsWithTheServer TestAFloodOfStreamsIsReadOnce TestAStreamOfARevokedToken \
-	TestProgressInStreams TestStreamsEndWithTheServer TestManyReaders TestSearch TestACrowdOfBatches \
-	TestProvidersItemsInAStream TestCallsAreAnswered TestProgressIsPassedOn TestACanceledRequestCancelsItsCall \
-	TestTheEndOfASessionCancelsItsCalls TestAServerThatStopsCancelsNothing TestClientsHearOfOtherTools \
-	TestAPersonIsAskedOverMCP TestAPersonIsAskedInATask TestClientsAreToldOfTasks TestALongCallKeepsItsResponse \
-	TestAnAnswerIsForTheCallThatWasAskedAbout
+	TestSimulation TestFound TestOnARealServer
 # What takes longest begins first, so that no core waits for it at the end.
-SLOWEST   := ./test/faults ./test/sim ./test/e2e ./internal/sandbox ./test/pool ./internal/broker/natsbroker \
-	./internal/broker/brokertest ./test/http ./internal/wasm ./test/mcp ./internal/dispatcher ./internal/worker ./test/toolsets
+SLOWEST   := ./test/faults ./test/sim ./test/e2e ./internal/sandbox ./test/pool ./internal/wasm ./test/http \
+	./internal/broker/natsbroker ./internal/dispatcher ./test/mcp ./internal/worker ./test/toolsets ./internal/lock
 
 .DEFAULT_GOAL := help
 
