@@ -66,8 +66,8 @@ func TestDeliveriesThatTheServerForgot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := testenv.Restartable(t)
-			if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{},
-				"/test"); err != nil {
+			if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server),
+				broker.Settings{Shards: testenv.Shards(t)}, "/test"); err != nil {
 				t.Fatal(err)
 			}
 			e := &executions{began: map[execution]chan struct{}{}, ends: map[execution]chan struct{}{}}
