@@ -57,6 +57,7 @@ func (e *executions) read(worker int) func(context.Context, tool.Env) (string, e
 // once more, for the first time as it says. No execution of them goes on beside the write of the next group, whichever
 // ends first, and whether the dispatcher is still there or another one has adopted the batch.
 func TestDeliveriesThatTheServerForgot(t *testing.T) {
+	testenv.OneShard(t)
 	t.Parallel()
 	for name, c := range map[string]struct{ secondEndsFirst, adopted bool }{
 		"the first execution ends first":                 {},
