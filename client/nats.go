@@ -300,7 +300,7 @@ func (t overNATS) workers(ctx context.Context) ([]Worker, error) {
 			Tags:  w.Tags,
 			Slots: w.Slots, Busy: w.Busy, Tools: w.Tools, Host: w.Host, Started: w.Started,
 			Version: w.Version, WireVersion: w.WireVersion, Breakers: w.Breakers,
-			Conflicts: []string{},
+			Shards: w.Only, Conflicts: []string{},
 		}
 		for _, r := range w.Remarks {
 			out[i].Remarks = append(out[i].Remarks, Remark(r))

@@ -27,6 +27,8 @@ type Worker struct {
 	// Version is its program's; WireVersion is that of what it writes, and the newest that it reads.
 	Version     string `json:"version"`
 	WireVersion int    `json:"wire_version"`
+	// Shards are those that it takes calls of, if these are not all.
+	Shards []int `json:"shards,omitempty"`
 	// Breakers says until when each dependency that the worker found to be down is not tried.
 	Breakers map[string]time.Time `json:"breakers"`
 	// Remarks say which tools the worker leaves out or has altered, 64 at most. An agent's token does not see them.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/shard"
 )
 
 // Worker is a worker's entry: the value of its registry key.
@@ -38,8 +39,9 @@ type Worker struct {
 	// Version and WireVersion are those of its program. Beat sets them.
 	Version     string `json:"version,omitempty"`
 	WireVersion int    `json:"wire_version,omitempty"`
-	// Shards is how many sets of streams it takes calls of. Beat sets it; 0 is 1.
-	Shards int `json:"shards,omitempty"`
+	// Shards is how many shards it knows of; 0 is 1. Only are those that it takes calls of; nil: all. Beat sets both.
+	Shards int       `json:"shards,omitempty"`
+	Only   shard.Set `json:"only_shards,omitempty"`
 	// Breakers says until when each dependency is not tried that this worker found to be down.
 	Breakers map[string]time.Time `json:"breakers,omitempty"`
 	// Stalls is how many calls were in the queue for over a second although this worker had room and had asked for

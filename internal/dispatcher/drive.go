@@ -141,7 +141,7 @@ func (r *runner) run(ctx context.Context) error {
 			return err
 		}
 	}
-	inputs := append(r.stored(said...), batch.Observed{Serving: r.d.workers.serving()})
+	inputs := append(r.stored(said...), batch.Observed{Serving: r.d.workers.serving(r.submission().Shard)})
 	beat := time.NewTicker(broker.Heartbeat(r.d.b.Settings().BatchAckWait))
 	defer beat.Stop()
 	wake := time.NewTimer(0)

@@ -92,6 +92,6 @@ func (d *Dispatcher) Load() Load {
 	l := Load{StoreFill: d.store.last().fill.Percent}
 	l.Running, l.Waiting, l.Idle = d.admission.load()
 	d.workers.count(&l)
-	d.demand.add(&l, d.workers.serving())
+	d.demand.add(&l, d.workers.serving(anyShard))
 	return l
 }

@@ -320,7 +320,8 @@ func (r *runner) beat(ctx context.Context) (inputs []batch.Input, err error) {
 			observed.Dropped[i] = s.Calls[i].Seq
 		}
 	}
-	observed.Absent, observed.Serving = r.d.workers.unserved(routes), r.d.workers.serving()
+	shard := r.submission().Shard
+	observed.Absent, observed.Serving = r.d.workers.unserved(routes, shard), r.d.workers.serving(shard)
 	return append(inputs, observed), nil
 }
 

@@ -212,8 +212,9 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 	if err == nil {
 		cfg := d.machineConfig()
 		cfg.Alone = d.alone(k, &s)
+		serving := d.workers.serving(k.submission().Shard)
 		planned.Start, err = batch.First(cfg, s, planned, time.Now(),
-			batch.Observed{Serving: d.workers.serving()}, func(wanted batch.TakeTicket) (uint64, bool) {
+			batch.Observed{Serving: serving}, func(wanted batch.TakeTicket) (uint64, bool) {
 				var granted bool
 				own, reserved, granted = d.reserve(ctx, &s, planned.Workspace, wanted)
 				return own.Number(wanted.Group), granted

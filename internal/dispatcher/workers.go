@@ -360,8 +360,11 @@ func (r *workerRegistry) heardFrom(id string) {
 	r.book.Sign(id, time.Now())
 }
 
-// unserved returns those of the routes that no live worker serves, and none while that is not known.
-func (r *workerRegistry) unserved(routes map[batch.Route]bool) []batch.Route {
+// anyShard stands for all shards.
+const anyShard = -1
+
+// unserved returns those of the routes that no live worker serves in a shard, and none while that is not known.
+func (r *workerRegistry) unserved(routes map[batch.Route]bool, shard int) []batch.Route {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.book.Hearing() {
@@ -371,7 +374,7 @@ func (r *workerRegistry) unserved(routes map[batch.Route]bool) []batch.Route {
 	for route := range routes {
 		served := false
 		for _, w := range r.live {
-			served = served || w.Pool == route.Pool && slices.Contains(w.Classes, route.Class)
+			served = served || w.Pool == route.Pool && slices.Contains(w.Classes, route.Class) && w.Serves(shard)
 		}
 		if !served {
 			out = append(out, route)
@@ -380,12 +383,15 @@ func (r *workerRegistry) unserved(routes map[batch.Route]bool) []batch.Route {
 	return out
 }
 
-// serving is how many live workers serve each route.
-func (r *workerRegistry) serving() map[batch.Route]int {
+// serving is how many live workers serve each route in a shard, or in any shard at all if it is [anyShard].
+func (r *workerRegistry) serving(shard int) map[batch.Route]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := map[batch.Route]int{}
 	for _, w := range r.live {
+		if shard != anyShard && !w.Serves(shard) {
+			continue
+		}
 		for _, class := range w.Classes {
 			out[batch.Route{Pool: w.Pool, Class: class}]++
 		}

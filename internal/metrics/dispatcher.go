@@ -35,6 +35,14 @@ type Stock struct {
 	// Streams is how full each stream is, 1 being full.
 	Streams map[string]float64
 	Queues  []Queue
+	Shards  []Shard
+}
+
+// Shard is who serves a shard: dispatchers, and workers by their pool.
+type Shard struct {
+	Shard       int
+	Dispatchers int
+	Workers     map[toolyard.Pool]int
 }
 
 // Queue is the work queue of one pool and class: calls that nobody has taken, calls that workers have, and since when
@@ -105,6 +113,12 @@ func (d *Dispatcher) readStock(read reader) {
 		read(queueCalls, float64(q.Waiting), string(q.Pool), string(q.Class))
 		read(queueTaken, float64(q.Taken), string(q.Pool), string(q.Class))
 		read(queueOldest, age.Seconds(), string(q.Pool), string(q.Class))
+	}
+	for _, s := range stock.Shards {
+		read(shardDispatchers, float64(s.Dispatchers), strconv.Itoa(s.Shard))
+		for pool, n := range s.Workers {
+			read(shardWorkers, float64(n), string(pool), strconv.Itoa(s.Shard))
+		}
 	}
 }
 

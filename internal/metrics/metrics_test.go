@@ -31,7 +31,9 @@ func whole() *Metrics {
 	d.TicketGranted(ticket.Exclusive, time.Second)
 	d.Stock(Stock{Streams: map[string]float64{"TY_CALL": 0.5}, Queues: []Queue{
 		{Pool: "p", Class: toolyard.ReadOnly, Waiting: 3, Taken: 2, Oldest: time.Now().Add(-time.Hour)},
-		{Pool: "q", Class: toolyard.Unsafe}}})
+		{Pool: "q", Class: toolyard.Unsafe}}, Shards: []Shard{
+		{Shard: 0, Dispatchers: 2, Workers: map[toolyard.Pool]int{"p": 3}},
+		{Shard: 1, Workers: map[toolyard.Pool]int{"p": 0}}}})
 	w.Ran(res)
 	w.Ran(&toolyard.Result{Class: toolyard.ReadOnly, Cache: toolyard.CacheShared})
 	w.LeaseLost()
@@ -103,6 +105,8 @@ func TestValues(t *testing.T) {
 		`toolyard_queue_calls{class="READ_ONLY",pool="p"} 3`,
 		`toolyard_queue_taken_calls{class="READ_ONLY",pool="p"} 2`,
 		`toolyard_queue_oldest_seconds{class="UNSAFE",pool="q"} 0`,
+		`toolyard_shard_dispatchers{shard="0"} 2`, `toolyard_shard_dispatchers{shard="1"} 0`,
+		`toolyard_shard_workers{pool="p",shard="0"} 3`, `toolyard_shard_workers{pool="p",shard="1"} 0`,
 		`toolyard_ticket_wait_seconds_sum{mode="exclusive"} 1`,
 		`toolyard_worker_slots{class="READ_ONLY"} 16`, `toolyard_worker_slots_busy{class="READ_ONLY"} 2`,
 		`toolyard_worker_runs_total{class="READ_ONLY",code="outcome_unknown"} 1`,

@@ -39,7 +39,7 @@ func All() []Metric {
 		batchesCompleted, batchesRefused, batchesRunning, batchesIdle, batchesWaiting,
 		calls, attempts, callSeconds, executeSeconds, queueSeconds, ticketSeconds, stalledCalls,
 		workers, slots, slotsBusy, wantedSlots, breakersOpen,
-		storeFill, streamFill, queueCalls, queueTaken, queueOldest,
+		storeFill, streamFill, queueCalls, queueTaken, queueOldest, shardDispatchers, shardWorkers,
 		workerRegistered, workerSlots, workerSlotsBusy, workerRuns, workerLeaseLosses, workerBreakersOpen,
 		workerStalledCalls, workerSandboxStarts, workerCacheUses, workerCacheBytes,
 	} {
@@ -101,6 +101,10 @@ var (
 		"Calls that workers have taken and not ended, in the whole system."}
 	queueOldest = &Metric{"toolyard_queue_oldest_seconds", gauge, ofDispatcher, []string{"pool", "class"},
 		"How long the oldest call has been in the queue that no worker has taken; 0 if there is none."}
+	shardDispatchers = &Metric{"toolyard_shard_dispatchers", gauge, ofDispatcher, []string{"shard"},
+		"Dispatchers that take batches of a shard, in the whole system."}
+	shardWorkers = &Metric{"toolyard_shard_workers", gauge, ofDispatcher, []string{"pool", "shard"},
+		"Live workers of a pool that take calls of a shard, in the whole system."}
 )
 
 // The metrics of a worker.

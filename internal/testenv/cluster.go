@@ -82,10 +82,10 @@ func (c *Cluster) CA() string { return filepath.Join(c.dir, "ca.pem") }
 func settings(t testing.TB, s System) (broker.Settings, []nats.Option) {
 	t.Helper()
 	if c, ok := s.(*Cluster); ok {
-		return broker.Settings{Replicas: 3, MaxStoreBytes: 1 << 30, Shards: shards(t)},
+		return broker.Settings{Replicas: 3, MaxStoreBytes: 1 << 30, Shards: Shards(t)},
 			[]nats.Option{nats.RootCAs(c.CA())}
 	}
-	return broker.Settings{Shards: shards(t)}, nil
+	return broker.Settings{Shards: Shards(t)}, nil
 }
 
 // clusterAt is where the written configuration says that a node's files are.

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -75,18 +77,23 @@ func Broker(t testing.TB, s *natsd.Server, source string) *natsbroker.Broker {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	b, err := natsbroker.Open(ctx, Conn(t, s), broker.Settings{Shards: shards(t)}, source)
+	b, err := natsbroker.Open(ctx, Conn(t, s), broker.Settings{Shards: Shards(t)}, source)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
 
-// shards is how many shards the systems of tests have: 1, or what TEST_SHARDS says, to run tests of one shard with
-// several.
-func shards(t testing.TB) int {
+// Shards is how many shards the systems of tests have: 0, which is 1, or what TEST_SHARDS says, to run tests of one
+// shard with several. Tests of [OneShard] have one.
+func Shards(t testing.TB) int {
 	t.Helper()
 	text := os.Getenv("TEST_SHARDS")
+	for name := t.Name(); name != ""; name = name[:max(0, strings.LastIndexByte(name, '/'))] {
+		if _, one := oneShard.Load(name); one {
+			return 0
+		}
+	}
 	if text == "" {
 		return 0
 	}
@@ -96,6 +103,13 @@ func shards(t testing.TB) int {
 	}
 	return n
 }
+
+// oneShard has the names of the tests of [OneShard].
+var oneShard sync.Map
+
+// OneShard says that a test and those in it are about one shard, whatever TEST_SHARDS says: it names streams, or counts
+// on the order in which batches are taken.
+func OneShard(t testing.TB) { oneShard.Store(t.Name(), true) }
 
 // Take takes the next call from a lane.
 func Take(t testing.TB, l broker.Lane) *broker.Delivery {

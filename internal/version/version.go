@@ -39,7 +39,9 @@ import (
 //	               to run ask for delimiters around such outputs.
 //	               Batches may ask for snapshots, and undo others: older workers and dispatchers would run them without.
 //	               Dispatchers ask workers to repair inputs, which older workers leave as they are.
-const Wire = 12 + yetToCome
+//	13 2026-11-23  A worker's entry says which shards it serves, and dispatchers say it when they are asked: an older
+//	               dispatcher counts such a worker for all shards, and a raise waits for one that does not answer.
+const Wire = 13 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.
 const Archives = 9

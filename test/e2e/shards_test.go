@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/toolyard/toolyard"
@@ -60,5 +61,72 @@ func TestCommandsOfFourShards(t *testing.T) {
 	}
 	if text, _, _ := run(t, nil, "dispatcher", at("doctor")...); !strings.Contains(text, "in 4 shards") {
 		t.Errorf("the doctor: %s", text)
+	}
+}
+
+// TestProcessesOfSomeShards: two dispatchers and two workers have a shard each. All batches run, each in its own. When
+// the worker of one shard has gone, its calls end, the other's run, and doctor says which is without a worker.
+func TestProcessesOfSomeShards(t *testing.T) {
+	t.Parallel()
+	dir := workspace(t, map[string]string{"a.txt": "one\n"})
+	d := dispatcher(t, "--shards", "2", "--serve-shards", "0", "--worker-wait", "2s")
+	nats := d.says["nats"]
+	start(t, 3, "dispatcher", "serve", "--nats", nats, "--listen", "127.0.0.1:0", "--serve-shards", "1",
+		"--worker-wait", "2s")
+	workers := []*process{worker(t, nats, dir, "--serve-shards", "0"), worker(t, nats, dir, "--serve-shards", "1")}
+	at := func(cmd string, args ...string) []string {
+		return append([]string{cmd, "--nats", nats}, args...)
+	}
+	b := connect(t, nats)
+	// submitted is the codes of some batches' only results, by shard.
+	submitted := func(name string) (codes [2]map[toolyard.Code]int) {
+		t.Helper()
+		codes = [2]map[toolyard.Code]int{{}, {}}
+		for i := range 8 {
+			batch := toolyard.Batch{ID: toolyard.BatchID(fmt.Sprint(name, i)), Calls: []toolyard.Call{
+				{ID: "1", Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})}}}
+			stdout, stderr, _ := run(t, nil, "dispatcher",
+				at("submit", "--agent", "a", "--json", batchFile(t, batch))...)
+			var view toolyard.BatchView
+			if err := json.Unmarshal([]byte(stdout), &view); err != nil || len(view.Results) != 1 {
+				t.Fatalf("%v: %s%s", err, stdout, stderr)
+			}
+			n := b.Settings().ShardOf(toolyard.BatchKey{Agent: "a", ID: batch.ID})
+			codes[n][view.Results[0].Code]++
+		}
+		return codes
+	}
+	for n, codes := range submitted("both") {
+		if codes[""] == 0 || len(codes) != 1 {
+			t.Errorf("in shard %d the calls end as %v", n, codes)
+		}
+	}
+	if text := said(t, at("workers")...); !strings.Contains(text, "shards") {
+		t.Errorf("the workers: %s", text)
+	}
+	if text, _, _ := run(t, nil, "dispatcher", at("doctor")...); !strings.Contains(text, "serve 2 shards") {
+		t.Errorf("the doctor: %s", text)
+	}
+	workers[1].stop(syscall.SIGTERM)
+	codes := submitted("one")
+	if c := codes[0]; c[""] == 0 || len(c) != 1 {
+		t.Errorf("in the shard with a worker the calls end as %v", c)
+	}
+	if c := codes[1]; c[toolyard.DependencyUnavailable] == 0 || len(c) != 1 {
+		t.Errorf("in the shard without a worker the calls end as %v", c)
+	}
+	const gap = "no worker of pool default takes calls of shard 1"
+	text, _, status := run(t, nil, "dispatcher", at("doctor")...)
+	if status != 1 || !strings.Contains(text, gap) {
+		t.Errorf("the doctor, without a worker: %d\n%s", status, text)
+	}
+	if text := said(t, at("settings")...); !strings.Contains(text, gap) {
+		t.Errorf("the settings: %s", text)
+	}
+	for _, flag := range []string{"2", "x"} {
+		_, stderr, status := run(t, nil, "worker", "serve", "--nats", nats, "--serve-shards", flag)
+		if status != 2 || !strings.Contains(stderr, "--serve-shards") {
+			t.Errorf("--serve-shards %s: %d, %s", flag, status, stderr)
+		}
 	}
 }

@@ -116,6 +116,7 @@ func (l *loss) letter(cause string) {
 // TestWhatTheStoreHasLost: whatever of a batch cannot be read any more, who waits for its results gets them, or is told
 // that they are lost. Nothing that may not run twice does.
 func TestWhatTheStoreHasLost(t *testing.T) {
+	testenv.OneShard(t)
 	for _, c := range []struct {
 		name string
 		// play brings the batch to where it is when the system is stopped; what was damaged, and what comes of it.

@@ -19,6 +19,7 @@ import (
 // TestPoison: what cannot be read on the batch stream and on the work queue is answered where somebody waits, is
 // listed, and holds nobody up; nor does a batch whose log cannot be followed.
 func TestPoison(t *testing.T) {
+	testenv.OneShard(t)
 	t.Parallel()
 	s := testenv.Server(t)
 	b, c, nc := testenv.Broker(t, s, "/test"), startClient(t, s), testenv.Conn(t, s)

@@ -212,6 +212,7 @@ func TestACallThatNoWorkerWasHanded(t *testing.T) {
 // TestAttemptsAreWhatWasTaken: a read that was handed to a worker which died counts an attempt more, and one that a
 // worker gave back before it began counts none, however often that was.
 func TestAttemptsAreWhatWasTaken(t *testing.T) {
+	testenv.OneShard(t)
 	t.Parallel()
 	s := hurried(t)
 	startDispatcher(t, s, dispatcher.Config{})

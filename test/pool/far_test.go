@@ -100,7 +100,8 @@ func distant(t *testing.T, url string, oneWay time.Duration) string {
 // for as long as it takes.
 func TestAFarWorker(t *testing.T) {
 	t.Parallel()
-	s := waiting(t, broker.Settings{CallAckWait: 2 * time.Second, WorkerTTL: 2 * time.Second})
+	s := waiting(t, broker.Settings{Shards: testenv.Shards(t), CallAckWait: 2 * time.Second,
+		WorkerTTL: 2 * time.Second})
 	nc, err := public.Connect(t.Context(), distant(t, s.ClientURL(), 100*time.Millisecond), testenv.Log(t))
 	if err != nil {
 		t.Fatal(err)

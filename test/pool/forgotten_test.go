@@ -57,6 +57,7 @@ func (e *executions) read(worker int) func(context.Context, tool.Env) (string, e
 // once more, for the first time as it says. No execution of them goes on beside the write of the next group, whichever
 // ends first, and whether the dispatcher is still there or another one has adopted the batch.
 func TestDeliveriesThatTheServerForgot(t *testing.T) {
+	testenv.OneShard(t)
 	t.Parallel()
 	for name, c := range map[string]struct{ secondEndsFirst, adopted bool }{
 		"the first execution ends first":                 {},
@@ -66,8 +67,8 @@ func TestDeliveriesThatTheServerForgot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := testenv.Restartable(t)
-			if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{},
-				"/test"); err != nil {
+			if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server),
+				broker.Settings{Shards: testenv.Shards(t)}, "/test"); err != nil {
 				t.Fatal(err)
 			}
 			e := &executions{began: map[execution]chan struct{}{}, ends: map[execution]chan struct{}{}}

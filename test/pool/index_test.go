@@ -16,6 +16,7 @@ import (
 // TestTheIndexHasABatchOnce runs batches side by side. When each has its last result and is listed so, nothing else is
 // kept of it in the index, and the list has the order in which they were submitted.
 func TestTheIndexHasABatchOnce(t *testing.T) {
+	testenv.OneShard(t)
 	t.Parallel()
 	const n = 40
 	s := testenv.Server(t)

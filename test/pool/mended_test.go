@@ -37,8 +37,8 @@ func jetStream(t *testing.T, s *natsd.Server) jetstream.JetStream {
 // hurried starts a server whose system has short waits, so that a test of what happens after them does not take long.
 func hurried(t *testing.T) *natsd.Server {
 	t.Helper()
-	return waiting(t, broker.Settings{CallAckWait: 800 * time.Millisecond, WorkerTTL: time.Second,
-		BatchAckWait: time.Second})
+	return waiting(t, broker.Settings{Shards: testenv.Shards(t), CallAckWait: 800 * time.Millisecond,
+		WorkerTTL: time.Second, BatchAckWait: time.Second})
 }
 
 // waiting starts a server whose system has these waits.
@@ -55,7 +55,8 @@ func waiting(t *testing.T, waits broker.Settings) *natsd.Server {
 func TestAWorkerWhoseToolsCannotBeRead(t *testing.T) {
 	t.Parallel()
 	// long enough for a slow machine: a worker that is silent for so long has lost its claim
-	s := waiting(t, broker.Settings{CallAckWait: 4 * time.Second, WorkerTTL: 4 * time.Second})
+	s := waiting(t, broker.Settings{Shards: testenv.Shards(t), CallAckWait: 4 * time.Second,
+		WorkerTTL: 4 * time.Second})
 	began, release := make(chan struct{}, 2), make(chan struct{})
 	write := make1(t, writer("write"), func(context.Context, tool.Env) (string, error) {
 		began <- struct{}{}
@@ -170,7 +171,7 @@ func TestEverybodyReadsTheSystemsSettings(t *testing.T) {
 	if _, err := natsbroker.Attach(t.Context(), testenv.Conn(t, s), "/test"); !errors.Is(err, broker.ErrNoSystem) {
 		t.Errorf("before there is a dispatcher: %v, want ErrNoSystem", err)
 	}
-	made := broker.Settings{Lifetime: time.Hour, CallAckWait: 7 * time.Second}
+	made := broker.Settings{Shards: testenv.Shards(t), Lifetime: time.Hour, CallAckWait: 7 * time.Second}
 	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), made, "/test"); err != nil {
 		t.Fatal(err)
 	}

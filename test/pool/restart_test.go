@@ -42,7 +42,8 @@ func startProgram(t *testing.T, nc *nats.Conn, tools ...tool.Tool) {
 func TestAShortRestartCostsNoCall(t *testing.T) {
 	t.Parallel()
 	s := testenv.Restartable(t)
-	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{}, "/test"); err != nil {
+	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{Shards: testenv.Shards(t)},
+		"/test"); err != nil {
 		t.Fatal(err)
 	}
 	nc, err := public.Connect(t.Context(), s.ClientURL(), testenv.Log(t))
@@ -85,7 +86,8 @@ func TestAShortRestartCostsNoCall(t *testing.T) {
 func TestALongOutageIsNoFailure(t *testing.T) {
 	t.Parallel()
 	s := testenv.Restartable(t)
-	short := broker.Settings{CallAckWait: time.Second, WorkerTTL: time.Second, BatchAckWait: time.Second}
+	short := broker.Settings{Shards: testenv.Shards(t), CallAckWait: time.Second, WorkerTTL: time.Second,
+		BatchAckWait: time.Second}
 	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), short, "/test"); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +146,8 @@ func TestALongOutageIsNoFailure(t *testing.T) {
 func TestAFinishedCallSurvivesAnOutage(t *testing.T) {
 	t.Parallel()
 	s := testenv.Restartable(t)
-	short := broker.Settings{CallAckWait: time.Second, WorkerTTL: time.Second, BatchAckWait: time.Second}
+	short := broker.Settings{Shards: testenv.Shards(t), CallAckWait: time.Second, WorkerTTL: time.Second,
+		BatchAckWait: time.Second}
 	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), short, "/test"); err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func TestALostRequestIsSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	b, err := natsbroker.Open(t.Context(), nc, broker.Settings{}, "/worker/test")
+	b, err := natsbroker.Open(t.Context(), nc, broker.Settings{Shards: testenv.Shards(t)}, "/worker/test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ import (
 // there twice, may have been meant to deny something. Nothing of such a batch runs. What a newer version wrote may have
 // more fields.
 func TestASubmissionOverNATSIsReadAsOverHTTP(t *testing.T) {
+	testenv.OneShard(t)
 	t.Parallel()
 	s := testenv.Server(t)
 	nc, b := testenv.Conn(t, s), testenv.Broker(t, s, "/test")
@@ -79,6 +80,7 @@ func TestASubmissionOverNATSIsReadAsOverHTTP(t *testing.T) {
 // TestABadCallOverNATS: what is wrong with one call alone is its result, in a submission and where calls are appended
 // by hand.
 func TestABadCallOverNATS(t *testing.T) {
+	testenv.OneShard(t)
 	t.Parallel()
 	s := testenv.Server(t)
 	nc := testenv.Conn(t, s)

@@ -108,6 +108,7 @@ var theLater = toolyard.BatchKey{Agent: "a", ID: "later"}
 
 // TestWorkOfALaterVersion is left in the queue for a worker that knows it, also under a subject of a later grammar.
 func TestWorkOfALaterVersion(t *testing.T) {
+	testenv.OneShard(t)
 	for name, rest := range map[string]string{"another type": ".a.later.0.1", "another subject": ".a.later.0.1.x.y"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -126,6 +127,7 @@ func TestWorkOfALaterVersion(t *testing.T) {
 
 // TestASubmissionOfALaterVersion is left for a dispatcher that knows it; others go on beside it.
 func TestASubmissionOfALaterVersion(t *testing.T) {
+	testenv.OneShard(t)
 	t.Parallel()
 	l := withLater(t)
 	l.write("ty.batch.a.later", "a/later", "dev.toolyard.batch.submitted.v2", 0)
@@ -140,6 +142,7 @@ func TestASubmissionOfALaterVersion(t *testing.T) {
 // TestTooManyOfALaterVersion: what only a newer version can read waits for one, but not so much of it that nobody else
 // has room.
 func TestTooManyOfALaterVersion(t *testing.T) {
+	testenv.OneShard(t)
 	t.Parallel()
 	l := withLater(t)
 	for i := range 5 {
@@ -169,6 +172,7 @@ func TestTooManyOfALaterVersion(t *testing.T) {
 // TestALogOfALaterVersion: a dispatcher that finds an event in a batch's log which it does not know leaves the batch to
 // one that does, whichever chain the event is in.
 func TestALogOfALaterVersion(t *testing.T) {
+	testenv.OneShard(t)
 	for name, at := range map[string]struct{ subject, about, eventType string }{
 		"batch":   {"ty.event.a.later._.batch", "a/later", "dev.toolyard.batch.noted.v1"},
 		"control": {"ty.event.a.later._.control", "a/later", "dev.toolyard.batch.slowed.v1"},
@@ -228,6 +232,7 @@ func TestALogOfALaterVersion(t *testing.T) {
 
 // TestABatchOfALaterVersionThatIsOver is acknowledged by any dispatcher, and leaves its workspace.
 func TestABatchOfALaterVersionThatIsOver(t *testing.T) {
+	testenv.OneShard(t)
 	t.Parallel()
 	l := withLater(t)
 	sub := toolyard.Batch{Agent: "a", ID: "later", Calls: calls("write")}
@@ -271,6 +276,7 @@ func TestABatchOfALaterVersionThatIsOver(t *testing.T) {
 // TestAWorkerOfALaterVersion writes about a call what the batch's owner does not know, while the owner has the batch:
 // it lets go of it.
 func TestAWorkerOfALaterVersion(t *testing.T) {
+	testenv.OneShard(t)
 	t.Parallel()
 	l := withLater(t)
 	began, ended := make(chan struct{}, 9), make(chan error, 9)
@@ -288,6 +294,7 @@ func TestAWorkerOfALaterVersion(t *testing.T) {
 // TestTicketsOfALaterVersion: a dispatcher neither changes a workspace's queue in which something stands that it does
 // not know, nor is anybody granted a place by it.
 func TestTicketsOfALaterVersion(t *testing.T) {
+	testenv.OneShard(t)
 	t.Parallel()
 	l := withLater(t)
 	startWorker(t, l.s, worker.Config{Tools: []tool.Tool{make1(t, writer("write"), says("x"))}})
@@ -320,6 +327,7 @@ func TestTicketsOfALaterVersion(t *testing.T) {
 
 // TestASessionOfALaterVersion keeps what this version does not know when this version changes it.
 func TestASessionOfALaterVersion(t *testing.T) {
+	testenv.OneShard(t)
 	t.Parallel()
 	l := withLater(t)
 	kv, err := l.js.KeyValue(t.Context(), "ty_session")
@@ -348,6 +356,7 @@ func TestASessionOfALaterVersion(t *testing.T) {
 
 // TestEverythingNamesItsVersion: each event, each stream and each worker says which version wrote it.
 func TestEverythingNamesItsVersion(t *testing.T) {
+	testenv.OneShard(t)
 	t.Parallel()
 	l := withLater(t)
 	startWorker(t, l.s, worker.Config{Tools: []tool.Tool{make1(t, writer("write"), says("x"))}})

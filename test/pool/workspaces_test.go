@@ -144,6 +144,7 @@ func submitTo(t *testing.T, c *client.Client, w toolyard.Workspace, names ...str
 // TestAFullBucketOfTicketsIsAWarning: new batches are refused before the bucket of tickets is full, with the reason;
 // those under way go on, and when keys that nobody uses are gone, new ones are taken again.
 func TestAFullBucketOfTicketsIsAWarning(t *testing.T) {
+	testenv.OneShard(t)
 	t.Parallel()
 	s := testenv.Server(t)
 	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{MaxStoreBytes: 64 << 20}, "/test")

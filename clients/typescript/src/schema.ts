@@ -2048,6 +2048,7 @@ export interface components {
             pool: string;
             /** @description Which tools the worker leaves out or has altered. Only operators see it. */
             remarks?: components["schemas"]["Remark"][];
+            shards?: number[];
             /**
              * Format: int64
              * @description How many calls it runs at a time.

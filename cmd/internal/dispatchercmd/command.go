@@ -82,7 +82,7 @@ input or the flags are wrong, 130 interrupted, 141 the reader of its output has 
 		{"look", "Look at a system", []*cobra.Command{s.doctorCommand(), s.workersCommand(), s.toolsCommand(),
 			s.deadCommand(), s.reportCommand(), s.limitsCommand(), s.benchCommand()}},
 		{"operate", "Set up and keep", []*cobra.Command{s.initCommand(), s.initAuthCommand(), s.credsCommand(),
-			s.settingsCommand(), s.backupCommand(), s.restoreCommand(), s.exportCommand(),
+			s.settingsCommand(), s.spreadCommand(), s.backupCommand(), s.restoreCommand(), s.exportCommand(),
 			s.verifyCommand(), s.signingKeyCommand()}},
 		{cli.ProgramGroup, "This program", []*cobra.Command{cli.ManCommand("dispatcher")}},
 	} {

@@ -275,6 +275,12 @@ func (s *std) examineNATS(ctx context.Context, sys *systemFlags, d *diagnosis) b
 		return false
 	}
 	d.add(ofStreams(stock.Streams, b.Settings()))
+	served, err := b.Served(ctx)
+	if err != nil {
+		d.add(found("shards", levelFail, "look at the server's log", "%v", err))
+		return false
+	}
+	d.add(ofShards(served))
 	return true
 }
 
@@ -334,6 +340,15 @@ func ofStreams(full map[string]int, settings broker.Settings) finding {
 		"forgotten, or see docs/runbook.md", dispatcher.DefaultAdmitPercent),
 		"%s%s with %s, the fullest is %s with %d percent", count(len(names), "stream"), in,
 		count(settings.Replicas, "replica"), fullest, full[fullest])
+}
+
+// ofShards says which shards nobody serves.
+func ofShards(served []broker.ServedShard) finding {
+	if gaps := broker.Gaps(served); len(gaps) > 0 {
+		return found("shards", levelFail, "what belongs there waits: start one without --serve-shards, or with that shard",
+			"%s", strings.Join(gaps, "; "))
+	}
+	return found("shards", levelOK, "", "dispatchers and workers serve %s", count(len(served), "shard"))
 }
 
 // ofWorkers looks at the live workers.

@@ -77,6 +77,8 @@ type nodeConfig struct {
 	// reserve is what is kept of the disk under the store; 0 is the server's default.
 	reserve  int64
 	settings broker.Settings
+	// serves are the shards whose batches and calls it takes.
+	serves cli.Shards
 	// audit gets who did what; nil: nobody.
 	audit      *audit.Log
 	dispatcher dispatcher.Config
@@ -163,6 +165,9 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 	}
 	if n.broker, err = natsbroker.Open(setup, n.nc, cfg.settings, "/dispatcher/"+cfg.dispatcher.ID); err != nil {
 		return n, n.another(setup, cfg, err)
+	}
+	if n.broker, err = cfg.serves.Serve(n.broker); err != nil {
+		return n, err
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.stop = stop
@@ -313,6 +318,10 @@ func (n *node) watchStock(ctx context.Context) error {
 	for more := true; more; more = pause.For(ctx, stockEvery) == nil {
 		reading, cancel := context.WithTimeout(ctx, stockEvery)
 		read, err := n.broker.Stock(reading)
+		var served []broker.ServedShard
+		if err == nil {
+			served, err = n.broker.Served(reading)
+		}
 		cancel()
 		stock := metrics.Stock{Streams: map[string]float64{}}
 		if err == nil {
@@ -321,6 +330,9 @@ func (n *node) watchStock(ctx context.Context) error {
 			}
 			for _, q := range read.Queues {
 				stock.Queues = append(stock.Queues, metrics.Queue(q))
+			}
+			for _, s := range served {
+				stock.Shards = append(stock.Shards, metrics.Shard(s))
 			}
 		} else if ctx.Err() == nil {
 			n.log.Info("the metrics do not show what stands in the store", "error", err)

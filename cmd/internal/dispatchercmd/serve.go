@@ -259,7 +259,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 // nodeConfig is what the flags, and the files of rules and tools, say of the parts in this process.
 func (o *serveFlags) nodeConfig(d *fileDecisions) nodeConfig {
 	return nodeConfig{
-		url: o.url, reach: &o.reach, listen: o.natsListen,
+		url: o.url, reach: &o.reach, listen: o.natsListen, serves: o.serves,
 		syncAlways: o.syncAlways, migrate: o.migrate, reserve: o.reserve,
 		settings: broker.Settings{Replicas: o.replicas, Shards: o.shards, Lifetime: o.lifetime,
 			MaxStoreBytes: o.maxStore}.WithAckWait(o.ackWait),

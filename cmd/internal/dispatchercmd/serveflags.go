@@ -23,6 +23,7 @@ type serveFlags struct {
 	natsCert, natsKey                string
 	tlsCert, tlsKey                  string
 	natsPlain                        bool
+	serves                           cli.Shards
 	tokenFile                        string
 	oidc                             oidcFlags
 	auditLog                         string
@@ -120,6 +121,7 @@ func (o *serveFlags) addStore(f *pflag.FlagSet) {
 			standard.Replicas))
 	f.IntVar(&o.shards, "shards", 0, fmt.Sprintf("into how many sets of streams batches and workspaces are divided, each "+
 		"with leaders of its own: 1 to %d (default: as the system was made, or 1)", shard.Max))
+	o.serves.Add(f, "batches, and with --with-worker calls,")
 	f.DurationVar(&o.lifetime, "batch-lifetime", 0,
 		fmt.Sprintf("how long a batch is kept, waits for people included (default: as the system was made, or %s)",
 			standard.Lifetime))
@@ -243,6 +245,9 @@ func (o *serveFlags) check() error {
 	}
 	if o.shards < 0 || o.shards > shard.Max {
 		return cli.Usagef("--shards %d: use 1 to %d", o.shards, shard.Max)
+	}
+	if err := o.serves.Check(); err != nil {
+		return err
 	}
 	for _, n := range []struct {
 		flag    string

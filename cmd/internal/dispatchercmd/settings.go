@@ -46,6 +46,8 @@ type printedSettings struct {
 	MaxStoreBytes int64  `json:"max_store_bytes"`
 	// Epochs are the numbers of shards that the system had and has, with when each began.
 	Epochs []shard.Epoch `json:"epochs,omitempty"`
+	// Unserved says which shards have no dispatcher, or no worker of a pool that has workers.
+	Unserved []string `json:"unserved,omitempty"`
 }
 
 func (s *std) settingsCommand() *cobra.Command {
@@ -144,15 +146,20 @@ func (s *std) settings(ctx context.Context, nc *nats.Conn, want broker.Settings,
 	}
 	m := b.Shards()
 	now.Shards = m.Shards()
+	served, err := b.Served(ctx)
+	if err != nil {
+		return err
+	}
 	if asJSON {
 		shown := printedSettings{Replicas: now.Replicas, Shards: now.Shards, NextShards: m.Next,
-			BatchLifetime: now.Lifetime.String(), AckWait: now.CallAckWait.String(), MaxStoreBytes: now.MaxStoreBytes}
+			BatchLifetime: now.Lifetime.String(), AckWait: now.CallAckWait.String(), MaxStoreBytes: now.MaxStoreBytes,
+			Unserved: broker.Gaps(served)}
 		if len(m.Epochs) > 1 {
 			shown.Epochs = m.Epochs
 		}
 		return printJSON(s.out, shown)
 	}
-	return showSettings(s.out, was, now, m)
+	return showSettings(s.out, was, now, m, served)
 }
 
 // sayRaising returns what says on standard error for what a raise waits, when that has changed.
@@ -171,7 +178,8 @@ func (s *std) sayRaising() func(natsbroker.Raising) {
 }
 
 // showSettings shows settings, by the names of the flags of serve, with what changed ones were.
-func showSettings(w io.Writer, was, now broker.Settings, m shard.Map) error {
+func showSettings(w io.Writer, was, now broker.Settings, m shard.Map,
+	served []broker.ServedShard) error {
 	p := &show{w: w, on: true}
 	line := func(key string, was, now any) {
 		p.printf("%s: %v", key, now)
@@ -187,6 +195,9 @@ func showSettings(w io.Writer, was, now broker.Settings, m shard.Map) error {
 	}
 	for i, e := range m.Epochs[min(1, len(m.Epochs)):] {
 		p.printf("  %d since %s, %d before\n", e.Shards, e.Opened.UTC().Format(time.RFC3339), m.Epochs[i].Shards)
+	}
+	for _, gap := range broker.Gaps(served) {
+		p.printf("  %s\n", cli.OneLine(gap))
 	}
 	line(keyLifetime, was.Lifetime, now.Lifetime)
 	line("ack-wait", was.CallAckWait, now.CallAckWait)

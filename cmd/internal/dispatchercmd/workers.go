@@ -13,6 +13,7 @@ import (
 
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/shard"
 )
 
 func (s *std) workersCommand() *cobra.Command {
@@ -67,6 +68,9 @@ func (s *show) worker(w *client.Worker) {
 	add("runs", fmt.Sprintf("%s of %s, in %s", count(w.Tools, "tool"), listed(w.Classes), w.Isolation), nil)
 	if len(w.Workspaces) > 0 {
 		add("workspaces", listed(w.Workspaces), nil)
+	}
+	if len(w.Shards) > 0 {
+		add("shards", shard.Set(w.Shards).String(), nil)
 	}
 	if len(w.Tags) > 0 {
 		add("tags", listed(w.Tags), nil)

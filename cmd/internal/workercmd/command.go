@@ -55,6 +55,7 @@ func serveCommand(out, errw io.Writer, logs *cli.Log) *cobra.Command {
 	var perms cli.Permissions
 	var url string
 	var reach cli.Reach
+	var serves cli.Shards
 	var memory cli.Memory
 	var observe cli.Observe
 	cmd := &cobra.Command{
@@ -85,12 +86,13 @@ may run twice are handed to another worker, others end as outcome_unknown. A sec
 		Example: `  worker serve --nats nats://127.0.0.1:4222 --workspace default=. --permission-mode accept_edits`,
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serve(cmd.Context(), out, errw, logs, url, &reach, w, perms, memory, observe)
+			return serve(cmd.Context(), out, errw, logs, url, &reach, serves, w, perms, memory, observe)
 		},
 	}
 	reach.Add(cmd.Flags())
 	end := cli.Topic(cmd.Flags(), cli.TopicSystem)
 	cmd.Flags().StringVar(&url, "nats", "nats://127.0.0.1:4222", "the NATS system, as `URL`")
+	serves.Add(cmd.Flags(), "calls")
 	end()
 	w.Add(cmd.Flags())
 	perms.Add(cmd.Flags())
@@ -99,13 +101,13 @@ may run twice are handed to another worker, others end as outcome_unknown. A sec
 	return cmd
 }
 
-func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, reach *cli.Reach, flags cli.Worker,
-	perms cli.Permissions, memory cli.Memory, observe cli.Observe) (err error) {
+func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, reach *cli.Reach,
+	serves cli.Shards, flags cli.Worker, perms cli.Permissions, memory cli.Memory, observe cli.Observe) (err error) {
 	log, err := logs.Logger(errw)
 	if err != nil {
 		return err
 	}
-	if err := memory.Apply(log); err != nil {
+	if err := errors.Join(serves.Check(), memory.Apply(log)); err != nil {
 		return err
 	}
 	var reload cli.Reload
@@ -143,6 +145,9 @@ func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, 
 	b, err := natsbroker.Join(ctx, nc, broker.SourceWorker+
 		cfg.ID, func(why error) { log.Warn("waiting for the system", "url", url, "error", why) })
 	if err != nil {
+		return err
+	}
+	if b, err = serves.Serve(b); err != nil {
 		return err
 	}
 	w, err := worker.New(b, cfg)

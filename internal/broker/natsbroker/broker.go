@@ -40,6 +40,7 @@ import (
 
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/shard"
 	"github.com/toolyard/toolyard/internal/version"
 )
 
@@ -64,6 +65,8 @@ type Broker struct {
 	system *system
 	one    bool
 	shard  int
+	// serves are the shards that this process takes batches and calls of. Everything else is done in all.
+	serves shard.Set
 
 	forgotten *forgotten
 	archived  *archived
@@ -178,6 +181,17 @@ func (b *Broker) As(source string) *Broker {
 	other := *b
 	other.source = source
 	return &other
+}
+
+// Serve returns the same broker for a process that takes batches and calls of some shards only; nil: of all. It fails
+// if the system does not have one of them.
+func (b *Broker) Serve(only shard.Set) (*Broker, error) {
+	if err := only.Check(b.view().Served()); err != nil {
+		return nil, err
+	}
+	other := *b
+	other.serves = only
+	return &other, nil
 }
 
 // Who returns whose account the connection uses; the zero Principal if it is the platform's, or there are no accounts.

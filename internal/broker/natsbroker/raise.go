@@ -290,7 +290,8 @@ func (r *raise) open(ctx context.Context, f *found) error {
 	return err
 }
 
-// late names the dispatchers and workers that do not serve the new shards yet, for people; "" if there are none.
+// late names the dispatchers and workers that do not serve the new shards yet, and new shards that nobody serves, for
+// people; "" if there are none. Who serves some shards only is not waited for.
 func (r *raise) late(ctx context.Context) (string, error) {
 	workers, err := r.b.Workers(ctx)
 	if err != nil {
@@ -298,7 +299,7 @@ func (r *raise) late(ctx context.Context) (string, error) {
 	}
 	var late []string
 	for _, w := range workers {
-		if w.Shards < r.want.Shards {
+		if w.Only == nil && w.Shards < r.want.Shards {
 			late = append(late, w.ID)
 		}
 	}
@@ -315,21 +316,50 @@ func (r *raise) late(ctx context.Context) (string, error) {
 			most[n] = max(most[n], info.CachedInfo().NumWaiting)
 		}
 	}
+	dispatchers, err := r.b.Dispatchers(ctx)
+	if err != nil {
+		return "", err
+	}
 	var why []string
-	if least := slices.Min(most); least < most[0] {
-		why = append(why, fmt.Sprintf("of %d dispatchers %d take batches of the new shards", most[0], least))
+	if silent := slices.Max(most) - len(dispatchers); silent > 0 {
+		why = append(why, fmt.Sprintf("%d of the processes that take batches do not say which shards they serve: they "+
+			"have an older version", silent))
+	}
+	all, ready := 0, 0
+	for _, d := range dispatchers {
+		if d.Only == nil {
+			if all++; d.Shards >= r.want.Shards {
+				ready++
+			}
+		}
+	}
+	if ready < all {
+		why = append(why, fmt.Sprintf("of %d dispatchers %d take batches of the new shards", all, ready))
 	}
 	if len(late) > 0 {
 		slices.Sort(late)
-		more := ""
-		if len(late) > maxLate {
-			more = fmt.Sprintf(" and %d more", len(late)-maxLate)
+		why = append(why, "workers do not take calls of the new shards yet: "+some(late))
+	}
+	if len(dispatchers) == 0 { // nothing runs in the former shards either
+		dispatchers = []broker.Dispatcher{{Shards: r.want.Shards}}
+	}
+	if ready == all && len(late) == 0 {
+		served := broker.ServedShards(dispatchers, workers, r.want.Shards)
+		if gaps := broker.Gaps(served[r.b.view().Shards():]); len(gaps) > 0 {
+			why = append(why, some(gaps))
 		}
-		why = append(why, fmt.Sprintf("workers do not take calls of the new shards yet: %s%s",
-			strings.Join(late[:min(len(late), maxLate)], ", "), more))
 	}
 	return strings.Join(why, "; "), nil
 }
 
-// maxLate is how many workers a message names.
+// some are so many of a list's items as a message has.
+func some(list []string) string {
+	more := ""
+	if len(list) > maxLate {
+		more = fmt.Sprintf(" and %d more", len(list)-maxLate)
+	}
+	return strings.Join(list[:min(len(list), maxLate)], ", ") + more
+}
+
+// maxLate is how many workers, or shards that are not served, a message names.
 const maxLate = 5

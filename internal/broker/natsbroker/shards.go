@@ -312,21 +312,33 @@ func (b *Broker) lanes() int { return b.view().lanes(b.shard) }
 
 func (v *view) lanes(n int) int { return broker.ShardLanes(v.MadeWith(n)) }
 
-// Lanes is how many lanes a route has in all shards. more is closed when there are more. A lane keeps its number.
+// Lanes is how many lanes a route has in all shards that this process serves. more is closed when there are more. A
+// lane keeps its number.
 func (b *Broker) Lanes() (n int, more <-chan struct{}) {
 	v := b.view()
 	for at := range v.Served() {
-		n += v.lanes(at)
+		if b.serves.Has(at) {
+			n += v.lanes(at)
+		}
 	}
 	return n, v.grown
 }
 
-// laneIn is the shard of a lane, and its number there.
-func (v *view) laneIn(number int) (n, lane int) {
-	for n, lane = 0, number; n < v.Served()-1 && lane >= v.lanes(n); n++ {
-		lane -= v.lanes(n)
+// laneIn is the shard of a lane of those in a set, and its number there.
+func (v *view) laneIn(only shard.Set, number int) (n, lane int) {
+	n, lane = -1, number
+	for at := range v.Served() {
+		switch {
+		case !only.Has(at):
+		case n < 0:
+			n = at
+		case lane < v.lanes(n):
+			return n, lane
+		default:
+			n, lane = at, lane-v.lanes(n)
+		}
 	}
-	return n, lane
+	return max(n, 0), lane
 }
 
 // watchEach runs a watch in each shard until the first one ends, also in those that are added. No two of them call see
@@ -376,13 +388,24 @@ type taken struct {
 func (b *Broker) submissionsOfAll() (broker.Submissions, error) {
 	all := &submissionsOf{in: make(chan taken)}
 	all.ended, all.stop = context.WithCancel(context.Background())
-	first, err := b.inOf(b.view(), 0).submissions()
+	// One is opened at once, so that a system that cannot be used is said here.
+	known := slices.IndexFunc(b.each(), func(one *Broker) bool { return b.serves.Has(one.shard) })
+	first, err := b.inOf(b.view(), max(0, known)).submissions()
+	if err == nil {
+		err = b.answerRoll(all)
+	}
 	if err != nil {
+		if first != nil {
+			first.Stop()
+		}
 		all.stop()
 		return nil, err
 	}
 	all.work.Go(func() {
 		b.forEach(all.ended, func(one *Broker) {
+			if !b.serves.Has(one.shard) {
+				return
+			}
 			s := first
 			for pause := firstPause; first == nil; {
 				if s, err = one.submissions(); err == nil {

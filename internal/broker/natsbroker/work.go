@@ -209,7 +209,7 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, number int, unwanted f
 		return nil, err
 	}
 	if v := b.view(); !b.one && len(v.sets) > 0 {
-		n, lane := v.laneIn(number)
+		n, lane := v.laneIn(b.serves, number)
 		return b.inOf(v, n).Lane(ctx, r, lane, unwanted)
 	}
 	name := consumerCalls(r, number)

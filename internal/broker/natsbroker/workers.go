@@ -20,7 +20,7 @@ import (
 // Beat writes the worker's key once; the key expires after the worker TTL. For a worker with its own account a
 // dispatcher writes it, and answers when it is stored.
 func (b *Broker) Beat(ctx context.Context, w broker.Worker) error {
-	w.Version, w.WireVersion, w.Shards = b.build, version.Wire, 0
+	w.Version, w.WireVersion, w.Shards, w.Only = b.build, version.Wire, 0, b.serves
 	if n := b.view().Served(); n > 1 {
 		w.Shards = n
 	}

@@ -1018,6 +1018,7 @@ export interface Worker {
   pool: string;
   /** Which tools the worker leaves out or has altered. Only operators see it. */
   remarks?: Remark[];
+  shards?: number[];
   /** How many calls it runs at a time. */
   slots: number;
   /** When it started. */

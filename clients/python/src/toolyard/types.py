@@ -1176,6 +1176,7 @@ class Worker(TypedDict):
     pool: str
     # Which tools the worker leaves out or has altered. Only operators see it.
     remarks: NotRequired[list["Remark"]]
+    shards: NotRequired[list[int]]
     # How many calls it runs at a time.
     slots: int
     # When it started.
