@@ -36,6 +36,9 @@ type Env struct {
 	// FencingToken grows with each group that holds the workspace. A store that checks it refuses a smaller token than
 	// the last one. 0 if the call holds no ticket.
 	FencingToken uint64
+	// Locks are the names in the workspace that the call's group has in place of the whole; see [Declaration].Locks.
+	// Calls of other names run beside this one. Empty: nothing else runs in the workspace that could disturb the call.
+	Locks []Lock
 
 	// TraceParent is the W3C trace context of this attempt, for requests that the tool makes. Empty if there is none.
 	TraceParent string

@@ -34,6 +34,7 @@ func writeFile() (tool.Tool, error) {
 		Idempotent:     &no,  // others may write in between, and a silent second run would undo that
 		EditsWorkspace: true,
 		Specifier:      tool.Specifier{Path: "file_path"},
+		Locks:          []string{tool.FileSpace + ":{file_path}"},
 
 		MaxResultSizeChars: -1, // it is one line
 		OutputSchema:       changeSchema,
