@@ -311,6 +311,11 @@ func TestNamedLocksAndLinks(t *testing.T) {
 	b.ok("write_file", in{"file_path": "./dir//real.txt", "content": "two\n"})
 	b.ok("edit_file", in{"file_path": "dir/real.txt", "old_string": "two", "new_string": "three"})
 	b.ok("read_file", in{"file_path": "dir/real.txt"})
+	locks(".git/hooks/pre-commit")
+	if err := b.run("write_file", in{"file_path": ".git/hooks/pre-commit", "content": ""}); err == nil ||
+		!strings.Contains(err.Error(), "without named locks") {
+		t.Errorf("a protected place: %v", err)
+	}
 	locks("new/file")
 	b.ok("write_file", in{"file_path": "new/file", "content": ""})
 	b.env.Locks = nil // the call has the whole workspace
