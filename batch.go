@@ -108,6 +108,9 @@ type Options struct {
 	Snapshot bool `json:"snapshot,omitempty"`
 	// Undo says that the batch's one call is one of [UndoTool], which no other batch sees. Programs say it, not models.
 	Undo bool `json:"undo,omitempty"`
+	// NamedLocks has calls whose tools declare locks take those names in the workspace, in place of the whole, so that
+	// calls of other batches run beside them that need other names. It has no effect on a batch with Snapshot.
+	NamedLocks bool `json:"named_locks,omitempty"`
 	// Tags are what the workers must have that run the batch's calls: each of them, beside those that a call's tool
 	// asks for.
 	Tags []Tag `json:"tags,omitempty"`

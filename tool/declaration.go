@@ -42,6 +42,11 @@ type Declaration struct {
 	RequiresUserInteraction bool `json:"requires_user_interaction,omitempty"`
 	// UsesWorkspace says that calls act on the batch's workspace and so need its ticket. Nil: true.
 	UsesWorkspace *bool `json:"uses_workspace,omitempty"`
+	// Locks are what calls need of the workspace in place of the whole, where the batch asks for named locks: names
+	// such as "file:{file_path}" or "shared table:{table}", at most [MaxLocks]. A call that is READ_ONLY shares
+	// all of them. Calls of other names may run beside it, so a call must touch nothing else. Empty: the whole
+	// workspace.
+	Locks []string `json:"locks,omitempty"`
 	// EditsWorkspace says that a call changes nothing but files of the workspace, through checked paths. The permission
 	// mode accept_edits allows such calls.
 	EditsWorkspace bool `json:"edits_workspace,omitempty"`

@@ -33,9 +33,12 @@ type Env struct {
 	Attempt int
 	// IdempotencyKey is the same for every attempt of this call. Pass it to services that recognise repeats by a key.
 	IdempotencyKey string
-	// FencingToken grows with each group that holds the workspace. A store that checks it refuses a smaller token than
-	// the last one. 0 if the call holds no ticket.
+	// FencingToken grows with each group that holds the workspace, or a name in it. A store that checks it refuses a
+	// smaller token than the last one for the same name. 0 if the call holds no ticket.
 	FencingToken uint64
+	// Locks are the names in the workspace that the call's group has in place of the whole; see [Declaration].Locks.
+	// Calls of other names run beside this one. Empty: nothing else runs in the workspace that could disturb the call.
+	Locks []Lock
 
 	// TraceParent is the W3C trace context of this attempt, for requests that the tool makes. Empty if there is none.
 	TraceParent string

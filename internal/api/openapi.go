@@ -51,6 +51,7 @@ type BatchOptions struct {
 	Undo           bool              `json:"undo,omitempty" doc:"The batch is one call of undo_workspace, which no other batch sees."`
 	Tags           []string          `json:"tags,omitempty" maxItems:"16" doc:"What the workers must have that run the calls: each of these tags."`
 	Priority       toolyard.Priority `json:"priority,omitempty" doc:"Interactive batches go before bulk ones, which take one turn in five. Default: interactive."`
+	NamedLocks     bool              `json:"named_locks,omitempty" doc:"Have calls whose tools declare locks take those names in place of the whole workspace."`
 	Fence          bool              `json:"fence,omitempty" doc:"Put outputs that come from outside between delimiters that no output can forge."`
 }
 

@@ -94,6 +94,7 @@ type (
 	TakeTicket struct {
 		Group int
 		Mode  ticket.Mode
+		Locks []tool.Lock // of a named ticket
 		// Through is the last group that can go on under the ticket while the batch is alone in its workspace.
 		Through int
 	}

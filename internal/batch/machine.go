@@ -548,7 +548,10 @@ func (m *Machine) advance() []Effect {
 	switch {
 	case g.Ticket && m.tickets.group != m.group:
 		take := TakeTicket{Group: m.group, Mode: ticket.Exclusive, Through: m.sameTicket(m.group)}
-		if g.Safe {
+		switch {
+		case len(g.Locks) > 0:
+			take.Mode, take.Locks = ticket.Named, g.Locks
+		case g.Safe:
 			take.Mode = ticket.Shared
 		}
 		m.tickets.group, m.tickets.number, m.tickets.inQueue = m.group, nil, true
@@ -582,11 +585,12 @@ func (m *Machine) advance() []Effect {
 	return append(out, m.queueCalls(g, number)...)
 }
 
-// sameTicket returns the last of the groups, from one on, that can share an exclusive ticket: no group between them
-// needs another ticket or none. The groups of an open batch may still change.
+// sameTicket returns the last of the groups, from one on, that can share the ticket of an exclusive call: no group
+// between them needs another ticket, other names or none. The groups of an open batch may still change.
 func (m *Machine) sameTicket(group int) int {
 	for s := &m.state; s.Closed && group+1 < len(s.Plan.Groups); group++ {
-		if this, next := s.Plan.Groups[group], s.Plan.Groups[group+1]; this.Safe || next.Safe || !next.Ticket {
+		if this, next := s.Plan.Groups[group], s.Plan.Groups[group+1]; this.Safe || next.Safe || !next.Ticket ||
+			!slices.Equal(this.Locks, next.Locks) {
 			break
 		}
 	}

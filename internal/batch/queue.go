@@ -132,7 +132,7 @@ func (m *Machine) queue(calls []int, number uint64, context map[string]string) Q
 	first := &plan.Calls[calls[0]]
 	req := s.Request(calls[0], nil)
 	req.Group, req.Ticket, req.WasConcurrent = m.group, number, m.inFlight() > 1
-	req.Context = context
+	req.Context, req.Locks = context, plan.Groups[m.group].Locks
 	req.CallTimeoutMS = s.Submission.Options.CallTimeoutMS
 	req.Fence = s.Submission.Options.Fence
 	req.RemainingMS = max(0, plan.Deadline.Sub(m.now).Milliseconds())

@@ -42,6 +42,7 @@ func editFile() (tool.Tool, error) {
 		Idempotent:     &no,  // new_string may contain old_string, and a second run would edit it again
 		EditsWorkspace: true,
 		Specifier:      tool.Specifier{Path: "file_path"},
+		Locks:          []string{tool.FileSpace + ":{file_path}"},
 
 		MaxResultSizeChars: -1, // it is one line
 		OutputSchema:       changeSchema,

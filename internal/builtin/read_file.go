@@ -49,6 +49,7 @@ func readFile() (tool.Tool, error) {
 		Class:              tool.ClassRule{Static: toolyard.ReadOnly},
 		ReadOnly:           true,
 		Specifier:          tool.Specifier{Path: "file_path"},
+		Locks:              []string{tool.FileSpace + ":{file_path}"},
 		Interrupt:          tool.Cancel,
 		MaxResultSizeChars: -1, // MaxOutputBytes bounds it, and the model pages with offset
 		AbortsSiblings:     &no,

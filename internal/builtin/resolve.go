@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -25,8 +26,22 @@ type target struct {
 // inside, returns the same error for a link out and for a broken name, and does not tell a writer which file a link
 // refers to. The result is still opened through the root, which is safe if names are replaced in between.
 //
-// A path whose last names are missing is not an error here: see [target.exist].
+// A path whose last names are missing is not an error here: see [target.exist]. A path that leads to a file for which
+// the call has no lock is one: the lock was taken by the path alone.
 func (w *workspace) resolve(field, written string) (target, error) {
+	t, err := w.find(field, written)
+	if err != nil || len(w.locks) == 0 {
+		return t, err
+	}
+	if name, ok := registry.FileLock(t.name); !ok || !tool.Hold(w.locks, name, true) {
+		return t, tool.Invalid("%s %s leads by a symbolic link to %s, and this batch has named locks; give the path %s "+
+			"itself", field, show(written), show(t.name), show(t.name))
+	}
+	return t, nil
+}
+
+// find is resolve without the look at locks.
+func (w *workspace) find(field, written string) (target, error) {
 	t := target{field: field, written: written, name: "."}
 	names, needsDir, err := w.split(field, written)
 	if err != nil {

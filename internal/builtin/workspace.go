@@ -28,6 +28,8 @@ type workspace struct {
 	// searched for.
 	hides  func(path string) bool
 	linked map[place.ID]bool
+	// locks are the names that the call has in place of the whole workspace; none: it has the whole.
+	locks []tool.Lock
 }
 
 // heldRoot is the call's directory, which the worker holds open. It checks again whether the directory may be used.
@@ -55,7 +57,7 @@ func openWorkspace(env tool.Env) (*workspace, error) {
 			Err: err,
 		}
 	}
-	w := &workspace{root: root, held: from, hides: env.Hidden}
+	w := &workspace{root: root, held: from, hides: env.Hidden, locks: env.Locks}
 	for _, dir := range from.Names() {
 		w.dirs = append(w.dirs, splitNames(dir))
 	}

@@ -34,6 +34,7 @@ func writeFile() (tool.Tool, error) {
 		Idempotent:     &no,  // others may write in between, and a silent second run would undo that
 		EditsWorkspace: true,
 		Specifier:      tool.Specifier{Path: "file_path"},
+		Locks:          []string{tool.FileSpace + ":{file_path}"},
 
 		MaxResultSizeChars: -1, // it is one line
 		OutputSchema:       changeSchema,
@@ -131,8 +132,13 @@ func runWriteFile(ctx context.Context, env tool.Env, in writeFileInput) (tool.Ou
 
 // notThroughALink refuses a write whose path leads into a protected place by a symbolic link. The person or rule that
 // allowed the call judged the path, and a link may have been created since. If the path itself names the protected
-// place, permission has decided about it.
+// place, permission has decided about it; but not beside a command, whose sandbox takes away what comes there
+// meanwhile.
 func (w *workspace) notThroughALink(t target) error {
+	if p, ok := w.held.Protected([]string{t.name}); ok && len(w.locks) > 0 {
+		return tool.Violation("%s %s is in %s, which is protected and can't be written under a named lock; make the "+
+			"call in a batch without named locks", t.field, show(t.written), show(p.Path))
+	}
 	names, _, err := w.split(t.field, t.written)
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -273,4 +274,50 @@ func TestWritesThroughLinksIntoProtectedPlaces(t *testing.T) {
 	// The path itself was judged by permission, and other links are followed.
 	b.run("write_file", in{"file_path": ".vscode/tasks.json", "content": "y"})
 	b.run("write_file", in{"file_path": "docs/fine/a.md", "content": "y"})
+}
+
+// TestNamedLocksAndLinks: a call that holds only the lock of its path goes through no link to another file. Other
+// spellings of the path are the same file.
+func TestNamedLocksAndLinks(t *testing.T) {
+	b := newBench(t)
+	b.put("dir/real.txt", "one\n")
+	b.link("real.txt", "dir/link.txt")
+	b.link("dir", "other")
+	locks := func(path string) {
+		name, ok := registry.FileLock(path)
+		if !ok {
+			t.Fatal(path)
+		}
+		b.env.Locks = []tool.Lock{{Name: name}}
+	}
+	for _, path := range []string{"dir/link.txt", "other/real.txt", "other/new.txt"} {
+		locks(path)
+		for name, input := range map[string]in{
+			"read_file":  {"file_path": path},
+			"write_file": {"file_path": path, "content": "two\n"},
+			"edit_file":  {"file_path": path, "old_string": "one", "new_string": "two"},
+		} {
+			err := b.run(name, input)
+			if e, ok := errors.AsType[*tool.Error](err); !ok || e.Code != toolyard.InvalidArguments ||
+				!strings.Contains(e.Message, "named locks; give the path dir/") {
+				t.Errorf("%s of %s: %v", name, path, err)
+			}
+		}
+	}
+	if got := b.content("dir/real.txt"); got != "one\n" {
+		t.Errorf("the file has %q", got)
+	}
+	locks("dir/real.txt")
+	b.ok("write_file", in{"file_path": "./dir//real.txt", "content": "two\n"})
+	b.ok("edit_file", in{"file_path": "dir/real.txt", "old_string": "two", "new_string": "three"})
+	b.ok("read_file", in{"file_path": "dir/real.txt"})
+	locks(".git/hooks/pre-commit")
+	if err := b.run("write_file", in{"file_path": ".git/hooks/pre-commit", "content": ""}); err == nil ||
+		!strings.Contains(err.Error(), "without named locks") {
+		t.Errorf("a protected place: %v", err)
+	}
+	locks("new/file")
+	b.ok("write_file", in{"file_path": "new/file", "content": ""})
+	b.env.Locks = nil // the call has the whole workspace
+	b.ok("write_file", in{"file_path": "dir/link.txt", "content": "four\n"})
 }

@@ -427,7 +427,7 @@ func (r *runner) takeTicket(ctx context.Context, wanted batch.TakeTicket) []batc
 	take := r.ticketRequests
 	s := r.m.State()
 	h := waiter(s, wanted)
-	if t, ok := r.d.locks.Kept(s.Plan.Workspace, h, wanted.Mode); ok {
+	if t, ok := r.d.locks.Kept(s.Plan.Workspace, h, wanted.Mode, wanted.Locks...); ok {
 		return []batch.Input{granted(wanted, t)}
 	}
 	asked := time.Now()
@@ -439,7 +439,7 @@ func (r *runner) takeTicket(ctx context.Context, wanted batch.TakeTicket) []batc
 		case r.granted <- grantAnswer{take, wanted, g.Ticket, g.Err, asked, time.Now(), g.Behind}:
 		case <-ctx.Done():
 		}
-	})
+	}, wanted.Locks...)
 	return nil
 }
 

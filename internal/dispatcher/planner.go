@@ -25,6 +25,7 @@ import (
 	"github.com/toolyard/toolyard/internal/schema"
 	"github.com/toolyard/toolyard/internal/shell"
 	"github.com/toolyard/toolyard/internal/submission"
+	"github.com/toolyard/toolyard/internal/ticket"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -63,6 +64,8 @@ type Plan struct {
 	planned events.Planned
 	// asks are the calls that only a worker of their pool can judge. Their index is that in calls.
 	asks map[toolyard.Pool][]broker.JudgeCall
+	// inputs are the calls' inputs as far as their tools declare locks that the batch wants used, by index in calls.
+	inputs map[int]schema.Value
 	// repairs are the calls that a worker's own repair may mend, by their index in calls.
 	repairs map[int]broker.JudgeCall
 	// check is the planner's, for inputs that a repair has made.
@@ -167,6 +170,7 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 	plan.entries = make([]*registry.Entry, len(plan.calls))
 	plan.planned.Calls = make([]events.PlannedCall, len(plan.calls))
 	plan.asks = map[toolyard.Pool][]broker.JudgeCall{}
+	plan.inputs = map[int]schema.Value{}
 	plan.repairs, plan.check = map[int]broker.JudgeCall{}, p.check
 	plan.preflight = func(call toolyard.Call) (*registry.Entry, pipeline.Input, *toolyard.Result) {
 		return p.Pipeline.Preflight(call, &plan.Surface, isLoaded, patterns)
@@ -217,6 +221,9 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 func (p *Plan) judgement(i int, input pipeline.Input) tool.Judgement {
 	entry := p.entries[i]
 	judged, ask := registry.JudgeValue(&entry.Declaration, input.Value, shell.Classify)
+	if len(entry.Locks) > 0 && p.sub.Options.NamedLocks && !p.sub.Options.Snapshot {
+		p.inputs[i] = input.Value
+	}
 	if ask {
 		p.asks[entry.Pool] = append(p.asks[entry.Pool], broker.JudgeCall{Index: i, Tool: entry.Name,
 			Declaration: entry.Hash, Input: input.Raw})
@@ -457,6 +464,7 @@ func claims(calls []events.PlannedCall) {
 func (p *Plan) groups(before *events.Planned, strategy toolyard.Strategy) []events.Group {
 	var classes []toolyard.Class
 	var needs []bool // which calls act on the workspace and are not answered yet
+	locks := map[int][]tool.Lock{}
 	if before != nil {
 		needs = make([]bool, len(before.Calls))
 		for _, c := range before.Calls {
@@ -464,7 +472,7 @@ func (p *Plan) groups(before *events.Planned, strategy toolyard.Strategy) []even
 		}
 		for _, g := range before.Groups {
 			for _, i := range g.Calls {
-				needs[i] = g.Ticket
+				needs[i], locks[i] = g.Ticket, g.Locks
 			}
 		}
 	}
@@ -475,13 +483,39 @@ func (p *Plan) groups(before *events.Planned, strategy toolyard.Strategy) []even
 	for i, c := range p.planned.Calls {
 		classes = append(classes, c.Judgement.Class)
 		needs = append(needs, !answered[p.from+i] && p.entries[i].NeedsWorkspace())
+		if v, ok := p.inputs[i]; ok {
+			locks[p.from+i] = registry.Locks(&p.entries[i].Declaration, v, c.Judgement.Class)
+		}
 	}
 	var out []events.Group
 	for _, g := range partition.Groups(strategy, classes) {
-		ticket := slices.ContainsFunc(g.Calls, func(i int) bool { return needs[i] })
-		out = append(out, events.Group{Safe: g.Safe, Calls: g.Calls, Ticket: ticket})
+		group := events.Group{Safe: g.Safe, Calls: g.Calls,
+			Ticket: slices.ContainsFunc(g.Calls, func(i int) bool { return needs[i] })}
+		if group.Ticket && !(g.Safe && p.sub.Open) { // calls may join a safe group that runs
+			group.Locks = groupLocks(g.Calls, needs, locks)
+		}
+		out = append(out, group)
 	}
 	return out
+}
+
+// groupLocks are the names that the calls of a group need together. Nil: one of them needs the whole workspace, or they
+// are too many.
+func groupLocks(calls []int, needs []bool, locks map[int][]tool.Lock) []tool.Lock {
+	var all []tool.Lock
+	for _, i := range calls {
+		if !needs[i] {
+			continue
+		}
+		if len(locks[i]) == 0 {
+			return nil
+		}
+		all = append(all, locks[i]...)
+	}
+	if all = registry.JoinLocks(all); len(all) > ticket.MaxLocks {
+		return nil
+	}
+	return all
 }
 
 // Entry is the tool that call i resolved to; its name is empty when there is none.

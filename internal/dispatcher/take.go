@@ -245,7 +245,7 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 func (d *Dispatcher) reserve(ctx context.Context, s *batch.State, w toolyard.Workspace, wanted batch.TakeTicket,
 ) (own ticket.Ticket, reserved, granted bool) {
 	asked := time.Now()
-	own, reserved, granted = d.locks.Reserve(ctx, w, waiter(s, wanted), wanted.Mode)
+	own, reserved, granted = d.locks.Reserve(ctx, w, waiter(s, wanted), wanted.Mode, wanted.Locks...)
 	if granted {
 		d.cfg.Meter.TicketGranted(wanted.Mode, time.Since(asked))
 	}

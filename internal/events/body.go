@@ -118,16 +118,32 @@ const (
 	archives     = version.Archives
 	slimForms    = 10
 	snapshots    = 12
+	namedLocks   = 13
 )
 
 // MinReader is the required wire version of a reader: an older dispatcher would continue without the rules, and would
 // not know that a group has started.
 func (p Planned) MinReader() int {
 	switch {
+	case named(p.Groups):
+		return namedLocks
 	case p.Start != nil:
 		return items
 	case len(p.Deny)+len(p.Ask) > 0:
 		return rulesInPlans
+	}
+	return 0
+}
+
+// named reports whether a group is for names in its workspace.
+func named(groups []Group) bool {
+	return slices.ContainsFunc(groups, func(g Group) bool { return len(g.Locks) > 0 })
+}
+
+// MinReader is as that of [Planned].
+func (e Extended) MinReader() int {
+	if named(e.Groups) {
+		return namedLocks
 	}
 	return 0
 }
@@ -148,8 +164,11 @@ func (s Submitted) MinReader() int {
 }
 
 // MinReader is the wire version that a reader must have: an older worker knows no items, and would run what asks for
-// tags that it has not, or run calls without the snapshots that were asked for.
+// tags that it has not, run calls without the snapshots that were asked for, or follow links to files without a lock.
 func (r Requested) MinReader() int {
+	if len(r.Locks) > 0 {
+		return namedLocks
+	}
 	if r.Snapshot || slices.ContainsFunc(r.Calls, func(c RequestedCall) bool { return c.Undo != nil }) {
 		return snapshots
 	}
@@ -224,6 +243,8 @@ type Group struct {
 	Calls []int `json:"calls"`
 	// Ticket says that the group needs its workspace's ticket, because a call of it uses the workspace.
 	Ticket bool `json:"ticket,omitempty"`
+	// Locks are the names in the workspace that the ticket is for. Empty: it is for the whole workspace.
+	Locks []tool.Lock `json:"locks,omitempty"`
 }
 
 // Adopted says that another dispatcher owns the batch from here on.
@@ -403,6 +424,8 @@ type Requested struct {
 	Tags []toolyard.Tag `json:"tags,omitempty"`
 	// Snapshot says that no exclusive call may run before the workspace is kept as it is.
 	Snapshot bool `json:"snapshot,omitempty"`
+	// Locks are the names in the workspace that the calls' group has. Empty: it has the whole workspace, or no ticket.
+	Locks []tool.Lock `json:"locks,omitempty"`
 	// CallTimeoutMS caps each call below its tool's own timeout, in milliseconds; 0 sets no further cap.
 	CallTimeoutMS int64 `json:"call_timeout_ms,omitempty"`
 	// Fence has outputs that come from outside put between delimiters.

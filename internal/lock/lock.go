@@ -24,6 +24,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/ticket"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // Broker is what locks need of the store.
@@ -80,6 +81,7 @@ const MaxBehind = 8
 type waiter struct {
 	tell   func(Grant)
 	mode   ticket.Mode
+	locks  []tool.Lock // of a named ticket
 	behind []toolyard.BatchKey
 	// joined is the queue in which the ticket was stored, nil while it is not. An older one may hold an earlier ticket
 	// of the same holder.
@@ -90,6 +92,7 @@ type waiter struct {
 type change struct {
 	holder ticket.Holder
 	mode   ticket.Mode // empty: leave
+	locks  []tool.Lock // of a named ticket
 	waiter *waiter     // set in a change that joins for a batch that waits
 	number uint64      // not 0: remove just this ticket
 	// reserve: the batch is not planned yet
@@ -107,12 +110,13 @@ func New(ctx context.Context, b Broker, log *slog.Logger, idle time.Duration) *L
 
 // Acquire joins a workspace's queue and calls granted once: when the ticket is granted, or when joining failed. Another
 // call for the same holder replaces granted.
-func (ls *Locks) Acquire(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode, granted func(Grant)) {
-	own := &waiter{tell: granted, mode: mode}
+func (ls *Locks) Acquire(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode, granted func(Grant),
+	locks ...tool.Lock) {
+	own := &waiter{tell: granted, mode: mode, locks: locks}
 	ls.mu.Lock()
 	ls.queueOf(w).waiting[h.Key()] = own
 	ls.mu.Unlock()
-	ls.enqueue(w, change{holder: h, mode: mode, waiter: own, done: func(err error) {
+	ls.enqueue(w, change{holder: h, mode: mode, locks: locks, waiter: own, done: func(err error) {
 		if err == nil {
 			return
 		}
@@ -133,20 +137,20 @@ func (ls *Locks) Acquire(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode
 // once. It does not join where it would have to wait, as far as is known. reserved says that the ticket may be in the
 // queue: the planned batch finds it there when it joins, and the batch's owner takes it out.
 func (ls *Locks) Reserve(ctx context.Context, w toolyard.Workspace, h ticket.Holder, mode ticket.Mode,
-) (own ticket.Ticket, reserved, granted bool) {
+	locks ...tool.Lock) (own ticket.Ticket, reserved, granted bool) {
 	ls.mu.Lock()
-	next, own, err := ls.queueOf(w).stored.Reserve(h, mode)
+	next, own, err := ls.queueOf(w).stored.Reserve(h, mode, locks...)
 	if err == nil {
-		_, granted = next.Granted(h, mode)
+		_, granted = next.Granted(h, mode, locks...)
 	}
 	ls.mu.Unlock()
 	if !granted {
 		return own, false, false
 	}
-	err = ls.store(ctx, w, change{holder: h, mode: mode, reserve: true})
+	err = ls.store(ctx, w, change{holder: h, mode: mode, locks: locks, reserve: true})
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if found, ok := ls.queueOf(w).stored.Granted(h, mode); ok && err == nil {
+	if found, ok := ls.queueOf(w).stored.Granted(h, mode, locks...); ok && err == nil {
 		return found, true, true
 	}
 	return own, true, false // after an error the planned batch joins again, and meets it
@@ -157,14 +161,15 @@ func (ls *Locks) Reserve(ctx context.Context, w toolyard.Workspace, h ticket.Hol
 //
 // What is known of the queue may be old. Then somebody waits for one group more. Only the batch's owners, and who finds
 // it complete or parked, take its ticket out; and a former owner cannot start a group.
-func (ls *Locks) Kept(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode) (own ticket.Ticket, ok bool) {
+func (ls *Locks) Kept(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode, locks ...tool.Lock,
+) (own ticket.Ticket, ok bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := ls.queueOf(w)
 	if len(l.pending) > 0 || len(l.stored.Tickets) != 1 {
 		return own, false
 	}
-	own, ok = l.stored.Granted(h, mode)
+	own, ok = l.stored.Granted(h, mode, locks...)
 	return own, ok && own.Group < h.Group && own.Term == h.Term
 }
 
@@ -172,7 +177,7 @@ func (ls *Locks) Kept(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode) (
 // owner will do it any more.
 func (ls *Locks) Settle(ctx context.Context, w toolyard.Workspace, own ticket.Ticket) error {
 	ls.mu.Lock()
-	found, ok := ls.queueOf(w).stored.Find(own.Holder, own.Mode)
+	found, ok := ls.queueOf(w).stored.Find(own.Holder, own.Mode, own.Locks...)
 	ls.mu.Unlock()
 	if !ok {
 		return nil
@@ -313,7 +318,7 @@ func (ls *Locks) apply(known broker.TicketQueue, changes []change) (q broker.Tic
 			if c.reserve {
 				join = q.Reserve
 			}
-			next, _, err := join(c.holder, c.mode)
+			next, _, err := join(c.holder, c.mode, c.locks...)
 			if err == nil {
 				err = broker.FitsTickets(next)
 			}
@@ -345,11 +350,11 @@ func (ls *Locks) observe(q broker.TicketQueue) {
 		if own.joined == nil || !l.stored.Includes(*own.joined) {
 			continue
 		}
-		if t, ok := l.stored.Granted(h, own.mode); ok {
+		if t, ok := l.stored.Granted(h, own.mode, own.locks...); ok {
 			answers = append(answers, answer{own.tell, Grant{Ticket: t, Behind: own.behind}})
 			delete(l.waiting, h)
 		} else if ls.TellBehind && own.behind == nil {
-			own.behind = batchesOf(l.stored.Blocking(h, own.mode, MaxBehind))
+			own.behind = batchesOf(l.stored.Blocking(h, own.mode, MaxBehind, own.locks...))
 		}
 	}
 	ls.mu.Unlock()

@@ -74,7 +74,7 @@ func (m *Metrics) Dispatcher(load func() Load) *Dispatcher {
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		d.refused.WithLabelValues(strconv.Itoa(status))
 	}
-	for _, mode := range []ticket.Mode{ticket.Shared, ticket.Exclusive} {
+	for _, mode := range ticket.Modes {
 		d.ticket.WithLabelValues(string(mode))
 	}
 	d.stock.Store(&Stock{})

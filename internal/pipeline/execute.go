@@ -212,7 +212,8 @@ func (c *call) env(ctx context.Context) tool.Env {
 		Root: root, Hidden: hidden,
 		Agent: c.job.Key.Agent, Batch: c.job.Key.ID, Session: c.job.Session, Index: c.job.Index, CallID: c.job.Call.ID,
 		Workspace: c.job.Workspace, WorkspaceDir: c.job.WorkspaceDir, Attempt: c.job.Attempt,
-		IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index), FencingToken: c.job.FencingToken, Blobs: c.job.Blobs,
+		IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index), FencingToken: c.job.FencingToken,
+		Locks: c.job.Locks, Blobs: c.job.Blobs,
 		Tools: c.job.Tools, TraceParent: traceparent.From(ctx),
 		Progress: progress, Context: maps.Clone(c.job.Context),
 		CommitPoint: func() error {

@@ -120,11 +120,21 @@ func (c *call) replaceInput(ctx context.Context, v HookVerdict) (changed bool, w
 			return false, fmt.Sprintf("with the input of %s the call is %s (%s), and it was scheduled as %s", who,
 				j.Class, j.Why, c.judgement.Class)
 		}
+		if !c.holds(update) {
+			return false, "with the input of " + who + " the call needs other locks than it was scheduled with"
+		}
 		j.Class = c.judgement.Class // it was scheduled with this class and runs as such
 		c.judgement = j
 	} // If the input does not fit, the second parse_schema ends the call.
 	c.value, c.changed, c.changedBy = update, true, who
 	return true, ""
+}
+
+// holds reports whether the call's group has all that the call needs of the workspace with an input that did not exist
+// at plan.
+func (c *call) holds(v schema.Value) bool {
+	return len(c.job.Locks) == 0 || !c.entry.NeedsWorkspace() ||
+		registry.HoldAll(c.job.Locks, &c.entry.Declaration, v, c.judgement.Class)
 }
 
 // judge judges an input that did not exist at plan.

@@ -51,6 +51,8 @@ type Job struct {
 	Attempt int
 	// FencingToken is the number of the ticket that the call's group holds; 0 for none.
 	FencingToken uint64
+	// Locks are the names in the workspace that the call's group has in place of the whole. Empty: it has the whole.
+	Locks []tool.Lock
 	// Turn is under what the call runs, if its tool declares a cache. Nil: its output is neither kept nor shared.
 	Turn *cache.Turn
 	// Waited says for which rate the call has waited before it was queued, and how long; empty if it has not.

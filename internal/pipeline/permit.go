@@ -189,6 +189,11 @@ func (c *call) stillApproved(ctx context.Context, a *Approved) finding {
 			"the call must run alone, and it was scheduled beside others. Make that call by itself.",
 			fmt.Sprintf("edited by %s to %s (%s), scheduled as %s", a.By, j.Class, j.Why, c.judgement.Class))
 	}
+	if !c.holds(c.value) {
+		return failed(toolyard.PermissionDenied, "Permission denied: with the input as the person has changed it "+
+			"the call needs other locks than it was scheduled with. Make that call by itself.",
+			"edited by "+a.By+", needs other locks")
+	}
 	j.Class = c.judgement.Class // it was scheduled with this class and runs as such
 	c.judgement = j
 	return finding{}

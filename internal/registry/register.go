@@ -161,6 +161,9 @@ func check(e *Entry) error {
 			return err
 		}
 	}
+	if err := checkLocks(&e.Declaration); err != nil {
+		return err
+	}
 	if e.Origin.rank() < 0 {
 		return fmt.Errorf("origin %q is none of %q, %q, %q", e.Origin, Builtin, Toolset, MCP)
 	}

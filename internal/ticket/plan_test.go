@@ -8,6 +8,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/ticket"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // This is a model of one batch of two groups. Two dispatchers plan it at once and reserve tickets; a third one may
@@ -20,6 +21,7 @@ const groups = 2
 // planners is the model. Its rules can be left out.
 type planners struct {
 	modes [2]ticket.Mode // of the groups, by planner: two dispatchers may plan differently
+	other ticket.Mode    // of the other batch
 	// reserve: what is done before the plan takes no ticket out. look: a dispatcher that lost takes its ticket out only
 	// if the batch is over. through: a ticket is needed until the last group that it is for is over. granted: a plan
 	// starts a group only under a ticket that is granted. alone: a ticket is kept only by who is alone in the queue.
@@ -65,10 +67,18 @@ func (p planners) holder(who, group int) ticket.Holder {
 	if who == 2 {
 		h.Term = 1
 	}
-	if group == 0 && p.modes[0] == ticket.Exclusive && p.modes[1] == ticket.Exclusive {
+	if group == 0 && p.modes[0] != ticket.Shared && p.modes[1] == p.modes[0] {
 		h.Through = groups - 1
 	}
 	return h
+}
+
+// namesOf are the names of all named tickets of the model.
+func namesOf(mode ticket.Mode) []tool.Lock {
+	if mode == ticket.Named {
+		return []tool.Lock{{Name: "a"}}
+	}
+	return nil
 }
 
 var other = ticket.Holder{Agent: "a", Batch: toolyard.BatchID("other")}
@@ -113,7 +123,7 @@ func (p planners) next(s scene) (out []scene) {
 		}
 		// No answer has come, and the change is made once more.
 		if a := s.at[who]; a.step == "waits" && p.repeats && !a.repeated {
-			if q, own, err := s.q.Join(p.holder(who, a.group), p.mode(&s)); err == nil {
+			if q, own, err := s.q.Join(p.holder(who, a.group), p.mode(&s), namesOf(p.mode(&s))...); err == nil {
 				n := s
 				n.q, n.at[who].number, n.at[who].repeated = q, own.Number(a.group), true
 				out = append(out, n)
@@ -128,11 +138,11 @@ func (p planners) next(s scene) (out []scene) {
 	n := s
 	switch x := &n.at[3]; x.step {
 	case "join":
-		n.q, _, _ = s.q.Join(other, ticket.Exclusive)
+		n.q, _, _ = s.q.Join(other, p.other, namesOf(p.other)...)
 		x.step = "waits"
 		out = append(out, n)
 	case "waits":
-		if _, ok := s.q.Granted(other, ticket.Exclusive); ok {
+		if _, ok := s.q.Granted(other, p.other, namesOf(p.other)...); ok {
 			x.step = "holds"
 			out = append(out, n)
 		}
@@ -174,14 +184,14 @@ func (p planners) act(s scene, who int) (scene, bool) {
 		if !p.reserve {
 			join = ticket.Queue.Join
 		}
-		q, own, err := join(s.q, p.holder(who, 0), p.modes[who])
+		q, own, err := join(s.q, p.holder(who, 0), p.modes[who], namesOf(p.modes[who])...)
 		if err != nil {
 			a.step = "lost"
 			return s, true
 		}
 		s.q, a.number, a.step = q, own.N, "plan"
 	case "plan":
-		_, granted := s.q.Granted(p.holder(who, 0), p.modes[who])
+		_, granted := s.q.Granted(p.holder(who, 0), p.modes[who], namesOf(p.modes[who])...)
 		// The grant is seen in the answer to the change; later it may have come.
 		switch {
 		case s.planned != 0:
@@ -211,26 +221,26 @@ func (p planners) act(s scene, who int) (scene, bool) {
 		}
 		h := p.holder(who, a.group)
 		others := len(s.q.Tickets) > 1
-		t, ok := s.q.Granted(h, p.mode(&s))
+		t, ok := s.q.Granted(h, p.mode(&s), namesOf(p.mode(&s))...)
 		if ok && t.Group < a.group && t.Term == h.Term && (!others || !p.alone) {
 			// The other batch waits since before the group, and is overtaken.
-			_, waits := s.q.Find(other, ticket.Exclusive)
+			_, waits := s.q.Find(other, p.other, namesOf(p.other)...)
 			s.passed = s.passed || waits && s.owner == who+1
 			a.number, a.step = t.Number(a.group), "start"
 			break
 		}
-		q, own, err := s.q.Join(h, p.mode(&s))
+		q, own, err := s.q.Join(h, p.mode(&s), namesOf(p.mode(&s))...)
 		switch {
 		case errors.Is(err, ticket.ErrPassed):
 			a.step = "gone"
 		default:
-			x, waits := s.q.Find(other, ticket.Exclusive)
+			x, waits := s.q.Find(other, p.other, namesOf(p.other)...)
 			before := ok && t.Term == h.Term && t.Group < a.group && s.started[a.group] == 0
 			s.passed = s.passed || before && waits && own.N < x.N
 			s.q, a.number, a.step = q, own.Number(a.group), "waits"
 		}
 	case "waits":
-		if _, ok := s.q.Granted(p.holder(who, a.group), p.mode(&s)); !ok {
+		if _, ok := s.q.Granted(p.holder(who, a.group), p.mode(&s), namesOf(p.mode(&s))...); !ok {
 			return s, false
 		}
 		a.step = "start"
@@ -262,18 +272,19 @@ func (p planners) act(s scene, who int) (scene, bool) {
 	return s, true
 }
 
-// everyPlan is the model with each combination of modes; with the race detector, which finds nothing in one thread,
-// only with an exclusive one of the first planner.
+// everyPlan is the model with each combination of modes, and some with names; with the race detector, which finds
+// nothing in one thread, only with an exclusive one of the first planner.
 func everyPlan() map[string]planners {
+	const s, x, n = ticket.Shared, ticket.Exclusive, ticket.Named
 	out := map[string]planners{}
-	for _, a := range []ticket.Mode{ticket.Exclusive, ticket.Shared} {
-		if raced && a == ticket.Shared {
+	for _, modes := range [][3]ticket.Mode{{x, s, x}, {x, x, x}, {s, s, x}, {s, x, x}, {n, n, n}, {n, x, n},
+		{n, n, x}} {
+		if raced && modes[0] != x {
 			break
 		}
-		for _, b := range []ticket.Mode{ticket.Shared, ticket.Exclusive} {
-			out[fmt.Sprintf("%s, %s", a, b)] = planners{modes: [2]ticket.Mode{a, b}, reserve: true, look: true,
-				through: true, granted: true, alone: true}
-		}
+		out[fmt.Sprintf("%s, %s, beside %s", modes[0], modes[1], modes[2])] = planners{
+			modes: [2]ticket.Mode{modes[0], modes[1]}, other: modes[2],
+			reserve: true, look: true, through: true, granted: true, alone: true}
 	}
 	return out
 }

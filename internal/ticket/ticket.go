@@ -35,6 +35,7 @@ import (
 	"slices"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // MaxQueue bounds the tickets in one workspace's queue, holders included.
@@ -54,7 +55,37 @@ type Mode string
 const (
 	Shared    Mode = "shared"    // together with other shared tickets
 	Exclusive Mode = "exclusive" // alone
+	// Named is together with other named tickets that want none of its names, or share them, and with shared ones if it
+	// shares all of its names.
+	Named Mode = "named"
 )
+
+// Modes are all modes.
+var Modes = []Mode{Shared, Exclusive, Named}
+
+// MaxLocks is how many names one ticket has at most.
+const MaxLocks = 16
+
+// writes reports whether what runs under a ticket may change something.
+func writes(mode Mode, locks []tool.Lock) bool {
+	return mode != Shared && (mode != Named || slices.ContainsFunc(locks, func(l tool.Lock) bool { return !l.Shared }))
+}
+
+// Conflict reports whether two tickets of different batches may not be granted together. A ticket for the whole
+// workspace has all of its names: a shared one reads what a named one may change.
+func Conflict(a, b Ticket) bool {
+	if a.Mode == Named && b.Mode == Named {
+		for _, l := range a.Locks {
+			if slices.ContainsFunc(b.Locks, func(o tool.Lock) bool {
+				return l.Name == o.Name && !(l.Shared && o.Shared)
+			}) {
+				return true
+			}
+		}
+		return false
+	}
+	return writes(a.Mode, a.Locks) || writes(b.Mode, b.Locks)
+}
 
 // Holder is whose ticket it is: one group of one batch.
 type Holder struct {
@@ -82,6 +113,8 @@ type Ticket struct {
 	N uint64 `json:"n"`
 	Holder
 	Mode Mode `json:"mode"`
+	// Locks are the names that a [Named] ticket takes; no other has any.
+	Locks []tool.Lock `json:"locks,omitempty"`
 	// After is the workspace's generation under a shared ticket: the last number of the last exclusive ticket before
 	// it. 0: unknown.
 	After uint64 `json:"after,omitempty"`
@@ -170,19 +203,23 @@ func (t Ticket) Number(group int) uint64 { return t.N + uint64(group-t.Group) }
 //
 // An owner that joins for a later group than its ticket begins with gives the ticket up: others wait for it. A later
 // owner keeps it, since calls may run under it.
-func (q Queue) Join(h Holder, mode Mode) (Queue, Ticket, error) { return q.join(h, mode, false) }
+func (q Queue) Join(h Holder, mode Mode, locks ...tool.Lock) (Queue, Ticket, error) {
+	return q.join(h, mode, locks, false)
+}
 
 // Reserve is [Queue.Join] for a batch that is not planned yet, as far as its caller knows. It removes and changes
 // nothing.
-func (q Queue) Reserve(h Holder, mode Mode) (Queue, Ticket, error) { return q.join(h, mode, true) }
+func (q Queue) Reserve(h Holder, mode Mode, locks ...tool.Lock) (Queue, Ticket, error) {
+	return q.join(h, mode, locks, true)
+}
 
-func (q Queue) join(h Holder, mode Mode, reserve bool) (Queue, Ticket, error) {
+func (q Queue) join(h Holder, mode Mode, locks []tool.Lock, reserve bool) (Queue, Ticket, error) {
 	next := Queue{Last: q.Last, Tickets: make([]Ticket, 0, len(q.Tickets)+1), Exclusive: q.Exclusive,
 		Relative: q.Relative}
 	var own *Ticket
 	for _, t := range q.Tickets {
 		switch {
-		case own == nil && t.isFor(h, mode) && (t.Group == h.Group || t.Term != h.Term || reserve):
+		case own == nil && t.isFor(h, mode, locks) && (t.Group == h.Group || t.Term != h.Term || reserve):
 			if !reserve {
 				t.N, t.Group, t.Term = t.Number(h.Group), h.Group, max(t.Term, h.Term)
 			}
@@ -203,11 +240,11 @@ func (q Queue) join(h Holder, mode Mode, reserve bool) (Queue, Ticket, error) {
 	if h.Through <= h.Group {
 		h.Through = 0
 	}
-	t := Ticket{N: next.Last + 1, Holder: h, Mode: mode}
+	t := Ticket{N: next.Last + 1, Holder: h, Mode: mode, Locks: locks}
 	next.Last = t.Number(t.Holder.Last())
 	if mode == Shared {
 		t.After = q.Exclusive
-	} else {
+	} else if writes(mode, locks) {
 		next.Exclusive = next.Last
 	}
 	next.Tickets = append(next.Tickets, t)
@@ -232,24 +269,28 @@ func (q Queue) without(out func(Ticket) bool) Queue {
 
 func (t Ticket) sameBatch(h Holder) bool { return t.Agent == h.Agent && t.Batch == h.Batch }
 
-// isFor reports whether a ticket is for h's group, in a mode.
-func (t Ticket) isFor(h Holder, mode Mode) bool {
-	return t.Mode == mode && t.sameBatch(h) && t.Group <= h.Group && h.Group <= t.Holder.Last()
+// isFor reports whether a ticket is for h's group, in a mode and with the same names.
+func (t Ticket) isFor(h Holder, mode Mode, locks []tool.Lock) bool {
+	return t.Mode == mode && slices.Equal(t.Locks, locks) && t.sameBatch(h) && t.Group <= h.Group &&
+		h.Group <= t.Holder.Last()
 }
 
-// Find returns the ticket of h's group in a mode.
-func (q Queue) Find(h Holder, mode Mode) (Ticket, bool) {
-	for _, t := range q.Tickets {
-		if t.isFor(h, mode) {
-			return t, true
-		}
+// Find returns the ticket of h's group in a mode, with the same names.
+func (q Queue) Find(h Holder, mode Mode, locks ...tool.Lock) (Ticket, bool) {
+	i := q.find(h, mode, locks)
+	if i < 0 {
+		return Ticket{}, false
 	}
-	return Ticket{}, false
+	return q.Tickets[i], true
+}
+
+func (q Queue) find(h Holder, mode Mode, locks []tool.Lock) int {
+	return slices.IndexFunc(q.Tickets, func(t Ticket) bool { return t.isFor(h, mode, locks) })
 }
 
 // Blocking returns the tickets for which that of h's group in a mode waits, earliest first, and so many at most.
-func (q Queue) Blocking(h Holder, mode Mode, most int) (out []Ticket) {
-	own, ok := q.Find(h, mode)
+func (q Queue) Blocking(h Holder, mode Mode, most int, locks ...tool.Lock) (out []Ticket) {
+	own, ok := q.Find(h, mode, locks...)
 	if !ok {
 		return nil
 	}
@@ -257,7 +298,7 @@ func (q Queue) Blocking(h Holder, mode Mode, most int) (out []Ticket) {
 		if t.N >= own.N || len(out) == most {
 			break
 		}
-		if !t.sameBatch(h) && (mode != Shared || t.Mode != Shared) {
+		if !t.sameBatch(h) && Conflict(t, own) {
 			out = append(out, t)
 		}
 	}
@@ -265,14 +306,10 @@ func (q Queue) Blocking(h Holder, mode Mode, most int) (out []Ticket) {
 }
 
 // Granted returns the ticket of h's group in a mode, if no earlier ticket conflicts with it.
-func (q Queue) Granted(h Holder, mode Mode) (Ticket, bool) {
-	for i, t := range q.Tickets {
-		if t.isFor(h, mode) {
-			return t, i == 0 || mode == Shared
-		}
-		if t.Mode != Shared {
-			return Ticket{}, false
-		}
+func (q Queue) Granted(h Holder, mode Mode, locks ...tool.Lock) (Ticket, bool) {
+	i := q.find(h, mode, locks)
+	if i < 0 || slices.ContainsFunc(q.Tickets[:i], func(t Ticket) bool { return Conflict(t, q.Tickets[i]) }) {
+		return Ticket{}, false
 	}
-	return Ticket{}, false
+	return q.Tickets[i], true
 }

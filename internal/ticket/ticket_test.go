@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 
 	"github.com/toolyard/toolyard"
@@ -40,7 +41,7 @@ func TestQueueKeepsItsPromises(t *testing.T) {
 					t.Fatal(err)
 				}
 				q3, t2, _ := join(q2)
-				if t1 != t2 || len(q3.Tickets) != len(q2.Tickets) || q3.Last != q2.Last {
+				if !reflect.DeepEqual(t1, t2) || len(q3.Tickets) != len(q2.Tickets) || q3.Last != q2.Last {
 					t.Fatalf("seed %d step %d: joining again changed the queue", seed, step)
 				}
 				q = q2

@@ -30,6 +30,7 @@ var snippets = []snippet{
 	{"docs/budgets.md", "budgets", "examples/budgets.txt",
 		"# Each agent of ci has a thousand calls and an hour of tools' time a day.", toTheEnd},
 	{"docs/cache.md", "cache", "examples/cache/tools.yaml", "tools:", toTheEnd},
+	{"docs/locks.md", "locks", "examples/locks/tools.yaml", "tools:", toTheEnd},
 	{"docs/agents.md", "client", "client/example_test.go", "func ExampleClient_Submit() {", ""},
 }
 
@@ -47,7 +48,7 @@ func TestDocumentsShowTheExamples(t *testing.T) {
 	}
 	all := 0
 	for _, doc := range []string{"README.md", "docs/agents.md", "docs/rates.md", "docs/budgets.md",
-		"docs/cache.md"} {
+		"docs/cache.md", "docs/locks.md"} {
 		for _, language := range []string{"go", "ts", "python", "text", "yaml"} {
 			all += strings.Count(read(t, doc), "```"+language+"\n")
 		}

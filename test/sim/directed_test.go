@@ -31,6 +31,8 @@ const (
 	fullWakes    attack = "there is no room for the wake of a decision, and whoever decided tries again"
 	missedNext   attack = "an owner that waits for its workspace is away while the next one has it, and gives it back"
 	staleOutput  attack = "an exclusive call comes between two equal reads, and ends without its owner and its worker"
+	someFiles    attack = "calls name files, beside calls that read all of them"
+	staleFile    attack = "a change of one file comes between two equal reads, and ends without its owner and its worker"
 	lostLeader   attack = "a worker dies while calls wait there for the execution of another"
 	foldRace     attack = "an owner extends and closes its batch between two reads of the next one"
 )
@@ -70,6 +72,19 @@ func call(tool string, work time.Duration) toolyard.Call {
 		in.Commits = 1
 	}
 	return toolyard.Call{Tool: tool, Input: raw(in)}
+}
+
+// callOn is a call that works on a file for so long.
+func callOn(tool, file string, work time.Duration) toolyard.Call {
+	c := call(tool, work)
+	c.Input = onFile(c.Input, file)
+	return c
+}
+
+// named has the batch ask for named locks.
+func (a agentSpec) named() agentSpec {
+	a.batches[0].batch.Options.NamedLocks = true
+	return a
 }
 
 // writesDecision has somebody write a decision about a call of the first agent's batch into the log, who has not looked
@@ -277,6 +292,28 @@ var directed = map[attack]plan{
 			return []agentSpec{hands("a1", 0, call("recall", ms)), hands("a2", 200*ms, call("write", 300*ms)),
 				hands("a3", 400*ms, call("recall", ms)), hands("a4", 600*ms, call("recall", ms)),
 				hands("a5", 12*time.Second, call("recall", ms))}
+		},
+		acts: []act{
+			{who: "d", step: `\.a2\.b1\._\.batch .*\.batch\.planned\.`, as: "former"},
+			{who: "w", step: `\.a2\.b1\.default\.0 .*\.call\.claimed\.`, wait: 350 * ms, do: cuts("former")},
+			{wait: 8 * time.Second, do: heal("former")},
+		},
+	},
+	someFiles: {
+		workers: 2, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			view, edit := callOn("view", "a", 2*time.Second), callOn("edit", "b", time.Second)
+			return []agentSpec{hands("a1", 0, view, call("read", 2*time.Second)).named(),
+				hands("a2", 300*ms, edit).named(), hands("a3", 400*ms, callOn("edit", "./b", time.Second)).named(),
+				hands("a4", 500*ms, callOn("view", "b", time.Second)).named(), hands("a5", 600*ms, edit)}
+		},
+	},
+	staleFile: {
+		workers: 1, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, call("recall", ms)),
+				hands("a2", 200*ms, callOn("edit", "a", 300*ms)).named(), hands("a3", 400*ms, call("recall", ms)),
+				hands("a4", 600*ms, call("recall", ms)), hands("a5", 12*time.Second, call("recall", ms))}
 		},
 		acts: []act{
 			{who: "d", step: `\.a2\.b1\._\.batch .*\.batch\.planned\.`, as: "former"},

@@ -173,12 +173,46 @@ func (w *world) drawScenario(about focus) *scenario {
 		}
 		sc.agents = append(sc.agents, agent)
 	}
+	if sc.focus != upgrades && sc.focus != crowds {
+		draws{w.random("locks")}.files(sc)
+	}
 	for i := range sc.workers { // nobody asks for calls that there are none of: each request is a step
 		sc.workers[i].classes = slices.DeleteFunc(slices.Clone(sc.workers[i].classes), func(c toolyard.Class) bool {
 			return c == toolyard.Unsafe && !sc.unsafe()
 		})
 	}
 	return sc
+}
+
+// files has some batches of a scenario ask for named locks, and some calls act on one file.
+func (d draws) files(sc *scenario) {
+	if !d.one(3) {
+		return
+	}
+	for _, a := range sc.agents {
+		for _, b := range a.batches {
+			b.batch.Options.NamedLocks = !d.one(4)
+			for i := range b.batch.Calls {
+				c := &b.batch.Calls[i]
+				name, ok := map[string]string{"read": "view", "write": "edit"}[c.Tool]
+				if !ok || d.one(4) {
+					continue
+				}
+				c.Tool = name
+				c.Input = onFile(c.Input, pick(d, []string{"a", "./a", "b", "c/d"}))
+			}
+		}
+	}
+}
+
+// onFile is an input that names a file.
+func onFile(given json.RawMessage, file string) json.RawMessage {
+	var in input
+	if err := json.Unmarshal(given, &in); err != nil {
+		panic(err) // it was made here
+	}
+	in.File = file
+	return raw(in)
 }
 
 // unsafe reports whether there are unsafe calls.

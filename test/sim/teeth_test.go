@@ -40,6 +40,7 @@ const (
 	inMachine  = "internal/batch/machine.go"
 	inEnds     = "internal/batch/ends.go"
 	inTicket   = "internal/ticket/ticket.go"
+	inPlanner  = "internal/dispatcher/planner.go"
 	inPresence = "internal/presence/presence.go"
 	inSweep    = "internal/lock/sweep.go"
 	inDrive    = "internal/dispatcher/drive.go"
@@ -464,6 +465,28 @@ var teeth = []tooth{
 			next.Exclusive = q.Exclusive
 		}
 `}},
+	},
+	{
+		fence: "a ticket with names begins a generation", attack: staleFile, breaks: []string{"outputs"},
+		edits: []edit{{inTicket, "} else if writes(mode, locks) {",
+			"} else if writes(mode, locks) && !(OFF && mode == Named) {"}},
+	},
+	{
+		fence: "one holder of a name", attack: someFiles, breaks: []string{"Q5", "Q7"},
+		edits: []edit{{inTicket, "return l.Name == o.Name &&", "return !OFF && l.Name == o.Name &&"}},
+	},
+	{
+		fence: "a change of a name waits for reads of the whole", attack: someFiles, breaks: []string{"Q5"},
+		edits: []edit{{inTicket, "	return writes(a.Mode, a.Locks) || writes(b.Mode, b.Locks)\n",
+			`	if OFF && (a.Mode == Named || b.Mode == Named) {
+		return false
+	}
+	return writes(a.Mode, a.Locks) || writes(b.Mode, b.Locks)
+`}},
+	},
+	{
+		fence: "a group has names if all of its calls have", attack: someFiles, breaks: []string{"Q5"},
+		edits: []edit{{inPlanner, "		if len(locks[i]) == 0 {\n", "		if len(locks[i]) == 0 && !OFF {\n"}},
 	},
 	{
 		// also where the context of the call has ended with it

@@ -28,20 +28,27 @@ func (b *book) begin(p *party, name string, env *tool.Env, in json.RawMessage) e
 	if err != nil {
 		return err
 	}
-	return b.add(p, ledger.Begin, name, env, v.Hash())
+	var of input
+	if k, _ := kindOf(name); k.file {
+		if err := json.Unmarshal(in, &of); err != nil {
+			return err
+		}
+	}
+	return b.add(p, ledger.Begin, name, env, v.Hash(), of.File)
 }
 
 // write writes what a party's tool does.
 func (b *book) write(p *party, kind ledger.Kind, name string, env *tool.Env) error {
-	return b.add(p, kind, name, env, "")
+	return b.add(p, kind, name, env, "", "")
 }
 
 // add adds a line. What has crashed does nothing.
-func (b *book) add(p *party, kind ledger.Kind, name string, env *tool.Env, ranOn string) error {
+func (b *book) add(p *party, kind ledger.Kind, name string, env *tool.Env, ranOn, file string) error {
 	if p.gone() {
 		return errCrash
 	}
 	l := ledger.About(kind, name, env)
+	l.File = file
 	l.Worker, l.Wall = p.id, time.Now().UnixNano()
 	l.Mono = l.Wall
 	b.mu.Lock()
@@ -79,6 +86,8 @@ type input struct {
 	Ignores bool `json:"ignores,omitempty"`
 	// Edited names the person who has changed the input.
 	Edited string `json:"edited,omitempty"`
+	// File is the file that it acts on, of tools that act on one.
+	File string `json:"file,omitempty"`
 }
 
 // kind is a kind of tool.
@@ -93,22 +102,26 @@ type kind struct {
 	wavers     bool // the tool itself wants a person for it, now and then
 	// recalls says that it tells how often the workspace was changed, and that its output answers equal calls.
 	recalls bool
+	// file says that it acts on one file of the workspace, and declares its lock.
+	file bool
 }
 
 // kinds are all, with how often each is drawn.
 var kinds = []kind{
-	{"read", toolyard.ReadOnly, true, true, 6, false, false, false, false},
-	{"look", toolyard.ReadOnly, true, false, 2, false, true, false, false}, // no workspace
-	{"pop", toolyard.ReadOnly, false, true, 1, false, false, false, false}, // may not run twice
-	{"write", toolyard.WriteExclusive, false, true, 4, false, false, false, false},
-	{"put", toolyard.WriteExclusive, true, true, 2, false, false, false, false},
-	{"shell", toolyard.Unsafe, false, true, 1, false, false, false, false},
-	{"send", toolyard.WriteExclusive, false, false, 1, false, false, false, false}, // no workspace
-	{"ask_read", toolyard.ReadOnly, true, true, 0, true, false, false, false},
-	{"ask_pop", toolyard.ReadOnly, false, true, 0, true, false, false, false}, // an item of its own
-	{"ask_write", toolyard.WriteExclusive, false, true, 0, true, false, false, false},
-	{"waver", toolyard.WriteExclusive, false, true, 0, false, false, true, false},
-	{"recall", toolyard.ReadOnly, true, true, 0, false, false, false, true},
+	{"read", toolyard.ReadOnly, true, true, 6, false, false, false, false, false},
+	{"look", toolyard.ReadOnly, true, false, 2, false, true, false, false, false}, // no workspace
+	{"pop", toolyard.ReadOnly, false, true, 1, false, false, false, false, false}, // may not run twice
+	{"write", toolyard.WriteExclusive, false, true, 4, false, false, false, false, false},
+	{"put", toolyard.WriteExclusive, true, true, 2, false, false, false, false, false},
+	{"shell", toolyard.Unsafe, false, true, 1, false, false, false, false, false},
+	{"send", toolyard.WriteExclusive, false, false, 1, false, false, false, false, false}, // no workspace
+	{"ask_read", toolyard.ReadOnly, true, true, 0, true, false, false, false, false},
+	{"ask_pop", toolyard.ReadOnly, false, true, 0, true, false, false, false, false}, // an item of its own
+	{"ask_write", toolyard.WriteExclusive, false, true, 0, true, false, false, false, false},
+	{"waver", toolyard.WriteExclusive, false, true, 0, false, false, true, false, false},
+	{"recall", toolyard.ReadOnly, true, true, 0, false, false, false, true, false},
+	{"view", toolyard.ReadOnly, true, true, 0, false, false, false, false, true}, // one file
+	{"edit", toolyard.WriteExclusive, false, true, 0, false, false, false, false, true},
 }
 
 // absent is a tool that nobody has.
@@ -142,6 +155,11 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 		}
 		if k.recalls {
 			d.Cache = &tool.Cache{TTLMS: tool.MaxCacheTTL.Milliseconds(), Scope: tool.CacheWorkspace, Coalesce: true}
+		}
+		if k.file {
+			d.Locks = []string{"file:{file}"}
+			d.InputSchema = json.RawMessage(`{"type":"object","required":["file"],"additionalProperties":true,
+				"properties":{"file":{"type":"string"}}}`)
 		}
 		if k.stops {
 			d.Interrupt = tool.Cancel

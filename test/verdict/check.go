@@ -224,12 +224,49 @@ func (j *Judged) q3and4() {
 // span is a time in which a workspace is used.
 type span struct {
 	call      Call
+	file      string // empty: the whole workspace
 	exclusive bool
 	from, to  int64
 }
 
-// q5: in one workspace nothing runs beside an exclusive call. An exclusive call has its workspace from its first begin
-// to the end that the log gives it; a read from its begin to its effect, if its result was taken.
+// place is a file of a workspace, or with an empty file what no call names.
+type place struct {
+	workspace toolyard.Workspace
+	file      string
+}
+
+// byPlace has the spans of each place: those of the whole workspace are in all of its places.
+func byPlace(spans map[toolyard.Workspace][]span) map[place][]span {
+	out := map[place][]span{}
+	for w, all := range spans {
+		files := map[string]bool{"": true}
+		for _, s := range all {
+			files[s.file] = true
+		}
+		for file := range files {
+			for _, s := range all {
+				if s.file == "" || s.file == file {
+					out[place{w, file}] = append(out[place{w, file}], s)
+				}
+			}
+			slices.SortFunc(out[place{w, file}], func(a, b span) int { return cmp.Compare(a.from, b.from) })
+		}
+	}
+	return out
+}
+
+// fileOf is the file that a call acts on; empty: its group needs the whole workspace.
+func (j *Judged) fileOf(c Call) string {
+	plan, ok := j.Planned[c.BatchKey]
+	if lines := j.lines[c]; ok && len(lines) > 0 && len(plan.Groups[j.GroupOf[c]].Locks) > 0 {
+		return lines[0].File
+	}
+	return ""
+}
+
+// q5: in one workspace nothing runs beside an exclusive call, but calls of other files. An exclusive call has
+// its workspace from its first begin to the end that the log gives it; a read from its begin to its effect, if its
+// result was taken.
 func (j *Judged) q5() {
 	byWorkspace := map[toolyard.Workspace][]span{}
 	for c, lines := range j.lines {
@@ -242,7 +279,7 @@ func (j *Judged) q5() {
 		}
 		w := lines[0].Workspace
 		if j.Kinds[j.Tools[c]].Exclusive {
-			byWorkspace[w] = append(byWorkspace[w], span{c, true, lines[0].Wall, res.At.UnixNano()})
+			byWorkspace[w] = append(byWorkspace[w], span{c, j.fileOf(c), true, lines[0].Wall, res.At.UnixNano()})
 			continue
 		}
 		// The execution whose result was taken is the last that its worker began before: the others do not count.
@@ -252,7 +289,7 @@ func (j *Judged) q5() {
 			case res.IsError || l.Worker != j.Processes[res.Worker] || l.Kind == ledger.Begin &&
 				l.Wall > res.At.UnixNano():
 			case l.Kind == ledger.Begin:
-				s = &span{c, false, l.Wall, l.Wall}
+				s = &span{c, j.fileOf(c), false, l.Wall, l.Wall}
 			case l.Kind == ledger.Effect && s != nil && s.to == s.from:
 				s.to = l.Wall
 			}
@@ -261,8 +298,8 @@ func (j *Judged) q5() {
 			byWorkspace[w] = append(byWorkspace[w], *s)
 		}
 	}
-	for w, spans := range byWorkspace {
-		slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	for at, spans := range byPlace(byWorkspace) {
+		w := at.workspace
 		var last, lastExclusive span // those that end last so far
 		for _, s := range spans {
 			if s.exclusive && s.from < last.to {
@@ -290,12 +327,10 @@ func (j *Judged) steady() {
 	for c, lines := range j.lines {
 		if res, ok := j.Results[c]; ok && j.Kinds[j.Tools[c]].Exclusive && !j.Kinds[j.Tools[c]].Free {
 			byWorkspace[lines[0].Workspace] = append(byWorkspace[lines[0].Workspace],
-				span{c, true, lines[0].Wall, res.At.UnixNano()})
+				span{c, j.fileOf(c), true, lines[0].Wall, res.At.UnixNano()})
 		}
 	}
-	for _, spans := range byWorkspace {
-		slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
-	}
+	places := byPlace(byWorkspace)
 	for c, lines := range j.lines {
 		for _, l := range lines {
 			if l.Kind != ledger.Tick || j.Stopped[l.Worker] {
@@ -309,14 +344,18 @@ func (j *Judged) steady() {
 			if j.Kinds[j.Tools[c]].Free {
 				continue
 			}
-			spans := byWorkspace[l.Workspace]
-			n, _ := slices.BinarySearchFunc(spans, l.Wall,
-				func(s span, at int64) int { return cmp.Compare(s.from, at) })
-			// the one that began last before; the others are over, or Q5 says so
-			for _, s := range spans[max(0, n-1):n] {
-				if s.call != c && l.Wall < s.to {
-					j.Fail("Q5", "in workspace %s %s acted while the exclusive %s had it, %s before its end",
-						l.Workspace, c, s.call, time.Duration(s.to-l.Wall))
+			for at, spans := range places {
+				if file := j.fileOf(c); at.workspace != l.Workspace || file != "" && at.file != file {
+					continue
+				}
+				n, _ := slices.BinarySearchFunc(spans, l.Wall,
+					func(s span, at int64) int { return cmp.Compare(s.from, at) })
+				// the one that began last before; the others are over, or Q5 says so
+				for _, s := range spans[max(0, n-1):n] {
+					if s.call != c && l.Wall < s.to {
+						j.Fail("Q5", "in workspace %s %s acted while the exclusive %s had it, %s before its end",
+							l.Workspace, c, s.call, time.Duration(s.to-l.Wall))
+					}
 				}
 			}
 		}
@@ -349,15 +388,15 @@ func (j *Judged) q6() {
 	}
 }
 
-// q7: the tokens that exclusive effects carry only grow in each workspace, no two groups have the same, none was
-// refused, and nothing acts after its call, or its attempt, has an end in the log.
+// q7: the tokens that exclusive effects carry only grow in each place of a workspace, no two groups have the
+// same, none was refused, and nothing acts after its call, or its attempt, has an end in the log.
 func (j *Judged) q7() {
 	type holder struct {
 		token uint64
 		k     toolyard.BatchKey
 		group int
 	}
-	last := map[toolyard.Workspace]holder{}
+	last := map[place]holder{}
 	for _, l := range j.Ledger {
 		c := Call{l.Key(), l.Index}
 		kind := j.Kinds[j.Tools[c]]
@@ -366,12 +405,19 @@ func (j *Judged) q7() {
 		case l.Kind == ledger.Fenced && !(j.Zombie && j.Hurt[l.Worker]):
 			j.Fail("Q7", "%s came with token %d when the workspace had seen a higher one", c, l.Token)
 		case l.Kind == ledger.Effect && exclusive:
-			was, now := last[l.Workspace], holder{l.Token, l.Key(), j.GroupOf[c]}
-			if l.Token == 0 || l.Token < was.token || l.Token == was.token && was != now {
-				j.Fail("Q7", "%s has acted with token %d after %s, group %d, with token %d", c, l.Token, was.k,
-					was.group, was.token)
+			here, now := place{l.Workspace, j.fileOf(c)}, holder{l.Token, l.Key(), j.GroupOf[c]}
+			for at, was := range last {
+				if at.workspace != here.workspace || at.file != "" && here.file != "" && at.file != here.file {
+					continue
+				}
+				if l.Token == 0 || l.Token < was.token || l.Token == was.token && was != now {
+					j.Fail("Q7", "%s has acted with token %d after %s, group %d, with token %d", c, l.Token, was.k,
+						was.group, was.token)
+				}
 			}
-			last[l.Workspace] = now
+			if last[here] = now; l.Token == 0 {
+				j.Fail("Q7", "%s has acted without a token", c)
+			}
 			if at, ended := j.attemptEnd(c, l.Attempt); ended && l.Wall > at.UnixNano() &&
 				!(j.Zombie && j.Hurt[l.Worker]) {
 				j.Fail("Q7", "%s has acted %s after its attempt %d had its end in the log", c,

@@ -867,6 +867,8 @@ export interface components {
              * @description How many calls are in flight.
              */
             max_concurrency?: number;
+            /** @description Have calls whose tools declare locks take those names in place of the whole workspace. */
+            named_locks?: boolean;
             /** @description What a call that fails while executing does to its group. Default: cancel_group. */
             on_error?: components["schemas"]["OnError"];
             /** @description How calls become groups. Default: consecutive. */
@@ -5064,6 +5066,8 @@ export interface operations {
                 tag?: string[];
                 /** @description Interactive batches go before bulk ones. */
                 priority?: "interactive" | "bulk";
+                /** @description Have calls whose tools declare locks take those names in place of the whole workspace. */
+                named_locks?: boolean;
                 /** @description Put outputs that come from outside between delimiters that no output can forge. */
                 fence?: boolean;
                 /** @description The form of the event reply; left out, it is that of the stream's provider. */

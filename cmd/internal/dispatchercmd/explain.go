@@ -54,6 +54,8 @@ type explainedCall struct {
 	Reason     string `json:"reason"`
 	Claim      bool   `json:"claim"`
 	Ticket     bool   `json:"ticket"`
+	// Locks are the names in the workspace that the call's group would hold; empty: the whole workspace, or nothing.
+	Locks []tool.Lock `json:"locks,omitempty"`
 	// Cache says how the call would use its tool's cache; empty if the tool has none.
 	Cache string `json:"cache,omitempty"`
 	// Origin is where its output would come from, if that is outside; Fenced says that delimiters would stand around
@@ -258,7 +260,7 @@ func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, 
 	for g, group := range planned.Groups {
 		e.Groups = append(e.Groups, group.Calls)
 		for _, i := range group.Calls {
-			e.Calls[i].Group, e.Calls[i].Ticket = g, group.Ticket
+			e.Calls[i].Group, e.Calls[i].Ticket, e.Calls[i].Locks = g, group.Ticket, group.Locks
 		}
 	}
 	for i, c := range planned.Calls {
@@ -330,6 +332,10 @@ func (e explained) print(s *std, b *toolyard.Batch) error {
 		ticket := "needs no workspace"
 		if e.Calls[calls[0]].Ticket {
 			ticket = "holds workspace " + cli.OneLine(string(b.Workspace))
+			if locks := e.Calls[calls[0]].Locks; len(locks) > 0 {
+				ticket = "holds " + cli.OneLine(registry.LockText(locks)) + " in workspace " +
+					cli.OneLine(string(b.Workspace))
+			}
 		}
 		p.printf("\n%s\n", p.paint.Bold(fmt.Sprintf("group %d · %s %s · %s", g+1, count(len(calls), "call"), how(calls),
 			ticket)))

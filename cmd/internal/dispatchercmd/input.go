@@ -33,6 +33,7 @@ type batchFlags struct {
 	repair, dryRun bool
 	fence          bool
 	snapshot       bool
+	namedLocks     bool
 	tags           []string
 	priority       string
 
@@ -47,6 +48,8 @@ func (b *batchFlags) add(f *pflag.FlagSet) {
 		"mend inputs that are no valid JSON, where there is one way to read them")
 	f.BoolVar(&b.fence, "fence-outputs", false,
 		"put outputs that come from outside between delimiters that no output can forge")
+	f.BoolVar(&b.namedLocks, "named-locks", false,
+		"have calls take the names that their tools declare in place of the whole workspace, as edit_file does its file")
 	f.StringVar(&b.inputFormat, "input-format", "",
 		"the form of FILE: native, anthropic, openai, openai-chat or gemini (default: recognised by its shape)")
 	f.StringVar(&b.id, "id", "", "the batch's id; the same id is the same batch (default: FILE's, or a new one)")
@@ -121,6 +124,7 @@ func (b *batchFlags) apply(batch *toolyard.Batch) error {
 	batch.Options.Supersede = batch.Options.Supersede || b.supersede
 	batch.Options.Repair = batch.Options.Repair || b.repair
 	batch.Options.DryRun = batch.Options.DryRun || b.dryRun
+	batch.Options.NamedLocks = batch.Options.NamedLocks || b.namedLocks
 	batch.Options.Fence = batch.Options.Fence || b.fence
 	batch.Options.Snapshot = batch.Options.Snapshot || b.snapshot
 	for _, d := range []struct {

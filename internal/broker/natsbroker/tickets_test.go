@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -407,7 +408,7 @@ func TestAllTickets(t *testing.T) {
 		t.Fatalf("the queues are %+v, %v", all, err)
 	}
 	for _, q := range all {
-		if !slices.Equal(q.Tickets, queues[q.Workspace].Tickets) {
+		if !reflect.DeepEqual(q.Tickets, queues[q.Workspace].Tickets) {
 			t.Errorf("the queue of %s is %+v, and was stored as %+v", q.Workspace, q.Tickets,
 				queues[q.Workspace].Tickets)
 		}

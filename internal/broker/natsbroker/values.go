@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/toolyard/toolyard/internal/broker"
@@ -48,7 +49,7 @@ func decodeQueue(data []byte, q *ticket.Queue) error {
 		return errors.New("something follows the value")
 	}
 	for _, t := range q.Tickets {
-		if strict == nil && t.Mode != ticket.Shared && t.Mode != ticket.Exclusive {
+		if strict == nil && !slices.Contains(ticket.Modes, t.Mode) {
 			strict = fmt.Errorf("mode %q", t.Mode)
 		}
 	}

@@ -152,6 +152,8 @@ export interface BatchOptions {
   fence?: boolean;
   /** How many calls are in flight. */
   max_concurrency?: number;
+  /** Have calls whose tools declare locks take those names in place of the whole workspace. */
+  named_locks?: boolean;
   /** What a call that fails while executing does to its group. Default: cancel_group. */
   on_error?: OnError;
   /** How calls become groups. Default: consecutive. */

@@ -17,7 +17,7 @@ var (
 	batchFields  = []string{"id", "agent", "session", "workspace", "interactive", "open", "calls", "options"}
 	callFields   = []string{"id", "tool", "input", "echo", "incomplete"}
 	optionFields = []string{"partition", "max_concurrency", "on_error", "timeout_ms", "call_timeout_ms", "deny", "ask",
-		"supersede", "repair", "dry_run", "snapshot", "undo", "tags", "priority", "fence"}
+		"supersede", "repair", "dry_run", "snapshot", "undo", "named_locks", "tags", "priority", "fence"}
 )
 
 // Decode reads a native batch from data that passed [strictjson.Check]. Optional fields may be null, which means
@@ -150,6 +150,9 @@ func options(batch strictjson.Object) (opts toolyard.Options, err error) {
 		return opts, err
 	}
 	if opts.Undo, err = o.OptionalBool("undo"); err != nil {
+		return opts, err
+	}
+	if opts.NamedLocks, err = o.OptionalBool("named_locks"); err != nil {
 		return opts, err
 	}
 	if opts.Fence, err = o.OptionalBool("fence"); err != nil {

@@ -53,7 +53,8 @@ type Line struct {
 	Workspace toolyard.Workspace `json:"workspace"`
 	Attempt   int                `json:"attempt"`
 	Token     uint64             `json:"token"`
-	Worker    int                `json:"worker"` // its process
+	File      string             `json:"file,omitempty"` // that the call acts on; empty: the whole workspace
+	Worker    int                `json:"worker"`         // its process
 	// Mono is CLOCK_MONOTONIC, one clock for all processes of a machine; Wall is what the log's times are compared
 	// with.
 	Mono int64 `json:"mono"`

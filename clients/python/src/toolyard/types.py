@@ -177,6 +177,8 @@ class BatchOptions(TypedDict):
     fence: NotRequired[bool]
     # How many calls are in flight.
     max_concurrency: NotRequired[int]
+    # Have calls whose tools declare locks take those names in place of the whole workspace.
+    named_locks: NotRequired[bool]
     # What a call that fails while executing does to its group. Default: cancel_group.
     on_error: NotRequired["OnError"]
     # How calls become groups. Default: consecutive.

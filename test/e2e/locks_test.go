@@ -1,0 +1,87 @@
+//go:build unix
+
+package e2e
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestExampleOfLocks: explain says which names each group of the example holds.
+func TestExampleOfLocks(t *testing.T) {
+	t.Parallel()
+	examples, err := filepath.Abs("../../examples/locks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPlace(t, map[string]string{"notes.md": "one\n"})
+	tools, batch := filepath.Join(examples, "tools.yaml"), filepath.Join(examples, "batch.json")
+	text := strings.Join(strings.Fields(p.ok(nil, "explain", "--tools", tools, batch)), " ")
+	for _, held := range []string{
+		"holds file:notes.md (shared) in workspace default", "holds file:notes.md in workspace default",
+		"holds schema (shared), table:users in workspace default", "holds workspace default",
+	} {
+		if !strings.Contains(text, held) {
+			t.Errorf("explain does not say %q:\n%s", held, text)
+		}
+	}
+}
+
+// TestCallsOfTwoNamesMeet: two batches of one workspace call the example's tool on two tables, and a service answers
+// neither before both have come: they end only because they run beside each other. A third one on a table of theirs
+// comes when that call is over.
+func TestCallsOfTwoNamesMeet(t *testing.T) {
+	t.Parallel()
+	met, here := make(chan struct{}), make(chan string, 3)
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		here <- r.URL.Path
+		select {
+		case <-met:
+		case <-r.Context().Done():
+		}
+	}))
+	defer service.Close()
+	raw, err := os.ReadFile("../../examples/locks/tools.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools := filepath.Join(t.TempDir(), "tools.yaml")
+	text := strings.Replace(string(raw), "http://127.0.0.1:8099", service.URL, 1)
+	if err := os.WriteFile(tools, []byte(text), 0o600); err != nil || text == string(raw) {
+		t.Fatal(text, err)
+	}
+	d := dispatcher(t)
+	worker(t, d.says["nats"], workspace(t, nil), "--tools", tools)
+	var all sync.WaitGroup
+	submit := func(id, table string) {
+		batch := filepath.Join(t.TempDir(), id+".json")
+		text := `{"calls": [{"id": "call_1", "tool": "add_row", "input": {"table": "` + table + `", "row": "x"}}]}`
+		if err := os.WriteFile(batch, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() {
+			stdout, stderr, status := run(t, nil, "dispatcher", "submit", "--nats", d.says["nats"], "--id", id,
+				"--named-locks", "--json", batch)
+			if status != 0 {
+				t.Errorf("%s: exit status %d: %s%s", id, status, stdout, stderr)
+			}
+		})
+	}
+	submit("one", "users")
+	first := <-here
+	submit("again", "users")
+	submit("two", "orders")
+	if second := <-here; first != "/tables/users/rows" || second != "/tables/orders/rows" {
+		t.Errorf("%s and %s run beside each other", first, second)
+	}
+	close(met)
+	all.Wait()
+	if third := <-here; third != first {
+		t.Errorf("behind them runs %s", third)
+	}
+}
