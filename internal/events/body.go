@@ -118,6 +118,7 @@ const (
 	archives     = version.Archives
 	slimForms    = 10
 	snapshots    = 12
+	background   = 13
 )
 
 // MinReader is the required wire version of a reader: an older dispatcher would continue without the rules, and would
@@ -136,8 +137,11 @@ func (p Planned) MinReader() int {
 func (s Started) MinReader() int { return itemReader(len(s.Items) > 0) }
 
 // MinReader is the wire version that a reader must have: an older dispatcher would send the calls to any worker, and
-// does not know priorities, or would run calls without the snapshots that were asked for.
+// does not know priorities, would run calls without the snapshots that were asked for, or background calls as others.
 func (s Submitted) MinReader() int {
+	if is, _ := s.ID.Background(); is {
+		return background
+	}
 	if s.Options.Snapshot || s.Options.Undo {
 		return snapshots
 	}
@@ -148,8 +152,11 @@ func (s Submitted) MinReader() int {
 }
 
 // MinReader is the wire version that a reader must have: an older worker knows no items, and would run what asks for
-// tags that it has not, or run calls without the snapshots that were asked for.
+// tags that it has not, run calls without the snapshots that were asked for, or background calls as others.
 func (r Requested) MinReader() int {
+	if is, _ := r.Batch.Background(); is {
+		return background
+	}
 	if r.Snapshot || slices.ContainsFunc(r.Calls, func(c RequestedCall) bool { return c.Undo != nil }) {
 		return snapshots
 	}

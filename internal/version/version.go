@@ -39,7 +39,8 @@ import (
 //	               to run ask for delimiters around such outputs.
 //	               Batches may ask for snapshots, and undo others: older workers and dispatchers would run them without.
 //	               Dispatchers ask workers to repair inputs, which older workers leave as they are.
-const Wire = 12 + yetToCome
+//	13 2026-11-23  Batches whose ids begin with bg- or bgw- are background calls, which sessions list.
+const Wire = 13 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.
 const Archives = 9
