@@ -3,6 +3,7 @@ package tool
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/toolyard/toolyard"
 )
@@ -20,6 +21,10 @@ type Env struct {
 	WorkspaceDir string
 	// Root is that directory as it was opened when the worker started. Nil if there is none.
 	Root Root
+
+	// Background is how long a background call may run; 0: the call is none. Such a call has no WorkspaceDir and no
+	// Root unless it asked for its workspace.
+	Background time.Duration
 
 	// Hidden reports whether permission rules hide a path of the workspace, or a directory above it, from this call.
 	// The path is relative to the workspace, clean and without symbolic links. A tool must not read, list, name or

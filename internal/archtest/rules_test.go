@@ -117,6 +117,7 @@ var packages = []struct {
 	{"internal/wasm", drivers, "declared WebAssembly modules as tools: a virtual machine"},
 	{"internal/mcp", drivers, "what MCP's two sides share"},
 	{"internal/mcp/toolset", drivers, "an MCP server's tools as ours"},
+	{"internal/background", drivers, "the tools of background calls: they ask dispatchers, and wait"},
 	{"internal/snapshot", drivers, "what workspaces were before calls changed them: files"},
 	{"internal/pipeline", drivers, "the twelve phases; execute has deadlines and goroutines"},
 
@@ -185,6 +186,8 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/builtin", "internal/place", "files are opened through the held directory"},
 	{"internal/sandbox", "internal/place", "a command's workspace is the held directory"},
 	{"internal/pipeline", "internal/place", "a call gets the held directory of its workspace"},
+	{"internal/background", "internal/broker", "the tools ask dispatchers in the broker's words"},
+	{"internal/background", "internal/pause", "a call that is waited for is looked at again later"},
 	{"internal/snapshot", "internal/place", "a workspace is the held directory"},
 	{"internal/snapshot", "internal/durable", "a snapshot has its name when it lasts"},
 	{"internal/snapshot", "internal/pause", "a lock that another has is waited for"},
@@ -314,15 +317,17 @@ var bannedNames = []string{"util", "utils", "common", "helper", "helpers", "mode
 // What a later step finds out reaches an earlier one as a result.
 var stories = map[string][]string{
 	"internal/dispatcher": {
-		"dispatcher.go", "admit.go", "take.go", "drive.go", "observe.go", "plan.go", "park.go", "settle.go",
-		"newer.go", "archive.go", "meter.go", "usage.go", "trace.go", "undo.go", "budgets.go", "rates.go", "queue.go",
+		"dispatcher.go", "admit.go", "take.go", "drive.go", "observe.go", "background.go", "plan.go",
+		"park.go", "settle.go", "newer.go", "archive.go", "meter.go", "usage.go", "trace.go", "undo.go", "budgets.go",
+		"rates.go", "queue.go",
 		"keep.go", "store.go", "workers.go", "rategate.go",
 		"planner.go", "failpoints.go", "next.go", "today.go",
 	},
 	"internal/worker": {
 		"worker.go", "reload.go", "take.go", "judge.go", "repair.go", "answers.go", "run.go", "meter.go",
 		"trace.go", "drain.go", "message.go", "job.go", "finish.go", "snapshot.go", "claim.go", "register.go",
-		"progress.go", "lease.go", "call.go", "chain.go", "aborts.go", "slots.go", "crew.go", "isolation.go",
+		"progress.go", "background.go", "lease.go", "call.go", "chain.go", "aborts.go", "slots.go", "crew.go",
+		"isolation.go",
 		"surfaces.go", "tools.go", "toolset.go", "permission.go",
 	},
 }

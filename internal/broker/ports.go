@@ -260,8 +260,11 @@ type Asking interface {
 		failed func(error)) (stop func() error, err error)
 	// Holds asks a worker whether it has one of these calls.
 	Holds(ctx context.Context, worker string, k toolyard.BatchKey, calls ...int) (has, answered bool, err error)
+	// OutputTail asks a worker for the end of the output of a background call. It is empty if the worker does not
+	// answer.
+	OutputTail(ctx context.Context, worker string, k toolyard.BatchKey, call int) (OutputTail, error)
 	OnHolds(worker string, has func(k toolyard.BatchKey, index int) bool,
-		failed func(error)) (stop func() error, err error)
+		tail func(k toolyard.BatchKey, index int) OutputTail, failed func(error)) (stop func() error, err error)
 }
 
 // Signals are sent to current listeners, and are not stored.
@@ -371,9 +374,16 @@ type Link interface {
 
 // Guests are agents and workers with their own accounts, whose requests a dispatcher answers.
 type Guests interface {
-	// AnswerGuests answers until the returned Answering is closed.
-	AnswerGuests(log *slog.Logger, workers func() []Worker, check func(hash string, content []byte) error) (Answering,
-		error)
+	// AnswerGuests answers until the returned Answering is closed. It also answers what all workers ask for background
+	// calls.
+	AnswerGuests(log *slog.Logger, workers func() []Worker, check func(hash string, content []byte) error,
+		background func(context.Context, toolyard.Pool, BackgroundAsk) (BackgroundAnswer, error)) (Answering, error)
+}
+
+// Backgrounds is how workers ask a dispatcher for calls of the tools of background calls.
+type Backgrounds interface {
+	// Background has a dispatcher do what an open call of a pool says.
+	Background(ctx context.Context, pool toolyard.Pool, q BackgroundAsk) (BackgroundAnswer, error)
 }
 
 // Answering is a dispatcher's answering of guests. Close ends it, and returns when no request is being answered any

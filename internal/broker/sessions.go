@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -29,7 +30,9 @@ type Session struct {
 	Context map[string]string `json:"context,omitempty"`
 	// Interrupted is the last interrupt of the session; nil if there was none.
 	Interrupted *Interrupt `json:"interrupted,omitempty"`
-	Changed     time.Time  `json:"changed"`
+	// Background are the background calls that may be under way.
+	Background []BackgroundCall `json:"background,omitempty"`
+	Changed    time.Time        `json:"changed"`
 	// MinReader is the minimum wire version of a reader. A version sets it if it stores what older ones must not
 	// ignore.
 	MinReader int `json:"min_reader,omitempty"`
@@ -120,6 +123,10 @@ func (s *Session) Check() error {
 	if have := len(s.Remembered); have > MaxRemembered {
 		return fmt.Errorf("%w: the session would have %d remembered approvals; at most %d are kept", ErrFull, have,
 			MaxRemembered)
+	}
+	if have := len(s.Background); have > toolyard.MaxBackgroundCalls {
+		return fmt.Errorf("%w: the session would have %d background calls; at most %d are possible", ErrFull, have,
+			toolyard.MaxBackgroundCalls)
 	}
 	if problem := tool.ContextProblem(s.Context); problem != "" {
 		return fmt.Errorf("%w: %s", ErrFull, problem)

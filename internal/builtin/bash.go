@@ -104,19 +104,26 @@ func (b *bashTool) run(ctx context.Context, env tool.Env, in bashInput) (string,
 	if err != nil {
 		return "", err
 	}
-	root, err := heldRoot(env, "bash")
-	if err != nil {
-		return "", err
+	if env.Background > 0 && in.TimeoutMS == nil {
+		limit = env.Background
+	}
+	var workspace *sandbox.Workspace
+	class, _ := shell.Classify(in.Command)
+	if env.Background == 0 || env.Root != nil { // another background call has an empty directory of its own
+		root, err := heldRoot(env, "bash")
+		if err != nil {
+			return "", err
+		}
+		workspace = &sandbox.Workspace{Root: root, Writable: !class.Safe(), Hidden: env.Hidden}
 	}
 	if env.CommitPoint != nil {
 		if err := env.CommitPoint(); err != nil {
 			return "", err
 		}
 	}
-	class, _ := shell.Classify(in.Command)
 	p := b.policy
 	p.Limits.Wall = limit
-	p.Workspace = &sandbox.Workspace{Root: root, Writable: !class.Safe(), Hidden: env.Hidden}
+	p.Workspace = workspace
 	out := output{tell: env.Progress}
 	res, err := b.box.Run(ctx, p, sandbox.Command{Argv: []string{"bash", "-c", in.Command}},
 		sandbox.Streams{Stdout: &out, Stderr: &out})

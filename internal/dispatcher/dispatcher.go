@@ -64,6 +64,10 @@ type Config struct {
 	QueueWait time.Duration
 	// ApprovalWait is how long a call waits for a person, within the batch's lifetime. Default 24 hours.
 	ApprovalWait time.Duration
+	// BackgroundCalls is how many background calls a session may have at a time, and BackgroundTime how long each may
+	// run, within the lifetime of batches. Default 8 and 1 hour.
+	BackgroundCalls int
+	BackgroundTime  time.Duration
 	// TicketIdle is how long the queue of a workspace's tickets is empty before its key is deleted. Default 1 minute.
 	TicketIdle time.Duration
 	// StoreEvery is how often the dispatcher looks how full the store is, and whether its disk has room. Default 1 s.
@@ -149,6 +153,9 @@ func New(b Broker, cfg Config) *Dispatcher {
 	if cfg.ApprovalWait == 0 {
 		cfg.ApprovalWait = DefaultApprovalWait
 	}
+	if cfg.BackgroundTime == 0 {
+		cfg.BackgroundTime = toolyard.DefaultBackgroundTime
+	}
 	if cfg.TicketIdle == 0 {
 		cfg.TicketIdle = DefaultTicketIdle
 	}
@@ -165,7 +172,7 @@ func New(b Broker, cfg Config) *Dispatcher {
 		{&cfg.MaxBatches, DefaultMaxBatches}, {&cfg.MaxAgentBatches, DefaultMaxAgentBatches},
 		{&cfg.MaxWaiting, DefaultMaxWaiting},
 		{&cfg.MaxAgentWaiting, DefaultMaxAgentWaiting}, {&cfg.AdmitPercent, DefaultAdmitPercent},
-		{&cfg.MaxOpen, DefaultMaxOpen},
+		{&cfg.MaxOpen, DefaultMaxOpen}, {&cfg.BackgroundCalls, toolyard.DefaultBackgroundCalls},
 	} {
 		if *d.to == 0 {
 			*d.to = d.def
@@ -261,7 +268,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			}
 		}()
 	}
-	answerer, err := d.b.AnswerGuests(d.log, d.workers.workers, checkToolset)
+	answerer, err := d.b.AnswerGuests(d.log, d.workers.workers, checkToolset, d.background)
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,10 @@ func (d *Dispatcher) plan(ctx context.Context, k *kept, s *batch.State, read fun
 	if err != nil {
 		return planned, nil, err
 	}
+	if background, _ := s.Key.ID.Background(); background && !session.HasBackground(s.Key.ID) {
+		return planned, nil, &toolyard.InputError{Field: "id", Problem: fmt.Sprintf(
+			"%q is kept for background calls, which %s starts; use another", s.Key.ID, toolyard.BackgroundStart)}
+	}
 	if len(session.Loaded) > 0 {
 		if plan, err = d.planned(ctx, k.log, s.Submission, session.Loaded); err != nil {
 			return planned, nil, err

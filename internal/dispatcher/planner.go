@@ -72,6 +72,8 @@ type Plan struct {
 	check func(from int, calls []toolyard.Call) error
 	// preflight resolves and checks a call on the surface.
 	preflight func(toolyard.Call) (*registry.Entry, pipeline.Input, *toolyard.Result)
+	// background says that the batch is a background call, and holds that it has its workspace.
+	background, holds bool
 	// full says that the batch has as many calls as it may have: it is closed.
 	full bool
 	// mended is how long the inputs are together that were mended.
@@ -103,6 +105,7 @@ func (p *Planner) check(from int, calls []toolyard.Call) error {
 // On is [Planner.Plan] on a surface that is known.
 func (p *Planner) On(surface registry.Surface, sub *toolyard.Batch, loaded []string) *Plan {
 	plan := &Plan{Surface: surface, sub: sub, calls: sub.Calls}
+	plan.background, plan.holds = sub.ID.Background()
 	plan.planned = events.Planned{
 		Session: sub.Session, Workspace: sub.Workspace, Surface: surface.Hash, Partition: sub.Options.Partition,
 		OnError: sub.Options.OnError, MaxConcurrency: sub.Options.MaxConcurrency, Open: sub.Open, Loaded: loaded,
@@ -213,6 +216,9 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 		c.AbortsSiblings, c.Interruptible = entry.FailureAbortsSiblings(), entry.Interrupt == tool.Cancel
 		c.Cost, c.Cached = entry.Cost, entry.Cache != nil
 		c.TimeoutMS = entry.Timeout().Milliseconds()
+		if plan.background {
+			c.TimeoutMS = plan.sub.Options.CallTimeoutMS
+		}
 		plan.planned.Calls[i] = c
 	}
 }
@@ -422,7 +428,7 @@ func (p *Plan) dryRun(n int, said *toolyard.Result, err error) {
 func (p *Plan) Finish(owner string, submissionSeq uint64, deadline time.Time) events.Planned {
 	out := p.planned
 	out.Owner, out.SubmissionSeq, out.Deadline = owner, submissionSeq, deadline
-	claims(out.Calls)
+	claims(out.Calls, p.background)
 	p.echo()
 	out.Groups = p.groups(nil, out.Partition)
 	return out
@@ -430,7 +436,7 @@ func (p *Plan) Finish(owner string, submissionSeq uint64, deadline time.Time) ev
 
 // FinishExtending makes the groups of the batch with the plan's calls and returns what has changed as an event.
 func (p *Plan) FinishExtending(s *batch.State) events.Extended {
-	claims(p.planned.Calls)
+	claims(p.planned.Calls, p.background)
 	p.echo()
 	groups := p.groups(s.Plan, s.Plan.Partition)
 	first := 0
@@ -452,11 +458,12 @@ func (p *Plan) echo() {
 	}
 }
 
-// claims says which calls need a claim: those that may not run twice, or not beside others.
-func claims(calls []events.PlannedCall) {
+// claims says which calls need a claim: those that may not run twice, or not beside others, and background calls, so
+// that it is known who has them.
+func claims(calls []events.PlannedCall, background bool) {
 	for i := range calls {
 		j := calls[i].Judgement
-		calls[i].Claim = !j.Class.Safe() || !j.Idempotent
+		calls[i].Claim = !j.Class.Safe() || !j.Idempotent || background
 	}
 }
 
@@ -482,7 +489,7 @@ func (p *Plan) groups(before *events.Planned, strategy toolyard.Strategy) []even
 	}
 	for i, c := range p.planned.Calls {
 		classes = append(classes, c.Judgement.Class)
-		needs = append(needs, !answered[p.from+i] && p.entries[i].NeedsWorkspace())
+		needs = append(needs, !answered[p.from+i] && p.entries[i].NeedsWorkspace() && (!p.background || p.holds))
 		if v, ok := p.inputs[i]; ok {
 			locks[p.from+i] = registry.Locks(&p.entries[i].Declaration, v, c.Judgement.Class)
 		}

@@ -99,7 +99,7 @@ func TestAClaimIsASignOfLife(t *testing.T) {
 // claim whose answer was lost. The owner asks, and settles the call.
 func TestACallThatItsWorkerForgot(t *testing.T) {
 	inYard(t, func(y *yard) {
-		end, err := y.b.OnHolds("w", func(toolyard.BatchKey, int) bool { return false },
+		end, err := y.b.OnHolds("w", func(toolyard.BatchKey, int) bool { return false }, nil,
 			func(err error) { y.Error(err) })
 		if err != nil {
 			y.Fatal(err)

@@ -136,7 +136,8 @@ func (y *yard) fold(k toolyard.BatchKey) batch.State {
 // work has the worker run calls, until the test ends: each succeeds at once. It answers that it holds none.
 func (y *yard) work() {
 	y.Helper()
-	end, err := y.b.OnHolds("w", func(toolyard.BatchKey, int) bool { return false }, func(err error) { y.Error(err) })
+	end, err := y.b.OnHolds("w", func(toolyard.BatchKey, int) bool { return false }, nil,
+		func(err error) { y.Error(err) })
 	if err != nil {
 		y.Fatal(err)
 	}

@@ -119,6 +119,7 @@ const (
 	slimForms    = 10
 	snapshots    = 12
 	namedLocks   = 13
+	background   = 13
 )
 
 // MinReader is the required wire version of a reader: an older dispatcher would continue without the rules, and would
@@ -152,8 +153,11 @@ func (e Extended) MinReader() int {
 func (s Started) MinReader() int { return itemReader(len(s.Items) > 0) }
 
 // MinReader is the wire version that a reader must have: an older dispatcher would send the calls to any worker, and
-// does not know priorities, or would run calls without the snapshots that were asked for.
+// does not know priorities, would run calls without the snapshots that were asked for, or background calls as others.
 func (s Submitted) MinReader() int {
+	if is, _ := s.ID.Background(); is {
+		return background
+	}
 	if s.Options.Snapshot || s.Options.Undo {
 		return snapshots
 	}
@@ -164,8 +168,12 @@ func (s Submitted) MinReader() int {
 }
 
 // MinReader is the wire version that a reader must have: an older worker knows no items, and would run what asks for
-// tags that it has not, run calls without the snapshots that were asked for, or follow links to files without a lock.
+// tags that it has not, run calls without the snapshots that were asked for, follow links to files without a lock, or
+// run background calls as others.
 func (r Requested) MinReader() int {
+	if is, _ := r.Batch.Background(); is {
+		return background
+	}
 	if len(r.Locks) > 0 {
 		return namedLocks
 	}

@@ -27,8 +27,12 @@ func (c *call) execute(ctx context.Context) finding {
 	return c.executeTool(ctx)
 }
 
-// limit is how long the tool may run: the shorter of its own time limit and the batch's. own says that it is its own.
+// limit is how long the tool may run: the shorter of its own time limit and the batch's, and that of a background call
+// instead of both. own says that it is its own.
 func (c *call) limit() (limit time.Duration, own bool) {
+	if c.job.Background && c.job.CallTimeout > 0 {
+		return c.job.CallTimeout, false
+	}
 	limit = c.entry.Timeout()
 	own = c.job.CallTimeout <= 0 || c.job.CallTimeout >= limit
 	if !own {
@@ -107,7 +111,7 @@ func untilOver(report func(tool.Progress), goesOn func()) (progress func(tool.Pr
 // that each report calls. Without an idle timeout the context is unchanged.
 func (c *call) watchIdle(ctx context.Context) (_ context.Context, goesOn func()) {
 	limit := c.entry.IdleTimeout()
-	if limit <= 0 {
+	if limit <= 0 || c.job.Background {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -208,8 +212,12 @@ func (c *call) env(ctx context.Context) tool.Env {
 			hidden = c.p.Permission.Hidden(&c.entry.Declaration, c.job.Rules, c.job.WorkspaceDir)
 		}
 	}
+	var background time.Duration
+	if c.job.Background {
+		background, _ = c.limit()
+	}
 	return tool.Env{
-		Root: root, Hidden: hidden,
+		Background: background, Root: root, Hidden: hidden,
 		Agent: c.job.Key.Agent, Batch: c.job.Key.ID, Session: c.job.Session, Index: c.job.Index, CallID: c.job.Call.ID,
 		Workspace: c.job.Workspace, WorkspaceDir: c.job.WorkspaceDir, Attempt: c.job.Attempt,
 		IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index), FencingToken: c.job.FencingToken,

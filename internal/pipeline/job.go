@@ -61,6 +61,8 @@ type Job struct {
 	QueueMS float64
 	// CallTimeout caps the execution under the tool's own timeout. 0: no further cap.
 	CallTimeout time.Duration
+	// Background says that the call is a background call: CallTimeout stands for the tool's own time limits.
+	Background bool
 	// Fence puts the output between delimiters if it comes from outside.
 	Fence bool
 	// Rules are the batch's own. Nil: none.

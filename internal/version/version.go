@@ -42,6 +42,7 @@ import (
 //	13 2026-11-23  A worker's entry says which shards it serves, and dispatchers say it when they are asked: an older
 //	               dispatcher counts such a worker for all shards, and a raise waits for one that does not answer.
 //	13 2026-11-23  Batches may ask for named locks, and tools declare them. Tickets, groups and calls to run have names.
+//	13 2026-11-23  Batches whose ids begin with bg- or bgw- are background calls, which sessions list.
 const Wire = 13 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.

@@ -38,6 +38,8 @@ type running struct {
 	logs   *slog.Logger
 	cancel context.CancelCauseFunc
 	lease  lease
+	// told is the end of what was told of a background call's output.
+	told tail
 	// proving is held by who proves the right to the call anew.
 	proving gate.Gate
 

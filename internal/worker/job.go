@@ -35,6 +35,11 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 			}
 		}
 	}
+	dir, root := w.cfg.Workspaces[d.Workspace], w.roots[d.Workspace]
+	background, holds := d.Batch.Background()
+	if background && !holds {
+		dir, root = "", nil
+	}
 	var turn *cache.Turn
 	if d.Generation > 0 {
 		turn = &cache.Turn{Generation: d.Generation, Deny: d.Deny, Ask: d.Ask}
@@ -44,15 +49,15 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 		Approved: approved, Remembered: d.Remembered, Context: d.Context,
 		CallContext: pipeline.CallContext{
 			Key: d.Key(), Index: call.Index, Session: d.Session, Workspace: d.Workspace, Interactive: d.Interactive,
-			WorkspaceDir: w.cfg.Workspaces[d.Workspace], Root: w.roots[d.Workspace],
+			WorkspaceDir: dir, Root: root,
 		},
 		Call:        toolyard.Call{ID: call.ID, Tool: call.Tool, Input: input, Echo: call.Echo},
 		Start:       func(ctx context.Context) (func(), error) { return w.start(ctx, r) },
 		Prepare:     w.keepWorkspace(r),
 		Declaration: call.Declaration, Judgement: call.Judgement, WasConcurrent: d.WasConcurrent, Attempt: call.Attempt,
 		As: call.As, Mended: call.Mended, Waited: call.Waited, FencingToken: d.Ticket,
-		Locks:       d.Locks,
-		Fence:       d.Fence,
+		Locks: d.Locks,
+		Fence: d.Fence, Background: background,
 		CallTimeout: time.Duration(d.CallTimeoutMS) * time.Millisecond, Rules: policy.Rules{Deny: deny, Ask: ask},
 		CommitPoint: func() error { return w.commit(ctx, r) }, Blobs: agentBlobs{w.b, d.Key(), call.Index},
 		Tools: func(ctx context.Context) ([]tool.Offered, error) { return w.surfaces.offered(ctx, w.b, d.Surface) },

@@ -10,5 +10,6 @@ type Broker interface {
 	broker.Blobs
 	broker.Asking
 	broker.Signals
+	broker.Backgrounds
 	broker.Link
 }

@@ -252,6 +252,7 @@ func (w *Worker) reporter(r *running) *reporter {
 		if w.mayAct(r) != nil {
 			return // another worker may have the call by now, and tell of it
 		}
+		r.told.add(p.Output, lost)
 		err := w.b.Report(r.d.Key(), broker.Progress{
 			Index: r.call.Index, CallID: r.call.ID, Tool: r.call.Tool, Worker: w.cfg.ID, Attempt: r.call.Attempt,
 			Delivery: r.d.Deliveries,

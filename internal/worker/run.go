@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/background"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
@@ -33,6 +35,7 @@ func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedC
 	defer cancel(nil)
 	r := &running{d: d, chain: m.chain, call: call, cancel: cancel, logs: w.log,
 		late: time.Since(d.Received) > m.late()}
+	r.told.keep, _ = d.Batch.Background()
 	r.term, _ = w.registered.holds()
 	if !m.begin(r) {
 		return false, 0, nil // it is delivered again
@@ -106,12 +109,17 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running) (
 	}
 	job.QueueMS = max(0, float64(r.d.Received.Sub(r.d.QueuedAt))/float64(time.Millisecond))
 	var change *tool.SessionChange
-	job.SessionChange = func(c tool.SessionChange) { change = &c }
+	if !job.Background { // whose session goes on meanwhile
+		job.SessionChange = func(c tool.SessionChange) { change = &c }
+	}
 	progress := w.reporter(r)
 	job.Progress = progress.report
 	limited, trace := w.follow(limited, r)
 	if r.call.Undo != nil {
 		limited = snapshot.WithUndo(limited, r.call.Undo)
+	}
+	if strings.HasPrefix(r.call.Tool, toolyard.BackgroundPrefix) {
+		limited = background.WithAsk(limited, w.askBackground(r))
 	}
 	result, err := w.pipe.Load().Run(limited, job)
 	progress.end()

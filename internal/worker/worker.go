@@ -289,7 +289,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, offAbort())
 	}
-	offHolds, err := w.b.OnHolds(w.cfg.ID, w.holds,
+	offHolds, err := w.b.OnHolds(w.cfg.ID, w.holds, w.tail,
 		func(err error) { w.log.Warn("a question was not answered", "error", err) })
 	if err != nil {
 		return errors.Join(err, offAbort(), offJudge())

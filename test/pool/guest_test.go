@@ -345,7 +345,7 @@ func TestBeats(t *testing.T) {
 			{ID: "other.three", Pool: "other", Isolation: "native",
 				Breakers: map[string]time.Time{"all": time.Now().Add(time.Hour)}},
 		}
-	}, func(string, []byte) error { return nil })
+	}, func(string, []byte) error { return nil }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

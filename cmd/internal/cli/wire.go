@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/background"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/builtin"
 	"github.com/toolyard/toolyard/internal/pipeline"
@@ -131,8 +132,10 @@ type Worker struct {
 	Snapshots string
 	snapshots bool
 	MaxTokens int
-	Sandbox   Sandbox
-	Guard     Guard
+	// Background offers the tools of background calls.
+	Background bool
+	Sandbox    Sandbox
+	Guard      Guard
 }
 
 // Add adds the flags that say where and how calls run.
@@ -167,6 +170,8 @@ func (w *Worker) AddSlots(f *pflag.FlagSet, drain time.Duration) {
 	f.IntVar(&w.MaxTokens, "max-result-tokens", 0, "store what has more tokens than this too, and show a preview of at "+
 		"most as many, beside the limit in characters of each tool; counted as o200k_base does, in worker and toolyard "+
 		"alone (default: characters alone count)")
+	f.BoolVar(&w.Background, "background", false,
+		"offer the tools of background calls: background_start and the others")
 	w.Sandbox.Add(f)
 	w.Guard.Add(f)
 	f.DurationVar(&w.Drain, "drain-grace", drain, "how long running calls may go on after SIGTERM; 0 takes the default")
@@ -198,6 +203,9 @@ func (w *Worker) Tools() ([]tool.Tool, error) {
 	}
 	if store != nil {
 		tools = append(tools, snapshot.Tool(store))
+	}
+	if w.Background {
+		tools = append(tools, background.Tools()...)
 	}
 	declared, err := w.Guard.Manifests.Tools(box, commands)
 	return append(tools, declared...), err

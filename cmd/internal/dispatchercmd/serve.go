@@ -269,6 +269,7 @@ func (o *serveFlags) nodeConfig(d *fileDecisions) nodeConfig {
 				func(e registry.Entry) bool { return e.Origin != registry.Builtin }),
 			Planner: d.planner, BatchTimeout: o.timeout,
 			WorkerWait: o.workerWait, QueueWait: o.queueWait, ApprovalWait: o.approvalWait, MaxBatches: o.maxBatches,
+			BackgroundCalls: o.backgroundCalls, BackgroundTime: o.backgroundTime,
 			MaxOpen: o.maxOpen, MaxAgentBatches: o.maxAgentBatches, MaxWaiting: o.maxWaiting,
 			MaxAgentWaiting: o.maxAgentWaiting, AdmitPercent: o.admitPercent,
 			QuotasChange: o.quotaFile != "", ArchiveAfter: o.archiveAfter,

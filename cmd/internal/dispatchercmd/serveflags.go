@@ -37,6 +37,8 @@ type serveFlags struct {
 	lifetime, ackWait                time.Duration
 	timeout, workerWait              time.Duration
 	queueWait, approvalWait          time.Duration
+	backgroundTime                   time.Duration
+	backgroundCalls                  int
 	archiveAfter                     time.Duration
 	signingKey                       string
 	refuseSecrets                    bool
@@ -175,6 +177,10 @@ func (o *serveFlags) addWaits(f *pflag.FlagSet) {
 		"how long a call waits for a free worker, before it ends as dependency_unavailable")
 	f.DurationVar(&o.approvalWait, "approval-wait", dispatcher.DefaultApprovalWait,
 		"how long a call waits for a person, within the batch's lifetime, before it ends as approval_expired")
+	f.IntVar(&o.backgroundCalls, "max-background", toolyard.DefaultBackgroundCalls, fmt.Sprintf(
+		"how many background calls a session may have at a time, 1 to %d", toolyard.MaxBackgroundCalls))
+	f.DurationVar(&o.backgroundTime, "background-time", toolyard.DefaultBackgroundTime,
+		"how long a background call may run, within the lifetime of batches")
 	f.DurationVar(&o.archiveAfter, "archive-after", 0, fmt.Sprintf("how long batches are over, at least %s, before "+
 		"they are packed into the archive, which may use a quarter of --max-store-bytes beside it; all dispatchers, "+
 		"workers and clients must be of this version or a later one (default: never)", broker.MinArchiveAfter))
@@ -202,10 +208,13 @@ func (o *serveFlags) check() error {
 		flag string
 		v    time.Duration
 	}{{"--timeout", o.timeout}, {"--worker-wait", o.workerWait}, {"--queue-wait", o.queueWait},
-		{"--approval-wait", o.approvalWait}} {
+		{"--approval-wait", o.approvalWait}, {"--background-time", o.backgroundTime}} {
 		if d.v <= 0 {
 			return cli.Usagef("%s %s: use a positive time", d.flag, d.v)
 		}
+	}
+	if o.backgroundCalls < 1 || o.backgroundCalls > toolyard.MaxBackgroundCalls {
+		return cli.Usagef("--max-background %d: use 1 to %d", o.backgroundCalls, toolyard.MaxBackgroundCalls)
 	}
 	if o.reserve < 0 {
 		return cli.Usagef("--disk-reserve %d: use a positive number of bytes", o.reserve)

@@ -45,6 +45,8 @@ type Answerer struct {
 	// workers returns the live ones, and check returns an error for a surface that must not be stored.
 	workers func() []broker.Worker
 	check   func(hash string, content []byte) error
+	// background does what a call of a pool says about background calls.
+	background func(context.Context, toolyard.Pool, broker.BackgroundAsk) (broker.BackgroundAnswer, error)
 	// operations is the second half of the table of grants: who may request what.
 	operations map[operation]map[access.Role]answering
 
@@ -57,8 +59,10 @@ type Answerer struct {
 
 // AnswerGuests answers until the returned Answering is closed.
 func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker,
-	check func(hash string, content []byte) error) (broker.Answering, error) {
-	d := &Answerer{b: b, log: log, workers: workers, check: check}
+	check func(hash string, content []byte) error,
+	background func(context.Context, toolyard.Pool, broker.BackgroundAsk) (broker.BackgroundAnswer, error),
+) (broker.Answering, error) {
+	d := &Answerer{b: b, log: log, workers: workers, check: check, background: background}
 	d.ctx, d.end = context.WithCancel(context.Background())
 	d.operations = map[operation]map[access.Role]answering{
 		opHello: {access.Worker: d.hello, access.Agent: d.hello},
@@ -71,6 +75,8 @@ func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker,
 		opLanes: {access.Worker: d.lanes},
 		opBury:  {access.Worker: d.bury},
 		opWhere: {access.Worker: d.where, access.Agent: d.where},
+
+		opBackground: {access.Worker: d.forBackground},
 	}
 	for _, to := range []struct {
 		subject string

@@ -53,6 +53,8 @@ const (
 	opLanes operation = "lanes" // make the queues of a pool ready
 	opBury  operation = "bury"  // record a dead letter
 	opWhere operation = "where" // the shard of a batch
+
+	opBackground operation = "background" // do what a call says about background calls: workers of every account ask
 )
 
 // The headers of answers.

@@ -33,14 +33,29 @@ type holding struct {
 	Agent toolyard.Agent   `json:"agent"`
 	Batch toolyard.BatchID `json:"batch"`
 	Calls []int            `json:"calls"`
+	// Tail asks for the end of the output of the first call instead.
+	Tail bool `json:"tail,omitempty"`
 }
 
 // Holds asks a worker whether it has any of some calls. answered is false if it does not answer.
 func (b *Broker) Holds(ctx context.Context, worker string, k toolyard.BatchKey, calls ...int) (has, answered bool,
 	err error) {
-	data, err := json.Marshal(holding{k.Agent, k.ID, calls})
+	answered, err = b.askHolder(ctx, worker, holding{Agent: k.Agent, Batch: k.ID, Calls: calls}, &has)
+	return has, answered, err
+}
+
+// OutputTail asks a worker for the end of the output of a background call. It is empty if the worker does not answer.
+func (b *Broker) OutputTail(ctx context.Context, worker string, k toolyard.BatchKey, call int) (
+	t broker.OutputTail, err error) {
+	_, err = b.askHolder(ctx, worker, holding{Agent: k.Agent, Batch: k.ID, Calls: []int{call}, Tail: true}, &t)
+	return t, err
+}
+
+// askHolder asks a worker about calls. answered is false if it does not answer.
+func (b *Broker) askHolder(ctx context.Context, worker string, q holding, answer any) (answered bool, err error) {
+	data, err := json.Marshal(q)
 	if err != nil {
-		return false, false, fmt.Errorf("encode a question to worker %s: %w", worker, err)
+		return false, fmt.Errorf("encode a question to worker %s: %w", worker, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, holderTimeout)
 	defer cancel()
@@ -48,26 +63,30 @@ func (b *Broker) Holds(ctx context.Context, worker string, k toolyard.BatchKey, 
 	switch {
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, nats.ErrTimeout):
-		return false, false, nil
+		return false, nil
 	case err != nil:
-		return false, false, fmt.Errorf("ask worker %s: %w", worker, err)
+		return false, fmt.Errorf("ask worker %s: %w", worker, err)
 	}
-	if err := json.Unmarshal(m.Data, &has); err != nil {
-		return false, false, fmt.Errorf("worker %s answered unreadably: %w", worker, err)
+	if err := json.Unmarshal(m.Data, answer); err != nil {
+		return false, fmt.Errorf("worker %s answered unreadably: %w", worker, err)
 	}
-	return has, true, nil
+	return true, nil
 }
 
-// OnHolds answers for a worker whether it has a call, until the returned function is called.
+// OnHolds answers for a worker whether it has a call, and how its output ends, until the returned function is called.
 func (b *Broker) OnHolds(worker string, has func(k toolyard.BatchKey, index int) bool,
-	failed func(error)) (func() error, error) {
+	tail func(k toolyard.BatchKey, index int) broker.OutputTail, failed func(error)) (func() error, error) {
 	answer := func(m *nats.Msg) {
 		var q holding
 		err := json.Unmarshal(m.Data, &q)
 		var answer []byte
 		if err == nil {
 			k := toolyard.BatchKey{Agent: q.Agent, ID: q.Batch}
-			answer, err = json.Marshal(slices.ContainsFunc(q.Calls, func(i int) bool { return has(k, i) }))
+			if q.Tail && len(q.Calls) > 0 {
+				answer, err = json.Marshal(tail(k, q.Calls[0]))
+			} else {
+				answer, err = json.Marshal(slices.ContainsFunc(q.Calls, func(i int) bool { return has(k, i) }))
+			}
 		}
 		if err == nil {
 			err = m.Respond(answer)

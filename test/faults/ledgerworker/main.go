@@ -21,6 +21,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/background"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/test/faults/ledger"
 	"github.com/toolyard/toolyard/worker"
@@ -49,6 +50,7 @@ func run(url, path string, pool toolyard.Pool, slots int, deadly bool, grace tim
 	if err != nil {
 		return err
 	}
+	tools = append(tools, background.Tools()...)
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
