@@ -316,14 +316,14 @@ var stories = map[string][]string{
 	"internal/dispatcher": {
 		"dispatcher.go", "admit.go", "take.go", "drive.go", "observe.go", "plan.go", "park.go", "settle.go",
 		"newer.go", "archive.go", "meter.go", "usage.go", "trace.go", "undo.go", "budgets.go", "rates.go", "queue.go",
-		"keep.go", "store.go", "workers.go", "rategate.go",
+		"keep.go", "child.go", "store.go", "workers.go", "rategate.go",
 		"planner.go", "failpoints.go", "next.go", "today.go",
 	},
 	"internal/worker": {
 		"worker.go", "reload.go", "take.go", "judge.go", "repair.go", "answers.go", "run.go", "meter.go",
 		"trace.go", "drain.go", "message.go", "job.go", "finish.go", "snapshot.go", "claim.go", "register.go",
 		"progress.go", "lease.go", "call.go", "chain.go", "aborts.go", "slots.go", "crew.go", "isolation.go",
-		"surfaces.go", "tools.go", "toolset.go", "permission.go",
+		"surfaces.go", "children.go", "tools.go", "toolset.go", "permission.go",
 	},
 }
 

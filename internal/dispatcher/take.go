@@ -278,8 +278,10 @@ func adoption(s *batch.State, sub *broker.Submission, owner string, now time.Tim
 	}
 	if s.Parked {
 		by.Deadline = now.Add(s.Remaining).UTC()
-		if end := s.SubmittedAt.Add(lifetime).UTC(); end.Before(by.Deadline) {
-			by.Deadline = end
+		for _, end := range []time.Time{s.SubmittedAt.Add(lifetime).UTC(), s.Plan.End} {
+			if !end.IsZero() && end.Before(by.Deadline) {
+				by.Deadline = end
+			}
 		}
 	}
 	return by

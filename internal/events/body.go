@@ -118,6 +118,7 @@ const (
 	archives     = version.Archives
 	slimForms    = 10
 	snapshots    = 12
+	programs     = 13
 )
 
 // MinReader is the required wire version of a reader: an older dispatcher would continue without the rules, and would
@@ -136,8 +137,11 @@ func (p Planned) MinReader() int {
 func (s Started) MinReader() int { return itemReader(len(s.Items) > 0) }
 
 // MinReader is the wire version that a reader must have: an older dispatcher would send the calls to any worker, and
-// does not know priorities, or would run calls without the snapshots that were asked for.
+// does not know priorities, or would run calls without the snapshots that were asked for, or for a call that is over.
 func (s Submitted) MinReader() int {
+	if s.Options.Parent != nil || s.Options.ProgramTimeoutMS != 0 {
+		return programs
+	}
 	if s.Options.Snapshot || s.Options.Undo {
 		return snapshots
 	}

@@ -213,7 +213,7 @@ func (c *call) env(ctx context.Context) tool.Env {
 		Agent: c.job.Key.Agent, Batch: c.job.Key.ID, Session: c.job.Session, Index: c.job.Index, CallID: c.job.Call.ID,
 		Workspace: c.job.Workspace, WorkspaceDir: c.job.WorkspaceDir, Attempt: c.job.Attempt,
 		IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index), FencingToken: c.job.FencingToken, Blobs: c.job.Blobs,
-		Tools: c.job.Tools, TraceParent: traceparent.From(ctx),
+		Tools: c.job.Tools, Call: c.job.CallTool, TraceParent: traceparent.From(ctx),
 		Progress: progress, Context: maps.Clone(c.job.Context),
 		CommitPoint: func() error {
 			if ctx.Err() != nil { // also after the result is known: execute's context ends with it

@@ -131,8 +131,10 @@ type Worker struct {
 	Snapshots string
 	snapshots bool
 	MaxTokens int
-	Sandbox   Sandbox
-	Guard     Guard
+	// RunCode offers run_code. A dispatcher lets its scripts call tools.
+	RunCode bool
+	Sandbox Sandbox
+	Guard   Guard
 }
 
 // Add adds the flags that say where and how calls run.
@@ -167,6 +169,8 @@ func (w *Worker) AddSlots(f *pflag.FlagSet, drain time.Duration) {
 	f.IntVar(&w.MaxTokens, "max-result-tokens", 0, "store what has more tokens than this too, and show a preview of at "+
 		"most as many, beside the limit in characters of each tool; counted as o200k_base does, in worker and toolyard "+
 		"alone (default: characters alone count)")
+	f.BoolVar(&w.RunCode, "run-code", false, "offer run_code, a tool that runs a script in the sandbox which "+
+		"calls the batch's other tools; dispatchers refuse the calls of scripts without it, so set it there too")
 	w.Sandbox.Add(f)
 	w.Guard.Add(f)
 	f.DurationVar(&w.Drain, "drain-grace", drain, "how long running calls may go on after SIGTERM; 0 takes the default")
@@ -185,7 +189,8 @@ func (w *Worker) Tools() ([]tool.Tool, error) {
 	if commands.Env, err = w.Guard.commandEnv(); err != nil {
 		return nil, err
 	}
-	tools, err := builtin.All(builtin.Options{AllowPrivateAddresses: w.AllowPrivate, Sandbox: box, Commands: commands})
+	tools, err := builtin.All(builtin.Options{AllowPrivateAddresses: w.AllowPrivate, Sandbox: box, Commands: commands,
+		RunCode: w.RunCode})
 	if err != nil {
 		return nil, Usagef("--web-allow-private: %w", err)
 	}
