@@ -30,18 +30,18 @@ type scripted struct {
 	s   testenv.System
 	c   *client.Client
 	dir string
-	// harm says why the machine isolates nothing; then no script runs, and tests check that alone.
+	// noBox says why the machine isolates nothing; then no script runs, and tests check that alone.
 	noBox error
 }
 
-// runScripts starts such a system. The dispatcher runs one batch of the agent at a time, and the worker has one slot of
-// each class: a script that needed a place of its own for a call would wait for ever.
-func runScripts(t *testing.T, cfg worker.Config, more ...tool.Tool) *scripted {
+// runScripts starts such a system. The dispatcher runs so many batches at a time (0: its default), and the worker has
+// one slot of each class: a script that needed a place of its own for a call would wait for ever.
+func runScripts(t *testing.T, batches int, cfg worker.Config, more ...tool.Tool) *scripted {
 	t.Helper()
 	x := &scripted{s: testenv.Guarded(t), dir: realDir(t)}
 	begin(t, dispatcher.New(testenv.BrokerAs(t, x.s, platform, "/dispatcher/test"), dispatcher.Config{
 		Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}, RunCode: true,
-		MaxBatches: 1, MaxAgentBatches: 1,
+		MaxBatches: batches, MaxAgentBatches: batches,
 	}))
 	box, err := sandbox.Open(sandbox.Options{})
 	if err != nil {
@@ -106,7 +106,7 @@ func (x *scripted) child(t *testing.T, parent toolyard.BatchID, n int) toolyard.
 // although the parent's agent and the worker have no other place.
 func TestAScriptCallsTools(t *testing.T) {
 	t.Parallel()
-	x := runScripts(t, worker.Config{})
+	x := runScripts(t, 1, worker.Config{})
 	if err := os.WriteFile(filepath.Join(x.dir, "a.txt"), []byte("one\ntwo\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestAScriptsCallsAreCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := runScripts(t, worker.Config{Mode: policy.Bypass, Rules: policy.Rules{Deny: deny},
+	x := runScripts(t, 1, worker.Config{Mode: policy.Bypass, Rules: policy.Rules{Deny: deny},
 		Redact: func(text string) string { return strings.ReplaceAll(text, "hunter2", "[redacted]") }})
 	if err := os.WriteFile(filepath.Join(x.dir, "pass"), []byte("hunter2"), 0o644); err != nil {
 		t.Fatal(err)
@@ -178,7 +178,7 @@ func TestAScriptsCallsAreCalls(t *testing.T) {
 func TestAScriptsCallsEndWithIt(t *testing.T) {
 	t.Parallel()
 	began, ended := make(chan struct{}, 1), make(chan error, 1)
-	x := runScripts(t, worker.Config{}, make1(t, alone(tool.Declaration{Name: "stuck", Description: "Waits.",
+	x := runScripts(t, 1, worker.Config{}, make1(t, alone(tool.Declaration{Name: "stuck", Description: "Waits.",
 		Execution: tool.InService}), stuck(began, ended)))
 	if x.noBox != nil {
 		return
@@ -235,11 +235,8 @@ func TestWhoMayCallForAScript(t *testing.T) {
 			}
 			b, err := c.Submit(t.Context(), toolyard.Batch{ID: id, Calls: calls("read"),
 				Options: toolyard.Options{Parent: &tt.parent}})
-			for _, end := range []error{err} {
-				if end == nil {
-					for _, e := range b.Results(t.Context()) {
-						err = e
-					}
+			if err == nil {
+				for _, err = range b.Results(t.Context()) {
 				}
 			}
 			if err == nil || !strings.Contains(err.Error(), tt.says) {
@@ -249,10 +246,11 @@ func TestWhoMayCallForAScript(t *testing.T) {
 	}
 }
 
-// TestAPlaceForEachScript: scripts of several agents that wait for each other's slots all come to an end.
+// TestAPlaceForEachScript: more scripts than a worker runs at a time, whose calls need its only slot, all come to an
+// end.
 func TestAPlaceForEachScript(t *testing.T) {
 	t.Parallel()
-	x := runScripts(t, worker.Config{})
+	x := runScripts(t, 0, worker.Config{})
 	if x.noBox != nil {
 		return
 	}
@@ -275,6 +273,41 @@ func TestAPlaceForEachScript(t *testing.T) {
 	for range cap(done) {
 		if text := <-done; text != "<nil>" {
 			t.Error(text)
+		}
+	}
+}
+
+// TestCallsOfAProgram: calls that a provider's program makes are answered before the provider stops waiting, also those
+// that wait for a person. Other batches have their own time.
+func TestCallsOfAProgram(t *testing.T) {
+	t.Parallel()
+	s := testenv.Server(t)
+	startDispatcher(t, s, dispatcher.Config{})
+	startWorker(t, s, worker.Config{Mode: policy.Default, Tools: []tool.Tool{
+		make1(t, reader("stuck"), stuck(make(chan struct{}, 9), make(chan error, 9))),
+		make1(t, writer("asks"), says("done")), make1(t, reader("read"), says("ok")),
+	}})
+	c := startClient(t, s)
+	program := toolyard.Echo(`{"caller":{"type":"code_execution_20260120","tool_id":"srvtoolu_1"}}`)
+	batch := func(id toolyard.BatchID, ms int64, echo toolyard.Echo, tools ...string) toolyard.Batch {
+		b := toolyard.Batch{ID: id, Interactive: true, Calls: calls(tools...),
+			Options: toolyard.Options{ProgramTimeoutMS: ms, TimeoutMS: time.Minute.Milliseconds()}}
+		for i := range b.Calls {
+			b.Calls[i].Echo = echo
+		}
+		return b
+	}
+	for _, tt := range []struct {
+		b    toolyard.Batch
+		want string // one of these
+	}{
+		{batch("late", 1_000, program, "stuck"), "deadline_exceeded"},
+		{batch("asked", 1_000, program, "asks"), "approval_expired, deadline_exceeded"},
+		{batch("in time", 0, program, "read"), "ok"},
+		{batch("the model's", 1, toolyard.Echo(`{"caller":{"type":"direct"}}`), "read"), "ok"},
+	} {
+		if got := codes(results(t, c, tt.b)); !strings.Contains(tt.want, got) {
+			t.Errorf("%s: %s, want %s", tt.b.ID, got, tt.want)
 		}
 	}
 }

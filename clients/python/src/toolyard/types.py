@@ -183,6 +183,9 @@ class BatchOptions(TypedDict):
     partition: NotRequired["Strategy"]
     # Interactive batches go before bulk ones, which take one turn in five. Default: interactive.
     priority: NotRequired["Priority"]
+    # Bounds a batch with a call that a provider's program made, from its submission on and with waits for people:
+    # the provider waits no longer. Default: 240000.
+    program_timeout_ms: NotRequired[int]
     # Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends.
     repair: NotRequired[bool]
     # Keep the workspace as it is before each exclusive group, so that the batch can be undone.
