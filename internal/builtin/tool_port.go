@@ -41,8 +41,7 @@ func (p *toolPort) answer(conn net.Conn) {
 	if conn.SetReadDeadline(time.Now().Add(headWithin)) != nil {
 		return
 	}
-	from := bufio.NewReaderSize(io.LimitReader(conn, maxHeadBytes+submission.MaxChildInput), maxHeadBytes)
-	name, input, err := readCall(from)
+	name, input, err := readCall(newHead(conn))
 	if err != nil {
 		say(conn, string(toolyard.InvalidArguments), "the call cannot be read: "+err.Error())
 		return
@@ -101,6 +100,11 @@ func answerOf(r *toolyard.Result) (code, text string) {
 		text = "the call failed"
 	}
 	return string(r.Code), text
+}
+
+// newHead reads what a connection may send, and no more.
+func newHead(conn io.Reader) *bufio.Reader {
+	return bufio.NewReaderSize(io.LimitReader(conn, maxHeadBytes+submission.MaxChildInput), maxHeadBytes)
 }
 
 // readCall reads a call: its first line, and the input.

@@ -849,6 +849,8 @@ export interface components {
             max_concurrency?: number;
             /** @description What a call that fails while executing does to its group. Default: cancel_group. */
             on_error?: components["schemas"]["OnError"];
+            /** @description The running call of run_code for which the batch was made. Workers set it; any other such batch is refused. */
+            parent?: components["schemas"]["BatchParent"];
             /** @description How calls become groups. Default: consecutive. */
             partition?: components["schemas"]["Strategy"];
             /** @description Interactive batches go before bulk ones, which take one turn in five. Default: interactive. */
@@ -873,6 +875,26 @@ export interface components {
             timeout_ms?: number;
             /** @description The batch is one call of undo_workspace, which no other batch sees. */
             undo?: boolean;
+        };
+        /** @description The running call for which a batch was made. */
+        BatchParent: {
+            /**
+             * Format: int64
+             * @description The attempt of that call.
+             */
+            attempt: number;
+            /** @description The batch of that call. */
+            batch: string;
+            /**
+             * Format: int64
+             * @description The call's index.
+             */
+            call: number;
+            /**
+             * Format: int64
+             * @description Counts the batches that were made for that attempt.
+             */
+            n: number;
         };
         /** @description The state of a batch, without the inputs of its calls. */
         BatchView: {

@@ -169,11 +169,16 @@ func (w *Worker) AddSlots(f *pflag.FlagSet, drain time.Duration) {
 	f.IntVar(&w.MaxTokens, "max-result-tokens", 0, "store what has more tokens than this too, and show a preview of at "+
 		"most as many, beside the limit in characters of each tool; counted as o200k_base does, in worker and toolyard "+
 		"alone (default: characters alone count)")
-	f.BoolVar(&w.RunCode, "run-code", false, "offer run_code, a tool that runs a script in the sandbox which "+
-		"calls the batch's other tools; dispatchers refuse the calls of scripts without it, so set it there too")
+	w.AddRunCode(f)
 	w.Sandbox.Add(f)
 	w.Guard.Add(f)
 	f.DurationVar(&w.Drain, "drain-grace", drain, "how long running calls may go on after SIGTERM; 0 takes the default")
+}
+
+// AddRunCode adds the flag that offers run_code.
+func (w *Worker) AddRunCode(f *pflag.FlagSet) {
+	f.BoolVar(&w.RunCode, "run-code", false, "offer run_code, a tool that runs a script in the sandbox which "+
+		"calls the batch's other tools; dispatchers refuse the calls of scripts without it, so set it there too")
 }
 
 // Tools makes the built-in tools, and those that manifests declare.

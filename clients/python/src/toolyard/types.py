@@ -179,6 +179,8 @@ class BatchOptions(TypedDict):
     max_concurrency: NotRequired[int]
     # What a call that fails while executing does to its group. Default: cancel_group.
     on_error: NotRequired["OnError"]
+    # The running call of run_code for which the batch was made. Workers set it; any other such batch is refused.
+    parent: NotRequired["BatchParent"]
     # How calls become groups. Default: consecutive.
     partition: NotRequired["Strategy"]
     # Interactive batches go before bulk ones, which take one turn in five. Default: interactive.
@@ -198,6 +200,19 @@ class BatchOptions(TypedDict):
     timeout_ms: NotRequired[int]
     # The batch is one call of undo_workspace, which no other batch sees.
     undo: NotRequired[bool]
+
+
+class BatchParent(TypedDict):
+    """The running call for which a batch was made."""
+
+    # The attempt of that call.
+    attempt: int
+    # The batch of that call.
+    batch: str
+    # The call's index.
+    call: int
+    # Counts the batches that were made for that attempt.
+    n: int
 
 
 class BatchView(TypedDict):
