@@ -278,10 +278,11 @@ func adoption(s *batch.State, sub *broker.Submission, owner string, now time.Tim
 	}
 	if s.Parked {
 		by.Deadline = now.Add(s.Remaining).UTC()
-		for _, end := range []time.Time{s.SubmittedAt.Add(lifetime).UTC(), s.Plan.End} {
-			if !end.IsZero() && end.Before(by.Deadline) {
-				by.Deadline = end
-			}
+		if end := s.SubmittedAt.Add(lifetime).UTC(); end.Before(by.Deadline) {
+			by.Deadline = end
+		}
+		if s.Plan != nil && !s.Plan.End.IsZero() && s.Plan.End.Before(by.Deadline) {
+			by.Deadline = s.Plan.End
 		}
 	}
 	return by
