@@ -118,6 +118,11 @@ type Options struct {
 	Priority Priority `json:"priority,omitempty"`
 	// Fence puts outputs that come from outside between delimiters that no output can forge. See [Origin].
 	Fence bool `json:"fence,omitempty"`
+	// ProgramTimeoutMS bounds a batch that has a call which a provider's program made, in milliseconds since it was
+	// submitted, waits for people included: the program's container waits no longer. 0 means [DefaultProgramTimeout].
+	ProgramTimeoutMS int64 `json:"program_timeout_ms,omitempty"`
+	// Parent is the running call for which the batch was made. Nil: a model made it. Workers set it.
+	Parent *Parent `json:"parent,omitempty"`
 }
 
 // Normalize fills in what the batch left out: names, call ids ("call_1" for the first), strategy and error policy.
@@ -209,6 +214,9 @@ func (b *Batch) Validate() error {
 			return err
 		}
 	}
+	if b.Options.Parent != nil && (b.Open || len(b.Calls) != 1) {
+		return &InputError{Field: "options.parent", Problem: "is for a batch of one call"}
+	}
 	if b.Options.Undo && (b.Open || len(b.Calls) != 1 || b.Calls[0].Tool != UndoTool) {
 		return &InputError{Field: "options.undo", Problem: "is for a batch of one call of " + UndoTool}
 	}
@@ -237,6 +245,15 @@ func (o *Options) validate() error {
 	}
 	if o.CallTimeoutMS < 0 {
 		return bad("call_timeout_ms", "is %d; use a positive number of milliseconds, or leave it out", o.CallTimeoutMS)
+	}
+	if o.ProgramTimeoutMS < 0 {
+		return bad("program_timeout_ms", "is %d; use a positive number of milliseconds, or leave it out",
+			o.ProgramTimeoutMS)
+	}
+	if o.Parent != nil {
+		if err := o.Parent.validate(); err != nil {
+			return err
+		}
 	}
 	if o.DryRun && o.Supersede {
 		return bad("supersede", "ends calls, and dry_run changes nothing; leave one out")

@@ -1,5 +1,11 @@
 package toolyard
 
+import "time"
+
+// DefaultProgramTimeout is [Options].ProgramTimeoutMS when a batch does not say. Anthropic's container gives up a call
+// after about 270 s; the rest is for the answer's way back.
+const DefaultProgramTimeout = 240 * time.Second
+
 // The limits on what an agent may hand in. Past each of them the caller gets an [InputError] that names it.
 const (
 	MaxCallsPerBatch = 10_000   // calls in one batch

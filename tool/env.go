@@ -2,6 +2,7 @@ package tool
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -60,6 +61,10 @@ type Env struct {
 	// Tools returns the tools that the batch sees, in their order, without those that rules remove. Nil if they are not
 	// known.
 	Tools func(ctx context.Context) ([]Offered, error)
+	// Call calls another tool that the batch is offered, as a batch of its own, and returns its result: an error is
+	// about the call itself, and the tool's failure is a result. Dispatchers allow it to [toolyard.RunCodeTool] alone,
+	// so many times for each call. Nil: this worker cannot.
+	Call func(ctx context.Context, name string, input json.RawMessage) (toolyard.Result, error)
 	// Granted looks up a credential that the worker's operator granted to this tool; see [Env.Secret]. Nil: there are
 	// none.
 	Granted func(name string) (value string, ok bool)

@@ -160,6 +160,9 @@ func (r *Queue) Add(b Batch, underWay bool, now time.Time) (away toolyard.BatchK
 	return away, why
 }
 
+// RoomAhead reports whether fewer batches wait that go before all others than new ones may wait.
+func (r *Queue) RoomAhead() bool { return len(r.resumed) < r.limits.Waiting }
+
 // WouldReject returns why a new batch of an agent with inputs of so many bytes would be rejected if it came now.
 func (r *Queue) WouldReject(agent toolyard.Agent, bytes int) Reason {
 	mine := &agentQueue{agent: agent}

@@ -57,7 +57,8 @@ var described = map[string]map[string]string{
 		"notice":       "What hooks said about the batch as a whole. Absent if nothing.",
 		"newer_events": "How many of the batch's events a newer version wrote that this server does not know.",
 	},
-	"Began": {"": "The data of the event batch, the first of an answer to a stream."},
+	"BatchParent": {"": "The running call for which a batch was made."},
+	"Began":       {"": "The data of the event batch, the first of an answer to a stream."},
 	"Behind": {
 		"": "The data of the event behind: the stream was read too slowly and has ended.", "detail": "What to do.",
 	},

@@ -53,6 +53,18 @@ type BatchOptions struct {
 	Priority       toolyard.Priority `json:"priority,omitempty" doc:"Interactive batches go before bulk ones, which take one turn in five. Default: interactive."`
 	NamedLocks     bool              `json:"named_locks,omitempty" doc:"Have calls whose tools declare locks take those names in place of the whole workspace."`
 	Fence          bool              `json:"fence,omitempty" doc:"Put outputs that come from outside between delimiters that no output can forge."`
+
+	ProgramTimeoutMS int64 `json:"program_timeout_ms,omitempty" minimum:"1" doc:"Bounds a batch with a call that a provider's program made, from its submission on and with waits for people: the provider waits no longer. Default: 240000."`
+
+	Parent *BatchParent `json:"parent,omitempty" doc:"The running call of run_code for which the batch was made. Workers set it; any other such batch is refused."`
+}
+
+// BatchParent is the running call for which a batch was made.
+type BatchParent struct {
+	Batch   toolyard.BatchID `json:"batch" doc:"The batch of that call."`
+	Call    int              `json:"call" minimum:"0" doc:"The call's index."`
+	Attempt int              `json:"attempt" minimum:"1" doc:"The attempt of that call."`
+	N       int              `json:"n" minimum:"1" doc:"Counts the batches that were made for that attempt."`
 }
 
 // MoreCalls are appended to an open batch, in one of the five forms.

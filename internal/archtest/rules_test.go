@@ -320,7 +320,7 @@ var stories = map[string][]string{
 		"dispatcher.go", "admit.go", "take.go", "drive.go", "observe.go", "background.go", "plan.go",
 		"park.go", "settle.go", "newer.go", "archive.go", "meter.go", "usage.go", "trace.go", "undo.go", "budgets.go",
 		"rates.go", "queue.go",
-		"keep.go", "store.go", "workers.go", "rategate.go",
+		"keep.go", "child.go", "store.go", "workers.go", "rategate.go",
 		"planner.go", "failpoints.go", "next.go", "today.go",
 	},
 	"internal/worker": {
@@ -328,7 +328,7 @@ var stories = map[string][]string{
 		"trace.go", "drain.go", "message.go", "job.go", "finish.go", "snapshot.go", "claim.go", "register.go",
 		"progress.go", "background.go", "lease.go", "call.go", "chain.go", "aborts.go", "slots.go", "crew.go",
 		"isolation.go",
-		"surfaces.go", "tools.go", "toolset.go", "permission.go",
+		"surfaces.go", "children.go", "tools.go", "toolset.go", "permission.go",
 	},
 }
 

@@ -75,6 +75,8 @@ type Outline struct {
 	Open         bool
 	// MaxConcurrency is what it asks for; 0 if it does not.
 	MaxConcurrency int
+	// Child says that it names a running call for which it was made.
+	Child bool
 }
 
 // Received records when the submission came to this process.

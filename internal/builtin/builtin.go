@@ -19,6 +19,8 @@ type Options struct {
 	Sandbox sandbox.Sandbox
 	// Commands is what commands may use in addition to the workspace. Its zero value is the strictest.
 	Commands sandbox.Policy
+	// RunCode offers run_code, whose scripts call tools. Dispatchers must allow their calls too.
+	RunCode bool
 	// AllowPrivateAddresses lists what web_fetch may reach beside public addresses. An entry is an address
 	// ("127.0.0.1"), a prefix ("10.1.0.0/16") or a host name ("wiki.internal", also ".internal" for every name under
 	// it). A host name is allowed with any address. Empty: public addresses only.
@@ -39,11 +41,15 @@ func All(opts Options) ([]tool.Tool, error) {
 		opts.Commands.Network.Private = allowed.address
 	}
 	var tools []tool.Tool
-	for _, build := range []func() (tool.Tool, error){
+	builds := []func() (tool.Tool, error){
 		func() (tool.Tool, error) { return bash(opts.Sandbox, opts.Commands) },
 		func() (tool.Tool, error) { return webFetch(newFetcher(allowed)) },
 		readFile, glob, grep, writeFile, editFile, readResult, toolSearch,
-	} {
+	}
+	if opts.RunCode {
+		builds = append(builds, func() (tool.Tool, error) { return runCode(opts.Sandbox, opts.Commands) })
+	}
+	for _, build := range builds {
 		t, err := build()
 		if err != nil {
 			return nil, fmt.Errorf("builtin: %w", err)

@@ -39,8 +39,9 @@ func (d *Dispatcher) receive(ctx context.Context, work *sync.WaitGroup, sub *bro
 	if !underWay && full != "" {
 		d.reject(ctx, work, sub, storeFull(full))
 	} else {
-		b := d.outline(ctx, sub, underWay)
-		if away, why := d.admission.add(sub, b, underWay); why != admission.Admitted {
+		b, child := d.outline(ctx, sub, underWay)
+		// A running batch waits for its children. If they waited for its place, both would wait for ever.
+		if away, why := d.admission.add(sub, b, underWay, child); why != admission.Admitted {
 			d.reject(ctx, work, away, d.tooMany(away.Key, why, b.Bytes))
 		}
 	}
@@ -48,18 +49,20 @@ func (d *Dispatcher) receive(ctx context.Context, work *sync.WaitGroup, sub *bro
 	d.admission.dropPayload(sub)
 }
 
-// outline is what admission must know of a batch. What cannot be read is found out by whoever plans it.
-func (d *Dispatcher) outline(ctx context.Context, sub *broker.Submission, underWay bool) admission.Batch {
+// outline is what admission must know of a batch, and whether a running call has made it. What cannot be read is found
+// out by whoever plans it, who also refuses a batch that only says so.
+func (d *Dispatcher) outline(ctx context.Context, sub *broker.Submission, underWay bool) (b admission.Batch,
+	child bool) {
 	o := sub.Outline(ctx, d.cfg.quotas())
 	most := cmp.Or(o.MaxConcurrency, d.planner.Load().MaxConcurrency)
-	b := admission.Batch{Key: sub.Key, Priority: o.Priority, Calls: most, Begins: o.Calls, Bytes: o.Bytes}
+	b = admission.Batch{Key: sub.Key, Priority: o.Priority, Calls: most, Begins: o.Calls, Bytes: o.Bytes}
 	if !o.Open && o.Calls > 0 {
 		b.Calls = min(most, o.Calls)
 	}
 	if underWay { // they have begun before
 		b.Begins = 0
 	}
-	return b
+	return b, o.Child
 }
 
 // underWay reports whether a batch was planned before, so that others may wait for what it holds. It returns true

@@ -96,6 +96,9 @@ type Config struct {
 	ArchiveAfter time.Duration
 	// SigningKey signs what is archived; nil: nobody does.
 	SigningKey nkeys.KeyPair
+	// RunCode lets scripts of [toolyard.RunCodeTool] call tools, which workers offer if their operator says so. False:
+	// batches that are made for running calls are refused.
+	RunCode bool
 	// Room says what room the NATS server's disk has, where the server is in this process. Nil: others are asked.
 	Room func() broker.Room
 	// AfterBatch is told of each batch that is over, before its last reply says so: at least once, and once again

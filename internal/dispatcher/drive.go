@@ -130,6 +130,9 @@ func (r *runner) run(ctx context.Context) error {
 	session, submission := s.Plan.Session, s.SubmissionSeq
 	heed := func(ctx context.Context) { r.heedInterrupt(ctx, session, submission) }
 	r.indexing.Go(func() { r.indexLater(ctx, write, heed) })
+	if p := s.Submission.Options.Parent; p != nil {
+		r.looking.Go(func() { r.followParent(ctx, p) })
+	}
 	defer func() { r.d.demand.change(r.wants, nil) }()
 	defer r.leaveAllRated()
 	r.holdRated()

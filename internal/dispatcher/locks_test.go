@@ -8,6 +8,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/ticket"
 	"github.com/toolyard/toolyard/tool"
@@ -143,7 +144,7 @@ func TestALockOutlivesItsDispatcher(t *testing.T) {
 		y.Eventually("another one waits", func() bool { n, _ := y.queue(); return n == 2 })
 		d.End()
 		end, err := y.b.OnHolds("w", func(toolyard.BatchKey, int) bool { return true },
-			func(err error) { y.Error(err) })
+			func(toolyard.BatchKey, int) broker.OutputTail { return broker.OutputTail{} }, func(err error) { y.Error(err) })
 		if err != nil {
 			y.Fatal(err)
 		}

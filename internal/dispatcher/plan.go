@@ -23,6 +23,12 @@ import (
 // it is decided meanwhile.
 func (d *Dispatcher) plan(ctx context.Context, k *kept, s *batch.State, read func() (*broker.Session, error),
 ) (planned events.Planned, _ *registry.Surface, err error) {
+	var childEnd time.Time
+	if s.Submission.Options.Parent != nil {
+		if childEnd, err = d.checkChild(ctx, s.Submission); err != nil {
+			return planned, nil, err
+		}
+	}
 	plan, err := d.planned(ctx, k.log, s.Submission, nil)
 	if err != nil {
 		return planned, nil, err
@@ -66,6 +72,8 @@ func (d *Dispatcher) plan(ctx context.Context, k *kept, s *batch.State, read fun
 	planned.Remembered, planned.Context, planned.Unattended = session.Remembered, session.Context, session.Unattended
 	planned.ApprovalWaitMS, planned.End = d.cfg.ApprovalWait.Milliseconds(),
 		s.SubmittedAt.Add(d.b.Settings().Lifetime).UTC()
+	bound(&planned, childEnd)
+	bound(&planned, programEnd(s))
 	return planned, &plan.Surface, nil
 }
 

@@ -282,6 +282,9 @@ func adoption(s *batch.State, sub *broker.Submission, owner string, now time.Tim
 		if end := s.SubmittedAt.Add(lifetime).UTC(); end.Before(by.Deadline) {
 			by.Deadline = end
 		}
+		if s.Plan != nil && !s.Plan.End.IsZero() && s.Plan.End.Before(by.Deadline) {
+			by.Deadline = s.Plan.End
+		}
 	}
 	return by
 }

@@ -120,6 +120,7 @@ const (
 	snapshots    = 12
 	namedLocks   = 13
 	background   = 13
+	programs     = 13
 )
 
 // MinReader is the required wire version of a reader: an older dispatcher would continue without the rules, and would
@@ -153,10 +154,14 @@ func (e Extended) MinReader() int {
 func (s Started) MinReader() int { return itemReader(len(s.Items) > 0) }
 
 // MinReader is the wire version that a reader must have: an older dispatcher would send the calls to any worker, and
-// does not know priorities, would run calls without the snapshots that were asked for, or background calls as others.
+// does not know priorities, or would run calls without the snapshots that were asked for, for a call that is over, or
+// background calls as others.
 func (s Submitted) MinReader() int {
 	if is, _ := s.ID.Background(); is {
 		return background
+	}
+	if s.Options.Parent != nil || s.Options.ProgramTimeoutMS != 0 {
+		return programs
 	}
 	if s.Options.Snapshot || s.Options.Undo {
 		return snapshots

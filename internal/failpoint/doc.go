@@ -72,6 +72,9 @@ const (
 	// RestorePartly: a workspace is set back in part. W10.
 	RestorePartly Name = "worker.restore-partly"
 
+	// ChildStarted: a script's call is stored as a batch, and its result is not read. W11.
+	ChildStarted Name = "worker.child-started"
+
 	// EffectBegun: a tool of the fault tests is in the middle of its effect. W3, W6.
 	EffectBegun Name = "tool.effect-begun"
 	// EffectDue: a tool of the fault tests has passed its commit point, and its effect has not happened. W6.
@@ -82,7 +85,8 @@ const (
 var Names = []Name{
 	BatchReceived, CallsPartlyQueued, CallsQueued, ResultSeen, GroupOver, GroupStarting, SomeReplied, AllReplied,
 	BatchOver, AbortDecided, IDFenced, QueueSealed, ShardsMade, ShardsAnnounced, ShardsServed, ShardsOpen,
-	CallTaken, CallClaimed, ResultReady, ResultStored, SnapshotPartly, RestorePartly, EffectBegun, EffectDue,
+	CallTaken, CallClaimed, ResultReady, ResultStored, SnapshotPartly, RestorePartly, ChildStarted,
+	EffectBegun, EffectDue,
 }
 
 // The environment variables.

@@ -222,7 +222,7 @@ func (c *call) env(ctx context.Context) tool.Env {
 		Workspace: c.job.Workspace, WorkspaceDir: c.job.WorkspaceDir, Attempt: c.job.Attempt,
 		IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index), FencingToken: c.job.FencingToken,
 		Locks: c.job.Locks, Blobs: c.job.Blobs,
-		Tools: c.job.Tools, TraceParent: traceparent.From(ctx),
+		Tools: c.job.Tools, Call: c.job.CallTool, TraceParent: traceparent.From(ctx),
 		Progress: progress, Context: maps.Clone(c.job.Context),
 		CommitPoint: func() error {
 			if ctx.Err() != nil { // also after the result is known: execute's context ends with it

@@ -87,6 +87,8 @@ type Job struct {
 	Blobs tool.Blobs
 	// Tools are those that the batch sees, for the tool. Nil: unknown.
 	Tools func(ctx context.Context) ([]tool.Offered, error)
+	// CallTool calls another tool for the tool; see [tool.Env]. Nil: it cannot.
+	CallTool func(ctx context.Context, name string, input json.RawMessage) (toolyard.Result, error)
 	// SessionChange gets the tool's change of its session after the call has succeeded. Nil: the change is dropped.
 	SessionChange func(tool.SessionChange)
 	// Observe gets the observable copy of the input and the hash of what will run, again after a hook has changed it.

@@ -38,6 +38,7 @@ func (r *Report) Rerun(allowWrites bool) (toolyard.Batch, error) {
 	}
 	b := *s.Submission
 	b.ID, b.Open = "", false
+	b.Options.Parent = nil // the call that made it is over
 	b.Calls = slices.Concat(s.Submission.Calls, s.Input)
 	if allowWrites {
 		return b, nil

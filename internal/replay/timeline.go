@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/submission"
 )
 
 // times has what the fold drops: the times of all events.
@@ -261,6 +262,9 @@ func (r *Report) Text() string {
 		plain(string(r.Batch.Session)), plain(string(r.Batch.Workspace)),
 		count(max(len(s.Submission.Calls), len(s.Calls)), "call"))
 	printf("submitted %s by %s\n", r.SubmittedAt.UTC().Format("2006-01-02 15:04:05.000 MST"), plain(r.times.by))
+	if p := s.Submission.Options.Parent; p != nil {
+		printf("made by a script: call %d of batch %s\n", p.Call, plain(string(p.Batch)))
+	}
 	if s.Plan != nil {
 		printf("planned   %s by %s: %s, %s, surface %.12s\n", at(r.times.since(r.times.planned)), plain(s.Plan.Owner),
 			count(len(s.Plan.Groups), "group"), plain(string(s.Plan.Partition)), plain(s.Plan.Surface))
@@ -273,6 +277,12 @@ func (r *Report) Text() string {
 	}
 	for _, g := range r.Groups {
 		b.WriteString(r.group(g))
+	}
+	for i, c := range s.Calls {
+		if res := c.Result; res != nil && res.Tool == toolyard.RunCodeTool && res.Attempts > 0 {
+			first := submission.ChildID(toolyard.Parent{Batch: s.Key.ID, Call: i, Attempt: res.Attempts, N: 1})
+			printf("\nthe script of call %d makes its calls as batches from %s on\n", i, first)
+		}
 	}
 	if len(r.Replies) > 0 {
 		printf("\nreplies\n")

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// takeListener receives the socket that the stage has opened inside, and serves on it. Read what the stage sends next
-// from rest: if the stage failed, that is its report.
-func takeListener(conn *net.UnixConn, n Network) (rest io.Reader, p *proxy, err error) {
+// takeListener receives the socket that the stage has opened inside, and serves on it, as a proxy or with serve. Read
+// what the stage sends next from rest: if the stage failed, that is its report.
+func takeListener(conn *net.UnixConn, n Network, serve func(net.Conn)) (rest io.Reader, p *proxy, err error) {
 	var b [1]byte
 	oob := make([]byte, unix.CmsgSpace(4))
 	got, gotOOB, _, _, err := conn.ReadMsgUnix(b[:], oob)
@@ -40,6 +40,9 @@ func takeListener(conn *net.UnixConn, n Network) (rest io.Reader, p *proxy, err 
 		}
 		if p, err = newProxy(listen, n); err != nil {
 			return nil, nil, errors.Join(err, listen.Close())
+		}
+		if serve != nil {
+			p.answer = serve
 		}
 		p.done.Go(p.serve)
 	}

@@ -198,8 +198,12 @@ func plan(p Policy, c Command, m *machine, ws *leased) (*stage.Root, *stage.Spec
 	if err := cleanPath("the working directory", s.Dir); err != nil {
 		return nil, nil, err
 	}
-	s.Proxy = len(p.Network.Allow) > 0
-	s.Env, err = environment(p.Env, m.searchPath(p.Read), s.Proxy)
+	proxied := len(p.Network.Allow) > 0
+	if proxied && p.Serve != nil {
+		return nil, nil, fmt.Errorf("%w: a policy has either a network or a port to the worker", ErrViolation)
+	}
+	s.Proxy = proxied || p.Serve != nil
+	s.Env, err = environment(p.Env, m.searchPath(p.Read), proxied)
 	return base, s, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"path"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	held "github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/internal/sandbox/stage"
 )
 
 // Command is a program to run. A shell is an explicit argv.
@@ -46,9 +48,20 @@ type Policy struct {
 	Secrets []Secret
 	// Network is what the command may reach. The zero value: nothing.
 	Network Network
+	// Serve answers a connection that the command makes to [ServePort] on its own loopback, and nobody else can make:
+	// so many at a time, each in a goroutine. It returns when it is done with the connection, and soon after that is
+	// closed. It is closed when the command has ended. Only the sandboxes of Linux have it, others wrap [ErrNoPort]. A
+	// policy with it has no Network. Nil: nothing answers.
+	Serve func(net.Conn)
 	// Limits bound everything. Zero fields have the defaults of [Limits].
 	Limits Limits
 }
+
+// ServePort is the port of [Policy].Serve.
+const ServePort = stage.ProxyPort
+
+// ErrNoPort is wrapped by the error of a sandbox without [Policy].Serve: nothing was started.
+var ErrNoPort = errors.New("this sandbox has no port to the worker")
 
 // Workspace is a directory of the machine in which a command works. It appears inside at its own path, so that a path
 // in a command's output means the same to other tools.

@@ -35,6 +35,8 @@ type proxy struct {
 	listen  net.Listener
 	slots   chan struct{}
 	resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+	// answer serves one connection: as a proxy, or as [Policy].Serve does.
+	answer func(net.Conn)
 
 	alive context.Context // ends with close
 	stop  context.CancelFunc
@@ -82,6 +84,7 @@ func newProxy(l net.Listener, n Network) (*proxy, error) {
 	p := &proxy{allow: map[string]bool{}, private: n.Private, listen: l, slots: make(chan struct{}, maxProxyConns),
 		open: map[net.Conn]bool{}}
 	p.alive, p.stop = context.WithCancel(context.Background())
+	p.answer = p.proxied
 	p.resolve = func(ctx context.Context, host string) ([]netip.Addr, error) {
 		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	}
@@ -151,9 +154,9 @@ func (p *proxy) close() {
 	p.done.Wait()
 }
 
-// answer serves one request and then connects both ends. One connection goes to one address; a second request on it
+// proxied serves one request and then connects both ends. One connection goes to one address; a second request on it
 // would go there unchecked.
-func (p *proxy) answer(conn net.Conn) {
+func (p *proxy) proxied(conn net.Conn) {
 	if err := conn.SetReadDeadline(time.Now().Add(proxyHeaderWithin)); err != nil {
 		return
 	}

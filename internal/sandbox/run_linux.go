@@ -100,7 +100,7 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 		}
 	}()
 	x := &execution{group: own, noGroup: r.noGroups, ctx: ctx, name: r.name, spec: spec, limits: limits,
-		network: p.Network, began: time.Now(), stdin: stdin, streams: st}
+		network: p.Network, serve: p.Serve, began: time.Now(), stdin: stdin, streams: st}
 	if spare := r.spares.take(base); spare != nil {
 		res, err := x.run(spare, ws)
 		if x.begun.Load() || !errors.Is(err, ErrNoIsolation) {
@@ -134,6 +134,7 @@ type execution struct {
 	spec    *stage.Spec
 	limits  Limits
 	network Network
+	serve   func(net.Conn)
 	began   time.Time
 	output  *budget
 
@@ -238,7 +239,7 @@ func (x *execution) listen(p *process, sent <-chan error) {
 	var from io.Reader = conn
 	if x.spec.Proxy {
 		var rest io.Reader
-		rest, x.proxy, seen.err = takeListener(conn, x.network)
+		rest, x.proxy, seen.err = takeListener(conn, x.network, x.serve)
 		if seen.err != nil {
 			return
 		}

@@ -132,6 +132,9 @@ func (s *seatbelted) run(ctx context.Context, p Policy, c Command, st Streams) (
 	if err == nil {
 		err = checkArgv(c.Argv)
 	}
+	if err == nil && p.Serve != nil {
+		err = ErrNoPort
+	}
 	if err == nil && (len(p.Network.Allow) > 0 || len(p.Secrets) > 0) {
 		err = fmt.Errorf("%w: on macOS commands have no network and no files with secrets", ErrViolation)
 	}

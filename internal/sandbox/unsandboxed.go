@@ -33,6 +33,9 @@ func (u Unsandboxed) Run(ctx context.Context, p Policy, c Command, s Streams) (R
 	if _, err := u.Probe(ctx); err != nil {
 		return Result{}, err
 	}
+	if p.Serve != nil { // any process of the machine could connect
+		return Result{}, ErrNoPort
+	}
 	limits, err := p.Limits.withDefaults()
 	if err == nil {
 		err = checkArgv(c.Argv)

@@ -43,6 +43,8 @@ import (
 //	               dispatcher counts such a worker for all shards, and a raise waits for one that does not answer.
 //	13 2026-11-23  Batches may ask for named locks, and tools declare them. Tickets, groups and calls to run have names.
 //	13 2026-11-23  Batches whose ids begin with bg- or bgw- are background calls, which sessions list.
+//	13 2026-11-23  Batches name the running call for which they were made, and bound calls of a provider's program: an
+//	               older dispatcher would run them without either. Workers ask dispatchers for such batches.
 const Wire = 13 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.

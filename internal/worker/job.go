@@ -60,6 +60,7 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 		Fence: d.Fence, Background: background,
 		CallTimeout: time.Duration(d.CallTimeoutMS) * time.Millisecond, Rules: policy.Rules{Deny: deny, Ask: ask},
 		CommitPoint: func() error { return w.commit(ctx, r) }, Blobs: agentBlobs{w.b, d.Key(), call.Index},
-		Tools: func(ctx context.Context) ([]tool.Offered, error) { return w.surfaces.offered(ctx, w.b, d.Surface) },
+		Tools:    func(ctx context.Context) ([]tool.Offered, error) { return w.surfaces.offered(ctx, w.b, d.Surface) },
+		CallTool: w.callTool(r),
 	}, nil
 }

@@ -9,6 +9,7 @@ type Broker interface {
 	broker.Registry
 	broker.Blobs
 	broker.Asking
+	broker.Children
 	broker.Signals
 	broker.Backgrounds
 	broker.Link

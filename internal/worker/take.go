@@ -252,7 +252,8 @@ func (w *Worker) newWaiter(d *broker.Delivery, call *events.RequestedCall, class
 	if set := w.tools.setOf(e); set != nil {
 		c.tool, c.cap, c.ofToolset = "toolset "+set.Name(), set.Slots(), true
 	} else if e.MaxInFlight > 0 {
-		c.tool, c.cap = e.Name, e.MaxInFlight
+		// A call of run_code waits for others, which need the slots of the classes.
+		c.tool, c.cap, c.ofToolset = e.Name, e.MaxInFlight, e.Name == toolyard.RunCodeTool
 	}
 	return c
 }

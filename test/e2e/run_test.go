@@ -262,6 +262,7 @@ var exampleCodes = map[string][]toolyard.Code{
 	"openai-response.json":        {"", "", toolyard.SchemaValidationFailed, ""},
 	"openai-chat-completion.json": {"", toolyard.SchemaValidationFailed, ""},
 	"gemini-response.json":        {"", "", toolyard.SchemaValidationFailed, ""},
+	"script.json":                 {toolyard.UnknownTool}, // it needs --run-code
 	// its tools come with --tools examples/tools.yaml
 	"tools.json": {toolyard.UnknownTool, toolyard.UnknownTool, toolyard.UnknownTool},
 }

@@ -50,6 +50,7 @@ var examples = []example{
 	{"escape.json", provider.Native, []string{"bash read-shadow", "bash reach-network", "bash reach-neighbour",
 		"bash write-hook", "bash write-editor-task", "bash fork-bomb",
 		"bash eat-memory", "bash flood-output", "bash outlive-timeout", "bash look-for-it"}, -1},
+	{"script.json", provider.Native, []string{"run_code call_1"}, -1},
 	{"tools.json", provider.Native, []string{"count_words call_1", "todo_list call_2", "count_words call_3"}, -1},
 	{"anthropic-message.json", provider.Anthropic, []string{"read_file toolu_01A7pVbTsq5dKxRnYw3CmJ8e",
 		"glob toolu_01BvN9hXqGz4LwUe6TrS2kPd",

@@ -871,10 +871,17 @@ export interface components {
             named_locks?: boolean;
             /** @description What a call that fails while executing does to its group. Default: cancel_group. */
             on_error?: components["schemas"]["OnError"];
+            /** @description The running call of run_code for which the batch was made. Workers set it; any other such batch is refused. */
+            parent?: components["schemas"]["BatchParent"];
             /** @description How calls become groups. Default: consecutive. */
             partition?: components["schemas"]["Strategy"];
             /** @description Interactive batches go before bulk ones, which take one turn in five. Default: interactive. */
             priority?: components["schemas"]["Priority"];
+            /**
+             * Format: int64
+             * @description Bounds a batch with a call that a provider's program made, from its submission on and with waits for people: the provider waits no longer. Default: 240000.
+             */
+            program_timeout_ms?: number;
             /** @description Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends. */
             repair?: boolean;
             /** @description Keep the workspace as it is before each exclusive group, so that the batch can be undone. */
@@ -890,6 +897,26 @@ export interface components {
             timeout_ms?: number;
             /** @description The batch is one call of undo_workspace, which no other batch sees. */
             undo?: boolean;
+        };
+        /** @description The running call for which a batch was made. */
+        BatchParent: {
+            /**
+             * Format: int64
+             * @description The attempt of that call.
+             */
+            attempt: number;
+            /** @description The batch of that call. */
+            batch: string;
+            /**
+             * Format: int64
+             * @description The call's index.
+             */
+            call: number;
+            /**
+             * Format: int64
+             * @description Counts the batches that were made for that attempt.
+             */
+            n: number;
         };
         /** @description The state of a batch, without the inputs of its calls. */
         BatchView: {

@@ -311,7 +311,7 @@ const ToolsetWait = 20 * time.Second
 
 // builtinNames are those of the built-in tools.
 var builtinNames = sync.OnceValue(func() map[string]bool {
-	tools, err := builtin.All(builtin.Options{})
+	tools, err := builtin.All(builtin.Options{RunCode: true})
 	if err != nil {
 		panic(fmt.Sprintf("the built-in tools without any option: %v", err)) // a bug of ours
 	}

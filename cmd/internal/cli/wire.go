@@ -134,8 +134,10 @@ type Worker struct {
 	MaxTokens int
 	// Background offers the tools of background calls.
 	Background bool
-	Sandbox    Sandbox
-	Guard      Guard
+	// RunCode offers run_code. A dispatcher lets its scripts call tools.
+	RunCode bool
+	Sandbox Sandbox
+	Guard   Guard
 }
 
 // Add adds the flags that say where and how calls run.
@@ -172,9 +174,16 @@ func (w *Worker) AddSlots(f *pflag.FlagSet, drain time.Duration) {
 		"alone (default: characters alone count)")
 	f.BoolVar(&w.Background, "background", false,
 		"offer the tools of background calls: background_start and the others")
+	w.AddRunCode(f)
 	w.Sandbox.Add(f)
 	w.Guard.Add(f)
 	f.DurationVar(&w.Drain, "drain-grace", drain, "how long running calls may go on after SIGTERM; 0 takes the default")
+}
+
+// AddRunCode adds the flag that offers run_code.
+func (w *Worker) AddRunCode(f *pflag.FlagSet) {
+	f.BoolVar(&w.RunCode, "run-code", false, "offer run_code, a tool that runs a script in the sandbox which "+
+		"calls the batch's other tools; dispatchers refuse the calls of scripts without it, so set it there too")
 }
 
 // Tools makes the built-in tools, and those that manifests declare.
@@ -190,7 +199,8 @@ func (w *Worker) Tools() ([]tool.Tool, error) {
 	if commands.Env, err = w.Guard.commandEnv(); err != nil {
 		return nil, err
 	}
-	tools, err := builtin.All(builtin.Options{AllowPrivateAddresses: w.AllowPrivate, Sandbox: box, Commands: commands})
+	tools, err := builtin.All(builtin.Options{AllowPrivateAddresses: w.AllowPrivate, Sandbox: box, Commands: commands,
+		RunCode: w.RunCode})
 	if err != nil {
 		return nil, Usagef("--web-allow-private: %w", err)
 	}

@@ -70,7 +70,7 @@ func withAlone(ctx context.Context, log *slog.Logger, cfg aloneConfig, do func(c
 		observed: cli.NewObserved(), hooks: cfg.worker.Guard.Hooks(),
 		store: store, settings: broker.Settings{InMemory: !cfg.onDisk, MaxStoreBytes: aloneStoreBytes}, worker: &w,
 		dispatcher: dispatcher.Config{Planner: planner(rules, cfg.maxConcurrency, w.Redact), Base: a.base,
-			AfterBatch: after},
+			AfterBatch: after, RunCode: cfg.worker.RunCode},
 	})
 	if err != nil {
 		return ended(ctx, err)

@@ -154,6 +154,7 @@ running system's workers are not known here: what is said of permission is by th
 	in.add(cmd.Flags())
 	perms.Add(cmd.Flags())
 	w.Guard.Manifests.Add(cmd.Flags())
+	w.AddRunCode(cmd.Flags())
 	return cmd
 }
 

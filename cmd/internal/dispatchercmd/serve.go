@@ -264,9 +264,12 @@ func (o *serveFlags) nodeConfig(d *fileDecisions) nodeConfig {
 		settings: broker.Settings{Replicas: o.replicas, Shards: o.shards, Lifetime: o.lifetime,
 			MaxStoreBytes: o.maxStore}.WithAckWait(o.ackWait),
 		dispatcher: dispatcher.Config{
-			// Tools of files come and go with them, and the worker of this process offers them.
-			Base: slices.DeleteFunc(base(d.tools),
-				func(e registry.Entry) bool { return e.Origin != registry.Builtin }),
+			// Tools of files come and go with them, and the worker of this process offers them. Not all workers have
+			// run_code.
+			Base: slices.DeleteFunc(base(d.tools), func(e registry.Entry) bool {
+				return e.Origin != registry.Builtin || e.Name == toolyard.RunCodeTool
+			}),
+			RunCode: o.worker.RunCode,
 			Planner: d.planner, BatchTimeout: o.timeout,
 			WorkerWait: o.workerWait, QueueWait: o.queueWait, ApprovalWait: o.approvalWait, MaxBatches: o.maxBatches,
 			BackgroundCalls: o.backgroundCalls, BackgroundTime: o.backgroundTime,

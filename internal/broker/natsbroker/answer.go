@@ -77,6 +77,8 @@ func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker,
 		opWhere: {access.Worker: d.where, access.Agent: d.where},
 
 		opBackground: {access.Worker: d.forBackground},
+		opChild:       {access.Worker: d.child},
+		opChildResult: {access.Worker: d.childResult},
 	}
 	for _, to := range []struct {
 		subject string
@@ -415,14 +417,19 @@ func (d *Answerer) get(ctx context.Context, who access.Principal, m *nats.Msg) e
 	if err != nil {
 		return err
 	}
+	d.sendAll(m, content)
+	return nil
+}
+
+// sendAll answers with a content in pieces. An empty message ends an answer of several messages.
+func (d *Answerer) sendAll(m *nats.Msg, content []byte) {
 	for len(content) > 0 {
 		a := nats.NewMsg(m.Reply)
 		a.Data = content[:min(len(content), maxPieceBytes)]
 		content = content[len(a.Data):]
 		d.send(a)
 	}
-	d.send(&nats.Msg{Subject: m.Reply}) // an empty message ends an answer of several messages
-	return nil
+	d.send(&nats.Msg{Subject: m.Reply})
 }
 
 func (d *Answerer) piece(ctx context.Context, who access.Principal, m *nats.Msg) error {

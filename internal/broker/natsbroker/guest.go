@@ -54,7 +54,9 @@ const (
 	opBury  operation = "bury"  // record a dead letter
 	opWhere operation = "where" // the shard of a batch
 
-	opBackground operation = "background" // do what a call says about background calls: workers of every account ask
+	opBackground  operation = "background"   // do what a call says about background calls: workers of every account ask
+	opChild       operation = "child"        // start a call that a running call makes
+	opChildResult operation = "child_result" // its result
 )
 
 // The headers of answers.
@@ -289,7 +291,16 @@ func (g *guest) counts(ctx context.Context, b *Broker, q readQuestion) (map[stri
 
 // get requests an object.
 func (g *guest) get(ctx context.Context, b *Broker, q objectQuestion) ([]byte, error) {
-	m, err := questionMsg(opGet, q, nil)
+	out, err := g.collect(ctx, b, opGet, q)
+	if refusedFor(err, codeNone) {
+		return nil, jetstream.ErrObjectNotFound
+	}
+	return out, err
+}
+
+// collect asks for an answer of several messages, which an empty one ends.
+func (g *guest) collect(ctx context.Context, b *Broker, op operation, q any) ([]byte, error) {
+	m, err := questionMsg(op, q, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -298,11 +309,11 @@ func (g *guest) get(ctx context.Context, b *Broker, q objectQuestion) ([]byte, e
 	inbox := b.nc.NewInbox()
 	sub, err := b.nc.SubscribeSync(inbox)
 	if err != nil {
-		return nil, fmt.Errorf("ask for object %s: %w", q.Name, err)
+		return nil, fmt.Errorf("ask for %s: %w", op, err)
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // it fails when the connection is closed
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return nil, fmt.Errorf("ask for object %s: %w", q.Name, err)
+		return nil, fmt.Errorf("ask for %s: %w", op, err)
 	}
 	m.Reply = inbox
 	if err := b.nc.PublishMsg(m); err != nil {
@@ -317,16 +328,14 @@ func (g *guest) get(ctx context.Context, b *Broker, q objectQuestion) ([]byte, e
 		if a.Header.Get(statusHeader) == statusNoResponders && len(a.Data) == 0 {
 			return nil, nats.ErrNoResponders
 		}
-		if err := problem(a); refusedFor(err, codeNone) {
-			return nil, jetstream.ErrObjectNotFound
-		} else if err != nil {
+		if err := problem(a); err != nil {
 			return nil, err
 		}
 		if len(a.Data) == 0 {
 			break
 		}
 		if out = append(out, a.Data...); len(out) > broker.MaxObjectBytes {
-			return nil, fmt.Errorf("object %s has more than %d bytes", q.Name, broker.MaxObjectBytes)
+			return nil, fmt.Errorf("the answer to %s has more than %d bytes", op, broker.MaxObjectBytes)
 		}
 	}
 	return out, nil

@@ -255,7 +255,7 @@ func (s *submission) Outline(ctx context.Context, whole bool) (o broker.Outline)
 		}
 		data = e.Data()
 	}
-	if !whole && !bytes.Contains(data, []byte(toolyard.Bulk)) {
+	if !whole && !bytes.Contains(data, []byte(toolyard.Bulk)) && !bytes.Contains(data, []byte(`"parent"`)) {
 		return o
 	}
 	var sub struct {
@@ -264,13 +264,14 @@ func (s *submission) Outline(ctx context.Context, whole bool) (o broker.Outline)
 		Options struct {
 			Priority       toolyard.Priority
 			MaxConcurrency int `json:"max_concurrency"`
+			Parent         *toolyard.Parent
 		}
 	}
 	if json.Unmarshal(data, &sub) != nil { // whoever reads it says what is wrong
 		return o
 	}
 	return broker.Outline{Priority: sub.Options.Priority, Calls: len(sub.Calls), Bytes: len(data), Open: sub.Open,
-		MaxConcurrency: max(0, sub.Options.MaxConcurrency)}
+		MaxConcurrency: max(0, sub.Options.MaxConcurrency), Child: sub.Options.Parent != nil}
 }
 
 func (s *submission) Release() { s.raw = raw{} }

@@ -156,10 +156,14 @@ export interface BatchOptions {
   named_locks?: boolean;
   /** What a call that fails while executing does to its group. Default: cancel_group. */
   on_error?: OnError;
+  /** The running call of run_code for which the batch was made. Workers set it; any other such batch is refused. */
+  parent?: BatchParent;
   /** How calls become groups. Default: consecutive. */
   partition?: Strategy;
   /** Interactive batches go before bulk ones, which take one turn in five. Default: interactive. */
   priority?: Priority;
+  /** Bounds a batch with a call that a provider's program made, from its submission on and with waits for people: the provider waits no longer. Default: 240000. */
+  program_timeout_ms?: number;
   /** Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends. */
   repair?: boolean;
   /** Keep the workspace as it is before each exclusive group, so that the batch can be undone. */
@@ -172,6 +176,17 @@ export interface BatchOptions {
   timeout_ms?: number;
   /** The batch is one call of undo_workspace, which no other batch sees. */
   undo?: boolean;
+}
+
+export interface BatchParent {
+  /** The attempt of that call. */
+  attempt: number;
+  /** The batch of that call. */
+  batch: string;
+  /** The call's index. */
+  call: number;
+  /** Counts the batches that were made for that attempt. */
+  n: number;
 }
 
 export interface BatchView {

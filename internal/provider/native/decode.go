@@ -17,7 +17,9 @@ var (
 	batchFields  = []string{"id", "agent", "session", "workspace", "interactive", "open", "calls", "options"}
 	callFields   = []string{"id", "tool", "input", "echo", "incomplete"}
 	optionFields = []string{"partition", "max_concurrency", "on_error", "timeout_ms", "call_timeout_ms", "deny", "ask",
-		"supersede", "repair", "dry_run", "snapshot", "undo", "named_locks", "tags", "priority", "fence"}
+		"supersede", "repair", "dry_run", "snapshot", "undo", "named_locks", "tags", "priority", "fence",
+		"program_timeout_ms", "parent"}
+	parentFields = []string{"batch", "call", "attempt", "n"}
 )
 
 // Decode reads a native batch from data that passed [strictjson.Check]. Optional fields may be null, which means
@@ -167,5 +169,40 @@ func options(batch strictjson.Object) (opts toolyard.Options, err error) {
 	for _, t := range tags {
 		opts.Tags = append(opts.Tags, toolyard.Tag(t))
 	}
+	if err != nil {
+		return opts, err
+	}
+	if opts.ProgramTimeoutMS, err = o.OptionalInt("program_timeout_ms", 64); err != nil || !o.Given("parent") {
+		return opts, err
+	}
+	opts.Parent, err = parent(o)
 	return opts, err
+}
+
+// parent reads the call for which a batch was made.
+func parent(options strictjson.Object) (*toolyard.Parent, error) {
+	o, err := options.Object("parent")
+	if err == nil {
+		err = known(o, "parent", parentFields)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var p toolyard.Parent
+	id, err := o.OptionalString("batch")
+	if err != nil {
+		return nil, err
+	}
+	p.Batch = toolyard.BatchID(id)
+	for _, f := range []struct {
+		name string
+		to   *int
+	}{{"call", &p.Call}, {"attempt", &p.Attempt}, {"n", &p.N}} {
+		n, err := o.OptionalInt(f.name, strconv.IntSize)
+		if err != nil {
+			return nil, err
+		}
+		*f.to = int(n)
+	}
+	return &p, nil
 }

@@ -181,10 +181,15 @@ class BatchOptions(TypedDict):
     named_locks: NotRequired[bool]
     # What a call that fails while executing does to its group. Default: cancel_group.
     on_error: NotRequired["OnError"]
+    # The running call of run_code for which the batch was made. Workers set it; any other such batch is refused.
+    parent: NotRequired["BatchParent"]
     # How calls become groups. Default: consecutive.
     partition: NotRequired["Strategy"]
     # Interactive batches go before bulk ones, which take one turn in five. Default: interactive.
     priority: NotRequired["Priority"]
+    # Bounds a batch with a call that a provider's program made, from its submission on and with waits for people:
+    # the provider waits no longer. Default: 240000.
+    program_timeout_ms: NotRequired[int]
     # Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends.
     repair: NotRequired[bool]
     # Keep the workspace as it is before each exclusive group, so that the batch can be undone.
@@ -197,6 +202,19 @@ class BatchOptions(TypedDict):
     timeout_ms: NotRequired[int]
     # The batch is one call of undo_workspace, which no other batch sees.
     undo: NotRequired[bool]
+
+
+class BatchParent(TypedDict):
+    """The running call for which a batch was made."""
+
+    # The attempt of that call.
+    attempt: int
+    # The batch of that call.
+    batch: str
+    # The call's index.
+    call: int
+    # Counts the batches that were made for that attempt.
+    n: int
 
 
 class BatchView(TypedDict):

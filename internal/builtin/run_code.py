@@ -1,0 +1,52 @@
+"""Calls the tools of the batch. Each call is checked, permitted and logged like one of the model."""
+
+import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+_ADDRESS = ("127.0.0.1", @PORT@)
+_AT_ONCE = @AT_ONCE@
+
+
+class ToolError(Exception):
+    """A call failed. code is the failure's code, and the text what a model would read."""
+
+    def __init__(self, code, text):
+        super().__init__(text)
+        self.code = code
+
+
+def call(name, **input):
+    """Calls a tool and returns its output as a text. It raises ToolError."""
+    return call_with(name, input)
+
+
+def call_with(name, input):
+    """As call, with the input as a dictionary."""
+    data = json.dumps(input).encode()
+    with socket.create_connection(_ADDRESS) as conn:
+        conn.sendall(name.encode() + b" " + str(len(data)).encode() + b"\n" + data)
+        with conn.makefile("rb") as answer:
+            head = answer.readline().decode().split()
+            if len(head) != 2:
+                raise ToolError("internal_error", "no answer: too many connections at a time, or the script is ending")
+            text = answer.read(int(head[1])).decode(errors="replace")
+    if head[0] != "ok":
+        raise ToolError(head[0], text)
+    return text
+
+
+def parallel(*calls):
+    """Makes several calls at a time, each a name and a dictionary, and returns their outputs in order.
+
+    What failed is in its place as a ToolError, and not raised.
+    """
+
+    def one(pair):
+        try:
+            return call_with(*pair)
+        except ToolError as error:
+            return error
+
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        return list(pool.map(one, calls))
