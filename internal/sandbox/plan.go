@@ -198,6 +198,10 @@ func plan(p Policy, c Command, m *machine, ws *leased) (*stage.Root, *stage.Spec
 	if err := cleanPath("the working directory", s.Dir); err != nil {
 		return nil, nil, err
 	}
+	if k := p.Keep; k != nil {
+		s.Keep = &stage.Keep{From: k.From != nil, To: k.To != nil, Dir: "/tmp", Note: k.Note, MaxNote: k.MaxNote,
+			Bytes: k.Bytes, Names: k.Names}
+	}
 	s.Proxy = len(p.Network.Allow) > 0
 	s.Env, err = environment(p.Env, m.searchPath(p.Read), s.Proxy)
 	return base, s, err

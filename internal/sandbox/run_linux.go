@@ -100,7 +100,7 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 		}
 	}()
 	x := &execution{group: own, noGroup: r.noGroups, ctx: ctx, name: r.name, spec: spec, limits: limits,
-		network: p.Network, began: time.Now(), stdin: stdin, streams: st}
+		network: p.Network, began: time.Now(), stdin: stdin, streams: st, keep: p.Keep}
 	if spare := r.spares.take(base); spare != nil {
 		res, err := x.run(spare, ws)
 		if x.begun.Load() || !errors.Is(err, ErrNoIsolation) {
@@ -139,6 +139,7 @@ type execution struct {
 
 	stdin   *os.File
 	streams Streams
+	keep    *Keep
 
 	// group is the command's cgroup; nil, with the reason, if there is none.
 	group   *group
@@ -175,6 +176,13 @@ func (x *execution) run(p *process, ws *leased) (Result, error) {
 	}
 	if ws != nil && ws.fd != 0 {
 		fds = append(fds, ws.fd)
+	}
+	if k := x.keep; k != nil {
+		for _, f := range []*os.File{k.From, k.To} {
+			if f != nil {
+				fds = append(fds, int(f.Fd()))
+			}
+		}
 	}
 	sent := make(chan error, 1)
 	go func() {
@@ -340,7 +348,8 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 			seen = &reported{err: errors.New("the stage's socket did not end with it")}
 		}
 	}
-	res := Result{ExitCode: -1, Reason: stop.reason, Isolation: x.name, Usage: Usage{Wall: time.Since(x.began)}}
+	res := Result{ExitCode: -1, Reason: stop.reason, Isolation: x.name, Usage: Usage{Wall: time.Since(x.began)},
+		Env: x.spec.Env}
 	if problem := errors.Join(seen.err, drained, ended); problem != nil {
 		res.Detail = problem.Error()
 	}
@@ -349,6 +358,8 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 		switch {
 		case f.NoCommand:
 			return Result{}, fmt.Errorf("%w: %s", ErrNotStarted, f.Err)
+		case f.NoKeep:
+			return Result{}, fmt.Errorf("%w: %s", ErrKeep, f.Err)
 		case !begun:
 			return Result{}, setupFailure(x.name, f)
 		}
@@ -381,7 +392,7 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 		}
 		return res, nil
 	}
-	res.ExitCode, res.Signal = e.Exit, e.Signal
+	res.ExitCode, res.Signal, res.Kept = e.Exit, e.Signal, e.Kept
 	res.Usage.User, res.Usage.System, res.Usage.MaxRSS, res.Usage.Peak = e.User, e.System, e.MaxRSS, e.Peak
 	switch {
 	case stop.reason == OutputLimit || x.output.isOver():
