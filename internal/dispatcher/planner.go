@@ -216,7 +216,7 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 // judgement judges call i, or notes that a worker has to.
 func (p *Plan) judgement(i int, input pipeline.Input) tool.Judgement {
 	entry := p.entries[i]
-	judged, ask := registry.JudgeValue(&entry.Declaration, input.Value, shell.Classify)
+	judged, ask := registry.JudgeValue(&entry.Declaration, input.Value, shell.Judge)
 	if ask {
 		p.asks[entry.Pool] = append(p.asks[entry.Pool], broker.JudgeCall{Index: i, Tool: entry.Name,
 			Declaration: entry.Hash, Input: input.Raw})

@@ -39,7 +39,9 @@ import (
 //	               to run ask for delimiters around such outputs.
 //	               Batches may ask for snapshots, and undo others: older workers and dispatchers would run them without.
 //	               Dispatchers ask workers to repair inputs, which older workers leave as they are.
-const Wire = 12 + yetToCome
+//	13 2026-11-23  Declarations say whether a tool's shell remembers: an older dispatcher would run a command that moves
+//	               the shell beside others.
+const Wire = 13 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.
 const Archives = 9

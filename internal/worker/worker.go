@@ -236,7 +236,7 @@ func New(b Broker, cfg Config) (*Worker, error) {
 	pipe := &pipeline.Pipeline{
 		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode, Dirs: dirs}, Breakers: w.breakers,
 		Cache: &pipeline.Cache{},
-		Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed,
+		Blobs: blobs{b}, Classify: shell.Judge, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed,
 		Worker: cfg.ID,
 		Redact: cfg.Redact, Scan: cfg.Scan, Fence: cfg.Fence, Tokens: cfg.Tokens,
 		StopGrace: broker.StopGrace(b.Settings().CallAckWait),
