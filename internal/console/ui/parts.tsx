@@ -103,6 +103,9 @@ const marks: Record<string, string> = {
 };
 
 /** A status in a word, with a mark for who sees no colours. */
+/** The states of a batch that it stays in. */
+export const over = new Set(["completed", "canceled"]);
+
 export function Status({ status, failed }: { status: string; failed?: boolean }) {
   return <span class={`status ${failed ? "failed" : status}`}>
     <span aria-hidden="true">{failed ? "✗" : marks[status] ?? "·"}</span> {status}
