@@ -210,7 +210,7 @@ type Result struct {
 	Detail string
 	// Kept says what was kept of /tmp. Nil: nothing, since it was not asked for or the sandbox was killed.
 	Kept *Kept
-	// Env is the environment with which the command started.
+	// Env is the environment with which the command started, if Kept is set.
 	Env []string
 }
 

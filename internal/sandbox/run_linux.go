@@ -348,8 +348,7 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 			seen = &reported{err: errors.New("the stage's socket did not end with it")}
 		}
 	}
-	res := Result{ExitCode: -1, Reason: stop.reason, Isolation: x.name, Usage: Usage{Wall: time.Since(x.began)},
-		Env: x.spec.Env}
+	res := Result{ExitCode: -1, Reason: stop.reason, Isolation: x.name, Usage: Usage{Wall: time.Since(x.began)}}
 	if problem := errors.Join(seen.err, drained, ended); problem != nil {
 		res.Detail = problem.Error()
 	}
@@ -392,7 +391,10 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 		}
 		return res, nil
 	}
-	res.ExitCode, res.Signal, res.Kept = e.Exit, e.Signal, e.Kept
+	res.ExitCode, res.Signal = e.Exit, e.Signal
+	if e.Kept != nil {
+		res.Kept, res.Env = e.Kept, x.spec.Env
+	}
 	res.Usage.User, res.Usage.System, res.Usage.MaxRSS, res.Usage.Peak = e.User, e.System, e.MaxRSS, e.Peak
 	switch {
 	case stop.reason == OutputLimit || x.output.isOver():
