@@ -170,6 +170,9 @@ type ClassRule struct {
 	// Shell names the input field that holds a shell command. A call is READ_ONLY if every part of the command is known
 	// to only read, and UNSAFE otherwise.
 	Shell string `json:"shell,omitempty"`
+	// Remembers says that later commands of the session find the directory and the variables of earlier ones. A command
+	// that only reads and moves the shell is then WRITE_EXCLUSIVE, and one that reads variables UNSAFE. It needs Shell.
+	Remembers bool `json:"remembers,omitempty"`
 	// Ask lets a worker's [Tool.Judge] decide, with one request per batch and pool. No answer, or an error, means
 	// UNSAFE. If Static is set too, it is the strictest class that Judge may return; a stricter one counts as an error.
 	Ask bool `json:"ask,omitempty"`

@@ -234,6 +234,8 @@ func Raw(t Tool) (Tool, error) {
 		return bad("Description is empty; the model reads nothing else to decide")
 	case t.Class.Shell != "" && (t.Class.Ask || t.Class.Static != ""):
 		return bad("Class.Shell is set beside another rule")
+	case t.Class.Remembers && t.Class.Shell == "":
+		return bad("Class.Remembers is set without Class.Shell")
 	case t.Class.Static != "" && !t.Class.Static.Known():
 		return bad("Class.Static is %q; use one of %q", t.Class.Static, toolyard.Classes)
 	case t.Class.Ask && t.Judge == nil:

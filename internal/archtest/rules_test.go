@@ -118,6 +118,7 @@ var packages = []struct {
 	{"internal/mcp", drivers, "what MCP's two sides share"},
 	{"internal/mcp/toolset", drivers, "an MCP server's tools as ours"},
 	{"internal/background", drivers, "the tools of background calls: they ask dispatchers, and wait"},
+	{"internal/shells", drivers, "what shells remember from command to command: files"},
 	{"internal/snapshot", drivers, "what workspaces were before calls changed them: files"},
 	{"internal/pipeline", drivers, "the twelve phases; execute has deadlines and goroutines"},
 
@@ -195,6 +196,9 @@ var sameLayer = []struct{ from, to, why string }{
 	{"internal/pipeline", "internal/breaker", "the schedule phase asks the breaker"},
 	{"internal/builtin", "internal/sandbox", "bash runs in it"},
 	{"internal/builtin", "internal/place", "file tools show nothing that is hidden"},
+	{"internal/builtin", "internal/shells", "bash goes on with what its shell remembers"},
+	{"internal/builtin", "internal/failpoint", "a fault behind a shell's command happens there and nowhere else"},
+	{"internal/shells", "internal/pause", "a lock that another has is waited for"},
 	{"internal/sandbox", "internal/place", "commands find nothing that is hidden"},
 	{"internal/pipeline", "internal/sandbox", "a result is stamped with what stood around what ran"},
 	{"internal/sandbox", "internal/sandbox/stage", "the plan is what the stage does"},

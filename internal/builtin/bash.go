@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/shell"
+	"github.com/toolyard/toolyard/internal/shells"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -27,19 +28,25 @@ type bashTool struct {
 	box sandbox.Sandbox
 	// policy is what every command gets; the call provides the workspace and the time.
 	policy sandbox.Policy
+	// shells has what shells remember. Nil: each command begins in a new shell.
+	shells *shells.Store
 }
 
 // bash is declared on every worker, so that agents learn why a command does not run instead of finding no such tool. It
 // starts nothing unless the sandbox can isolate it.
-func bash(box sandbox.Sandbox, policy sandbox.Policy) (tool.Tool, error) {
-	b := &bashTool{box: box, policy: policy}
+func bash(box sandbox.Sandbox, policy sandbox.Policy, kept *shells.Store) (tool.Tool, error) {
+	b := &bashTool{box: box, policy: policy, shells: kept}
+	description := "Runs a shell command in the workspace's directory, isolated from the rest of the machine, and " +
+		"gives its output. " +
+		"Use read_file, glob, grep, write_file and edit_file for what they can do: they need no approval to read " +
+		"and are exact. " +
+		"Commands that only read may run beside others; any other runs alone."
+	if kept != nil {
+		description += remembers
+	}
 	return define(tool.Declaration{
-		Name: "bash",
-		Description: "Runs a shell command in the workspace's directory, isolated from the rest of the machine, and " +
-			"gives its output. " +
-			"Use read_file, glob, grep, write_file and edit_file for what they can do: they need no approval to read " +
-			"and are exact. " +
-			"Commands that only read may run beside others; any other runs alone.",
+		Name:        "bash",
+		Description: description,
 		InputSchema: object(
 			text("command", "The command, for bash -c.").withExamples("npm test", "git log --oneline -5").required(),
 			number("timeout_ms", 1, MaxBashTimeout.Milliseconds(),
@@ -48,7 +55,7 @@ func bash(box sandbox.Sandbox, policy sandbox.Policy) (tool.Tool, error) {
 				"What the command does, in five to ten words, for the person who approves it.").
 				withExamples("Runs the tests of the parser"),
 		),
-		Class:          tool.ClassRule{Shell: "command"},
+		Class:          tool.ClassRule{Shell: "command", Remembers: kept != nil},
 		Execution:      tool.InSandbox,
 		Specifier:      tool.Specifier{Command: "command"},
 		TimeoutMS:      MaxBashTimeout.Milliseconds(),
@@ -121,6 +128,9 @@ func (b *bashTool) run(ctx context.Context, env tool.Env, in bashInput) (string,
 			return "", err
 		}
 	}
+	if b.shells != nil && env.Background == 0 { // a background call runs beside the session's shell
+		return b.runRemembering(ctx, env, in, workspace.Root, limit)
+	}
 	p := b.policy
 	p.Limits.Wall = limit
 	p.Workspace = workspace
@@ -134,13 +144,18 @@ func (b *bashTool) run(ctx context.Context, env tool.Env, in bashInput) (string,
 	if err != nil {
 		return "", refused(ctx, err)
 	}
-	text := out.String()
+	return b.ended(ctx, in, res, p.Limits, limit, out.String())
+}
+
+// ended makes the call's output and error of how its command has ended.
+func (b *bashTool) ended(ctx context.Context, in bashInput, res sandbox.Result, l sandbox.Limits, wall time.Duration,
+	text string) (string, error) {
 	if a, ok := shell.Answers(in.Command); ok {
 		if text, ok := Answered(res, a, text); ok {
 			return text, nil
 		}
 	}
-	return text, CommandEnded(ctx, res, p.Limits, limit, text)
+	return text, CommandEnded(ctx, res, l, wall, text)
 }
 
 // Answered returns the output of a command that ended with exit status 1 as an answer, with a line that says so. ok is

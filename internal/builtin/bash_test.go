@@ -65,7 +65,7 @@ func TestBashAsksForNoMoreThanACommandNeeds(t *testing.T) {
 		_, err := s.Stdout.Write([]byte("said"))
 		return sandbox.Result{Reason: sandbox.Exited}, err
 	}}
-	bash, err := bash(box, sandbox.Policy{Limits: sandbox.Limits{Memory: 1 << 20}})
+	bash, err := bash(box, sandbox.Policy{Limits: sandbox.Limits{Memory: 1 << 20}}, nil)
 	b.must(err)
 	b.tools["bash"] = bash
 	for text, writable := range map[string]bool{"ls -la": false, "cat a | grep b": false, "touch a": true,
@@ -100,7 +100,7 @@ func TestBashTellsItsOutputAsItComes(t *testing.T) {
 		}
 		return sandbox.Result{Reason: sandbox.Exited}, nil
 	}}
-	bashed, err := bash(box, sandbox.Policy{})
+	bashed, err := bash(box, sandbox.Policy{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestBashTellsEndsApart(t *testing.T) {
 				b.must(err)
 			}
 			return tt.res, tt.err
-		}}, sandbox.Policy{})
+		}}, sandbox.Policy{}, nil)
 		b.must(err)
 		b.tools["bash"] = bash
 		out, err := bash.Run(t.Context(), b.env, encode(in{"command": "x", "timeout_ms": 1500}))
@@ -186,7 +186,7 @@ func TestAFailedCommandsOutputIsItsOutput(t *testing.T) {
 	bash, err := bash(acts{run: func(_ sandbox.Policy, _ sandbox.Command, s sandbox.Streams) (sandbox.Result, error) {
 		_, err := io.WriteString(s.Stdout, said)
 		return sandbox.Result{Reason: sandbox.Exited, ExitCode: 1}, err
-	}}, sandbox.Policy{})
+	}}, sandbox.Policy{}, nil)
 	b.must(err)
 	out, err := bash.Run(t.Context(), b.env, encode(in{"command": "seq 1 5000; exit 1"}))
 	if e := tool.AsError(err); out.Text != said || e.Message != "the command ended with exit status 1" {
@@ -218,7 +218,7 @@ func TestAnAnswerIsNoFailure(t *testing.T) {
 				c.res.Reason = sandbox.Exited
 			}
 			return c.res, err
-		}}, sandbox.Policy{})
+		}}, sandbox.Policy{}, nil)
 		b.must(err)
 		out, err := bash.Run(t.Context(), b.env, encode(in{"command": c.command}))
 		if (err == nil) != (c.want != "") || err == nil && out.Text != c.want {

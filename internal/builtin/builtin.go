@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/internal/shells"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -21,6 +22,8 @@ type Options struct {
 	Commands sandbox.Policy
 	// RunCode offers run_code, whose scripts call tools. Dispatchers must allow their calls too.
 	RunCode bool
+	// Shells has what the shells of sessions remember. Nil: each command begins in a new shell.
+	Shells *shells.Store
 	// AllowPrivateAddresses lists what web_fetch may reach beside public addresses. An entry is an address
 	// ("127.0.0.1"), a prefix ("10.1.0.0/16") or a host name ("wiki.internal", also ".internal" for every name under
 	// it). A host name is allowed with any address. Empty: public addresses only.
@@ -42,7 +45,7 @@ func All(opts Options) ([]tool.Tool, error) {
 	}
 	var tools []tool.Tool
 	builds := []func() (tool.Tool, error){
-		func() (tool.Tool, error) { return bash(opts.Sandbox, opts.Commands) },
+		func() (tool.Tool, error) { return bash(opts.Sandbox, opts.Commands, opts.Shells) },
 		func() (tool.Tool, error) { return webFetch(newFetcher(allowed)) },
 		readFile, glob, grep, writeFile, editFile, readResult, toolSearch,
 	}

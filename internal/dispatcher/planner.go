@@ -226,7 +226,7 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 // judgement judges call i, or notes that a worker has to.
 func (p *Plan) judgement(i int, input pipeline.Input) tool.Judgement {
 	entry := p.entries[i]
-	judged, ask := registry.JudgeValue(&entry.Declaration, input.Value, shell.Classify)
+	judged, ask := registry.JudgeValue(&entry.Declaration, input.Value, shell.Judge)
 	if len(entry.Locks) > 0 && p.sub.Options.NamedLocks && !p.sub.Options.Snapshot {
 		p.inputs[i] = input.Value
 	}

@@ -71,6 +71,8 @@ const (
 	SnapshotPartly Name = "worker.snapshot-partly"
 	// RestorePartly: a workspace is set back in part. W10.
 	RestorePartly Name = "worker.restore-partly"
+	// ShellRan: a command of a shell that remembers has ended, and what the shell remembers is not stored. W11.
+	ShellRan Name = "worker.shell-ran"
 
 	// ChildStarted: a script's call is stored as a batch, and its result is not read. W11.
 	ChildStarted Name = "worker.child-started"
@@ -85,7 +87,7 @@ const (
 var Names = []Name{
 	BatchReceived, CallsPartlyQueued, CallsQueued, ResultSeen, GroupOver, GroupStarting, SomeReplied, AllReplied,
 	BatchOver, AbortDecided, IDFenced, QueueSealed, ShardsMade, ShardsAnnounced, ShardsServed, ShardsOpen,
-	CallTaken, CallClaimed, ResultReady, ResultStored, SnapshotPartly, RestorePartly, ChildStarted,
+	CallTaken, CallClaimed, ResultReady, ResultStored, SnapshotPartly, RestorePartly, ShellRan, ChildStarted,
 	EffectBegun, EffectDue,
 }
 

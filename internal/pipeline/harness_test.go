@@ -22,7 +22,7 @@ import (
 var (
 	_ Rules               = policy.Rules{}
 	_ Breakers            = (*breaker.Breakers)(nil)
-	_ registry.Classifier = shell.Classify
+	_ registry.Classifier = shell.Judge
 )
 
 // rig is a pipeline with everything allowed, plus the test's changes.

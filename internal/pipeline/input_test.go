@@ -144,7 +144,7 @@ func TestAHookCannotLoosenTheSchedule(t *testing.T) {
 				return tool.Output{Text: "ran"}, nil
 			},
 		})
-		r.Classify = func(command string) (toolyard.Class, string) {
+		r.Classify = func(command string, _ bool) (toolyard.Class, string) {
 			if strings.HasPrefix(command, "ls") {
 				return toolyard.ReadOnly, "only reads"
 			}

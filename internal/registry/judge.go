@@ -11,8 +11,9 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// Classifier says which class a shell command has and why; package shell's Classify is one.
-type Classifier func(command string) (toolyard.Class, string)
+// Classifier says which class a shell command has and why; package shell's Judge is one. remembers is
+// [tool.ClassRule].Remembers.
+type Classifier func(command string, remembers bool) (toolyard.Class, string)
 
 // Judge determines what is known about one call without the tool's code. ask says that only a worker can judge it:
 // until the worker has answered ([CheckJudgement]) the judgement is the strictest. It is also the strictest for
@@ -52,11 +53,16 @@ func JudgeValue(d *tool.Declaration, v schema.Value, classify Classifier) (j too
 	if classify == nil {
 		return tool.Strictest("there is no shell classifier"), false
 	}
-	class, why := classify(command)
-	if class != toolyard.ReadOnly {
+	switch class, why := classify(command, d.Class.Remembers); {
+	case class == toolyard.ReadOnly:
+		return d.Complete(tool.Judgement{Class: class, Why: why}, true), false
+	case class == toolyard.WriteExclusive && d.Class.Remembers: // "cd a" twice is not "cd a" once
+		j = d.Complete(tool.Judgement{Class: class, Why: why}, true)
+		j.Idempotent = false
+		return j, false
+	default:
 		return d.Complete(tool.Judgement{Class: toolyard.Unsafe, Why: why}, false), false
 	}
-	return d.Complete(tool.Judgement{Class: toolyard.ReadOnly, Why: why}, true), false
 }
 
 // MaxWhyBytes bounds the reason of a judgement.

@@ -198,18 +198,23 @@ func TestResolve(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	yes, no := true, false
-	classify := func(command string) (toolyard.Class, string) {
+	classify := func(command string, remembers bool) (toolyard.Class, string) {
 		switch command {
 		case "ls":
 			return toolyard.ReadOnly, "ls only reads"
 		case "boom":
 			panic("boom")
+		case "told":
+			if remembers {
+				return toolyard.ReadOnly, "it is told"
+			}
 		case "odd":
 			return toolyard.WriteExclusive, "odd"
 		}
 		return "", "who knows"
 	}
 	shell := tool.Declaration{Class: tool.ClassRule{Shell: "command"}}
+	remembers := tool.Declaration{Class: tool.ClassRule{Shell: "command", Remembers: true}}
 	static := func(c toolyard.Class) tool.Declaration { return tool.Declaration{Class: tool.ClassRule{Static: c}} }
 	read := static(toolyard.ReadOnly)
 	read.ReadOnly = true
@@ -231,6 +236,11 @@ func TestJudge(t *testing.T) {
 			Idempotent: true}, false},
 		{"shell writes", `{"command":"rm"}`, shell, strict, false},
 		{"shell odd", `{"command":"odd"}`, shell, strict, false},
+		{"shell is not told", `{"command":"told"}`, shell, strict, false},
+		{"a shell that remembers is told", `{"command":"told"}`, remembers, tool.Judgement{Class: toolyard.ReadOnly,
+			ReadOnly: true, Idempotent: true}, false},
+		{"a shell that remembers moves", `{"command":"odd"}`, remembers, tool.Judgement{Class: toolyard.WriteExclusive,
+			ReadOnly: true}, false},
 		{"shell panics", `{"command":"boom"}`, shell, strict, false},
 		{"shell, last of two", `{"command":"ls","command":"rm"}`, shell, strict, false},
 		{"shell, no field", `{"Command":"ls"}`, shell, strict, false},

@@ -198,6 +198,10 @@ func plan(p Policy, c Command, m *machine, ws *leased) (*stage.Root, *stage.Spec
 	if err := cleanPath("the working directory", s.Dir); err != nil {
 		return nil, nil, err
 	}
+	if k := p.Keep; k != nil {
+		s.Keep = &stage.Keep{From: k.From != nil, To: k.To != nil, Dir: "/tmp", Note: k.Note, MaxNote: k.MaxNote,
+			Bytes: k.Bytes, Names: k.Names}
+	}
 	proxied := len(p.Network.Allow) > 0
 	if proxied && p.Serve != nil {
 		return nil, nil, fmt.Errorf("%w: a policy has either a network or a port to the worker", ErrViolation)

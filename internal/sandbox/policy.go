@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"path"
 	"strings"
 	"time"
@@ -53,6 +54,9 @@ type Policy struct {
 	// closed. It is closed when the command has ended. Only the sandboxes of Linux have it, others wrap [ErrNoPort]. A
 	// policy with it has no Network. Nil: nothing answers.
 	Serve func(net.Conn)
+	// Keep says what the command finds in /tmp and what it leaves there. Nil: /tmp is empty, and goes with the command.
+	// Only the backends of Linux can.
+	Keep *Keep
 	// Limits bound everything. Zero fields have the defaults of [Limits].
 	Limits Limits
 }
@@ -62,6 +66,28 @@ const ServePort = stage.ProxyPort
 
 // ErrNoPort is wrapped by the error of a sandbox without [Policy].Serve: nothing was started.
 var ErrNoPort = errors.New("this sandbox has no port to the worker")
+
+// Keep passes the files of /tmp from one command to a later one, as an archive. Only the sandbox's init reads and
+// writes it, inside. A file without a mode to read it, sockets, pipes and the like are left out, and names of one file
+// become copies.
+type Keep struct {
+	// From is an archive that an earlier command left. Nil: /tmp is empty.
+	From *os.File
+	// To gets the archive. Nil: nothing is kept.
+	To *os.File
+	// Note names a file of /tmp whose content is returned in [Kept].Note, up to MaxNote bytes, and is not in the
+	// archive. Empty: none.
+	Note    string
+	MaxNote int64
+	// Bytes and Names bound the archive. If there is more, nothing is kept.
+	Bytes, Names int64
+}
+
+// Kept says what was kept of /tmp.
+type Kept = stage.Kept
+
+// ErrKeep is wrapped by an error about an archive that could not be unpacked. The command was not started.
+var ErrKeep = errors.New("the kept files cannot be brought back")
 
 // Workspace is a directory of the machine in which a command works. It appears inside at its own path, so that a path
 // in a command's output means the same to other tools.
@@ -194,6 +220,10 @@ type Result struct {
 	Held bool
 	// Detail is for the operator: which limit was exceeded, or how the sandbox was lost.
 	Detail string
+	// Kept says what was kept of /tmp. Nil: nothing, since it was not asked for or the sandbox was killed.
+	Kept *Kept
+	// Env is the environment with which the command started, if Kept is set.
+	Env []string
 }
 
 // Reason is why a command ended.

@@ -100,7 +100,7 @@ func (r *runner) Run(ctx context.Context, p Policy, c Command, st Streams) (res 
 		}
 	}()
 	x := &execution{group: own, noGroup: r.noGroups, ctx: ctx, name: r.name, spec: spec, limits: limits,
-		network: p.Network, serve: p.Serve, began: time.Now(), stdin: stdin, streams: st}
+		network: p.Network, serve: p.Serve, began: time.Now(), stdin: stdin, streams: st, keep: p.Keep}
 	if spare := r.spares.take(base); spare != nil {
 		res, err := x.run(spare, ws)
 		if x.begun.Load() || !errors.Is(err, ErrNoIsolation) {
@@ -140,6 +140,7 @@ type execution struct {
 
 	stdin   *os.File
 	streams Streams
+	keep    *Keep
 
 	// group is the command's cgroup; nil, with the reason, if there is none.
 	group   *group
@@ -176,6 +177,13 @@ func (x *execution) run(p *process, ws *leased) (Result, error) {
 	}
 	if ws != nil && ws.fd != 0 {
 		fds = append(fds, ws.fd)
+	}
+	if k := x.keep; k != nil {
+		for _, f := range []*os.File{k.From, k.To} {
+			if f != nil {
+				fds = append(fds, int(f.Fd()))
+			}
+		}
 	}
 	sent := make(chan error, 1)
 	go func() {
@@ -350,6 +358,8 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 		switch {
 		case f.NoCommand:
 			return Result{}, fmt.Errorf("%w: %s", ErrNotStarted, f.Err)
+		case f.NoKeep:
+			return Result{}, fmt.Errorf("%w: %s", ErrKeep, f.Err)
 		case !begun:
 			return Result{}, setupFailure(x.name, f)
 		}
@@ -383,6 +393,9 @@ func (x *execution) judge(stop stopped, drained, ended error, p *process) (Resul
 		return res, nil
 	}
 	res.ExitCode, res.Signal = e.Exit, e.Signal
+	if e.Kept != nil {
+		res.Kept, res.Env = e.Kept, x.spec.Env
+	}
 	res.Usage.User, res.Usage.System, res.Usage.MaxRSS, res.Usage.Peak = e.User, e.System, e.MaxRSS, e.Peak
 	switch {
 	case stop.reason == OutputLimit || x.output.isOver():

@@ -138,6 +138,9 @@ func (s *seatbelted) run(ctx context.Context, p Policy, c Command, st Streams) (
 	if err == nil && (len(p.Network.Allow) > 0 || len(p.Secrets) > 0) {
 		err = fmt.Errorf("%w: on macOS commands have no network and no files with secrets", ErrViolation)
 	}
+	if err == nil {
+		err = nothingKept(p.Keep)
+	}
 	if err != nil {
 		return Result{}, err
 	}

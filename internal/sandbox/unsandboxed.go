@@ -51,6 +51,9 @@ func (u Unsandboxed) Run(ctx context.Context, p Policy, c Command, s Streams) (R
 	if err != nil {
 		return Result{}, err
 	}
+	if err := nothingKept(p.Keep); err != nil {
+		return Result{}, err
+	}
 	if err := nothingHidden(p.Workspace); err != nil {
 		return Result{}, err
 	}
@@ -79,6 +82,14 @@ func (u Unsandboxed) Run(ctx context.Context, p Policy, c Command, s Streams) (R
 		res.Reason = Canceled
 	}
 	return res, err
+}
+
+// nothingKept refuses to keep /tmp where it is not the command's own.
+func nothingKept(k *Keep) error {
+	if k == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: only a sandbox on Linux keeps the files of /tmp", ErrViolation)
 }
 
 // nothingHidden refuses a workspace in which permission rules hide something: without a sandbox nothing can be hidden.

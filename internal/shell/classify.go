@@ -28,6 +28,10 @@ func classify(command string) (programs []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	return classifyFile(file)
+}
+
+func classifyFile(file *syntax.File) (programs []string, err error) {
 	defer recovered(&err)
 	j := judge{moves: moves(file)}
 	if err := j.stmts(file.Stmts); err != nil {
@@ -197,7 +201,7 @@ func (j *judge) call(c *syntax.CallExpr) error {
 	if !ok {
 		return fmt.Errorf("%q is not known to only read", name.Text)
 	}
-	if j.moves && (name.Text == "git" || name.Text == "go") {
+	if j.moves && obeysDirectory(name.Text) {
 		return fmt.Errorf("%s: beside a cd it may take another directory's configuration, which can name programs",
 			name.Text)
 	}
@@ -207,3 +211,6 @@ func (j *judge) call(c *syntax.CallExpr) error {
 	j.programs = append(j.programs, name.Text)
 	return nil
 }
+
+// obeysDirectory reports whether a program takes the names of programs to run from the directory in which it runs.
+func obeysDirectory(program string) bool { return program == "git" || program == "go" }

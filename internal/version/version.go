@@ -45,6 +45,8 @@ import (
 //	13 2026-11-23  Batches whose ids begin with bg- or bgw- are background calls, which sessions list.
 //	13 2026-11-23  Batches name the running call for which they were made, and bound calls of a provider's program: an
 //	               older dispatcher would run them without either. Workers ask dispatchers for such batches.
+//	13 2026-11-23  Declarations say whether a tool's shell remembers: an older dispatcher would run a command that moves
+//	               the shell beside others.
 const Wire = 13 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.

@@ -175,7 +175,7 @@ func TestWhatACommandDoesDecides(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		judgement, asks := registry.Judge(d, input, shell.Classify)
+		judgement, asks := registry.Judge(d, input, shell.Judge)
 		if asks {
 			t.Fatalf("%q is judged by a worker", command)
 		}

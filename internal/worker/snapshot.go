@@ -9,7 +9,7 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// sweepEvery is how often a worker looks for snapshots that are no longer kept.
+// sweepEvery is how often a worker looks for snapshots and shells that are no longer kept.
 const sweepEvery = 10 * time.Minute
 
 // keepsWorkspace reports whether the workspace is to be kept as it is before a call runs.
@@ -52,16 +52,23 @@ func (w *Worker) noteAfter(ctx context.Context, r *running, res *toolyard.Result
 	}
 }
 
-// sweepSnapshots removes what is no longer kept, until ctx ends.
-func (w *Worker) sweepSnapshots(ctx context.Context) {
-	if w.cfg.Snapshots == nil {
+// sweepStores removes what is no longer kept, until ctx ends.
+func (w *Worker) sweepStores(ctx context.Context) {
+	if w.cfg.Snapshots == nil && w.cfg.Shells == nil {
 		return
 	}
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
-		if err := w.cfg.Snapshots.Sweep(ctx); err != nil && ctx.Err() == nil {
-			w.log.Warn("old snapshots were not removed", "dir", w.cfg.Snapshots.Dir(), "error", err)
+		if s := w.cfg.Snapshots; s != nil {
+			if err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
+				w.log.Warn("old snapshots were not removed", "dir", s.Dir(), "error", err)
+			}
+		}
+		if s := w.cfg.Shells; s != nil {
+			if err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
+				w.log.Warn("old shells were not removed", "dir", s.Dir(), "error", err)
+			}
 		}
 		select {
 		case <-ctx.Done():

@@ -24,6 +24,7 @@ import (
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/scan"
 	"github.com/toolyard/toolyard/internal/shell"
+	"github.com/toolyard/toolyard/internal/shells"
 	"github.com/toolyard/toolyard/internal/snapshot"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -92,6 +93,8 @@ type Config struct {
 	Unsandboxed bool
 	// Snapshots is where workspaces are kept as they were. Nil: nowhere, and calls that ask for it do not run.
 	Snapshots *snapshot.Store
+	// Shells is what bash has its shells remember; the worker removes what is no longer kept. Nil: nothing.
+	Shells *shells.Store
 	// DrainGrace is how long running calls may go on after the worker was told to stop. Default 10 s.
 	DrainGrace time.Duration
 	// Meter counts what the worker does. Nil: nobody counts.
@@ -236,7 +239,7 @@ func New(b Broker, cfg Config) (*Worker, error) {
 	pipe := &pipeline.Pipeline{
 		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode, Dirs: dirs}, Breakers: w.breakers,
 		Cache: &pipeline.Cache{},
-		Blobs: blobs{b}, Classify: shell.Classify, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed,
+		Blobs: blobs{b}, Classify: shell.Judge, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed,
 		Worker: cfg.ID,
 		Redact: cfg.Redact, Scan: cfg.Scan, Fence: cfg.Fence, Tokens: cfg.Tokens,
 		StopGrace: broker.StopGrace(b.Settings().CallAckWait),
@@ -303,7 +306,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer still()
 	heart.Go(func() { w.beat(beating, entry) })
 	heart.Go(func() { w.listen(beating) })
-	heart.Go(func() { w.sweepSnapshots(beating) })
+	heart.Go(func() { w.sweepStores(beating) })
 
 	var lanes, opened sync.WaitGroup
 	// open opens the lanes from one on, and returns how many there are then.

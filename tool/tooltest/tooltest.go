@@ -97,7 +97,7 @@ func run(ctx context.Context, tl tool.Tool, input json.RawMessage, o Options) (o
 		return out, err
 	}
 	p := &pipeline.Pipeline{
-		Tools: c, Permission: permission, Blobs: c, Classify: shell.Classify, Worker: "tooltest",
+		Tools: c, Permission: permission, Blobs: c, Classify: shell.Judge, Worker: "tooltest",
 	}
 	var job pipeline.Job
 	job.Key = toolyard.BatchKey{Agent: toolyard.DefaultAgent, ID: "tooltest"}
@@ -164,7 +164,7 @@ func (o *Options) permission(tl *tool.Tool) (p worker.Permission, err error) {
 
 // judge is what a dispatcher knows of a call, with the tool's own answer where only its code can tell.
 func judge(tl *tool.Tool, input json.RawMessage) tool.Judgement {
-	j, ask := registry.Judge(tl.Declaration, input, shell.Classify)
+	j, ask := registry.Judge(tl.Declaration, input, shell.Judge)
 	if !ask {
 		return j
 	}

@@ -7,6 +7,7 @@ import (
 	neturl "net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/protect"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/shells"
 	"github.com/toolyard/toolyard/internal/snapshot"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
@@ -131,6 +133,8 @@ type Worker struct {
 	// snapshots says that there is such a flag.
 	Snapshots string
 	snapshots bool
+	// Shells is where the shells of sessions are kept; empty: bash remembers nothing.
+	Shells    string
 	MaxTokens int
 	// Background offers the tools of background calls.
 	Background bool
@@ -155,6 +159,8 @@ func (w *Worker) Add(f *pflag.FlagSet) {
 	f.StringVar(&w.Snapshots, "snapshots", "", "keep what batches with the option snapshot need to be undone in `DIR`, "+
 		"which workers that serve the same workspaces share, or \""+noSnapshots+"\" to keep none "+
 		"(default: in the user's state directory)")
+	f.StringVar(&w.Shells, "shells", "", "have bash remember directory, exported variables and /tmp for each session, "+
+		"in `DIR`, which workers that serve the same workspaces share (default: each command begins anew)")
 	w.AddSlots(f, worker.DefaultDrainGrace)
 	w.Guard.AddFence(f)
 }
@@ -199,8 +205,12 @@ func (w *Worker) Tools() ([]tool.Tool, error) {
 	if commands.Env, err = w.Guard.commandEnv(); err != nil {
 		return nil, err
 	}
+	kept, err := w.shells()
+	if err != nil {
+		return nil, err
+	}
 	tools, err := builtin.All(builtin.Options{AllowPrivateAddresses: w.AllowPrivate, Sandbox: box, Commands: commands,
-		RunCode: w.RunCode})
+		RunCode: w.RunCode, Shells: kept})
 	if err != nil {
 		return nil, Usagef("--web-allow-private: %w", err)
 	}
@@ -242,6 +252,21 @@ func (w *Worker) store() (*snapshot.Store, error) {
 		return nil, Usagef("--snapshots: %w", err)
 	}
 	return snapshot.New(dir), nil
+}
+
+// shells is where shells are kept; nil if bash remembers nothing.
+func (w *Worker) shells() (*shells.Store, error) {
+	if w.Shells == "" {
+		return nil, nil
+	}
+	if runtime.GOOS != "linux" || w.Sandbox.Unsandboxed {
+		return nil, Usagef("--shells: only a sandbox on Linux keeps the files of /tmp")
+	}
+	dir, err := filepath.Abs(w.Shells)
+	if err != nil {
+		return nil, Usagef("--shells: %w", err)
+	}
+	return shells.New(dir), nil
 }
 
 // Toolbox makes the tools, and reads the permission rules, which are checked against them: those of flags and files,
@@ -416,6 +441,12 @@ func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode,
 	}
 	if cfg.Snapshots != nil {
 		cfg.Avoid = append(cfg.Avoid, place.Avoided{Path: cfg.Snapshots.Dir(), What: "where snapshots are kept"})
+	}
+	if cfg.Shells, err = w.shells(); err != nil {
+		return cfg, err
+	}
+	if cfg.Shells != nil {
+		cfg.Avoid = append(cfg.Avoid, place.Avoided{Path: cfg.Shells.Dir(), What: "where shells are kept"})
 	}
 	if err = w.Sandbox.apply(&cfg, log); err != nil {
 		return cfg, err

@@ -15,8 +15,9 @@
 //
 // # Ordering
 //
-//	read the spec ─▶ mounts ─▶ drop rights ─▶ Landlock, filter ─▶ verify the layers ─▶ report ready ─▶ wait for Go
-//	─▶ start the command ─▶ reap, meter ─▶ report how it ended
+//	read the spec ─▶ mounts ─▶ drop rights ─▶ Landlock, filter ─▶ verify the layers ─▶ unpack what was kept ─▶
+//	report ready ─▶ wait for Go ─▶ start the command ─▶ reap, meter ─▶ kill the rest ─▶ pack what is kept ─▶ report
+//	how it ended
 //
 // The command starts only after the layers are verified and reported, and the worker has sent [Go]. So a worker that
 // has not sent it knows that nothing has run.

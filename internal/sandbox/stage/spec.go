@@ -40,7 +40,7 @@ type Root struct {
 }
 
 // Spec is the command and everything that the stage does for it. Its message also brings descriptors: the command's
-// standard streams, and the workspace's mount if the worker has prepared it.
+// standard streams, the workspace's mount if the worker has prepared it, and the archives of Keep.
 type Spec struct {
 	// Dirs, Files and Binds are this command's additions to the [Root].
 	Dirs  []Dir
@@ -59,6 +59,8 @@ type Spec struct {
 	Writable []string
 	// Scratch are the places in memory that the command can write to, one per file system.
 	Scratch []string
+	// Keep says what the command finds in /tmp and leaves there. Nil: nothing.
+	Keep *Keep
 	// Proxy asks for a listening socket on the loopback, which is passed to the worker.
 	Proxy bool
 
@@ -79,6 +81,48 @@ type Spec struct {
 	DiskFree, DiskStep int64
 	// FilesFree and FilesStep are the same for files.
 	FilesFree, FilesStep int64
+}
+
+// Keep says which archives of files the stage gets, From before To. It unpacks the first in Dir before the command
+// starts, and packs Dir into the second when every other process is gone.
+type Keep struct {
+	From, To bool
+	Dir      string
+	// Note is a name in Dir, whose content is reported and not packed; MaxNote bounds it, in bytes. Empty: none.
+	Note    string
+	MaxNote int64
+	// Bytes and Names bound the archive.
+	Bytes, Names int64
+}
+
+// Entry is a name in an archive of Keep. Behind that of a file are Size bytes of content.
+type Entry struct {
+	Kind EntryKind
+	Path string
+	Mode uint32
+	// Time is when it was changed, in nanoseconds since 1970.
+	Time int64
+	Size int64
+	To   string // a link's target
+}
+
+// EntryKind says what an entry is. 0 is the end of the archive.
+type EntryKind int
+
+// The kinds of entries.
+const (
+	DirEntry EntryKind = iota + 1
+	FileEntry
+	LinkEntry
+)
+
+// Kept says what a stage has packed.
+type Kept struct {
+	// Bytes is the content of all files, Names counts the names, and Left those that were left out.
+	Bytes, Names, Left int64
+	Note               []byte
+	// Problem says why nothing is kept. Empty: the archive is whole.
+	Problem string
 }
 
 // Setting is a file below /proc/sys and what to write to it.
@@ -157,8 +201,9 @@ const (
 type Failure struct {
 	Step, Err string
 	Errno     int
-	// NoCommand says that everything was set up and only the command could not be started.
-	NoCommand bool
+	// NoCommand says that everything was set up and only the command could not be started. NoKeep says that the archive
+	// could not be unpacked.
+	NoCommand, NoKeep bool
 }
 
 // Ready says that only the start of the command is left, and which layers the stage has verified. The stage continues
@@ -184,4 +229,6 @@ type Ended struct {
 	MaxRSS       int64
 	// Peak is the largest measured use of memory, in bytes.
 	Peak int64
+	// Kept says what was packed. Nil: nobody has asked for that.
+	Kept *Kept
 }

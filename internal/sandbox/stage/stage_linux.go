@@ -34,9 +34,9 @@ const (
 
 // step is an error with the name of the step that failed.
 type step struct {
-	name      string
-	err       error
-	noCommand bool
+	name              string
+	err               error
+	noCommand, noKeep bool
 }
 
 func (s *step) Error() string { return s.name + ": " + s.err.Error() }
@@ -89,7 +89,7 @@ func run() int {
 	}
 	f := &Failure{Step: "start", Err: err.Error()}
 	if s, ok := errors.AsType[*step](err); ok {
-		f.Step, f.Err, f.NoCommand = s.name, s.err.Error(), s.noCommand
+		f.Step, f.Err, f.NoCommand, f.NoKeep = s.name, s.err.Error(), s.noCommand, s.noKeep
 	}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		f.Errno = int(errno)
@@ -143,13 +143,16 @@ func (w *watch) receive() error {
 		return fmt.Errorf("%d descriptors: %w", len(w.fds), err)
 	}
 	w.spec = &Spec{}
-	return Read(w.sock, w.spec)
+	if err := Read(w.sock, w.spec); err != nil {
+		return err
+	}
+	return w.takeArchives()
 }
 
-// streams is the number of descriptors for the standard streams; the workspace's mount may follow.
+// streams is the number of descriptors for the standard streams; the workspace's mount may follow, and two archives.
 const (
 	streams = 3
-	maxFDs  = streams + 1
+	maxFDs  = streams + 3
 )
 
 // prepare finishes the root for this command, confines this process to it, and starts the command when the worker sends
@@ -184,6 +187,9 @@ func (w *watch) prepare(base *Root) error {
 	unix.Umask(0o022)
 	if err := w.openMetered(); err != nil {
 		return err
+	}
+	if err := w.unpack(); err != nil {
+		return &step{name: "bring the kept files back", err: err, noKeep: true}
 	}
 	path, err := lookPath(s.Argv[0], s.Env)
 	if err != nil {

@@ -30,6 +30,9 @@ type watch struct {
 	inMemory []int
 	// bytesAtFirst and filesAtFirst are what was free under the workspace when the command started.
 	bytesAtFirst, filesAtFirst int64
+	// from and to are the archives of the spec's Keep; nil for none.
+	from, to *os.File
+	standing map[string]bool
 	// layers are additional layers that work, missing those that do not, with the reason.
 	layers, missing []string
 }
@@ -70,6 +73,7 @@ func (w *watch) follow() int {
 			e.User, e.System = time.Duration(used.Utime.Nano()), time.Duration(used.Stime.Nano())
 			e.MaxRSS = int64(used.Maxrss) << 10
 		}
+		e.Kept = w.pack()
 		if err := Write(w.sock, &Report{Ended: e}); err != nil {
 			return exitSilent
 		}

@@ -14,8 +14,8 @@ import (
 // maxFrame bounds one message, in bytes.
 const maxFrame = 8 << 20
 
-// Message is sent over the socket: a [Root], a [Spec] or a [Report]. It has its own encoding, because the first use of
-// JSON in a process takes half a millisecond, which would delay each command.
+// Message is sent over the socket: a [Root], a [Spec] or a [Report]; or it is an [Entry] of an archive. It has its own
+// encoding, because the first use of JSON in a process takes half a millisecond, which would delay each command.
 type Message interface{ fields(*coder) }
 
 // Write sends m as one frame.
@@ -207,6 +207,12 @@ func (s *Spec) fields(c *coder) {
 	list(c, &s.Hide, (*coder).text)
 	list(c, &s.Writable, (*coder).text)
 	list(c, &s.Scratch, (*coder).text)
+	optional(c, &s.Keep, func(c *coder, k *Keep) {
+		c.flag(&k.From)
+		c.flag(&k.To)
+		c.texts(&k.Dir, &k.Note)
+		signed(c, &k.MaxNote, &k.Bytes, &k.Names)
+	})
 	c.flag(&s.Proxy)
 	list(c, &s.Argv, (*coder).text)
 	list(c, &s.Env, (*coder).text)
@@ -215,6 +221,13 @@ func (s *Spec) fields(c *coder) {
 	signed(c, &s.Memory)
 	signed(c, &s.CPU, &s.Tick)
 	signed(c, &s.Sockets, &s.DiskFree, &s.DiskStep, &s.FilesFree, &s.FilesStep)
+}
+
+func (e *Entry) fields(c *coder) {
+	signed(c, &e.Kind)
+	c.texts(&e.Path, &e.To)
+	signed(c, &e.Mode)
+	signed(c, &e.Time, &e.Size)
 }
 
 func dirFields(c *coder, d *Dir) { c.text(&d.Path); signed(c, &d.Mode) }
@@ -237,6 +250,7 @@ func (r *Report) fields(c *coder) {
 		signed(c,
 			&f.Errno)
 		c.flag(&f.NoCommand)
+		c.flag(&f.NoKeep)
 	})
 	optional(c, &r.Ready, func(c *coder, s *Ready) {
 		list(c, &s.Layers, (*coder).text)
@@ -249,5 +263,10 @@ func (r *Report) fields(c *coder) {
 		c.flag(&e.Told)
 		signed[time.Duration](c, &e.User, &e.System)
 		signed(c, &e.MaxRSS, &e.Peak)
+		optional(c, &e.Kept, func(c *coder, k *Kept) {
+			signed(c, &k.Bytes, &k.Names, &k.Left)
+			c.bytes(&k.Note)
+			c.text(&k.Problem)
+		})
 	})
 }

@@ -50,7 +50,7 @@ func filled(r *rand.Rand, v reflect.Value) {
 func TestEveryFieldArrives(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 0))
-		for _, m := range []Message{&Root{}, &Spec{}, &Report{}} {
+		for _, m := range []Message{&Root{}, &Spec{}, &Report{}, &Entry{}} {
 			filled(r, reflect.ValueOf(m).Elem())
 			got := reflect.New(reflect.TypeOf(m).Elem()).Interface().(Message)
 			var other sync.WaitGroup // sending changes nothing: the race detector sees to it
@@ -79,7 +79,7 @@ func TestEveryFieldArrives(t *testing.T) {
 // FuzzRead: whatever comes over the socket is an error or a message that goes and comes again.
 func FuzzRead(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, m := range []Message{&Root{}, &Spec{}, &Report{}} {
+	for _, m := range []Message{&Root{}, &Spec{}, &Report{}, &Entry{}} {
 		filled(r, reflect.ValueOf(m).Elem())
 		frame, err := Encode(m)
 		if err != nil {
@@ -90,7 +90,7 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Add([]byte{0, 0, 0, 3, 0xff, 0xff, 0x03})
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		for _, m := range []Message{&Root{}, &Spec{}, &Report{}} {
+		for _, m := range []Message{&Root{}, &Spec{}, &Report{}, &Entry{}} {
 			if Read(bytes.NewReader(frame), m) != nil {
 				continue
 			}
