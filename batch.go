@@ -106,7 +106,11 @@ type Options struct {
 	// Snapshot has the workspace kept as it is before each exclusive group, so that the batch can be undone. A call for
 	// which that fails does not run.
 	Snapshot bool `json:"snapshot,omitempty"`
-	// Undo says that the batch's one call is one of [UndoTool], which no other batch sees. Programs say it, not models.
+	// Overlay runs the calls on a copy of the workspace, whose changes a person then commits or drops. A call that
+	// could change more than the copy does not run.
+	Overlay bool `json:"overlay,omitempty"`
+	// Undo says that the batch's one call is one of [UndoTool] or [OverlayTool], which no other batch sees. Programs
+	// say it, not models.
 	Undo bool `json:"undo,omitempty"`
 	// Tags are what the workers must have that run the batch's calls: each of them, beside those that a call's tool
 	// asks for.
@@ -206,8 +210,9 @@ func (b *Batch) Validate() error {
 			return err
 		}
 	}
-	if b.Options.Undo && (b.Open || len(b.Calls) != 1 || b.Calls[0].Tool != UndoTool) {
-		return &InputError{Field: "options.undo", Problem: "is for a batch of one call of " + UndoTool}
+	if b.Options.Undo && (b.Open || len(b.Calls) != 1 || !ForPeople(b.Calls[0].Tool)) {
+		return &InputError{Field: "options.undo",
+			Problem: "is for a batch of one call of " + UndoTool + " or " + OverlayTool}
 	}
 	return b.Options.validate()
 }
@@ -234,6 +239,9 @@ func (o *Options) validate() error {
 	}
 	if o.CallTimeoutMS < 0 {
 		return bad("call_timeout_ms", "is %d; use a positive number of milliseconds, or leave it out", o.CallTimeoutMS)
+	}
+	if o.Overlay && (o.Snapshot || o.Undo) {
+		return bad("overlay", "leaves the workspace as it is, so there is nothing to undo; leave out snapshot and undo")
 	}
 	if o.DryRun && o.Supersede {
 		return bad("supersede", "ends calls, and dry_run changes nothing; leave one out")

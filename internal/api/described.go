@@ -66,6 +66,20 @@ var described = map[string]map[string]string{
 	"CallLook":     {"": "A call at one event of its batch's log. Times are in milliseconds since the submission."},
 	"Cancellation": {"": "Which calls of a batch to stop, and why."},
 	"Undoing":      {"": "How a batch is undone."},
+	"OverlayUse":   {"": "What is done with an overlay."},
+	"Overlay": {
+		"":        "What the calls of a batch have changed in its overlay so far.",
+		"added":   "How many names are new.",
+		"changed": "How many names have another content, kind, mode or owner.",
+		"removed": "How many names are gone.",
+		"paths":   "The first 50 of these names.",
+		"problem": "Why the changes are not known. Left out: they are.",
+	},
+	"OverlayPath": {
+		"":       "A name that an overlay changes.",
+		"path":   "The path in the workspace.",
+		"change": "What becomes of it: added, changed or removed.",
+	},
 	"CloudEvent":   {"": "An event as it is stored."},
 	"Comparison":   {"": "What is different in the results of another batch of the same calls."},
 	"Completed": {
@@ -205,6 +219,7 @@ var described = map[string]map[string]string{
 		"blob":              "The reference of the whole output, for getBlob. Empty if output is the whole.",
 		"isolation":         "What isolated the tool: none, native, bwrap and so on. Empty if nothing ran.",
 		"cache":             "How the call used its tool's cache. Left out if it did not.",
+		"overlay":           "What the batch has changed in its overlay so far. Left out: it has none, or the call changed nothing.",
 		"origin":            "Says that the output comes from outside. Left out: it does not.",
 		"phases":            "What each phase found, in their order.",
 	},

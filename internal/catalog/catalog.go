@@ -227,12 +227,12 @@ func (c *Catalog) way(w toolyard.Workspace) string {
 type Ask struct {
 	Workspace toolyard.Workspace
 	Tags      []toolyard.Tag
-	// Undo says that the batch undoes another: no other sees the tool for that.
+	// Undo says that a person acts on another batch: no other batch sees the tools for that.
 	Undo bool
 }
 
 // sees reports whether a tool is for an ask.
-func (a *Ask) sees(e *registry.Entry) bool { return a.Undo || e.Name != toolyard.UndoTool }
+func (a *Ask) sees(e *registry.Entry) bool { return a.Undo || !toolyard.ForPeople(e.Name) }
 
 // has reports whether a pool has the tags of an ask, and those that a tool asks for. One of which nothing is known has
 // none.

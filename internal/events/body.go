@@ -118,6 +118,7 @@ const (
 	archives     = version.Archives
 	slimForms    = 10
 	snapshots    = 12
+	overlays     = 13
 )
 
 // MinReader is the required wire version of a reader: an older dispatcher would continue without the rules, and would
@@ -135,9 +136,17 @@ func (p Planned) MinReader() int {
 // MinReader is the wire version that a reader must have: an older one knows no items.
 func (s Started) MinReader() int { return itemReader(len(s.Items) > 0) }
 
+// calls reports whether one of some calls is of a tool.
+func calls(all []toolyard.Call, tool string) bool {
+	return slices.ContainsFunc(all, func(c toolyard.Call) bool { return c.Tool == tool })
+}
+
 // MinReader is the wire version that a reader must have: an older dispatcher would send the calls to any worker, and
 // does not know priorities, or would run calls without the snapshots that were asked for.
 func (s Submitted) MinReader() int {
+	if s.Options.Overlay || s.Options.Undo && calls(s.Calls, toolyard.OverlayTool) {
+		return overlays
+	}
 	if s.Options.Snapshot || s.Options.Undo {
 		return snapshots
 	}
@@ -150,6 +159,9 @@ func (s Submitted) MinReader() int {
 // MinReader is the wire version that a reader must have: an older worker knows no items, and would run what asks for
 // tags that it has not, or run calls without the snapshots that were asked for.
 func (r Requested) MinReader() int {
+	if r.Overlay != nil {
+		return overlays
+	}
 	if r.Snapshot || slices.ContainsFunc(r.Calls, func(c RequestedCall) bool { return c.Undo != nil }) {
 		return snapshots
 	}
@@ -403,6 +415,8 @@ type Requested struct {
 	Tags []toolyard.Tag `json:"tags,omitempty"`
 	// Snapshot says that no exclusive call may run before the workspace is kept as it is.
 	Snapshot bool `json:"snapshot,omitempty"`
+	// Overlay says that the calls run on the batch's overlay of the workspace. Nil: they run in the workspace.
+	Overlay *Overlay `json:"overlay,omitempty"`
 	// CallTimeoutMS caps each call below its tool's own timeout, in milliseconds; 0 sets no further cap.
 	CallTimeoutMS int64 `json:"call_timeout_ms,omitempty"`
 	// Fence has outputs that come from outside put between delimiters.
@@ -423,6 +437,13 @@ type Requested struct {
 
 // Key returns the batch's key.
 func (r *Requested) Key() toolyard.BatchKey { return toolyard.BatchKey{Agent: r.Agent, ID: r.Batch} }
+
+// Overlay is what a worker must know of the overlay that calls run on.
+type Overlay struct {
+	// Ran are the exclusive groups that may have changed it before. A worker that does not see the overlay on which all
+	// of them ran must not run the calls.
+	Ran []int `json:"ran,omitempty"`
+}
 
 // RequestedCall is one call to run.
 type RequestedCall struct {

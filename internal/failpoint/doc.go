@@ -71,6 +71,8 @@ const (
 	SnapshotPartly Name = "worker.snapshot-partly"
 	// RestorePartly: a workspace is set back in part. W10.
 	RestorePartly Name = "worker.restore-partly"
+	// CommitPartly: some changes of an overlay are made in the workspace, and others are not. W11.
+	CommitPartly Name = "worker.commit-partly"
 
 	// EffectBegun: a tool of the fault tests is in the middle of its effect. W3, W6.
 	EffectBegun Name = "tool.effect-begun"
@@ -82,7 +84,8 @@ const (
 var Names = []Name{
 	BatchReceived, CallsPartlyQueued, CallsQueued, ResultSeen, GroupOver, GroupStarting, SomeReplied, AllReplied,
 	BatchOver, AbortDecided, IDFenced, QueueSealed, ShardsMade, ShardsAnnounced, ShardsServed, ShardsOpen,
-	CallTaken, CallClaimed, ResultReady, ResultStored, SnapshotPartly, RestorePartly, EffectBegun, EffectDue,
+	CallTaken, CallClaimed, ResultReady, ResultStored, SnapshotPartly, RestorePartly, CommitPartly,
+	EffectBegun, EffectDue,
 }
 
 // The environment variables.

@@ -125,10 +125,10 @@ func (o *offered) surface(ctx context.Context) (registry.Surface, error) {
 	return registry.Assemble(reg, o.Blocked)
 }
 
-// unseen are the entries whose names are still free. The tool that undoes batches is offered to nobody.
+// unseen are the entries whose names are still free. The tools of [toolyard.ForPeople] are offered to nobody.
 func unseen(entries []registry.Entry, seen map[string]bool) []registry.Entry {
 	return slices.DeleteFunc(slices.Clone(entries), func(e registry.Entry) bool {
-		return seen[e.Name] || e.Name == toolyard.UndoTool
+		return seen[e.Name] || toolyard.ForPeople(e.Name)
 	})
 }
 

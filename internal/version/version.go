@@ -39,7 +39,9 @@ import (
 //	               to run ask for delimiters around such outputs.
 //	               Batches may ask for snapshots, and undo others: older workers and dispatchers would run them without.
 //	               Dispatchers ask workers to repair inputs, which older workers leave as they are.
-const Wire = 12 + yetToCome
+//	13 2026-11-23  Batches may run on overlays, which others show, commit or drop: older workers would run them in the
+//	               workspace. Results say what an overlay changes.
+const Wire = 13 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.
 const Archives = 9

@@ -36,15 +36,19 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 		}
 	}
 	var turn *cache.Turn
-	if d.Generation > 0 {
+	if d.Generation > 0 && d.Overlay == nil { // what is cached is of the workspace
 		turn = &cache.Turn{Generation: d.Generation, Deny: d.Deny, Ask: d.Ask}
+	}
+	dir, root := w.cfg.Workspaces[d.Workspace], w.roots[d.Workspace]
+	if r.overlay != nil {
+		dir, root = r.overlay.Dir(), r.overlay
 	}
 	return pipeline.Job{
 		Turn:     turn,
 		Approved: approved, Remembered: d.Remembered, Context: d.Context,
 		CallContext: pipeline.CallContext{
 			Key: d.Key(), Index: call.Index, Session: d.Session, Workspace: d.Workspace, Interactive: d.Interactive,
-			WorkspaceDir: w.cfg.Workspaces[d.Workspace], Root: w.roots[d.Workspace],
+			WorkspaceDir: dir, Root: root,
 		},
 		Call:        toolyard.Call{ID: call.ID, Tool: call.Tool, Input: input, Echo: call.Echo},
 		Start:       func(ctx context.Context) (func(), error) { return w.start(ctx, r) },

@@ -221,7 +221,7 @@ func (ts *toolbox) offer() (offer, error) {
 // tools is how many tools are offered to models.
 func (ts *toolbox) tools(o offer) (n int) {
 	for i, enabled := range o.enabled {
-		if enabled && ts.have[i].Name != toolyard.UndoTool {
+		if enabled && !toolyard.ForPeople(ts.have[i].Name) {
 			n++
 		}
 	}

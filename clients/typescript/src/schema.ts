@@ -312,6 +312,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/batches/{id}/overlay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Use an overlay
+         * @description Hands in a batch of the same agent that says what the overlay of the batch changes, makes its changes in the workspace, or removes it. The batch must be over, and have been handed in with the option overlay. The new batch is one like others: it waits for the workspace, needs permission, and its result says what came of it.
+         */
+        post: operations["useOverlay"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/batches/{id}/rerun": {
         parameters: {
             query?: never;
@@ -849,6 +869,8 @@ export interface components {
             max_concurrency?: number;
             /** @description What a call that fails while executing does to its group. Default: cancel_group. */
             on_error?: components["schemas"]["OnError"];
+            /** @description Run the calls on a copy of the workspace, whose changes a person then commits or drops. */
+            overlay?: boolean;
             /** @description How calls become groups. Default: consecutive. */
             partition?: components["schemas"]["Strategy"];
             /** @description Interactive batches go before bulk ones, which take one turn in five. Default: interactive. */
@@ -866,7 +888,7 @@ export interface components {
              * @description Bounds the batch: calls not answered by then end as deadline_exceeded.
              */
             timeout_ms?: number;
-            /** @description The batch is one call of undo_workspace, which no other batch sees. */
+            /** @description The batch is one call of undo_workspace or overlay_workspace, which no other batch sees. */
             undo?: boolean;
         };
         /** @description The state of a batch, without the inputs of its calls. */
@@ -1500,6 +1522,54 @@ export interface components {
          * @enum {string}
          */
         Outcome: "ok" | "failed" | "noted";
+        /** @description What the calls of a batch have changed in its overlay so far. */
+        Overlay: {
+            /**
+             * Format: int64
+             * @description How many names are new.
+             */
+            added: number;
+            /**
+             * Format: int64
+             * @description How many names have another content, kind, mode or owner.
+             */
+            changed: number;
+            /** @description The first 50 of these names. */
+            paths?: components["schemas"]["OverlayPath"][];
+            /** @description Why the changes are not known. Left out: they are. */
+            problem?: string;
+            /**
+             * Format: int64
+             * @description How many names are gone.
+             */
+            removed: number;
+        };
+        /**
+         * @description What becomes of a name.
+         * @enum {string}
+         */
+        OverlayChange: "added" | "changed" | "removed";
+        /** @description A name that an overlay changes. */
+        OverlayPath: {
+            /** @description What becomes of it: added, changed or removed. */
+            change: components["schemas"]["OverlayChange"];
+            /** @description The path in the workspace. */
+            path: string;
+        };
+        /** @description What is done with an overlay. */
+        OverlayUse: {
+            /**
+             * @description Say what it changes, make its changes in the workspace, or remove it.
+             * @enum {string}
+             */
+            action: "diff" | "commit" | "drop";
+            /** @description Keep no snapshot of what the workspace is now. Without it, a commit can be undone. */
+            final?: boolean;
+            /** @description Commit although others have changed the same names since: that is lost. */
+            force?: boolean;
+            /** @description A person can be asked whether that may be done. */
+            interactive?: boolean;
+        };
         /** @description A page of batches. */
         Page: {
             /** @description The newest first, in the order of submission. The list may be a moment behind. */
@@ -1658,6 +1728,8 @@ export interface components {
             origin?: components["schemas"]["Origin"];
             /** @description What the model reads on success, or a preview of it if truncated. */
             output: string;
+            /** @description What the batch has changed in its overlay so far. Left out: it has none, or the call changed nothing. */
+            overlay?: components["schemas"]["Overlay"];
             /** @description What each phase found, in their order. */
             phases: components["schemas"]["Fact"][];
             /**
@@ -3726,6 +3798,133 @@ export interface operations {
             };
         };
     };
+    useOverlay: {
+        parameters: {
+            query?: {
+                /** @description Whose batch it is, when no token says so. */
+                agent?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The batch's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        /** @description What is done. */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["OverlayUse"];
+            };
+        };
+        responses: {
+            /** @description The batch that does it. */
+            202: {
+                headers: {
+                    /** @description The address of the batch. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BatchView"];
+                };
+            };
+            /** @description The request is wrong. field says where, detail how to fix it. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or unknown. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request is from a page of another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or belongs to another agent. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The id has other content, the batch takes no more calls or was refused, or somebody else has decided. type says which. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It is over, and no longer stored. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is longer than it may be. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body has another media type. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is full, or the token's limit is reached. Send the same again, under the same id, after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Any other problem. With 503, the system behind the server does not answer. */
+            default: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     rerunBatch: {
         parameters: {
             query?: {
@@ -5029,6 +5228,8 @@ export interface operations {
                 dry_run?: boolean;
                 /** @description Keep the workspace as it is before each exclusive group, so that the batch can be undone. */
                 snapshot?: boolean;
+                /** @description Run the calls on a copy of the workspace, whose changes a person then commits or drops. */
+                overlay?: boolean;
                 /** @description What the workers must have that run the calls; may be given many times. */
                 tag?: string[];
                 /** @description Interactive batches go before bulk ones. */

@@ -130,6 +130,8 @@ type Worker struct {
 	// snapshots says that there is such a flag.
 	Snapshots string
 	snapshots bool
+	// kept is the one store of the worker and its tools.
+	kept      *snapshot.Store
 	MaxTokens int
 	Sandbox   Sandbox
 	Guard     Guard
@@ -197,7 +199,7 @@ func (w *Worker) Tools() ([]tool.Tool, error) {
 		return nil, err
 	}
 	if store != nil {
-		tools = append(tools, snapshot.Tool(store))
+		tools = append(tools, snapshot.Tool(store), snapshot.OverlayTool(store, builtin.Diff))
 	}
 	declared, err := w.Guard.Manifests.Tools(box, commands)
 	return append(tools, declared...), err
@@ -208,8 +210,8 @@ const noSnapshots = "none"
 
 // store is where snapshots are kept; nil if that is nowhere.
 func (w *Worker) store() (*snapshot.Store, error) {
-	if !w.snapshots || w.Snapshots == noSnapshots {
-		return nil, nil
+	if !w.snapshots || w.Snapshots == noSnapshots || w.kept != nil {
+		return w.kept, nil
 	}
 	dir := w.Snapshots
 	if dir == "" {
@@ -223,7 +225,8 @@ func (w *Worker) store() (*snapshot.Store, error) {
 	if err != nil {
 		return nil, Usagef("--snapshots: %w", err)
 	}
-	return snapshot.New(dir), nil
+	w.kept = snapshot.New(dir)
+	return w.kept, nil
 }
 
 // Toolbox makes the tools, and reads the permission rules, which are checked against them: those of flags and files,

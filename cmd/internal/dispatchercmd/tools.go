@@ -408,5 +408,5 @@ func firstSentence(text string) string {
 
 // offered are the tools that models see.
 func offered(entries []registry.Entry) []registry.Entry {
-	return slices.DeleteFunc(entries, func(e registry.Entry) bool { return e.Name == toolyard.UndoTool })
+	return slices.DeleteFunc(entries, func(e registry.Entry) bool { return toolyard.ForPeople(e.Name) })
 }

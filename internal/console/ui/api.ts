@@ -154,6 +154,8 @@ export interface BatchOptions {
   max_concurrency?: number;
   /** What a call that fails while executing does to its group. Default: cancel_group. */
   on_error?: OnError;
+  /** Run the calls on a copy of the workspace, whose changes a person then commits or drops. */
+  overlay?: boolean;
   /** How calls become groups. Default: consecutive. */
   partition?: Strategy;
   /** Interactive batches go before bulk ones, which take one turn in five. Default: interactive. */
@@ -168,7 +170,7 @@ export interface BatchOptions {
   tags?: string[];
   /** Bounds the batch: calls not answered by then end as deadline_exceeded. */
   timeout_ms?: number;
-  /** The batch is one call of undo_workspace, which no other batch sees. */
+  /** The batch is one call of undo_workspace or overlay_workspace, which no other batch sees. */
   undo?: boolean;
 }
 
@@ -654,6 +656,39 @@ export interface Origin {
 
 export type Outcome = "ok" | "failed" | "noted";
 
+export interface Overlay {
+  /** How many names are new. */
+  added: number;
+  /** How many names have another content, kind, mode or owner. */
+  changed: number;
+  /** The first 50 of these names. */
+  paths?: OverlayPath[];
+  /** Why the changes are not known. Left out: they are. */
+  problem?: string;
+  /** How many names are gone. */
+  removed: number;
+}
+
+export type OverlayChange = "added" | "changed" | "removed";
+
+export interface OverlayPath {
+  /** What becomes of it: added, changed or removed. */
+  change: OverlayChange;
+  /** The path in the workspace. */
+  path: string;
+}
+
+export interface OverlayUse {
+  /** Say what it changes, make its changes in the workspace, or remove it. */
+  action: "diff" | "commit" | "drop";
+  /** Keep no snapshot of what the workspace is now. Without it, a commit can be undone. */
+  final?: boolean;
+  /** Commit although others have changed the same names since: that is lost. */
+  force?: boolean;
+  /** A person can be asked whether that may be done. */
+  interactive?: boolean;
+}
+
 export interface Page {
   /** The newest first, in the order of submission. The list may be a moment behind. */
   batches: BatchInfo[];
@@ -761,6 +796,8 @@ export interface Result {
   origin?: Origin;
   /** What the model reads on success, or a preview of it if truncated. */
   output: string;
+  /** What the batch has changed in its overlay so far. Left out: it has none, or the call changed nothing. */
+  overlay?: Overlay;
   /** What each phase found, in their order. */
   phases: Fact[];
   /** The time from being queued to being taken, in milliseconds. */

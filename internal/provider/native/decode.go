@@ -17,7 +17,7 @@ var (
 	batchFields  = []string{"id", "agent", "session", "workspace", "interactive", "open", "calls", "options"}
 	callFields   = []string{"id", "tool", "input", "echo", "incomplete"}
 	optionFields = []string{"partition", "max_concurrency", "on_error", "timeout_ms", "call_timeout_ms", "deny", "ask",
-		"supersede", "repair", "dry_run", "snapshot", "undo", "tags", "priority", "fence"}
+		"supersede", "repair", "dry_run", "snapshot", "overlay", "undo", "tags", "priority", "fence"}
 )
 
 // Decode reads a native batch from data that passed [strictjson.Check]. Optional fields may be null, which means
@@ -147,6 +147,9 @@ func options(batch strictjson.Object) (opts toolyard.Options, err error) {
 		return opts, err
 	}
 	if opts.Snapshot, err = o.OptionalBool("snapshot"); err != nil {
+		return opts, err
+	}
+	if opts.Overlay, err = o.OptionalBool("overlay"); err != nil {
 		return opts, err
 	}
 	if opts.Undo, err = o.OptionalBool("undo"); err != nil {

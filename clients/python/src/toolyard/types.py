@@ -179,6 +179,8 @@ class BatchOptions(TypedDict):
     max_concurrency: NotRequired[int]
     # What a call that fails while executing does to its group. Default: cancel_group.
     on_error: NotRequired["OnError"]
+    # Run the calls on a copy of the workspace, whose changes a person then commits or drops.
+    overlay: NotRequired[bool]
     # How calls become groups. Default: consecutive.
     partition: NotRequired["Strategy"]
     # Interactive batches go before bulk ones, which take one turn in five. Default: interactive.
@@ -193,7 +195,7 @@ class BatchOptions(TypedDict):
     tags: NotRequired[list[str]]
     # Bounds the batch: calls not answered by then end as deadline_exceeded.
     timeout_ms: NotRequired[int]
-    # The batch is one call of undo_workspace, which no other batch sees.
+    # The batch is one call of undo_workspace or overlay_workspace, which no other batch sees.
     undo: NotRequired[bool]
 
 
@@ -756,6 +758,46 @@ class Origin(TypedDict):
 Outcome = Literal["ok", "failed", "noted"]
 
 
+class Overlay(TypedDict):
+    """What the calls of a batch have changed in its overlay so far."""
+
+    # How many names are new.
+    added: int
+    # How many names have another content, kind, mode or owner.
+    changed: int
+    # The first 50 of these names.
+    paths: NotRequired[list["OverlayPath"]]
+    # Why the changes are not known. Left out: they are.
+    problem: NotRequired[str]
+    # How many names are gone.
+    removed: int
+
+# What becomes of a name.
+OverlayChange = Literal["added", "changed", "removed"]
+
+
+class OverlayPath(TypedDict):
+    """A name that an overlay changes."""
+
+    # What becomes of it: added, changed or removed.
+    change: "OverlayChange"
+    # The path in the workspace.
+    path: str
+
+
+class OverlayUse(TypedDict):
+    """What is done with an overlay."""
+
+    # Say what it changes, make its changes in the workspace, or remove it.
+    action: Literal["diff", "commit", "drop"]
+    # Keep no snapshot of what the workspace is now. Without it, a commit can be undone.
+    final: NotRequired[bool]
+    # Commit although others have changed the same names since: that is lost.
+    force: NotRequired[bool]
+    # A person can be asked whether that may be done.
+    interactive: NotRequired[bool]
+
+
 class Page(TypedDict):
     """A page of batches."""
 
@@ -882,6 +924,8 @@ class Result(TypedDict):
     origin: NotRequired["Origin"]
     # What the model reads on success, or a preview of it if truncated.
     output: str
+    # What the batch has changed in its overlay so far. Left out: it has none, or the call changed nothing.
+    overlay: NotRequired["Overlay"]
     # What each phase found, in their order.
     phases: list["Fact"]
     # The time from being queued to being taken, in milliseconds.
