@@ -71,7 +71,12 @@ func (s *Server) submit(ctx context.Context, x *exchange, in *submitInput) (*bat
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.answer(x, sub, in.AnswerParams, true)
+	return s.stored(x, sub, in.AnswerParams)
+}
+
+// stored is the answer to who has just handed a batch in.
+func (s *Server) stored(x *exchange, sub *client.Batch, p AnswerParams) (*batchAnswer, error) {
+	out, err := s.answer(x, sub, p, true)
 	if err != nil {
 		return nil, err
 	}
@@ -97,20 +102,39 @@ func (s *Server) accept(ctx context.Context, x *exchange, in *submitInput) (*cli
 	if b.Agent, err = x.who.submits(b.Agent, in.Agent); err != nil {
 		return nil, err
 	}
+	b.Open = b.Open || in.Open
+	if b.Open && b.Calls == nil {
+		b.Calls = []toolyard.Call{}
+	}
+	return s.store(ctx, x, b, len(data))
+}
+
+// store stores a batch that the caller may hand in. bytes is how long it is.
+func (s *Server) store(ctx context.Context, x *exchange, b toolyard.Batch, bytes int) (*client.Batch, error) {
 	x.of(b.Key())
 	handsIn(&x.did, b.Calls)
 	if err := x.who.permit(&b); err != nil {
 		return nil, err
 	}
-	b.Open = b.Open || in.Open
-	if b.Open && b.Calls == nil {
-		b.Calls = []toolyard.Call{}
-	}
-	sub, err := handIn(ctx, s, b, len(data), s.cfg.Client.Submit)
+	sub, err := handIn(ctx, s, b, bytes, s.cfg.Client.Submit)
 	if err == nil {
 		x.of(sub.Key()) // which may have got its id there
 	}
 	return sub, err
+}
+
+// storeMade stores a batch that was made of another one, and answers as to one that has arrived.
+func (s *Server) storeMade(ctx context.Context, x *exchange, b toolyard.Batch) (*batchAnswer, error) {
+	leave, err := enter(s.submissions, x.who)
+	if err != nil {
+		return nil, err
+	}
+	sub, err := s.store(ctx, x, b, toolyard.CallBytes(b.Calls))
+	leave()
+	if err != nil {
+		return nil, err
+	}
+	return s.stored(x, sub, AnswerParams{})
 }
 
 // answer says how a batch stands, after a wait if one is asked for: 200 when it is complete, 202 when it is not and
@@ -387,19 +411,7 @@ func (s *Server) actOn(ctx context.Context, x *exchange, in *BatchPath,
 	if err != nil {
 		return nil, err
 	}
-	if err := x.who.permit(&b); err != nil {
-		return nil, err
-	}
-	sub, err := handIn(ctx, s, b, toolyard.CallBytes(b.Calls), s.cfg.Client.Submit)
-	if err != nil {
-		return nil, err
-	}
-	out, err := s.answer(x, sub, AnswerParams{}, true)
-	if err != nil {
-		return nil, err
-	}
-	out.Location = x.location(sub.Key())
-	return out, nil
+	return s.storeMade(ctx, x, b)
 }
 
 type sessionPath struct {

@@ -80,8 +80,8 @@ var described = map[string]map[string]string{
 		"path":   "The path in the workspace.",
 		"change": "What becomes of it: added, changed or removed.",
 	},
-	"CloudEvent":   {"": "An event as it is stored."},
-	"Comparison":   {"": "What is different in the results of another batch of the same calls."},
+	"CloudEvent": {"": "An event as it is stored."},
+	"Comparison": {"": "What is different in the results of another batch of the same calls."},
 	"Completed": {
 		"": "The data of the event completed, the last of a stream of results.", "status": "How the batch ended.",
 	},

@@ -67,7 +67,7 @@ func newRegistry() huma.Registry {
 // bodies are the components that only requests have. They are closed: a field that the server does not know is an
 // error. What comes from the server may have more fields one day.
 var bodies = []string{"BatchOptions", "Call", "Cancellation", "Decision", "MoreCalls", "OverlayUse", "Reason",
-	"SessionChange", "SignIn", "Submission", "Undoing"}
+	"Rerun", "SessionChange", "SignIn", "Submission", "Undoing"}
 
 // finish completes the schemas of the components.
 func finish(schemas map[string]*huma.Schema) {

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/replay"
 )
 
@@ -39,39 +38,7 @@ func (s *Server) rerun(ctx context.Context, x *exchange, in *BatchPath) (*batchA
 		return nil, err
 	}
 	b.ID = how.ID
-	sub, err := s.again(ctx, x, b)
-	if err != nil {
-		return nil, err
-	}
-	out, err := s.answer(x, sub, AnswerParams{}, true)
-	if err != nil {
-		return nil, err
-	}
-	out.Location = x.location(sub.Key())
-	return out, nil
-}
-
-// again stores a batch that was recorded, as accept does one that has arrived.
-func (s *Server) again(ctx context.Context, x *exchange, b toolyard.Batch) (*client.Batch, error) {
-	leave, err := enter(s.submissions, x.who)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	x.of(b.Key())
-	handsIn(&x.did, b.Calls)
-	if err := x.who.permit(&b); err != nil {
-		return nil, err
-	}
-	bytes := 0
-	for i := range b.Calls {
-		bytes += len(b.Calls[i].Input)
-	}
-	sub, err := handIn(ctx, s, b, bytes, s.cfg.Client.Submit)
-	if err == nil {
-		x.of(sub.Key())
-	}
-	return sub, err
+	return s.storeMade(ctx, x, b)
 }
 
 type compareInput struct {

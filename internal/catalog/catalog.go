@@ -232,7 +232,7 @@ type Ask struct {
 }
 
 // sees reports whether a tool is for an ask.
-func (a *Ask) sees(e *registry.Entry) bool { return a.Undo || !toolyard.ForPeople(e.Name) }
+func (a *Ask) sees(e *registry.Entry) bool { return a.Undo || registry.ForModels(e.Name) }
 
 // has reports whether a pool has the tags of an ask, and those that a tool asks for. One of which nothing is known has
 // none.

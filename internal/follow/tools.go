@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/registry"
 )
@@ -125,10 +124,10 @@ func (o *offered) surface(ctx context.Context) (registry.Surface, error) {
 	return registry.Assemble(reg, o.Blocked)
 }
 
-// unseen are the entries whose names are still free. The tools of [toolyard.ForPeople] are offered to nobody.
+// unseen are the entries for models whose names are still free.
 func unseen(entries []registry.Entry, seen map[string]bool) []registry.Entry {
 	return slices.DeleteFunc(slices.Clone(entries), func(e registry.Entry) bool {
-		return seen[e.Name] || toolyard.ForPeople(e.Name)
+		return seen[e.Name] || !registry.ForModels(e.Name)
 	})
 }
 

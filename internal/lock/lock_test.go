@@ -115,15 +115,6 @@ func keysOf(t *testing.T, s *natsd.Server) uint64 {
 	return stream.CachedInfo().State.Msgs
 }
 
-func until(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("after a minute it is not so that %s", what)
-		}
-	}
-}
-
 // TestTenThousandWorkspaces pass through a bucket that holds a third of them, by two dispatchers, and leave nothing
 // behind: no key, and nothing in a dispatcher's memory. With the race detector, which takes ten times as long, they
 // are fewer.
@@ -150,9 +141,9 @@ func TestTenThousandWorkspaces(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	until(t, "no key is left", func() bool { return keysOf(t, s) == 0 })
+	testenv.Until(t, "no key is left", func() bool { return keysOf(t, s) == 0 })
 	for _, d := range both {
-		until(t, "the dispatchers know of no workspace", func() bool { return d.known() == 0 })
+		testenv.Until(t, "the dispatchers know of no workspace", func() bool { return d.known() == 0 })
 	}
 }
 
@@ -186,7 +177,7 @@ func TestAFullBucketHeals(t *testing.T) {
 	if own := takes(t, d, "new", batchOf(0)); own == 0 {
 		t.Error("nobody gets in")
 	}
-	until(t, "no key is left that nobody uses", func() bool { return keysOf(t, s) <= 1 && d.known() <= 1 })
+	testenv.Until(t, "no key is left that nobody uses", func() bool { return keysOf(t, s) <= 1 && d.known() <= 1 })
 }
 
 // TestALeaverNeedsNoRoom: changes that are stored as one do not fit into a full bucket; those of them that leave are
@@ -271,7 +262,7 @@ func TestATicketThatNobodyWaitsBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := startLocks(t, b, 10*time.Millisecond)
-	until(t, "the key is deleted", func() bool { return keysOf(t, s) == 0 && d.known() == 0 })
+	testenv.Until(t, "the key is deleted", func() bool { return keysOf(t, s) == 0 && d.known() == 0 })
 }
 
 // TestWhoWaitsKnowsForWhom: a grant names the batches that stood before, so many at most, where somebody wants to know.

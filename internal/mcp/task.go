@@ -86,25 +86,25 @@ type Task struct {
 	Poll time.Duration
 }
 
-// task2025 and task2026 are the forms on the wire.
-type task2025 struct {
+// taskForm is what a task has in both revisions; task2025 and task2026 are its forms on the wire.
+type taskForm struct {
 	ID      string    `json:"taskId"`
 	Status  Status    `json:"status"`
-	Message string    `json:"statusMessage,omitempty"`
+	Message string    `json:"statusMessage"`
 	Created time.Time `json:"createdAt"`
 	Updated time.Time `json:"lastUpdatedAt"`
-	TTL     *float64  `json:"ttl"`
-	Poll    float64   `json:"pollInterval,omitempty"`
+}
+
+type task2025 struct {
+	taskForm
+	TTL  *float64 `json:"ttl"`
+	Poll float64  `json:"pollInterval"`
 }
 
 type task2026 struct {
-	ID      string    `json:"taskId"`
-	Status  Status    `json:"status"`
-	Message string    `json:"statusMessage,omitempty"`
-	Created time.Time `json:"createdAt"`
-	Updated time.Time `json:"lastUpdatedAt"`
-	TTL     *float64  `json:"ttlMs"`
-	Poll    float64   `json:"pollIntervalMs,omitempty"`
+	taskForm
+	TTL  *float64 `json:"ttlMs"`
+	Poll float64  `json:"pollIntervalMs"`
 }
 
 // Encode is the task as a revision has it. It never fails: a time past the year 9999 is cut to none.
@@ -133,18 +133,15 @@ func (t *Task) Encode(version string) map[string]any {
 // DecodeTask reads a task of a revision. It fails for what has no id that can be sent back, or no known state.
 func DecodeTask(data []byte, version string) (Task, error) {
 	var form task2026
+	var err error
 	if version >= Alone2026 {
-		if err := json.Unmarshal(data, &form); err != nil {
-			return Task{}, fmt.Errorf("read a task: %w", err)
-		}
+		err = json.Unmarshal(data, &form)
 	} else {
-		var older task2025
-		if err := json.Unmarshal(data, &older); err != nil {
-			return Task{}, fmt.Errorf("read a task: %w", err)
-		}
-		form = task2026(older)
+		err = json.Unmarshal(data, (*task2025)(&form)) // whose fields have other names
 	}
 	switch {
+	case err != nil:
+		return Task{}, fmt.Errorf("read a task: %w", err)
 	case form.ID == "" || len(form.ID) > MaxTaskIDBytes:
 		return Task{}, fmt.Errorf("read a task: its id has %d bytes; 1 to %d are taken", len(form.ID), MaxTaskIDBytes)
 	case !form.Status.known():

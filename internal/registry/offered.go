@@ -70,3 +70,7 @@ func (s *Surface) Unmangler(rules ...toolname.Rule) func(name string) string {
 		return found
 	}
 }
+
+// ForModels reports whether models are offered a tool of a name: all but those of [toolyard.ForPeople], which only a
+// batch with the option undo sees.
+func ForModels(name string) bool { return !toolyard.ForPeople(name) }

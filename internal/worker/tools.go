@@ -221,7 +221,7 @@ func (ts *toolbox) offer() (offer, error) {
 // tools is how many tools are offered to models.
 func (ts *toolbox) tools(o offer) (n int) {
 	for i, enabled := range o.enabled {
-		if enabled && !toolyard.ForPeople(ts.have[i].Name) {
+		if enabled && registry.ForModels(ts.have[i].Name) {
 			n++
 		}
 	}

@@ -121,6 +121,14 @@ func TestAuditLog(t *testing.T) {
 	has(entry{"action": "decide", "by": "petra", "proof": "token", "approval": id, "decision": "allow", "call": 0.0,
 		"agent": "ann", "batch": "b"})
 	has(entry{"action": "call.decided", "by": "petra", "proof": "nats", "decision": "allow", "call": 0.0})
+	// A batch that is made of another one is handed in too.
+	for path, body := range map[string]string{"/v1/batches/b/undo": "", "/v1/batches/b/rerun": `{"allow_writes":true}`} {
+		status, answer := ask(http.MethodPost, path, "secret-a", body)
+		if status != 202 {
+			t.Fatalf("%s: %d: %v", path, status, answer)
+		}
+		has(entry{"by": "ann", "proof": "token", "batch": answer["id"], "calls": 1.0, "request": "POST " + path})
+	}
 	// Over NATS.
 	p := newPlace(t, nil)
 	p.ok(nil, "submit", "--nats", d.says["nats"], "--agent", "bob", "--id", "n", "--json", batchFile(t,

@@ -111,6 +111,8 @@ func TestOverlay(t *testing.T) {
 		return resp.StatusCode == http.StatusOK
 	})
 	now["note.txt"], now["d/"] = "three\n", ""
+	delete(now, ".git/")
+	delete(now, ".git/HEAD")
 	sameFiles(t, "by force", dir, now)
 
 	submit("third", "--overlay", example)

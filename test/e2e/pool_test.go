@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // mixed makes a batch of reads and writes in no order, with a mistake here and there.
@@ -351,12 +352,5 @@ func TestTakeover(t *testing.T) {
 // eventually waits until something holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); <-tick.C {
-		if holds() {
-			return
-		}
-	}
-	t.Fatalf("after 60 s it does not hold that %s", what)
+	testenv.Until(t, what, holds)
 }

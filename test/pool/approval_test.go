@@ -38,17 +38,6 @@ func asked(t *testing.T, b *natsbroker.Broker, agent toolyard.Agent, n int) []br
 	return list
 }
 
-// eventually waits until something holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond) // between two looks
-	}
-}
-
 // status waits until a batch stands so in the index.
 func status(t *testing.T, b *natsbroker.Broker, f broker.Filter, want toolyard.Status) broker.Entry {
 	t.Helper()
@@ -400,4 +389,10 @@ func TestAChangeOfTheSessionThatDoesNotFit(t *testing.T) {
 		t.Errorf("the session has loaded %q and has %d settings (shared=%q), want %d (%v)", v.Loaded, len(v.Context),
 			v.Context["shared"], len(want), err)
 	}
+}
+
+// eventually waits until something holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	testenv.Until(t, what, holds)
 }

@@ -29,13 +29,12 @@ const (
 	leader fault = "leader" // the streams have no leader for a while
 	stall  fault = "stall"  // the streams store nothing and say nothing
 	full   fault = "full"   // a stream takes nothing
-	lag    fault = "lag"    // direct reads are behind
 )
 
 var (
 	ofConnections = []fault{severed, deaf, mute, pause}
 	ofParties     = []fault{crash, severed, deaf, mute, pause, stop, loses, late, dropped}
-	ofServer      = []fault{outage, kill, leader, stall, full, lag}
+	ofServer      = []fault{outage, kill, leader, stall, full}
 )
 
 // mayBeFull are the streams that may be full.
@@ -356,7 +355,6 @@ func (f *fate) hitServer(k fault, d time.Duration) {
 	f.w.disturbed.Store(true)
 	s := f.w.bus.server()
 	which := pick(f.d, mayBeFull)
-	behind := 1 + f.d.IntN(4)
 	f.mu.Lock()
 	ailing := f.ailing
 	f.ailing = true
@@ -382,9 +380,6 @@ func (f *fate) hitServer(k fault, d time.Duration) {
 	case full:
 		s.Fill(which, true)
 		end = func() { s.Fill(which, false) }
-	case lag:
-		s.Lag("", behind)
-		end = func() { s.Lag("", 0) }
 	}
 	f.w.after(d, func() {
 		end()

@@ -41,6 +41,7 @@ func (b *memBus) start(w *world, opt options) {
 	b.nats = membroker.New(membroker.Options{
 		Seed:   w.seed + 1, // 0 is no seed
 		Settle: b.settle, Unfenced: opt.refused,
+		Indirect: w.seed%3 == 0, // as where there are replicas
 		Trace: func(s membroker.Step) {
 			b.steps++
 			w.note(s.Party, "%d %s %s", s.Conn, s.Kind, s.What)

@@ -172,23 +172,18 @@ func TestAToolThatIsWithdrawnInMidBatch(t *testing.T) {
 	b := testenv.Broker(t, system, "/dispatcher/looks")
 	until := func(what string, good func(ws []broker.Worker) bool) {
 		t.Helper()
-		for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // between two looks
+		testenv.Until(t, what, func() bool {
 			ws, err := b.Workers(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(ws) == 2 && good(ws) {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("after %s %s: %+v", patience, what, ws)
-			}
-		}
+			return len(ws) == 2 && good(ws)
+		})
 	}
-	until("not both workers have the tool", func(ws []broker.Worker) bool { return ws[0].Tools == ws[1].Tools })
+	until("both workers have the tool", func(ws []broker.Worker) bool { return ws[0].Tools == ws[1].Tools })
 	rs = during("d", func() {
 		s.mcp.RemoveTools("new")
-		until("its worker does not know", func(ws []broker.Worker) bool { return ws[0].Tools != ws[1].Tools })
+		until("its worker knows", func(ws []broker.Worker) bool { return ws[0].Tools != ws[1].Tools })
 	})
 	if rs[1].IsError {
 		t.Errorf("another worker has the tool, and its call ended as %q %q", rs[1].Code, rs[1].Error)

@@ -153,8 +153,8 @@ func (o *serveFlags) addTurns(f *pflag.FlagSet) {
 	f.IntVar(&o.maxAgentWaiting, "max-agent-waiting", dispatcher.DefaultMaxAgentWaiting,
 		"new batches of one agent that wait in this dispatcher; more are refused")
 	f.StringArrayVar(&o.agentQuotas, "agent-quota", nil, "what each agent may use in all dispatchers together, as "+
-		"`AGENTS=KEY:N,...` of batches, calls, calls-per-minute, calls-per-second, waiting-bytes; a name of agents may end in *, the first "+
-		"that names an agent counts, and all dispatchers need the same; may be repeated")
+		"`AGENTS=KEY:N,...` of batches, calls, calls-per-minute, calls-per-second, waiting-bytes; a name of agents may "+
+		"end in *, the first that names an agent counts, and all dispatchers need the same; may be repeated")
 	f.StringArrayVar(&o.teamQuotas, "team-quota", nil, "the same for a team, as `AGENTS=KEY:N,...`: all agents that it "+
 		"names share it; may be repeated")
 	f.StringVar(&o.quotaFile, "quota-file", "", "more quotas, behind those of the flags, rates and budgets: lines agent "+

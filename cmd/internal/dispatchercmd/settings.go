@@ -159,8 +159,8 @@ func (s *std) settings(ctx context.Context, nc *nats.Conn, want broker.Settings,
 func (s *std) sayRaising() func(natsbroker.Raising) {
 	said := ""
 	return func(r natsbroker.Raising) {
-		text := strings.TrimRight(strings.Split(r.Waits, "everybody has ")[0], "; ")
-		if r.Waits != "" && text == "" {
+		text := r.Waits
+		if text == "" && r.Left > 0 {
 			text = "until everybody has read that there will be more"
 		}
 		if text != said && text != "" {

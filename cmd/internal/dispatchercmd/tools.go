@@ -406,7 +406,7 @@ func firstSentence(text string) string {
 	return text
 }
 
-// offered are the tools that models see.
+// offered are the tools for models.
 func offered(entries []registry.Entry) []registry.Entry {
-	return slices.DeleteFunc(entries, func(e registry.Entry) bool { return toolyard.ForPeople(e.Name) })
+	return slices.DeleteFunc(entries, func(e registry.Entry) bool { return !registry.ForModels(e.Name) })
 }

@@ -94,6 +94,9 @@ func (js *jetStream) complete(cfg *server.StreamConfig) *server.ApiError {
 	if cfg.Replicas == 0 {
 		cfg.Replicas = 1
 	}
+	if js.s.opts.Indirect {
+		cfg.AllowDirect = false
+	}
 	if len(cfg.Subjects) == 0 {
 		cfg.Subjects = []string{cfg.Name}
 	}

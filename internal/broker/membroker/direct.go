@@ -14,8 +14,8 @@ import (
 // maxMultiLast is how many messages one request for the last ones of several subjects may bring.
 const maxMultiLast = 1024
 
-// direct answers a direct get, as any replica does: maybe from a state that lies behind. It returns false when nobody
-// answers: there is no such stream, or it does not allow it.
+// direct answers a direct get, as any replica does: maybe from a state that lies behind, if there are several. It
+// returns false when nobody answers: there is no such stream, or it does not allow it.
 func (js *jetStream) direct(m *message) bool {
 	name, subject, _ := strings.Cut(strings.TrimPrefix(m.subject, prefixDirect), ".")
 	st := js.stream(name)
@@ -48,7 +48,10 @@ func (js *jetStream) direct(m *message) bool {
 		send(status(408, "Bad Request"), nil)
 		return true
 	}
-	v := &view{st: st, msgs: st.behind(st.fault.lag), send: send}
+	v := &view{st: st, msgs: st.msgs, send: send}
+	if st.replicated() {
+		v.msgs = st.behind(st.fault.lag)
+	}
 	if len(req.MultiLastFor) > 0 {
 		v.multiLast(&req)
 	} else {

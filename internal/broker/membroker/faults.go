@@ -277,7 +277,7 @@ func (s *Server) Depose(name string, changes int) {
 	s.on(name, func(st *stream) { st.fault.deposed = changes })
 }
 
-// Lag has direct reads of a stream answered as it was so many changes ago, at most 256.
+// Lag has direct reads of a stream with replicas answered as it was so many changes ago, at most 256.
 func (s *Server) Lag(name string, changes int) {
 	if changes < 0 || changes > maxChanges {
 		s.fail("a stream lies 0 to %d changes behind, not %d", maxChanges, changes)

@@ -284,7 +284,7 @@ func TestReplicasForgetNoDeliveries(t *testing.T) {
 }
 
 func TestDirectReadsLieBehind(t *testing.T) {
-	play(t, func(c *jetstream.StreamConfig) { c.AllowDirect = true }, func(sc *scene) {
+	play(t, func(c *jetstream.StreamConfig) { c.AllowDirect, c.Replicas = true, 3 }, func(sc *scene) {
 		for range 3 {
 			_, err := sc.put(sc.js)
 			sc.must(err)

@@ -46,7 +46,7 @@ func (c *conn) orderKey(o *op) orderKey {
 		}
 		// Reads change nothing for each other. Pulls of one consumer do: the first is served first.
 		if strings.HasPrefix(o.subject, "$JS.API.STREAM.MSG.GET.") ||
-			strings.HasPrefix(o.subject, "$JS.API.STREAM.INFO.") {
+			strings.HasPrefix(o.subject, "$JS.API.STREAM.INFO.") || strings.HasPrefix(o.subject, prefixDirect) {
 			return orderKey{rank: 2, subject: mask(o.subject), data: mask(string(o.data))}
 		}
 		return orderKey{rank: 2, subject: mask(o.subject)}

@@ -40,6 +40,9 @@ type Options struct {
 	Fail func(error)
 	// Clustered allows streams with replicas, which keep what they know of deliveries when the server is killed.
 	Clustered bool
+	// Indirect makes streams without direct gets, as an older version of their maker does: they are read through their
+	// leaders.
+	Indirect bool
 	// Unfenced reports whether a message is stored wherever its subject ends, whatever its sender expects: so a
 	// simulation takes a fence away and sees what it is for. Nil: never. It must not call the server.
 	Unfenced func(subject string, header func(name string) string) bool

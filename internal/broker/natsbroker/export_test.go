@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
@@ -46,4 +47,19 @@ func (b *Broker) ArchiverThat(ctx context.Context, after time.Duration, taken fu
 		a.taken = taken
 	}
 	return a, err
+}
+
+// Definitions are the configurations of the streams of a system.
+func Definitions(s broker.Settings) ([]jetstream.StreamConfig, error) { return definitions(s) }
+
+// Mended says in what a stream differs from its definition, and is the stream as Migrate changes it.
+func Mended(have jetstream.StreamConfig, replicas int) (what []string, _ jetstream.StreamConfig) {
+	want := have
+	want.AllowDirect = direct(broker.Settings{Replicas: replicas})
+	f := found{have: map[string]jetstream.StreamConfig{have.Name: have}}
+	for _, d := range f.differences(want) {
+		what = append(what, d.what)
+		d.mend(&have)
+	}
+	return what, have
 }

@@ -110,7 +110,7 @@ func TestWhatIsCompletedHasEveryResult(t *testing.T) {
 				}
 				appended(batch.ChainReply, 0, 0, reply)
 			}
-			reader, err := natsbroker.Attach(t.Context(), tapped(t, s.ClientURL(), "STREAM.MSG.GET."+stream, end),
+			reader, err := natsbroker.Attach(t.Context(), tapped(t, s.ClientURL(), "DIRECT.GET."+stream, end),
 				"/reader")
 			if err != nil {
 				t.Fatal(err)

@@ -18,7 +18,8 @@ import (
 //	0  2026-11-21  It is not written down.
 //	1  2026-11-22  No bucket allows direct gets: keys that decide are read through their leaders. The marks of calls that were
 //	               decided expire. It is written down.
-const layout = 1
+//	2  2026-11-23  Streams and buckets with one replica allow direct gets. Without them they are read as before.
+const layout = 2
 
 // The keys of the streams' metadata. Every stream and bucket has the version that created it; the batch stream has
 // more.

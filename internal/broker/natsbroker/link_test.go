@@ -188,25 +188,29 @@ func TestReadEntry(t *testing.T) {
 	}
 }
 
-// TestKeysAreReadThroughTheLeader: no bucket answers from a replica that may lag.
-func TestKeysAreReadThroughTheLeader(t *testing.T) {
-	s := testenv.Server(t)
-	testenv.Broker(t, s, "/test")
-	js := jetStream(t, s)
-	names := js.StreamNames(t.Context())
-	n := 0
-	for name := range names.Name() {
-		stream, err := js.Stream(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
+// TestReplicasAreReadThroughTheLeader: where there are several, none answers that may lag. A single one is read
+// directly.
+func TestReplicasAreReadThroughTheLeader(t *testing.T) {
+	for _, replicas := range []int{1, 3, 5} {
+		wanted, err := natsbroker.Definitions(broker.Settings{Replicas: replicas}.WithDefaults())
+		if err != nil || len(wanted) < 11 {
+			t.Fatalf("%d streams: %v", len(wanted), err)
 		}
-		if stream.CachedInfo().Config.AllowDirect {
-			t.Errorf("stream %s allows direct gets", name)
+		for _, cfg := range wanted {
+			if cfg.AllowDirect != (replicas == 1) {
+				t.Errorf("stream %s with %d replicas allows direct gets: %t", cfg.Name, replicas, cfg.AllowDirect)
+			}
+			cfg.AllowDirect = true
+			what, mended := natsbroker.Mended(cfg, replicas)
+			if replicas == 1 && len(what) > 0 || replicas > 1 && (len(what) != 1 || mended.AllowDirect) {
+				t.Errorf("stream %s with %d replicas and direct gets has %q, and is migrated to %+v", cfg.Name, replicas,
+					what, mended)
+			}
+			cfg.AllowDirect = false
+			if what, _ := natsbroker.Mended(cfg, replicas); len(what) > 0 {
+				t.Errorf("stream %s with %d replicas has %q", cfg.Name, replicas, what)
+			}
 		}
-		n++
-	}
-	if err := names.Err(); err != nil || n < 11 {
-		t.Errorf("%d streams: %v", n, err)
 	}
 }
 

@@ -35,8 +35,22 @@ type Raising struct {
 	// Map is the map of shards, and Want how many there are to be.
 	Map  shard.Map
 	Want int
-	// Waits says for what the raise waits; "" if it does not wait.
+	// Waits says for whom the raise waits, and Left how long all others still have to read that there will be more. The
+	// raise does not wait if both are zero.
 	Waits string
+	Left  time.Duration
+}
+
+// awaited is for what the raise waits, for people; "" if it does not.
+func (r *Raising) awaited() string {
+	if r.Left <= 0 {
+		return r.Waits
+	}
+	left := fmt.Sprintf("everybody has %s to read that there will be more", r.Left.Round(time.Second))
+	if r.Waits == "" {
+		return left
+	}
+	return r.Waits + "; " + left
 }
 
 // Raise gives a system more shards while it is used: want.Shards. It may also change the bytes of store: each shard has
@@ -96,15 +110,16 @@ func (r *raise) step(ctx context.Context) (shard.Kind, error) {
 	if read.Made = f.Map.Shards(); r.made {
 		read.Made = r.want.Shards
 	}
-	waits := ""
+	now := Raising{Map: f.Map, Want: r.want.Shards}
 	if f.Map.Next == r.want.Shards && r.made {
 		if r.since.IsZero() {
 			r.since = time.Now()
 		}
-		if waits, err = r.waits(ctx); err != nil {
+		if now.Waits, err = r.late(ctx); err != nil {
 			return "", err
 		}
-		if waits == "" {
+		now.Left = max(0, r.announced-time.Since(r.since))
+		if now.awaited() == "" {
 			read.Served = r.want.Shards
 		}
 	}
@@ -112,7 +127,7 @@ func (r *raise) step(ctx context.Context) (shard.Kind, error) {
 	if err != nil {
 		return "", err
 	}
-	if r.say(Raising{Map: f.Map, Want: r.want.Shards, Waits: waits}); kind == shard.Done {
+	if r.say(now); kind == shard.Done {
 		return kind, nil
 	}
 	switch kind {
@@ -130,7 +145,7 @@ func (r *raise) step(ctx context.Context) (shard.Kind, error) {
 		case <-time.After(raiseLook):
 		case <-ctx.Done():
 			err = fmt.Errorf("%d shards are announced and not open: %s. The same command again goes on", r.want.Shards,
-				waits)
+				now.awaited())
 		}
 	case shard.Open:
 		failpoint.Hit(failpoint.ShardsServed)
@@ -275,9 +290,8 @@ func (r *raise) open(ctx context.Context, f *found) error {
 	return err
 }
 
-// waits says for what a raise waits: for dispatchers and workers that do not serve the new shards yet, and for those
-// who read the map seldom.
-func (r *raise) waits(ctx context.Context) (string, error) {
+// late names the dispatchers and workers that do not serve the new shards yet, for people; "" if there are none.
+func (r *raise) late(ctx context.Context) (string, error) {
 	workers, err := r.b.Workers(ctx)
 	if err != nil {
 		return "", err
@@ -313,9 +327,6 @@ func (r *raise) waits(ctx context.Context) (string, error) {
 		}
 		why = append(why, fmt.Sprintf("workers do not take calls of the new shards yet: %s%s",
 			strings.Join(late[:min(len(late), maxLate)], ", "), more))
-	}
-	if left := r.announced - time.Since(r.since); left > 0 {
-		why = append(why, fmt.Sprintf("everybody has %s to read that there will be more", left.Round(time.Second)))
 	}
 	return strings.Join(why, "; "), nil
 }

@@ -49,8 +49,8 @@ func storage(s broker.Settings) jetstream.StorageType {
 }
 
 // definitions are the configurations of the streams and of the buckets' streams, the batch stream last: if it exists,
-// all of them do. Reads that decide something go to the leader, so none allows direct gets. None allows rollups, with
-// which any publisher could empty it. Raise layout with every change of a definition.
+// all of them do. Reads that decide something go to the leader: see [direct]. None allows rollups, with which any
+// publisher could empty it. Raise layout with every change of a definition.
 func definitions(s broker.Settings) ([]jetstream.StreamConfig, error) {
 	settings, err := metadataOf(s)
 	if err != nil {
@@ -63,6 +63,10 @@ func definitions(s broker.Settings) ([]jetstream.StreamConfig, error) {
 	return out, nil
 }
 
+// direct reports whether streams allow direct gets, which any replica answers, also one that is behind its leader. Of a
+// stream with one replica there is nothing else to read, and the server spends half of the time on an answer.
+func direct(s broker.Settings) bool { return s.Replicas == 1 }
+
 // definitionsIn are those of one shard. Each has the same part of the store.
 func definitionsIn(s broker.Settings, shard int, settings map[string]string) []jetstream.StreamConfig {
 	shards := int64(s.ShardCount())
@@ -73,7 +77,8 @@ func definitionsIn(s broker.Settings, shard int, settings map[string]string) []j
 			Replicas: s.Replicas, Retention: jetstream.LimitsPolicy, MaxAge: s.Lifetime + s.Slack, MaxBytes: bytes,
 			// If it is full, the newest message is refused and its writer gets an error; the oldest would vanish
 			// silently.
-			Discard: jetstream.DiscardNew, MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxMsgSize: -1, Metadata: madeBy(),
+			Discard: jetstream.DiscardNew, MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxMsgSize: -1, AllowDirect: direct(s),
+			Metadata: madeBy(),
 		}
 	}
 	event := common(streamEvent, prefixEvent+"*.*.*.*", part(partEvent))
@@ -109,26 +114,25 @@ func definitionsIn(s broker.Settings, shard int, settings map[string]string) []j
 		dead, submissions)
 }
 
-// bucket is the stream of a key-value bucket, as the client library creates it, but without direct gets, which any
-// replica answers: a key that decides something is read from the leader. markers is how long the marker of an expired
-// key stays; 0 if keys do not expire.
+// bucket is the stream of a key-value bucket, as the client library creates it, but for direct gets: see [direct].
+// markers is how long the marker of an expired key stays; 0 if keys do not expire.
 func bucket(s broker.Settings, name string, bytes int64, age, markers time.Duration) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, Storage: storage(s), Replicas: s.Replicas,
 		MaxMsgsPerSubject: 1, MaxBytes: bytes, MaxAge: age, MaxMsgSize: -1, MaxMsgs: -1, MaxConsumers: -1,
 		Discard: jetstream.DiscardNew, AllowRollup: true, DenyDelete: true, AllowMsgTTL: markers > 0,
-		SubjectDeleteMarkerTTL: markers,
-		Metadata:               madeBy(),
+		SubjectDeleteMarkerTTL: markers, AllowDirect: direct(s), Metadata: madeBy(),
 	}
 }
 
-// objects is the stream of an object store, as the client library creates it, but without direct gets: only the leader
-// knows that an object does not exist.
+// objects is the stream of an object store, as the client library creates it, but for direct gets: see [direct]. Of
+// several replicas only the leader knows that an object does not exist.
 func objects(s broker.Settings, name string, bytes int64, age time.Duration) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: "OBJ_" + name, Subjects: []string{"$O." + name + ".C.>", "$O." + name + ".M.>"}, Storage: storage(s),
 		Replicas: s.Replicas,
-		MaxBytes: bytes, MaxAge: age, Discard: jetstream.DiscardNew, AllowRollup: true, Metadata: madeBy(),
+		MaxBytes: bytes, MaxAge: age, Discard: jetstream.DiscardNew, AllowRollup: true, AllowDirect: direct(s),
+		Metadata: madeBy(),
 	}
 }
 

@@ -5,11 +5,10 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { BatchView, Blob as Stored, Budget, CallLook, Progress, Row, Session, ShapeGroup, Span, Timeline } from "./api";
 import { at as where, Failed, get, name, post, stream } from "./client";
 import { Compare } from "./compare";
-import { bytes, columns, Copy, Facts, Lines, List, ms, Problem, requery, Status, Table, to, usePoll, When, type Route } from
-  "./parts";
+import { bytes, columns, Copy, Facts, Lines, List, ms, over, Problem, requery, Status, Table, to, usePoll, When, type Route }
+  from "./parts";
 
 const rowHeight = 28;
-const over = new Set(["completed", "canceled"]);
 
 /** A timeline whose rows were put together from several answers. */
 interface Look extends Timeline {

@@ -4,9 +4,7 @@ import { h, Fragment } from "preact";
 import { useState } from "preact/hooks";
 import type { BatchView, Comparison, Rerun } from "./api";
 import { at as where, get, post } from "./client";
-import { Problem, Status, Table, to, usePoll } from "./parts";
-
-const over = new Set(["completed", "canceled"]);
+import { over, Problem, Status, Table, to, usePoll } from "./parts";
 
 function Differences({ path, agent, other }: { path: string; agent: string; other: string }) {
   const [done, setDone] = useState("");

@@ -102,6 +102,9 @@ const marks: Record<string, string> = {
   decided: "▶", pending: "·", unplanned: "·",
 };
 
+/** The states of a batch that it stays in. */
+export const over = new Set(["completed", "canceled"]);
+
 /** A status in a word, with a mark for who sees no colours. */
 export function Status({ status, failed }: { status: string; failed?: boolean }) {
   return <span class={`status ${failed ? "failed" : status}`}>

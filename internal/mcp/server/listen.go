@@ -120,11 +120,11 @@ func (l *lives) of(parent context.Context, session *mcp.ServerSession) context.C
 // tellSession tells the session that has made a task of its states, and of its call's progress if it asked for that,
 // as long as both last. Where too many are told already, it is not: clients look for themselves.
 func (s *Server) tellSession(req *mcp.CallToolRequest, l *looked) {
+	if l.task.Status.Terminal() {
+		return
+	}
 	leave, full := s.told.Enter(l.who.Agent, 0)
-	if full != nil || l.task.Status.Terminal() {
-		if full == nil {
-			leave()
-		}
+	if full != nil {
 		return
 	}
 	life := s.lives.of(s.stopping, req.Session)

@@ -1,0 +1,23 @@
+package testenv
+
+import (
+	"testing"
+	"time"
+)
+
+// How long [Until] asks, and how long it pauses between two looks.
+const (
+	untilWait  = time.Minute
+	untilPause = 10 * time.Millisecond
+)
+
+// Until asks again and again until something holds, and ends the test if it does not within a minute. It is for what
+// nobody tells of: what can be waited for is waited for.
+func Until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(untilWait); !holds(); time.Sleep(untilPause) {
+		if time.Now().After(end) {
+			t.Fatalf("after %s it does not hold that %s", untilWait, what)
+		}
+	}
+}
