@@ -106,10 +106,15 @@ type Options struct {
 	// Snapshot has the workspace kept as it is before each exclusive group, so that the batch can be undone. A call for
 	// which that fails does not run.
 	Snapshot bool `json:"snapshot,omitempty"`
-	// Undo says that the batch's one call is one of [UndoTool], which no other batch sees. Programs say it, not models.
+	// Overlay runs the calls on a copy of the workspace, whose changes a person then commits or drops. A call that
+	// could change more than the copy does not run.
+	Overlay bool `json:"overlay,omitempty"`
+	// Undo says that the batch's one call is one of [UndoTool] or [OverlayTool], which no other batch sees. Programs
+	// say it, not models.
 	Undo bool `json:"undo,omitempty"`
 	// NamedLocks has calls whose tools declare locks take those names in the workspace, in place of the whole, so that
-	// calls of other batches run beside them that need other names. It has no effect on a batch with Snapshot.
+	// calls of other batches run beside them that need other names. It has no effect on a batch with Snapshot or
+	// Overlay.
 	NamedLocks bool `json:"named_locks,omitempty"`
 	// Tags are what the workers must have that run the batch's calls: each of them, beside those that a call's tool
 	// asks for.
@@ -217,8 +222,9 @@ func (b *Batch) Validate() error {
 	if b.Options.Parent != nil && (b.Open || len(b.Calls) != 1) {
 		return &InputError{Field: "options.parent", Problem: "is for a batch of one call"}
 	}
-	if b.Options.Undo && (b.Open || len(b.Calls) != 1 || b.Calls[0].Tool != UndoTool) {
-		return &InputError{Field: "options.undo", Problem: "is for a batch of one call of " + UndoTool}
+	if b.Options.Undo && (b.Open || len(b.Calls) != 1 || !ForPeople(b.Calls[0].Tool)) {
+		return &InputError{Field: "options.undo",
+			Problem: "is for a batch of one call of " + UndoTool + " or " + OverlayTool}
 	}
 	return b.Options.validate()
 }
@@ -254,6 +260,9 @@ func (o *Options) validate() error {
 		if err := o.Parent.validate(); err != nil {
 			return err
 		}
+	}
+	if o.Overlay && (o.Snapshot || o.Undo) {
+		return bad("overlay", "leaves the workspace as it is, so there is nothing to undo; leave out snapshot and undo")
 	}
 	if o.DryRun && o.Supersede {
 		return bad("supersede", "ends calls, and dry_run changes nothing; leave one out")

@@ -55,6 +55,9 @@ type Result struct {
 	Isolation string `json:"isolation"`
 	// Origin says that the output, or what the error says of it, comes from outside. Nil: it does not.
 	Origin *Origin `json:"origin,omitempty"`
+	// Overlay says what the calls of the batch have changed in its overlay so far. Nil: the batch has none, or the call
+	// can have changed nothing.
+	Overlay *Overlay `json:"overlay,omitempty"`
 
 	Phases []Fact `json:"phases"`
 }

@@ -380,6 +380,25 @@ func (s *Server) undoBatch(ctx context.Context, x *exchange, in *BatchPath) (*ba
 	if err != nil {
 		return nil, err
 	}
+	return s.actOn(ctx, x, in, how.Batch)
+}
+
+// useOverlay hands in a batch that shows, commits or drops the overlay of another.
+func (s *Server) useOverlay(ctx context.Context, x *exchange, in *BatchPath) (*batchAnswer, error) {
+	data, err := x.body(MaxSmallBodyBytes, false)
+	if err != nil {
+		return nil, err
+	}
+	how, err := decodeOverlayUse(data)
+	if err != nil {
+		return nil, err
+	}
+	return s.actOn(ctx, x, in, how.Batch)
+}
+
+// actOn hands in a batch that acts on another.
+func (s *Server) actOn(ctx context.Context, x *exchange, in *BatchPath,
+	make func(of toolyard.BatchView) (toolyard.Batch, error)) (*batchAnswer, error) {
 	k, err := x.key(*in)
 	if err != nil {
 		return nil, err
@@ -388,7 +407,7 @@ func (s *Server) undoBatch(ctx context.Context, x *exchange, in *BatchPath) (*ba
 	if err != nil {
 		return nil, err
 	}
-	b, err := how.Batch(st.View())
+	b, err := make(st.View())
 	if err != nil {
 		return nil, err
 	}

@@ -229,6 +229,29 @@ func decodeUndo(data []byte) (u client.Undoing, err error) {
 	return u, err
 }
 
+// decodeOverlayUse reads what is done with an overlay.
+func decodeOverlayUse(data []byte) (u client.OverlayUse, err error) {
+	o, err := object(data, "action", "force", "interactive", "final")
+	if err != nil {
+		return u, err
+	}
+	action, err := o.OptionalString("action")
+	if err != nil {
+		return u, err
+	}
+	if u.Action = toolyard.OverlayAction(action); !slices.Contains(toolyard.OverlayActions, u.Action) {
+		return u, strictjson.Errorf("action", "is %.20q; use one of %q", action, toolyard.OverlayActions)
+	}
+	if u.Force, err = o.OptionalBool("force"); err != nil {
+		return u, err
+	}
+	if u.Interactive, err = o.OptionalBool("interactive"); err != nil {
+		return u, err
+	}
+	u.Final, err = o.OptionalBool("final")
+	return u, err
+}
+
 // decodeDecision reads what a person decides.
 func decodeDecision(data []byte) (d client.Decision, err error) {
 	o, err := object(data, "decision", "reason", "input", "input_sha256", "remember")

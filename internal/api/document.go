@@ -58,6 +58,7 @@ func newRegistry() huma.Registry {
 	set(r, "How calls become groups.", toolyard.Strategies...)
 	set(r, "What a call that fails while executing does to its group.", toolyard.CancelGroup, toolyard.Continue)
 	set(r, "What a scanner does with what it finds.", toolyard.ScanActions...)
+	set(r, "What becomes of a name.", toolyard.OverlayAdded, toolyard.OverlayChanged, toolyard.OverlayRemoved)
 	set(r, "Which batches go first.", toolyard.Interactive, toolyard.Bulk)
 	set(r, "Whether a call that waits for a person may run.", client.Allow, client.Deny)
 	return r
@@ -65,8 +66,8 @@ func newRegistry() huma.Registry {
 
 // bodies are the components that only requests have. They are closed: a field that the server does not know is an
 // error. What comes from the server may have more fields one day.
-var bodies = []string{"BatchOptions", "Call", "Cancellation", "Decision", "MoreCalls", "Reason", "Rerun",
-	"SessionChange", "SignIn", "Submission", "Undoing"}
+var bodies = []string{"BatchOptions", "Call", "Cancellation", "Decision", "MoreCalls", "OverlayUse", "Reason",
+	"Rerun", "SessionChange", "SignIn", "Submission", "Undoing"}
 
 // finish completes the schemas of the components.
 func finish(schemas map[string]*huma.Schema) {

@@ -94,7 +94,7 @@ func TestDocumentReadsWell(t *testing.T) {
 	}
 	named := regexp.MustCompile(`^[a-z]+(OpenAPI|[A-Z][a-z]+)+$`)
 	verbs := strings.Fields("append cancel check close compare count decide get interrupt list rerun search sign stream " +
-		"submit undo update watch")
+		"submit undo update use watch")
 	for path, ops := range doc.Paths {
 		for method, op := range ops {
 			verb, _, _ := strings.Cut(strings.Map(func(r rune) rune {

@@ -48,7 +48,8 @@ type BatchOptions struct {
 	Repair         bool              `json:"repair,omitempty" doc:"Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends."`
 	DryRun         bool              `json:"dry_run,omitempty" doc:"Answer each call with what would happen, and run none."`
 	Snapshot       bool              `json:"snapshot,omitempty" doc:"Keep the workspace as it is before each exclusive group, so that the batch can be undone."`
-	Undo           bool              `json:"undo,omitempty" doc:"The batch is one call of undo_workspace, which no other batch sees."`
+	Overlay        bool              `json:"overlay,omitempty" doc:"Run the calls on a copy of the workspace, whose changes a person then commits or drops."`
+	Undo           bool              `json:"undo,omitempty" doc:"The batch is one call of undo_workspace or overlay_workspace, which no other batch sees."`
 	Tags           []string          `json:"tags,omitempty" maxItems:"16" doc:"What the workers must have that run the calls: each of these tags."`
 	Priority       toolyard.Priority `json:"priority,omitempty" doc:"Interactive batches go before bulk ones, which take one turn in five. Default: interactive."`
 	NamedLocks     bool              `json:"named_locks,omitempty" doc:"Have calls whose tools declare locks take those names in place of the whole workspace."`
@@ -82,6 +83,14 @@ type Undoing struct {
 	Force       bool `json:"force,omitempty" doc:"Set it back although others have changed it since: that is lost."`
 	Interactive bool `json:"interactive,omitempty" doc:"A person can be asked whether it may be set back."`
 	Final       bool `json:"final,omitempty" doc:"Keep no snapshot of what the workspace is now. Without it, the undoing can be undone."`
+}
+
+// OverlayUse says what is done with an overlay.
+type OverlayUse struct {
+	Action      string `json:"action" enum:"diff,commit,drop" doc:"Say what it changes, make its changes in the workspace, or remove it."`
+	Force       bool   `json:"force,omitempty" doc:"Commit although others have changed the same names since: that is lost."`
+	Interactive bool   `json:"interactive,omitempty" doc:"A person can be asked whether that may be done."`
+	Final       bool   `json:"final,omitempty" doc:"Keep no snapshot of what the workspace is now. Without it, a commit can be undone."`
 }
 
 // Reason says why something is stopped.

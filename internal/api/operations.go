@@ -161,6 +161,14 @@ func (s *Server) batchOperations(api huma.API, reply *huma.Schema) {
 	o.Errors = append(o.Errors, http.StatusConflict, http.StatusGone)
 	register(s, api, withBody[Undoing](api, o, false, "How it is undone."), s.undoBatch)
 
+	o = operation(http.MethodPost, "/v1/batches/{id}/overlay", "useOverlay", "overlay", tagBatches, "Use an overlay",
+		"Hands in a batch of the same agent that says what the overlay of the batch changes, makes its changes in the "+
+			"workspace, or removes it. The batch must be over, and have been handed in with the option overlay. The new "+
+			"batch is one like others: it waits for the workspace, needs permission, and its result says what came of it.")
+	o = answers(o, http.StatusAccepted, "The batch that does it.", view, jsonType)
+	o.Errors = append(o.Errors, http.StatusConflict, http.StatusGone)
+	register(s, api, withBody[OverlayUse](api, o, true, "What is done."), s.useOverlay)
+
 	o = operation(http.MethodPost, "/v1/batches/{id}/rerun", "rerunBatch", "rerun", tagBatches, "Run a batch again",
 		"Hands the recorded calls of a batch in again, as a new batch of the same agent, session and workspace.")
 	o = answers(o, http.StatusAccepted, "The new batch is stored.", view, jsonType)

@@ -48,6 +48,7 @@ type feedInput struct {
 	Repair        bool     `query:"repair" doc:"Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends."`
 	DryRun        bool     `query:"dry_run" doc:"Answer each call with what would happen, and run none."`
 	Snapshot      bool     `query:"snapshot" doc:"Keep the workspace as it is before each exclusive group, so that the batch can be undone."`
+	Overlay       bool     `query:"overlay" doc:"Run the calls on a copy of the workspace, whose changes a person then commits or drops."`
 	Tags          []string `query:"tag,explode" doc:"What the workers must have that run the calls; may be given many times."`
 	Priority      string   `query:"priority" enum:"interactive,bulk" doc:"Interactive batches go before bulk ones."`
 	NamedLocks    bool     `query:"named_locks" doc:"Have calls whose tools declare locks take those names in place of the whole workspace."`
@@ -77,7 +78,8 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 			OnError:   toolyard.OnError(in.OnError),
 			TimeoutMS: in.TimeoutMS, CallTimeoutMS: in.CallTimeoutMS, Deny: in.Deny, Ask: in.Ask,
 			Supersede: in.Supersede, Repair: in.Repair, DryRun: in.DryRun, Snapshot: in.Snapshot,
-			Priority: toolyard.Priority(in.Priority), Fence: in.Fence, NamedLocks: in.NamedLocks,
+			Overlay: in.Overlay, NamedLocks: in.NamedLocks,
+			Priority: toolyard.Priority(in.Priority), Fence: in.Fence,
 		},
 	}
 	for _, t := range in.Tags {

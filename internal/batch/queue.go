@@ -135,6 +135,7 @@ func (m *Machine) queue(calls []int, number uint64, context map[string]string) Q
 	req.Context, req.Locks = context, plan.Groups[m.group].Locks
 	req.CallTimeoutMS = s.Submission.Options.CallTimeoutMS
 	req.Fence = s.Submission.Options.Fence
+	req.Overlay = s.overlay(m.group)
 	req.RemainingMS = max(0, plan.Deadline.Sub(m.now).Milliseconds())
 	req.QueuedAt, req.MaxAttempts = m.now, m.cfg.MaxAttempts
 	req.Item, req.Expected = s.Calls[calls[0]].Item, s.End(calls[0])

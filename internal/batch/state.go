@@ -627,6 +627,32 @@ func (s *State) requested(index int, approved *events.Approved) events.Requested
 		Judgement: c.Judgement, Approved: approved}
 }
 
+// MayHaveChanged reports whether an exclusive group may have changed its workspace: its call was started.
+func (s *State) MayHaveChanged(group int) bool {
+	g := &s.Plan.Groups[group]
+	if g.Safe || !g.Ticket {
+		return false
+	}
+	return slices.ContainsFunc(g.Calls, func(i int) bool {
+		r := s.Calls[i].Result
+		return r != nil && (r.Attempts > 0 || r.Code == toolyard.OutcomeUnknown) || r == nil && s.Calls[i].Started() > 0
+	})
+}
+
+// overlay is what a worker is told of the batch's overlay for calls of a group; nil if it has none.
+func (s *State) overlay(group int) *events.Overlay {
+	if !s.Submission.Options.Overlay {
+		return nil
+	}
+	o := &events.Overlay{}
+	for g := range group + 1 {
+		if s.MayHaveChanged(g) {
+			o.Ran = append(o.Ran, g)
+		}
+	}
+	return o
+}
+
 // Open reports whether the call of that index has no result yet.
 func (s *State) Open(index int) bool { return s.Calls[index].Result == nil }
 

@@ -86,6 +86,16 @@ func changeOf(name string, before, after []byte, created bool) change {
 	return c
 }
 
+// Diff compares two contents of a file and returns a unified diff, or a note why it is missing or cut. Nil is the
+// content of a file that is not there.
+func Diff(name string, before, after []byte) (diff, note string) {
+	c := changeOf(name, before, after, before == nil)
+	if after == nil {
+		c.Diff = strings.Replace(c.Diff, "+++ b/"+headerName(name)+"\n", "+++ /dev/null\n", 1)
+	}
+	return c.Diff, c.Note
+}
+
 // headerName is a file's name in a diff: quoted, as git does it, if it would break the line.
 func headerName(name string) string {
 	quoted := strconv.Quote(name)

@@ -227,7 +227,7 @@ func (c *Catalog) way(w toolyard.Workspace) string {
 type Ask struct {
 	Workspace toolyard.Workspace
 	Tags      []toolyard.Tag
-	// Undo says that the batch undoes another: no other sees the tool for that.
+	// Undo says that a person acts on another batch: no other batch sees the tools for that.
 	Undo bool
 }
 

@@ -63,6 +63,9 @@ func childOf(sub *toolyard.Batch, of *batch.State) error {
 		return badParent("batch %q is of session %q and workspace %q, and so are the calls of its scripts", p.Batch,
 			s.Session, s.Workspace)
 	}
+	if of.Submission.Options.Overlay {
+		return badParent("batch %q runs on an overlay, which the calls of its scripts would leave", p.Batch)
+	}
 	depth := 0
 	if of.Submission.Options.Parent != nil {
 		depth = 1 // no call of a script runs another that calls tools

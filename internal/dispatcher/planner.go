@@ -227,7 +227,7 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 func (p *Plan) judgement(i int, input pipeline.Input) tool.Judgement {
 	entry := p.entries[i]
 	judged, ask := registry.JudgeValue(&entry.Declaration, input.Value, shell.Judge)
-	if len(entry.Locks) > 0 && p.sub.Options.NamedLocks && !p.sub.Options.Snapshot {
+	if len(entry.Locks) > 0 && p.sub.Options.NamedLocks && !p.sub.Options.Snapshot && !p.sub.Options.Overlay {
 		p.inputs[i] = input.Value
 	}
 	if ask {

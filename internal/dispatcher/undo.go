@@ -23,15 +23,18 @@ const (
 	maxLater     = 10               // that are named
 )
 
-// lookBack tells the call of a batch that undoes another what the log says of that one. The group has its ticket, so
-// nothing of the workspace runs meanwhile.
+// lookBack tells the call of a batch that acts on another one what the log says of that one. The group has its ticket,
+// so nothing of the workspace runs meanwhile.
 func (r *runner) lookBack(ctx context.Context, calls []batch.Queue) {
 	ctx, cancel := context.WithTimeout(ctx, lookBackTime)
 	defer cancel()
 	for n := range calls {
 		for i := range calls[n].Request.Calls {
-			if c := &calls[n].Request.Calls[i]; c.Tool == toolyard.UndoTool {
+			switch c := &calls[n].Request.Calls[i]; c.Tool {
+			case toolyard.UndoTool:
 				c.Undo = r.undoOf(ctx, c.Input)
+			case toolyard.OverlayTool:
+				c.Undo = r.overlayOf(ctx, c.Input)
 			}
 		}
 	}
@@ -43,20 +46,55 @@ func (r *runner) undoOf(ctx context.Context, input json.RawMessage) *events.Undo
 	if err := json.Unmarshal(input, &in); err != nil {
 		return &events.Undo{Problem: "the input does not fit: " + err.Error()}
 	}
-	k := toolyard.BatchKey{Agent: r.key.Agent, ID: in.Batch}
-	s, err := r.d.b.Look(ctx, k)
-	switch {
-	case errors.Is(err, broker.ErrNoBatch):
-		return &events.Undo{Batch: in.Batch, Problem: fmt.Sprintf("the agent has no batch %q, or no longer", in.Batch)}
-	case err != nil:
-		r.log.Warn("a batch that is to be undone cannot be read", "undone", k, "error", err)
-		return &events.Undo{Batch: in.Batch, Problem: fmt.Sprintf("batch %q cannot be read now; try again", in.Batch)}
+	s, problem := r.look(ctx, in.Batch)
+	if problem != "" {
+		return &events.Undo{Batch: in.Batch, Problem: problem}
 	}
-	u := undone(&s, in, r.m.State().Plan.Workspace)
+	u := undone(s, in, r.m.State().Plan.Workspace)
 	if u.Problem == "" {
-		u.Later = r.later(ctx, &s, u.Group)
+		u.Later = r.later(ctx, s, u.Group)
 	}
 	return &u
+}
+
+// overlayOf reads what is to be known of the batch whose overlay an input names.
+func (r *runner) overlayOf(ctx context.Context, input json.RawMessage) *events.Undo {
+	var in toolyard.OverlayInput
+	if err := json.Unmarshal(input, &in); err != nil {
+		return &events.Undo{Problem: "the input does not fit: " + err.Error()}
+	}
+	s, problem := r.look(ctx, in.Batch)
+	if problem == "" {
+		problem = noOverlay(s, r.m.State().Plan.Workspace)
+	}
+	return &events.Undo{Batch: in.Batch, Problem: problem}
+}
+
+// look reads another batch of the agent.
+func (r *runner) look(ctx context.Context, id toolyard.BatchID) (s *batch.State, problem string) {
+	k := toolyard.BatchKey{Agent: r.key.Agent, ID: id}
+	state, err := r.d.b.Look(ctx, k)
+	switch {
+	case errors.Is(err, broker.ErrNoBatch):
+		return nil, fmt.Sprintf("the agent has no batch %q, or no longer", id)
+	case err != nil:
+		r.log.Warn("a batch that another one acts on cannot be read", "other", k, "error", err)
+		return nil, fmt.Sprintf("batch %q cannot be read now; try again", id)
+	}
+	return &state, ""
+}
+
+// noOverlay is why nothing can be done with the overlay of a batch; empty if something can.
+func noOverlay(s *batch.State, w toolyard.Workspace) string {
+	switch {
+	case s.Submission == nil || s.Plan == nil || !s.Completed:
+		return fmt.Sprintf("batch %q is not over; wait for it, or cancel it first", s.Key.ID)
+	case !s.Submission.Options.Overlay:
+		return fmt.Sprintf("batch %q was not handed in with the option overlay, so it ran in the workspace", s.Key.ID)
+	case s.Plan.Workspace != w:
+		return fmt.Sprintf("batch %q acted on the workspace %q", s.Key.ID, s.Plan.Workspace)
+	}
+	return ""
 }
 
 // undone is what a batch's own log says about undoing it.
@@ -75,7 +113,7 @@ func undone(s *batch.State, in toolyard.UndoInput, w toolyard.Workspace) events.
 		return problem("acted on the workspace %q", s.Plan.Workspace)
 	}
 	for g := range s.Plan.Groups {
-		if changed(s, g) {
+		if s.MayHaveChanged(g) {
 			u.Groups = append(u.Groups, g)
 		}
 	}
@@ -100,18 +138,6 @@ func shown(groups []int) string {
 		texts = append(texts, strconv.Itoa(g+1))
 	}
 	return strings.Join(texts, ", ")
-}
-
-// changed reports whether an exclusive group may have changed its workspace: its call was started.
-func changed(s *batch.State, g int) bool {
-	group := &s.Plan.Groups[g]
-	if group.Safe || !group.Ticket {
-		return false
-	}
-	return slices.ContainsFunc(group.Calls, func(i int) bool {
-		r := s.Calls[i].Result
-		return r != nil && (r.Attempts > 0 || r.Code == toolyard.OutcomeUnknown)
-	})
 }
 
 // later names the batches that ran exclusive groups in the workspace behind a group, the newest first. It is for people
@@ -156,7 +182,7 @@ func cameLater(s *batch.State, since uint64) bool {
 		return false
 	}
 	for g, number := range s.Started {
-		if number > since && g < len(s.Plan.Groups) && changed(s, g) {
+		if number > since && g < len(s.Plan.Groups) && s.MayHaveChanged(g) {
 			return true
 		}
 	}

@@ -121,6 +121,7 @@ const (
 	namedLocks   = 13
 	background   = 13
 	programs     = 13
+	overlays     = 13
 )
 
 // MinReader is the required wire version of a reader: an older dispatcher would continue without the rules, and would
@@ -153,6 +154,11 @@ func (e Extended) MinReader() int {
 // MinReader is the wire version that a reader must have: an older one knows no items.
 func (s Started) MinReader() int { return itemReader(len(s.Items) > 0) }
 
+// calls reports whether one of some calls is of a tool.
+func calls(all []toolyard.Call, tool string) bool {
+	return slices.ContainsFunc(all, func(c toolyard.Call) bool { return c.Tool == tool })
+}
+
 // MinReader is the wire version that a reader must have: an older dispatcher would send the calls to any worker, and
 // does not know priorities, or would run calls without the snapshots that were asked for, for a call that is over, or
 // background calls as others.
@@ -162,6 +168,9 @@ func (s Submitted) MinReader() int {
 	}
 	if s.Options.Parent != nil || s.Options.ProgramTimeoutMS != 0 {
 		return programs
+	}
+	if s.Options.Overlay || s.Options.Undo && calls(s.Calls, toolyard.OverlayTool) {
+		return overlays
 	}
 	if s.Options.Snapshot || s.Options.Undo {
 		return snapshots
@@ -181,6 +190,9 @@ func (r Requested) MinReader() int {
 	}
 	if len(r.Locks) > 0 {
 		return namedLocks
+	}
+	if r.Overlay != nil {
+		return overlays
 	}
 	if r.Snapshot || slices.ContainsFunc(r.Calls, func(c RequestedCall) bool { return c.Undo != nil }) {
 		return snapshots
@@ -439,6 +451,8 @@ type Requested struct {
 	Snapshot bool `json:"snapshot,omitempty"`
 	// Locks are the names in the workspace that the calls' group has. Empty: it has the whole workspace, or no ticket.
 	Locks []tool.Lock `json:"locks,omitempty"`
+	// Overlay says that the calls run on the batch's overlay of the workspace. Nil: they run in the workspace.
+	Overlay *Overlay `json:"overlay,omitempty"`
 	// CallTimeoutMS caps each call below its tool's own timeout, in milliseconds; 0 sets no further cap.
 	CallTimeoutMS int64 `json:"call_timeout_ms,omitempty"`
 	// Fence has outputs that come from outside put between delimiters.
@@ -459,6 +473,13 @@ type Requested struct {
 
 // Key returns the batch's key.
 func (r *Requested) Key() toolyard.BatchKey { return toolyard.BatchKey{Agent: r.Agent, ID: r.Batch} }
+
+// Overlay is what a worker must know of the overlay that calls run on.
+type Overlay struct {
+	// Ran are the exclusive groups that may have changed it before. A worker that does not see the overlay on which all
+	// of them ran must not run the calls.
+	Ran []int `json:"ran,omitempty"`
+}
 
 // RequestedCall is one call to run.
 type RequestedCall struct {

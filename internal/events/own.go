@@ -497,6 +497,7 @@ func (c *cursor) options(opts *toolyard.Options) {
 	o.flag("repair", &opts.Repair)
 	o.flag("dry_run", &opts.DryRun)
 	o.flag("snapshot", &opts.Snapshot)
+	o.flag("overlay", &opts.Overlay)
 	o.flag("undo", &opts.Undo)
 	o.text("priority", (*string)(&opts.Priority))
 	c.skip("}")

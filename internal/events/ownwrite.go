@@ -94,7 +94,8 @@ func (w *writer) reply(r *Reply) {
 }
 
 func (w *writer) result(r *toolyard.Result) {
-	if len(r.Content) > 0 || len(r.Structured) > 0 || len(r.Echo) > 0 || r.Phases == nil {
+	if len(r.Content) > 0 || len(r.Structured) > 0 || len(r.Echo) > 0 || r.Overlay != nil ||
+		r.Phases == nil {
 		w.bad = true
 		return
 	}
@@ -226,7 +227,8 @@ func (w *writer) floatField(name string, f float64) {
 
 func (w *writer) end(e *End) {
 	r := &e.Result
-	if len(r.Content) > 0 || len(r.Structured) > 0 || len(r.Echo) > 0 || e.Session != nil {
+	if len(r.Content) > 0 || len(r.Structured) > 0 || len(r.Echo) > 0 || r.Overlay != nil ||
+		e.Session != nil {
 		w.bad = true
 		return
 	}

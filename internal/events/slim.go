@@ -81,6 +81,7 @@ type slimEnd struct {
 	Isolation      string              `json:"isolation,omitempty"`
 	Cache          toolyard.CacheUse   `json:"cache,omitempty"`
 	Origin         *toolyard.Origin    `json:"origin,omitempty"`
+	Overlay        *toolyard.Overlay   `json:"overlay,omitempty"`
 	Phases         slimFacts           `json:"phases,omitzero"`
 	Session        *tool.SessionChange `json:"session,omitempty"`
 }
@@ -93,7 +94,7 @@ func (f Finished) slim() (any, bool) {
 			r.Index, r.CallID, r.Tool, r.IsError, r.Code, r.Output, r.Content, r.Structured, r.Echo, r.Error, r.Detail,
 			r.Retryable, r.RetryAfterMS, r.Class, r.WasConcurrent, r.DurationMS, r.ExecuteMS, r.QueueMS,
 			r.ApprovalWaitMS, r.Attempts, r.Worker, r.Truncated, r.Blob, r.Isolation, r.Cache, r.Origin,
-			r.Phases, e.Session,
+			r.Overlay, r.Phases, e.Session,
 		})
 	}
 	return out, true
@@ -119,7 +120,7 @@ func (f *readFinished) body() (Body, error) {
 			Retryable: s.Retryable, RetryAfterMS: s.RetryAfterMS, Class: s.Class, WasConcurrent: s.WasConcurrent,
 			DurationMS: s.DurationMS, ExecuteMS: s.ExecuteMS, QueueMS: s.QueueMS, ApprovalWaitMS: s.ApprovalWaitMS,
 			Attempts: s.Attempts, Worker: s.Worker, Truncated: s.Truncated, Blob: s.Blob, Isolation: s.Isolation,
-			Cache: s.Cache, Origin: s.Origin, Phases: s.Phases,
+			Cache: s.Cache, Origin: s.Origin, Overlay: s.Overlay, Phases: s.Phases,
 		}
 	}
 	return out, nil

@@ -248,7 +248,8 @@ func randomSubmitted(r *rand.Rand) Submitted {
 			Partition: some(r, "", toolyard.Sequential), MaxConcurrency: r.IntN(3),
 			OnError:   some(r, "", toolyard.Continue),
 			TimeoutMS: some[int64](r, 0, -1, 1<<40), CallTimeoutMS: some[int64](r, 0, 7), Supersede: r.IntN(2) == 0,
-			Repair: r.IntN(2) == 0, DryRun: r.IntN(2) == 0, Snapshot: r.IntN(2) == 0, Undo: r.IntN(2) == 0,
+			Repair: r.IntN(2) == 0, DryRun: r.IntN(2) == 0, Snapshot: r.IntN(2) == 0, Overlay: r.IntN(2) == 0,
+			Undo:     r.IntN(2) == 0,
 			Priority: some(r, "", toolyard.Bulk),
 		}
 		if r.IntN(20) == 0 {

@@ -73,9 +73,10 @@ const (
 	RestorePartly Name = "worker.restore-partly"
 	// ShellRan: a command of a shell that remembers has ended, and what the shell remembers is not stored. W11.
 	ShellRan Name = "worker.shell-ran"
-
 	// ChildStarted: a script's call is stored as a batch, and its result is not read. W11.
 	ChildStarted Name = "worker.child-started"
+	// CommitPartly: some changes of an overlay are made in the workspace, and others are not. W11.
+	CommitPartly Name = "worker.commit-partly"
 
 	// EffectBegun: a tool of the fault tests is in the middle of its effect. W3, W6.
 	EffectBegun Name = "tool.effect-begun"
@@ -88,6 +89,7 @@ var Names = []Name{
 	BatchReceived, CallsPartlyQueued, CallsQueued, ResultSeen, GroupOver, GroupStarting, SomeReplied, AllReplied,
 	BatchOver, AbortDecided, IDFenced, QueueSealed, ShardsMade, ShardsAnnounced, ShardsServed, ShardsOpen,
 	CallTaken, CallClaimed, ResultReady, ResultStored, SnapshotPartly, RestorePartly, ShellRan, ChildStarted,
+	CommitPartly,
 	EffectBegun, EffectDue,
 }
 

@@ -71,6 +71,6 @@ func (s *Surface) Unmangler(rules ...toolname.Rule) func(name string) string {
 	}
 }
 
-// ForModels reports whether models are offered a tool of a name: all but the one that undoes batches, which only a
+// ForModels reports whether models are offered a tool of a name: all but those of [toolyard.ForPeople], which only a
 // batch with the option undo sees.
-func ForModels(name string) bool { return name != toolyard.UndoTool }
+func ForModels(name string) bool { return !toolyard.ForPeople(name) }

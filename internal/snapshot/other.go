@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/place"
 )
 
@@ -22,6 +23,31 @@ func (s *Store) After(context.Context, *place.Root, Key) error { return errSyste
 // Restore needs Linux.
 func (s *Store) Restore(context.Context, *place.Root, Wish) (Report, error) {
 	return Report{}, notNow("the worker's system has no snapshots")
+}
+
+// Overlay needs Linux.
+func (s *Store) Overlay(context.Context, *place.Root, Key, []int, bool) (string, error) {
+	return "", unable(errSystem, "the worker's system has no overlays")
+}
+
+// Changes needs Linux.
+func (s *Store) Changes(context.Context, *place.Root, Key) (*toolyard.Overlay, error) {
+	return nil, errSystem
+}
+
+// Diff needs Linux.
+func (s *Store) Diff(context.Context, *place.Root, Commit, Differ) (*toolyard.Overlay, string, error) {
+	return nil, "", notNow("the worker's system has no overlays")
+}
+
+// Commit needs Linux.
+func (s *Store) Commit(context.Context, *place.Root, Commit) (*toolyard.Overlay, error) {
+	return nil, notNow("the worker's system has no overlays")
+}
+
+// Drop needs Linux.
+func (s *Store) Drop(context.Context, *place.Root, Commit) error {
+	return notNow("the worker's system has no overlays")
 }
 
 // Sweep has nothing to sweep.

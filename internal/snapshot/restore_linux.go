@@ -43,6 +43,7 @@ func (s *Store) Restore(ctx context.Context, root *place.Root, w Wish) (report R
 		}
 	}
 	r := newRestoring(ctx, top, home, l, &w)
+	r.partly = failpoint.RestorePartly
 	if err := r.run(); err != nil {
 		return r.report, fmt.Errorf("the workspace is set back in part only; undo again: %w", err)
 	}
@@ -136,6 +137,10 @@ type restoring struct {
 	// several.
 	holders, leaders map[string]string
 	deep             []string // names at the top that are to be removed
+	// apart says that a file with several names is not changed in place: the listing may not have the other names.
+	apart bool
+	// partly is the failpoint behind the first change; empty: none.
+	partly failpoint.Name
 }
 
 func newRestoring(ctx context.Context, top *os.File, home string, l *listing, w *Wish) *restoring {
@@ -173,7 +178,9 @@ func (r *restoring) act() error {
 			return err
 		}
 	}
-	failpoint.HitIf(r.report.Removed+r.report.Written > 0, failpoint.RestorePartly)
+	if r.partly != "" {
+		failpoint.HitIf(r.report.Removed+r.report.Written > 0, r.partly)
+	}
 	return nil
 }
 
@@ -243,6 +250,9 @@ func (r *restoring) clear(dir *os.File, at string, wants func(string) bool) erro
 	return nil
 }
 
+// passing begins the names that something has for a moment.
+const passing = ".toolyard-"
+
 // manyOpen is how many directories are held open while what lies in one another is removed. What is deeper goes to the
 // top, and is removed from there.
 const manyOpen = 128
@@ -267,7 +277,7 @@ func (r *restoring) remove(dir *os.File, name, p string, depth int) (gone bool, 
 		return true, nil
 	}
 	if depth > manyOpen {
-		top := ".toolyard-" + rand.Text() + ".tmp"
+		top := passing + rand.Text() + ".tmp"
 		r.deep = append(r.deep, top)
 		return true, unix.Renameat(int(dir.Fd()), name, int(r.top.Fd()), top)
 	}
@@ -399,7 +409,7 @@ func (r *restoring) file(dir *os.File, name string, e *entry, st *unix.Stat_t) e
 	if e.Shared != "" {
 		r.leaders[id] = string(e.Path)
 	}
-	if st != nil {
+	if st != nil && !(r.apart && st.Nlink > 1) {
 		if holder, taken := r.holders[inode(st)]; !taken || holder == id {
 			kept, err := r.keepFile(dir, name, e)
 			if err != nil {
@@ -478,7 +488,7 @@ func (r *restoring) place(dir *os.File, name string, make func(temp string) erro
 	if err := r.act(); err != nil {
 		return err
 	}
-	temp := ".toolyard-" + rand.Text() + ".tmp" // the next restore removes it if this one is killed
+	temp := passing + rand.Text() + ".tmp" // the next restore removes it if this one is killed
 	err := make(temp)
 	if err == nil {
 		if err = r.act(); err == nil {

@@ -13,6 +13,10 @@
 //	                objects/ab/cdef  the content of files
 //	                <batch>-<group>.before, .after   listings around one exclusive group
 //	                <batch>.restored                 a listing behind a restore of the batch
+//	                overlays/<batch>/tree            a copy of the workspace that the calls of a batch change
+//	                <batch>.base, .made              listings of the workspace and of its copy when that was made
+//	                <batch>.commit                   what is being committed
+//	                <batch>.settled                  what has become of an overlay
 //
 // Failure: a listing has its name when everything in it is on the disk, so a snapshot is whole or is not there. A
 // restore moves the workspace towards the listing from whatever it finds: one that was killed is run again, and
@@ -129,6 +133,9 @@ const (
 	before   = ".before"
 	after    = ".after"
 	restored = ".restored"
+	base     = ".base"
+	made     = ".made"
+	commit   = ".commit"
 )
 
 // name makes a short name of any values.
@@ -149,12 +156,14 @@ func (s *Store) home(w toolyard.Workspace, inode uint64) string {
 
 // listingName is the file of a listing.
 func (k *Key) listingName(kind string) string {
-	base := name(k.Batch.Agent, k.Batch.ID)
-	if kind == restored {
-		return base + kind
+	if kind == before || kind == after {
+		return fmt.Sprintf("%s-%d%s", k.batchName(), k.Group, kind)
 	}
-	return fmt.Sprintf("%s-%d%s", base, k.Group, kind)
+	return k.batchName() + kind
 }
+
+// batchName is the name that a store has for a batch.
+func (k *Key) batchName() string { return name(k.Batch.Agent, k.Batch.ID) }
 
 // unable is why a snapshot cannot be taken of the workspace as it is. detail is for the operator.
 func unable(detail error, format string, args ...any) error {

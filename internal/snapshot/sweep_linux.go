@@ -44,7 +44,7 @@ func (s *Store) sweep(ctx context.Context, home string) (err error) {
 	for _, n := range names {
 		file := filepath.Join(home, n.Name())
 		switch filepath.Ext(n.Name()) {
-		case before, after, restored:
+		case before, after, restored, base, made, commit, settled:
 		default:
 			swept = swept || n.Name() == unswept
 			continue
@@ -59,9 +59,12 @@ func (s *Store) sweep(ctx context.Context, home string) (err error) {
 				return err
 			}
 			swept = true
-		case strings.HasSuffix(n.Name(), before):
+		case ofWorkspace(n.Name()), strings.HasSuffix(n.Name(), commit):
 			left = append(left, file)
 		}
+	}
+	if err := sweepOverlays(ctx, home); err != nil {
+		return err
 	}
 	if !swept {
 		return nil

@@ -105,21 +105,28 @@ func (s *Store) Take(ctx context.Context, root *place.Root, k Key) (info Info, e
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return info, err
 	}
+	_, err = s.take(limited, top, home, &k, before, &info)
+	return info, err
+}
+
+// take keeps a listing with the content.
+func (s *Store) take(ctx context.Context, top *os.File, home string, k *Key, kind string, info *Info,
+) (*listing, error) {
 	if err := os.WriteFile(filepath.Join(home, unswept), nil, 0o600); err != nil {
-		return info, err
+		return nil, err
 	}
-	t := &taking{ctx: limited, store: s, home: home, info: &info, free: -1, room: -1, known: newest(home)}
+	t := &taking{ctx: ctx, store: s, home: home, info: info, free: -1, room: -1, known: newest(home)}
 	begun := time.Now()
-	w := walker{ctx: limited, limits: s.limits, file: t.file}
+	w := walker{ctx: ctx, limits: s.limits, file: t.file}
 	if err := w.walk(top); err != nil {
-		return info, err
+		return nil, err
 	}
 	info.Entries = len(w.out)
-	l := &listing{head: head{Key: k, Begun: begun}, entries: w.out}
-	if err := keep(home, file, l); err != nil {
-		return info, err
+	l := &listing{head: head{Key: *k, Begun: begun}, entries: w.out}
+	if err := keep(home, filepath.Join(home, k.listingName(kind)), l); err != nil {
+		return nil, err
 	}
-	return info, os.Remove(filepath.Join(home, unswept))
+	return l, os.Remove(filepath.Join(home, unswept))
 }
 
 // keep gives a listing its name, when all that was stored before is on the disk.
@@ -199,6 +206,11 @@ func asFailure(err error) error {
 // are coarse, and those of another machine may be wrong.
 const trusted = time.Minute
 
+// ofWorkspace reports whether a file is a listing of a workspace with its content.
+func ofWorkspace(file string) bool {
+	return strings.HasSuffix(file, before) || strings.HasSuffix(file, base)
+}
+
 // newest are the files of the snapshot that was taken last, by path, as far as they can be known by their times.
 func newest(home string) map[string]*entry {
 	names, err := os.ReadDir(home)
@@ -207,7 +219,7 @@ func newest(home string) map[string]*entry {
 	}
 	var last fs.FileInfo
 	for _, n := range names {
-		if info, err := n.Info(); strings.HasSuffix(n.Name(), before) && err == nil &&
+		if info, err := n.Info(); ofWorkspace(n.Name()) && err == nil &&
 			(last == nil || info.ModTime().After(last.ModTime())) {
 			last = info
 		}

@@ -47,6 +47,8 @@ import (
 //	               older dispatcher would run them without either. Workers ask dispatchers for such batches.
 //	13 2026-11-23  Declarations say whether a tool's shell remembers: an older dispatcher would run a command that moves
 //	               the shell beside others.
+//	13 2026-11-23  Batches may run on overlays, which others show, commit or drop: older workers would run them in the
+//	               workspace. Results say what an overlay changes.
 const Wire = 13 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.

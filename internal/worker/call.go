@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/gate"
 	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
@@ -40,6 +41,8 @@ type running struct {
 	lease  lease
 	// told is the end of what was told of a background call's output.
 	told tail
+	// overlay is the directory that the call runs in instead of the workspace's own; nil: it runs in the workspace.
+	overlay *place.Root
 	// proving is held by who proves the right to the call anew.
 	proving gate.Gate
 

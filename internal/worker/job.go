@@ -41,8 +41,11 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 		dir, root = "", nil
 	}
 	var turn *cache.Turn
-	if d.Generation > 0 {
+	if d.Generation > 0 && d.Overlay == nil { // what is cached is of the workspace
 		turn = &cache.Turn{Generation: d.Generation, Deny: d.Deny, Ask: d.Ask}
+	}
+	if r.overlay != nil {
+		dir, root = r.overlay.Dir(), r.overlay
 	}
 	return pipeline.Job{
 		Turn:     turn,
@@ -55,8 +58,7 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 		Start:       func(ctx context.Context) (func(), error) { return w.start(ctx, r) },
 		Prepare:     w.keepWorkspace(r),
 		Declaration: call.Declaration, Judgement: call.Judgement, WasConcurrent: d.WasConcurrent, Attempt: call.Attempt,
-		As: call.As, Mended: call.Mended, Waited: call.Waited, FencingToken: d.Ticket,
-		Locks: d.Locks,
+		As: call.As, Mended: call.Mended, Waited: call.Waited, FencingToken: d.Ticket, Locks: d.Locks,
 		Fence: d.Fence, Background: background,
 		CallTimeout: time.Duration(d.CallTimeoutMS) * time.Millisecond, Rules: policy.Rules{Deny: deny, Ask: ask},
 		CommitPoint: func() error { return w.commit(ctx, r) }, Blobs: agentBlobs{w.b, d.Key(), call.Index},

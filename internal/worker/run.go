@@ -98,6 +98,11 @@ func (w *Worker) canRun(ctx context.Context, r *running) (able bool, instead *to
 // execute runs a call in the pipeline, which ends with limited, and stores what came of it. It reports whether the call
 // no longer needs this message, and if it does, how long to pause before that is given back.
 func (w *Worker) execute(ctx, limited context.Context, m *message, r *running) (settled bool, pause time.Duration) {
+	lift, err := w.layOver(limited, r)
+	if err != nil {
+		return answered(w.finish(ctx, r, w.withoutOverlay(r, err))), 0
+	}
+	defer lift()
 	job, err := w.job(limited, r)
 	if err != nil {
 		r.log().Error("a call cannot be run", "error", err, "deliveries", r.d.Deliveries)
@@ -124,6 +129,7 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running) (
 	result, err := w.pipe.Load().Run(limited, job)
 	progress.end()
 	w.noteAfter(ctx, r, &result)
+	w.noteChanges(ctx, r, &result)
 	w.count(r, &result, err)
 	trace.ran(&result, err)
 	if r.leftBehind() {

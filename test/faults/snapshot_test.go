@@ -39,7 +39,7 @@ func (u *undoable) worker(failpoints string) *process {
 	s := u.s
 	s.t.Helper()
 	p := s.spawn("files", "pool", failpoints, "worker", "serve", "--nats", s.url, "--workspace", "dan="+u.workspace,
-		"--permission-mode", "accept_edits", "--allow", toolyard.UndoTool,
+		"--permission-mode", "accept_edits", "--allow", toolyard.UndoTool, "--allow", toolyard.OverlayTool,
 		"--snapshots", filepath.Join(s.dir, "snapshots"))
 	s.mu.Lock()
 	defer s.mu.Unlock()

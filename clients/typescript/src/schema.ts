@@ -312,6 +312,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/batches/{id}/overlay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Use an overlay
+         * @description Hands in a batch of the same agent that says what the overlay of the batch changes, makes its changes in the workspace, or removes it. The batch must be over, and have been handed in with the option overlay. The new batch is one like others: it waits for the workspace, needs permission, and its result says what came of it.
+         */
+        post: operations["useOverlay"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/batches/{id}/rerun": {
         parameters: {
             query?: never;
@@ -600,26 +620,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/waiting": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Count approvals
-         * @description Returns how many calls wait for a person, without reading them.
-         */
-        get: operations["countApprovals"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/workers": {
         parameters: {
             query?: never;
@@ -867,21 +867,14 @@ export interface components {
              * @description How many calls are in flight.
              */
             max_concurrency?: number;
-            /** @description Have calls whose tools declare locks take those names in place of the whole workspace. */
-            named_locks?: boolean;
             /** @description What a call that fails while executing does to its group. Default: cancel_group. */
             on_error?: components["schemas"]["OnError"];
-            /** @description The running call of run_code for which the batch was made. Workers set it; any other such batch is refused. */
-            parent?: components["schemas"]["BatchParent"];
+            /** @description Run the calls on a copy of the workspace, whose changes a person then commits or drops. */
+            overlay?: boolean;
             /** @description How calls become groups. Default: consecutive. */
             partition?: components["schemas"]["Strategy"];
             /** @description Interactive batches go before bulk ones, which take one turn in five. Default: interactive. */
             priority?: components["schemas"]["Priority"];
-            /**
-             * Format: int64
-             * @description Bounds a batch with a call that a provider's program made, from its submission on and with waits for people: the provider waits no longer. Default: 240000.
-             */
-            program_timeout_ms?: number;
             /** @description Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends. */
             repair?: boolean;
             /** @description Keep the workspace as it is before each exclusive group, so that the batch can be undone. */
@@ -895,28 +888,8 @@ export interface components {
              * @description Bounds the batch: calls not answered by then end as deadline_exceeded.
              */
             timeout_ms?: number;
-            /** @description The batch is one call of undo_workspace, which no other batch sees. */
+            /** @description The batch is one call of undo_workspace or overlay_workspace, which no other batch sees. */
             undo?: boolean;
-        };
-        /** @description The running call for which a batch was made. */
-        BatchParent: {
-            /**
-             * Format: int64
-             * @description The attempt of that call.
-             */
-            attempt: number;
-            /** @description The batch of that call. */
-            batch: string;
-            /**
-             * Format: int64
-             * @description The call's index.
-             */
-            call: number;
-            /**
-             * Format: int64
-             * @description Counts the batches that were made for that attempt.
-             */
-            n: number;
         };
         /** @description The state of a batch, without the inputs of its calls. */
         BatchView: {
@@ -1336,7 +1309,7 @@ export interface components {
             failed: number;
             /** @description The batch's id. */
             id: string;
-            /** @description Its log cannot be read: tools and codes are missing. */
+            /** @description It has too many calls to be looked into, or its log cannot be read: tools and codes are missing. */
             opaque?: boolean;
             /**
              * Format: int64
@@ -1549,6 +1522,54 @@ export interface components {
          * @enum {string}
          */
         Outcome: "ok" | "failed" | "noted";
+        /** @description What the calls of a batch have changed in its overlay so far. */
+        Overlay: {
+            /**
+             * Format: int64
+             * @description How many names are new.
+             */
+            added: number;
+            /**
+             * Format: int64
+             * @description How many names have another content, kind, mode or owner.
+             */
+            changed: number;
+            /** @description The first 50 of these names. */
+            paths?: components["schemas"]["OverlayPath"][];
+            /** @description Why the changes are not known. Left out: they are. */
+            problem?: string;
+            /**
+             * Format: int64
+             * @description How many names are gone.
+             */
+            removed: number;
+        };
+        /**
+         * @description What becomes of a name.
+         * @enum {string}
+         */
+        OverlayChange: "added" | "changed" | "removed";
+        /** @description A name that an overlay changes. */
+        OverlayPath: {
+            /** @description What becomes of it: added, changed or removed. */
+            change: components["schemas"]["OverlayChange"];
+            /** @description The path in the workspace. */
+            path: string;
+        };
+        /** @description What is done with an overlay. */
+        OverlayUse: {
+            /**
+             * @description Say what it changes, make its changes in the workspace, or remove it.
+             * @enum {string}
+             */
+            action: "diff" | "commit" | "drop";
+            /** @description Keep no snapshot of what the workspace is now. Without it, a commit can be undone. */
+            final?: boolean;
+            /** @description Commit although others have changed the same names since: that is lost. */
+            force?: boolean;
+            /** @description A person can be asked whether that may be done. */
+            interactive?: boolean;
+        };
         /** @description A page of batches. */
         Page: {
             /** @description The newest first, in the order of submission. The list may be a moment behind. */
@@ -1707,6 +1728,8 @@ export interface components {
             origin?: components["schemas"]["Origin"];
             /** @description What the model reads on success, or a preview of it if truncated. */
             output: string;
+            /** @description What the batch has changed in its overlay so far. Left out: it has none, or the call changed nothing. */
+            overlay?: components["schemas"]["Overlay"];
             /** @description What each phase found, in their order. */
             phases: components["schemas"]["Fact"][];
             /**
@@ -1808,8 +1831,6 @@ export interface components {
             alone?: boolean;
             /** @description Ask again for all that people have allowed in the session. */
             forget?: boolean;
-            /** @description Deferred tools that the model has seen the schemas of. */
-            load?: string[];
         };
         /** @description A batch at one event of its log. Times are in milliseconds since the submission. */
         Shape: {
@@ -2042,14 +2063,6 @@ export interface components {
              */
             waiting: number;
         };
-        /** @description How many calls wait for a person. */
-        WaitingCalls: {
-            /**
-             * Format: int64
-             * @description How many calls listApprovals would return.
-             */
-            calls: number;
-        };
         /** @description The data of the events of all batches. */
         WatchEventData: components["schemas"]["Happening"] | components["schemas"]["Problem"];
         /** @description A live worker. */
@@ -2077,7 +2090,6 @@ export interface components {
             pool: string;
             /** @description Which tools the worker leaves out or has altered. Only operators see it. */
             remarks?: components["schemas"]["Remark"][];
-            shards?: number[];
             /**
              * Format: int64
              * @description How many calls it runs at a time.
@@ -3786,6 +3798,133 @@ export interface operations {
             };
         };
     };
+    useOverlay: {
+        parameters: {
+            query?: {
+                /** @description Whose batch it is, when no token says so. */
+                agent?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The batch's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        /** @description What is done. */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["OverlayUse"];
+            };
+        };
+        responses: {
+            /** @description The batch that does it. */
+            202: {
+                headers: {
+                    /** @description The address of the batch. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BatchView"];
+                };
+            };
+            /** @description The request is wrong. field says where, detail how to fix it. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or unknown. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request is from a page of another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not exist, or belongs to another agent. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The id has other content, the batch takes no more calls or was refused, or somebody else has decided. type says which. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It is over, and no longer stored. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is longer than it may be. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body has another media type. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is full, or the token's limit is reached. Send the same again, under the same id, after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Any other problem. With 503, the system behind the server does not answer. */
+            default: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     rerunBatch: {
         parameters: {
             query?: {
@@ -5089,12 +5228,12 @@ export interface operations {
                 dry_run?: boolean;
                 /** @description Keep the workspace as it is before each exclusive group, so that the batch can be undone. */
                 snapshot?: boolean;
+                /** @description Run the calls on a copy of the workspace, whose changes a person then commits or drops. */
+                overlay?: boolean;
                 /** @description What the workers must have that run the calls; may be given many times. */
                 tag?: string[];
                 /** @description Interactive batches go before bulk ones. */
                 priority?: "interactive" | "bulk";
-                /** @description Have calls whose tools declare locks take those names in place of the whole workspace. */
-                named_locks?: boolean;
                 /** @description Put outputs that come from outside between delimiters that no output can forge. */
                 fence?: boolean;
                 /** @description The form of the event reply; left out, it is that of the stream's provider. */
@@ -5235,78 +5374,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
-            };
-            /** @description The request is wrong. field says where, detail how to fix it. */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description The token is missing or unknown. */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description The token may not do this, or the request is from a page of another site. */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description The server is full, or the token's limit is reached. Send the same again, under the same id, after Retry-After seconds. */
-            429: {
-                headers: {
-                    /** @description After how many seconds to ask again. */
-                    "Retry-After"?: number;
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Any other problem. With 503, the system behind the server does not answer. */
-            default: {
-                headers: {
-                    /** @description After how many seconds to ask again. */
-                    "Retry-After"?: number;
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    countApprovals: {
-        parameters: {
-            query?: {
-                /** @description Only calls of this agent. */
-                agent?: string;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description How many wait. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["WaitingCalls"];
-                };
             };
             /** @description The request is wrong. field says where, detail how to fix it. */
             400: {

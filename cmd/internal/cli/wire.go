@@ -134,7 +134,9 @@ type Worker struct {
 	Snapshots string
 	snapshots bool
 	// Shells is where the shells of sessions are kept; empty: bash remembers nothing.
-	Shells    string
+	Shells string
+	// kept is the one store of the worker and its tools.
+	kept      *snapshot.Store
 	MaxTokens int
 	// Background offers the tools of background calls.
 	Background bool
@@ -222,7 +224,7 @@ func (w *Worker) Tools() ([]tool.Tool, error) {
 		return nil, err
 	}
 	if store != nil {
-		tools = append(tools, snapshot.Tool(store))
+		tools = append(tools, snapshot.Tool(store), snapshot.OverlayTool(store, builtin.Diff))
 	}
 	if w.Background {
 		tools = append(tools, background.Tools()...)
@@ -236,8 +238,8 @@ const noSnapshots = "none"
 
 // store is where snapshots are kept; nil if that is nowhere.
 func (w *Worker) store() (*snapshot.Store, error) {
-	if !w.snapshots || w.Snapshots == noSnapshots {
-		return nil, nil
+	if !w.snapshots || w.Snapshots == noSnapshots || w.kept != nil {
+		return w.kept, nil
 	}
 	dir := w.Snapshots
 	if dir == "" {
@@ -251,7 +253,8 @@ func (w *Worker) store() (*snapshot.Store, error) {
 	if err != nil {
 		return nil, Usagef("--snapshots: %w", err)
 	}
-	return snapshot.New(dir), nil
+	w.kept = snapshot.New(dir)
+	return w.kept, nil
 }
 
 // shells is where shells are kept; nil if bash remembers nothing.

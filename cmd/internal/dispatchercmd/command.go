@@ -75,7 +75,8 @@ input or the flags are wrong, 130 interrupted, 141 the reader of its output has 
 	}{
 		{RunGroup, "Run and serve", []*cobra.Command{s.runCommand(), s.serveCommand(), s.mcpCommand()}},
 		{"batches", "Batches", []*cobra.Command{s.submitCommand(), s.explainCommand(), s.watchCommand(),
-			s.replayCommand(), s.batchesCommand(), s.cancelCommand(), s.undoCommand(), s.interruptCommand(),
+			s.replayCommand(), s.batchesCommand(), s.cancelCommand(), s.undoCommand(), s.overlayCommand(),
+			s.interruptCommand(),
 			s.sessionCommand()}},
 		{"people", "Decisions of people", []*cobra.Command{s.approvalsCommand(), s.approveCommand(), s.denyCommand(),
 			s.relayCommand()}},

@@ -290,6 +290,9 @@ func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, 
 			return e, err
 		}
 		x := &e.Calls[i]
+		if b.Options.Overlay && !pipeline.HeldByOverlay(&entry.Declaration, planned.Calls[i].Judgement, false) {
+			x.Code, x.Error = toolyard.SandboxViolation, "The call would not be run: "+pipeline.NotHeld+"."
+		}
 		x.Permission, x.DecidedBy, x.Reason = string(d.Behavior), d.Source, d.Reason
 		x.Cache = cache.Text(&entry.Declaration, planned.Calls[i].Judgement)
 		if from := pipeline.Outside(&entry.Declaration, b.Calls[i].Input); from != nil {

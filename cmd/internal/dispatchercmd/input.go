@@ -34,6 +34,7 @@ type batchFlags struct {
 	fence          bool
 	snapshot       bool
 	namedLocks     bool
+	overlay        bool
 	tags           []string
 	priority       string
 
@@ -75,6 +76,8 @@ func (b *batchFlags) addPlace(f *pflag.FlagSet) {
 		"ones go first (default: FILE's, or interactive)")
 	f.BoolVar(&b.snapshot, "snapshot", false, "keep the workspace as it is before each group that may change it, so "+
 		"that dispatcher undo can set it back; a call for which that fails does not run")
+	f.BoolVar(&b.overlay, "overlay", false, "run the calls on a copy of the workspace, whose changes dispatcher overlay "+
+		"commits or drops; a call that could change more than the copy does not run")
 	f.StringArrayVar(&b.tags, "tag", nil, "run the calls only on workers that have this `TAG`, beside those that FILE "+
 		"asks for; may be repeated")
 }
@@ -127,6 +130,7 @@ func (b *batchFlags) apply(batch *toolyard.Batch) error {
 	batch.Options.NamedLocks = batch.Options.NamedLocks || b.namedLocks
 	batch.Options.Fence = batch.Options.Fence || b.fence
 	batch.Options.Snapshot = batch.Options.Snapshot || b.snapshot
+	batch.Options.Overlay = batch.Options.Overlay || b.overlay
 	for _, d := range []struct {
 		flag string
 		v    time.Duration

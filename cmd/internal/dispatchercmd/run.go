@@ -28,8 +28,10 @@ type outputFlags struct {
 	events string
 	// failOnError makes an error of a call the command's own.
 	failOnError bool
-	// undoes says that the batch undoes another, and that an error of its call is the command's own.
-	undoes bool
+	// one is the command's own error when the one call of its batch fails; nil where that is no such command.
+	one error
+	// lines are how many of an output are shown; 0: few.
+	lines int
 
 	as   provider.Format // what format says
 	file *os.File        // of the events, opened before anything runs
@@ -110,9 +112,9 @@ func (s *std) run(ctx context.Context, file, dir string, in batchFlags, out outp
 		if err != nil {
 			return err
 		}
-		if batch.Options.Snapshot || batch.Options.Undo {
-			return cli.Usagef("%s: options: snapshot and undo are for a system that stays; hand the batch to dispatcher "+
-				"serve with dispatcher submit", file)
+		if o := batch.Options; o.Snapshot || o.Overlay || o.Undo {
+			return cli.Usagef("%s: options: snapshot, overlay and undo are for a system that stays; hand the batch to "+
+				"dispatcher serve with dispatcher submit", file)
 		}
 		// Whoever is there to ask is at this terminal: nobody else reaches this process.
 		batch.Interactive = file != "-" && s.terminal()
@@ -161,7 +163,7 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 		return turnedAway(err)
 	}
 	show := newShow(s.out, batch, !out.json && out.as == "")
-	show.paint, show.verbose = s.paint(), s.verbose
+	show.paint, show.verbose, show.lines = s.paint(), s.verbose, out.lines
 	if show.on {
 		show.bars, show.w = s.bars, s.bars.over(s.out)
 	}
@@ -200,8 +202,8 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 	if err := s.printResults(ctx, b, view, batch, results, out, show); err != nil {
 		return err
 	}
-	if len(show.failed) > 0 && out.undoes {
-		return errNotUndone
+	if len(show.failed) > 0 && out.one != nil {
+		return out.one
 	}
 	if n := len(show.failed); out.failOnError && n > 0 {
 		return fmt.Errorf("%d of %s failed, and --fail-on-error is set", n, count(len(results), "call"))

@@ -2,6 +2,7 @@ package dispatchercmd
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -32,6 +33,7 @@ type show struct {
 	bars    *bars
 	on      bool
 	verbose bool
+	lines   int // how many of an output are shown; 0: shownLines
 	paint   cli.Paint
 	columns int
 	batch   toolyard.Batch
@@ -211,7 +213,7 @@ func (s *show) end(v toolyard.BatchView) error {
 
 // excerpt is the beginning of an output, indented, on lines that fit a terminal. An error is wrapped, and not cut.
 func (s *show) excerpt(text string, whole bool) string {
-	width, most := max(s.columns-len(outputIndent)-1, 1), shownLines
+	width, most := max(s.columns-len(outputIndent)-1, 1), cmp.Or(s.lines, shownLines)
 	var lines []string
 	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
 		line = strings.ReplaceAll(cli.Printable(line), "\t", "  ")

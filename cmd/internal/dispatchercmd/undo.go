@@ -1,6 +1,7 @@
 package dispatchercmd
 
 import (
+	"context"
 	"errors"
 
 	"github.com/spf13/cobra"
@@ -13,7 +14,7 @@ import (
 var errNotUndone = errors.New("the batch was not undone")
 
 func (s *std) undoCommand() *cobra.Command {
-	ref, out := agentRef{}, outputFlags{undoes: true}
+	ref, out := agentRef{}, outputFlags{one: errNotUndone}
 	var u client.Undoing
 	var group int
 	var tags []string
@@ -50,22 +51,7 @@ The exit status is 1 when the workspace was not set back.`,
 				u.Tags = append(u.Tags, toolyard.Tag(t))
 			}
 			u.ID = toolyard.BatchID(id)
-			ctx := cmd.Context()
-			return s.attach(ctx, &ref.systemFlags, "undo", func(c *client.Client) error {
-				k, err := whole(ctx, c, k)
-				if err != nil {
-					return err
-				}
-				view, err := c.Batch(k).View(ctx)
-				if err != nil {
-					return misnamed(err)
-				}
-				undo, err := u.Batch(view)
-				if err != nil {
-					return err
-				}
-				return s.follow(ctx, c, undo, out)
-			})
+			return s.actOn(cmd.Context(), &ref, "undo", k, out, u.Batch)
 		},
 	}
 	ref.add(cmd, "batch")
@@ -79,4 +65,24 @@ The exit status is 1 when the workspace was not set back.`,
 	f.StringArrayVar(&tags, "tag", nil, "set it back on a worker that has this `TAG`; may be repeated")
 	f.BoolVar(&out.json, "json", false, "print one JSON document: the batch with its results")
 	return cmd
+}
+
+// actOn hands in a batch that acts on another one, and shows what comes of it.
+func (s *std) actOn(ctx context.Context, ref *agentRef, command string, k toolyard.BatchKey, out outputFlags,
+	make func(of toolyard.BatchView) (toolyard.Batch, error)) error {
+	return s.attach(ctx, &ref.systemFlags, command, func(c *client.Client) error {
+		k, err := whole(ctx, c, k)
+		if err != nil {
+			return err
+		}
+		view, err := c.Batch(k).View(ctx)
+		if err != nil {
+			return misnamed(err)
+		}
+		b, err := make(view)
+		if err != nil {
+			return err
+		}
+		return s.follow(ctx, c, b, out)
+	})
 }

@@ -152,18 +152,14 @@ export interface BatchOptions {
   fence?: boolean;
   /** How many calls are in flight. */
   max_concurrency?: number;
-  /** Have calls whose tools declare locks take those names in place of the whole workspace. */
-  named_locks?: boolean;
   /** What a call that fails while executing does to its group. Default: cancel_group. */
   on_error?: OnError;
-  /** The running call of run_code for which the batch was made. Workers set it; any other such batch is refused. */
-  parent?: BatchParent;
+  /** Run the calls on a copy of the workspace, whose changes a person then commits or drops. */
+  overlay?: boolean;
   /** How calls become groups. Default: consecutive. */
   partition?: Strategy;
   /** Interactive batches go before bulk ones, which take one turn in five. Default: interactive. */
   priority?: Priority;
-  /** Bounds a batch with a call that a provider's program made, from its submission on and with waits for people: the provider waits no longer. Default: 240000. */
-  program_timeout_ms?: number;
   /** Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends. */
   repair?: boolean;
   /** Keep the workspace as it is before each exclusive group, so that the batch can be undone. */
@@ -174,19 +170,8 @@ export interface BatchOptions {
   tags?: string[];
   /** Bounds the batch: calls not answered by then end as deadline_exceeded. */
   timeout_ms?: number;
-  /** The batch is one call of undo_workspace, which no other batch sees. */
+  /** The batch is one call of undo_workspace or overlay_workspace, which no other batch sees. */
   undo?: boolean;
-}
-
-export interface BatchParent {
-  /** The attempt of that call. */
-  attempt: number;
-  /** The batch of that call. */
-  batch: string;
-  /** The call's index. */
-  call: number;
-  /** Counts the batches that were made for that attempt. */
-  n: number;
 }
 
 export interface BatchView {
@@ -498,7 +483,7 @@ export interface Digest {
   failed: number;
   /** The batch's id. */
   id: string;
-  /** Its log cannot be read: tools and codes are missing. */
+  /** It has too many calls to be looked into, or its log cannot be read: tools and codes are missing. */
   opaque?: boolean;
   /** The batch's position in the order of submission. It never changes. */
   place: number;
@@ -671,6 +656,39 @@ export interface Origin {
 
 export type Outcome = "ok" | "failed" | "noted";
 
+export interface Overlay {
+  /** How many names are new. */
+  added: number;
+  /** How many names have another content, kind, mode or owner. */
+  changed: number;
+  /** The first 50 of these names. */
+  paths?: OverlayPath[];
+  /** Why the changes are not known. Left out: they are. */
+  problem?: string;
+  /** How many names are gone. */
+  removed: number;
+}
+
+export type OverlayChange = "added" | "changed" | "removed";
+
+export interface OverlayPath {
+  /** What becomes of it: added, changed or removed. */
+  change: OverlayChange;
+  /** The path in the workspace. */
+  path: string;
+}
+
+export interface OverlayUse {
+  /** Say what it changes, make its changes in the workspace, or remove it. */
+  action: "diff" | "commit" | "drop";
+  /** Keep no snapshot of what the workspace is now. Without it, a commit can be undone. */
+  final?: boolean;
+  /** Commit although others have changed the same names since: that is lost. */
+  force?: boolean;
+  /** A person can be asked whether that may be done. */
+  interactive?: boolean;
+}
+
 export interface Page {
   /** The newest first, in the order of submission. The list may be a moment behind. */
   batches: BatchInfo[];
@@ -778,6 +796,8 @@ export interface Result {
   origin?: Origin;
   /** What the model reads on success, or a preview of it if truncated. */
   output: string;
+  /** What the batch has changed in its overlay so far. Left out: it has none, or the call changed nothing. */
+  overlay?: Overlay;
   /** What each phase found, in their order. */
   phases: Fact[];
   /** The time from being queued to being taken, in milliseconds. */
@@ -853,8 +873,6 @@ export interface SessionChange {
   alone?: boolean;
   /** Ask again for all that people have allowed in the session. */
   forget?: boolean;
-  /** Deferred tools that the model has seen the schemas of. */
-  load?: string[];
 }
 
 export interface Shape {
@@ -1009,11 +1027,6 @@ export interface Waiting {
   waiting: number;
 }
 
-export interface WaitingCalls {
-  /** How many calls listApprovals would return. */
-  calls: number;
-}
-
 export type WatchEventData = unknown;
 
 export interface Worker {
@@ -1035,7 +1048,6 @@ export interface Worker {
   pool: string;
   /** Which tools the worker leaves out or has altered. Only operators see it. */
   remarks?: Remark[];
-  shards?: number[];
   /** How many calls it runs at a time. */
   slots: number;
   /** When it started. */

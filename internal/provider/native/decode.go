@@ -17,7 +17,7 @@ var (
 	batchFields  = []string{"id", "agent", "session", "workspace", "interactive", "open", "calls", "options"}
 	callFields   = []string{"id", "tool", "input", "echo", "incomplete"}
 	optionFields = []string{"partition", "max_concurrency", "on_error", "timeout_ms", "call_timeout_ms", "deny", "ask",
-		"supersede", "repair", "dry_run", "snapshot", "undo", "named_locks", "tags", "priority", "fence",
+		"supersede", "repair", "dry_run", "snapshot", "overlay", "undo", "named_locks", "tags", "priority", "fence",
 		"program_timeout_ms", "parent"}
 	parentFields = []string{"batch", "call", "attempt", "n"}
 )
@@ -149,6 +149,9 @@ func options(batch strictjson.Object) (opts toolyard.Options, err error) {
 		return opts, err
 	}
 	if opts.Snapshot, err = o.OptionalBool("snapshot"); err != nil {
+		return opts, err
+	}
+	if opts.Overlay, err = o.OptionalBool("overlay"); err != nil {
 		return opts, err
 	}
 	if opts.Undo, err = o.OptionalBool("undo"); err != nil {

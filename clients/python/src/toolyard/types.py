@@ -177,19 +177,14 @@ class BatchOptions(TypedDict):
     fence: NotRequired[bool]
     # How many calls are in flight.
     max_concurrency: NotRequired[int]
-    # Have calls whose tools declare locks take those names in place of the whole workspace.
-    named_locks: NotRequired[bool]
     # What a call that fails while executing does to its group. Default: cancel_group.
     on_error: NotRequired["OnError"]
-    # The running call of run_code for which the batch was made. Workers set it; any other such batch is refused.
-    parent: NotRequired["BatchParent"]
+    # Run the calls on a copy of the workspace, whose changes a person then commits or drops.
+    overlay: NotRequired[bool]
     # How calls become groups. Default: consecutive.
     partition: NotRequired["Strategy"]
     # Interactive batches go before bulk ones, which take one turn in five. Default: interactive.
     priority: NotRequired["Priority"]
-    # Bounds a batch with a call that a provider's program made, from its submission on and with waits for people:
-    # the provider waits no longer. Default: 240000.
-    program_timeout_ms: NotRequired[int]
     # Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends.
     repair: NotRequired[bool]
     # Keep the workspace as it is before each exclusive group, so that the batch can be undone.
@@ -200,21 +195,8 @@ class BatchOptions(TypedDict):
     tags: NotRequired[list[str]]
     # Bounds the batch: calls not answered by then end as deadline_exceeded.
     timeout_ms: NotRequired[int]
-    # The batch is one call of undo_workspace, which no other batch sees.
+    # The batch is one call of undo_workspace or overlay_workspace, which no other batch sees.
     undo: NotRequired[bool]
-
-
-class BatchParent(TypedDict):
-    """The running call for which a batch was made."""
-
-    # The attempt of that call.
-    attempt: int
-    # The batch of that call.
-    batch: str
-    # The call's index.
-    call: int
-    # Counts the batches that were made for that attempt.
-    n: int
 
 
 class BatchView(TypedDict):
@@ -569,7 +551,7 @@ class Digest(TypedDict):
     failed: int
     # The batch's id.
     id: str
-    # Its log cannot be read: tools and codes are missing.
+    # It has too many calls to be looked into, or its log cannot be read: tools and codes are missing.
     opaque: NotRequired[bool]
     # The batch's position in the order of submission. It never changes.
     place: int
@@ -776,6 +758,46 @@ class Origin(TypedDict):
 Outcome = Literal["ok", "failed", "noted"]
 
 
+class Overlay(TypedDict):
+    """What the calls of a batch have changed in its overlay so far."""
+
+    # How many names are new.
+    added: int
+    # How many names have another content, kind, mode or owner.
+    changed: int
+    # The first 50 of these names.
+    paths: NotRequired[list["OverlayPath"]]
+    # Why the changes are not known. Left out: they are.
+    problem: NotRequired[str]
+    # How many names are gone.
+    removed: int
+
+# What becomes of a name.
+OverlayChange = Literal["added", "changed", "removed"]
+
+
+class OverlayPath(TypedDict):
+    """A name that an overlay changes."""
+
+    # What becomes of it: added, changed or removed.
+    change: "OverlayChange"
+    # The path in the workspace.
+    path: str
+
+
+class OverlayUse(TypedDict):
+    """What is done with an overlay."""
+
+    # Say what it changes, make its changes in the workspace, or remove it.
+    action: Literal["diff", "commit", "drop"]
+    # Keep no snapshot of what the workspace is now. Without it, a commit can be undone.
+    final: NotRequired[bool]
+    # Commit although others have changed the same names since: that is lost.
+    force: NotRequired[bool]
+    # A person can be asked whether that may be done.
+    interactive: NotRequired[bool]
+
+
 class Page(TypedDict):
     """A page of batches."""
 
@@ -902,6 +924,8 @@ class Result(TypedDict):
     origin: NotRequired["Origin"]
     # What the model reads on success, or a preview of it if truncated.
     output: str
+    # What the batch has changed in its overlay so far. Left out: it has none, or the call changed nothing.
+    overlay: NotRequired["Overlay"]
     # What each phase found, in their order.
     phases: list["Fact"]
     # The time from being queued to being taken, in milliseconds.
@@ -985,8 +1009,6 @@ class SessionChange(TypedDict):
     alone: NotRequired[bool]
     # Ask again for all that people have allowed in the session.
     forget: NotRequired[bool]
-    # Deferred tools that the model has seen the schemas of.
-    load: NotRequired[list[str]]
 
 
 class Shape(TypedDict):
@@ -1164,13 +1186,6 @@ class Waiting(TypedDict):
     # How many batches wait there, this one included.
     waiting: int
 
-
-class WaitingCalls(TypedDict):
-    """How many calls wait for a person."""
-
-    # How many calls listApprovals would return.
-    calls: int
-
 # The data of the events of all batches.
 WatchEventData = Union["Happening", "Problem"]
 
@@ -1196,7 +1211,6 @@ class Worker(TypedDict):
     pool: str
     # Which tools the worker leaves out or has altered. Only operators see it.
     remarks: NotRequired[list["Remark"]]
-    shards: NotRequired[list[int]]
     # How many calls it runs at a time.
     slots: int
     # When it started.

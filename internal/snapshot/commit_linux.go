@@ -1,0 +1,371 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/internal/place"
+)
+
+// Commit makes the changes of an overlay in the workspace. Where others have changed the same names since, nothing is
+// changed, unless the wish says otherwise. A commit that was broken off is to be run again, and goes on then: what it
+// changes is stored before the first change.
+func (s *Store) Commit(ctx context.Context, root *place.Root, w Commit) (o *toolyard.Overlay, err error) {
+	top, home, leave, err := s.enter(ctx, root, &w.Key)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, leave()) }()
+	if as, err := s.over(home, &w.Key); err != nil || as.As == committed {
+		return as.Changes, err
+	}
+	c, err := s.openCopy(ctx, home, &w.Key)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	was := make(map[string]*entry, len(c.was.entries))
+	for i := range c.was.entries {
+		was[string(c.was.entries[i].Path)] = &c.was.entries[i]
+	}
+	file := filepath.Join(home, w.listingName(commit))
+	l, err := readListing(file)
+	partly := err == nil
+	if errors.Is(err, fs.ErrNotExist) {
+		l, err = s.toCommit(c, home, &w.Key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := planned(l, was)
+	o = summary(all)
+	if err := complete(home, l); err != nil {
+		return nil, err
+	}
+	if !w.Force {
+		if err := s.free(ctx, top, all, partly, &w); err != nil {
+			return nil, err
+		}
+	}
+	if !partly {
+		if err := keep(home, file, l); err != nil {
+			return nil, err
+		}
+	}
+	r := newRestoring(ctx, top, home, &listing{}, &Wish{Key: w.Key, Act: w.Act, Progress: w.Progress})
+	r.apart, r.partly, r.total = true, failpoint.CommitPartly, len(all)
+	if err := r.apply(all, was, w.Force); err != nil {
+		return nil, fmt.Errorf("the overlay is committed in part only; commit it again: %w", err)
+	}
+	if err := unix.Syncfs(int(top.Fd())); err != nil {
+		return nil, err
+	}
+	return o, settle(ctx, home, &w.Key, settlement{As: committed, Changes: o})
+}
+
+// toCommit keeps the content of what an overlay changes, and lists it. The listing has no name yet.
+func (s *Store) toCommit(c *copyOf, home string, k *Key) (*listing, error) {
+	if len(c.changes) > maxCommittedNames {
+		return nil, errMany
+	}
+	if err := os.WriteFile(filepath.Join(home, unswept), nil, 0o600); err != nil {
+		return nil, err
+	}
+	t := &taking{ctx: c.ctx, store: s, home: home, info: &Info{}, free: -1, room: -1}
+	l := &listing{head: head{Key: *k, Begun: time.Now()}}
+	for i := range c.changes {
+		ch := &c.changes[i]
+		if ch.is == nil {
+			l.entries = append(l.entries, entry{Path: ch.was.Path, Kind: gone})
+			continue
+		}
+		e := *ch.is
+		if e.Kind == aFile {
+			dir, name, err := (&restoring{top: c.top}).parent(string(e.Path))
+			if err != nil {
+				return nil, err
+			}
+			err = t.file(dir, name, &e)
+			if err = errors.Join(err, dir.Close()); err != nil {
+				return nil, err
+			}
+		}
+		l.entries = append(l.entries, e)
+	}
+	return l, nil
+}
+
+// planned are the changes of a commit. was is the workspace that the overlay was made from.
+func planned(l *listing, was map[string]*entry) (all []edit) {
+	for i := range l.entries {
+		c := edit{was: was[string(l.entries[i].Path)], is: &l.entries[i]}
+		if c.is.Kind == gone {
+			c.is = nil
+		}
+		if c.was != nil || c.is != nil {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// free reports names that others have changed since the overlay was made.
+func (s *Store) free(ctx context.Context, top *os.File, all []edit, partly bool, w *Commit) error {
+	walk := walker{ctx: ctx, limits: s.limits}
+	if err := walk.walk(top); err != nil {
+		return err
+	}
+	paths, err := conflicts(all, walk.out, partly, func(c *edit, have *entry) (bool, error) {
+		if c.is == nil || c.is.Kind != have.Kind {
+			return false, nil
+		}
+		switch have.Kind {
+		case aFile:
+			if have.Size != c.is.Size {
+				return false, nil
+			}
+			sum, err := sumAt(ctx, top, string(have.Path))
+			return sum == c.is.Sum, err
+		case aLink:
+			return string(have.Target) == string(c.is.Target), nil
+		}
+		return true, nil
+	})
+	if err != nil || len(paths) == 0 {
+		return err
+	}
+	many := len(paths)
+	if w.Hidden != nil {
+		paths = slices.DeleteFunc(paths, w.Hidden)
+	}
+	such := ""
+	if len(paths) > 0 {
+		such = fmt.Sprintf(", such as %q", paths[:min(len(paths), shownPaths)])
+	}
+	return notNow("the overlay was not committed: %d names that it changes were changed since by others%s. With force "+
+		"that is lost", many, such)
+}
+
+// apply makes changes in a workspace: what is to be removed goes first, the deepest names before what they are in.
+func (r *restoring) apply(all []edit, was map[string]*entry, force bool) error {
+	for i := len(all) - 1; i >= 0; i-- {
+		c := &all[i]
+		if c.is != nil && (c.was == nil || c.was.Kind == c.is.Kind) && !force {
+			continue
+		}
+		if err := r.makeWay(c, force); err != nil {
+			return fmt.Errorf("remove %q: %w", c.path(), err)
+		}
+	}
+	var dirs []*entry
+	for i := range all {
+		if all[i].is == nil {
+			continue
+		}
+		if r.ctx.Err() != nil {
+			return context.Cause(r.ctx)
+		}
+		e := all[i].is
+		if err := r.put(e, force); err != nil {
+			return fmt.Errorf("%q: %w", e.Path, err)
+		}
+		if e.Kind == aDir {
+			dirs = append(dirs, e)
+		}
+	}
+	for _, e := range slices.Backward(dirs) { // when nothing is put into them any more
+		dir, err := r.openAt(string(e.Path))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(r.attributes(dir, e), dir.Close()); err != nil {
+			return fmt.Errorf("%q: %w", e.Path, err)
+		}
+	}
+	return r.lock(all, was)
+}
+
+// letIn lets the worker change the names of a directory of its own that it may only read. [restoring.lock] takes that
+// back.
+func (r *restoring) letIn(dir *os.File) error {
+	st, err := statOf(dir)
+	if err != nil || uint32(st.Mode)&ownersAll == ownersAll {
+		return err
+	}
+	if err := r.act(); err != nil {
+		return err
+	}
+	return unix.Fchmod(int(dir.Fd()), uint32(st.Mode)&permissions|ownersAll)
+}
+
+// lock gives directories that changes lie in, and do not change, the modes that they had.
+func (r *restoring) lock(all []edit, was map[string]*entry) error {
+	done := map[string]bool{}
+	for i := range all {
+		done[all[i].path()] = true
+	}
+	for i := range all {
+		p := parent(all[i].path())
+		if done[p] || was[p] == nil || was[p].Mode&ownersAll == ownersAll {
+			continue
+		}
+		done[p] = true
+		dir, err := r.openAt(p)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(unix.Fchmod(int(dir.Fd()), was[p].Mode), dir.Close()); err != nil {
+			return fmt.Errorf("%q: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// openAt opens a directory of the workspace.
+func (r *restoring) openAt(p string) (*os.File, error) {
+	if p == atTheTop {
+		return openDir(r.top, ".")
+	}
+	return at(r.top, p)
+}
+
+// makeWay removes a name that goes, or that becomes something of another kind. By force it goes with all that is in it.
+func (r *restoring) makeWay(c *edit, force bool) (err error) {
+	dir, name, err := r.parent(c.path())
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return nil // it is gone, or something is in the way, which goes too
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	st, err := stat(dir, name)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	have := entryOf(c.path(), st)
+	if c.is != nil && have.Kind == c.is.Kind {
+		return nil
+	}
+	if err := r.letIn(dir); err != nil {
+		return err
+	}
+	if have.Kind != aDir || force {
+		gone, err := r.remove(dir, name, c.path(), 1)
+		if err == nil && !gone {
+			err = errors.New("something in it cannot be removed")
+		}
+		return err
+	}
+	if err := r.act(); err != nil {
+		return err
+	}
+	if err := unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR); err != nil {
+		return err
+	}
+	r.did(&r.report.Removed)
+	return nil
+}
+
+// put makes a name what it is in the overlay.
+func (r *restoring) put(e *entry, force bool) (err error) {
+	if string(e.Path) == atTheTop {
+		return nil
+	}
+	dir, name, err := r.parent(string(e.Path))
+	if force && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)) {
+		if err := r.makeParents(string(e.Path)); err != nil {
+			return err
+		}
+		dir, name, err = r.parent(string(e.Path))
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	if err := r.letIn(dir); err != nil {
+		return err
+	}
+	st, err := stat(dir, name)
+	if errors.Is(err, unix.ENOENT) {
+		st, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	switch e.Kind {
+	case aDir:
+		if st != nil && isDir(st) {
+			r.did(&r.report.Unchanged)
+			return nil
+		}
+		if err := r.act(); err != nil {
+			return err
+		}
+		if err := unix.Mkdirat(int(dir.Fd()), name, ownersAll); err != nil {
+			return err
+		}
+		r.did(&r.report.Written)
+	case aFile:
+		return r.file(dir, name, e, st)
+	case aLink:
+		return r.link(dir, name, e, st)
+	case aPipe:
+		return r.pipe(dir, name, e, st)
+	default:
+		r.report.Left = append(r.report.Left, string(e.Path))
+	}
+	return nil
+}
+
+// parentMode is that of a directory which others have removed, and which a commit by force makes again.
+const parentMode = 0o755
+
+// makeParents makes the directories of a path that are not there. What is there instead goes.
+func (r *restoring) makeParents(p string) error {
+	for at := range len(p) {
+		if p[at] != '/' {
+			continue
+		}
+		dir, name, err := r.parent(p[:at])
+		if err != nil {
+			return err
+		}
+		st, err := stat(dir, name)
+		switch {
+		case err == nil && !isDir(st):
+			_, err = r.remove(dir, name, p[:at], 1)
+		case errors.Is(err, unix.ENOENT):
+			err = nil
+		case err == nil:
+			if err := dir.Close(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err == nil {
+			err = r.act()
+		}
+		if err == nil {
+			err = unix.Mkdirat(int(dir.Fd()), name, parentMode)
+		}
+		if err = errors.Join(err, dir.Close()); err != nil {
+			return err
+		}
+		r.did(&r.report.Written)
+	}
+	return nil
+}

@@ -1,0 +1,363 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// overlay makes the overlay of a batch, and returns it as another workspace of the store.
+func (y *yard) overlay(t *testing.T, k Key, ran ...int) *yard {
+	t.Helper()
+	dir, err := y.store.Overlay(t.Context(), y.root, k, ran, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &yard{dir: dir, store: y.store}
+}
+
+func (y *yard) commit(t *testing.T, w Commit) (*toolyard.Overlay, error) {
+	t.Helper()
+	return y.store.Commit(t.Context(), y.root, w)
+}
+
+// times and names of one inode are what a commit does not promise.
+var notPromised = regexp.MustCompile(` time -?\d+| is .*`)
+
+// promised is what a workspace is, as far as a commit promises it.
+func (y *yard) promised(t *testing.T) map[string]string {
+	t.Helper()
+	all := y.look(t)
+	for p, said := range all {
+		all[p] = notPromised.ReplaceAllString(strings.ReplaceAll(said, "\n", " "), "")
+	}
+	return all
+}
+
+// TestWhateverHappensIsCommitted: random workspaces, random changes of an overlay, and a commit that is broken off at a
+// random change and run again. Before the commit the workspace is as it was.
+func TestWhateverHappensIsCommitted(t *testing.T) {
+	const runs = 60
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	broken := errors.New("broken off")
+	cut := 0
+	for n := range runs {
+		y := newYard(t)
+		changes := func(dir string) {
+			for range r.IntN(60) {
+				if err := change(r, dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		changes(y.dir)
+		before := y.look(t)
+		k := key("b", 0)
+		o := y.overlay(t, k)
+		if same(t, o.promised(t), y.promised(t)); t.Failed() {
+			t.Fatalf("seed %d, run %d: the copy differs", seed, n)
+		}
+		if c, err := y.store.Changes(t.Context(), y.root, k); err != nil || c.Added+c.Changed+c.Removed != 0 {
+			t.Fatalf("seed %d, run %d: a new overlay: %v, %v", seed, n, c, err)
+		}
+		changes(o.dir)
+		want := o.promised(t)
+		same(t, y.look(t), before)
+		left := r.IntN(20)
+		w := Commit{Key: k, Act: func() error {
+			if left--; left < 0 {
+				return broken
+			}
+			return nil
+		}}
+		_, err := y.commit(t, w)
+		if errors.Is(err, broken) {
+			cut++
+			if err := y.store.Drop(t.Context(), y.root, w); err == nil && left < -1 {
+				t.Fatal("what is committed in part was dropped")
+			}
+			w.Act = nil
+			_, err = y.commit(t, w)
+		}
+		if err != nil {
+			t.Fatalf("seed %d, run %d: %v", seed, n, err)
+		}
+		if same(t, y.promised(t), want); t.Failed() {
+			t.Fatalf("seed %d, run %d", seed, n)
+		}
+		if again, err := y.commit(t, w); err != nil || again == nil {
+			t.Fatalf("again: %v, %v", again, err)
+		}
+		if _, err := os.Lstat(o.dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Fatalf("the copy is left: %v", err)
+		}
+	}
+	if cut == 0 || cut == runs {
+		t.Errorf("%d of %d were broken off", cut, runs)
+	}
+}
+
+// TestConflicts: names that others have changed since stay as they are, and with them all others, unless by force.
+func TestConflicts(t *testing.T) {
+	do := func(y *yard, line string) {
+		t.Helper()
+		f := strings.Fields(line)
+		var err error
+		switch f[0] {
+		case "write":
+			if err = os.MkdirAll(filepath.Dir(y.at(f[1])), 0o755); err == nil {
+				err = os.WriteFile(y.at(f[1]), []byte(f[2]), 0o644)
+			}
+		case "remove":
+			err = os.RemoveAll(y.at(f[1]))
+		case "chmod":
+			err = os.Chmod(y.at(f[1]), 0o700)
+		case "mkdir":
+			err = os.Mkdir(y.at(f[1]), 0o755)
+		}
+		if err != nil {
+			t.Fatal(line, err)
+		}
+	}
+	for _, c := range []struct{ theirs, others, names string }{
+		{"write a x", "write other x", ""},
+		{"write a x", "write a y", `["a"]`},
+		{"write a x", "write a x", ""}, // both wrote the same
+		{"write a x", "remove a", `["a"]`},
+		{"write a x", "chmod a", `["a"]`},
+		{"remove a", "write a y", `["a"]`},
+		{"remove a", "remove a", ""},
+		{"write new x", "write new y", `["new"]`},
+		{"write new x", "write new x", ""},
+		{"write new x", "mkdir new", `["new"]`},
+		{"remove d", "write d/new x", `["d/new"]`},
+		{"remove d", "write d/f x", `["d/f"]`},
+		{"write d/new x", "remove d", `["d/new"]`},
+		{"write d/new x", "write d/f x", ""},
+		{"write d/deep/new x", "remove d", `["d/deep"]`},
+		{"chmod d", "chmod d", ""},
+		{"chmod d", "remove d", `["d"]`},
+		{"write secret x", "write secret y", ""},
+	} {
+		y := newYard(t)
+		for _, name := range []string{"a", "d/f", "secret"} {
+			y.write(t, name, "before")
+		}
+		w := Commit{Key: key("b", 0), Hidden: func(p string) bool { return p == "secret" }}
+		o := y.overlay(t, w.Key)
+		do(o, c.theirs)
+		do(y, c.others)
+		before, want := y.look(t), o.promised(t)
+		_, err := y.commit(t, w)
+		if c.names == "" && !strings.Contains(c.theirs, "secret") {
+			if err != nil {
+				t.Errorf("%s, %s: %v", c.theirs, c.others, err)
+			}
+			continue
+		}
+		said, ok := errors.AsType[*tool.Error](err)
+		if !ok || said.Code != toolyard.ExecutionFailed || c.names != "" && !strings.Contains(said.Message, c.names) ||
+			strings.Contains(said.Message, "secret") {
+			t.Errorf("%s, %s: %v, want %s", c.theirs, c.others, err, c.names)
+			continue
+		}
+		same(t, y.look(t), before)
+		w.Force = true
+		if _, err := y.commit(t, w); err != nil {
+			t.Errorf("%s, %s by force: %v", c.theirs, c.others, err)
+			continue
+		}
+		got := y.promised(t)
+		name := "/" + strings.Fields(c.theirs)[1]
+		for p, is := range want {
+			if strings.HasPrefix(c.theirs, "write") && strings.HasPrefix(p, name) && got[p] != is {
+				t.Errorf("%s, %s by force: %q is %q, want %q", c.theirs, c.others, p, got[p], is)
+			}
+		}
+		if got[name] != want[name] {
+			t.Errorf("%s, %s by force: %q, want %q", c.theirs, c.others, got[name], want[name])
+		}
+	}
+}
+
+// TestWorkersThatShareNoOverlay: a call does not run where the effects of earlier ones are not seen.
+func TestWorkersThatShareNoOverlay(t *testing.T) {
+	y := newYard(t)
+	y.write(t, "a", "x")
+	k := key("b", 1)
+	if _, err := y.store.Overlay(t.Context(), y.root, k, []int{0}, true); err == nil ||
+		!strings.Contains(err.Error(), "does not see") {
+		t.Errorf("group 0 ran elsewhere: %v", err)
+	}
+	k.Group = 0
+	y.overlay(t, k)
+	k.Group = 2
+	o := y.overlay(t, k, 0)
+	if _, err := y.store.Overlay(t.Context(), y.root, k, []int{0, 1}, false); err == nil {
+		t.Error("group 1 ran elsewhere")
+	}
+	y.write(t, "a", "changed")
+	if content, err := os.ReadFile(o.at("a")); err != nil || string(content) != "x" {
+		t.Errorf("%q, %v", content, err)
+	}
+}
+
+// TestDrop: a dropped overlay changes nothing, is gone, and is not made again.
+func TestDrop(t *testing.T) {
+	y := newYard(t)
+	y.write(t, "a", "x")
+	w := Commit{Key: key("b", 0)}
+	if err := y.store.Drop(t.Context(), y.root, w); err == nil || !strings.Contains(err.Error(), "sees no overlay") {
+		t.Errorf("none is there: %v", err)
+	}
+	o := y.overlay(t, w.Key)
+	o.write(t, "a", "y")
+	before := y.look(t)
+	for range 2 {
+		if err := y.store.Drop(t.Context(), y.root, w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	same(t, y.look(t), before)
+	if _, err := y.commit(t, w); err == nil || !strings.Contains(err.Error(), "dropped already") {
+		t.Errorf("%v", err)
+	}
+	if _, err := y.store.Overlay(t.Context(), y.root, w.Key, nil, true); err == nil {
+		t.Error("it was made again")
+	}
+	if err := y.store.Sweep(t.Context()); err != nil || y.objects(t) != 0 {
+		t.Errorf("%d objects are left, %v", y.objects(t), err)
+	}
+}
+
+// TestOverlaysAreBounded: in number, and in time.
+func TestOverlaysAreBounded(t *testing.T) {
+	y := newYard(t)
+	y.write(t, "closed/f", "x")
+	var last *yard
+	for i := range MaxOverlays {
+		last = y.overlay(t, key(fmt.Sprint(i), 0))
+	}
+	_, err := y.store.Overlay(t.Context(), y.root, key("more", 0), nil, true)
+	if said, ok := errors.AsType[*tool.Error](err); !ok || said.Code != toolyard.SetupRequired ||
+		!strings.Contains(said.Message, "commit or drop some") {
+		t.Errorf("%v", err)
+	}
+	y.overlay(t, key("0", 1), 0) // one that stands
+	if err := os.Chmod(last.at("closed"), 0o500); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-2 * lifetime)
+	for i := range MaxOverlays {
+		k := key(fmt.Sprint(i), 0)
+		for _, kind := range []string{base, made} {
+			if err := os.Chtimes(filepath.Join(y.home(t), k.listingName(kind)), old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := y.store.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(filepath.Join(y.home(t), overlays))
+	if err != nil || len(left) != 0 || y.objects(t) != 0 {
+		t.Errorf("%v and %d objects are left, %v", left, y.objects(t), err)
+	}
+	y.store.limits.MustFree = 1 << 60
+	if _, err := y.store.Overlay(t.Context(), y.root, key("full", 0), nil, true); err == nil ||
+		!strings.Contains(err.Error(), "no room left") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestCommitInClosedDirectories: modes that keep the owner out stop no commit, and stay.
+func TestCommitInClosedDirectories(t *testing.T) {
+	y := newYard(t)
+	y.write(t, "closed/f", "before")
+	y.write(t, "closed/gone", "before")
+	if err := os.Chmod(y.at("closed"), 0o500); err != nil {
+		t.Fatal(err)
+	}
+	w := Commit{Key: key("b", 0)}
+	var want map[string]string
+	err := y.asAnother(t, func() error {
+		dir, err := y.store.Overlay(t.Context(), y.root, w.Key, nil, true)
+		if err != nil {
+			return err
+		}
+		o := &yard{dir: dir}
+		err = errors.Join(os.Chmod(o.at("closed"), 0o700), os.WriteFile(o.at("closed", "f"), []byte("after"), 0o644),
+			os.Remove(o.at("closed", "gone")), os.WriteFile(o.at("closed", "new"), []byte("new"), 0o600),
+			os.Chmod(o.at("closed"), 0o500))
+		if err != nil {
+			return err
+		}
+		want = o.promised(t)
+		_, err = y.store.Commit(t.Context(), y.root, w)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, y.promised(t), want)
+}
+
+// TestDiff: the diff names what there is to commit, and is bounded.
+func TestDiff(t *testing.T) {
+	y := newYard(t)
+	y.write(t, "text", "one\n")
+	y.write(t, "gone", "was\n")
+	y.write(t, "secret", "s1\n")
+	y.write(t, "touched", "same\n")
+	w := Commit{Key: key("b", 0), Hidden: func(p string) bool { return p == "secret" }}
+	o := y.overlay(t, w.Key)
+	o.write(t, "text", "two\n")
+	o.write(t, "secret", "s2\n")
+	o.write(t, "touched", "same\n")
+	o.write(t, "big", strings.Repeat("x", maxComparedBytes+1))
+	o.write(t, "new/empty", "")
+	if err := errors.Join(os.Remove(o.at("gone")), os.Symlink("/etc/passwd", o.at("link"))); err != nil {
+		t.Fatal(err)
+	}
+	differ := func(name string, before, after []byte) (string, string) {
+		return fmt.Sprintf("%s: %q %v %q %v\n", name, before, before == nil, after, after == nil), ""
+	}
+	sum, text, err := y.store.Diff(t.Context(), y.root, w, differ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `The overlay changes 6 names: 4 added, 1 changed, 1 removed.
+added "big" (too long to be compared)
+removed "gone"
+gone: "was\n" false "" true
+added "link" (symbolic link to "/etc/passwd", mode 0777)
+added "new" (directory, mode 0755)
+added "new/empty"
+new/empty: "" true "" false
+changed "text"
+text: "one\n" false "two\n" false
+`
+	if text != want || len(sum.Paths) != 6 || sum.Added != 4 {
+		t.Errorf("%+v\n%s\nwant\n%s", sum, text, want)
+	}
+	for i := range MaxDiffs + toolyard.MaxOverlayPaths {
+		o.write(t, fmt.Sprintf("z%03d", i), "x")
+	}
+	sum, text, err = y.store.Diff(t.Context(), y.root, w, differ)
+	if err != nil || len(sum.Paths) != toolyard.MaxOverlayPaths ||
+		!strings.HasSuffix(text, fmt.Sprintf("%d more names are not shown.\n", 6+toolyard.MaxOverlayPaths)) {
+		t.Errorf("%d paths, %v\n%s", len(sum.Paths), err, text)
+	}
+}

@@ -1,0 +1,89 @@
+package worker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/tool"
+)
+
+// layOver has a call run on the overlay of its batch, if that asks for one. An error says why the call must not run.
+// The caller calls lift when the call is over.
+func (w *Worker) layOver(ctx context.Context, r *running) (lift func(), err error) {
+	nothing := func() {}
+	if r.d.Overlay == nil {
+		return nothing, nil
+	}
+	_, entry, known := w.tools.Lookup(r.call.Tool)
+	if known && !pipeline.HeldByOverlay(&entry.Declaration, r.call.Judgement, w.cfg.Unsandboxed) {
+		return nothing, &tool.Error{Code: toolyard.SandboxViolation, Message: pipeline.NotHeld}
+	}
+	if r.d.Ticket == 0 {
+		return nothing, nil
+	}
+	root := w.roots[r.d.Workspace]
+	switch {
+	case w.cfg.Snapshots == nil:
+		return nothing, tool.SetupRequired("the batch is to run on an overlay, and this worker keeps none; an operator " +
+			"must name a directory for them (--snapshots)")
+	case root == nil:
+		return nothing, tool.SetupRequired("the batch is to run on an overlay, and this worker has no directory for the "+
+			"workspace %q", r.d.Workspace)
+	}
+	exclusive := !r.call.Judgement.Class.Safe()
+	dir, err := w.cfg.Snapshots.Overlay(ctx, root, r.snapshotKey(), r.d.Overlay.Ran, exclusive)
+	if err != nil {
+		return nothing, err
+	}
+	over, err := place.Hold(dir, w.cfg.Protect)
+	if err == nil && exclusive { // what a killed worker has left
+		err = sandbox.Recover(ctx, over)
+	}
+	if err != nil {
+		return nothing, &tool.Error{Code: toolyard.DependencyUnavailable, Err: err,
+			Message: "the overlay of the batch cannot be used; an operator can see why"}
+	}
+	r.overlay = over
+	return func() {
+		if r.leftBehind() {
+			return // its tool still has it
+		}
+		if err := over.Close(); err != nil {
+			r.log().Warn("the directory of an overlay was not closed", "error", err)
+		}
+	}, nil
+}
+
+// noteChanges says in a result what the calls of the batch have changed in its overlay so far.
+func (w *Worker) noteChanges(ctx context.Context, r *running, res *toolyard.Result) {
+	if r.overlay == nil || res.Attempts == 0 || r.call.Judgement.Class.Safe() || w.mayAct(r) != nil {
+		return
+	}
+	if r.leftBehind() {
+		res.Overlay = &toolyard.Overlay{Problem: "the tool has not returned, and may still change the overlay"}
+		return
+	}
+	o, err := w.cfg.Snapshots.Changes(ctx, w.roots[r.d.Workspace], r.snapshotKey())
+	if err != nil {
+		r.log().Warn("what a call has changed in the overlay of its batch is not known", "error", err)
+		o = &toolyard.Overlay{Problem: "the worker could not look at the overlay"}
+	}
+	res.Overlay = o
+}
+
+// withoutOverlay is the result of a call that has no overlay to run on.
+func (w *Worker) withoutOverlay(r *running, err error) toolyard.Result {
+	e := tool.AsError(err)
+	why := e.Err
+	if why == nil {
+		why = errors.New(e.Message)
+	}
+	res := w.ended(r, toolyard.PhaseSchedule, e.Code, "The call was not run: "+e.Message+"."+
+		r.earlierEvidence().Sentence(), why)
+	res.Retryable = e.Code == toolyard.DependencyUnavailable
+	return res
+}
