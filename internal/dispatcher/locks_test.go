@@ -144,7 +144,8 @@ func TestALockOutlivesItsDispatcher(t *testing.T) {
 		y.Eventually("another one waits", func() bool { n, _ := y.queue(); return n == 2 })
 		d.End()
 		end, err := y.b.OnHolds("w", func(toolyard.BatchKey, int) bool { return true },
-			func(toolyard.BatchKey, int) broker.OutputTail { return broker.OutputTail{} }, func(err error) { y.Error(err) })
+			func(toolyard.BatchKey, int) broker.OutputTail { return broker.OutputTail{} },
+			func(err error) { y.Error(err) })
 		if err != nil {
 			y.Fatal(err)
 		}

@@ -41,13 +41,13 @@ import (
 //	               Dispatchers ask workers to repair inputs, which older workers leave as they are.
 //	13 2026-11-23  A worker's entry says which shards it serves, and dispatchers say it when they are asked: an older
 //	               dispatcher counts such a worker for all shards, and a raise waits for one that does not answer.
-//	13 2026-11-23  Batches may ask for named locks, and tools declare them. Tickets, groups and calls to run have names.
-//	13 2026-11-23  Batches whose ids begin with bg- or bgw- are background calls, which sessions list.
-//	13 2026-11-23  Batches name the running call for which they were made, and bound calls of a provider's program: an
+//	               Batches may ask for named locks, and tools declare them. Tickets, groups and calls to run have names.
+//	               Batches whose ids begin with bg- or bgw- are background calls, which sessions list.
+//	               Batches name the running call for which they were made, and bound calls of a provider's program: an
 //	               older dispatcher would run them without either. Workers ask dispatchers for such batches.
-//	13 2026-11-23  Declarations say whether a tool's shell remembers: an older dispatcher would run a command that moves
+//	               Declarations say whether a tool's shell remembers: an older dispatcher would run a command that moves
 //	               the shell beside others.
-//	13 2026-11-23  Batches may run on overlays, which others show, commit or drop: older workers would run them in the
+//	               Batches may run on overlays, which others show, commit or drop: older workers would run them in the
 //	               workspace. Results say what an overlay changes.
 const Wire = 13 + yetToCome
 
