@@ -5,6 +5,7 @@ go 1.26.0
 require github.com/toolyard/toolyard v0.0.0
 
 require (
+	github.com/google/jsonschema-go v0.4.3 // indirect
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
 	go.opentelemetry.io/proto/otlp v1.11.1 // indirect
 )

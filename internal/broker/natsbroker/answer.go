@@ -76,7 +76,7 @@ func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker,
 		opBury:  {access.Worker: d.bury},
 		opWhere: {access.Worker: d.where, access.Agent: d.where},
 
-		opBackground: {access.Worker: d.forBackground},
+		opBackground:  {access.Worker: d.forBackground},
 		opChild:       {access.Worker: d.child},
 		opChildResult: {access.Worker: d.childResult},
 	}
