@@ -620,6 +620,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/waiting": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count approvals
+         * @description Returns how many calls wait for a person, without reading them.
+         */
+        get: operations["countApprovals"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/workers": {
         parameters: {
             query?: never;
@@ -867,14 +887,23 @@ export interface components {
              * @description How many calls are in flight.
              */
             max_concurrency?: number;
+            /** @description Have calls whose tools declare locks take those names in place of the whole workspace. */
+            named_locks?: boolean;
             /** @description What a call that fails while executing does to its group. Default: cancel_group. */
             on_error?: components["schemas"]["OnError"];
             /** @description Run the calls on a copy of the workspace, whose changes a person then commits or drops. */
             overlay?: boolean;
+            /** @description The running call of run_code for which the batch was made. Workers set it; any other such batch is refused. */
+            parent?: components["schemas"]["BatchParent"];
             /** @description How calls become groups. Default: consecutive. */
             partition?: components["schemas"]["Strategy"];
             /** @description Interactive batches go before bulk ones, which take one turn in five. Default: interactive. */
             priority?: components["schemas"]["Priority"];
+            /**
+             * Format: int64
+             * @description Bounds a batch with a call that a provider's program made, from its submission on and with waits for people: the provider waits no longer. Default: 240000.
+             */
+            program_timeout_ms?: number;
             /** @description Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends. */
             repair?: boolean;
             /** @description Keep the workspace as it is before each exclusive group, so that the batch can be undone. */
@@ -890,6 +919,26 @@ export interface components {
             timeout_ms?: number;
             /** @description The batch is one call of undo_workspace or overlay_workspace, which no other batch sees. */
             undo?: boolean;
+        };
+        /** @description The running call for which a batch was made. */
+        BatchParent: {
+            /**
+             * Format: int64
+             * @description The attempt of that call.
+             */
+            attempt: number;
+            /** @description The batch of that call. */
+            batch: string;
+            /**
+             * Format: int64
+             * @description The call's index.
+             */
+            call: number;
+            /**
+             * Format: int64
+             * @description Counts the batches that were made for that attempt.
+             */
+            n: number;
         };
         /** @description The state of a batch, without the inputs of its calls. */
         BatchView: {
@@ -1309,7 +1358,7 @@ export interface components {
             failed: number;
             /** @description The batch's id. */
             id: string;
-            /** @description It has too many calls to be looked into, or its log cannot be read: tools and codes are missing. */
+            /** @description Its log cannot be read: tools and codes are missing. */
             opaque?: boolean;
             /**
              * Format: int64
@@ -1831,6 +1880,8 @@ export interface components {
             alone?: boolean;
             /** @description Ask again for all that people have allowed in the session. */
             forget?: boolean;
+            /** @description Deferred tools that the model has seen the schemas of. */
+            load?: string[];
         };
         /** @description A batch at one event of its log. Times are in milliseconds since the submission. */
         Shape: {
@@ -2063,6 +2114,14 @@ export interface components {
              */
             waiting: number;
         };
+        /** @description How many calls wait for a person. */
+        WaitingCalls: {
+            /**
+             * Format: int64
+             * @description How many calls listApprovals would return.
+             */
+            calls: number;
+        };
         /** @description The data of the events of all batches. */
         WatchEventData: components["schemas"]["Happening"] | components["schemas"]["Problem"];
         /** @description A live worker. */
@@ -2090,6 +2149,7 @@ export interface components {
             pool: string;
             /** @description Which tools the worker leaves out or has altered. Only operators see it. */
             remarks?: components["schemas"]["Remark"][];
+            shards?: number[];
             /**
              * Format: int64
              * @description How many calls it runs at a time.
@@ -5234,6 +5294,8 @@ export interface operations {
                 tag?: string[];
                 /** @description Interactive batches go before bulk ones. */
                 priority?: "interactive" | "bulk";
+                /** @description Have calls whose tools declare locks take those names in place of the whole workspace. */
+                named_locks?: boolean;
                 /** @description Put outputs that come from outside between delimiters that no output can forge. */
                 fence?: boolean;
                 /** @description The form of the event reply; left out, it is that of the stream's provider. */
@@ -5374,6 +5436,78 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description The request is wrong. field says where, detail how to fix it. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or unknown. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request is from a page of another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is full, or the token's limit is reached. Send the same again, under the same id, after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Any other problem. With 503, the system behind the server does not answer. */
+            default: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    countApprovals: {
+        parameters: {
+            query?: {
+                /** @description Only calls of this agent. */
+                agent?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description How many wait. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WaitingCalls"];
+                };
             };
             /** @description The request is wrong. field says where, detail how to fix it. */
             400: {

@@ -152,14 +152,20 @@ export interface BatchOptions {
   fence?: boolean;
   /** How many calls are in flight. */
   max_concurrency?: number;
+  /** Have calls whose tools declare locks take those names in place of the whole workspace. */
+  named_locks?: boolean;
   /** What a call that fails while executing does to its group. Default: cancel_group. */
   on_error?: OnError;
   /** Run the calls on a copy of the workspace, whose changes a person then commits or drops. */
   overlay?: boolean;
+  /** The running call of run_code for which the batch was made. Workers set it; any other such batch is refused. */
+  parent?: BatchParent;
   /** How calls become groups. Default: consecutive. */
   partition?: Strategy;
   /** Interactive batches go before bulk ones, which take one turn in five. Default: interactive. */
   priority?: Priority;
+  /** Bounds a batch with a call that a provider's program made, from its submission on and with waits for people: the provider waits no longer. Default: 240000. */
+  program_timeout_ms?: number;
   /** Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends. */
   repair?: boolean;
   /** Keep the workspace as it is before each exclusive group, so that the batch can be undone. */
@@ -172,6 +178,17 @@ export interface BatchOptions {
   timeout_ms?: number;
   /** The batch is one call of undo_workspace or overlay_workspace, which no other batch sees. */
   undo?: boolean;
+}
+
+export interface BatchParent {
+  /** The attempt of that call. */
+  attempt: number;
+  /** The batch of that call. */
+  batch: string;
+  /** The call's index. */
+  call: number;
+  /** Counts the batches that were made for that attempt. */
+  n: number;
 }
 
 export interface BatchView {
@@ -483,7 +500,7 @@ export interface Digest {
   failed: number;
   /** The batch's id. */
   id: string;
-  /** It has too many calls to be looked into, or its log cannot be read: tools and codes are missing. */
+  /** Its log cannot be read: tools and codes are missing. */
   opaque?: boolean;
   /** The batch's position in the order of submission. It never changes. */
   place: number;
@@ -873,6 +890,8 @@ export interface SessionChange {
   alone?: boolean;
   /** Ask again for all that people have allowed in the session. */
   forget?: boolean;
+  /** Deferred tools that the model has seen the schemas of. */
+  load?: string[];
 }
 
 export interface Shape {
@@ -1027,6 +1046,11 @@ export interface Waiting {
   waiting: number;
 }
 
+export interface WaitingCalls {
+  /** How many calls listApprovals would return. */
+  calls: number;
+}
+
 export type WatchEventData = unknown;
 
 export interface Worker {
@@ -1048,6 +1072,7 @@ export interface Worker {
   pool: string;
   /** Which tools the worker leaves out or has altered. Only operators see it. */
   remarks?: Remark[];
+  shards?: number[];
   /** How many calls it runs at a time. */
   slots: number;
   /** When it started. */

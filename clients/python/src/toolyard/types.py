@@ -177,14 +177,21 @@ class BatchOptions(TypedDict):
     fence: NotRequired[bool]
     # How many calls are in flight.
     max_concurrency: NotRequired[int]
+    # Have calls whose tools declare locks take those names in place of the whole workspace.
+    named_locks: NotRequired[bool]
     # What a call that fails while executing does to its group. Default: cancel_group.
     on_error: NotRequired["OnError"]
     # Run the calls on a copy of the workspace, whose changes a person then commits or drops.
     overlay: NotRequired[bool]
+    # The running call of run_code for which the batch was made. Workers set it; any other such batch is refused.
+    parent: NotRequired["BatchParent"]
     # How calls become groups. Default: consecutive.
     partition: NotRequired["Strategy"]
     # Interactive batches go before bulk ones, which take one turn in five. Default: interactive.
     priority: NotRequired["Priority"]
+    # Bounds a batch with a call that a provider's program made, from its submission on and with waits for people:
+    # the provider waits no longer. Default: 240000.
+    program_timeout_ms: NotRequired[int]
     # Mend inputs that are no valid JSON, where there is one way to read them, and what a worker's own repair mends.
     repair: NotRequired[bool]
     # Keep the workspace as it is before each exclusive group, so that the batch can be undone.
@@ -197,6 +204,19 @@ class BatchOptions(TypedDict):
     timeout_ms: NotRequired[int]
     # The batch is one call of undo_workspace or overlay_workspace, which no other batch sees.
     undo: NotRequired[bool]
+
+
+class BatchParent(TypedDict):
+    """The running call for which a batch was made."""
+
+    # The attempt of that call.
+    attempt: int
+    # The batch of that call.
+    batch: str
+    # The call's index.
+    call: int
+    # Counts the batches that were made for that attempt.
+    n: int
 
 
 class BatchView(TypedDict):
@@ -551,7 +571,7 @@ class Digest(TypedDict):
     failed: int
     # The batch's id.
     id: str
-    # It has too many calls to be looked into, or its log cannot be read: tools and codes are missing.
+    # Its log cannot be read: tools and codes are missing.
     opaque: NotRequired[bool]
     # The batch's position in the order of submission. It never changes.
     place: int
@@ -1009,6 +1029,8 @@ class SessionChange(TypedDict):
     alone: NotRequired[bool]
     # Ask again for all that people have allowed in the session.
     forget: NotRequired[bool]
+    # Deferred tools that the model has seen the schemas of.
+    load: NotRequired[list[str]]
 
 
 class Shape(TypedDict):
@@ -1186,6 +1208,13 @@ class Waiting(TypedDict):
     # How many batches wait there, this one included.
     waiting: int
 
+
+class WaitingCalls(TypedDict):
+    """How many calls wait for a person."""
+
+    # How many calls listApprovals would return.
+    calls: int
+
 # The data of the events of all batches.
 WatchEventData = Union["Happening", "Problem"]
 
@@ -1211,6 +1240,7 @@ class Worker(TypedDict):
     pool: str
     # Which tools the worker leaves out or has altered. Only operators see it.
     remarks: NotRequired[list["Remark"]]
+    shards: NotRequired[list[int]]
     # How many calls it runs at a time.
     slots: int
     # When it started.
