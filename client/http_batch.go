@@ -119,7 +119,7 @@ func (t *overHTTP) results(ctx context.Context, k toolyard.BatchKey, _ bool, yie
 	}})
 }
 
-func (t *overHTTP) progress(ctx context.Context, k toolyard.BatchKey, yield func(Progress) bool) error {
+func (t *overHTTP) progress(ctx context.Context, k toolyard.BatchKey, _ bool, yield func(Progress) bool) error {
 	query := of(k.Agent)
 	query.Set("progress", "only")
 	return t.read(ctx, &tap{path: batchPath(k, "results"), query: query, take: func(e sse.Event) error {
@@ -256,3 +256,5 @@ func (t *overHTTP) batches(ctx context.Context, f Filter) ([]BatchInfo, bool, er
 
 // maxListed is how many batches a page has at most.
 const maxListed = 1_000
+
+func (t *overHTTP) listen(context.Context, toolyard.BatchKey) (heard, error) { return nil, nil }

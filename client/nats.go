@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/url"
 	"slices"
 
@@ -108,11 +109,23 @@ func known(err error) error {
 	return err
 }
 
-func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, yield func(Progress) bool) error {
-	if err := t.find(ctx, k); err != nil {
-		return err
+func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, submitted bool,
+	yield func(Progress) bool) error {
+	if !submitted { // otherwise the first report may be gone before the answer comes
+		if err := t.find(ctx, k); err != nil {
+			return err
+		}
 	}
-	for reports, err := range t.Progress(ctx, k) {
+	return progressOf(t.Progress(ctx, k), yield)
+}
+
+func (t overNATS) listen(ctx context.Context, k toolyard.BatchKey) (heard, error) {
+	return t.Listen(ctx, k)
+}
+
+// progressOf yields reports one by one.
+func progressOf(all iter.Seq2[[]follow.Report, error], yield func(Progress) bool) error {
+	for reports, err := range all {
 		if err != nil {
 			return known(err)
 		}

@@ -36,7 +36,14 @@ type Waiting struct {
 // can be told.
 func (b *Batch) Progress(ctx context.Context) iter.Seq2[Progress, error] {
 	return func(yield func(Progress, error) bool) {
-		err := b.c.t.progress(ctx, b.key, func(p Progress) bool { return yield(p, nil) })
+		give := func(p Progress) bool { return yield(p, nil) }
+		var err error
+		if h := b.heard.Swap(nil); h != nil {
+			b.unheard()
+			err = progressOf((*h).Progress(ctx), give)
+		} else {
+			err = b.c.t.progress(ctx, b.key, b.submitted, give)
+		}
 		if err != nil && !errors.Is(err, errLeft) {
 			yield(Progress{}, err)
 		}

@@ -3,9 +3,11 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"iter"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/follow"
 )
 
 // transport is how a client reaches the system: [overNATS] or [overHTTP]. What is handed in was checked before. Each
@@ -17,9 +19,12 @@ type transport interface {
 	// input is how to append to an open batch. have are the calls that it has; nil: that is not known.
 	input(k toolyard.BatchKey, have []toolyard.Call) input
 
-	// results yields all results in order. submitted says that the batch is known to be there.
+	// results yields all results in order, and progress what calls report. submitted says that the batch is known to be
+	// there.
 	results(ctx context.Context, k toolyard.BatchKey, submitted bool, yield func(toolyard.Result) bool) error
-	progress(ctx context.Context, k toolyard.BatchKey, yield func(Progress) bool) error
+	progress(ctx context.Context, k toolyard.BatchKey, submitted bool, yield func(Progress) bool) error
+	// listen begins to hear the progress of a batch that is not stored yet; nil: it cannot.
+	listen(ctx context.Context, k toolyard.BatchKey) (heard, error)
 	view(ctx context.Context, k toolyard.BatchKey) (toolyard.BatchView, error)
 	// follow yields all that is stored about a batch, and then, if live is set, each event as it is stored, to the
 	// last.
@@ -55,4 +60,11 @@ type sessionChange struct {
 	unattended *bool
 	forget     bool
 	load       []string
+}
+
+// heard is what is reported about a batch, see [follow.Listening].
+type heard interface {
+	Stored()
+	Leave()
+	Progress(ctx context.Context) iter.Seq2[[]follow.Report, error]
 }

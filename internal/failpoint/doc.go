@@ -71,11 +71,11 @@ const (
 	SnapshotPartly Name = "worker.snapshot-partly"
 	// RestorePartly: a workspace is set back in part. W10.
 	RestorePartly Name = "worker.restore-partly"
-	// ShellRan: a command of a shell that remembers has ended, and what the shell remembers is not stored. W11.
+	// ShellRan: a command of a shell that remembers has ended, and what the shell remembers is not stored. W13.
 	ShellRan Name = "worker.shell-ran"
-	// ChildStarted: a script's call is stored as a batch, and its result is not read. W11.
+	// ChildStarted: a script's call is stored as a batch, and its result is not read. W12.
 	ChildStarted Name = "worker.child-started"
-	// CommitPartly: some changes of an overlay are made in the workspace, and others are not. W11.
+	// CommitPartly: some changes of an overlay are made in the workspace, and others are not. W14.
 	CommitPartly Name = "worker.commit-partly"
 
 	// EffectBegun: a tool of the fault tests is in the middle of its effect. W3, W6.

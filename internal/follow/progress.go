@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"sync"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -23,26 +24,66 @@ const settleWait = time.Second
 // reports at a time as there are. It ends when the batch is complete. Reports may be missing.
 func (r *Reader) Progress(ctx context.Context, k toolyard.BatchKey) iter.Seq2[[]Report, error] {
 	return func(yield func([]Report, error) bool) {
-		f, leave, _ := r.reported.join(k.String(), Report{}, func(Report) bool { return true },
-			func(ctx context.Context, t *topic[Report]) error { return r.readProgress(ctx, k, t) })
-		defer leave()
-		err := f.skip(ctx)
-		for err == nil {
-			var got taken[Report]
-			if got, err = f.take(ctx); err != nil { // what is missing in it is not sent again
-				break
-			}
-			if len(got.items) > 0 && !yield(got.items, nil) || got.ended && got.err == nil {
-				return
-			}
-			err = got.err
+		l, err := r.Listen(ctx, k)
+		if err != nil {
+			yield(nil, err)
+			return
 		}
-		yield(nil, err)
+		l.Stored()
+		l.Progress(ctx)(yield)
 	}
 }
 
-// readProgress fills a topic with what running calls report, until the batch is complete.
-func (r *Reader) readProgress(ctx context.Context, k toolyard.BatchKey, t *topic[Report]) error {
+// Listening is who hears what the running calls of a batch report, maybe since before the batch was stored.
+type Listening struct {
+	f      *follower[Report]
+	leave  func()
+	stored func()
+}
+
+// Listen begins to hear a batch that may not be stored yet, before it returns. The caller calls Stored when it is, and
+// then Progress or Leave.
+func (r *Reader) Listen(ctx context.Context, k toolyard.BatchKey) (*Listening, error) {
+	stored := make(chan struct{})
+	f, leave, _ := r.reported.join(k.String(), Report{}, func(Report) bool { return true },
+		func(ctx context.Context, t *topic[Report]) error { return r.readProgress(ctx, k, stored, t) })
+	if err := f.skip(ctx); err != nil {
+		leave()
+		return nil, err
+	}
+	return &Listening{f, leave, sync.OnceFunc(func() { close(stored) })}, nil
+}
+
+// Stored says that the batch is stored.
+func (l *Listening) Stored() { l.stored() }
+
+// Leave ends it.
+func (l *Listening) Leave() { l.leave() }
+
+// Progress is [Reader.Progress] since it listens. It is called once.
+func (l *Listening) Progress(ctx context.Context) iter.Seq2[[]Report, error] {
+	return func(yield func([]Report, error) bool) {
+		defer l.leave()
+		for {
+			got, err := l.f.take(ctx)
+			if err == nil { // what is missing in it is not sent again
+				if len(got.items) > 0 && !yield(got.items, nil) || got.ended && got.err == nil {
+					return
+				}
+				err = got.err
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+		}
+	}
+}
+
+// readProgress fills a topic with what running calls report, until the batch is complete. It reads the batch when that
+// is stored.
+func (r *Reader) readProgress(ctx context.Context, k toolyard.BatchKey, stored <-chan struct{},
+	t *topic[Report]) error {
 	ear, err := again(ctx, r, func() (broker.Follow, error) { return r.hub.Progress(ctx, k) })
 	if err != nil {
 		return err
@@ -57,6 +98,11 @@ func (r *Reader) readProgress(ctx context.Context, k toolyard.BatchKey, t *topic
 	}
 	replies := make(chan said)
 	go func() {
+		select {
+		case <-stored:
+		case <-ctx.Done():
+			return
+		}
 		for p, err := range r.Replies(ctx, k, nil) {
 			select {
 			case replies <- said{p, err}:

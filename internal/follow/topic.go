@@ -70,6 +70,8 @@ func (t *topic[T]) tell() {
 type follower[T any] struct {
 	t    *topic[T]
 	next int
+	// made says that the topic was made for it, so that nothing in it is older than the follower.
+	made bool
 }
 
 // taken is what a follower gets.
@@ -120,12 +122,15 @@ func (f *follower[T]) each(ctx context.Context, slow func() bool,
 	}
 }
 
-// skip leaves out what has come until now, when the topic has begun.
+// skip waits until the topic has begun, and leaves out what came before the follower did.
 func (f *follower[T]) skip(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-f.t.begun:
+	}
+	if f.made {
+		return nil
 	}
 	got, _ := f.now()
 	return got.err
@@ -169,7 +174,7 @@ func (ts *topics[T]) join(key string, base T, covers func(T) bool,
 			return nil, nil, false
 		default:
 			t.users++
-			return &follower[T]{t, first}, ts.leaver(key, t), true
+			return &follower[T]{t: t, next: first}, ts.leaver(key, t), true
 		}
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -179,7 +184,7 @@ func (ts *topics[T]) join(key string, base T, covers func(T) bool,
 	}
 	ts.all[key] = t
 	go func() { t.end(run(ctx, t)) }()
-	return &follower[T]{t, 0}, ts.leaver(key, t), true
+	return &follower[T]{t: t, made: true}, ts.leaver(key, t), true
 }
 
 // has reports whether who misses nothing behind a base can join a topic that is there.

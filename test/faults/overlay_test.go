@@ -10,9 +10,9 @@ import (
 	"github.com/toolyard/toolyard/internal/failpoint"
 )
 
-// TestWorkerDiesInACommit (W11): another worker commits the overlay to the end, and before that nothing was changed.
+// TestWorkerDiesInACommit (W14): another worker commits the overlay to the end, and before that nothing was changed.
 func TestWorkerDiesInACommit(t *testing.T) {
-	cell(t, "W11commit", func(s *system) rules {
+	cell(t, "W14", func(s *system) rules {
 		s.basic()
 		u := s.undoable()
 		var victim *process

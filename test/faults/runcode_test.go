@@ -16,10 +16,10 @@ import (
 	"github.com/toolyard/toolyard/test/verdict"
 )
 
-// TestWorkerDiesInAScript (W11): nobody knows how far the script came, and the call that it was waiting for does not go
+// TestWorkerDiesInAScript (W12): nobody knows how far the script came, and the call that it was waiting for does not go
 // on without it. Where nothing can isolate a script, none starts.
 func TestWorkerDiesInAScript(t *testing.T) {
-	cell(t, "W11", func(s *system) rules {
+	cell(t, "W12", func(s *system) rules {
 		s.basic()
 		workspace := filepath.Join(s.dir, "workspace")
 		if err := os.Mkdir(workspace, 0o755); err != nil {

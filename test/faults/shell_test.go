@@ -12,11 +12,11 @@ import (
 	"github.com/toolyard/toolyard/internal/failpoint"
 )
 
-// TestWorkerDiesInAShell (W11): the command has run, and what its shell remembers is not stored. Another worker goes on
+// TestWorkerDiesInAShell (W13): the command has run, and what its shell remembers is not stored. Another worker goes on
 // with the shell as it was before the command, and tells the model. Where nothing can isolate a command, none runs and
 // nobody dies.
 func TestWorkerDiesInAShell(t *testing.T) {
-	cell(t, "W11", func(s *system) rules {
+	cell(t, "W13", func(s *system) rules {
 		s.basic()
 		workspace := filepath.Join(s.dir, "workspace")
 		if err := os.Mkdir(workspace, 0o755); err != nil {

@@ -55,7 +55,7 @@ func (s *Server) callTool(t listed) mcp.ToolHandler {
 		// A request that is canceled meanwhile waits for the answer: what was stored runs, and has to be canceled.
 		storing, done := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 		defer done()
-		b, err := s.submit(traceparent.With(storing, traceOf(req)), batch)
+		b, err := s.submit(traceparent.With(storing, traceOf(req)), batch, req.Params.GetProgressToken() != nil)
 		if err != nil {
 			return s.notSubmitted(err)
 		}
@@ -77,11 +77,15 @@ func traceOf(req *mcp.CallToolRequest) string {
 	return traceparent.Valid(req.Extra.Header.Get(traceparent.Header))
 }
 
-func (s *Server) submit(ctx context.Context, b toolyard.Batch) (sub *client.Batch, err error) {
+// submit stores a batch. told says that its progress is told from the first report on.
+func (s *Server) submit(ctx context.Context, b toolyard.Batch, told bool) (sub *client.Batch, err error) {
 	if s.cfg.Trace != nil {
 		traced, end := s.cfg.Trace(ctx, "mcp")
 		defer func() { end(err) }()
 		ctx = traced
+	}
+	if told {
+		return s.cfg.Client.SubmitAndListen(ctx, b)
 	}
 	return s.cfg.Client.Submit(ctx, b)
 }
