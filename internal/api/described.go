@@ -274,6 +274,7 @@ var described = map[string]map[string]string{
 		"workspaces":   "The workspaces that it serves.",
 		"tags":         "What batches and tools may ask of it.",
 		"isolation":    "How it isolates commands.",
+		"shards":       "The shards whose calls it takes, if these are not all.",
 		"slots":        "How many calls it runs at a time.",
 		"busy":         "How many of the slots had a call at the last heartbeat.",
 		"tools":        "How many tools it offers.",

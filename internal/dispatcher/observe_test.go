@@ -54,7 +54,7 @@ func claimedBy(t *testing.T, b Broker, worker string) *runner {
 		}
 	}
 	d := New(b, Config{ID: "d", Log: slog.New(slog.DiscardHandler)})
-	return d.newRunner(&kept{key: s.Key, log: d.log}, nil, &owned{state: s})
+	return d.newRunner(&kept{key: s.Key, log: d.log, sub: &broker.Submission{}}, nil, &owned{state: s})
 }
 
 // TestAskHolder: a claim is dropped only when its holder says that it has not the call, and nothing more stands in the

@@ -79,7 +79,7 @@ var (
 	queueSeconds = &Metric{"toolyard_call_queue_seconds", histogram, ofDispatcher, []string{"class"},
 		"Time from being queued to being taken."}
 	ticketSeconds = &Metric{"toolyard_ticket_wait_seconds", histogram, ofDispatcher, []string{"mode"},
-		"Time from asking for a workspace's lock to having it, by mode (shared or exclusive)."}
+		"Time from asking for a workspace's lock to having it, by mode (shared, exclusive or named)."}
 	stalledCalls = &Metric{"toolyard_calls_stalled_total", counter, ofDispatcher, nil,
 		"Calls that lay in the queue for over a second beside a worker with room that had asked for calls."}
 	workers = &Metric{"toolyard_workers", gauge, ofDispatcher, nil, "Live workers, as this dispatcher knows them."}

@@ -77,7 +77,7 @@ func TestOTLP(t *testing.T) {
 			}
 		}
 	}
-	if len(waits) != 2 {
+	if len(waits) != 3 { // shared, exclusive and named
 		t.Errorf("%d modes of waits", len(waits))
 	}
 }

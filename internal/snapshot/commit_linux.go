@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -67,10 +69,50 @@ func (s *Store) Commit(ctx context.Context, root *place.Root, w Commit) (o *tool
 	if err := r.apply(all, was, w.Force); err != nil {
 		return nil, fmt.Errorf("the overlay is committed in part only; commit it again: %w", err)
 	}
+	if partly {
+		if err := r.sweep(all); err != nil {
+			return nil, fmt.Errorf("remove what a commit that was broken off has left: %w", err)
+		}
+	}
 	if err := unix.Syncfs(int(top.Fd())); err != nil {
 		return nil, err
 	}
 	return o, settle(ctx, home, &w.Key, settlement{As: committed, Changes: o})
+}
+
+// sweep removes the files that a commit which was broken off was about to give their names.
+func (r *restoring) sweep(all []edit) error {
+	swept := map[string]bool{}
+	for i := range all {
+		parent := path.Dir(all[i].path())
+		if swept[parent] {
+			continue
+		}
+		swept[parent] = true
+		dir, _, err := r.parent(join(parent, "."))
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) { // it is no more
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = each(dir, func(names []string) error {
+			for _, name := range names {
+				if !strings.HasPrefix(name, passing) || !strings.HasSuffix(name, passed) {
+					continue
+				}
+				if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil && !errors.Is(err, unix.ENOENT) &&
+					!errors.Is(err, unix.EISDIR) {
+					return err
+				}
+			}
+			return nil
+		})
+		if err = errors.Join(err, dir.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // toCommit keeps the content of what an overlay changes, and lists it. The listing has no name yet.

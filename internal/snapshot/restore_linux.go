@@ -250,8 +250,11 @@ func (r *restoring) clear(dir *os.File, at string, wants func(string) bool) erro
 	return nil
 }
 
-// passing begins the names that something has for a moment.
-const passing = ".toolyard-"
+// passing begins the names that something has for a moment, and passed ends them.
+const (
+	passing = ".toolyard-"
+	passed  = ".tmp"
+)
 
 // manyOpen is how many directories are held open while what lies in one another is removed. What is deeper goes to the
 // top, and is removed from there.
@@ -277,7 +280,7 @@ func (r *restoring) remove(dir *os.File, name, p string, depth int) (gone bool, 
 		return true, nil
 	}
 	if depth > manyOpen {
-		top := passing + rand.Text() + ".tmp"
+		top := passing + rand.Text() + passed
 		r.deep = append(r.deep, top)
 		return true, unix.Renameat(int(dir.Fd()), name, int(r.top.Fd()), top)
 	}
@@ -488,7 +491,7 @@ func (r *restoring) place(dir *os.File, name string, make func(temp string) erro
 	if err := r.act(); err != nil {
 		return err
 	}
-	temp := passing + rand.Text() + ".tmp" // the next restore removes it if this one is killed
+	temp := passing + rand.Text() + passed // the next restore removes it if this one is killed
 	err := make(temp)
 	if err == nil {
 		if err = r.act(); err == nil {

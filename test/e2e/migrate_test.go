@@ -27,22 +27,20 @@ func TestAStoreThatHasToBeMigrated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"KV_ty_ticket", "TY_BATCH"} { // as on 2026-11-21
-		stream, err := js.Stream(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg := stream.CachedInfo().Config
-		cfg.AllowDirect = name == "KV_ty_ticket"
-		cfg.Metadata = map[string]string{"toolyard.settings": cfg.Metadata["toolyard.settings"]}
-		if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
-			t.Fatal(err)
-		}
+	stream, err := js.Stream(t.Context(), "TY_BATCH") // as on 2026-11-21
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	cfg.Subjects = cfg.Subjects[:1]
+	cfg.Metadata = map[string]string{"toolyard.settings": cfg.Metadata["toolyard.settings"]}
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
 	}
 	serve := []string{"serve", "--listen", "127.0.0.1:0", "--nats", s.ClientURL()}
 	out, errs, status := run(t, nil, "dispatcher", serve...)
 	if status != 1 || out != "" || strings.Count(errs, "\n") != 1 ||
-		!strings.Contains(errs, "direct gets: true instead of false (KV_ty_ticket)") ||
+		!strings.Contains(errs, "no subject ty.wake.*.* (TY_BATCH)") ||
 		!strings.Contains(errs, "--migrate, once") {
 		t.Errorf("status %d, %s%s", status, out, errs)
 	}

@@ -238,6 +238,10 @@ func TestCancel(t *testing.T) {
 		t.Errorf("with one call canceled: %v", got)
 	}
 	submit("talked")
+	p.eventually("the batch is planned", func() bool { // before that it would stop, and not be counted
+		return want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+
+			"/talked", "").Surface != ""
+	})
 	p.eventually("the interrupt finds the batch", func() bool {
 		return want[api.Interrupted](p, http.StatusAccepted, http.MethodPost, "/v1/sessions/talk/interrupt",
 			`{"reason": "stop"}`).Batches == 1

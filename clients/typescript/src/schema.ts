@@ -2149,6 +2149,7 @@ export interface components {
             pool: string;
             /** @description Which tools the worker leaves out or has altered. Only operators see it. */
             remarks?: components["schemas"]["Remark"][];
+            /** @description The shards whose calls it takes, if these are not all. */
             shards?: number[];
             /**
              * Format: int64

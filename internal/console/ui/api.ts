@@ -1072,6 +1072,7 @@ export interface Worker {
   pool: string;
   /** Which tools the worker leaves out or has altered. Only operators see it. */
   remarks?: Remark[];
+  /** The shards whose calls it takes, if these are not all. */
   shards?: number[];
   /** How many calls it runs at a time. */
   slots: number;

@@ -1240,6 +1240,7 @@ class Worker(TypedDict):
     pool: str
     # Which tools the worker leaves out or has altered. Only operators see it.
     remarks: NotRequired[list["Remark"]]
+    # The shards whose calls it takes, if these are not all.
     shards: NotRequired[list[int]]
     # How many calls it runs at a time.
     slots: int
