@@ -222,8 +222,8 @@ func (w *world) wasHurt(name string) bool {
 }
 
 // stoppedWithin is how long after a cancel or an interrupt nothing begins that it is about, when nothing goes wrong any
-// more.
-const stoppedWithin = 10 * time.Second
+// more. Reads that may have begun before are waited for: they come again, and one after the other.
+const stoppedWithin = 15 * time.Second
 
 // checkEnds: a call that needs a claim does not begin after it has its result, and none begins long after it was
 // canceled or its session interrupted. People have all the time that they are given.
