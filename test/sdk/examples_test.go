@@ -125,6 +125,7 @@ var builtins = map[string]map[string]string{
 	"summarize_repository": {"depth": "float64"}, // no such tool
 	"count_words":          {"path": "string"},   // of examples/tools.yaml
 	"todo_list":            {"marker": "string"},
+	"run_code":             {"code": "string", "language": "string", "timeout_ms": "float64"},
 }
 
 func checkInputs(t *testing.T, calls []toolyard.Call, broken int) {
