@@ -16,10 +16,9 @@ import (
 	"github.com/toolyard/toolyard/test/verdict"
 )
 
-// history reads everything.
+// history reads everything. The number of batches differs, so each read has a limit of its own.
 func (s *system) history() (*verdict.History, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), startWait)
-	defer cancel()
+	ctx := context.WithoutCancel(s.t.Context())
 	h := &verdict.History{Batches: map[toolyard.BatchKey]*verdict.Batch{}, Processes: map[string]int{},
 		FaultEnd: s.faultEnd}
 	for id, p := range s.workers {
@@ -36,10 +35,12 @@ func (s *system) history() (*verdict.History, error) {
 		return h, err
 	}
 	for _, sub := range h.Submissions {
-		if h.Batches[sub.Key()], err = verdict.Read(ctx, s.b, s.c, sub.Key()); err != nil {
+		if h.Batches[sub.Key()], err = s.read(ctx, sub.Key()); err != nil {
 			return h, fmt.Errorf("read batch %s: %w", sub.Key(), err)
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
 	replies, err := s.js.Stream(ctx, "TY_REPLY")
 	if err != nil {
 		return h, err
@@ -58,4 +59,11 @@ func (s *system) history() (*verdict.History, error) {
 		h.Replied = append(h.Replied, toolyard.BatchKey{Agent: toolyard.Agent(agent), ID: toolyard.BatchID(id)})
 	}
 	return h, nil
+}
+
+// read reads one batch.
+func (s *system) read(ctx context.Context, key toolyard.BatchKey) (*verdict.Batch, error) {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	return verdict.Read(ctx, s.b, s.c, key)
 }
