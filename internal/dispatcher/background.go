@@ -181,8 +181,8 @@ func (d *Dispatcher) refusedBackground(ctx context.Context, child *toolyard.Batc
 	if err != nil {
 		return a, err
 	}
-	for _, r := range plan.planned.Results {
-		return broker.BackgroundAnswer{Code: r.Code, Problem: r.Error}, nil
+	if ended := plan.planned.Results; len(ended) > 0 {
+		return broker.BackgroundAnswer{Code: ended[0].Code, Problem: ended[0].Error}, nil
 	}
 	// what runs a command gives it an empty directory instead
 	if e := plan.Entry(0); e.NeedsWorkspace() && !workspace && e.Class.Shell == "" {
