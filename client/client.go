@@ -8,6 +8,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
@@ -56,44 +57,44 @@ func (e *RefusedError) Is(target error) bool {
 // not answer, after half a minute over NATS and as long as the server waits over HTTP: the batch may have been stored.
 // Submitting the same batch again, under the same id, is safe and returns the same.
 func (c *Client) Submit(ctx context.Context, b toolyard.Batch) (*Batch, error) {
-	return c.hand(ctx, b, func(context.Context, toolyard.BatchKey) (heard, error) { return nil, nil })
+	return c.submit(ctx, b, false)
 }
 
 // SubmitAndListen is [Client.Submit] for who wants to know all progress: over NATS it listens before the batch is
 // stored, until ctx ends, and the first [Batch.Progress] that begins before that yields what has come since. The batch
 // names its agent; an empty one is the default.
 func (c *Client) SubmitAndListen(ctx context.Context, b toolyard.Batch) (*Batch, error) {
-	return c.hand(ctx, b, c.t.listen)
+	return c.submit(ctx, b, true)
 }
 
-func (c *Client) hand(ctx context.Context, b toolyard.Batch,
-	listen func(context.Context, toolyard.BatchKey) (heard, error)) (*Batch, error) {
+func (c *Client) submit(ctx context.Context, b toolyard.Batch, listens bool) (*Batch, error) {
 	agent := b.Agent
 	b.Normalize(NewBatchID())
 	if err := b.Validate(); err != nil {
 		return nil, err
 	}
-	h, err := listen(ctx, b.Key())
-	if err != nil {
-		return nil, err
+	var l *follow.Listening
+	var err error
+	if listens {
+		if l, err = c.t.listen(ctx, b.Key()); err != nil {
+			return nil, err
+		}
 	}
 	b.Agent = agent // who hands it in may be known otherwise
 	k, err := c.t.submit(ctx, b)
-	if h != nil {
-		h.Stored()
-	}
 	if err != nil {
-		if h != nil {
-			h.Leave()
+		if l != nil {
+			l.Leave()
 		}
 		return nil, err
 	}
 	out := &Batch{c: c, key: k, submitted: true}
-	if h != nil {
-		out.heard.Store(&h)
-		out.unheard = context.AfterFunc(ctx, func() {
-			if h := out.heard.Swap(nil); h != nil {
-				(*h).Leave()
+	if l != nil {
+		l.Stored()
+		out.listening.Store(l)
+		out.keep = context.AfterFunc(ctx, func() {
+			if l := out.listening.Swap(nil); l != nil {
+				l.Leave()
 			}
 		})
 	}
@@ -119,9 +120,10 @@ type Batch struct {
 	key toolyard.BatchKey
 	// submitted says that the batch is known to be there.
 	submitted bool
-	// heard has what was reported since before the batch was stored, until somebody takes it.
-	heard   atomic.Pointer[heard]
-	unheard func() bool
+	// listening hears what is reported since before the batch was stored, until somebody takes it or the context of the
+	// submission ends. keep stops the latter.
+	listening atomic.Pointer[follow.Listening]
+	keep      func() bool
 }
 
 // Key is the batch's identity.

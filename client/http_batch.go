@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/replay"
 	"github.com/toolyard/toolyard/internal/sse"
 	"github.com/toolyard/toolyard/internal/submission"
@@ -117,6 +118,10 @@ func (t *overHTTP) results(ctx context.Context, k toolyard.BatchKey, _ bool, yie
 		}
 		return nil
 	}})
+}
+
+func (t *overHTTP) listen(context.Context, toolyard.BatchKey) (*follow.Listening, error) {
+	return nil, nil
 }
 
 func (t *overHTTP) progress(ctx context.Context, k toolyard.BatchKey, _ bool, yield func(Progress) bool) error {
@@ -256,5 +261,3 @@ func (t *overHTTP) batches(ctx context.Context, f Filter) ([]BatchInfo, bool, er
 
 // maxListed is how many batches a page has at most.
 const maxListed = 1_000
-
-func (t *overHTTP) listen(context.Context, toolyard.BatchKey) (heard, error) { return nil, nil }

@@ -119,7 +119,7 @@ func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, submitted b
 	return progressOf(t.Progress(ctx, k), yield)
 }
 
-func (t overNATS) listen(ctx context.Context, k toolyard.BatchKey) (heard, error) {
+func (t overNATS) listen(ctx context.Context, k toolyard.BatchKey) (*follow.Listening, error) {
 	return t.Listen(ctx, k)
 }
 

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/toolyard/toolyard"
 )
@@ -24,13 +23,10 @@ type OverlayUse struct {
 
 // Batch makes the batch that uses the overlay of another one.
 func (u *OverlayUse) Batch(of toolyard.BatchView) (toolyard.Batch, error) {
-	input, err := json.Marshal(toolyard.OverlayInput{Batch: of.ID, Action: u.Action, Force: u.Force})
-	return toolyard.Batch{
-		ID: u.ID, Agent: of.Agent, Session: of.Session, Workspace: of.Workspace, Interactive: u.Interactive,
-		Calls: []toolyard.Call{{Tool: toolyard.OverlayTool, Input: input}},
-		Options: toolyard.Options{Undo: true, Snapshot: u.Action == toolyard.OverlayCommit && !u.Final,
-			Tags: u.Tags},
-	}, err
+	b, err := actingOn(of, toolyard.OverlayTool, toolyard.OverlayInput{Batch: of.ID, Action: u.Action, Force: u.Force})
+	b.ID, b.Interactive, b.Options.Tags = u.ID, u.Interactive, u.Tags
+	b.Options.Snapshot = u.Action == toolyard.OverlayCommit && !u.Final
+	return b, err
 }
 
 // Overlay hands in a batch that shows, commits or drops the overlay of this one, and returns it when it is stored. It
@@ -38,13 +34,5 @@ func (u *OverlayUse) Batch(of toolyard.BatchView) (toolyard.Batch, error) {
 // must be over, and have been handed in with [toolyard.Options].Overlay. The errors are those of [Batch.View] and
 // [Client.Submit].
 func (b *Batch) Overlay(ctx context.Context, u OverlayUse) (*Batch, error) {
-	view, err := b.View(ctx)
-	if err != nil {
-		return nil, err
-	}
-	use, err := u.Batch(view)
-	if err != nil {
-		return nil, err
-	}
-	return b.c.Submit(ctx, use)
+	return b.act(ctx, u.Batch)
 }

@@ -38,9 +38,9 @@ func (b *Batch) Progress(ctx context.Context) iter.Seq2[Progress, error] {
 	return func(yield func(Progress, error) bool) {
 		give := func(p Progress) bool { return yield(p, nil) }
 		var err error
-		if h := b.heard.Swap(nil); h != nil {
-			b.unheard()
-			err = progressOf((*h).Progress(ctx), give)
+		if l := b.listening.Swap(nil); l != nil {
+			b.keep()
+			err = progressOf(l.Progress(ctx), give)
 		} else {
 			err = b.c.t.progress(ctx, b.key, b.submitted, give)
 		}

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"iter"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -24,7 +23,7 @@ type transport interface {
 	results(ctx context.Context, k toolyard.BatchKey, submitted bool, yield func(toolyard.Result) bool) error
 	progress(ctx context.Context, k toolyard.BatchKey, submitted bool, yield func(Progress) bool) error
 	// listen begins to hear the progress of a batch that is not stored yet; nil: it cannot.
-	listen(ctx context.Context, k toolyard.BatchKey) (heard, error)
+	listen(ctx context.Context, k toolyard.BatchKey) (*follow.Listening, error)
 	view(ctx context.Context, k toolyard.BatchKey) (toolyard.BatchView, error)
 	// follow yields all that is stored about a batch, and then, if live is set, each event as it is stored, to the
 	// last.
@@ -60,11 +59,4 @@ type sessionChange struct {
 	unattended *bool
 	forget     bool
 	load       []string
-}
-
-// heard is what is reported about a batch, see [follow.Listening].
-type heard interface {
-	Stored()
-	Leave()
-	Progress(ctx context.Context) iter.Seq2[[]follow.Report, error]
 }

@@ -26,26 +26,35 @@ type Undoing struct {
 
 // Batch makes the batch that undoes another one.
 func (u *Undoing) Batch(of toolyard.BatchView) (toolyard.Batch, error) {
-	input, err := json.Marshal(toolyard.UndoInput{Batch: of.ID, Group: u.Group, Force: u.Force})
+	b, err := actingOn(of, toolyard.UndoTool, toolyard.UndoInput{Batch: of.ID, Group: u.Group, Force: u.Force})
+	b.ID, b.Interactive, b.Options.Tags, b.Options.Snapshot = u.ID, u.Interactive, u.Tags, !u.Final
+	return b, err
+}
+
+// actingOn makes a batch of one call of a tool for people that acts on another batch.
+func actingOn(of toolyard.BatchView, tool string, input any) (toolyard.Batch, error) {
+	data, err := json.Marshal(input)
 	return toolyard.Batch{
-		ID: u.ID, Agent: of.Agent, Session: of.Session, Workspace: of.Workspace, Interactive: u.Interactive,
-		Calls:   []toolyard.Call{{Tool: toolyard.UndoTool, Input: input}},
-		Options: toolyard.Options{Undo: true, Snapshot: !u.Final, Tags: u.Tags},
+		Agent: of.Agent, Session: of.Session, Workspace: of.Workspace,
+		Calls: []toolyard.Call{{Tool: tool, Input: data}}, Options: toolyard.Options{Undo: true},
 	}, err
+}
+
+// act hands in a batch that is made of what this one is now.
+func (b *Batch) act(ctx context.Context, acting func(of toolyard.BatchView) (toolyard.Batch, error)) (*Batch, error) {
+	view, err := b.View(ctx)
+	if err != nil {
+		return nil, err
+	}
+	next, err := acting(view)
+	if err != nil {
+		return nil, err
+	}
+	return b.c.Submit(ctx, next)
 }
 
 // Undo hands in a batch that sets the workspace back to what it was before this one, and returns it when it is stored.
 // It waits for its turn in the workspace and for permission like others; its one result says what came of it. This
 // batch must be over, and have been handed in with [toolyard.Options].Snapshot. The errors are those of [Batch.View]
 // and [Client.Submit].
-func (b *Batch) Undo(ctx context.Context, u Undoing) (*Batch, error) {
-	view, err := b.View(ctx)
-	if err != nil {
-		return nil, err
-	}
-	undo, err := u.Batch(view)
-	if err != nil {
-		return nil, err
-	}
-	return b.c.Submit(ctx, undo)
-}
+func (b *Batch) Undo(ctx context.Context, u Undoing) (*Batch, error) { return b.act(ctx, u.Batch) }

@@ -398,7 +398,7 @@ func (s *Server) useOverlay(ctx context.Context, x *exchange, in *BatchPath) (*b
 
 // actOn hands in a batch that acts on another.
 func (s *Server) actOn(ctx context.Context, x *exchange, in *BatchPath,
-	make func(of toolyard.BatchView) (toolyard.Batch, error)) (*batchAnswer, error) {
+	made func(of toolyard.BatchView) (toolyard.Batch, error)) (*batchAnswer, error) {
 	k, err := x.key(*in)
 	if err != nil {
 		return nil, err
@@ -407,7 +407,7 @@ func (s *Server) actOn(ctx context.Context, x *exchange, in *BatchPath,
 	if err != nil {
 		return nil, err
 	}
-	b, err := make(st.View())
+	b, err := made(st.View())
 	if err != nil {
 		return nil, err
 	}

@@ -219,14 +219,20 @@ func decodeUndo(data []byte) (u client.Undoing, err error) {
 		}
 		u.Group = new(int(group))
 	}
-	if u.Force, err = o.OptionalBool("force"); err != nil {
-		return u, err
-	}
-	if u.Interactive, err = o.OptionalBool("interactive"); err != nil {
-		return u, err
-	}
-	u.Final, err = o.OptionalBool("final")
+	err = decodeActing(o, &u.Force, &u.Interactive, &u.Final)
 	return u, err
+}
+
+// decodeActing reads what all have that act on another batch.
+func decodeActing(o strictjson.Object, force, interactive, final *bool) (err error) {
+	if *force, err = o.OptionalBool("force"); err != nil {
+		return err
+	}
+	if *interactive, err = o.OptionalBool("interactive"); err != nil {
+		return err
+	}
+	*final, err = o.OptionalBool("final")
+	return err
 }
 
 // decodeOverlayUse reads what is done with an overlay.
@@ -242,13 +248,7 @@ func decodeOverlayUse(data []byte) (u client.OverlayUse, err error) {
 	if u.Action = toolyard.OverlayAction(action); !slices.Contains(toolyard.OverlayActions, u.Action) {
 		return u, strictjson.Errorf("action", "is %.20q; use one of %q", action, toolyard.OverlayActions)
 	}
-	if u.Force, err = o.OptionalBool("force"); err != nil {
-		return u, err
-	}
-	if u.Interactive, err = o.OptionalBool("interactive"); err != nil {
-		return u, err
-	}
-	u.Final, err = o.OptionalBool("final")
+	err = decodeActing(o, &u.Force, &u.Interactive, &u.Final)
 	return u, err
 }
 

@@ -64,14 +64,14 @@ func (s *Server) changeSession(ctx context.Context, x *exchange, in *sessionPath
 			"an agent does not say that somebody is there; use an operator's token")
 	}
 	v, err := s.cfg.Client.Session(ctx, agent, name)
+	if err == nil && len(change.Load) > 0 { // first: a name that is none changes nothing
+		v, err = s.cfg.Client.LoadTools(ctx, agent, name, change.Load...)
+	}
 	if err == nil && change.Unattended != nil {
 		v, err = s.cfg.Client.SetUnattended(ctx, agent, name, *change.Unattended)
 	}
 	if err == nil && change.Forget {
 		v, err = s.cfg.Client.Forget(ctx, agent, name)
-	}
-	if err == nil && len(change.Load) > 0 {
-		v, err = s.cfg.Client.LoadTools(ctx, agent, name, change.Load...)
 	}
 	return &sessionAnswer{whole(v)}, err
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -90,6 +91,21 @@ func TestGrants(t *testing.T) {
 		if p, ok := errors.AsType[*Problem](c.permit(b)); !ok || p.Status != http.StatusForbidden || p.Field != field {
 			t.Errorf("%s: %v", field, p)
 		}
+	}
+	background := func(input string) []toolyard.Call {
+		return []toolyard.Call{{Tool: toolyard.BackgroundStart, Input: json.RawMessage(input)}}
+	}
+	starter := caller{grant: grant{tools: []string{"read_file", "background_*"}}}
+	for input, may := range map[string]bool{`{"tool": "read_file", "input": {}}`: true,
+		`{"tool": "bash", "input": {}}`: false, `{"tool": "read_file", "Tool": "bash"}`: false, `{}`: false,
+		`"{tool: 'bash'}"`: false, ``: false} {
+		p, refused := errors.AsType[*Problem](starter.calls(background(input)))
+		if refused == may || refused && (p.Status != http.StatusForbidden || p.Field != "calls[0].input") {
+			t.Errorf("it may start %s in the background: %t, %v", input, !may, p)
+		}
+	}
+	if err := (caller{}).calls(background(`"{tool: 'bash'}"`)); err != nil {
+		t.Errorf("a token for all tools: %v", err)
 	}
 	e, _ = tokens.find("plain")
 	plain := caller{agent: toolyard.Agent(e.agent), grant: e.grant}

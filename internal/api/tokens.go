@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -430,13 +431,23 @@ func (c caller) usesTool(name string) bool {
 	return len(c.grant.tools) == 0 || pattern.MatchesAny(c.grant.tools, name)
 }
 
-// calls refuses those of tools that the token may not use. A name that no tool can have is none, and its call does not
-// run.
+// calls refuses those of tools that the token may not use, also behind a batch. A name that no tool can have is none,
+// and its call does not run.
 func (c caller) calls(calls []toolyard.Call) error {
 	for i, call := range calls {
 		if !c.usesTool(call.Tool) && toolyard.CheckName("", call.Tool) == nil {
 			return newProblem(http.StatusForbidden, fmt.Sprintf("calls[%d].tool", i),
 				"the token may not use the tool %q", call.Tool)
+		}
+		if !strings.EqualFold(call.Tool, toolyard.BackgroundStart) {
+			continue
+		}
+		// An input that cannot be read here may be mended later.
+		var in toolyard.BackgroundStartInput
+		if err := json.Unmarshal(call.Input, &in); (err != nil || in.Tool == "") && len(c.grant.tools) > 0 ||
+			err == nil && !c.usesTool(in.Tool) {
+			return newProblem(http.StatusForbidden, fmt.Sprintf("calls[%d].input", i),
+				"the token may not use the tool %q in the background", in.Tool)
 		}
 	}
 	return nil

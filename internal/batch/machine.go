@@ -610,10 +610,11 @@ func (m *Machine) allWait(g events.Group) bool {
 	return true
 }
 
-// park releases the ticket, and then the batch. An open batch keeps its owner, since calls may be appended.
+// park releases the ticket, and then the batch. An open batch keeps its owner, since calls may be appended; and so does
+// one that was made for a running call, since its owner cancels it when that call has ended.
 func (m *Machine) park() []Effect {
 	s := &m.state
-	if !s.Closed || m.appends.batch || m.appends.reply {
+	if !s.Closed || s.Submission.Options.Parent != nil || m.appends.batch || m.appends.reply {
 		return m.releaseTickets(m.group)
 	}
 	m.appends.batch = true

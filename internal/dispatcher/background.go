@@ -181,8 +181,8 @@ func (d *Dispatcher) refusedBackground(ctx context.Context, child *toolyard.Batc
 	if err != nil {
 		return a, err
 	}
-	for _, r := range plan.planned.Results {
-		return broker.BackgroundAnswer{Code: r.Code, Problem: r.Error}, nil
+	if ended := plan.planned.Results; len(ended) > 0 {
+		return broker.BackgroundAnswer{Code: ended[0].Code, Problem: ended[0].Error}, nil
 	}
 	// what runs a command gives it an empty directory instead
 	if e := plan.Entry(0); e.NeedsWorkspace() && !workspace && e.Class.Shell == "" {
@@ -260,9 +260,12 @@ func backgroundState(s *batch.State) broker.BackgroundAnswer {
 	switch {
 	case s.Refused != nil:
 		a.State, a.Code, a.Problem = broker.BackgroundRefused, toolyard.DependencyUnavailable, s.Refused.Detail
-	case s.Plan == nil || len(s.Calls) == 0:
-	case s.Calls[0].Result != nil:
+	case len(s.Calls) > 0 && s.Calls[0].Result != nil:
 		a.State, a.Result = broker.BackgroundOver, s.Calls[0].Result
+	case s.Completed:
+		a.State, a.Code, a.Problem = broker.BackgroundRefused, toolyard.ExecutionFailed,
+			"it was given up, since its log cannot be followed"
+	case s.Plan == nil || len(s.Calls) == 0:
 	case s.Parked || s.Calls[0].Status == batch.Waiting:
 		a.State = broker.BackgroundWaiting
 	case s.Calls[0].Status == batch.Claimed:

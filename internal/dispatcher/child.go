@@ -81,9 +81,15 @@ func parentOver(of *batch.State, p *toolyard.Parent) string {
 	case p.Call >= len(of.Calls):
 		return fmt.Sprintf("batch %q has no call %d", p.Batch, p.Call)
 	}
-	if r := of.Calls[p.Call].Result; r != nil {
+	c := &of.Calls[p.Call]
+	switch {
+	case c.Result != nil:
 		return fmt.Sprintf("call %d of batch %q, which made this call, has ended (%s)", p.Call, p.Batch,
-			cmp.Or(string(r.Code), "ok"))
+			cmp.Or(string(c.Result.Code), "ok"))
+	case of.Completed: // given up, without results in the log
+		return fmt.Sprintf("batch %q, which made this call, is over", p.Batch)
+	case c.Attempt != p.Attempt: // the limits of a script are those of one attempt
+		return fmt.Sprintf("call %d of batch %q is not in its attempt %d", p.Call, p.Batch, p.Attempt)
 	}
 	return ""
 }

@@ -42,23 +42,27 @@ type Listening struct {
 }
 
 // Listen begins to hear a batch that may not be stored yet, before it returns. The caller calls Stored when it is, and
-// then Progress or Leave.
+// then Progress, or Leave in any case.
 func (r *Reader) Listen(ctx context.Context, k toolyard.BatchKey) (*Listening, error) {
 	stored := make(chan struct{})
 	f, leave, _ := r.reported.join(k.String(), Report{}, func(Report) bool { return true },
 		func(ctx context.Context, t *topic[Report]) error { return r.readProgress(ctx, k, stored, t) })
+	l := &Listening{f, leave, sync.OnceFunc(func() { close(stored) })}
 	if err := f.skip(ctx); err != nil {
-		leave()
+		l.Leave()
 		return nil, err
 	}
-	return &Listening{f, leave, sync.OnceFunc(func() { close(stored) })}, nil
+	return l, nil
 }
 
 // Stored says that the batch is stored.
 func (l *Listening) Stored() { l.stored() }
 
-// Leave ends it.
-func (l *Listening) Leave() { l.leave() }
+// Leave ends it. Others who hear the same batch go on, and find out themselves whether it is stored.
+func (l *Listening) Leave() {
+	l.stored()
+	l.leave()
+}
 
 // Progress is [Reader.Progress] since it listens. It is called once.
 func (l *Listening) Progress(ctx context.Context) iter.Seq2[[]Report, error] {

@@ -96,7 +96,7 @@ func TestSmallBodies(t *testing.T) {
 		{"/v1/sessions/s", `{"alone": "yes"}`, "alone", 400},
 		{"/v1/sessions/s", `{"forget": 1}`, "forget", 400},
 		{"/v1/sessions/s", `{"load": "x"}`, "load", 400},
-		{"/v1/sessions/s", `{"load": ["x", ""]}`, "load[1]", 400},
+		{"/v1/sessions/s", `{"alone": true, "load": ["x", ""]}`, "load[1]", 400},
 		{"/v1/sessions/s", `{"remember": true}`, "remember", 400},
 		{"/v1/sessions/s", ``, "Content-Type", 415},
 	} {
@@ -104,6 +104,9 @@ func TestSmallBodies(t *testing.T) {
 			decode[struct{ Field string }](p, string(r.body)).Field != c.field {
 			t.Errorf("%s %s: %s; want %d, field %q", c.path, c.body, r, c.status, c.field)
 		}
+	}
+	if v := want[client.Session](p, http.StatusOK, http.MethodGet, "/v1/sessions/s", ""); v.Unattended {
+		t.Errorf("a body with a mistake has changed the session: %+v", v)
 	}
 	if v := want[client.Session](p, http.StatusOK, http.MethodPost, "/v1/sessions/s",
 		`{"alone": true, "forget": true}`); !v.Unattended || v.Loaded == nil || v.Remembered == nil || v.Context == nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/pause"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/presence"
@@ -124,9 +125,11 @@ func TestGuests(t *testing.T) {
 	guestWorker(t, s, worker.Config{Tools: []tool.Tool{
 		make1(t, reader("read"), says("read")), make1(t, writer("write"), says("written")), ask, echo,
 		make1(t, offload, says(large)),
-		make1(t, reader("wait"), func(ctx context.Context, _ tool.Env) (string, error) {
+		make1(t, reader("wait"), func(ctx context.Context, env tool.Env) (string, error) {
 			began <- struct{}{}
-			<-ctx.Done()
+			for pause.For(ctx, 10*time.Millisecond) == nil {
+				env.Progress(tool.Progress{Fraction: 0.5})
+			}
 			return "", ctx.Err()
 		}),
 	}})
@@ -196,6 +199,11 @@ func TestGuests(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-began
+	eventually(t, "progress is told", func() bool {
+		return !slices.ContainsFunc(unused(), func(g access.Grant) bool {
+			return strings.HasPrefix(g.Subject, "ty.progress.")
+		})
+	})
 	if err := c.Batch(open.Key()).Cancel(t.Context(), "enough"); err != nil {
 		t.Fatal(err)
 	}

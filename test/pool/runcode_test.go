@@ -14,8 +14,10 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/approval"
 	"github.com/toolyard/toolyard/internal/builtin"
 	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/sandbox"
@@ -205,6 +207,54 @@ func TestAScriptsCallsEndWithIt(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("the tool was not told")
 	}
+}
+
+// TestAQuestionEndsWithItsScript: a person allows a call of a script, and the script goes on. One that waits when its
+// script ends is canceled, and nobody is asked about it any more.
+func TestAQuestionEndsWithItsScript(t *testing.T) {
+	t.Parallel()
+	x := runScripts(t, 1, worker.Config{}, make1(t, reader("read"), says("ok")))
+	if x.noBox != nil {
+		return
+	}
+	b := testenv.BrokerAs(t, x.s, platform, "/test")
+	parent, err := x.c.Submit(t.Context(), toolyard.Batch{ID: "parent", Agent: "ann", Interactive: true,
+		Calls:   []toolyard.Call{script("bash", `tool read`, `tool read`)},
+		Options: toolyard.Options{Ask: []string{"read"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := func(n int) toolyard.BatchKey {
+		p := toolyard.Parent{Batch: "parent", Attempt: 1, N: n}
+		return toolyard.BatchKey{Agent: "ann", ID: submission.ChildID(p)}
+	}
+	waits := func(n int) {
+		t.Helper()
+		eventually(t, fmt.Sprint("only call ", n, " waits for a person"), func() bool {
+			list, err := b.Approvals(t.Context(), "ann")
+			return err == nil && len(list) == 1 && list[0].Batch == child(n).ID
+		})
+	}
+	waits(1)
+	if err := approval.Decide(t.Context(), b, child(1), 0,
+		events.Decided{Decision: events.Approve, By: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	if r := resultsOf(t, x.c.Batch(child(1)))[0]; r.IsError {
+		t.Errorf("%q %s", r.Code, r.Error)
+	}
+	waits(2)
+	if err := parent.Cancel(t.Context(), "enough"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the call is canceled", func() bool {
+		v, err := x.c.Batch(child(2)).View(t.Context())
+		return err == nil && v.Status == toolyard.StatusCanceled
+	})
+	eventually(t, "nobody is asked any more", func() bool {
+		list, err := b.Approvals(t.Context(), "ann")
+		return err == nil && len(list) == 0
+	})
 }
 
 // TestWhoMayCallForAScript: nobody gets a call run by saying that a script has made it.

@@ -235,6 +235,11 @@ type place struct {
 	file      string
 }
 
+// meets reports whether who acts in one place must not act beside an exclusive call in the other.
+func (p place) meets(other place) bool {
+	return p.workspace == other.workspace && (p.file == "" || other.file == "" || p.file == other.file)
+}
+
 // byPlace has the spans of each place: those of the whole workspace are in all of its places.
 func byPlace(spans map[toolyard.Workspace][]span) map[place][]span {
 	out := map[place][]span{}
@@ -345,7 +350,7 @@ func (j *Judged) steady() {
 				continue
 			}
 			for at, spans := range places {
-				if file := j.fileOf(c); at.workspace != l.Workspace || file != "" && at.file != file {
+				if !at.meets(place{l.Workspace, j.fileOf(c)}) {
 					continue
 				}
 				n, _ := slices.BinarySearchFunc(spans, l.Wall,
@@ -407,10 +412,8 @@ func (j *Judged) q7() {
 		case l.Kind == ledger.Effect && exclusive:
 			here, now := place{l.Workspace, j.fileOf(c)}, holder{l.Token, l.Key(), j.GroupOf[c]}
 			for at, was := range last {
-				if at.workspace != here.workspace || at.file != "" && here.file != "" && at.file != here.file {
-					continue
-				}
-				if l.Token == 0 || l.Token < was.token || l.Token == was.token && was != now {
+				if at.meets(here) && l.Token > 0 &&
+					(l.Token < was.token || l.Token == was.token && was != now) {
 					j.Fail("Q7", "%s has acted with token %d after %s, group %d, with token %d", c, l.Token, was.k,
 						was.group, was.token)
 				}

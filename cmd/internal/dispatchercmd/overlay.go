@@ -17,10 +17,8 @@ var errOverlay = errors.New("that was not done with the overlay")
 const maxDiffLines = 2_000
 
 func (s *std) overlayCommand() *cobra.Command {
-	ref, out := agentRef{}, outputFlags{one: errOverlay, lines: maxDiffLines}
+	a := acting{out: outputFlags{one: errOverlay, lines: maxDiffLines}}
 	var u client.OverlayUse
-	var tags []string
-	var id string
 	cmd := &cobra.Command{
 		Use:   "overlay [flags] diff|commit|drop BATCH",
 		Short: "Show, commit or drop what a batch has changed in its overlay",
@@ -45,27 +43,20 @@ The exit status is 1 when it was not done.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			k, err := ref.key(args[1])
+			k, err := a.ref.key(args[1])
 			if err != nil {
 				return err
 			}
-			u.Action, u.ID = toolyard.OverlayAction(args[0]), toolyard.BatchID(id)
+			u.Action = toolyard.OverlayAction(args[0])
 			if u.Action != toolyard.OverlayCommit && (u.Force || u.Final) {
 				return cli.Usagef("--force and --final are for commit")
 			}
-			for _, t := range tags {
-				u.Tags = append(u.Tags, toolyard.Tag(t))
-			}
-			return s.actOn(cmd.Context(), &ref, "overlay", k, out, u.Batch)
+			return s.actOn(cmd.Context(), &a, "overlay", k, u.Batch)
 		},
 	}
-	ref.add(cmd, "batch")
 	f := cmd.Flags()
 	f.BoolVar(&u.Force, "force", false, "commit although others have changed the same names since: that is lost")
 	f.BoolVar(&u.Final, "final", false, "keep no snapshot of what the workspace is before a commit")
-	f.BoolVar(&u.Interactive, "interactive", false, "a person can be asked whether it may be done")
-	f.StringVar(&id, "id", "", "the id of the batch that does it (default: a new one)")
-	f.StringArrayVar(&tags, "tag", nil, "do it on a worker that has this `TAG`; may be repeated")
-	f.BoolVar(&out.json, "json", false, "print one JSON document: the batch with its results")
+	a.add(cmd)
 	return cmd
 }

@@ -14,11 +14,9 @@ import (
 var errNotUndone = errors.New("the batch was not undone")
 
 func (s *std) undoCommand() *cobra.Command {
-	ref, out := agentRef{}, outputFlags{one: errNotUndone}
+	a := acting{out: outputFlags{one: errNotUndone}}
 	var u client.Undoing
 	var group int
-	var tags []string
-	var id string
 	cmd := &cobra.Command{
 		Use:   "undo [flags] BATCH",
 		Short: "Set a workspace back to what it was before a batch",
@@ -37,7 +35,7 @@ The exit status is 1 when the workspace was not set back.`,
   dispatcher undo --agent reviewer --group 3 nightly-review`,
 		Args: batchArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			k, err := ref.key(args[0])
+			k, err := a.ref.key(args[0])
 			if err != nil {
 				return err
 			}
@@ -47,30 +45,40 @@ The exit status is 1 when the workspace was not set back.`,
 				}
 				u.Group = new(group - 1)
 			}
-			for _, t := range tags {
-				u.Tags = append(u.Tags, toolyard.Tag(t))
-			}
-			u.ID = toolyard.BatchID(id)
-			return s.actOn(cmd.Context(), &ref, "undo", k, out, u.Batch)
+			return s.actOn(cmd.Context(), &a, "undo", k, u.Batch)
 		},
 	}
-	ref.add(cmd, "batch")
 	f := cmd.Flags()
 	f.IntVar(&group, "group", 0, "set the workspace back to what it was before group `N`, counted from 1 "+
 		"as submit shows them (default: the first that could change it)")
 	f.BoolVar(&u.Force, "force", false, "set it back although others have changed it since: that is lost")
 	f.BoolVar(&u.Final, "final", false, "keep no snapshot of what the workspace is now")
-	f.BoolVar(&u.Interactive, "interactive", false, "a person can be asked whether it may be set back")
-	f.StringVar(&id, "id", "", "the id of the batch that undoes the other (default: a new one)")
-	f.StringArrayVar(&tags, "tag", nil, "set it back on a worker that has this `TAG`; may be repeated")
-	f.BoolVar(&out.json, "json", false, "print one JSON document: the batch with its results")
+	a.add(cmd)
 	return cmd
 }
 
-// actOn hands in a batch that acts on another one, and shows what comes of it.
-func (s *std) actOn(ctx context.Context, ref *agentRef, command string, k toolyard.BatchKey, out outputFlags,
-	make func(of toolyard.BatchView) (toolyard.Batch, error)) error {
-	return s.attach(ctx, &ref.systemFlags, command, func(c *client.Client) error {
+// acting are the flags of a command whose batch acts on another one.
+type acting struct {
+	ref         agentRef
+	id          string
+	interactive bool
+	tags        []string
+	out         outputFlags
+}
+
+func (a *acting) add(cmd *cobra.Command) {
+	a.ref.add(cmd, "batch")
+	f := cmd.Flags()
+	f.BoolVar(&a.interactive, "interactive", false, "a person can be asked whether it may be done")
+	f.StringVar(&a.id, "id", "", "the id of the batch that does it (default: a new one)")
+	f.StringArrayVar(&a.tags, "tag", nil, "do it on a worker that has this `TAG`; may be repeated")
+	f.BoolVar(&a.out.json, "json", false, "print one JSON document: the batch with its results")
+}
+
+// actOn hands in the batch that is made of another one, and shows what comes of it.
+func (s *std) actOn(ctx context.Context, a *acting, command string, k toolyard.BatchKey,
+	made func(of toolyard.BatchView) (toolyard.Batch, error)) error {
+	return s.attach(ctx, &a.ref.systemFlags, command, func(c *client.Client) error {
 		k, err := whole(ctx, c, k)
 		if err != nil {
 			return err
@@ -79,10 +87,14 @@ func (s *std) actOn(ctx context.Context, ref *agentRef, command string, k toolya
 		if err != nil {
 			return misnamed(err)
 		}
-		b, err := make(view)
+		b, err := made(view)
 		if err != nil {
 			return err
 		}
-		return s.follow(ctx, c, b, out)
+		b.ID, b.Interactive = toolyard.BatchID(a.id), a.interactive
+		for _, t := range a.tags {
+			b.Options.Tags = append(b.Options.Tags, toolyard.Tag(t))
+		}
+		return s.follow(ctx, c, b, a.out)
 	})
 }

@@ -26,24 +26,19 @@ func (b *Broker) StartChild(ctx context.Context, c broker.ChildCall) error {
 		}
 		return err
 	}
-	of, err := b.submissionOf(ctx, c.Of())
+	at, err := b.of(ctx, c.Of())
 	if err != nil {
 		return err
 	}
-	sub, err := rules.Child(of, c.Parent, c.Tool, c.Input)
+	of, err := at.asSubmitted(ctx, c.Of())
+	if err != nil {
+		return err
+	}
+	sub, err := rules.Child(of.Submission, c.Parent, c.Tool, c.Input)
 	if err != nil {
 		return err
 	}
 	return b.Submit(ctx, sub)
-}
-
-// submissionOf reads what an agent has submitted.
-func (b *Broker) submissionOf(ctx context.Context, k toolyard.BatchKey) (*toolyard.Batch, error) {
-	s, err := b.Look(ctx, k)
-	if err != nil {
-		return nil, err
-	}
-	return s.Submission, nil
 }
 
 // ChildResult implements [broker.Children].

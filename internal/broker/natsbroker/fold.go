@@ -43,15 +43,8 @@ func (b *Broker) fold(ctx context.Context, k toolyard.BatchKey, read reader) (ba
 	if err != nil {
 		return batch.State{}, err
 	}
-	s := batch.State{Key: k}
-	m, ok, err := b.lastOrLost(ctx, streamBatch, subjectBatch(k))
+	s, err := b.asSubmitted(ctx, k)
 	if err != nil {
-		return s, err
-	}
-	if !ok {
-		return s, fmt.Errorf("%w: %s", broker.ErrNoBatch, k)
-	}
-	if err := b.applyRaw(ctx, &s, m); err != nil {
 		return s, err
 	}
 	// The order of reading matters, since events may be appended at the same time. A chain is read before the chains
@@ -182,6 +175,20 @@ func (b *Broker) looking(ctx context.Context, m raw) (toolyard.BatchKey, batch.R
 		return p.key, p.record(m, newer.Newer), meta, nil
 	}
 	return k, r, meta, err
+}
+
+// asSubmitted is the state of a batch of this shard with nothing but its submission.
+func (b *Broker) asSubmitted(ctx context.Context, k toolyard.BatchKey) (batch.State, error) {
+	s := batch.State{Key: k}
+	m, ok, err := b.lastOrLost(ctx, streamBatch, subjectBatch(k))
+	if err != nil {
+		return s, err
+	}
+	if !ok {
+		return s, fmt.Errorf("%w: %s", broker.ErrNoBatch, k)
+	}
+	err = b.applyRaw(ctx, &s, m)
+	return s, err
 }
 
 func (b *Broker) applyRaw(ctx context.Context, s *batch.State, m raw) error {

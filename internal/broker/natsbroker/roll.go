@@ -28,17 +28,17 @@ const (
 // sourceDispatcher begins the source of what a dispatcher writes.
 const sourceDispatcher = "/dispatcher/"
 
-// answerRoll says who this dispatcher is, until it takes no more submissions.
+// answerRoll says who this dispatcher is, until it takes no more submissions. An answer that cannot be sent ends
+// nothing: who asks counts this dispatcher among those that are silent.
 func (b *Broker) answerRoll(all *submissionsOf) error {
 	sub, err := b.nc.Subscribe(subjectRoll, func(m *nats.Msg) {
 		answer, err := json.Marshal(broker.Dispatcher{ID: strings.TrimPrefix(b.source, sourceDispatcher),
 			Version: b.build, WireVersion: version.Wire, Shards: b.view().Served(), Only: b.serves})
-		if err == nil {
-			err = m.Respond(answer)
-		}
 		if err != nil {
 			all.give(taken{err: fmt.Errorf("say which shards are served: %w", err)})
+			return
 		}
+		_ = m.Respond(answer) // it fails when nobody waits for it, or when the connection is closed
 	})
 	if err != nil {
 		return fmt.Errorf("listen for who asks for dispatchers: %w", err)

@@ -141,6 +141,26 @@ func TestCallsOfSomeShards(t *testing.T) {
 	}
 }
 
+// TestAQuestionThatNobodyCanAnswer: a message without a reply subject on the subject of the roll call is ignored. It
+// does not end a dispatcher.
+func TestAQuestionThatNobodyCanAnswer(t *testing.T) {
+	g := growing(t, fourShards)
+	in := g.takes(g.serving("/dispatcher/d"))
+	if err := testenv.Conn(t, g.s).Publish("ty.roll", nil); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := g.b.Dispatchers(t.Context()); err != nil || len(all) != 1 {
+		t.Fatalf("the dispatchers are %+v, %v", all, err)
+	}
+	sub := submission("b")
+	if err := g.b.Submit(t.Context(), sub); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := in.Next(t.Context()); err != nil || got.Key != sub.Key() {
+		t.Errorf("it takes %+v, %v", got, err)
+	}
+}
+
 // TestShardsThatThereAreNot: who names one does not start.
 func TestShardsThatThereAreNot(t *testing.T) {
 	g := growing(t, 2)
