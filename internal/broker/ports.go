@@ -375,9 +375,10 @@ type Link interface {
 // Guests are agents and workers with their own accounts, whose requests a dispatcher answers.
 type Guests interface {
 	// AnswerGuests answers until the returned Answering is closed. It also answers what all workers ask for background
-	// calls.
+	// calls, and passes on what guests tell of the batches that run here.
 	AnswerGuests(log *slog.Logger, workers func() []Worker, check func(hash string, content []byte) error,
-		background func(context.Context, toolyard.Pool, BackgroundAsk) (BackgroundAnswer, error)) (Answering, error)
+		background func(context.Context, toolyard.Pool, BackgroundAsk) (BackgroundAnswer, error),
+		runs func(toolyard.BatchKey) bool) (Answering, error)
 }
 
 // Backgrounds is how workers ask a dispatcher for calls of the tools of background calls.

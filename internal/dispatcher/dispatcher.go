@@ -271,7 +271,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			}
 		}()
 	}
-	answerer, err := d.b.AnswerGuests(d.log, d.workers.workers, checkToolset, d.background)
+	answerer, err := d.b.AnswerGuests(d.log, d.workers.workers, checkToolset, d.background,
+		d.admission.runs)
 	if err != nil {
 		return err
 	}

@@ -61,6 +61,13 @@ func (l *admissionQueue) begin(a toolyard.Agent, calls int) {
 	l.quotas.Begin(a, calls, time.Now())
 }
 
+// runs reports whether a batch runs here.
+func (l *admissionQueue) runs(k toolyard.BatchKey) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.running[k] != nil
+}
+
 // takeRedelivery reports whether a batch runs or waits here already. The batch is then kept by the new delivery.
 func (l *admissionQueue) takeRedelivery(sub *broker.Submission) bool {
 	l.mu.Lock()

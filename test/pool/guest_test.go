@@ -204,6 +204,21 @@ func TestGuests(t *testing.T) {
 			return strings.HasPrefix(g.Subject, "ty.progress.")
 		})
 	})
+	heard, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	told := 0
+	for p, err := range c.Batch(open.Key()).Progress(heard) {
+		if err != nil {
+			t.Fatalf("after %d reports: %v", told, err)
+		}
+		if p.CallID == "1" && p.Fraction == 0.5 {
+			told++
+			break
+		}
+	}
+	if told == 0 {
+		t.Error("the agent heard no progress")
+	}
 	if err := c.Batch(open.Key()).Cancel(t.Context(), "enough"); err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +368,7 @@ func TestBeats(t *testing.T) {
 			{ID: "other.three", Pool: "other", Isolation: "native",
 				Breakers: map[string]time.Time{"all": time.Now().Add(time.Hour)}},
 		}
-	}, func(string, []byte) error { return nil }, nil)
+	}, func(string, []byte) error { return nil }, nil, func(toolyard.BatchKey) bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}

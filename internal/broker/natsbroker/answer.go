@@ -47,6 +47,8 @@ type Answerer struct {
 	check   func(hash string, content []byte) error
 	// background does what a call of a pool says about background calls.
 	background func(context.Context, toolyard.Pool, broker.BackgroundAsk) (broker.BackgroundAnswer, error)
+	// runs reports whether a batch runs in this dispatcher.
+	runs func(toolyard.BatchKey) bool
 	// operations is the second half of the table of grants: who may request what.
 	operations map[operation]map[access.Role]answering
 
@@ -61,8 +63,9 @@ type Answerer struct {
 func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker,
 	check func(hash string, content []byte) error,
 	background func(context.Context, toolyard.Pool, broker.BackgroundAsk) (broker.BackgroundAnswer, error),
+	runs func(toolyard.BatchKey) bool,
 ) (broker.Answering, error) {
-	d := &Answerer{b: b, log: log, workers: workers, check: check, background: background}
+	d := &Answerer{b: b, log: log, workers: workers, check: check, background: background, runs: runs}
 	d.ctx, d.end = context.WithCancel(context.Background())
 	d.operations = map[operation]map[access.Role]answering{
 		opHello: {access.Worker: d.hello, access.Agent: d.hello},
@@ -112,6 +115,11 @@ func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker,
 		}
 		d.subs = append(d.subs, sub)
 	}
+	told, err := b.nc.Subscribe(prefixTold+"*.*", d.relayProgress)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen to %s: %w", prefixTold, err), d.Close())
+	}
+	d.subs = append(d.subs, told)
 	return d, nil
 }
 

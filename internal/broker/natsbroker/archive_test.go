@@ -65,7 +65,7 @@ func guardedArchiveYard(t *testing.T) (*archiveYard, *natsd.Server) {
 	}}
 	y.b = y.broker("test")
 	answering, err := y.b.AnswerGuests(testenv.Log(t), func() []broker.Worker { return nil },
-		func(string, []byte) error { return nil }, nil)
+		func(string, []byte) error { return nil }, nil, func(toolyard.BatchKey) bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}

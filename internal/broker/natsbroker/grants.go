@@ -44,7 +44,7 @@ var grants = []struct {
 		"*", "asks dispatchers for what stands in its batches"},
 
 	{access.Worker, access.Ask, anyShard + "event.*.*." + own + ".*", "", "claims calls of its pool, and ends them"},
-	{access.Worker, access.Ask, prefixProgress + "*.*", "", "tells how calls go on"},
+	{access.Worker, access.Ask, prefixTold + "*.*", prefixProgress + "*.*", "tells how calls go on"},
 	{access.Worker, access.Ask, prefixBeat + own + ".*", "", "says that it lives"},
 	{access.Worker, access.Ask, prefixAnswer + own + ".*", "", "answers what dispatchers ask its pool"},
 	{access.Worker, access.Ask, "$JS.ACK.*." + lanes +

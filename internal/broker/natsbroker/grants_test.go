@@ -46,7 +46,7 @@ func TestGrants(t *testing.T) {
 			}
 			// Every subject except broadcasts has the name in it.
 			if !strings.Contains(g.Subject, p.Name) && g.Subject != subjectAbort && g.Subject != subjectRoom &&
-				g.Subject != prefixProgress+"*.*" {
+				g.Subject != prefixTold+"*.*" {
 				t.Errorf("%s is granted %s, which is not its own", p, g.Subject)
 			}
 		}

@@ -3,6 +3,9 @@ package natsbroker
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -11,6 +14,11 @@ import (
 // prefixProgress begins the subject for the progress of a batch's calls: ty.progress.<agent>.<batch>. It is core NATS:
 // nothing is stored, and only current subscribers get it.
 const prefixProgress = "ty.progress."
+
+// prefixTold begins the subject of what a worker with an account of its own tells: ty.told.<agent>.<batch>. A NATS
+// server does not pass what one account imports as a service on to those that import it as a stream, so agents with
+// accounts of their own would not hear it.
+const prefixTold = "ty.told."
 
 // aboutBatch is the index of what is told of a batch, and of none of its calls.
 const aboutBatch = -1
@@ -34,6 +42,19 @@ func (b *Broker) Report(k toolyard.BatchKey, p broker.Progress) error {
 		return fmt.Errorf("tell progress: %w", err)
 	}
 	return nil
+}
+
+// relayProgress passes on what workers with accounts of their own tell of batches that run here. Only one dispatcher
+// does so for a batch, so that the reports of a call keep their order.
+func (d *Answerer) relayProgress(m *nats.Msg) {
+	key, _ := strings.CutPrefix(m.Subject, prefixTold)
+	p, err := parseSubject(prefixReply + key)
+	if err != nil || len(m.Data) > broker.MaxProgressBytes || !d.runs(p.key) {
+		return
+	}
+	if err := d.b.nc.Publish(prefixProgress+key, m.Data); err != nil && d.ctx.Err() == nil {
+		d.log.Debug("progress was not passed on", "batch", p.key, "error", err)
+	}
 }
 
 // readProgress reads a message about progress. What cannot be read is nobody's loss: it says nothing that stays.

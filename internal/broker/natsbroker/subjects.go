@@ -25,6 +25,7 @@ import (
 //	ty.reply.<agent>.<batch>                              results, for the agent
 //	ty.live.event.…, ty.live.reply.…                      the same messages again on core NATS, once stored
 //	ty.progress.<agent>.<batch>                           progress of its calls, on core NATS; never stored
+//	ty.told.<agent>.<batch>                               the same from a worker's own account, for dispatchers to pass on
 //	ty.abort                                              stop these calls: a broadcast to all workers
 //	ty.dead.<kind>.<agent>.<batch>                        dead letters, for people
 //	ty.judge.<pool>                                       a request to any worker of the pool: judge these inputs
