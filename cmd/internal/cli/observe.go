@@ -54,6 +54,7 @@ func (o *Observe) Open(ctx context.Context, m *metrics.Metrics, ready func() err
 		IdleTimeout: time.Minute, MaxHeaderBytes: maxObserveHeader, ErrorLog: slog.NewLogLogger(log.Handler(),
 			slog.LevelDebug),
 	}
+	CloseUnused(s)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(netutil.LimitListener(l, observeConnections)) }()
 	return fmt.Sprintf("metrics: http://%s/metrics\n", l.Addr()), func() error {

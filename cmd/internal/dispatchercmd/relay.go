@@ -128,6 +128,7 @@ func (s *std) relay(ctx context.Context, o relay.Options, listen string, log *sl
 	r := relay.New(o)
 	server := &http.Server{Handler: r, ReadTimeout: relayTimeout, WriteTimeout: relayTimeout, IdleTimeout: time.Minute,
 		MaxHeaderBytes: maxRelayHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	cli.CloseUnused(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(netutil.LimitListener(l, relayConnections)) }()
 	if _, err := fmt.Fprintf(s.out, "answers: http://%s/\n", l.Addr()); err != nil {

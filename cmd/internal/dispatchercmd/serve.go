@@ -216,6 +216,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 		ConnContext:    handler.ConnContext, ConnState: handler.ConnState,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
+	cli.CloseUnused(httpServer)
 	httpServer.RegisterOnShutdown(func() {
 		mcp.Stop() // first: a call whose client was cut off is given up, and these go on
 		handler.Stop()
@@ -253,7 +254,11 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	}
 	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	return errors.Join(err, httpServer.Shutdown(bye))
+	if late := httpServer.Shutdown(bye); late != nil {
+		late = fmt.Errorf("HTTP requests still run after %v, and are cut off: %w", shutdownTimeout, late)
+		err = errors.Join(err, late, httpServer.Close())
+	}
+	return err
 }
 
 // nodeConfig is what the flags, and the files of rules and tools, say of the parts in this process.
