@@ -43,6 +43,9 @@ func (b *Broker) answerRoll(all *submissionsOf) error {
 	if err != nil {
 		return fmt.Errorf("listen for who asks for dispatchers: %w", err)
 	}
+	if err := b.nc.FlushTimeout(setupAttempt); err != nil { // who asks from now on is answered
+		return fmt.Errorf("listen for who asks for dispatchers: %w", err)
+	}
 	context.AfterFunc(all.ended, func() {
 		_ = sub.Unsubscribe() // it fails when the connection is closed
 	})
