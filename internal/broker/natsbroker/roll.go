@@ -29,7 +29,8 @@ const (
 const sourceDispatcher = "/dispatcher/"
 
 // answerRoll says who this dispatcher is, until it takes no more submissions. An answer that cannot be sent ends
-// nothing: who asks counts this dispatcher among those that are silent.
+// nothing: who asks counts this dispatcher among those that are silent. Nothing waits until the server has the
+// subscription: a dispatcher that starts without a connection serves as soon as it has one, and who asks asks again.
 func (b *Broker) answerRoll(all *submissionsOf) error {
 	sub, err := b.nc.Subscribe(subjectRoll, func(m *nats.Msg) {
 		answer, err := json.Marshal(broker.Dispatcher{ID: strings.TrimPrefix(b.source, sourceDispatcher),
@@ -41,9 +42,6 @@ func (b *Broker) answerRoll(all *submissionsOf) error {
 		_ = m.Respond(answer) // it fails when nobody waits for it, or when the connection is closed
 	})
 	if err != nil {
-		return fmt.Errorf("listen for who asks for dispatchers: %w", err)
-	}
-	if err := b.nc.FlushTimeout(setupAttempt); err != nil { // who asks from now on is answered
 		return fmt.Errorf("listen for who asks for dispatchers: %w", err)
 	}
 	context.AfterFunc(all.ended, func() {
