@@ -34,8 +34,8 @@ func TestKeep(t *testing.T) {
 		res, _, kept := keeping(t, box, nil, Keep{Note: ".note", MaxNote: 10}, Limits{},
 			`mkdir -p /tmp/a/b; echo one > /tmp/a/b/f; ln -s /etc/passwd /tmp/l; echo -n told > /tmp/.note
 			chmod 751 /tmp/a; mkfifo /tmp/p; echo x > /tmp/locked; chmod 000 /tmp/locked; touch -d 2020-01-02 /tmp/a/b/f
-			(while :; do echo more >> /tmp/a/b/f; sleep 0.01; done) & disown; sleep 0.05; echo one > /tmp/a/b/f
-			kill $!; wait; touch -d 2020-01-02 /tmp/a/b/f`)
+			(while :; do echo more >> /tmp/a/b/f; sleep 0.01; done) & sleep 0.05; kill $!; wait
+			echo one > /tmp/a/b/f; touch -d 2020-01-02 /tmp/a/b/f`)
 		if res.Kept == nil || res.Kept.Problem != "" || string(res.Kept.Note) != "told" || res.Kept.Names != 4 ||
 			res.Kept.Left != 2 || len(res.Env) == 0 {
 			t.Fatalf("%+v %+v", res, res.Kept)

@@ -81,3 +81,15 @@ func TestALostInitIsNotStartedAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestACommandIgnoresNoSignal: what the stage ignores, the command does not.
+func TestACommandIgnoresNoSignal(t *testing.T) {
+	each(t, func(t *testing.T, box Sandbox) {
+		for range 2 { // a spare stage and a new one
+			res, out := sh(t, box, Policy{}, "grep -E '^Sig(Ign|Blk):' /proc/self/status")
+			if out != "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n" || res.Reason != Exited {
+				t.Errorf("%q %+v", out, res)
+			}
+		}
+	})
+}

@@ -100,18 +100,31 @@ func run() int {
 	return exitRefuse
 }
 
-// ignoreSignals removes the runtime's handlers. The kernel lets no signal from its own namespace kill an init without
-// handlers. With handlers a command could kill the stage, and nobody would report its end.
+// ignoreSignals replaces the runtime's handlers. With them a command could kill the stage, and nobody would report its
+// end. The kernel lets no signal from its own namespace kill an init that has the default action, but for one gap: while
+// the init's first thread blocks a signal, the kernel keeps it and may give it to another thread, and then it kills. The
+// runtime blocks all signals while it starts a process. So what the runtime handles is ignored, which has no gap; the
+// runtime sets it to the default in the command that it starts. What it does not handle, a command would inherit: that
+// gets the default.
 func ignoreSignals() {
 	const last, setBytes = 64, 8
 	const perThread = 33 // the runtime uses it to run a call on all threads, and so to drop their rights
-	var none [4]uint64   // a zero struct sigaction is the default
+	const byDefault, ignore = 0, 1
+	type sigaction struct{ handler, flags, restorer, mask uint64 }
 	for signal := uintptr(1); signal <= last; signal++ {
 		// the runtime's own; they do no harm to an init that does not use them
-		if signal != uintptr(unix.SIGURG) && signal != perThread {
-			// two signals cannot be set
-			_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, uintptr(unsafe.Pointer(&none)), 0, setBytes, 0, 0)
+		if signal == uintptr(unix.SIGURG) || signal == perThread {
+			continue
 		}
+		var have sigaction
+		// two signals cannot be set
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, 0, uintptr(unsafe.Pointer(&have)), setBytes, 0, 0)
+		want := sigaction{handler: byDefault}
+		// An ignored SIGCHLD would leave nothing to wait for; the default ignores it too.
+		if have.handler != byDefault && have.handler != ignore && signal != uintptr(unix.SIGCHLD) {
+			want.handler = ignore
+		}
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, uintptr(unsafe.Pointer(&want)), 0, setBytes, 0, 0)
 	}
 }
 
