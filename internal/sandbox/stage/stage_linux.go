@@ -101,11 +101,11 @@ func run() int {
 }
 
 // ignoreSignals replaces the runtime's handlers. With them a command could kill the stage, and nobody would report its
-// end. The kernel lets no signal from its own namespace kill an init that has the default action, but for one gap: while
-// the init's first thread blocks a signal, the kernel keeps it and may give it to another thread, and then it kills. The
-// runtime blocks all signals while it starts a process. So what the runtime handles is ignored, which has no gap; the
-// runtime sets it to the default in the command that it starts. What it does not handle, a command would inherit: that
-// gets the default.
+// end. The kernel lets no signal from its own namespace kill an init that has the default action, but for one gap:
+// while the init's first thread blocks a signal, the kernel keeps it and may give it to another thread, and then it
+// kills. The runtime blocks all signals while it starts a process. So what the runtime handles is ignored, which has no
+// gap; the runtime sets it to the default in the command that it starts. What it does not handle, a command would
+// inherit: that gets the default.
 func ignoreSignals() {
 	const last, setBytes = 64, 8
 	const perThread = 33 // the runtime uses it to run a call on all threads, and so to drop their rights
