@@ -97,6 +97,7 @@ var packages = []struct {
 	{"internal/failpoint", drivers, "where the fault tests kill or stop a process; empty without its build tag"},
 	{"internal/audit", drivers, "who did what, in a file"},
 	{"internal/gate", drivers, "a lock that may be held while the network is waited for"},
+	{"internal/crew", drivers, "goroutines that run one thing after the other"},
 	{"internal/heap", drivers, "how far the heap grows between two garbage collections"},
 	{"internal/pause", drivers, "waiting for a time to pass, unless a context ends"},
 	{"internal/metrics", drivers, "counters for Prometheus"},
@@ -332,7 +333,7 @@ var stories = map[string][]string{
 		"worker.go", "reload.go", "take.go", "judge.go", "repair.go", "answers.go", "run.go", "meter.go",
 		"trace.go", "drain.go", "message.go", "job.go", "overlay.go", "finish.go", "snapshot.go", "claim.go",
 		"register.go", "progress.go", "background.go", "lease.go", "call.go", "chain.go", "aborts.go", "slots.go",
-		"crew.go", "isolation.go", "surfaces.go", "children.go", "tools.go", "toolset.go", "permission.go",
+		"isolation.go", "surfaces.go", "children.go", "tools.go", "toolset.go", "permission.go",
 	},
 }
 

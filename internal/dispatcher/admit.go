@@ -100,7 +100,7 @@ func (d *Dispatcher) startNext(ctx context.Context, work *sync.WaitGroup) {
 		if !ok {
 			return
 		}
-		work.Go(func() {
+		d.crew.Run(work, func() {
 			d.serve(ctx, k)
 			d.admission.remove(k.key)
 			d.startNext(ctx, work)

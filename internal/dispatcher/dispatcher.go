@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/crew"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/hooks"
 	"github.com/toolyard/toolyard/internal/lock"
@@ -127,6 +128,7 @@ type Dispatcher struct {
 	planner   atomic.Pointer[Planner]
 	budgets   atomic.Pointer[admission.Budgets]
 	demand    demand
+	crew      *crew.Crew // runs batches, and what is stored and read beside them
 
 	mu     sync.Mutex
 	stored map[string]time.Time // when this dispatcher last stored a surface
@@ -188,7 +190,7 @@ func New(b Broker, cfg Config) *Dispatcher {
 	d := &Dispatcher{
 		b: b, cfg: cfg, log: log, workers: newWorkerRegistry(b, log, cfg.Base),
 		admission: newAdmissionQueue(&cfg, log), rejecting: make(chan struct{}, maxRejecting),
-		stored: map[string]time.Time{}, built: map[surfaceKey]registry.Surface{},
+		stored: map[string]time.Time{}, built: map[surfaceKey]registry.Surface{}, crew: crew.New(),
 	}
 	d.Reload(cfg.Planner)
 	d.budgets.Store(&cfg.Quotas.Budgets)
@@ -228,6 +230,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	defer func() {
 		stop(nil)
 		wg.Wait()
+		d.crew.End()
 		d.locks.Wait()
 	}()
 	part := func(what string, run func(context.Context) error) {

@@ -51,11 +51,10 @@ type runner struct {
 
 	looking sync.WaitGroup // what looks for the batches that this one waited for, and for an interrupt
 
-	// The first entry of the index waits to be written, until that is done or over is closed. indexed says that the
-	// batch has an entry.
-	indexing sync.WaitGroup
-	over     chan struct{}
-	indexed  bool
+	// The first entry of the index is written a little later, unless stopIndexing is called before. indexed says that
+	// the batch has an entry.
+	stopIndexing func()
+	indexed      bool
 
 	rates  batchRates
 	budget budget
@@ -99,9 +98,9 @@ func (d *Dispatcher) newRunner(k *kept, feed broker.Feed, o *owned) *runner {
 		m: batch.New(cfg, o.state), owned: o,
 		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]queued{},
 		lastHeard: map[int]time.Time{}, lastNews: time.Now(), replied: make(chan appended, 1),
-		over: make(chan struct{}), indexed: o.state.Takeovers > 0 || o.state.Parked,
-		rates:  batchRates{gate: d.admission.rates},
-		budget: budget{owed: d.budgetsOf(&o.state), told: o.state.Takeovers > 0},
+		indexed: o.state.Takeovers > 0 || o.state.Parked,
+		rates:   batchRates{gate: d.admission.rates},
+		budget:  budget{owed: d.budgetsOf(&o.state), told: o.state.Takeovers > 0},
 	}
 }
 
@@ -122,14 +121,14 @@ func (r *runner) run(ctx context.Context) error {
 		}
 	}
 	ctx, stop := context.WithCancel(ctx)
-	defer r.looking.Wait()
-	defer r.indexing.Wait()
-	defer r.replying.Wait()
-	defer stop()
 	write := r.d.index(r.log, s, !r.indexed)
 	session, submission := s.Plan.Session, s.SubmissionSeq
 	heed := func(ctx context.Context) { r.heedInterrupt(ctx, session, submission) }
-	r.indexing.Go(func() { r.indexLater(ctx, write, heed) })
+	r.stopIndexing = r.indexLater(ctx, write, heed)
+	defer r.looking.Wait()
+	defer r.stopIndexing()
+	defer r.replying.Wait()
+	defer stop()
 	if p := s.Submission.Options.Parent; p != nil {
 		r.looking.Go(func() { r.followParent(ctx, p) })
 	}
@@ -225,7 +224,7 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) (inputs []
 		case batch.Append:
 			failpoint.HitIf(starts(e), failpoint.GroupStarting)
 			if e.Chain == batch.ChainReply { // nothing else waits for it
-				r.replying.Go(func() { r.replied <- r.store(ctx, e) })
+				r.d.crew.Run(&r.replying, func() { r.replied <- r.store(ctx, e) })
 			} else {
 				news, err = r.append(ctx, e)
 			}

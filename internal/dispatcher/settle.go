@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/crew"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/hooks"
@@ -105,16 +107,16 @@ const indexTimeout = 15 * time.Second
 const interruptPause = time.Second
 
 // indexLater writes the first entry of a batch that is not over soon, and then heeds an interrupt of the session that
-// came beside the plan: it has not seen the entry.
-func (r *runner) indexLater(ctx context.Context, write, heed func(context.Context)) {
-	select {
-	case <-time.After(broker.IndexAfter):
+// came beside the plan: it has not seen the entry. Stop keeps it from beginning, or waits until the entry is written.
+func (r *runner) indexLater(ctx context.Context, write, heed func(context.Context)) (stop func()) {
+	return sync.OnceFunc(crew.OnceDue(broker.IndexAfter, func() {
+		if ctx.Err() != nil {
+			return
+		}
 		r.indexed = true
 		write(ctx)
 		r.looking.Go(func() { heed(ctx) })
-	case <-r.over:
-	case <-ctx.Done():
-	}
+	}, func() {}))
 }
 
 // heedInterrupt asks the batch to stop if its session was interrupted behind its submission.
@@ -137,8 +139,7 @@ func (r *runner) heedInterrupt(ctx context.Context, session toolyard.Session, su
 // indexNow writes the status of a batch that is being released. It first waits for an earlier entry that is being
 // written: otherwise the next dispatcher would write an older status behind it.
 func (r *runner) indexNow(ctx context.Context) {
-	close(r.over)
-	r.indexing.Wait()
+	r.stopIndexing()
 	r.d.index(r.log, r.m.State(), !r.indexed)(ctx)
 }
 

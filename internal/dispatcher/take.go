@@ -20,11 +20,10 @@ import (
 // serve runs one batch here, from a delivery of its submission until it ends or goes elsewhere.
 func (d *Dispatcher) serve(ctx context.Context, k *kept) {
 	running, stop := context.WithCancel(ctx)
-	var keeping sync.WaitGroup
-	keeping.Go(func() { k.keepAlive(running, d.b.Settings().BatchAckWait) })
+	still := k.keepAlive(running, d.b.Settings().BatchAckWait)
 	deadline, err := d.attempt(running, k)
 	stop()
-	keeping.Wait()
+	still()
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, errLost):
@@ -190,8 +189,8 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 	var reading, readingSession sync.WaitGroup
 	before := s
 	defer reading.Wait()
-	reading.Go(func() { said, unread = d.said(ctx, &before) })
-	readingSession.Go(func() { session, sessionErr = d.b.Session(ctx, k.key.Agent, s.Submission.Session) })
+	d.crew.Run(&reading, func() { said, unread = d.said(ctx, &before) })
+	d.crew.Run(&readingSession, func() { session, sessionErr = d.b.Session(ctx, k.key.Agent, s.Submission.Session) })
 	err := k.submission().CheckFields(ctx)
 	if err == nil {
 		planned, surface, err = d.plan(ctx, k, &s, func() (*broker.Session, error) {

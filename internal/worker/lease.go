@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/crew"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/pipeline"
 )
@@ -218,23 +219,7 @@ func (w *Worker) claimAnew(ctx context.Context, r *running, term int) error {
 // then it needs no goroutine.
 func (w *Worker) keepLease(ctx context.Context, r *running) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	return onceDue(w.lapses(r), func() { w.watchLease(ctx, r) }, cancel)
-}
-
-// onceDue begins something in a goroutine when a time has passed. stop keeps it from beginning, or has it end, as end
-// does, and waits for that.
-func onceDue(after time.Duration, begin, end func()) (stop func()) {
-	done := make(chan struct{})
-	due := time.AfterFunc(after, func() {
-		defer close(done)
-		begin()
-	})
-	return func() {
-		end()
-		if !due.Stop() {
-			<-done
-		}
-	}
+	return crew.OnceDue(w.lapses(r), func() { w.watchLease(ctx, r) }, cancel)
 }
 
 // lapses is after how long one of the leases of a call has lapsed, if it is not renewed.

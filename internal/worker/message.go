@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/crew"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/pipeline"
@@ -231,7 +232,7 @@ func indices(calls []events.RequestedCall) []int {
 func (m *message) keep(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	beat := broker.Heartbeat(m.w.b.Settings().CallAckWait)
-	return onceDue(beat-time.Since(m.d.Received), func() {
+	return crew.OnceDue(beat-time.Since(m.d.Received), func() {
 		var beating sync.WaitGroup
 		defer beating.Wait()
 		due := time.NewTicker(beat)

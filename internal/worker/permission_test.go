@@ -194,3 +194,14 @@ func TestWhatACommandDoesDecides(t *testing.T) {
 		}
 	}
 }
+
+// TestDecidesAtOnce: a path is looked up in a file system, which may hang, so its call keeps a goroutine for that.
+func TestDecidesAtOnce(t *testing.T) {
+	in := &pipeline.PermissionInput{}
+	if !(Permission{}).DecidesAtOnce(in) {
+		t.Error("a call without a path waits for nothing")
+	}
+	if in.Declaration.Specifier.Path = "path"; (Permission{}).DecidesAtOnce(in) {
+		t.Error("a call with a path may wait for its file system")
+	}
+}

@@ -79,7 +79,7 @@ func (w *Worker) startMessage(taking, calls context.Context, d *broker.Delivery,
 		m.width = 1
 	}
 	first := w.enqueueNext(m, at)
-	w.crew.run(running, func() {
+	w.crew.Run(running, func() {
 		stop := m.keep(calls)
 		w.runMessage(taking, calls, m, first, at, running)
 		stop()
@@ -129,7 +129,7 @@ func (w *Worker) runMessage(taking, calls context.Context, m *message, ready []q
 				w.runInSlot(taking, calls, m, c, at, running)
 				return
 			}
-			w.crew.run(&begun, func() {
+			w.crew.Run(&begun, func() {
 				w.runInSlot(taking, calls, m, c, at, running)
 				ended <- struct{}{}
 			})

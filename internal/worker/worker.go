@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/breaker"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/crew"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/hooks"
 	"github.com/toolyard/toolyard/internal/pipeline"
@@ -139,7 +140,7 @@ type Worker struct {
 	registered lease
 	announced  time.Time // when the tools were last stored; only the heartbeat looks at it
 
-	crew *crew // runs messages and their calls
+	crew *crew.Crew // runs messages and their calls
 
 	mu      sync.Mutex
 	running map[callKey]*running
@@ -228,7 +229,7 @@ func New(b Broker, cfg Config) (*Worker, error) {
 	w := &Worker{
 		roots: roots, b: b, cfg: cfg, log: b.Quiet(cfg.Log).With("worker", cfg.ID), tools: tools,
 		ready:   make(chan struct{}),
-		running: map[callKey]*running{}, messages: map[*message]bool{}, crew: newCrew(),
+		running: map[callKey]*running{}, messages: map[*message]bool{}, crew: crew.New(),
 		begun: map[attemptKey]bool{}, newer: map[string]bool{},
 		breakers: breaker.New(breaker.Options{}), slots: newSlots(slots),
 		reoffer: make(chan struct{}, 1), judging: make(chan struct{}, maxJudging),
@@ -271,7 +272,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			w.log.Warn("a workspace cannot be used", "workspace", name, "error", err)
 		}
 	}
-	defer w.crew.end()
+	defer w.crew.End()
 	defer w.startToolsets(ctx)() // they outlive the calls
 	entry, err := w.announce(ctx, w.entry())
 	if err != nil {
