@@ -2,7 +2,7 @@
 //
 // Go collects when the heap has grown by a share of what is in use. A dispatcher or a worker has a few megabytes in use
 // and makes some more of garbage in a hundredth of a second: it would collect thirty times a second. So a small heap
-// grows to a floor first.
+// grows to a floor first, and to a higher one while there is much to do.
 package heap
 
 import (
@@ -10,22 +10,31 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
+	"time"
 )
 
-// Floor is how large the heap of a long-running command grows, in bytes, before its garbage is collected, however
-// little of it is in use.
-const Floor = 16 << 20
+// The floors of a long-running command: how large its heap grows, in bytes, before its garbage is collected, however
+// little of it is in use. It has BusyFloor while collections follow each other within busyWithin, and Floor again when
+// they are further apart than idleAfter. An idle process collects every two minutes.
+const (
+	Floor      = 16 << 20
+	BusyFloor  = 48 << 20
+	busyWithin = time.Second
+	idleAfter  = 10 * time.Second
+)
 
 // smallest is the heap size below which Go does not collect with 100 percent. It grows with the percentage.
 const smallest = 4 << 20
 
-// Grow has the heap grow by percent of what is in use between two collections, and at least to floor bytes. A memory
-// limit of the runtime comes first. A later call replaces an earlier one.
-func Grow(percent int, floor uint64) {
+// Grow has the heap grow by percent of what is in use between two collections, and at least to floor bytes: to busy
+// bytes while collections are frequent. A memory limit of the runtime comes first. A later call replaces an earlier
+// one.
+func Grow(percent int, floor, busy uint64) {
 	grown.Lock()
 	defer grown.Unlock()
-	began := grown.floor > 0
-	grown.percent, grown.floor, grown.set = percent, floor, percent
+	began := grown.idle > 0
+	grown.percent, grown.idle, grown.busy, grown.floor, grown.set = percent, floor, busy, floor, percent
+	grown.last = time.Now()
 	debug.SetGCPercent(percent)
 	if !began && floor > 0 {
 		afterCollection()
@@ -35,7 +44,9 @@ func Grow(percent int, floor uint64) {
 var grown struct {
 	sync.Mutex
 	percent, set int
-	floor        uint64
+	idle, busy   uint64
+	floor        uint64    // the one of the two that counts now
+	last         time.Time // when the last collection was
 }
 
 // passed is garbage at once, so that its cleanup runs behind each collection. The pointer keeps it apart from others.
@@ -54,11 +65,25 @@ func adjust() {
 	metrics.Read(live)
 	grown.Lock()
 	defer grown.Unlock()
+	now := time.Now()
+	grown.floor = floorAfter(grown.floor, grown.idle, grown.busy, now.Sub(grown.last))
+	grown.last = now
 	// Setting it stops all goroutines for a moment: not for a small change.
 	if p := percentFor(live[0].Value.Uint64(), grown.percent, grown.floor); p > grown.set*9/8 || p < grown.set*7/8 {
 		grown.set = p
 		debug.SetGCPercent(p)
 	}
+}
+
+// floorAfter is the floor after a collection, when the one before was so long ago.
+func floorAfter(floor, idle, busy uint64, since time.Duration) uint64 {
+	switch {
+	case since < busyWithin:
+		return max(idle, busy)
+	case since > idleAfter:
+		return idle
+	}
+	return floor
 }
 
 // percentFor is the percentage with which a heap, of which so many bytes are in use, grows to the floor, or by percent

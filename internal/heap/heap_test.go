@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"testing"
+	"time"
 )
 
 func TestPercentFor(t *testing.T) {
@@ -24,13 +25,32 @@ func TestPercentFor(t *testing.T) {
 	}
 }
 
+func TestFloorAfter(t *testing.T) {
+	const idle, busy = Floor, BusyFloor
+	for _, c := range []struct {
+		floor uint64
+		since time.Duration
+		want  uint64
+	}{
+		{idle, 0, busy}, {idle, busyWithin - 1, busy}, {idle, busyWithin, idle}, {busy, busyWithin, busy},
+		{busy, idleAfter, busy}, {busy, idleAfter + 1, idle}, {idle, idleAfter + 1, idle},
+	} {
+		if got := floorAfter(c.floor, idle, busy, c.since); got != c.want {
+			t.Errorf("floorAfter(%d, %s) = %d, want %d", c.floor, c.since, got, c.want)
+		}
+	}
+	if got := floorAfter(idle, idle, 0, 0); got != idle {
+		t.Errorf("without a floor for busy times it is %d", got)
+	}
+}
+
 // TestASmallHeapGrowsToTheFloor: with little in use the collector runs when the heap has the floor's size, and with
 // much when it has grown by the percentage.
 func TestASmallHeapGrowsToTheFloor(t *testing.T) {
 	percent := debug.SetGCPercent(100)
-	t.Cleanup(func() { Grow(percent, 0) })
+	t.Cleanup(func() { Grow(percent, 0, 0) })
 	const floor = 64 << 20
-	Grow(200, floor)
+	Grow(200, floor, floor)
 	settle(t, func(goal uint64) bool { return goal >= floor*3/4 && goal <= floor*5/4 })
 	kept := make([]byte, 2*floor)
 	settle(t, func(goal uint64) bool { return goal >= 6*floor && goal <= 8*floor })

@@ -49,9 +49,9 @@ func (m *Memory) Apply(log *slog.Logger) error {
 		return Usagef("--memory-limit %d: use a positive number of bytes", m.limit)
 	}
 	if _, set := os.LookupEnv("GOGC"); m.gcPercent > 0 {
-		heap.Grow(m.gcPercent, 0)
+		heap.Grow(m.gcPercent, 0, 0)
 	} else if !set {
-		heap.Grow(DefaultGCPercent, heap.Floor)
+		heap.Grow(DefaultGCPercent, heap.Floor, heap.BusyFloor)
 	}
 	if m.limit > 0 {
 		debug.SetMemoryLimit(m.limit)
