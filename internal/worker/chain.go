@@ -116,12 +116,19 @@ func (c *chain) store(ctx context.Context, body events.Body) (rec batch.Record, 
 	return rec, c.seq > expected, err
 }
 
-// finish stores the end of a call, together with others that are ready. It wraps [broker.ErrConflict] as append does.
-func (c *chain) finish(ctx context.Context, seen uint64, end *events.End) (batch.Record, error) {
+// offer adds the end of a call to those that are ready. seen is the last event about the call that the caller has seen.
+// The caller calls finish with what it returns.
+func (c *chain) offer(seen uint64, end *events.End) *readyEnd {
 	mine := &readyEnd{End: end, seen: seen}
 	c.readyMu.Lock()
+	defer c.readyMu.Unlock()
 	c.ready = append(c.ready, mine)
-	c.readyMu.Unlock()
+	return mine
+}
+
+// finish stores an end that was offered, together with others that are ready. It wraps [broker.ErrConflict] as append
+// does.
+func (c *chain) finish(ctx context.Context, mine *readyEnd) (batch.Record, error) {
 	c.gather()
 	c.mu.Lock()
 	defer c.mu.Unlock()

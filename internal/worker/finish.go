@@ -23,14 +23,24 @@ func answered(err error) bool { return err == nil || errors.Is(err, broker.ErrCo
 
 // finish stores a result as the call's. It wraps [broker.ErrConflict] when the call has one already.
 func (w *Worker) finish(ctx context.Context, r *running, res toolyard.Result) error {
-	return w.finishWith(ctx, r, &events.End{Result: res})
+	return w.storesEnd(ctx, r, &events.End{Result: res})()
 }
 
-// finishWith stores the end of the call, as finish does.
-func (w *Worker) finishWith(ctx context.Context, r *running, end *events.End) error {
-	return w.store(ctx, r, events.CallFinished, func(ctx context.Context) (batch.Record, error) {
-		return r.chain.finish(ctx, r.seen, end)
-	})
+// storesEnd returns what stores the end of the call, as finish does. From now on an append of another end of the item
+// takes this one along.
+func (w *Worker) storesEnd(ctx context.Context, r *running, end *events.End) (store func() error) {
+	r.mu.Lock()
+	ready := r.chain.offer(r.seen, end)
+	r.mu.Unlock()
+	return func() error {
+		return w.store(ctx, r, events.CallFinished, func(ctx context.Context) (batch.Record, error) {
+			if ready == nil { // behind an event that the first attempt has met
+				ready = r.chain.offer(r.seen, end)
+			}
+			defer func() { ready = nil }()
+			return r.chain.finish(ctx, ready)
+		})
+	}
 }
 
 // appendCall appends an event about the call to its item's chain.

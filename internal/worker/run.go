@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,30 +25,62 @@ const (
 	maxDeliveries = 40 // then the call ends as dependency_unavailable, or internal_error when it cannot be read
 )
 
-// runCall takes one call to its result in the log. It reports whether the call no longer needs this message, and if it
-// does, how long to pause before that is given back. If its tool has not returned, it also returns what is closed when
-// the tool does.
-func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedCall,
-) (settled bool, pause time.Duration, left <-chan struct{}) {
-	d := m.d
+// endedCall is a call that runs no more. What came of it is stored, or is to be; until [endedCall.close] the worker has
+// the call and holds its lease.
+type endedCall struct {
+	// store stores its end; nil: there is nothing to store. It reports whether the call no longer needs its message,
+	// and if it does, how long to pause before that is given back.
+	store func() (settled bool, pause time.Duration)
+	// settled and pause are the same of a call that has nothing to store.
+	settled bool
+	pause   time.Duration
+	// left is closed when its tool returns; nil: the tool has returned, or has not begun.
+	left <-chan struct{}
+
+	closing []func() // in the order of what they undo
+}
+
+func (e *endedCall) atClose(undo func()) { e.closing = append(e.closing, undo) }
+
+// close stores what is to be stored, and lets the call go. It reports as store does.
+func (e *endedCall) close() (settled bool, pause time.Duration) {
+	settled, pause = e.settled, e.pause
+	if e.store != nil {
+		settled, pause = e.store()
+	}
+	for _, undo := range slices.Backward(e.closing) {
+		undo()
+	}
+	return settled, pause
+}
+
+// is notes what there is to report of a call with nothing to store.
+func (e *endedCall) is(settled bool, pause time.Duration) *endedCall {
+	e.settled, e.pause = settled, pause
+	return e
+}
+
+// runCall runs one call. The caller closes what it returns.
+func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedCall) *endedCall {
+	d, e := m.d, &endedCall{}
 	ctx = traceparent.With(ctx, d.TraceParent)
 	callCtx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	e.atClose(func() { cancel(nil) })
 	r := &running{d: d, chain: m.chain, call: call, cancel: cancel, logs: w.log,
 		late: time.Since(d.Received) > m.late()}
 	r.told.keep, _ = d.Batch.Background()
 	r.term, _ = w.registered.holds()
 	if !m.begin(r) {
-		return false, 0, nil // it is delivered again
+		return e.is(false, 0) // it is delivered again
 	}
-	defer m.end(r)
+	e.atClose(func() { m.end(r) })
 	if !w.addRunning(r) { // delivered again while this worker still has it
-		return false, returnPause, nil
+		return e.is(false, returnPause)
 	}
-	defer w.removeRunning(r)
+	e.atClose(func() { w.removeRunning(r) })
 	if err := w.findEarlierRun(ctx, r); err != nil {
 		r.log().Warn("a call that was delivered before is given back", "error", err)
-		return false, returnPause, nil
+		return e.is(false, returnPause)
 	}
 	switch able, instead := w.canRun(ctx, r); {
 	case instead != nil:
@@ -55,21 +88,21 @@ func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedC
 		trace.ran(instead, nil)
 		err := w.finish(ctx, r, *instead)
 		trace.stored(err)
-		return answered(err), 0, nil
+		return e.is(answered(err), 0)
 	case !able:
-		return m.returned(ctx, call.Index)[call.Index], returnPause, nil
+		return e.is(m.returned(ctx, call.Index)[call.Index], returnPause)
 	}
-	defer w.keepLease(callCtx, r)()
+	e.atClose(w.keepLease(callCtx, r))
 	// The owner's clock decides the deadline; this one only sees to it that nothing runs for ever when nobody says
 	// stop.
 	limited, stopLimit := context.WithTimeoutCause(callCtx, time.Duration(d.RemainingMS)*time.Millisecond,
 		pipeline.ErrDeadline)
-	defer stopLimit()
-	settled, pause = w.execute(ctx, limited, m, r)
+	e.atClose(stopLimit)
+	w.execute(ctx, limited, m, r, e)
 	if r.leftBehind() {
-		left = r.whenReturned()
+		e.left = r.whenReturned()
 	}
-	return settled, pause, left
+	return e
 }
 
 // canRun reports whether this worker can run a call. If it cannot, another worker may; when nobody can, it returns the
@@ -95,22 +128,24 @@ func (w *Worker) canRun(ctx context.Context, r *running) (able bool, instead *to
 	return false, nil
 }
 
-// execute runs a call in the pipeline, which ends with limited, and stores what came of it. It reports whether the call
-// no longer needs this message, and if it does, how long to pause before that is given back.
-func (w *Worker) execute(ctx, limited context.Context, m *message, r *running) (settled bool, pause time.Duration) {
+// execute runs a call in the pipeline, which ends with limited, and notes in e what is to be stored, or what came of it.
+func (w *Worker) execute(ctx, limited context.Context, m *message, r *running, e *endedCall) {
 	lift, err := w.layOver(limited, r)
 	if err != nil {
-		return answered(w.finish(ctx, r, w.withoutOverlay(r, err))), 0
+		e.is(answered(w.finish(ctx, r, w.withoutOverlay(r, err))), 0)
+		return
 	}
-	defer lift()
+	e.atClose(lift)
 	job, err := w.job(limited, r)
 	if err != nil {
 		r.log().Error("a call cannot be run", "error", err, "deliveries", r.d.Deliveries)
 		if r.d.Deliveries < maxDeliveries { // what it needs may only be slow to come
-			return m.returned(ctx, r.call.Index)[r.call.Index], returnPause
+			e.is(m.returned(ctx, r.call.Index)[r.call.Index], returnPause)
+			return
 		}
-		return answered(w.finish(ctx, r, w.ended(r, toolyard.PhaseSchedule, toolyard.InternalError,
-			"Internal error: the worker could not read this call."+r.earlierEvidence().Sentence(), err))), 0
+		e.is(answered(w.finish(ctx, r, w.ended(r, toolyard.PhaseSchedule, toolyard.InternalError,
+			"Internal error: the worker could not read this call."+r.earlierEvidence().Sentence(), err))), 0)
+		return
 	}
 	job.QueueMS = max(0, float64(r.d.Received.Sub(r.d.QueuedAt))/float64(time.Millisecond))
 	var change *tool.SessionChange
@@ -136,12 +171,14 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running) (
 		r.log().Warn("a tool was told to stop and has not returned; it keeps its slot", "reason", context.Cause(limited))
 	}
 	if waiting, ok := errors.AsType[*pipeline.WaitingError](err); ok {
-		defer trace.stored(nil)
-		return w.storeWaiting(limited, m, r, waiting)
+		e.is(w.storeWaiting(limited, m, r, waiting))
+		trace.stored(nil)
+		return
 	}
 	if errors.Is(err, pipeline.ErrLost) {
-		defer trace.stored(err)
-		return w.settleLost(ctx, m, r, context.Cause(limited))
+		e.is(w.settleLost(ctx, m, r, context.Cause(limited)))
+		trace.stored(err)
+		return
 	}
 	failpoint.Hit(failpoint.ResultReady)
 	if w.worthRetrying(r, &result) {
@@ -150,9 +187,15 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running) (
 			RetryAfterMS: result.RetryAfterMS,
 			NotStarted:   result.Attempts < r.call.Attempt,
 		})
-	} else {
-		err = w.finishWith(ctx, r, &events.End{Result: result, Session: change})
+		e.is(w.stored(ctx, limited, r, trace, err), 0)
+		return
 	}
+	store := w.storesEnd(ctx, r, &events.End{Result: result, Session: change})
+	e.store = func() (bool, time.Duration) { return w.stored(ctx, limited, r, trace, store()), 0 }
+}
+
+// stored reports whether a call has an answer in the log after an append of what came of it.
+func (w *Worker) stored(ctx, limited context.Context, r *running, trace callTrace, err error) bool {
 	trace.stored(err)
 	if err != nil {
 		level := slog.LevelWarn
@@ -162,7 +205,7 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running) (
 		}
 		r.log().Log(ctx, level, "a result was not stored", "error", err)
 	}
-	return answered(err), 0
+	return answered(err)
 }
 
 // storeWaiting stores that a call needs a person. The worker is then done with it: after the decision it is queued

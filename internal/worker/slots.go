@@ -98,6 +98,16 @@ func (p *slots) await(ctx context.Context, c *waiter, wait time.Duration) bool {
 	return false
 }
 
+// hasSlot reports whether the call has its slot.
+func (c *waiter) hasSlot() bool {
+	select {
+	case <-c.granted:
+		return true
+	default:
+		return false
+	}
+}
+
 // busy returns how many of the slots of each class are taken.
 func (p *slots) busy(of map[toolyard.Class]int) map[toolyard.Class]int {
 	p.mu.Lock()

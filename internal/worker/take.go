@@ -123,23 +123,26 @@ func (w *Worker) runMessage(taking, calls context.Context, m *message, ready []q
 	late := time.NewTimer(time.Until(m.d.Received.Add(m.late())))
 	defer late.Stop()
 	for {
-		last := m.begun()
-		for n, c := range ready {
-			if last && n == len(ready)-1 { // this goroutine has nothing else to do
-				w.runInSlot(taking, calls, m, c, at, running)
-				return
-			}
-			w.crew.Run(&begun, func() {
-				w.runInSlot(taking, calls, m, c, at, running)
-				ended <- struct{}{}
-			})
-		}
-		if last {
+		t := &together{w: w, m: m, at: at, taking: taking, calls: calls, running: running, begun: &begun,
+			ended: ended, rest: ready}
+		if m.begun() { // this goroutine has nothing else to do
+			t.run()
 			return
+		}
+		if len(ready) > 0 {
+			w.crew.Run(&begun, t.run)
 		}
 		select {
 		case <-ended:
 			m.under--
+			for more := true; more; { // those that ended together make room for others that begin together
+				select {
+				case <-ended:
+					m.under--
+				default:
+					more = false
+				}
+			}
 		case <-m.news:
 			aborted := func(c events.RequestedCall) bool { return w.aborted(m.d.Key(), c.Index) }
 			for _, call := range m.takeRest(aborted) {
@@ -154,47 +157,11 @@ func (w *Worker) runMessage(taking, calls context.Context, m *message, ready []q
 	}
 }
 
-// runInSlot runs a call of a message in the slot for which it stands in line. A call that gets none in time is given
-// back. Of tools with a cap only so many wait, and more are given back at once.
-func (w *Worker) runInSlot(taking, calls context.Context, m *message, c queuedCall, at laneKey,
-	running *sync.WaitGroup) {
-	if c.waiter == nil {
-		m.giveBack(calls, min(returnPause<<min(m.d.Deliveries, 8), longestReturn), c.Index)
-		return
-	}
-	has := w.slots.await(taking, c.waiter, time.Until(m.d.Received.Add(m.late())))
-	if c.waiter.cap > 0 {
-		w.slots.removeBeside(at)
-	}
-	switch {
-	case has:
-	case w.aborted(m.d.Key(), c.Index): // it ends without a slot: nothing of it begins
-		w.runTaken(calls, m, c.RequestedCall)
-		return
-	default:
-		m.giveBack(calls, returnPause, c.Index)
-		return
-	}
-	left := w.runTaken(calls, m, c.RequestedCall)
-	if left == nil {
-		w.slots.release(c.waiter)
-		return
-	}
-	running.Go(func() { // a tool that does not return keeps the slot, until it does or the worker ends
-		defer w.slots.release(c.waiter)
-		select {
-		case <-left:
-		case <-calls.Done():
-		}
-	})
-}
-
-// runTaken runs a call of a message. If its tool has not returned then, it returns what is closed when the tool does.
-func (w *Worker) runTaken(calls context.Context, m *message, call events.RequestedCall) (left <-chan struct{}) {
+// runTaken runs a call of a message that needs no slot, because nothing of it begins.
+func (w *Worker) runTaken(calls context.Context, m *message, call events.RequestedCall) {
 	failpoint.Hit(failpoint.CallTaken)
-	settled, pause, left := w.runCall(calls, m, call)
+	settled, pause := w.runCall(calls, m, call).close()
 	m.over(calls, call.Index, settled, pause)
-	return left
 }
 
 // stalledAfter is how long a call may lie in the queue beside a worker that has room and asks for calls.

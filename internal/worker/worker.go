@@ -140,7 +140,8 @@ type Worker struct {
 	registered lease
 	announced  time.Time // when the tools were last stored; only the heartbeat looks at it
 
-	crew *crew.Crew // runs messages and their calls
+	crew     *crew.Crew   // runs messages and their calls
+	unstored atomic.Int32 // calls that have given their slots back, and whose ends are not stored
 
 	mu      sync.Mutex
 	running map[callKey]*running
