@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
@@ -42,6 +43,10 @@ func ConnectOptions(name string, log *slog.Logger) []nats.Option {
 				nc.ConnectedUrlRedacted())
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			if _, cut := errors.AsType[*net.OpError](err); cut { // the handler of the lost connection says it
+				log.Debug("a write to NATS failed", "error", err)
+				return
+			}
 			subject := ""
 			if sub != nil {
 				subject = sub.Subject

@@ -3,7 +3,11 @@ package natsbroker_test
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"net"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -239,4 +243,22 @@ func jetStream(t *testing.T, s *natsd.Server) jetstream.JetStream {
 		t.Fatal(err)
 	}
 	return js
+}
+
+// TestAnErrorOfTheConnectionIsOneLine: nats.go reports a failed write before it says that the connection is lost, and
+// perhaps several times. Other errors are told.
+func TestAnErrorOfTheConnectionIsOneLine(t *testing.T) {
+	var said strings.Builder
+	var o nats.Options
+	for _, set := range natsbroker.ConnectOptions("test", slog.New(slog.NewTextHandler(&said, nil))) {
+		if err := set(&o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.AsyncErrorCB(nil, nil, &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE})
+	o.AsyncErrorCB(nil, &nats.Subscription{Subject: "a.b"}, nats.ErrSlowConsumer)
+	if lines := strings.Split(strings.TrimSpace(said.String()), "\n"); len(lines) != 1 ||
+		!strings.Contains(lines[0], "subject=a.b") {
+		t.Errorf("%q", lines)
+	}
 }
