@@ -60,6 +60,22 @@ func TestPeers(t *testing.T) {
 	}
 }
 
+// TestRate: batches begin at random times, whoever is done, and all of them are counted.
+func TestRate(t *testing.T) {
+	l := runLine(t, "inprocess", "-batch", "2", "-inflight", "4", "-rate", "1000", "-for", "100ms")
+	if l.Rate != 1000 || l.Calls < 2 || l.Calls%2 != 0 || l.P50 <= 0 {
+		t.Errorf("line %+v", l)
+	}
+	var out bytes.Buffer
+	for _, args := range [][]string{
+		{"-rate", "-1", "-for", "1s"}, {"-rate", "1"}, {"-rate", "1", "-for", "1s", "-gap", "1s"},
+	} {
+		if err := run(t.Context(), append([]string{"inprocess"}, args...), strings.NewReader(""), &out); err == nil {
+			t.Errorf("no error for %q", args)
+		}
+	}
+}
+
 // liar is a peer whose results are what lie makes of the right ones.
 type liar struct{ lie func([]string) []string }
 

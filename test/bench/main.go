@@ -43,6 +43,7 @@ type config struct {
 	calls      int           // calls in all, unless span is set
 	span       time.Duration // start batches for this long
 	gap        time.Duration // the mean pause before a batch
+	rate       float64       // batches that begin each second, whoever is done; 0: one when another is done
 	warmup     int           // batches that are run first and not counted
 	limit      time.Duration // give up after this long
 	brokers    []int         // processes of the server
@@ -118,6 +119,8 @@ func parse(name string, modes, args []string) (config, error) {
 	fs.IntVar(&c.calls, "calls", 1000, "calls in all, rounded up to whole batches")
 	fs.DurationVar(&c.span, "for", 0, "start batches for this long, whatever -calls says")
 	fs.DurationVar(&c.gap, "gap", 0, "a pause of 0 to twice this before each batch, not counted in its time")
+	fs.Float64Var(&c.rate, "rate", 0, "batches that begin each second at random times, at most -inflight under way; "+
+		"their time counts from when they were due")
 	fs.IntVar(&c.batch, "batch", 10, "calls in a batch")
 	fs.IntVar(&c.workers, "workers", 10, "calls that may run at the same time")
 	fs.IntVar(&c.inflight, "inflight", 1, "batches under way at the same time")
@@ -148,6 +151,9 @@ func parse(name string, modes, args []string) (config, error) {
 	}
 	if c.calls < 1 || c.batch < 1 || c.workers < 1 || c.inflight < 1 || c.replicas < 1 {
 		return c, errors.New("-calls, -batch, -workers, -inflight and -replicas are at least 1")
+	}
+	if c.rate < 0 || c.rate > 0 && (c.span <= 0 || c.gap > 0) {
+		return c, errors.New("-rate is positive, needs -for and goes without -gap")
 	}
 	if !slices.Contains(modes, c.mode) {
 		return c, fmt.Errorf("the modes of %s are %s, not %q", name, strings.Join(modes, ", "), c.mode)

@@ -24,6 +24,7 @@ type line struct {
 	Payload   int     `json:"payload_bytes"`
 	GapMS     float64 `json:"gap_ms"`
 	Defaults  bool    `json:"defaults"`
+	Rate      float64 `json:"rate,omitempty"`
 	Calls     int     `json:"calls"`
 	CallsPerS float64 `json:"calls_per_s"`
 	P50       float64 `json:"batch_ms_p50"`
@@ -75,7 +76,7 @@ func measure(ctx context.Context, name string, c config, start func(context.Cont
 	slices.Sort(took)
 	l = line{
 		Peer: name, Mode: c.mode, Level: c.level, Batch: c.batch, Inflight: c.inflight, Workers: c.workers,
-		Payload: c.payload, GapMS: ms(c.gap), Defaults: c.defaults, Calls: n,
+		Payload: c.payload, GapMS: ms(c.gap), Defaults: c.defaults, Rate: c.rate, Calls: n,
 		CallsPerS: round(float64(n) / wall.Seconds()),
 		P50:       round(ms(quantile(took, 0.50))), P99: round(ms(quantile(took, 0.99))),
 		Max:       round(ms(took[len(took)-1])),
@@ -119,9 +120,28 @@ func runBatches(ctx context.Context, p peer, c config, tag string) ([]time.Durat
 		took []time.Duration
 	)
 	start := time.Now()
+	due := make(chan time.Time, c.inflight) // when batches begin, if there is a rate
+	if c.rate > 0 {
+		wg.Go(func() {
+			defer close(due)
+			arrive(ctx, c, start, due)
+		})
+	} else {
+		close(due)
+	}
 	for range c.inflight {
 		wg.Go(func() {
-			for ctx.Err() == nil {
+			for began := range due {
+				if err := once(ctx, p, fmt.Sprintf("%sb%d", tag, next.Add(1)), c.batch); err != nil {
+					cancel(err)
+					return
+				}
+				d := time.Since(began)
+				mu.Lock()
+				took = append(took, d)
+				mu.Unlock()
+			}
+			for c.rate == 0 && ctx.Err() == nil {
 				if c.gap > 0 {
 					time.Sleep(rand.N(2 * c.gap))
 				}
@@ -144,6 +164,24 @@ func runBatches(ctx context.Context, p peer, c config, tag string) ([]time.Durat
 	}
 	wg.Wait()
 	return took, time.Since(start), context.Cause(ctx)
+}
+
+// arrive sends when batches are due: at random times, so many a second in the mean, for as long as batches are started.
+// A batch that finds nobody free waits, and that counts.
+func arrive(ctx context.Context, c config, at time.Time, due chan<- time.Time) {
+	end := at.Add(c.span)
+	for n := 0; ; n++ {
+		at = at.Add(time.Duration(rand.ExpFloat64() / c.rate * float64(time.Second)))
+		if n > 0 && at.After(end) { // the first batch runs in any case
+			return
+		}
+		time.Sleep(time.Until(at))
+		select {
+		case due <- at:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // once runs a batch and checks that every result is there, and in its place.

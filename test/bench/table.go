@@ -24,14 +24,15 @@ var (
 // shape says which lines belong to a row.
 type shape struct {
 	batch, inflight int
-	paced           bool
+	paced, open     bool
 }
 
 var (
-	one   = shape{1, 1, false}
-	ten   = shape{10, 1, false}
-	many  = shape{10, 32, false}
-	paced = shape{10, 1, true}
+	one   = shape{1, 1, false, false}
+	ten   = shape{10, 1, false, false}
+	many  = shape{10, 32, false, false}
+	paced = shape{10, 1, true, false}
+	open  = shape{10, 256, false, true}
 )
 
 // row is one figure of all contenders.
@@ -49,6 +50,9 @@ var rows = []row{
 	{"10 calls, 32 batches at a time, calls a second", many, true, func(l line) float64 { return l.CallsPerS }},
 	{"the same, CPU of all processes, µs a call", many, false,
 		func(l line) float64 { return l.ClientCPU + l.BrokerCPU }},
+	{"10 calls, at random times, half as many as above, half within, ms", open, false,
+		func(l line) float64 { return l.P50 }},
+	{"the same, 99 of 100 within, ms", open, false, func(l line) float64 { return l.P99 }},
 	{"10 calls, messages stored", ten, false, func(l line) float64 { return l.Stored * float64(l.Batch) }},
 	{"10 calls, bytes kept a call", ten, false, func(l line) float64 { return l.Kept }},
 }
@@ -137,7 +141,7 @@ func conditions(lines []line) string {
 }
 
 func (r row) takes(l line, c contender) bool {
-	return contender{l.Peer, l.Mode} == c && shape{l.Batch, l.Inflight, l.GapMS > 0} == r.shape
+	return contender{l.Peer, l.Mode} == c && shape{l.Batch, l.Inflight, l.GapMS > 0, l.Rate > 0} == r.shape
 }
 
 // median is 0 when there is nothing: a figure that was not taken.

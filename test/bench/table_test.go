@@ -29,6 +29,9 @@ func at(c contender, s shape, l line) line {
 	if s.paced {
 		l.GapMS = 250
 	}
+	if s.open {
+		l.Rate = 100
+	}
 	return l
 }
 
@@ -49,6 +52,7 @@ func TestTable(t *testing.T) {
 		at(free, ten, line{P50: 5, Stored: 2.7, Kept: 4000}),
 		at(floors[0], ten, line{P50: 0.01}),
 		at(free, paced, line{P50: 7}),
+		at(free, open, line{P50: 4, P99: 12}),
 	}
 	var in, out bytes.Buffer
 	for _, l := range lines {
@@ -65,8 +69,10 @@ func TestTable(t *testing.T) {
 		rows[2].name: "-, -, 7.00, -, -, -, -",
 		rows[3].name: "8000, 6000 (asynq), 3000, -, -, 0.38, 0.50",
 		rows[4].name: "100, 80.0 (asynq), 250, -, -, 2.50, 3.12",
-		rows[5].name: "22.0, -, 27.0, -, -, 1.23, -",
-		rows[6].name: "500, -, 4000, -, -, 8.00, -",
+		rows[5].name: "-, -, 4.00, -, -, -, -",
+		rows[6].name: "-, -, 12.0, -, -, -, -",
+		rows[7].name: "22.0, -, 27.0, -, -, 1.23, -",
+		rows[8].name: "500, -, 4000, -, -, 8.00, -",
 	} {
 		if got := strings.Join(cells(t, out.String(), name), ", "); got != want {
 			t.Errorf("row %q: %s; want %s", name, got, want)
