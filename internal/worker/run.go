@@ -60,6 +60,13 @@ func (e *endedCall) is(settled bool, pause time.Duration) *endedCall {
 	return e
 }
 
+// runTaken runs a call of a message that needs no slot, because nothing of it begins.
+func (w *Worker) runTaken(calls context.Context, m *message, call events.RequestedCall) {
+	failpoint.Hit(failpoint.CallTaken)
+	settled, pause := w.runCall(calls, m, call).close()
+	m.over(calls, call.Index, settled, pause)
+}
+
 // runCall runs one call. The caller closes what it returns.
 func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedCall) *endedCall {
 	d, e := m.d, &endedCall{}
@@ -128,7 +135,8 @@ func (w *Worker) canRun(ctx context.Context, r *running) (able bool, instead *to
 	return false, nil
 }
 
-// execute runs a call in the pipeline, which ends with limited, and notes in e what is to be stored, or what came of it.
+// execute runs a call in the pipeline, which ends with limited. It notes in e what is to be stored, or what came of the
+// call.
 func (w *Worker) execute(ctx, limited context.Context, m *message, r *running, e *endedCall) {
 	lift, err := w.layOver(limited, r)
 	if err != nil {

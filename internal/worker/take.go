@@ -11,7 +11,6 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
-	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/outcome"
 	"github.com/toolyard/toolyard/internal/version"
 )
@@ -155,13 +154,6 @@ func (w *Worker) runMessage(taking, calls context.Context, m *message, ready []q
 		}
 		ready = w.enqueueNext(m, at)
 	}
-}
-
-// runTaken runs a call of a message that needs no slot, because nothing of it begins.
-func (w *Worker) runTaken(calls context.Context, m *message, call events.RequestedCall) {
-	failpoint.Hit(failpoint.CallTaken)
-	settled, pause := w.runCall(calls, m, call).close()
-	m.over(calls, call.Index, settled, pause)
 }
 
 // stalledAfter is how long a call may lie in the queue beside a worker that has room and asks for calls.
