@@ -46,7 +46,8 @@ func (d draws) behind(sc *scenario) {
 				Input: c.Input, Workspace: workspace, WaitMS: int64(d.IntN(2)) * 300})
 			if j := i + 1 + d.IntN(2); j < len(calls) {
 				wait := int64(d.IntN(4_000))
-				in := toolyard.BackgroundInput{Handle: toolyard.BackgroundID(b.batch.Key(), i, workspace), WaitMS: &wait}
+				handle := toolyard.BackgroundID(b.batch.Key(), i, workspace)
+				in := toolyard.BackgroundInput{Handle: handle, WaitMS: &wait}
 				if calls[j].Tool = pick(d, backgroundTools); calls[j].Tool != toolyard.BackgroundWait {
 					in.WaitMS = nil
 				}
@@ -112,10 +113,9 @@ func (p *party) script(ctx context.Context, env tool.Env, calls []toolyard.Call)
 		if p.awake(); p.gone() {
 			return errCrash
 		}
+		id := submission.ChildID(toolyard.Parent{Batch: env.Batch, Call: env.Index, Attempt: env.Attempt, N: n + 1})
 		p.w.book.mu.Lock()
-		p.w.book.heard = append(p.w.book.heard, heard{toolyard.BatchKey{Agent: env.Agent, ID: env.Batch}, r})
-		h := &p.w.book.heard[len(p.w.book.heard)-1]
-		h.child.ID = submission.ChildID(toolyard.Parent{Batch: env.Batch, Call: env.Index, Attempt: env.Attempt, N: n + 1})
+		p.w.book.heard = append(p.w.book.heard, heard{toolyard.BatchKey{Agent: env.Agent, ID: id}, r})
 		p.w.book.mu.Unlock()
 		p.w.note(p.name, "hears of call %d of the script %s/%s/%d: %s", n+1, env.Agent, env.Batch, env.Index, outcome(r))
 	}
