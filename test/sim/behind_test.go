@@ -117,7 +117,8 @@ func (p *party) script(ctx context.Context, env tool.Env, calls []toolyard.Call)
 		p.w.book.mu.Lock()
 		p.w.book.heard = append(p.w.book.heard, heard{toolyard.BatchKey{Agent: env.Agent, ID: id}, r})
 		p.w.book.mu.Unlock()
-		p.w.note(p.name, "hears of call %d of the script %s/%s/%d: %s", n+1, env.Agent, env.Batch, env.Index, outcome(r))
+		p.w.note(p.name, "hears of call %d of the script %s/%s/%d: %s", n+1, env.Agent, env.Batch, env.Index,
+			outcome(r))
 	}
 	return nil
 }
@@ -380,6 +381,9 @@ func (w *world) checkBudgets(ctx context.Context, r *report, b *natsbroker.Broke
 			if len(account.Lines) > 0 || got.Calls != want || reserved != (admission.Amount{}) {
 				w.fail("budget", "%s has %d calls used and %d reserved in %d lines, and the logs say %d", name, got.Calls,
 					reserved.Calls, len(account.Lines), want)
+			}
+			if most := account.Limit.Calls; got.Calls > most {
+				w.fail("budget", "%s has used %d calls of %d", name, got.Calls, most)
 			}
 		}
 	}
