@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -191,15 +193,25 @@ type Account struct {
 }
 
 // Line is what one batch has used, and what it may use with the calls that are in flight. Before is what it had used
-// when the period began.
+// when the period began. Term is that of the owner who has set it.
 type Line struct {
 	Used     Amount `json:"used,omitzero"`
 	Before   Amount `json:"before,omitzero"`
 	Reserved Amount `json:"reserved,omitzero"`
+	Term     int    `json:"term,omitempty"`
 }
 
 // LineOf names the line of a batch.
 func LineOf(k toolyard.BatchKey) string { return string(k.Agent) + "/" + string(k.ID) }
+
+// Holder is who sets a line: an owner of the batch. Term is how often the batch was taken over before.
+type Holder struct {
+	Line string
+	Term int
+}
+
+// ErrPassed says that a batch has another owner, or is over: who sets its line is a former owner.
+var ErrPassed = errors.New("another owner has set the batch's line since, or closed it")
 
 // Total is what is used of the account in its period, and what is reserved.
 func (a *Account) Total() (used, reserved Amount) {
@@ -231,31 +243,32 @@ func (a *Account) copied(b Budget, now time.Time) Account {
 }
 
 // Reserve sets a batch's line to what it has used and reserved so far, and reserves as many of the calls to come as
-// fit, in their order. It returns how many, and which resource the next one is past; "" if all fit.
-func (a *Account) Reserve(line string, b Budget, used, reserved Amount, calls []Amount, now time.Time,
-) (next Account, fit int, past string) {
+// fit, in their order. It returns how many, and which resource the next one is past; "" if all fit. A former owner gets
+// [ErrPassed]: it knows of fewer calls than the next one.
+func (a *Account) Reserve(h Holder, b Budget, used, reserved Amount, calls []Amount, now time.Time,
+) (next Account, fit int, past string, err error) {
 	next = a.copied(b, now)
-	l, known := next.Lines[line]
-	if _, closed := a.Closed[line]; closed {
-		return *a, 0, "time: the batch is over"
+	l, known := next.Lines[h.Line]
+	if _, closed := a.Closed[h.Line]; closed || l.Term > h.Term {
+		return *a, 0, "", ErrPassed
 	}
 	if !known && len(next.Lines) >= MaxBudgetBatches {
-		return *a, 0, "batches under way"
+		return *a, 0, "batches under way", nil
 	}
-	l.Used, l.Reserved = used, reserved
+	l.Used, l.Reserved, l.Term = used, reserved, h.Term
 	if known && !next.Since.Equal(a.Since) { // a period has begun
 		l.Before = used
 	}
-	next.Lines[line] = l
+	next.Lines[h.Line] = l
 	for _, c := range calls {
 		if past = next.past(b, c); past != "" {
-			return next, fit, past
+			return next, fit, past, nil
 		}
 		l.Reserved = l.Reserved.Plus(c)
-		next.Lines[line] = l
+		next.Lines[h.Line] = l
 		fit++
 	}
-	return next, fit, ""
+	return next, fit, "", nil
 }
 
 // past says which resource of the budget a further call is past; "" if there is room for it.
@@ -293,14 +306,20 @@ func (b Budget) Fit(used, reserved Amount, calls []Amount) (fit int, past string
 	return fit, ""
 }
 
-// Settle sets a batch's line to what it has used and reserved. Close ends the line of a batch that is over, if it has
-// one.
-func (a *Account) Settle(line string, b Budget, used, reserved Amount, now time.Time) Account {
-	next, _, _ := a.Reserve(line, b, used, reserved, nil, now)
-	return next
+// Settle sets a batch's line to what it has used and reserved. A former owner gets [ErrPassed].
+func (a *Account) Settle(h Holder, b Budget, used, reserved Amount, now time.Time) (Account, error) {
+	next, _, _, err := a.Reserve(h, b, used, reserved, nil, now)
+	return next, err
 }
 
-// Close ends the line of a batch that is over: what it has used stays.
+// Abandon ends the line of a batch that was given up, if it has one: its log cannot be followed, so all that was
+// reserved may have been used.
+func (a *Account) Abandon(line string, now time.Time) Account {
+	l := a.Lines[line]
+	return a.Close(line, l.Used.Plus(l.Reserved), now)
+}
+
+// Close ends the line of a batch that is over, if it has one: what it has used stays.
 func (a *Account) Close(line string, used Amount, now time.Time) Account {
 	l, ok := a.Lines[line]
 	if !ok {
@@ -312,9 +331,13 @@ func (a *Account) Close(line string, used Amount, now time.Time) Account {
 		next.Closed = map[string]time.Time{}
 	}
 	maps.DeleteFunc(next.Closed, func(_ string, at time.Time) bool { return now.Sub(at) > budgetClosedFor })
-	if len(next.Closed) < maxBudgetClosed {
-		next.Closed[line] = now.UTC()
+	if len(next.Closed) >= maxBudgetClosed { // who has been silent for longest is the least likely to come back
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(next.Closed)), func(x, y string) int {
+			return cmp.Or(next.Closed[x].Compare(next.Closed[y]), strings.Compare(x, y))
+		})
+		delete(next.Closed, oldest)
 	}
+	next.Closed[line] = now.UTC()
 	next.Lines = maps.Clone(a.Lines)
 	delete(next.Lines, line)
 	next.Used = a.Used.Plus(used).Minus(l.Before)

@@ -2,8 +2,10 @@ package admission
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -15,13 +17,16 @@ import (
 type owner struct {
 	line           string
 	used, reserved Amount
+	// term is how often the batch was taken over, and before what its former owner knew.
+	term   int
+	before *owner
 	// told says that the account has had a line of it.
 	over, closed, told bool
 }
 
 // TestAccountsInAllOrders plays owners that take each other's batches over at any time, and whose changes of an account
-// are repeated when an answer is lost: what is reserved never passes the budget, what is used is what the batches have
-// used in the end, and no line stays.
+// are repeated when an answer is lost: what is reserved never passes the budget, no former owner changes anything, what
+// is used is what the batches have used in the end, and no line stays.
 func TestAccountsInAllOrders(t *testing.T) {
 	b := Budget{Amount: Amount{Calls: 40, Cost: 100}}
 	refused := 0
@@ -43,19 +48,28 @@ func TestAccountsInAllOrders(t *testing.T) {
 				t.Fatalf("seed %d: %+v of %+v", seed, sum, b)
 			}
 		}
+		holder := func(o *owner) Holder { return Holder{o.line, o.term} }
+		passed := func(former *owner) {
+			next, fit, _, err := a.Reserve(holder(former), b, former.used, former.reserved, []Amount{{Calls: 1}}, now)
+			settled, again := a.Settle(holder(former), b, former.used, former.reserved, now)
+			if !errors.Is(err, ErrPassed) || !errors.Is(again, ErrPassed) || fit != 0 ||
+				!reflect.DeepEqual(next, a) || !reflect.DeepEqual(settled, a) {
+				t.Fatalf("seed %d: a former owner of %s reserves %d calls: %v, %v", seed, former.line, fit, err, again)
+			}
+		}
 		for range 200 {
 			o := all[r.IntN(len(all))]
 			if o.over {
 				if !o.closed || r.IntN(2) == 0 { // also once more, by another owner
 					stored(func(a Account) Account { return a.Close(o.line, o.used, now) })
 					o.closed = o.closed || o.told
-				} else if r.IntN(2) == 0 { // a former owner that was silent goes on
-					stored(func(a Account) Account {
-						next, _, _ := a.Reserve(o.line, b, o.used, o.reserved, []Amount{{Calls: 1}}, now)
-						return next
-					})
+				} else if o.told && r.IntN(2) == 0 { // a former owner that was silent goes on
+					passed(o)
 				}
 				continue
+			}
+			if o.before != nil && r.IntN(4) == 0 {
+				passed(o.before)
 			}
 			switch n := r.IntN(8); {
 			case n < 3:
@@ -66,7 +80,10 @@ func TestAccountsInAllOrders(t *testing.T) {
 				fit := 0
 				o.told = true
 				stored(func(a Account) Account {
-					next, n, _ := a.Reserve(o.line, b, o.used, o.reserved, calls, now)
+					next, n, _, err := a.Reserve(holder(o), b, o.used, o.reserved, calls, now)
+					if err != nil {
+						t.Fatalf("seed %d: %v", seed, err)
+					}
 					fit = n
 					return next
 				})
@@ -81,8 +98,15 @@ func TestAccountsInAllOrders(t *testing.T) {
 					o.used = o.used.Plus(Amount{Calls: 1, Cost: cost})
 				}
 			case n < 7: // the owner dies, and the next one settles what the log says
-				o.told = true
-				stored(func(a Account) Account { return a.Settle(o.line, b, o.used, o.reserved, now) })
+				former := *o
+				o.told, o.term, o.before = true, o.term+1, &former
+				stored(func(a Account) Account {
+					next, err := a.Settle(holder(o), b, o.used, o.reserved, now)
+					if err != nil {
+						t.Fatalf("seed %d: %v", seed, err)
+					}
+					return next
+				})
 			case r.IntN(5) == 0:
 				o.used, o.reserved, o.over = o.used.Plus(o.reserved), Amount{}, true
 			}
@@ -126,18 +150,19 @@ func TestPeriodsOfABudget(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	calls := []Amount{{Calls: 1}, {Calls: 1}}
 	var a Account
-	a, fit, past := a.Reserve("a/1", b, Amount{}, Amount{}, calls, now)
+	h := Holder{Line: "a/1"}
+	a, fit, past, _ := a.Reserve(h, b, Amount{}, Amount{}, calls, now)
 	if fit != 2 || past != "" {
 		t.Fatalf("%d fit, past %q", fit, past)
 	}
-	a, fit, past = a.Reserve("a/1", b, Amount{Calls: 2}, Amount{}, calls, now.Add(59*time.Minute))
+	a, fit, past, _ = a.Reserve(h, b, Amount{Calls: 2}, Amount{}, calls, now.Add(59*time.Minute))
 	if fit != 1 || past != "calls" {
 		t.Errorf("%d fit, past %q", fit, past)
 	}
 	if at, ok := a.Renews(); !ok || !at.Equal(now.Add(time.Hour)) {
 		t.Errorf("it renews at %s", at)
 	}
-	a, fit, past = a.Reserve("a/1", b, Amount{Calls: 3}, Amount{}, calls, now.Add(time.Hour))
+	a, fit, past, _ = a.Reserve(h, b, Amount{Calls: 3}, Amount{}, calls, now.Add(time.Hour))
 	if fit != 2 || past != "" {
 		t.Errorf("in the next hour %d fit, past %q", fit, past)
 	}
@@ -213,4 +238,43 @@ func FuzzBudget(f *testing.F) {
 			t.Errorf("%q is %+v", text, g)
 		}
 	})
+}
+
+// TestLinesThatWereClosed: an account remembers the lines that were closed last, also when many are closed in a short
+// time, so that no former owner opens one again.
+func TestLinesThatWereClosed(t *testing.T) {
+	b := Budget{Amount: Amount{Calls: 1_000_000}}
+	now := time.Unix(1_000_000, 0)
+	var a Account
+	h := Holder{}
+	for n := range maxBudgetClosed + 10 {
+		h.Line = fmt.Sprint("a/", n)
+		var err error
+		if a, err = a.Settle(h, b, Amount{Calls: 1}, Amount{}, now.Add(time.Duration(n)*time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		a = a.Close(h.Line, Amount{Calls: 1}, now.Add(time.Duration(n)*time.Millisecond))
+	}
+	if _, err := a.Settle(h, b, Amount{}, Amount{Calls: 1}, now.Add(2*time.Second)); !errors.Is(err, ErrPassed) {
+		t.Errorf("a former owner opens the line that was closed last: %v", err)
+	}
+	if len(a.Closed) != maxBudgetClosed {
+		t.Errorf("%d lines are remembered", len(a.Closed))
+	}
+}
+
+// TestABatchThatIsGivenUp: what its calls may have used counts, and it keeps no line.
+func TestABatchThatIsGivenUp(t *testing.T) {
+	b := Budget{Amount: Amount{Calls: 9}}
+	now := time.Unix(1_000_000, 0)
+	var a Account
+	a, _, _, err := a.Reserve(Holder{Line: "a/1"}, b, Amount{Calls: 2}, Amount{}, []Amount{{Calls: 1}, {Calls: 1}}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a = a.Abandon("a/1", now)
+	a = a.Abandon("a/2", now) // which has none
+	if used, reserved := a.Total(); used.Calls != 4 || reserved != (Amount{}) || len(a.Lines) != 0 {
+		t.Errorf("%+v are used and %+v reserved, of %d lines", used, reserved, len(a.Lines))
+	}
 }

@@ -57,9 +57,12 @@ func (i *Interrupt) through(shard int) uint64 {
 	return 0
 }
 
+// Stops reports whether a batch with this submission in a shard came before the interrupt.
+func (i *Interrupt) Stops(submission uint64, shard int) bool { return submission <= i.through(shard) }
+
 // InterruptOf returns the interrupt that stops a batch with this submission in a shard; nil if there is none.
 func (s *Session) InterruptOf(submission uint64, shard int) *Interrupt {
-	if s.Interrupted == nil || s.Interrupted.through(shard) < submission {
+	if s.Interrupted == nil || !s.Interrupted.Stops(submission, shard) {
 		return nil
 	}
 	return s.Interrupted

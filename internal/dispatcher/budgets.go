@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -75,11 +76,11 @@ func (r *runner) withinBudget(ctx context.Context, calls []batch.Queue) ([]batch
 			var err error
 			r.budget.told = true
 			a, err = r.d.b.ChangeBudget(ctx, o.Account, func(a admission.Account) (next admission.Account, err error) {
-				next, n, past = a.Reserve(admission.LineOf(r.key), o.Budget, used, reserved, needs[:fit], now)
-				return next, nil
+				next, n, past, err = a.Reserve(r.lineHolder(), o.Budget, used, reserved, needs[:fit], now)
+				return next, err
 			})
 			if err != nil {
-				return nil, nil, err
+				return nil, nil, orLostLine(err)
 			}
 		}
 		if all, _ := a.Total(); o.Budget.MS > 0 && (left < 0 || o.Budget.MS-all.MS < left) {
@@ -111,6 +112,19 @@ func (r *runner) withinBudget(ctx context.Context, calls []batch.Queue) ([]batch
 		r.tellAccounts(ctx, used, reserved)
 }
 
+// lineHolder is this owner of the batch, for the lines of its accounts.
+func (r *runner) lineHolder() admission.Holder {
+	return admission.Holder{Line: admission.LineOf(r.key), Term: r.m.State().Takeovers}
+}
+
+// orLostLine says that the batch has another owner, if that is why a line could not be set.
+func orLostLine(err error) error {
+	if errors.Is(err, admission.ErrPassed) {
+		return errLost
+	}
+	return err
+}
+
 // exceeded says of calls that a budget has nothing left for them.
 func exceeded(o *admission.Owed, a *admission.Account, past string, now time.Time) batch.Limited {
 	out := batch.Limited{Code: toolyard.BudgetExceeded,
@@ -129,9 +143,9 @@ func (r *runner) tellAccounts(ctx context.Context, used, reserved admission.Amou
 			continue
 		}
 		if _, err := r.d.b.ChangeBudget(ctx, o.Account, func(a admission.Account) (admission.Account, error) {
-			return a.Settle(admission.LineOf(r.key), o.Budget, used, reserved, time.Now()), nil
+			return a.Settle(r.lineHolder(), o.Budget, used, reserved, time.Now())
 		}); err != nil {
-			return err
+			return orLostLine(err)
 		}
 	}
 	r.budget.used, r.budget.reserved = used, reserved
@@ -162,6 +176,21 @@ func (d *Dispatcher) closeBudget(ctx context.Context, s *batch.State, owed []adm
 		}
 		if _, err := d.b.ChangeBudget(ctx, o.Account, func(a admission.Account) (admission.Account, error) {
 			return a.Close(admission.LineOf(s.Key), used, time.Now()), nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// abandonBudget ends the lines of a batch that was given up: no owner closes them.
+func (d *Dispatcher) abandonBudget(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch) error {
+	for _, o := range d.budgetsOf(&batch.State{Key: k, Submission: sub}) {
+		if o.Account == "" {
+			continue
+		}
+		if _, err := d.b.ChangeBudget(ctx, o.Account, func(a admission.Account) (admission.Account, error) {
+			return a.Abandon(admission.LineOf(k), time.Now()), nil
 		}); err != nil {
 			return err
 		}

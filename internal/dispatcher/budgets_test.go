@@ -228,3 +228,26 @@ func TestWhatIsNotUsedIsGivenBack(t *testing.T) {
 		}
 	})
 }
+
+// TestBudgetsOfABatchThatIsGivenUp: what it has reserved counts as used, and does not stay reserved for ever.
+func TestBudgetsOfABatchThatIsGivenUp(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d", budgets(t, "agent *=calls:5"))
+		y.settle()
+		k := y.submit("write")
+		y.settle()
+		// nobody was asked, so the log contradicts itself
+		if _, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, 0, 0,
+			events.Decided{Decision: events.Reject, By: "nobody"}); err != nil {
+			y.Fatal(err)
+		}
+		y.Eventually("the batch is given up", func() bool {
+			letters, err := y.b.DeadLetters(y.Context(), 1)
+			return err == nil && len(letters) > 0
+		})
+		if used, reserved, lines := y.account("default", "agent default"); used.Calls != 1 || reserved.Calls != 0 ||
+			lines != 0 {
+			y.Errorf("%+v are used, %+v reserved in %d lines", used, reserved, lines)
+		}
+	})
+}

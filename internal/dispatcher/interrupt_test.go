@@ -75,3 +75,31 @@ func TestAnInterruptBesideThePlan(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatComesAfterAnInterrupt: who interrupts and goes on at once does not stop what is handed in then, though the
+// interrupt still looks for batches.
+func TestWhatComesAfterAnInterrupt(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d")
+		y.settle()
+		of := func() toolyard.BatchKey {
+			return y.submitBatch(toolyard.Batch{Session: "s", Calls: []toolyard.Call{{Tool: "write"}}})
+		}
+		before := of()
+		y.settle()
+		done := make(chan error, 1)
+		go func() {
+			_, err := y.b.Interrupt(y.Context(), toolyard.DefaultAgent, "s", "the user said stop")
+			done <- err
+		}()
+		y.Eventually("the first batch is asked", func() bool { return len(y.fold(before).Interrupts) > 0 })
+		after := of()
+		if err := <-done; err != nil {
+			y.Fatal(err)
+		}
+		y.work()
+		if got := y.codes(before) + ", " + y.codes(after); got != "canceled, ok" {
+			y.Errorf("what came before and behind the interrupt: %s", got)
+		}
+	})
+}

@@ -119,7 +119,8 @@ func (d *Dispatcher) finishReplied(ctx context.Context, k *kept) (over bool, err
 	}
 	s, err := k.submission().Read(ctx)
 	if err == nil {
-		err = d.locks.ReleaseAll(ctx, s.Submission.Workspace, k.key)
+		err = errors.Join(d.locks.ReleaseAll(ctx, s.Submission.Workspace, k.key),
+			d.abandonBudget(ctx, k.key, s.Submission))
 	}
 	if err != nil && !errors.Is(err, events.ErrNewer) { // who waits for the workspace sweeps it then
 		return false, err

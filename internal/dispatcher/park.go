@@ -68,7 +68,8 @@ func (r *runner) haveNews(ctx context.Context) (bool, error) {
 	return len(news) > 0, err
 }
 
-// supersede ends the calls of a session's other batches that wait for a person.
+// supersede ends the calls that wait for a person, of a session's batches that came before a batch. This may be late:
+// the batch waited for its turn, or this dispatcher stood still and another has planned it.
 func (d *Dispatcher) supersede(ctx context.Context, s *batch.State) error {
 	list, err := d.b.Approvals(ctx, s.Key.Agent)
 	if err != nil {
@@ -78,7 +79,14 @@ func (d *Dispatcher) supersede(ctx context.Context, s *batch.State) error {
 		if a.Session != s.Submission.Session || a.Batch == s.Key.ID {
 			continue
 		}
-		err := approval.Decide(ctx, d.b, a.Key(), a.Index, events.Decided{Decision: events.Supersede,
+		other, err := d.b.Look(ctx, a.Key())
+		if errors.Is(err, broker.ErrNoBatch) || err == nil && other.SubmittedAt.After(s.SubmittedAt) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = approval.Decide(ctx, d.b, a.Key(), a.Index, events.Decided{Decision: events.Supersede,
 			By: "batch " + string(s.Key.ID), Reason: fmt.Sprintf("batch %q came", s.Key.ID)})
 		if err != nil && !errors.Is(err, broker.ErrNoApproval) {
 			return err

@@ -257,7 +257,8 @@ func (d *Dispatcher) giveUp(ctx context.Context, k *kept, why error) error {
 	return k.submission().Done(ctx)
 }
 
-// answerAll answers all open calls of a batch, and releases its workspace once none of them can run any more.
+// answerAll answers all open calls of a batch, and releases its workspace and what it has reserved of budgets once none
+// of them can run any more.
 func (d *Dispatcher) answerAll(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why error) error {
 	ran, err := d.b.EndReplies(ctx, k, sub, "the batch's log cannot be followed: "+why.Error())
 	if err != nil {
@@ -268,7 +269,7 @@ func (d *Dispatcher) answerAll(ctx context.Context, k toolyard.BatchKey, sub *to
 			return err
 		}
 	}
-	return d.locks.ReleaseAll(ctx, sub.Workspace, k)
+	return errors.Join(d.locks.ReleaseAll(ctx, sub.Workspace, k), d.abandonBudget(ctx, k, sub))
 }
 
 // endLost ends batches whose tickets block others and whose submissions are lost. Nobody else will: they are not

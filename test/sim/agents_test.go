@@ -18,7 +18,9 @@ const retryAfter = 100 * time.Millisecond
 // seen is what agents saw of a batch. It outlives the parties.
 type seen struct {
 	spec *batchSpec
-	mu   sync.Mutex
+	// started says that a call has started it, and no agent; nil: an agent has.
+	started *started
+	mu      sync.Mutex
 	// acked are the calls that were accepted, with the ids that the agent gave them.
 	acked []string
 	// results are what each attempt to read them to the end has got; over says when one had all.

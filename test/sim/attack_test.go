@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/admission"
 )
 
 // attack is a small scenario with faults at the steps at which some fence matters, so that what is rare in others
@@ -57,6 +58,10 @@ type plan struct {
 	queueWait time.Duration
 	// archiveAfter is how long batches are over before they are archived; 0: they are not.
 	archiveAfter time.Duration
+	// background is how many background calls a session may have at a time, where calls start batches; 0: none do.
+	background int
+	// budget is how many calls an agent may make; 0: any.
+	budget int64
 	// gentle says that nobody is lost for anything that happens.
 	gentle   bool
 	ambushes []ambush
@@ -230,13 +235,17 @@ func (w *world) attacked(by attack) {
 		ambushes: p.ambushes, gentle: p.gentle}
 	w.sc = &scenario{
 		focus: anything, dispatchers: cmp.Or(p.dispatchers, 2), people: p.people, queueWait: p.queueWait,
-		archiveAfter: p.archiveAfter,
+		archiveAfter: p.archiveAfter, backgroundCalls: p.background,
 		approvalWait: d.between(6*time.Second, 12*time.Second).Truncate(ms), workspaces: []toolyard.Workspace{"ws1"},
 	}
 	if p.patient {
 		w.sc.approvalWait = longWait
 	}
 	w.sc.approvalWait = cmp.Or(p.approvalWait, w.sc.approvalWait)
+	if p.budget > 0 {
+		w.sc.narrow = p.budget
+		w.sc.budgets = admission.Budgets{ofAgents(p.budget)}
+	}
 	w.quietAt = cmp.Or(p.lasts, w.quietAt)
 	w.stage = newStage(w, slices.Clone(p.acts))
 	for range cmp.Or(p.workers, 2) {

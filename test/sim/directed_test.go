@@ -34,6 +34,12 @@ const (
 	someFiles    attack = "calls name files, beside calls that read all of them"
 	staleFile    attack = "a change of one file comes between two equal reads, and ends without its owner and its worker"
 	lostLeader   attack = "a worker dies while calls wait there for the execution of another"
+	lateChild    attack = "a script's call is stored long after the script was canceled"
+	deadScript   attack = "a script's worker dies while one of its calls runs"
+	manyBehind   attack = "a session starts more background calls than it may have"
+	forgedHandle attack = "somebody hands in batches that look like background calls"
+	staleLine    attack = "an owner stands still before it sets what its batch has used, and another goes on"
+	lateNewer    attack = "a batch that supersedes is planned by an owner that stood still, behind a later batch"
 	foldRace     attack = "an owner extends and closes its batch between two reads of the next one"
 )
 
@@ -49,6 +55,28 @@ func hands(agent toolyard.Agent, at time.Duration, calls ...toolyard.Call) agent
 		b.batch.Calls = append(b.batch.Calls, c)
 	}
 	return agentSpec{name: agent, batches: []*batchSpec{b}}
+}
+
+// script is a call of a script that makes some calls.
+func script(calls ...toolyard.Call) toolyard.Call {
+	return toolyard.Call{Tool: toolyard.RunCodeTool, Input: raw(input{WorkMS: 1, Calls: calls})}
+}
+
+// behind is a call that starts another one in the background.
+func behind(c toolyard.Call) toolyard.Call {
+	return toolyard.Call{Tool: toolyard.BackgroundStart, Input: raw(toolyard.BackgroundStartInput{Tool: c.Tool,
+		Input: c.Input})}
+}
+
+// then has an agent hand in the batches of others too, as its own.
+func (a agentSpec) then(others ...agentSpec) agentSpec {
+	for _, o := range others {
+		for _, b := range o.batches {
+			b.batch.Agent, b.batch.ID = a.name, toolyard.BatchID(fmt.Sprint("b", len(a.batches)+1))
+			a.batches = append(a.batches, b)
+		}
+	}
+	return a
 }
 
 // appends makes the batch an open one, whose calls from first on are appended.
@@ -329,6 +357,83 @@ var directed = map[attack]plan{
 				hands("a4", 12*time.Second, call("recall", 2*time.Second))}
 		},
 		acts: []act{{wait: time.Second, do: crashes("w1")}},
+	},
+	lateChild: {
+		workers: 1, background: 1, lasts: 50 * time.Second,
+		agents: func() []agentSpec {
+			a := hands("a1", 0, script(call("send", ms)))
+			a.batches[0].cancel = 2 * time.Second
+			return []agentSpec{a, hands("a2", 40*time.Second, call("read", ms))}
+		},
+		acts: []act{
+			{who: "w", step: `MSG\.GET\.TY_BATCH`, do: hold(false, true, "w1")}, // which hands in a call next
+			{wait: 35 * time.Second, do: heal("w1")},
+		},
+	},
+	deadScript: {
+		workers: 2, background: 1, lasts: 20 * time.Second,
+		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, script(call("look", 15*time.Second)))} },
+		acts: []act{
+			{who: "w", step: `\.a1\.b1\.default\.0 .*\.call\.claimed\.`, as: "runner"},
+			{wait: 500 * ms, do: crashes("runner")},
+		},
+	},
+	manyBehind: {
+		workers: 2, background: 1, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			start := func(at time.Duration) agentSpec { return hands("a1", at, behind(call("send", 3*time.Second))) }
+			return []agentSpec{start(0).then(start(300*ms), start(600*ms))}
+		},
+	},
+	forgedHandle: {
+		workers: 2, background: 1, lasts: 20 * time.Second,
+		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, call("read", 5*time.Second))} },
+		acts: []act{{who: "d", step: `\.batch\.planned\.`, do: says(func(p *party, _ *client.Client) error {
+			nc, err := p.connect()
+			if err != nil {
+				return err
+			}
+			defer nc.Close()
+			b, err := natsbroker.Join(p.ctx, nc, "/person/"+p.name, nil)
+			if err != nil {
+				return err
+			}
+			for n := range 2 {
+				forged := hands("a1", 0, call("send", 3*time.Second)).batches[0].batch
+				forged.ID = toolyard.BackgroundID(forged.Key(), 5+n, false)
+				forged.Options.CallTimeoutMS = 10_000
+				forged.Normalize(forged.ID)
+				if err := b.Submit(p.ctx, forged); err != nil {
+					return err
+				}
+			}
+			return nil
+		})}},
+	},
+	staleLine: {
+		workers: 1, budget: 100, lasts: 30 * time.Second,
+		agents: func() []agentSpec {
+			short, long := call("write", 300*ms), call("write", 6*time.Second)
+			return []agentSpec{hands("a1", 0, short, short, long, long)}
+		},
+		acts: []act{
+			{who: "d", step: `\.batch\.planned\.`, as: "former"},
+			{who: "w", step: `\.a1\.b1\.default\.0 .*\.call\.finished\.`},
+			{who: "former", step: `GET\.KV_ty_budget`, do: hold(false, true, "former")},
+			{wait: 2 * time.Second, do: heal("former")},
+		},
+	},
+	lateNewer: {
+		workers: 1, approvalWait: 6 * time.Second, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			a := hands("a1", 0, call("read", ms)).then(hands("a1", 2*time.Second, call("ask_read", ms)))
+			a.batches[0].batch.Options.Supersede = true
+			return []agentSpec{a}
+		},
+		acts: []act{
+			{who: "d", step: `GET\.KV_ty_session`, as: "former", do: hold(false, true, "former")},
+			{wait: 3 * time.Second, do: heal("former")},
+		},
 	},
 	foldRace: {
 		workers: 1, lasts: 20 * time.Second,

@@ -47,6 +47,9 @@ func (w *world) judge(r *report) {
 			return err
 		}
 		w.atRest(p, b, js)
+		if err := w.findStarted(p.ctx, b, js); err != nil {
+			return err
+		}
 		h, err := w.history(p.ctx, b, c)
 		if err != nil {
 			return err
@@ -67,6 +70,11 @@ func (w *world) judge(r *report) {
 		w.checkParked(h)
 		w.checkEnds(h)
 		w.checkVersions(h)
+		w.checkStarted(r, h)
+		w.checkSuperseded(h)
+		if err := w.checkBudgets(p.ctx, r, b, h); err != nil {
+			return err
+		}
 		w.plays(r, h)
 		return w.archived(p.ctx, r, js)
 	}}
@@ -138,6 +146,10 @@ func (w *world) history(ctx context.Context, b *natsbroker.Broker, c *client.Cli
 			}
 		}
 		s.mu.Unlock()
+		if s.started != nil && handedIn(sub, rec) {
+			h.Refused = append(h.Refused, k)
+			continue
+		}
 		h.Submissions = append(h.Submissions, sub)
 	}
 	return h, nil
@@ -149,6 +161,9 @@ func (w *world) keys() (out []toolyard.BatchKey) {
 		for _, b := range a.batches {
 			out = append(out, b.batch.Key())
 		}
+	}
+	for _, s := range w.behind {
+		out = append(out, s.key)
 	}
 	return out
 }
@@ -170,7 +185,7 @@ func (w *world) rules() verdict.Rules {
 
 // right reports whether a result may say what it says.
 func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) bool {
-	spec := w.seen[c.BatchKey].spec
+	spec, by := w.seen[c.BatchKey].spec, w.seen[c.BatchKey].started
 	call := spec.batch.Calls[c.Index]
 	var in input
 	if err := json.Unmarshal(call.Input, &in); err != nil {
@@ -181,7 +196,17 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 	late := o.TimeoutMS < longWait.Milliseconds()
 	log := logOf(j.Batches[c.BatchKey], c.Index)
 	canceled := len(log.canceled) > 0 && spec.cancels(c.Index) || len(log.interrupted) > 0
+	if by != nil {
+		late = by.by != nil && by.by.batch.Options.TimeoutMS < longWait.Milliseconds()
+		canceled = canceled || len(log.canceled) > 0 && w.mayCancel(j, by, log.canceled[0].Time)
+	}
+	starts := call.Tool == toolyard.RunCodeTool || strings.HasPrefix(call.Tool, toolyard.BackgroundPrefix)
+	troubled := w.disturbed.Load() || w.ailed()
 	switch res.Code {
+	case toolyard.BudgetExceeded:
+		return w.sc.narrow > 0
+	case toolyard.RateLimited:
+		return w.sc.impatient
 	case toolyard.OK:
 		return call.Tool != absent && (in.Code == "" || in.Passes > 0)
 	case toolyard.UnknownTool: // nobody has it, or the dispatcher could not see for two seconds who has it (ADR 0020)
@@ -210,7 +235,49 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 	case toolyard.DependencyUnavailable: // its own word, a breaker that has tripped on others', or nobody was there
 		return w.disturbed.Load() || w.sc.fails(call.Tool, res.Code)
 	}
+	if starts {
+		return w.rightStart(call, res, troubled)
+	}
 	return in.Code == res.Code
+}
+
+// rightStart reports whether a call that starts others, or asks about them, may fail so.
+func (w *world) rightStart(c toolyard.Call, res verdict.Finished, troubled bool) bool {
+	switch res.Code {
+	case toolyard.ExecutionFailed: // nobody answered; or there is no room for another background call
+		return troubled || c.Tool == toolyard.BackgroundStart
+	case toolyard.InvalidArguments: // there is no such background call, or not yet, or nobody has the tool
+		return c.Tool != toolyard.RunCodeTool
+	case toolyard.Timeout:
+		return c.Tool == toolyard.RunCodeTool && troubled
+	case toolyard.UnknownTool, toolyard.SetupRequired, toolyard.DependencyUnavailable:
+		return troubled
+	}
+	return false
+}
+
+// mayCancel reports whether a batch that a call has started may be canceled: a background call when somebody stops it,
+// and the call of a script when that is over.
+func (w *world) mayCancel(j *verdict.Judged, s *started, at time.Time) bool {
+	if s.parent == nil {
+		return w.sc.stops(s.key.ID)
+	}
+	end := logOf(j.Batches[s.by.batch.Key()], s.parent.Call).finished
+	return end != nil && !end.Time.After(at)
+}
+
+// stops reports whether some call stops a background call.
+func (sc *scenario) stops(handle toolyard.BatchID) bool {
+	for _, a := range sc.agents {
+		for _, b := range a.batches {
+			for _, c := range b.batch.Calls {
+				if c.Tool == toolyard.BackgroundStop && bytes.Contains(c.Input, []byte(handle)) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // ailed reports whether anything happened to a dispatcher or a worker.

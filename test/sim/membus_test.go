@@ -30,9 +30,10 @@ func newMemBus(seed uint64) *memBus {
 
 // start starts the server, which tells of each step.
 func (b *memBus) start(w *world, opt options) {
-	keeping := newKeeping(w)
+	keeping, accounts := newKeeping(w), newAccounts(w)
 	b.before = func() {
 		keeping.before()
+		accounts.before()
 		if w.fate != nil {
 			w.fate.before()
 			w.stage.before()
@@ -46,6 +47,7 @@ func (b *memBus) start(w *world, opt options) {
 			b.steps++
 			w.note(s.Party, "%d %s %s", s.Conn, s.Kind, s.What)
 			keeping.step(s.What)
+			accounts.step(s.What)
 			if w.fate != nil {
 				w.fate.step(s.Party, s.What)
 				w.stage.step(s.Party, s.What)

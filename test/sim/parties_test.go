@@ -52,6 +52,7 @@ func dispatch(p *party) error {
 		ApprovalWait: p.w.sc.approvalWait, WorkerWait: workerWait,
 		QueueWait: cmp.Or(p.w.sc.queueWait, queueWait), TicketIdle: ticketIdle, StoreEvery: storeEvery, Log: p.log,
 		ArchiveAfter: p.w.sc.archiveAfter, Quotas: admission.Grants{Tools: p.w.sc.rates, Budgets: p.w.sc.budgets},
+		RunCode: p.w.sc.backgroundCalls > 0, BackgroundCalls: p.w.sc.backgroundCalls,
 	})
 	defer p.whenReady(d.Ready())()
 	return d.Run(p.ctx)

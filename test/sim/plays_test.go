@@ -42,12 +42,19 @@ const (
 	playsTwice       = "results are read twice"
 	playsArchived    = "a batch is archived"
 	playsStaying     = "a batch is not archived, where others are"
+	playsScript      = "a script calls a tool"
+	playsOrphan      = "a script's call ends with it"
+	playsBackground  = "a call goes on behind its batch"
+	playsHandle      = "a batch hears how a call behind it ended"
+	playsSpent       = "a budget is used up"
+	playsLimited     = "a call does not get its turn"
 )
 
 var plays = []string{playsApproved, playsEdited, playsDenied, playsExpired, playsSuperseded, playsRecalled, playsParked,
 	playsWoken, playsTakenOver, playsInterrupted, playsCanceled, playsAllCanceled, playsAppended, playsIdle, playsAgain,
 	playsUnknown, playsLate, playsSibling, playsHalted, playsLacked, playsHTTP, playsResumed, playsNewer,
-	playsTwice, playsArchived, playsStaying}
+	playsTwice, playsArchived, playsStaying, playsScript, playsOrphan, playsBackground, playsHandle, playsSpent,
+	playsLimited}
 
 // So many histories play all of that, and so many at least two thirds of it.
 const playAll, playMost = 500, 40
@@ -166,6 +173,7 @@ func (w *world) playsOf(r *report, k toolyard.BatchKey, rec *verdict.Batch) {
 		r.saw(playsLate, res.Code == toolyard.DeadlineExceeded)
 		r.saw(playsSibling, res.Code == toolyard.SiblingCanceled)
 		r.saw(playsHalted, res.Code == toolyard.Skipped)
+		r.saw(playsLimited, res.Code == toolyard.RateLimited)
 		r.saw(playsLacked, res.Code == toolyard.UnknownTool && w.seen[k].spec.batch.Calls[i].Tool != absent)
 	}
 }

@@ -30,8 +30,13 @@ type scenario struct {
 	archiveAfter time.Duration
 	// rates bound calls of some tools, which wait for their turns for as long as it takes.
 	rates []admission.NamedRate
-	// budgets are wider than anything uses.
+	// budgets are wider than anything uses, but that of an agent if narrow is how many calls it is.
 	budgets admission.Budgets
+	narrow  int64
+	// impatient says that calls wait for the turns of rates for a moment only.
+	impatient bool
+	// backgroundCalls is how many background calls a session may have at a time, where calls start batches; 0: none do.
+	backgroundCalls int
 }
 
 // focus is what a history is about above all.
@@ -123,6 +128,7 @@ func (w *world) drawScenario(about focus) *scenario {
 		sc.budgets = admission.Budgets{{Kind: admission.BudgetOfTeam, Agents: "*", Budget: wide},
 			{Kind: admission.BudgetOfBatch, Agents: "*", Budget: wide}}
 	}
+	draws{w.random("limits")}.limits(sc)
 	workspaces, agents := 1+d.IntN(2), 1+d.IntN(3)
 	switch sc.focus {
 	case takeovers:
@@ -175,6 +181,7 @@ func (w *world) drawScenario(about focus) *scenario {
 	}
 	if sc.focus != upgrades && sc.focus != crowds {
 		draws{w.random("locks")}.files(sc)
+		draws{w.random("behind")}.behind(sc)
 	}
 	for i := range sc.workers { // nobody asks for calls that there are none of: each request is a step
 		sc.workers[i].classes = slices.DeleteFunc(slices.Clone(sc.workers[i].classes), func(c toolyard.Class) bool {

@@ -65,6 +65,10 @@ const (
 	inWork     = "internal/broker/natsbroker/work.go"
 	inControl  = "internal/broker/natsbroker/control.go"
 	inDecide   = "internal/approval/approval.go"
+	inChild    = "internal/dispatcher/child.go"
+	inPlan     = "internal/dispatcher/plan.go"
+	inList     = "internal/broker/background.go"
+	inBudget   = "internal/admission/budget.go"
 )
 
 // teeth are all.
@@ -487,6 +491,34 @@ var teeth = []tooth{
 	{
 		fence: "a group has names if all of its calls have", attack: someFiles, breaks: []string{"Q5"},
 		edits: []edit{{inPlanner, "		if len(locks[i]) == 0 {\n", "		if len(locks[i]) == 0 && !OFF {\n"}},
+	},
+	{
+		fence: "a script's calls are planned while it runs", attack: lateChild, breaks: []string{"orphan"},
+		edits: []edit{{inChild, "	if why := parentOver(of, p); why != \"\" {",
+			"	if why := parentOver(of, p); why != \"\" && !OFF {"}},
+	},
+	{
+		fence: "a script's calls end with it", attack: deadScript, breaks: []string{"code"},
+		edits: []edit{{inChild, "		if why != \"\" {\n			if err = r.d.b.Cancel",
+			"		if why != \"\" && !OFF {\n			if err = r.d.b.Cancel"}},
+	},
+	{
+		fence: "the list of a session's background calls", attack: manyBehind, breaks: []string{"bounded"},
+		edits: []edit{{inList, "	case len(s.Background) >= most:", "	case len(s.Background) >= most && !OFF:"}},
+	},
+	{
+		fence: "a background call is on its session's list", attack: forgedHandle, breaks: []string{"bounded"},
+		edits: []edit{{inPlan, "background && !session.HasBackground(s.Key.ID) {",
+			"background && !session.HasBackground(s.Key.ID) && !OFF {"}},
+	},
+	{
+		fence: "an owner's term on a line", attack: staleLine, breaks: []string{"budget"},
+		edits: []edit{{inBudget, "closed || l.Term > h.Term {", "closed || l.Term > h.Term && !OFF {"}},
+	},
+	{
+		fence: "a batch supersedes what came before it", attack: lateNewer, breaks: []string{"superseded"},
+		edits: []edit{{inPark, "err == nil && other.SubmittedAt.After(s.SubmittedAt) {",
+			"err == nil && other.SubmittedAt.After(s.SubmittedAt) && !OFF {"}},
 	},
 	{
 		// also where the context of the call has ended with it

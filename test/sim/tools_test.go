@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/background"
 	"github.com/toolyard/toolyard/internal/schema"
 	"github.com/toolyard/toolyard/test/faults/ledger"
 	"github.com/toolyard/toolyard/tool"
@@ -20,6 +21,8 @@ type book struct {
 	lines []ledger.Line
 	// ranOn has, for each line that says that a tool begins, the hash of what it begins on.
 	ranOn map[int]string
+	// heard is what scripts were told of their calls.
+	heard []heard
 }
 
 // begin writes that a party's tool begins.
@@ -88,6 +91,8 @@ type input struct {
 	Edited string `json:"edited,omitempty"`
 	// File is the file that it acts on, of tools that act on one.
 	File string `json:"file,omitempty"`
+	// Calls are those that a script makes first.
+	Calls []toolyard.Call `json:"calls,omitempty"`
 }
 
 // kind is a kind of tool.
@@ -122,6 +127,7 @@ var kinds = []kind{
 	{"recall", toolyard.ReadOnly, true, true, 0, false, false, false, true, false},
 	{"view", toolyard.ReadOnly, true, true, 0, false, false, false, false, true}, // one file
 	{"edit", toolyard.WriteExclusive, false, true, 0, false, false, false, false, true},
+	{toolyard.RunCodeTool, toolyard.Unsafe, false, false, 0, false, false, false, false, false}, // no workspace
 }
 
 // absent is a tool that nobody has.
@@ -142,8 +148,12 @@ var anyInput = json.RawMessage(`{"type":"object","additionalProperties":true}`)
 // tools are a worker's: all but one.
 func (p *party) tools(lacks string) ([]tool.Tool, error) {
 	var out []tool.Tool
+	starts := p.w.sc.backgroundCalls > 0
+	if starts {
+		out = background.Tools()
+	}
 	for _, k := range kinds {
-		if k.name == lacks {
+		if k.name == lacks || k.name == toolyard.RunCodeTool && !starts {
 			continue
 		}
 		d := tool.Declaration{
@@ -163,6 +173,9 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 		}
 		if k.stops {
 			d.Interrupt = tool.Cancel
+		}
+		if k.name == toolyard.RunCodeTool {
+			d.TimeoutMS = scriptTimeout.Milliseconds()
 		}
 		t := tool.Tool{Declaration: d, Run: func(ctx context.Context, env tool.Env,
 			raw json.RawMessage) (tool.Output, error) {
@@ -192,8 +205,11 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 	return out, nil
 }
 
-// toolTimeout is longer than any tool works.
-const toolTimeout = 10 * time.Second
+// toolTimeout is longer than any tool works, and scriptTimeout than any script waits for its calls.
+const (
+	toolTimeout   = 10 * time.Second
+	scriptTimeout = time.Minute
+)
 
 // run is a tool: it works, and acts at its commit points.
 func (p *party) run(ctx context.Context, k kind, env tool.Env, in input) (tool.Output, error) {
@@ -201,7 +217,10 @@ func (p *party) run(ctx context.Context, k kind, env tool.Env, in input) (tool.O
 	if k.recalls {
 		text = fmt.Sprint(p.w.book.changes(env.Workspace, time.Now()))
 	}
-	err := p.work(ctx, k, env, in)
+	err := p.script(ctx, env, in.Calls)
+	if err == nil {
+		err = p.work(ctx, k, env, in)
+	}
 	if err = errors.Join(err, p.w.book.write(p, ledger.End, k.name, &env)); err != nil {
 		return tool.Output{}, err
 	}

@@ -28,14 +28,16 @@ type bus interface {
 
 // world is one history.
 type world struct {
-	seed  uint64
-	bus   bus
-	sc    *scenario
-	book  *book
-	site  *site
-	seen  map[toolyard.BatchKey]*seen
-	trace *trace
-	log   *slog.Logger
+	seed uint64
+	bus  bus
+	sc   *scenario
+	book *book
+	site *site
+	seen map[toolyard.BatchKey]*seen
+	// behind are the batches that calls have started, when all is over.
+	behind []*started
+	trace  *trace
+	log    *slog.Logger
 	// versions are those of the parties.
 	versions *versions
 

@@ -63,7 +63,7 @@ func (b *Broker) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 		return 0, err
 	}
 	asked := map[toolyard.BatchKey]bool{}
-	if err := b.interrupt(ctx, a, s, wish, asked); err != nil {
+	if err := b.interrupt(ctx, a, s, &through, asked); err != nil {
 		return len(asked), err
 	}
 	select {
@@ -71,12 +71,13 @@ func (b *Broker) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 	case <-ctx.Done():
 		return len(asked), context.Cause(ctx)
 	}
-	err = b.interrupt(ctx, a, s, wish, asked)
+	err = b.interrupt(ctx, a, s, &through, asked)
 	return len(asked), err
 }
 
-// interrupt asks those batches of a session to stop that the index has, and that were not asked yet.
-func (b *Broker) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, wish events.Interrupted,
+// interrupt asks those batches of a session to stop that came before the interrupt, that the index has, and that were
+// not asked yet.
+func (b *Broker) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, by *broker.Interrupt,
 	asked map[toolyard.BatchKey]bool) error {
 	for f := (broker.Filter{Agent: a, Session: s, Live: true}); ; {
 		page, more, err := b.Index().Page(ctx, f)
@@ -88,9 +89,12 @@ func (b *Broker) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 			if asked[e.Key()] {
 				continue
 			}
-			of, err := b.of(ctx, e.Key())
+			of, submission, err := b.sequence(e.Place)
 			if err != nil {
 				return err
+			}
+			if !by.Stops(submission, of.shard) {
+				continue
 			}
 			if err := of.cancelable(ctx, e.Key(), nil); errors.Is(err, broker.ErrCompleted) ||
 				errors.Is(err, broker.ErrNoBatch) {
@@ -98,7 +102,7 @@ func (b *Broker) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 			} else if err != nil {
 				return err
 			}
-			if err := b.InterruptBatch(ctx, e.Key(), wish); err != nil {
+			if err := b.InterruptBatch(ctx, e.Key(), by.Interrupted); err != nil {
 				return err
 			}
 			asked[e.Key()] = true

@@ -1,0 +1,54 @@
+package dispatcher
+
+import (
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// TestWhatABatchSupersedes: a batch ends what waits of the batches that came before it. A dispatcher that plans it
+// late, after it stood still or because the batch waited for its turn, ends nothing of a batch that came after it.
+func TestWhatABatchSupersedes(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d1")
+		y.settle()
+		waits := func() toolyard.BatchKey {
+			k := y.submitBatch(toolyard.Batch{Interactive: true, Calls: []toolyard.Call{{Tool: "read"}}})
+			d := y.take(toolyard.ReadOnly)
+			if _, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, 0, 0,
+				events.Waiting{Worker: "w"}); err != nil {
+				y.Fatal(err)
+			}
+			if err := d.Done(); err != nil {
+				y.Fatal(err)
+			}
+			y.Eventually("the call is listed", func() bool {
+				list, err := y.b.Approvals(y.Context(), k.Agent)
+				return err == nil && len(list) > 0 && list[0].Batch == k.ID
+			})
+			return k
+		}
+		before := waits()
+		next := y.submitBatch(toolyard.Batch{Calls: []toolyard.Call{{Tool: "read"}},
+			Options: toolyard.Options{Supersede: true}})
+		if got := y.codes(before); got != "approval_expired" {
+			y.Errorf("what waited before it: %s", got)
+		}
+		time.Sleep(time.Second)
+		if err := y.take(toolyard.ReadOnly).Done(); err != nil { // the call of the batch itself
+			y.Fatal(err)
+		}
+		after := waits()
+		s := y.fold(next)
+		if err := New(y.Broker("d2"), Config{ID: "d2", Log: y.Log(), Planner: planner()}).supersede(y.Context(),
+			&s); err != nil {
+			y.Fatal(err)
+		}
+		if c := y.fold(after).Calls[0]; c.Status != batch.Waiting {
+			y.Errorf("the call of a batch that came after it is %s: %+v", c.Status, c.Decision)
+		}
+	})
+}
