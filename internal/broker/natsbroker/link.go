@@ -46,6 +46,11 @@ func ConnectOptions(name string, log *slog.Logger) []nats.Option {
 			if sub != nil {
 				subject = sub.Subject
 			}
+			var broken *net.OpError
+			if sub == nil && errors.As(err, &broken) { // the client says that it has lost the connection, too
+				log.Debug("a connection to NATS is broken", "error", err)
+				return
+			}
 			log.Warn("NATS reports an error", "subject", subject, "error", err)
 		}),
 	}

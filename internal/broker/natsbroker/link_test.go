@@ -1,9 +1,14 @@
 package natsbroker_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"net"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +21,27 @@ import (
 	"github.com/toolyard/toolyard/internal/presence"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
+
+// TestABrokenConnectionIsNotReportedTwice: what breaks a connection is said once, when it is lost. Other errors are
+// warnings.
+func TestABrokenConnectionIsNotReportedTwice(t *testing.T) {
+	var out bytes.Buffer
+	var opts nats.Options
+	for _, o := range natsbroker.ConnectOptions("test", slog.New(slog.NewTextHandler(&out, nil))) {
+		if err := o(&opts); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opts.AsyncErrorCB(nil, nil, &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE})
+	if out.Len() > 0 {
+		t.Errorf("a write to a lost connection is reported: %s", &out)
+	}
+	opts.AsyncErrorCB(nil, nil, nats.ErrPermissionViolation)
+	opts.AsyncErrorCB(nil, &nats.Subscription{Subject: "x"}, nats.ErrSlowConsumer)
+	if n := strings.Count(out.String(), "level=WARN"); n != 2 {
+		t.Errorf("%d of 2 other errors are warnings:\n%s", n, &out)
+	}
+}
 
 // follow tells what a watch of the workers tells.
 func follow(t *testing.T, b *natsbroker.Broker, again <-chan struct{}) <-chan broker.WorkerChange {
