@@ -24,6 +24,9 @@ GORELEASER := go run github.com/goreleaser/goreleaser/v2@v2.16.0
 # editors and for "go run ./examples/..."; what is checked here does not need it.
 MODULES   := tools examples examples/cedar examples/count-words test/agents test/bench test/clients test/conformance test/console test/deploy test/install test/kube test/observe test/sdk
 export GOWORK := off
+# Without it the directory of a checkout is part of what the build cache looks for: each clone would compile, vet and
+# lint everything anew. What tests build has it as well, so all compile a package once, as "make build" does.
+export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 # Whether everything is meant, and so the other modules too.
 ALL       := $(filter ./...,$(PKG))
 

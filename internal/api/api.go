@@ -67,7 +67,7 @@ type Config struct {
 type Server struct {
 	cfg      Config
 	mux      *http.ServeMux
-	document []byte
+	document func() ([]byte, error) // what is answered, for others
 	// public are paths that need no token, beside those in open.
 	public               map[string]bool
 	logs                 *follow.Logs
@@ -111,10 +111,7 @@ func New(cfg Config) (*Server, error) {
 		public:      map[string]bool{},
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
-	if err := s.operations(); err != nil {
-		s.stop()
-		return nil, err
-	}
+	s.operations()
 	if cfg.Issuer != nil {
 		s.mux.HandleFunc("GET "+resourcePath, s.describeResource)
 		s.mux.HandleFunc("GET "+resourcePath+MCPPath, s.describeResource)
@@ -356,5 +353,9 @@ func (s *Server) metrics(_ context.Context, x *exchange, _ *nothing) (*text, err
 }
 
 func (s *Server) openapi(context.Context, *exchange, *nothing) (*text, error) {
-	return &text{ContentType: "application/json", Body: bytes.Clone(s.document)}, nil
+	document, err := s.document()
+	if err != nil {
+		return nil, err
+	}
+	return &text{ContentType: "application/json", Body: bytes.Clone(document)}, nil
 }

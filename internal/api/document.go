@@ -69,8 +69,28 @@ func newRegistry() huma.Registry {
 var bodies = []string{"BatchOptions", "Call", "Cancellation", "Decision", "MoreCalls", "OverlayUse", "Reason",
 	"Rerun", "SessionChange", "SignIn", "Submission", "Undoing"}
 
-// finish completes the schemas of the components.
-func finish(schemas map[string]*huma.Schema) {
+// finish completes what the operations have left out.
+func finish(doc *huma.OpenAPI) {
+	finishSchemas(doc.Components.Schemas.Map())
+	for _, item := range doc.Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Delete} {
+			if op == nil {
+				continue
+			}
+			for _, p := range op.Parameters {
+				p.Description = cmp.Or(p.Description, p.Schema.Description)
+			}
+			for _, r := range op.Responses {
+				for _, h := range r.Headers {
+					h.Description = cmp.Or(h.Description, h.Schema.Description)
+				}
+			}
+		}
+	}
+}
+
+// finishSchemas completes the schemas of the components.
+func finishSchemas(schemas map[string]*huma.Schema) {
 	for name, s := range schemas {
 		s.Description = cmp.Or(s.Description, described[name][""])
 		if s.Type == huma.TypeObject && !slices.Contains(bodies, name) {
@@ -202,22 +222,6 @@ func describe(api huma.API, op *huma.Operation) {
 // documentOf writes the document. The fields of a generated document have their order from it, so that the same server
 // writes the same bytes.
 func documentOf(doc *huma.OpenAPI) ([]byte, error) {
-	finish(doc.Components.Schemas.Map())
-	for _, item := range doc.Paths {
-		for _, op := range []*huma.Operation{item.Get, item.Post, item.Delete} {
-			if op == nil {
-				continue
-			}
-			for _, p := range op.Parameters {
-				p.Description = cmp.Or(p.Description, p.Schema.Description)
-			}
-			for _, r := range op.Responses {
-				for _, h := range r.Headers {
-					h.Description = cmp.Or(h.Description, h.Schema.Description)
-				}
-			}
-		}
-	}
 	out, err := json.Marshal(doc)
 	if err != nil {
 		return nil, fmt.Errorf("make the OpenAPI document: %w", err)

@@ -23,10 +23,12 @@ func document(t *testing.T) []byte {
 	t.Helper()
 	m := metrics.New(func() bool { return true })
 	s := &Server{cfg: Config{Loopback: true, Metrics: m}, mux: http.NewServeMux()}
-	if err := s.operations(); err != nil {
+	s.operations()
+	doc, err := s.document()
+	if err != nil {
 		t.Fatal(err)
 	}
-	return s.document
+	return doc
 }
 
 // TestCommittedDocument: the document that the clients are generated from is what a server answers with.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -90,8 +91,9 @@ func (s *Server) humaConfig() huma.Config {
 	}
 }
 
-// operations says what is answered, and makes the document that says so to others.
-func (s *Server) operations() (err error) {
+// operations says what is answered, and in the document to others. The document is written when it is asked for first:
+// that takes more time than the rest of a start.
+func (s *Server) operations() {
 	api := humago.New(s.mux, s.humaConfig())
 	reply := replies(api)
 	s.batchOperations(api, reply)
@@ -100,8 +102,8 @@ func (s *Server) operations() (err error) {
 	s.toolOperations(api)
 	s.systemOperations(api)
 	s.consoleOperations(api)
-	s.document, err = documentOf(api.OpenAPI())
-	return err
+	finish(api.OpenAPI())
+	s.document = sync.OnceValues(func() ([]byte, error) { return documentOf(api.OpenAPI()) })
 }
 
 func (s *Server) batchOperations(api huma.API, reply *huma.Schema) {

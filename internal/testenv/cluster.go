@@ -157,7 +157,7 @@ func StartCluster(t testing.TB, dir string) *Cluster {
 		}
 		s := configured(t, path, func(o *server.Options) {
 			o.HTTPHost, o.HTTPPort, o.ClientAdvertise = "", 0, ""
-			o.Cluster.Host, o.Cluster.Port, o.Routes, o.StoreDir = "127.0.0.1", ports[i], routes, t.TempDir()
+			o.Cluster.Host, o.Cluster.Port, o.Routes, o.StoreDir = "127.0.0.1", ports[i], routes, StoreDir(t)
 			if o.LeafNode.Port != 0 {
 				o.LeafNode.Host, o.LeafNode.Port = "127.0.0.1", ports[len(nodes)+i]
 			}

@@ -52,7 +52,7 @@ func Log(t testing.TB) *slog.Logger {
 // credentials: brokers on it have full rights.
 func Server(t testing.TB) *natsd.Server {
 	t.Helper()
-	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Open: true,
+	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: StoreDir(t), Listen: "127.0.0.1:0", Open: true,
 		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func Restartable(t testing.TB) *RestartableServer {
 		t.Fatal(err)
 	}
 	s := &RestartableServer{t: t, Options: natsd.Options{
-		StoreDir: t.TempDir(), Listen: free.Addr().String(), Open: true, Logger: slog.New(slog.DiscardHandler),
+		StoreDir: StoreDir(t), Listen: free.Addr().String(), Open: true, Logger: slog.New(slog.DiscardHandler),
 	}}
 	if err := free.Close(); err != nil {
 		t.Fatal(err)

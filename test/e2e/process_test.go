@@ -189,8 +189,8 @@ func (w *prefixed) Write(b []byte) (int, error) {
 // dispatcher starts a dispatcher with an embedded server, or on one.
 func dispatcher(t *testing.T, args ...string) *process {
 	t.Helper()
-	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", t.TempDir()},
-		args...)
+	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data",
+		testenv.StoreDir(t)}, args...)
 	return start(t, 3, "dispatcher", args...)
 }
 

@@ -34,7 +34,7 @@ type cluster struct {
 }
 
 // store is where a node has its streams.
-func (c *cluster) store(i int) string { return filepath.Join(c.s.dir, fmt.Sprint("store-", i)) }
+func (c *cluster) store(i int) string { return filepath.Join(c.s.stores, fmt.Sprint("store-", i)) }
 
 // threeNodes starts three NATS servers as one cluster, and makes the streams with three replicas. args are more of each
 // node's.

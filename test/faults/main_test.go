@@ -23,15 +23,17 @@ var (
 func TestMain(m *testing.M) { os.Exit(testenv.RunWaiting(m)) }
 
 // bin builds the commands, with failpoints and without the race detector, once for all tests that need them; nextBin
-// builds what stands for their next version.
+// builds what stands for their next version, of those that upgrades are about.
 var (
-	bin     = sync.OnceValues(func() (string, error) { return commands("failpoints") })
-	nextBin = sync.OnceValues(func() (string, error) { return commands("failpoints,nextversion") })
+	bin = sync.OnceValues(func() (string, error) {
+		return testenv.Binaries("failpoints", "cmd/dispatcher", "cmd/worker", "test/faults/ledgerworker",
+			"test/faults/natsnode")
+	})
+	nextBin = sync.OnceValues(func() (string, error) {
+		return testenv.Binaries("failpoints,nextversion", "cmd/dispatcher", "test/faults/ledgerworker",
+			"test/faults/natsnode")
+	})
 )
-
-func commands(tags string) (string, error) {
-	return testenv.Binaries(tags, "cmd/...", "test/faults/ledgerworker", "test/faults/natsnode")
-}
 
 // seedsWanted are the seeds to run.
 func seedsWanted(t *testing.T) []uint64 {

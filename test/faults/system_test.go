@@ -24,6 +24,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // system is a whole Toolyard in processes.
@@ -33,7 +34,9 @@ type system struct {
 	seed uint64
 	rand *rand.Rand
 	dir  string
-	url  string // where everybody connects
+	// stores is the directory of the servers' stores.
+	stores string
+	url    string // where everybody connects
 	// spread are the URLs that the agents' connections take in turn, where that is not url.
 	spread []string
 	// reached is where others than the server see the store, when that is not where it is.
@@ -65,8 +68,12 @@ func newSystem(t testing.TB, id string, seed uint64) *system {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stores, err := os.MkdirTemp(testenv.Stores(), "toolyard-faults-"+id+"-")
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := &system{
-		t: t, id: id, seed: seed, rand: random(id, seed), dir: dir, bin: bin, workers: map[string]*process{},
+		t: t, id: id, seed: seed, rand: random(id, seed), dir: dir, stores: stores, bin: bin, workers: map[string]*process{},
 		settings: broker.Settings{MaxStoreBytes: 1 << 30},
 	}
 	t.Cleanup(s.end)
@@ -96,7 +103,7 @@ func (s *system) end() {
 			s.id, s.seed, filepath.Join(s.dir, "history.jsonl"), strings.SplitN(s.t.Name(), "/", 2)[0], s.seed)
 		return
 	}
-	if err := os.RemoveAll(s.dir); err != nil {
+	if err := errors.Join(os.RemoveAll(s.dir), os.RemoveAll(s.stores)); err != nil {
 		s.t.Error(err)
 	}
 }
@@ -111,7 +118,7 @@ func (s *system) context() context.Context {
 }
 
 // store is the directory of the server's store; data is that directory as all other processes see it.
-func (s *system) store() string { return filepath.Join(s.dir, "store") }
+func (s *system) store() string { return filepath.Join(s.stores, "store") }
 func (s *system) data() string  { return cmp.Or(s.reached, s.store()) }
 
 // dial makes a connection.

@@ -22,6 +22,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/brokertest"
 	"github.com/toolyard/toolyard/internal/broker/membroker"
 	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // Random operations have the same results on nats-server and on membroker: a clerk does one after the other on both,
@@ -417,7 +418,7 @@ func (c *clerk) run() {
 
 func TestRandomOperationsAgree(t *testing.T) {
 	s, err := natsd.Start(t.Context(), natsd.Options{
-		StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Logger: slog.New(slog.DiscardHandler),
+		StoreDir: testenv.StoreDir(t), Listen: "127.0.0.1:0", Open: true, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

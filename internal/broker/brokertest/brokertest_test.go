@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/brokertest"
 	"github.com/toolyard/toolyard/internal/broker/membroker"
 	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 func connect(t *testing.T, url string, opts ...nats.Option) *nats.Conn {
@@ -58,7 +59,7 @@ func TestRealServer(t *testing.T) {
 		return
 	}
 	s, err := natsd.Start(t.Context(), natsd.Options{
-		StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Open: true, Logger: slog.New(slog.DiscardHandler),
+		StoreDir: testenv.StoreDir(t), Listen: "127.0.0.1:0", Open: true, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

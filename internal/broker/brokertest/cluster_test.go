@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard/internal/broker/brokertest"
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 const (
@@ -38,7 +39,7 @@ func startCluster(t *testing.T) []*server.Server {
 			t.Fatal(err)
 		}
 	}
-	dir := t.TempDir()
+	dir := testenv.StoreDir(t)
 	var out []*server.Server
 	for i, address := range addresses {
 		to, err := net.ResolveTCPAddr("tcp", address)

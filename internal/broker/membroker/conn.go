@@ -42,6 +42,7 @@ type outgoing struct {
 	bytes         []byte
 	late          bool // it was held back at the server
 	arrived       uint64
+	what          string // as its step says it, from when it has arrived
 }
 
 // connect makes a connection of a party. The handshake is answered at once, without a step, since nats.go holds a lock

@@ -49,8 +49,8 @@ func (js *jetStream) direct(m *message) bool {
 		return true
 	}
 	v := &view{st: st, msgs: st.msgs, send: send}
-	if st.replicated() {
-		v.msgs = st.behind(st.fault.lag)
+	if st.replicated() && st.fault.lag > 0 {
+		v.msgs, v.behind = st.behind(st.fault.lag), true
 	}
 	if len(req.MultiLastFor) > 0 {
 		v.multiLast(&req)
@@ -62,9 +62,18 @@ func (js *jetStream) direct(m *message) bool {
 
 // view is a stream as one replica has it.
 type view struct {
-	st   *stream
-	msgs []*stored
-	send func(hdr, data []byte)
+	st     *stream
+	msgs   []*stored
+	behind bool // the messages are not those that the stream has now
+	send   func(hdr, data []byte)
+}
+
+// last is the last message on a subject.
+func (v *view) last(filter string) *stored {
+	if v.behind {
+		return lastOf(v.msgs, filter)
+	}
+	return v.st.lastOn(filter)
 }
 
 // one is the message that a read through the leader asks for.
@@ -121,7 +130,7 @@ func (v *view) get(req *server.JSApiMsgGetRequest) {
 				m = nil
 			}
 		default:
-			m = lastOf(v.msgs, req.LastFor)
+			m = v.last(req.LastFor)
 		}
 		switch {
 		case m == nil:

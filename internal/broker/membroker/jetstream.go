@@ -62,9 +62,9 @@ func (js *jetStream) take(from *conn, m *message) bool {
 	case strings.HasPrefix(m.subject, prefixAPI):
 		return js.api(from, m)
 	}
-	tokens, taken := strings.Split(m.subject, "."), false
+	taken := false
 	for _, st := range js.streams {
-		if st.takes(tokens) && !st.fault.leaderless {
+		if st.takes(m.subject) && !st.fault.leaderless {
 			taken = true
 			st.ingest(from, m)
 		}

@@ -19,15 +19,18 @@ func (c *conn) order() {
 	if len(fresh) < 2 {
 		return
 	}
-	keys := make(map[*op]orderKey, len(fresh))
-	for _, o := range fresh {
-		keys[o] = c.orderKey(o)
+	type keyed struct {
+		orderKey
+		op *op
 	}
-	slices.SortStableFunc(fresh, func(a, b *op) int {
-		x, y := keys[a], keys[b]
-		return cmp.Or(cmp.Compare(x.rank, y.rank), strings.Compare(x.subject, y.subject), cmp.Compare(x.sid, y.sid),
-			strings.Compare(x.data, y.data))
-	})
+	all := make([]keyed, len(fresh))
+	for i, o := range fresh {
+		all[i] = keyed{c.orderKey(o), o}
+	}
+	slices.SortStableFunc(all, func(a, b keyed) int { return a.compare(b.orderKey) })
+	for i, k := range all {
+		fresh[i] = k.op
+	}
 }
 
 // orderKey has of subscriptions their number too: nats.go makes them anew, in any order, when it connects again.
@@ -36,10 +39,31 @@ type orderKey struct {
 	subject, data string
 }
 
+// compare compares texts without random names. Those are looked for only where it comes to that.
+func (k orderKey) compare(other orderKey) int {
+	if d := cmp.Compare(k.rank, other.rank); d != 0 {
+		return d
+	}
+	if d := compareMasked(k.subject, other.subject); d != 0 {
+		return d
+	}
+	if d := cmp.Compare(k.sid, other.sid); d != 0 {
+		return d
+	}
+	return compareMasked(k.data, other.data)
+}
+
+func compareMasked(a, b string) int {
+	if a == b {
+		return 0
+	}
+	return strings.Compare(mask(a), mask(b))
+}
+
 func (c *conn) orderKey(o *op) orderKey {
 	switch o.verb {
 	case opSub:
-		return orderKey{rank: 0, subject: mask(o.subject), sid: sidNumber(o.sid)}
+		return orderKey{rank: 0, subject: o.subject, sid: sidNumber(o.sid)}
 	case opPub, opHPub:
 		if o.reply == "" {
 			return orderKey{rank: 2}
@@ -47,15 +71,15 @@ func (c *conn) orderKey(o *op) orderKey {
 		// Reads change nothing for each other. Pulls of one consumer do: the first is served first.
 		if strings.HasPrefix(o.subject, "$JS.API.STREAM.MSG.GET.") ||
 			strings.HasPrefix(o.subject, "$JS.API.STREAM.INFO.") || strings.HasPrefix(o.subject, prefixDirect) {
-			return orderKey{rank: 2, subject: mask(o.subject), data: mask(string(o.data))}
+			return orderKey{rank: 2, subject: o.subject, data: string(o.data)}
 		}
-		return orderKey{rank: 2, subject: mask(o.subject)}
+		return orderKey{rank: 2, subject: o.subject}
 	case opUnsub:
 		i := slices.IndexFunc(c.subs, func(s *sub) bool { return s.sid == o.sid })
 		if i < 0 {
 			return orderKey{rank: 1, sid: sidNumber(o.sid)}
 		}
-		return orderKey{rank: 1, subject: mask(c.subs[i].subject), sid: sidNumber(o.sid)}
+		return orderKey{rank: 1, subject: c.subs[i].subject, sid: sidNumber(o.sid)}
 	case opPing, opPong:
 		return orderKey{rank: 4}
 	}

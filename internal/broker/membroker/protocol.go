@@ -30,6 +30,7 @@ type op struct {
 	max                        int // of UNSUB; 0: at once
 	hdr, data                  []byte
 	arrived                    uint64
+	what                       string // as its step says it, from when it has arrived
 }
 
 // protocolError is an error of the protocol, in nats-server's words.

@@ -1,8 +1,8 @@
 package membroker
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -25,7 +25,6 @@ func (m *message) target() string {
 type sub struct {
 	c       *conn
 	subject string
-	tokens  []string
 	queue   string
 	sid     string
 	got     int
@@ -41,9 +40,7 @@ func (c *conn) subscribe(o *op) {
 	if i >= 0 { // nats-server keeps the first one
 		return
 	}
-	c.subs = append(c.subs, &sub{
-		c: c, subject: o.subject, tokens: strings.Split(o.subject, "."), queue: o.queue, sid: o.sid,
-	})
+	c.subs = append(c.subs, &sub{c: c, subject: o.subject, queue: o.queue, sid: o.sid})
 	c.s.js.interestCame()
 }
 
@@ -66,18 +63,23 @@ func (s *sub) give(m *message) {
 	if lens := s.c.s.opts.Lens; lens != nil {
 		hdr, data = lens(s.c.party.name, false, m.subject, hdr, data)
 	}
-	head, body := m.subject+" "+s.sid+" ", make([]byte, 0, len(hdr)+len(data)+2)
-	if m.reply != "" {
-		head += m.reply + " "
-	}
-	body = append(append(append(body, hdr...), data...), "\r\n"...)
 	verb := "MSG"
 	if len(hdr) > 0 {
 		verb = "HMSG"
-		head += fmt.Sprintf("%d ", len(hdr))
 	}
-	head = fmt.Sprintf("%s %s%d\r\n", verb, head, len(hdr)+len(data))
-	s.c.send(verb, m.target(), append([]byte(head), body...))
+	const lengths = 32 // of two numbers, blanks and ends of lines
+	b := make([]byte, 0, len(verb)+len(m.subject)+len(s.sid)+len(m.reply)+len(hdr)+len(data)+lengths)
+	b = append(append(append(b, verb...), ' '), m.subject...)
+	b = append(append(append(b, ' '), s.sid...), ' ')
+	if m.reply != "" {
+		b = append(append(b, m.reply...), ' ')
+	}
+	if len(hdr) > 0 {
+		b = append(strconv.AppendInt(b, int64(len(hdr)), 10), ' ')
+	}
+	b = append(strconv.AppendInt(b, int64(len(hdr)+len(data)), 10), "\r\n"...)
+	b = append(append(append(b, hdr...), data...), "\r\n"...)
+	s.c.send(verb, m.target(), b)
 	if s.got++; s.max > 0 && s.got >= s.max {
 		s.c.subs = slices.DeleteFunc(s.c.subs, func(o *sub) bool { return o == s })
 		s.c.s.js.interestGone()
@@ -95,9 +97,8 @@ func (s *Server) publish(from *conn, m *message) {
 
 // noResponders tells a publisher that nobody listens.
 func (s *Server) noResponders(c *conn, m *message) {
-	tokens := strings.Split(m.reply, ".")
 	for _, sub := range c.subs {
-		if matches(tokens, sub.tokens) {
+		if subjectMatches(m.reply, sub.subject) {
 			sub.give(&message{subject: m.reply, hdr: []byte("NATS/1.0 503\r\n\r\n")})
 			return
 		}
@@ -106,30 +107,33 @@ func (s *Server) noResponders(c *conn, m *message) {
 
 // route sends a message to all subscriptions that match, one of each queue group. from is nil when the server sends it.
 func (s *Server) route(from *conn, m *message) (heard bool) {
-	tokens := strings.Split(m.target(), ".")
-	type group struct {
-		queue, subject string
-	}
-	var groups []group
-	members := map[group][]*sub{}
+	target := m.target()
+	var found []*sub // of one connection: what is given may end a subscription
+	var groups []string
+	var members map[string][]*sub
 	for _, c := range slices.Clone(s.conns) {
 		if c == from && !c.echo {
 			continue
 		}
-		for _, sub := range slices.Clone(c.subs) {
-			if !matches(tokens, sub.tokens) {
-				continue
+		found = found[:0]
+		for _, o := range c.subs {
+			if subjectMatches(target, o.subject) {
+				found = append(found, o)
 			}
+		}
+		for _, o := range found {
 			heard = true
-			if sub.queue == "" {
-				sub.give(m)
+			if o.queue == "" {
+				o.give(m)
 				continue
 			}
-			g := group{sub.queue, ""}
-			if len(members[g]) == 0 {
-				groups = append(groups, g)
+			if members == nil {
+				members = map[string][]*sub{}
 			}
-			members[g] = append(members[g], sub)
+			if len(members[o.queue]) == 0 {
+				groups = append(groups, o.queue)
+			}
+			members[o.queue] = append(members[o.queue], o)
 		}
 	}
 	for _, g := range groups {
@@ -141,10 +145,9 @@ func (s *Server) route(from *conn, m *message) (heard bool) {
 
 // interested reports whether anybody listens on a subject.
 func (s *Server) interested(subject string) bool {
-	tokens := strings.Split(subject, ".")
 	for _, c := range s.conns {
 		for _, sub := range c.subs {
-			if matches(tokens, sub.tokens) {
+			if subjectMatches(subject, sub.subject) {
 				return true
 			}
 		}
@@ -152,23 +155,33 @@ func (s *Server) interested(subject string) bool {
 	return false
 }
 
-// matches reports whether a literal subject matches a filter, both in tokens.
-func matches(subject, filter []string) bool {
-	for i, f := range filter {
-		switch {
-		case f == ">":
-			return len(subject) > i
-		case i >= len(subject) || f != "*" && f != subject[i]:
+// subjectMatches reports whether a literal subject matches a filter, which is valid. An empty filter matches all. A
+// server does nothing as often as this: it neither splits the two nor makes garbage.
+func subjectMatches(subject, filter string) bool {
+	if filter == "" {
+		return true
+	}
+	at, begins := 0, true // where the subject is read, and whether a token begins there
+	for i := range len(filter) {
+		if begins {
+			if filter[i:] == ">" {
+				return true
+			}
+			if filter[i] == '*' {
+				for at < len(subject) && subject[at] != '.' {
+					at++
+				}
+				begins = false
+				continue
+			}
+		}
+		if at == len(subject) || subject[at] != filter[i] {
 			return false
 		}
+		begins = filter[i] == '.'
+		at++
 	}
-	return len(subject) == len(filter)
-}
-
-// subjectMatches is matches on strings. An empty filter matches all.
-func subjectMatches(subject, filter string) bool {
-	return filter == "" || filter == ">" || filter == subject ||
-		matches(strings.Split(subject, "."), strings.Split(filter, "."))
+	return at == len(subject)
 }
 
 // overlap reports whether a subject could match both filters.

@@ -101,9 +101,10 @@ func (s *Server) Next() (at time.Time, ok bool) {
 	return s.timers[0].at, true
 }
 
-// pending returns the steps that may happen now, in an order that does not depend on which goroutine ran first.
+// pending returns the steps that may happen now, in an order that does not depend on which goroutine ran first. They
+// are good until it is called again.
 func (s *Server) pending() []Step {
-	var steps []Step
+	steps := s.steps[:0]
 	if now := s.now(); len(s.timers) > 0 && !s.timers[0].at.After(now) {
 		t := s.timers[0]
 		s.number(&t.arrived)
@@ -115,21 +116,26 @@ func (s *Server) pending() []Step {
 		}
 		if len(c.in) > 0 && !c.party.fault.mute {
 			o := c.in[0]
-			s.number(&o.arrived)
+			if o.arrived == 0 {
+				s.number(&o.arrived)
+				o.what = o.verb + " " + s.nameOf(o)
+			}
 			steps = append(steps, Step{
-				Kind: Operation, Party: c.party.name, Conn: c.number, What: o.verb + " " + s.nameOf(o),
-				Arrived: o.arrived, conn: c,
+				Kind: Operation, Party: c.party.name, Conn: c.number, What: o.what, Arrived: o.arrived, conn: c,
 			})
 		}
 		if len(c.out) > 0 && !c.party.fault.deaf {
 			d := c.out[0]
-			s.number(&d.arrived)
+			if d.arrived == 0 {
+				s.number(&d.arrived)
+				d.what = d.verb + " " + s.alias(d.subject)
+			}
 			steps = append(steps, Step{
-				Kind: Delivery, Party: c.party.name, Conn: c.number, What: d.verb + " " + s.alias(d.subject),
-				Arrived: d.arrived, conn: c,
+				Kind: Delivery, Party: c.party.name, Conn: c.number, What: d.what, Arrived: d.arrived, conn: c,
 			})
 		}
 	}
+	s.steps = steps
 	if s.held != nil {
 		steps = slices.DeleteFunc(steps, s.held)
 	}

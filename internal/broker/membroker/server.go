@@ -32,7 +32,8 @@ type Options struct {
 	Settle func()
 	// Seed seeds every choice. 0 takes steps in the order in which they came.
 	Seed uint64
-	// Pick chooses the next step: an index into steps, which is not empty. Nil: by Seed. It must not call the server.
+	// Pick chooses the next step: an index into steps, which is not empty. Nil: by Seed. It must neither call the server
+	// nor keep the slice.
 	Pick func(steps []Step) int
 	// Trace is told of each step before it is performed. It must not call the server.
 	Trace func(Step)
@@ -73,6 +74,7 @@ type Server struct {
 	// timersMade numbers timers, so that those that are due at the same time keep their order.
 	timersMade uint64
 	aliases    map[string]string
+	steps      []Step          // the memory of what pending returns
 	held       func(Step) bool // the steps that are kept from happening; nil: none
 	js         *jetStream
 }

@@ -3,7 +3,6 @@ package membroker
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -351,6 +350,4 @@ func (st *stream) consumer(name string) *consumer {
 }
 
 // takes reports whether the stream stores messages of a subject.
-func (st *stream) takes(tokens []string) bool {
-	return slices.ContainsFunc(st.cfg.Subjects, func(f string) bool { return matches(tokens, strings.Split(f, ".")) })
-}
+func (st *stream) takes(subject string) bool { return matchesAny(subject, st.cfg.Subjects) }

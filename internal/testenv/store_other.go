@@ -1,0 +1,5 @@
+//go:build !linux
+
+package testenv
+
+func memory() string { return "" }
