@@ -300,7 +300,8 @@ func (c Cluster) edge(at, pool string, authority []byte) error {
 
 func (c Cluster) conf(node string) ([]byte, error) {
 	values := map[string]string{
-		"Name": node, "Routes": c.urls("    \"tls://%s:%d\"\n", routePort), "At": c.At, "Store": c.Store, "Leafnodes": "",
+		"Name": node, "Routes": c.urls("    \"tls://%s:%d\"\n", routePort), "Leafnodes": "",
+		"At": c.At, "Store": c.Store,
 		"ClientPort": strconv.Itoa(clientPort), "RoutePort": strconv.Itoa(routePort),
 		"LeafPort": strconv.Itoa(leafPort), "MonitorPort": strconv.Itoa(monitorPort),
 		"MaxStore":   strconv.FormatInt(DefaultMaxStoreBytes, 10),

@@ -422,7 +422,7 @@ func (n *node) api(ctx context.Context, at net.Addr, cfg api.Config) (*api.Serve
 		cfg.Trace = n.tracer.Submit
 	}
 	cfg.Ready, cfg.Room, cfg.Crowded, cfg.Workspaces = n.ready, n.room, n.crowded, n.workspaces
-	cfg.Waiting = n.broker.CountApprovals
+	cfg.Waiting, cfg.Unserved = n.broker.CountApprovals, n.unserved
 	return api.New(cfg)
 }
 
