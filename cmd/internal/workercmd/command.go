@@ -31,6 +31,8 @@ Every flag can also be set by an environment variable (--read-slots is TOOLYARD_
 YAML file (--config; the key is the flag's name).
 
 Exit status: 0 stopped tidily, 1 the system failed, 2 the flags are wrong.`,
+		Example: `  worker check
+  worker serve --workspace default=.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
