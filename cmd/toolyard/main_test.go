@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -104,5 +105,44 @@ func TestErrorsNameThisCommand(t *testing.T) {
 			strings.Contains(said, "dispatcher ") {
 			t.Errorf("%q: status %d, %s", c.args, status, said)
 		}
+	}
+}
+
+// TestHelpFitsATerminal: the help of each command of the three programs has an example, lines of 80 columns at most,
+// and no colour where nobody sees it.
+func TestHelpFitsATerminal(t *testing.T) {
+	seen := 0
+	for _, program := range []func(out io.Writer) *cobra.Command{
+		func(out io.Writer) *cobra.Command { return dispatchercmd.Command(nil, out, out) },
+		func(out io.Writer) *cobra.Command { return workercmd.Command(out, out) },
+		func(out io.Writer) *cobra.Command { root, _ := command(nil, out, out); return root },
+	} {
+		var visit func(c *cobra.Command, path []string)
+		visit = func(c *cobra.Command, path []string) {
+			var out bytes.Buffer
+			root := program(&out)
+			if status := cli.Main(root, append(slices.Clip(path), "--help"), &out); status != 0 {
+				t.Fatalf("%s %q: status %d\n%s", root.Name(), path, status, out.String())
+			}
+			seen++
+			for line := range strings.Lines(out.String()) {
+				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > cli.UsualColumns {
+					t.Errorf("%s %q: a line of %d columns: %s", root.Name(), path, n, line)
+				}
+			}
+			if strings.Contains(out.String(), "\x1b") {
+				t.Errorf("%s %q: there are colours in %q", root.Name(), path, out.String())
+			}
+			if !c.HasSubCommands() && !strings.Contains(out.String(), "\nExamples:\n  ") {
+				t.Errorf("%s %q has no example", root.Name(), path)
+			}
+			for _, sub := range c.Commands() {
+				visit(sub, append(slices.Clip(path), sub.Name()))
+			}
+		}
+		visit(program(io.Discard), nil)
+	}
+	if seen < 80 {
+		t.Errorf("%d commands were seen", seen)
 	}
 }

@@ -49,6 +49,8 @@ type Config struct {
 	// Crowded is why a new batch of an agent would be turned away now by the dispatcher of this process; "" when it
 	// would not. Nil: nobody is asked, and it is turned away when it is stored.
 	Crowded func(toolyard.Agent) string
+	// Unserved is why no dispatcher would take a new batch; "" when one would. Nil: nobody knows, and it waits for one.
+	Unserved func(toolyard.BatchKey) string
 	// Workspaces reads who holds and waits for each workspace: most of them at most. Nil: nobody knows.
 	Workspaces func(ctx context.Context, most int) ([]WorkspaceQueue, error)
 	// Waiting counts the calls that wait for a person: of one agent, or of all if it is empty. Nil: nobody
@@ -95,6 +97,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.Crowded == nil {
 		cfg.Crowded = func(toolyard.Agent) string { return "" }
+	}
+	if cfg.Unserved == nil {
+		cfg.Unserved = func(toolyard.BatchKey) string { return "" }
 	}
 	if cfg.FeedIdle == 0 {
 		cfg.FeedIdle = DefaultFeedIdle

@@ -17,8 +17,11 @@ func (s *Server) takesNew(ctx context.Context, k toolyard.BatchKey) error {
 	if k.Agent == "" {
 		k.Agent = toolyard.DefaultAgent
 	}
-	room, crowded := s.cfg.Room(), s.cfg.Crowded(k.Agent)
-	if !room.Full && crowded == "" {
+	room, crowded, unserved := s.cfg.Room(), s.cfg.Crowded(k.Agent), ""
+	if k.ID != "" { // a batch without an id gets one that is served
+		unserved = s.cfg.Unserved(k)
+	}
+	if !room.Full && crowded == "" && unserved == "" {
 		return nil
 	}
 	if k.ID != "" {
@@ -29,8 +32,28 @@ func (s *Server) takesNew(ctx context.Context, k toolyard.BatchKey) error {
 	if room.Full {
 		return &broker.NoRoomError{Reason: room.Reason}
 	}
+	if unserved != "" {
+		return typed(client.ErrNoAnswer, http.StatusServiceUnavailable, "",
+			"%s. Nothing was stored: the same again, under the same id, later", unserved).again()
+	}
 	return typed(client.ErrFull, http.StatusTooManyRequests, "",
 		"%s. Nothing was stored: the same again, under the same id, later", crowded).again()
+}
+
+// maxNewIDs bounds the ids that are tried for one batch: where one of 16 shards is served, one of 16 ids belongs there.
+const maxNewIDs = 256
+
+// newID makes the id of a batch that came without one. Where some shards have no dispatcher, it is one of the others.
+func (s *Server) newID(agent toolyard.Agent) (id toolyard.BatchID) {
+	if agent == "" {
+		agent = toolyard.DefaultAgent
+	}
+	for range maxNewIDs {
+		if id = client.NewBatchID(); s.cfg.Unserved(toolyard.BatchKey{Agent: agent, ID: id}) == "" {
+			break
+		}
+	}
+	return id
 }
 
 // stores is why nothing can be stored now.
@@ -56,6 +79,9 @@ func handIn[T any](ctx context.Context, s *Server, b toolyard.Batch, bytes int,
 	}
 	if err := s.takesNew(ctx, b.Key()); err != nil {
 		return sub, err
+	}
+	if b.ID == "" {
+		b.ID = s.newID(b.Agent)
 	}
 	within := submitWithin(bytes)
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf(

@@ -91,7 +91,7 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 	if err := x.who.permit(&b); err != nil {
 		return nil, err
 	}
-	b.Normalize(client.NewBatchID())
+	b.Normalize(s.newID(b.Agent))
 	x.of(b.Key())
 	if err := b.Validate(); err != nil {
 		return nil, err

@@ -158,3 +158,54 @@ func TestLinked(t *testing.T) {
 		t.Errorf("denied: %q, want %q", got, want)
 	}
 }
+
+// maxDispatcher is how large the program dispatcher may be, as "make build" builds it.
+const maxDispatcher = 45_000_000
+
+// byName are the functions of a program that call methods by a name that only they know, from the edges that the
+// linker prints of what it keeps. Each comes with who needs it. As soon as there is one, the linker keeps every
+// exported method of every type that a value of an interface may have.
+func byName(edges string) (found []string) {
+	for line := range strings.Lines(edges) {
+		from, to, ok := strings.Cut(strings.TrimSpace(line), " -> ")
+		if name, marked := strings.CutSuffix(to, " <ReflectMethod>"); ok && marked {
+			from, _, _ = strings.Cut(from, " <")
+			found = append(found, name+", which "+from+" needs")
+		}
+	}
+	return found
+}
+
+// TestMethodsAreLeftOut holds what keeps our programs small: the linker leaves out methods that nobody calls.
+func TestMethodsAreLeftOut(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"dispatcher", "worker", "toolyard"} {
+		program := filepath.Join(dir, name)
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, "-ldflags",
+			"-s -w -dumpdep", "./cmd/"+name)
+		cmd.Dir = filepath.Join("..", "..")
+		cmd.Env = append(os.Environ(), "GOWORK=off")
+		edges, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("go build ./cmd/%s: %v\n%s", name, err, edges[max(0, len(edges)-4096):])
+		}
+		if !strings.Contains(string(edges), "main.main -> ") {
+			t.Fatalf("the linker names nothing that main.main of %s needs", name)
+		}
+		if found := byName(string(edges)); len(found) > 0 {
+			t.Errorf("%s has %d functions that call methods by name, so all methods are linked (docs/adr/0070). The first: %s",
+				name, len(found), found[0])
+		}
+		info, err := os.Stat(program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "dispatcher" && info.Size() > maxDispatcher {
+			t.Errorf("%s has %d bytes; want %d at most", name, info.Size(), maxDispatcher)
+		}
+	}
+	got := byName("a.b -> a.c\na.b <UsedInIface> -> text/template.(*state).evalField <ReflectMethod>\nx\n")
+	if want := []string{"text/template.(*state).evalField, which a.b needs"}; !slices.Equal(got, want) {
+		t.Errorf("by name: %q, want %q", got, want)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/shard"
@@ -65,4 +66,37 @@ func Gaps(shards []ServedShard) (out []string) {
 		}
 	}
 	return out
+}
+
+// UnservedAfter is for how long a shard must have had no dispatcher before new batches of it are refused: one that is
+// started again is back before that, and what came meanwhile has waited for it.
+const UnservedAfter = 15 * time.Second
+
+// Silence is since when no dispatcher has taken the batches of a shard, as one process hears it in its roll calls. A
+// shard that somebody serves is not in it.
+type Silence map[int]time.Time
+
+// Hear is what is known after one more roll call. What is not heard of at all, because the roll call failed, is not
+// known any more: a process that hears nothing must not say that others are silent.
+func (s Silence) Hear(served []ServedShard, now time.Time) Silence {
+	out := Silence{}
+	for _, h := range served {
+		if h.Dispatchers > 0 {
+			continue
+		}
+		if out[h.Shard] = now; !s[h.Shard].IsZero() {
+			out[h.Shard] = s[h.Shard]
+		}
+	}
+	return out
+}
+
+// Refuses is why a new batch of a shard is refused now; "" when it is not.
+func (s Silence) Refuses(shard int, now time.Time) string {
+	since, silent := s[shard]
+	if silent = silent && now.Sub(since) >= UnservedAfter; !silent {
+		return ""
+	}
+	return fmt.Sprintf("no dispatcher has taken batches of shard %d, where this one belongs, for %s (--serve-shards)",
+		shard, now.Sub(since).Truncate(time.Second))
 }

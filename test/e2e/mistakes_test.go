@@ -113,9 +113,14 @@ func TestAWorkerWithoutAWorkspace(t *testing.T) {
 	}{
 		{[]string{"--with-worker"}, "its tools get no directory"},
 		{[]string{"--workspace", "default=."}, "--workspace without --with-worker"},
+		{nil, "worker serve without --workspace: the worker takes the calls of every workspace, and its tools get no"},
 	} {
 		cmd := p.command(t.Context(), nil, nil, append([]string{"serve", "--listen", "127.0.0.1:0", "--nats-listen",
 			"127.0.0.1:0", "--data", t.TempDir()}, c.args...)...)
+		if c.args == nil {
+			cmd = p.command(t.Context(), nil, nil, "serve", "--nats", "nats://127.0.0.1:1")
+			cmd.Path = filepath.Join(bin, "worker")
+		}
 		errs, err := cmd.StderrPipe()
 		if err != nil {
 			t.Fatal(err)

@@ -71,6 +71,56 @@ func TestNoRoom(t *testing.T) {
 	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, fresh)
 }
 
+// TestABatchThatNobodyServes: a new batch whose shard has no dispatcher is refused with the reason, and the Go client
+// says so. One without an id gets an id of another shard, and one that is stored is answered as ever.
+func TestABatchThatNobodyServes(t *testing.T) {
+	const reason = "no dispatcher has taken batches of shard 1"
+	var mu sync.Mutex
+	served := func(toolyard.BatchKey) bool { return true }
+	serve := func(f func(toolyard.BatchKey) bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		served = f
+	}
+	p := start(t, func(c *api.Config) {
+		c.Unserved = func(k toolyard.BatchKey) string {
+			mu.Lock()
+			defer mu.Unlock()
+			if served(k) {
+				return ""
+			}
+			return reason
+		}
+	})
+	const there, fresh = `{"id": "there", "calls": [{"tool": "wait"}]}`, `{"id": "new", "calls": [{"tool": "wait"}]}`
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, there)
+	// Half of all ids are unserved, and so are the two of this test.
+	serve(func(k toolyard.BatchKey) bool {
+		if k.Agent != toolyard.DefaultAgent {
+			t.Errorf("the agent of %v is not the batch's", k)
+		}
+		return k.ID != "there" && k.ID != "new" && k.ID[len(k.ID)-1]%2 == 0
+	})
+	r := p.do(http.MethodPost, batches, fresh)
+	if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" ||
+		!strings.Contains(string(r.body), reason) ||
+		!strings.Contains(string(r.body), "urn:toolyard:problem:no-answer") {
+		t.Errorf("%s", r)
+	}
+	if r := p.do(http.MethodGet, batches+"/new", ""); r.status != http.StatusNotFound {
+		t.Errorf("a batch was refused, and is there: %s", r)
+	}
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, there)
+	for range 8 {
+		v := want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, `{"calls": [{"tool": "wait"}]}`)
+		if v.ID[len(v.ID)-1]%2 != 0 {
+			t.Errorf("a batch without an id got %s, which nobody serves", v.ID)
+		}
+	}
+	serve(func(toolyard.BatchKey) bool { return true })
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, fresh)
+}
+
 // TestACrowdOfBatches: an agent that has as many batches waiting as it may is told 429 before anything is stored, and
 // the same id is taken later. What was stored and turned away all the same, as where another dispatcher decides, is 409
 // from then on, which asks for a new id: 429 never follows 202.

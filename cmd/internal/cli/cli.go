@@ -49,7 +49,8 @@ func Main(root *cobra.Command, args []string, stderr io.Writer) int {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	root.SetArgs(args)
 	root.Version = versionLine(version.Read())
-	versions := versionCommand()
+	root.Flags().Bool("version", false, "print release, commit and build on one line") // cobra's own would be -v too
+	versions := versionCommand(root.Name())
 	if root.ContainsGroup(ProgramGroup) {
 		versions.GroupID = ProgramGroup
 	}

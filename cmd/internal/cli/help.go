@@ -152,7 +152,7 @@ func help(cmd *cobra.Command, columns int) string {
 		fmt.Fprintf(&b, "  %s COMMAND [flags]\n", cmd.CommandPath())
 	}
 	if cmd.Example != "" {
-		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
+		fmt.Fprintf(&b, "\nExamples:\n%s\n", foldCommands(cmd.Example, columns))
 	}
 	commands(&b, cmd, columns)
 	for _, s := range Sections(cmd) {
@@ -173,6 +173,45 @@ func help(cmd *cobra.Command, columns int) string {
 		fmt.Fprintf(&b, "\n\"%s COMMAND --help\" says more about a command.\n", cmd.CommandPath())
 	}
 	return b.String()
+}
+
+// foldCommands breaks command lines that are too long where a shell goes on reading: between words, with a backslash.
+func foldCommands(text string, columns int) string {
+	const more, indent = " \\", "      "
+	var out []string
+	for line := range strings.SplitSeq(text, "\n") {
+		for utf8.RuneCountInString(line) > columns {
+			cut := lastBlank(line, columns-len(more))
+			if cut < len(indent) {
+				break // a word that is too long
+			}
+			out = append(out, line[:cut]+more)
+			line = indent + line[cut+1:]
+		}
+		out = append(out, line)
+	}
+	return strings.Join(out, "\n")
+}
+
+// lastBlank is where the last blank outside of quotes is before a column; -1 without one.
+func lastBlank(line string, column int) int {
+	last, quote, at := -1, rune(0), 0
+	for i, r := range line {
+		switch {
+		case at > column:
+			return last
+		case quote != 0:
+			if r == quote {
+				quote = 0
+			}
+		case r == '\'' || r == '"':
+			quote = r
+		case r == ' ':
+			last = i
+		}
+		at++
+	}
+	return last
 }
 
 // commands lists the commands below one, by group.

@@ -83,6 +83,20 @@ Settings and log:
 	}
 }
 
+// TestFoldCommands: a command line that is too long is broken between words, and never within quotes.
+func TestFoldCommands(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"  prog a b", "  prog a b"},
+		{"  prog --one 1 --two 2 --three 3", "  prog --one 1 --two \\\n      2 --three 3"},
+		{"  prog --why \"a long reason\" x\n  prog", "  prog --why \\\n      \"a long reason\" x\n  prog"},
+		{"  prog aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa b", "  prog \\\n      aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa b"},
+	} {
+		if got := foldCommands(c.text, 23); got != c.want {
+			t.Errorf("%q is\n%s\nwant\n%s", c.text, got, c.want)
+		}
+	}
+}
+
 // TestSlips: what is mistyped is answered with what was probably meant.
 func TestSlips(t *testing.T) {
 	for _, c := range []struct {

@@ -124,7 +124,11 @@ func (r *Reach) Await(ctx context.Context, url string, p access.Principal, name 
 	if err != nil {
 		return nil, err
 	}
-	return natsbroker.Dial(ctx, at, log, dial)
+	nc, err := natsbroker.Dial(ctx, at, log, dial)
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("%w while it waited: %w", ErrInterrupted, err)
+	}
+	return nc, err
 }
 
 // dialer returns what connects, and where to, for messages.

@@ -17,12 +17,13 @@ func versionLine(v version.Info) string {
 }
 
 // versionCommand says which release, which commit and which build a command is.
-func versionCommand() *cobra.Command {
+func versionCommand(program string) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Say which release, commit and build this is",
-		Args:  NoArgs,
+		Use:     "version",
+		Short:   "Say which release, commit and build this is",
+		Args:    NoArgs,
+		Example: "  " + program + " version --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return printVersion(cmd.OutOrStdout(), version.Read(), asJSON)
 		},
@@ -38,7 +39,7 @@ func printVersion(out io.Writer, v version.Info, asJSON bool) error {
 		}
 		return nil
 	}
-	commit := cmp.Or(v.Commit, "not known: this was not built in a checkout")
+	commit := cmp.Or(v.Commit, "not known: it was built outside a checkout, or with -buildvcs=false")
 	if v.CommitTime != "" {
 		commit += " of " + v.CommitTime
 	}

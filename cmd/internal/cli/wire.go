@@ -167,6 +167,14 @@ func (w *Worker) Add(f *pflag.FlagSet) {
 	w.Guard.AddFence(f)
 }
 
+// WarnOfNoWorkspace says what it means that a worker has no workspace, which is rarely meant. what is how it was started.
+func (w *Worker) WarnOfNoWorkspace(what string, log *slog.Logger) {
+	if len(w.Workspaces) == 0 {
+		log.Warn(what + " without --workspace: the worker takes the calls of every workspace, and its tools get no " +
+			"directory, so calls that need files end as setup_required; --workspace default=. serves this directory")
+	}
+}
+
 // AddSlots adds the flags that say how much runs at a time, and what tools may reach.
 func (w *Worker) AddSlots(f *pflag.FlagSet, drain time.Duration) {
 	defer Topic(f, TopicWorker)()

@@ -56,7 +56,7 @@ A table takes its name when it is whole, the batches last. What is there is only
 not grow with the history. --since and --until take a time like 2026-11-23T08:00:00Z, or how long ago, like 36h; they
 are about when the batch was submitted.`,
 		Example: `  dispatcher export --format parquet --out history --since 24h
-  duckdb -c "select tool, code, count(*), avg(duration_us) from 'history/calls.parquet' group by all"`,
+  duckdb -c "select tool, count(*) from 'history/calls.parquet' group by all"`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(time.Now()); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -49,6 +50,8 @@ type node struct {
 	room func() broker.Room
 	// crowded is why a new batch of an agent would be turned away now; "" when it would not.
 	crowded func(toolyard.Agent) string
+	// silence is which shards have had no dispatcher, and since when; nil before the first roll call.
+	silence atomic.Pointer[broker.Silence]
 	// surface is what the dispatcher would show a batch now.
 	surface    func(toolyard.Agent, toolyard.Workspace, toolyard.Options) (registry.Surface, error)
 	dispatcher *dispatcher.Dispatcher
@@ -310,7 +313,8 @@ func (n *node) guard(ctx context.Context, since time.Time) error {
 	return nil
 }
 
-// stockEvery is how often a dispatcher looks what stands in the store, for its metrics.
+// stockEvery is how often a dispatcher looks what stands in the store and who serves each shard: for its metrics, and
+// to refuse batches that nobody would take.
 const stockEvery = 5 * time.Second
 
 // watchStock reads again and again what stands in the store, for the metrics. What cannot be read is not shown.
@@ -338,8 +342,23 @@ func (n *node) watchStock(ctx context.Context) error {
 			n.log.Info("the metrics do not show what stands in the store", "error", err)
 		}
 		n.counts.Stock(stock)
+		var heard broker.Silence
+		if before := n.silence.Load(); before != nil {
+			heard = *before
+		}
+		heard = heard.Hear(served, time.Now())
+		n.silence.Store(&heard)
 	}
 	return nil
+}
+
+// unserved is why no dispatcher would take a new batch; "" when one would, or when nobody knows.
+func (n *node) unserved(k toolyard.BatchKey) string {
+	heard := n.silence.Load()
+	if heard == nil {
+		return ""
+	}
+	return heard.Refuses(n.broker.Settings().ShardOf(k), time.Now())
 }
 
 // planner makes the planner of this process. What is wrong with an input is said at plan, and it may hold a secret.

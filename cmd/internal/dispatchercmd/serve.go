@@ -313,10 +313,8 @@ func (o *serveFlags) checkUnused(notices bool, log *slog.Logger) error {
 func (o *serveFlags) workerConfig(d *fileDecisions, log *slog.Logger) (*worker.Config, error) {
 	o.worker.Avoid = o.reach.Avoid()
 	w, err := o.worker.Config(d.tools, d.rules, d.mode, log)
-	if err == nil && len(w.Workspaces) == 0 {
-		log.Warn("--with-worker without --workspace: the worker takes the calls of every workspace, and its tools " +
-			"get no directory, so calls that need files end as setup_required; " +
-			"--workspace default=. serves this directory")
+	if err == nil {
+		o.worker.WarnOfNoWorkspace("--with-worker", log)
 	}
 	return &w, err
 }
@@ -422,7 +420,7 @@ func (n *node) api(ctx context.Context, at net.Addr, cfg api.Config) (*api.Serve
 		cfg.Trace = n.tracer.Submit
 	}
 	cfg.Ready, cfg.Room, cfg.Crowded, cfg.Workspaces = n.ready, n.room, n.crowded, n.workspaces
-	cfg.Waiting = n.broker.CountApprovals
+	cfg.Waiting, cfg.Unserved = n.broker.CountApprovals, n.unserved
 	return api.New(cfg)
 }
 

@@ -50,6 +50,11 @@ It returns when that is stored. The session goes on with its next batch.`,
 				if asJSON {
 					return printJSON(s.out, interrupted{agent, session, reason, n})
 				}
+				if n == 0 {
+					_, err = fmt.Fprintf(s.out, "session %s of %s has no batches under way; nothing was interrupted\n",
+						cli.OneLine(args[0]), cli.OneLine(whose(agent)))
+					return err
+				}
 				_, err = fmt.Fprintf(s.out, "interrupt of session %s of %s is stored in %s\n", cli.OneLine(args[0]),
 					cli.OneLine(whose(agent)), count(n, "batch", "batches"))
 				return err

@@ -85,7 +85,8 @@ func (s *show) plan(v toolyard.BatchView) {
 	if s.verbose {
 		surface = fmt.Sprintf(" · surface %.12s", v.Surface)
 	}
-	s.printf("%s, %s%s\n", s.batch.Options.Partition, count(len(v.Groups), "group"), surface)
+	partition := cmp.Or(s.batch.Options.Partition, toolyard.Consecutive)
+	s.printf("%s, %s%s\n", partition, count(len(v.Groups), "group"), surface)
 }
 
 func (s *show) result(r toolyard.Result) {

@@ -47,6 +47,22 @@ func TestShowIsSafeOnATerminal(t *testing.T) {
 	}
 }
 
+// TestShowNamesTheDefault: a batch that names no strategy is shown with the one that it gets.
+func TestShowNamesTheDefault(t *testing.T) {
+	for _, c := range []struct {
+		strategy toolyard.Strategy
+		want     string
+	}{{"", "consecutive, 1 group\n"}, {toolyard.SafeFirst, "safe_first, 1 group\n"}} {
+		var out strings.Builder
+		s := newShow(&out, toolyard.Batch{Calls: make([]toolyard.Call, 1),
+			Options: toolyard.Options{Partition: c.strategy}}, true)
+		s.plan(toolyard.BatchView{Groups: [][]int{{0}}})
+		if out.String() != c.want {
+			t.Errorf("%q is shown as %q, want %q", c.strategy, out.String(), c.want)
+		}
+	}
+}
+
 func TestShowSaysNothingForPrograms(t *testing.T) {
 	var out bytes.Buffer
 	s := newShow(&out, toolyard.Batch{}, false)

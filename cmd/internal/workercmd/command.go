@@ -30,7 +30,9 @@ func Command(out, errw io.Writer) *cobra.Command {
 Every flag can also be set by an environment variable (--read-slots is TOOLYARD_READ_SLOTS) or by a key of a
 YAML file (--config; the key is the flag's name).
 
-Exit status: 0 stopped tidily, 1 the system failed, 2 the flags are wrong.`,
+Exit status: 0 stopped tidily, 1 the system failed, 2 the flags are wrong, 130 interrupted before it was ready.`,
+		Example: `  worker check
+  worker serve --workspace default=.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -123,6 +125,7 @@ func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, 
 	if err != nil {
 		return err
 	}
+	flags.WarnOfNoWorkspace("worker serve", log)
 	cfg.ID, cfg.Meter = broker.WorkerID(cfg.Pool), observed.Meter
 	unsend, err := observed.Send(ctx, "toolyard-worker", cfg.ID, log)
 	if err != nil {
