@@ -1,7 +1,9 @@
 package dispatcher
 
 import (
+	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -40,4 +42,34 @@ func TestBackgroundState(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", name, a, c.want)
 		}
 	}
+}
+
+// TestAStartThatIsRepeated: a start that is run again finds the call that it has started, also at a dispatcher with
+// other settings, as in the middle of a rolling restart. Another call under the same handle is refused.
+func TestAStartThatIsRepeated(t *testing.T) {
+	inYard(t, func(y *yard) {
+		of := toolyard.Batch{Session: "s", Calls: []toolyard.Call{{Tool: toolyard.BackgroundStart}}}
+		of.Normalize("b")
+		s := batch.State{Key: of.Key(), Submission: &of, Plan: &events.Planned{Session: "s", Workspace: of.Workspace}}
+		start := func(id string, longest time.Duration, tool, input string) broker.BackgroundAnswer {
+			d := New(y.Broker(id), Config{ID: id, Base: y.entries(), Log: y.Log(), Planner: planner(),
+				BackgroundTime: longest})
+			a, err := d.startBackground(y.Context(), &s, 0, toolyard.BackgroundStartInput{Tool: tool,
+				Input: json.RawMessage(input), Workspace: true})
+			if err != nil {
+				y.Fatal(err)
+			}
+			return a
+		}
+		first := start("d1", time.Hour, "write", `{}`)
+		if first.Problem != "" || first.Handle != toolyard.BackgroundID(of.Key(), 0, true) {
+			y.Fatalf("the first start: %+v", first)
+		}
+		if again := start("d2", 2*time.Hour, "write", ` { } `); again.Handle != first.Handle || again.Problem != "" {
+			y.Errorf("the same start again: %+v", again)
+		}
+		if other := start("d3", time.Hour, "read", `{}`); other.Code != toolyard.InvalidArguments {
+			y.Errorf("another call: %+v", other)
+		}
+	})
 }
