@@ -73,3 +73,45 @@ func TestAStartThatIsRepeated(t *testing.T) {
 		}
 	})
 }
+
+// TestABackgroundCallThatWasGivenUp: it does not keep its place in the session, though its log cannot be followed, and
+// who asks is told.
+func TestABackgroundCallThatWasGivenUp(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d1")
+		d := New(y.Broker("d2"), Config{ID: "d2", Base: y.entries(), Log: y.Log(), Planner: planner(),
+			BackgroundCalls: 1})
+		of := toolyard.Batch{Session: "s", Calls: []toolyard.Call{{Tool: toolyard.BackgroundStart}}}
+		of.Normalize("b")
+		s := batch.State{Key: of.Key(), Submission: &of, Plan: &events.Planned{Session: "s", Workspace: of.Workspace}}
+		start := func(i int) broker.BackgroundAnswer {
+			a, err := d.startBackground(y.Context(), &s, i, toolyard.BackgroundStartInput{Tool: "write",
+				Input: json.RawMessage(`{}`), Workspace: true})
+			if err != nil {
+				y.Fatal(err)
+			}
+			return a
+		}
+		first := start(0)
+		y.settle()
+		if full := start(1); full.Code != toolyard.ExecutionFailed {
+			y.Errorf("beside the first: %+v", full)
+		}
+		// nobody was asked, so the log contradicts itself
+		if _, err := y.b.Append(y.Context(), toolyard.BatchKey{Agent: of.Agent, ID: first.Handle}, batch.ChainItem,
+			toolyard.DefaultPool, 0, 0, events.Decided{Decision: events.Reject, By: "nobody"}); err != nil {
+			y.Fatal(err)
+		}
+		y.Eventually("the batch is given up", func() bool {
+			letters, err := y.b.DeadLetters(y.Context(), 1)
+			return err == nil && len(letters) > 0
+		})
+		if a, err := d.lookBackground(y.Context(), &s, first.Handle, true); err != nil ||
+			a.State != broker.BackgroundRefused && a.State != broker.BackgroundOver {
+			y.Errorf("what is said of it: %+v, %v", a, err)
+		}
+		if next := start(1); next.Problem != "" {
+			y.Errorf("the next one: %+v", next)
+		}
+	})
+}
