@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -133,7 +135,11 @@ func (d *Dispatcher) startBackground(ctx context.Context, s *batch.State, index 
 				"have at a time; wait for one with background_wait, or stop one with background_stop", d.cfg.BackgroundCalls)
 		}
 	}
-	switch err := d.b.Submit(ctx, child); {
+	err = d.b.Submit(ctx, child)
+	if errors.Is(err, broker.ErrOtherContent) {
+		err = d.startedBefore(ctx, &child)
+	}
+	switch {
 	case errors.Is(err, broker.ErrOtherContent):
 		return fail(toolyard.InvalidArguments, "another background call was started from this call before; make a new call")
 	case errors.Is(err, broker.ErrFull):
@@ -142,6 +148,31 @@ func (d *Dispatcher) startBackground(ctx context.Context, s *batch.State, index 
 		return broker.BackgroundAnswer{}, err
 	}
 	return d.lookBackground(ctx, s, child.ID, false)
+}
+
+// startedBefore is nil if the batch that stands under a background call's id is the same call, which a dispatcher with
+// another time limit has started: the settings of dispatchers differ while they are restarted one by one. It is
+// [broker.ErrOtherContent] if it is another call.
+func (d *Dispatcher) startedBefore(ctx context.Context, child *toolyard.Batch) error {
+	s, err := d.b.Look(ctx, child.Key())
+	switch {
+	case err != nil:
+		return err
+	case s.Submission == nil:
+		return broker.ErrOtherContent
+	}
+	there, want := *s.Submission, *child
+	want.Options.TimeoutMS, want.Options.CallTimeoutMS = there.Options.TimeoutMS, there.Options.CallTimeoutMS
+	sameInput := len(there.Calls) == 1 &&
+		inputHash("", there.Calls[0].Input) == inputHash("", want.Calls[0].Input)
+	want.Calls = slices.Clone(want.Calls)
+	if sameInput {
+		want.Calls[0].Input = there.Calls[0].Input
+	}
+	if !reflect.DeepEqual(there, want) {
+		return broker.ErrOtherContent
+	}
+	return nil
 }
 
 // backgroundBatch is the batch of a background call. It follows from the log and from the settings alone.

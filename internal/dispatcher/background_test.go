@@ -1,7 +1,9 @@
 package dispatcher
 
 import (
+	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -40,4 +42,76 @@ func TestBackgroundState(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", name, a, c.want)
 		}
 	}
+}
+
+// TestAStartThatIsRepeated: a start that is run again finds the call that it has started, also at a dispatcher with
+// other settings, as in the middle of a rolling restart. Another call under the same handle is refused.
+func TestAStartThatIsRepeated(t *testing.T) {
+	inYard(t, func(y *yard) {
+		of := toolyard.Batch{Session: "s", Calls: []toolyard.Call{{Tool: toolyard.BackgroundStart}}}
+		of.Normalize("b")
+		s := batch.State{Key: of.Key(), Submission: &of, Plan: &events.Planned{Session: "s", Workspace: of.Workspace}}
+		start := func(id string, longest time.Duration, tool, input string) broker.BackgroundAnswer {
+			d := New(y.Broker(id), Config{ID: id, Base: y.entries(), Log: y.Log(), Planner: planner(),
+				BackgroundTime: longest})
+			a, err := d.startBackground(y.Context(), &s, 0, toolyard.BackgroundStartInput{Tool: tool,
+				Input: json.RawMessage(input), Workspace: true})
+			if err != nil {
+				y.Fatal(err)
+			}
+			return a
+		}
+		first := start("d1", time.Hour, "write", `{}`)
+		if first.Problem != "" || first.Handle != toolyard.BackgroundID(of.Key(), 0, true) {
+			y.Fatalf("the first start: %+v", first)
+		}
+		if again := start("d2", 2*time.Hour, "write", ` { } `); again.Handle != first.Handle || again.Problem != "" {
+			y.Errorf("the same start again: %+v", again)
+		}
+		if other := start("d3", time.Hour, "read", `{}`); other.Code != toolyard.InvalidArguments {
+			y.Errorf("another call: %+v", other)
+		}
+	})
+}
+
+// TestABackgroundCallThatWasGivenUp: it does not keep its place in the session, though its log cannot be followed, and
+// who asks is told.
+func TestABackgroundCallThatWasGivenUp(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d1")
+		d := New(y.Broker("d2"), Config{ID: "d2", Base: y.entries(), Log: y.Log(), Planner: planner(),
+			BackgroundCalls: 1})
+		of := toolyard.Batch{Session: "s", Calls: []toolyard.Call{{Tool: toolyard.BackgroundStart}}}
+		of.Normalize("b")
+		s := batch.State{Key: of.Key(), Submission: &of, Plan: &events.Planned{Session: "s", Workspace: of.Workspace}}
+		start := func(i int) broker.BackgroundAnswer {
+			a, err := d.startBackground(y.Context(), &s, i, toolyard.BackgroundStartInput{Tool: "write",
+				Input: json.RawMessage(`{}`), Workspace: true})
+			if err != nil {
+				y.Fatal(err)
+			}
+			return a
+		}
+		first := start(0)
+		y.settle()
+		if full := start(1); full.Code != toolyard.ExecutionFailed {
+			y.Errorf("beside the first: %+v", full)
+		}
+		// nobody was asked, so the log contradicts itself
+		if _, err := y.b.Append(y.Context(), toolyard.BatchKey{Agent: of.Agent, ID: first.Handle}, batch.ChainItem,
+			toolyard.DefaultPool, 0, 0, events.Decided{Decision: events.Reject, By: "nobody"}); err != nil {
+			y.Fatal(err)
+		}
+		y.Eventually("the batch is given up", func() bool {
+			letters, err := y.b.DeadLetters(y.Context(), 1)
+			return err == nil && len(letters) > 0
+		})
+		if a, err := d.lookBackground(y.Context(), &s, first.Handle, true); err != nil ||
+			a.State != broker.BackgroundRefused && a.State != broker.BackgroundOver {
+			y.Errorf("what is said of it: %+v, %v", a, err)
+		}
+		if next := start(1); next.Problem != "" {
+			y.Errorf("the next one: %+v", next)
+		}
+	})
 }

@@ -80,10 +80,14 @@ func (d *Dispatcher) supersede(ctx context.Context, s *batch.State) error {
 			continue
 		}
 		other, err := d.b.Look(ctx, a.Key())
-		if errors.Is(err, broker.ErrNoBatch) || err == nil && other.SubmittedAt.After(s.SubmittedAt) {
+		switch {
+		case errors.Is(err, broker.ErrNoBatch), other.SubmittedAt.After(s.SubmittedAt):
 			continue
-		}
-		if err != nil {
+		case permanent(err): // whoever owns it gives it up
+			d.log.Warn("a batch of the session cannot be read; what waits in it is not superseded", "batch", a.Key(),
+				"by", s.Key, "error", err)
+			continue
+		case err != nil:
 			return err
 		}
 		err = approval.Decide(ctx, d.b, a.Key(), a.Index, events.Decided{Decision: events.Supersede,

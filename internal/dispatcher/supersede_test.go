@@ -52,3 +52,31 @@ func TestWhatABatchSupersedes(t *testing.T) {
 		}
 	})
 }
+
+// TestSupersedingWhatWasGivenUp: a batch whose log contradicts itself does not stop the session's next batch.
+func TestSupersedingWhatWasGivenUp(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d1")
+		y.settle()
+		k := y.submitBatch(toolyard.Batch{Interactive: true, Calls: []toolyard.Call{{Tool: "read"}}})
+		d := y.take(toolyard.ReadOnly)
+		rec, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, 0, 0, events.Waiting{Worker: "w"})
+		if err != nil {
+			y.Fatal(err)
+		}
+		if err := d.Done(); err != nil {
+			y.Fatal(err)
+		}
+		y.settle()
+		if _, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, 0, rec.Seq,
+			events.Waiting{Worker: "w"}); err != nil { // it waits already
+			y.Fatal(err)
+		}
+		next := y.submitBatch(toolyard.Batch{Calls: []toolyard.Call{{Tool: "read"}},
+			Options: toolyard.Options{Supersede: true}})
+		y.work()
+		if got := y.codes(next); got != "ok" {
+			y.Errorf("the next batch: %s", got)
+		}
+	})
+}
