@@ -73,8 +73,8 @@ func newSystem(t testing.TB, id string, seed uint64) *system {
 		t.Fatal(err)
 	}
 	s := &system{
-		t: t, id: id, seed: seed, rand: random(id, seed), dir: dir, stores: stores, bin: bin, workers: map[string]*process{},
-		settings: broker.Settings{MaxStoreBytes: 1 << 30},
+		t: t, id: id, seed: seed, rand: random(id, seed), dir: dir, stores: stores, bin: bin,
+		workers: map[string]*process{}, settings: broker.Settings{MaxStoreBytes: 1 << 30},
 	}
 	t.Cleanup(s.end)
 	return s
