@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"go/ast"
+	"go/build"
 	"go/constant"
 	"go/importer"
 	"go/parser"
@@ -13,12 +15,14 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode"
@@ -117,7 +121,13 @@ func limits(t *testing.T) (all []limit) {
 	t.Helper()
 	root := os.DirFS(filepath.Join("..", ".."))
 	fset := token.NewFileSet()
+	if err := goRoot(); err != nil {
+		t.Fatal(err)
+	}
 	onlyTime := timeImporter{importer.ForCompiler(fset, "source", nil)}
+	if _, err := onlyTime.Import("time"); err != nil { // below, its constants would only be missing
+		t.Fatal(err)
+	}
 	flags := map[string]option{}
 	err := fs.WalkDir(root, ".", func(dir string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
@@ -156,6 +166,16 @@ func limits(t *testing.T) (all []limit) {
 	}
 	return all
 }
+
+// goRoot tells the importer where Go's sources are: a test that is built with -trimpath does not know.
+var goRoot = sync.OnceValue(func() error {
+	dir, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return fmt.Errorf("go env GOROOT: %w", err)
+	}
+	build.Default.GOROOT = strings.TrimSpace(string(dir))
+	return nil
+})
 
 // timeImporter imports time alone: no constant that bounds something needs more.
 type timeImporter struct{ types.Importer }

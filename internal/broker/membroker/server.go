@@ -32,7 +32,7 @@ type Options struct {
 	Settle func()
 	// Seed seeds every choice. 0 takes steps in the order in which they came.
 	Seed uint64
-	// Pick chooses the next step: an index into steps, which is not empty. Nil: by Seed. It must neither call the server
+	// Pick chooses the next step: an index into steps, which is not empty. Nil: by Seed. It must not call the server,
 	// nor keep the slice.
 	Pick func(steps []Step) int
 	// Trace is told of each step before it is performed. It must not call the server.
