@@ -7,10 +7,11 @@ import (
 	"github.com/toolyard/toolyard"
 )
 
-// judge says what is wrong with a batch: it is not completed, it does not have one result for each call in the order of
-// the calls, or its commands left other than they said in the ledger. A command leaves one line if its result says that
-// it ran, none if it did not, and at most one if nobody knows or it was stopped. A batch whose connection was cut may be
-// canceled: in MCP a request that stands alone is canceled by closing its response, and a proxy that is replaced does so.
+// judge says what is wrong with a batch: it is not completed, it does not have one result for each call in the order
+// of the calls, or its commands left other than they said in the ledger. A command leaves one line if its result says
+// that it ran, none if it did not, and at most one if nobody knows or it was stopped. A batch whose connection was cut
+// may be canceled: in MCP a request that stands alone is canceled by closing its response, and a proxy that is replaced
+// does so.
 func judge(view toolyard.BatchView, calls []toolyard.Call, lines int, cut bool) (problems []string) {
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	over := view.Status == toolyard.StatusCompleted || cut && view.Status == toolyard.StatusCanceled
