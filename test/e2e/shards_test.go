@@ -129,13 +129,13 @@ func TestProcessesOfSomeShards(t *testing.T) {
 	second.stop(syscall.SIGTERM)
 	n := 0
 	eventually(t, "a batch of the shard without a dispatcher is refused", func() bool {
-		id := fmt.Sprint("nobodys", n)
-		for ; b.Settings().ShardOf(toolyard.BatchKey{Agent: toolyard.DefaultAgent, ID: toolyard.BatchID(id)}) != 1; n++ {
-			id = fmt.Sprint("nobodys", n)
+		k := toolyard.BatchKey{Agent: toolyard.DefaultAgent}
+		for k.ID == "" || b.Settings().ShardOf(k) != 1 {
+			k.ID = toolyard.BatchID(fmt.Sprint("nobodys", n))
+			n++
 		}
-		n++
 		resp, err := http.Post(d.says["http"]+"/v1/batches?wait=1", "application/json", strings.NewReader(
-			fmt.Sprintf(`{"id": %q, "calls": [{"tool": "glob", "input": {"pattern": "*"}}]}`, id)))
+			fmt.Sprintf(`{"id": %q, "calls": [{"tool": "glob", "input": {"pattern": "*"}}]}`, k.ID)))
 		if err != nil {
 			t.Fatal(err)
 		}
