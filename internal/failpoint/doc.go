@@ -59,13 +59,13 @@ const (
 	IDFenced Name = "broker.id-fenced"
 	// QueueSealed: a former ticket queue is sealed, and the ticket is not in the new one. H2.
 	QueueSealed Name = "broker.queue-sealed"
-	// ShardsMade: the streams of new shards are there, and the map does not have them. H3.
+	// ShardsMade: the streams of new shards are there, and the map does not have them. H2.
 	ShardsMade Name = "raise.shards-made"
-	// ShardsAnnounced: the map says how many shards are prepared. H3.
+	// ShardsAnnounced: the map says how many shards are prepared. H2.
 	ShardsAnnounced Name = "raise.shards-announced"
-	// ShardsServed: the new shards are served, and not open. H3.
+	// ShardsServed: the new shards are served, and not open. H2.
 	ShardsServed Name = "raise.shards-served"
-	// ShardsOpen: the new epoch is stored, and the command has not said so. H3.
+	// ShardsOpen: the new epoch is stored, and the command has not said so. H2.
 	ShardsOpen Name = "raise.shards-open"
 	// SnapshotPartly: the content of a file is stored for a snapshot, and the snapshot is not. W10.
 	SnapshotPartly Name = "worker.snapshot-partly"

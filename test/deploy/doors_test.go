@@ -163,7 +163,7 @@ func (f *fleet) stream(t *testing.T) {
 }
 
 // verify: each batch is as [judge] says, and its log is consistent.
-func (f *fleet) verify(t *testing.T, keys []toolyard.BatchKey) {
+func (f *fleet) verify(t *testing.T, keys []toolyard.BatchKey, cut map[string]bool) {
 	c := f.agent(t)
 	lines := map[string]int{}
 	for _, line := range strings.Fields(f.compose("exec", "-T", "worker", "cat", "/workspace/"+ledger)) {
@@ -176,8 +176,8 @@ func (f *fleet) verify(t *testing.T, keys []toolyard.BatchKey) {
 		if err != nil {
 			t.Fatalf("%s: %v", k.ID, err)
 		}
-		calls := batch(string(k.ID)).Calls
-		if strings.HasPrefix(string(k.ID), "mcp") {
+		calls, alone := batch(string(k.ID)).Calls, strings.HasPrefix(string(k.ID), "mcp")
+		if alone {
 			calls = calls[4:5]
 			for _, r := range view.Results { // what called it has no name in MCP
 				calls[0].ID = r.CallID
@@ -186,7 +186,7 @@ func (f *fleet) verify(t *testing.T, keys []toolyard.BatchKey) {
 		for _, r := range view.Results {
 			codes[r.Code]++
 		}
-		for _, problem := range judge(view, calls, lines[string(k.ID)]) {
+		for _, problem := range judge(view, calls, lines[string(k.ID)], alone && cut[string(k.ID)]) {
 			t.Errorf("%s: %s", k.ID, problem)
 		}
 		for event, err := range c.Batch(k).Events(t.Context()) {

@@ -70,7 +70,7 @@ func TestFleet(t *testing.T) {
 	l.progress(t, "all is of the new version")
 
 	keys := l.stop()
-	f.verify(t, keys)
+	f.verify(t, keys, l.cut)
 
 	f.compose("down", "--timeout", "60")
 	f.compose("up", "--detach", "--wait")
@@ -310,11 +310,12 @@ type load struct {
 
 	mu   sync.Mutex
 	keys []toolyard.BatchKey
+	cut  map[string]bool // ids of batches that were handed in again
 }
 
 func (f *fleet) load() *load {
 	ctx, cancel := context.WithCancel(f.t.Context())
-	l := &load{cancel: cancel, done: make(chan string, 1<<20)}
+	l := &load{cancel: cancel, done: make(chan string, 1<<20), cut: map[string]bool{}}
 	f.t.Cleanup(func() { l.stop() })
 	doors := map[string]func(context.Context, string) error{"mcp": f.mcp(), "nats": f.nats}
 	for i := range 3 {
@@ -347,6 +348,9 @@ func (l *load) repeat(ctx context.Context, t *testing.T, id string, submit func(
 		if !reported {
 			t.Logf("%s is handed in again: %.300s", id, err)
 			reported = true
+			l.mu.Lock()
+			l.cut[id] = true
+			l.mu.Unlock()
 		}
 		select {
 		case <-t.Context().Done():

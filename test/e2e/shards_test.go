@@ -5,6 +5,8 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -65,13 +67,14 @@ func TestCommandsOfFourShards(t *testing.T) {
 }
 
 // TestProcessesOfSomeShards: two dispatchers and two workers have a shard each. All batches run, each in its own. When
-// the worker of one shard has gone, its calls end, the other's run, and doctor says which is without a worker.
+// the worker of one shard has gone, its calls end, the other's run, and doctor says which is without a worker. When its
+// dispatcher has gone too, HTTP refuses its batches.
 func TestProcessesOfSomeShards(t *testing.T) {
 	t.Parallel()
 	dir := workspace(t, map[string]string{"a.txt": "one\n"})
 	d := dispatcher(t, "--shards", "2", "--serve-shards", "0", "--worker-wait", "2s")
 	nats := d.says["nats"]
-	start(t, 3, "dispatcher", "serve", "--nats", nats, "--listen", "127.0.0.1:0", "--serve-shards", "1",
+	second := start(t, 3, "dispatcher", "serve", "--nats", nats, "--listen", "127.0.0.1:0", "--serve-shards", "1",
 		"--worker-wait", "2s")
 	workers := []*process{worker(t, nats, dir, "--serve-shards", "0"), worker(t, nats, dir, "--serve-shards", "1")}
 	at := func(cmd string, args ...string) []string {
@@ -123,6 +126,30 @@ func TestProcessesOfSomeShards(t *testing.T) {
 	if text := said(t, at("settings")...); !strings.Contains(text, gap) {
 		t.Errorf("the settings: %s", text)
 	}
+	second.stop(syscall.SIGTERM)
+	n := 0
+	eventually(t, "a batch of the shard without a dispatcher is refused", func() bool {
+		k := toolyard.BatchKey{Agent: toolyard.DefaultAgent}
+		for k.ID == "" || b.Settings().ShardOf(k) != 1 {
+			k.ID = toolyard.BatchID(fmt.Sprint("nobodys", n))
+			n++
+		}
+		resp, err := http.Post(d.says["http"]+"/v1/batches?wait=1", "application/json", strings.NewReader(
+			fmt.Sprintf(`{"id": %q, "calls": [{"tool": "glob", "input": {"pattern": "*"}}]}`, k.ID)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := resp.StatusCode == http.StatusServiceUnavailable
+		if refused && !strings.Contains(string(body), "no dispatcher has taken batches of shard 1") {
+			t.Fatalf("%s: %s", resp.Status, body)
+		}
+		return refused
+	})
 	for _, flag := range []string{"2", "x"} {
 		_, stderr, status := run(t, nil, "worker", "serve", "--nats", nats, "--serve-shards", flag)
 		if status != 2 || !strings.Contains(stderr, "--serve-shards") {

@@ -167,7 +167,8 @@ func (w *Worker) Add(f *pflag.FlagSet) {
 	w.Guard.AddFence(f)
 }
 
-// WarnOfNoWorkspace says what it means that a worker has no workspace, which is rarely meant. what is how it was started.
+// WarnOfNoWorkspace says what it means that a worker has no workspace, which is rarely meant. what is how it was
+// started.
 func (w *Worker) WarnOfNoWorkspace(what string, log *slog.Logger) {
 	if len(w.Workspaces) == 0 {
 		log.Warn(what + " without --workspace: the worker takes the calls of every workspace, and its tools get no " +
