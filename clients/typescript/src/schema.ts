@@ -737,6 +737,7 @@ export interface components {
              * @description When the call ends as approval_expired.
              */
             expires: string;
+            form?: components["schemas"]["Form"];
             /** @description The approval's id, for decideApproval. */
             id: string;
             /**
@@ -787,6 +788,7 @@ export interface components {
              * @description When the call ends as approval_expired.
              */
             expires: string;
+            form?: components["schemas"]["Form"];
             /** @description The approval's id, for decideApproval. */
             id: string;
             /**
@@ -1410,6 +1412,14 @@ export interface components {
             kind: string;
             /** @description The scanner: invisible or secrets. */
             scanner: string;
+        };
+        Form: {
+            /** @description What it asks, in the server's words. */
+            message: string;
+            /** @description The JSON Schema of the answer, an object. */
+            schema: unknown;
+            /** @description The MCP server that asks. */
+            server: string;
         };
         /** @description One page of a search. */
         Found: {

@@ -35,6 +35,7 @@ export interface Approval {
   diff: string;
   /** When the call ends as approval_expired. */
   expires: string;
+  form?: Form;
   /** The approval's id, for decideApproval. */
   id: string;
   /** The call's index in the batch. */
@@ -76,6 +77,7 @@ export interface ApprovalLook {
   diff_lines: string[];
   /** When the call ends as approval_expired. */
   expires: string;
+  form?: Form;
   /** The approval's id, for decideApproval. */
   id: string;
   /** The call's index in the batch. */
@@ -540,6 +542,15 @@ export interface Finding {
   kind: string;
   /** The scanner: invisible or secrets. */
   scanner: string;
+}
+
+export interface Form {
+  /** What it asks, in the server's words. */
+  message: string;
+  /** The JSON Schema of the answer, an object. */
+  schema: unknown;
+  /** The MCP server that asks. */
+  server: string;
 }
 
 export interface Found {

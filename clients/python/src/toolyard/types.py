@@ -47,6 +47,7 @@ class Approval(TypedDict):
     diff: str
     # When the call ends as approval_expired.
     expires: str
+    form: NotRequired["Form"]
     # The approval's id, for decideApproval.
     id: str
     # The call's index in the batch.
@@ -91,6 +92,7 @@ class ApprovalLook(TypedDict):
     diff_lines: list[str]
     # When the call ends as approval_expired.
     expires: str
+    form: NotRequired["Form"]
     # The approval's id, for decideApproval.
     id: str
     # The call's index in the batch.
@@ -616,6 +618,17 @@ class Finding(TypedDict):
     kind: str
     # The scanner: invisible or secrets.
     scanner: str
+
+
+class Form(TypedDict):
+    """"""
+
+    # What it asks, in the server's words.
+    message: str
+    # The JSON Schema of the answer, an object.
+    schema: Any
+    # The MCP server that asks.
+    server: str
 
 
 class Found(TypedDict):
