@@ -183,6 +183,7 @@ func (w *Worker) storeWaiting(ctx context.Context, m *message, r *running, e *pi
 		if a := r.call.Approved; a != nil && e.Changed == nil {
 			body.Changed = a.Input
 		}
+		failpoint.Hit(failpoint.QuestionReady)
 	}
 	err := w.mayAct(r)
 	if err == nil && e.Changed != nil {

@@ -737,6 +737,7 @@ export interface components {
              * @description When the call ends as approval_expired.
              */
             expires: string;
+            /** @description What the call's tool asks. The input is then the answer as it is filled in, and the input of a decision is the answer. Left out: the question is whether the call may run. */
             form?: components["schemas"]["Form"];
             /** @description The approval's id, for decideApproval. */
             id: string;
@@ -788,6 +789,7 @@ export interface components {
              * @description When the call ends as approval_expired.
              */
             expires: string;
+            /** @description What the call's tool asks. The input is then the answer as it is filled in, and the input of a decision is the answer. Left out: the question is whether the call may run. */
             form?: components["schemas"]["Form"];
             /** @description The approval's id, for decideApproval. */
             id: string;
@@ -1413,6 +1415,7 @@ export interface components {
             /** @description The scanner: invisible or secrets. */
             scanner: string;
         };
+        /** @description What a tool asks a person for while its call runs. */
         Form: {
             /** @description What it asks, in the server's words. */
             message: string;

@@ -35,6 +35,7 @@ export interface Approval {
   diff: string;
   /** When the call ends as approval_expired. */
   expires: string;
+  /** What the call's tool asks. The input is then the answer as it is filled in, and the input of a decision is the answer. Left out: the question is whether the call may run. */
   form?: Form;
   /** The approval's id, for decideApproval. */
   id: string;
@@ -77,6 +78,7 @@ export interface ApprovalLook {
   diff_lines: string[];
   /** When the call ends as approval_expired. */
   expires: string;
+  /** What the call's tool asks. The input is then the answer as it is filled in, and the input of a decision is the answer. Left out: the question is whether the call may run. */
   form?: Form;
   /** The approval's id, for decideApproval. */
   id: string;

@@ -47,6 +47,8 @@ class Approval(TypedDict):
     diff: str
     # When the call ends as approval_expired.
     expires: str
+    # What the call's tool asks. The input is then the answer as it is filled in, and the input of a decision is the
+    # answer. Left out: the question is whether the call may run.
     form: NotRequired["Form"]
     # The approval's id, for decideApproval.
     id: str
@@ -92,6 +94,8 @@ class ApprovalLook(TypedDict):
     diff_lines: list[str]
     # When the call ends as approval_expired.
     expires: str
+    # What the call's tool asks. The input is then the answer as it is filled in, and the input of a decision is the
+    # answer. Left out: the question is whether the call may run.
     form: NotRequired["Form"]
     # The approval's id, for decideApproval.
     id: str
@@ -621,7 +625,7 @@ class Finding(TypedDict):
 
 
 class Form(TypedDict):
-    """"""
+    """What a tool asks a person for while its call runs."""
 
     # What it asks, in the server's words.
     message: str
