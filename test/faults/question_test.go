@@ -40,8 +40,8 @@ func TestWorkerDiesWithAQuestion(t *testing.T) {
 			"servers:\n  - name: asker\n    url: %s\n    elicitation: true\n", web.URL), 0o600); err != nil {
 			s.t.Fatal(err)
 		}
-		victim := s.spawn("asks", "pool", string(failpoint.QuestionReady)+"=kill@1", "worker", "serve", "--nats", s.url,
-			"--tools", tools, "--allow", "mcp__asker__ask")
+		victim := s.spawn("asks", "pool", string(failpoint.QuestionReady)+"=kill@1", "worker", "serve",
+			"--nats", s.url, "--tools", tools, "--allow", "mcp__asker__ask")
 		s.mu.Lock()
 		s.workers[victim.said("id")] = victim
 		s.mu.Unlock()
@@ -51,7 +51,8 @@ func TestWorkerDiesWithAQuestion(t *testing.T) {
 		done := make(chan toolyard.Result, 1)
 		go func() {
 			done <- l.extra(toolyard.Batch{Agent: "dan", ID: "asks", Workspace: "dan", Interactive: true,
-				Calls: []toolyard.Call{{ID: "call_asks", Tool: "mcp__asker__ask", Input: raw(map[string]any{})}}}).Results[0]
+				Calls: []toolyard.Call{{ID: "call_asks", Tool: "mcp__asker__ask",
+					Input: raw(map[string]any{})}}}).Results[0]
 		}()
 		s.killedAt(victim, failpoint.QuestionReady)
 		s.faultOver()
