@@ -31,6 +31,9 @@ type Approval struct {
 	// Input is what may be shown of the input; InputSHA256 names the input that runs when it is approved.
 	Input       json.RawMessage `json:"input"`
 	InputSHA256 string          `json:"input_sha256"`
+	// Form is what the call's tool asks; then Input is the answer as far as the form fills it in. Nil: the question is
+	// whether the call may run.
+	Form *toolyard.Form `json:"form,omitempty"`
 	// Diff says what the call would change as things stood when it was asked about; empty when its tool does not say.
 	Diff string `json:"diff"`
 	// Remember is what an approval for the session allows from then on; empty when it cannot be remembered.
@@ -55,7 +58,8 @@ type Decision struct {
 	// By names the person, and is required; over HTTP the token does. Reason is told to the model, and has at most
 	// [MaxReasonBytes].
 	By, Reason string
-	// Input, with Allow, replaces the call's own input and is checked first. Nil: the input as it was shown.
+	// Input, with Allow, replaces the call's own input and is checked first. Nil: the input as it was shown. With
+	// [Approval.Form] it is the answer, which must fit the form.
 	Input json.RawMessage
 	// InputSHA256, with Allow, is the hash of the input that the person has seen ([Approval.InputSHA256]): the call is
 	// not allowed when it waits with another one. Empty: whichever it waits with.

@@ -212,6 +212,9 @@ func (t overNATS) approvals(ctx context.Context, agent toolyard.Agent) ([]Approv
 			InputSHA256: a.InputSHA256,
 			Diff:        a.Diff, Remember: a.Remember, AskedAt: a.AskedAt, Expires: a.Expires,
 		}
+		if a.Form != nil {
+			out[i].Form = &a.Form.Form
+		}
 	}
 	return out, nil
 }

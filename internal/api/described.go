@@ -23,6 +23,8 @@ var described = map[string]map[string]string{
 		"input":             "What may be shown of the input.",
 		"input_sha256":      "The hash of the input that runs if the call is allowed. Send it with the decision.",
 		"diff":              "What the call would change, as a diff. Empty if the tool does not say.",
+		"form": "What the call's tool asks. The input is then the answer as it is filled in, and the input of a " +
+			"decision is the answer. Left out: the question is whether the call may run.",
 		"remember": "What is allowed for the rest of the session if the decision has remember: session. Empty if " +
 			"the decision cannot be remembered.",
 		"asked_at": "When the person was asked.",
@@ -155,6 +157,7 @@ var described = map[string]map[string]string{
 		"":      "The data of the event note: items of the response that are not executed here.",
 		"items": "The items, in the order of the response.",
 	},
+	"Form": {"": "What a tool asks a person for while its call runs."},
 	"Notice": {
 		"":        "What hooks said about a batch as a whole.",
 		"context": "What the model should read beside the results.",

@@ -132,7 +132,8 @@ func (s *Server) approval(ctx context.Context, x *exchange, in *approvalLookInpu
 		return nil, gone
 	}
 	out := ApprovalLook{Approval: list[i], Lines: []string{}, DiffLines: []string{}}
-	lines, err := display.Lines(out.Input, display.Options{Columns: in.Columns, SHA256: out.InputSHA256})
+	lines, err := display.Lines(out.Input, display.Options{Columns: in.Columns, SHA256: out.InputSHA256,
+		Form: out.Form})
 	if err != nil {
 		out.Part = err.Error()
 		return &struct{ Body ApprovalLook }{out}, nil

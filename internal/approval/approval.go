@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/display"
+	"github.com/toolyard/toolyard/internal/elicit"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/redact"
 	"github.com/toolyard/toolyard/internal/schema"
@@ -42,6 +43,9 @@ func Decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d even
 	if err != nil {
 		return err
 	}
+	if d.Decision == events.Approve && d.Answers != (asked.Form != nil) {
+		return broker.ErrConflict
+	}
 	if d.Decision == events.Approve && d.Edited == "" {
 		if err := shownIs(d.InputSHA256, asked); err != nil {
 			return err
@@ -54,9 +58,12 @@ func Decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d even
 		if !errors.Is(err, broker.ErrConflict) {
 			break
 		}
-		seen := at.Seq
-		if _, at, err = waiting(ctx, s, k, index); err != nil {
+		seen, question := at.Seq, asked
+		if asked, at, err = waiting(ctx, s, k, index); err != nil {
 			return err
+		}
+		if asked.InputSHA256 != question.InputSHA256 || asked.Attempt != question.Attempt {
+			return broker.ErrNoApproval // the call was decided, went on, and asks something else
 		}
 		if at.Seq == seen {
 			return broker.ErrConflict
@@ -101,6 +108,12 @@ func Approve(ctx context.Context, s Store, k toolyard.BatchKey, index int, d eve
 			"nobody has seen what would run; deny the call, or approve it with an input"}
 	}
 	d.Decision = events.Approve
+	if asked.Form != nil {
+		if err := answer(ctx, s, k, asked, &d, input); err != nil {
+			return err
+		}
+		return Decide(ctx, s, k, index, d)
+	}
 	if len(input) > 0 {
 		if err := edit(ctx, s, k, &d, input); err != nil {
 			return err
@@ -132,6 +145,34 @@ func Approve(ctx context.Context, s Store, k toolyard.BatchKey, index int, d eve
 	if err != nil {
 		return fmt.Errorf("the call is approved, but the session does not remember it: %w", err)
 	}
+	return nil
+}
+
+// answer puts the answer to a form into a decision: the one that is given, or the form as it is filled in. It must fit
+// the form.
+func answer(ctx context.Context, s Store, k toolyard.BatchKey, asked events.Waiting, d *events.Decided,
+	given json.RawMessage) error {
+	field := "input"
+	switch {
+	case d.Remember != "":
+		return &toolyard.InputError{Field: "remember", Problem: "an answer cannot be remembered"}
+	case len(given) == 0:
+		given, field = asked.Input, ""
+	case len(given) > elicit.MaxAnswerBytes:
+		return &toolyard.InputError{Field: field, TooLarge: true,
+			Problem: fmt.Sprintf("is %d bytes long; an answer has at most %d", len(given), elicit.MaxAnswerBytes)}
+	}
+	v, err := elicit.Fits(asked.Form.Schema, given)
+	if err != nil && field == "" {
+		err = fmt.Errorf("the tool asks for an answer, and the form alone is none; give one as the input: %w", err)
+	}
+	if err != nil {
+		return &toolyard.InputError{Field: field, Problem: err.Error()}
+	}
+	if d.Edited, err = s.PutInput(ctx, k.Agent, v.Canonical()); err != nil {
+		return err
+	}
+	d.InputSHA256, d.Answers = v.Hash(), true
 	return nil
 }
 

@@ -133,14 +133,22 @@ func (m *Machine) verdictOn(i, failed, culprit int) (verdict, bool) {
 			advice: "Make the call again if it is still wanted."}, true
 	}
 	if d := c.Decision; c.Status == Decided && d.Decision != events.Approve {
+		said := "The user said no: "
+		if c.Asked != nil && c.Asked.Form != nil {
+			said = "The user did not answer what the tool asked: "
+		}
 		return verdict{Stop: Stop{Code: toolyard.ApprovalRejected}, detail: "by " + d.By,
-			text:   "The user said no: " + cmp.Or(d.Reason, "no reason was given") + ".",
+			text:   said + cmp.Or(d.Reason, "no reason was given") + ".",
 			advice: "Do not try it again unless the user asks for it."}, true
 	}
 	if c.Status == Waiting && !m.now.Before(m.ApprovalEnd(i)) {
 		wait := m.ApprovalEnd(i).Sub(c.AskedAt).Round(time.Millisecond)
+		what := "the request for permission"
+		if c.Asked != nil && c.Asked.Form != nil {
+			what = "what the tool asked"
+		}
 		return verdict{Stop: Stop{Code: toolyard.ApprovalExpired},
-			text:   fmt.Sprintf("Nobody answered the request for permission within %s.", wait),
+			text:   fmt.Sprintf("Nobody answered %s within %s.", what, wait),
 			advice: "Ask the user before it is tried again."}, true
 	}
 	unavailable := func(detail, format string, args ...any) (verdict, bool) {

@@ -133,18 +133,23 @@ func (s *State) mayFollow(i int, body events.Body, bad badFunc) error {
 	if c.Status == Finished {
 		return bad("call %d has its result already", i)
 	}
-	switch body.(type) {
+	switch body := body.(type) {
 	case events.Returned:
 		if c.Status == Claimed || c.Status == Retrying || c.Status == Waiting {
 			return bad("call %d is %s and cannot be given back", i, c.Status)
 		}
 	case events.Waiting:
-		if c.Status != Pending && c.Status != Retrying {
+		// A tool asks while it runs, and a claim is over with its question.
+		asks := body.Form != nil && c.Status == Claimed
+		if c.Status != Pending && c.Status != Retrying && !asks {
 			return bad("call %d is %s and cannot wait for a person", i, c.Status)
 		}
 	case events.Decided:
-		if c.Status != Waiting {
+		switch {
+		case c.Status != Waiting:
 			return bad("call %d is %s: there is nothing to decide", i, c.Status)
+		case body.Decision == events.Approve && body.Answers != (c.Asked.Form != nil):
+			return bad("the answer about call %d is not to its question", i)
 		}
 	}
 	return nil
@@ -170,7 +175,7 @@ func (s *State) applyCall(i, n int, r Record) {
 	case events.Waiting:
 		c.Status, c.Worker, c.Attempt, c.Asked, c.AskedAt = Waiting, "", b.Attempt, &b, r.Time
 	case events.Decided:
-		c.Status, c.Decision, c.Waited = Decided, &b, r.Time.Sub(c.AskedAt)
+		c.Status, c.Decision, c.Waited = Decided, &b, c.Waited+r.Time.Sub(c.AskedAt)
 	case events.Finished:
 		end := b.End
 		if n > 0 {

@@ -97,7 +97,8 @@ type appends struct {
 // approvals are the calls about which people decide.
 type approvals struct {
 	waiting map[int]bool // calls that wait for a decision
-	listed  map[int]bool // calls that are on the list of those that wait
+	// listed are the calls that are on the list of those that wait, each with the question that it has there.
+	listed map[int]question
 	// unproven are the calls decided since the last event on the batch chain, which proved that this is the owner.
 	unproven map[int]bool
 }
@@ -128,14 +129,14 @@ func New(cfg Config, s State) *Machine {
 		state: s, cfg: cfg, tickets: tickets{group: -1},
 		flight: flight{queued: map[int]time.Time{}, active: map[int]bool{}, inItem: map[int]int{},
 			held: map[int]bool{}, retrying: map[int]bool{}},
-		approvals: approvals{waiting: map[int]bool{}, listed: map[int]bool{}, unproven: map[int]bool{}},
+		approvals: approvals{waiting: map[int]bool{}, listed: map[int]question{}, unproven: map[int]bool{}},
 		ends:      ends{decided: map[int]*ending{}, stopped: map[Stop][]int{}, retried: map[int]uint64{}},
 		workers:   workers{absent: map[Route]time.Time{}, dropped: map[int]uint64{}},
 	}
 	m.reindex()
 	for i := range s.Calls { // the former owner may have died before it removed them
 		if c := &s.Calls[i]; c.Asked != nil && c.Status != Waiting {
-			m.approvals.listed[i] = true
+			m.approvals.listed[i] = questionOf(c)
 		}
 	}
 	for _, group := range s.Plan.Groups {
@@ -336,7 +337,16 @@ func set(calls map[int]bool, i int, in bool) {
 	}
 }
 
-// listApprovals keeps the list of calls that wait for a person: it first takes off those that no longer wait.
+// question names one of the questions that a call has asked.
+type question struct {
+	attempt int
+	hash    string
+}
+
+func questionOf(c *Call) question { return question{c.Asked.Attempt, c.Asked.InputSHA256} }
+
+// listApprovals keeps the list of calls that wait for a person: it first takes off those that no longer wait. A call
+// that was answered and asks again may wait by the time this looks: its new question takes the place of the one before.
 func (m *Machine) listApprovals() (out []Effect) {
 	waiting, listed := m.approvals.waiting, m.approvals.listed
 	for _, i := range slices.Sorted(maps.Keys(listed)) {
@@ -345,12 +355,9 @@ func (m *Machine) listApprovals() (out []Effect) {
 			out = append(out, ListApproval{Index: i, Remove: true})
 		}
 	}
-	if len(waiting) == len(listed) { // all that wait are on it
-		return out
-	}
 	for _, i := range slices.Sorted(maps.Keys(waiting)) {
-		if !listed[i] {
-			listed[i] = true
+		if q := questionOf(&m.state.Calls[i]); listed[i] != q {
+			listed[i] = q
 			out = append(out, ListApproval{Index: i})
 		}
 	}

@@ -591,6 +591,10 @@ func (s *State) approved(index int) *events.Approved {
 		WaitedMS: c.Waited.Milliseconds()}
 	if c.Asked != nil {
 		a.Context = c.Asked.Context
+		if f := c.Asked.Form; f != nil { // what runs is what ran when its tool asked
+			a.InputSHA256, a.Input = f.CallSHA256, ""
+			a.Answer = &events.Answered{Ref: c.Decision.Edited, Key: f.Key, State: f.State}
+		}
 		if a.Input == "" {
 			a.Input = c.Asked.Changed
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/redact"
 	"github.com/toolyard/toolyard/internal/schema"
 )
@@ -38,6 +39,9 @@ type Options struct {
 	// SHA256 is the hash of the input that would run. An input with another hash that was not redacted is not shown,
 	// because it is another input. Empty: not checked.
 	SHA256 string
+	// Form is what a tool asks for; then the input is the answer as it is filled in, and is shown below the question
+	// and the form. SHA256 is then that of [AskedSHA256]. Nil: the input is a call's.
+	Form *toolyard.Form
 	// Before is the current content of the file that the input would write; nil if it is unknown.
 	Before *string
 }
@@ -60,6 +64,11 @@ func Lines(input json.RawMessage, o Options) ([]string, error) {
 	if err != nil {
 		return nil, part("it cannot be read: %v", err)
 	}
+	if o.Form != nil {
+		if v, err = asked(o.Form, v); err != nil {
+			return nil, err
+		}
+	}
 	if o.SHA256 != "" && v.Hash() != o.SHA256 && !redact.Marked(string(v.Canonical())) {
 		return nil, part("what is here is not what would run")
 	}
@@ -74,6 +83,38 @@ func Lines(input json.RawMessage, o Options) ([]string, error) {
 		o.Columns = Columns
 	}
 	return p.fold(max(o.Columns, MinColumns)), nil
+}
+
+// AskedSHA256 is the hash of a question with its form and the answer as it is filled in: an answer is to one question.
+func AskedSHA256(form *toolyard.Form, filled schema.Value) (string, error) {
+	v, err := asked(form, filled)
+	if err != nil {
+		return "", err
+	}
+	return v.Hash(), nil
+}
+
+// asked is a question with its form, and the answer below it.
+func asked(form *toolyard.Form, answer schema.Value) (schema.Value, error) {
+	raw, err := json.Marshal(struct {
+		Server   string          `json:"asked by the MCP server"`
+		Question string          `json:"question"`
+		Form     json.RawMessage `json:"form"`
+		Answer   json.RawMessage `json:"your answer"`
+	}{form.Server, form.Message, form.Schema, answer.Canonical()})
+	switch {
+	case err != nil:
+		return schema.Value{}, part("its form cannot be read: %v", err)
+	case len(raw) > MaxBytes:
+		return schema.Value{}, part("it is too long, %d bytes with its form; at most %d can be shown", len(raw), MaxBytes)
+	case Cut(string(raw)):
+		return schema.Value{}, part("it is too long, and only its beginning is here")
+	}
+	v, err := schema.Parse(raw)
+	if err != nil {
+		return v, part("its form cannot be read: %v", err)
+	}
+	return v, nil
 }
 
 // Fold shows a text that is not an input, such as a reason, on one line, or on several if it is longer, split at

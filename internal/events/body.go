@@ -122,6 +122,7 @@ const (
 	background   = 13
 	programs     = 13
 	overlays     = 13
+	forms        = 14
 )
 
 // MinReader is the required wire version of a reader: an older dispatcher would continue without the rules, and would
@@ -185,6 +186,9 @@ func (s Submitted) MinReader() int {
 // tags that it has not, run calls without the snapshots that were asked for, follow links to files without a lock, or
 // run background calls as others.
 func (r Requested) MinReader() int {
+	if slices.ContainsFunc(r.Calls, RequestedCall.goesOn) {
+		return forms
+	}
 	if is, _ := r.Batch.Background(); is {
 		return background
 	}
@@ -211,12 +215,6 @@ func (r Returned) MinReader() int { return itemReader(r.Call > 0 || len(r.Calls)
 
 // MinReader is as that of [Started].
 func (f AttemptFailed) MinReader() int { return itemReader(f.Call > 0) }
-
-// MinReader is as that of [Started].
-func (w Waiting) MinReader() int { return itemReader(w.Call > 0) }
-
-// MinReader is as that of [Started].
-func (d Decided) MinReader() int { return itemReader(d.Call > 0) }
 
 // MinReader is as that of [Started].
 func (f Finished) MinReader() int { return itemReader(len(f.More) > 0) }
@@ -300,58 +298,6 @@ type Woken struct {
 type Interrupted struct {
 	By     string `json:"by"`
 	Reason string `json:"reason,omitempty"`
-}
-
-// Waiting says that a call needs a person's decision. The attempt was not started, and the worker's work on the call is
-// over.
-type Waiting struct {
-	Call   int    `json:"call,omitempty"`
-	Worker string `json:"worker"`
-	// Attempt is the number of executions that were started.
-	Attempt int `json:"attempt,omitempty"`
-	// Reason says why a person is asked, Source what requires it: a rule, the mode, a hook.
-	Reason      string         `json:"reason,omitempty"`
-	Source      string         `json:"source,omitempty"`
-	Destructive bool           `json:"destructive,omitempty"`
-	Class       toolyard.Class `json:"concurrency_class"`
-	// Input is what may be shown of the input; InputSHA256 is the hash of the input that would run.
-	Input       json.RawMessage `json:"input"`
-	InputSHA256 string          `json:"input_sha256"`
-	// Changed is the reference of that input if a hook has changed it. Empty: it is the call's own.
-	Changed string `json:"changed,omitempty"`
-	// Diff says what the call would have changed at that time, without secrets; empty if the tool does not say.
-	Diff string `json:"diff,omitempty"`
-	// Remember is the rule that an approval for the session would add; empty if it cannot be remembered.
-	Remember string `json:"remember,omitempty"`
-	// Facts are those of the phases so far, and Context what hooks add for the model.
-	Facts   []toolyard.Fact `json:"facts,omitempty"`
-	Context []string        `json:"context,omitempty"`
-}
-
-// Decision is what a person decided.
-type Decision string
-
-// The decisions.
-const (
-	Approve Decision = "allow"
-	Reject  Decision = "deny"
-	// Supersede is not a person's decision: the session continued with another batch.
-	Supersede Decision = "superseded"
-)
-
-// Decided is a person's decision about a waiting call.
-type Decided struct {
-	Call     int      `json:"call,omitempty"`
-	Decision Decision `json:"decision"`
-	By       string   `json:"by"`
-	// Reason is for the model.
-	Reason string `json:"reason,omitempty"`
-	// InputSHA256 is the hash of the approved input, the only one that may run. Edited is the reference of an input
-	// that the person has changed; empty if it is the one that was shown.
-	InputSHA256 string `json:"input_sha256,omitempty"`
-	Edited      string `json:"edited,omitempty"`
-	// Remember is "session" if the session keeps the approval.
-	Remember string `json:"remember,omitempty"`
 }
 
 // Appended adds calls to an open batch, while the model still writes its response.
@@ -520,17 +466,6 @@ type Undo struct {
 	Groups []int `json:"groups"`
 	// Later names batches that ran exclusive groups in the workspace since, as far as the index has them.
 	Later []string `json:"later,omitempty"`
-}
-
-// Approved is what a worker must know about an approval.
-type Approved struct {
-	By          string `json:"by"`
-	InputSHA256 string `json:"input_sha256"`
-	// Input is the reference of the input that runs, if it is not the call's own.
-	Input string `json:"input,omitempty"`
-	// WaitedMS is how long the call waited, in milliseconds; Context is what hooks added for the model.
-	WaitedMS int64    `json:"waited_ms"`
-	Context  []string `json:"context,omitempty"`
 }
 
 // Events on the chain of an item name the call that they are about, unless it is the item's first.

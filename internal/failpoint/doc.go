@@ -71,6 +71,8 @@ const (
 	SnapshotPartly Name = "worker.snapshot-partly"
 	// RestorePartly: a workspace is set back in part. W10.
 	RestorePartly Name = "worker.restore-partly"
+	// QuestionReady: a tool has asked a person something, and the question is not stored. W15.
+	QuestionReady Name = "worker.question-ready"
 	// ShellRan: a command of a shell that remembers has ended, and what the shell remembers is not stored. W13.
 	ShellRan Name = "worker.shell-ran"
 	// ChildStarted: a script's call is stored as a batch, and its result is not read. W12.
@@ -88,7 +90,7 @@ const (
 var Names = []Name{
 	BatchReceived, CallsPartlyQueued, CallsQueued, ResultSeen, GroupOver, GroupStarting, SomeReplied, AllReplied,
 	BatchOver, AbortDecided, IDFenced, QueueSealed, ShardsMade, ShardsAnnounced, ShardsServed, ShardsOpen,
-	CallTaken, CallClaimed, ResultReady, ResultStored, SnapshotPartly, RestorePartly, ShellRan, ChildStarted,
+	CallTaken, CallClaimed, ResultReady, ResultStored, SnapshotPartly, RestorePartly, ShellRan, QuestionReady, ChildStarted,
 	CommitPartly,
 	EffectBegun, EffectDue,
 }

@@ -123,6 +123,8 @@ type Server struct {
 	Credentials []string `json:"credentials"`
 	// Trusted has the server's annotations believed. Otherwise every tool has the strictest flags.
 	Trusted bool `json:"trusted"`
+	// Elicitation lets the server's tools ask the session's person before they go on.
+	Elicitation bool `json:"elicitation"`
 	// Only are the tools to take, as the server names them. Empty: all.
 	Only []string `json:"only"`
 	// MaxTools is how many tools it may list; with more it has none. 0: [DefaultMaxTools].

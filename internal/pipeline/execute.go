@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/breaker"
 	"github.com/toolyard/toolyard/internal/cache"
+	"github.com/toolyard/toolyard/internal/elicit"
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/tool"
@@ -58,6 +59,7 @@ func (c *call) executeTool(ctx context.Context) finding {
 	ctx, stamp := sandbox.WithStamp(ctx)
 	stopGrace := orDefault(c.p.StopGrace, DefaultStopGrace)
 	ctx = sandbox.WithGrace(ctx, stopGrace/2) // the other half is for what is killed then
+	ctx = elicit.With(ctx, c.asking())
 	began := c.p.now()
 	release := c.release
 	if release == nil {
@@ -72,10 +74,17 @@ func (c *call) executeTool(ctx context.Context) finding {
 	if c.reuse != nil {
 		c.reuse.given = cache.Copy(out) // what follows may change it
 	}
+	q, asks := errors.AsType[*elicit.Question](err)
+	if asks = asks && q != nil && c.ended(ctx) == nil && !c.refused.Load(); asks {
+		err = nil // it has answered, though with a question
+	}
 	f := c.judgeEnd(ctx, err)
 	if c.report != nil {
 		c.report(c.blame(ctx, err, f))
 		c.report = nil
+	}
+	if asks {
+		return c.ask(q)
 	}
 	if f != nil && !f.lost {
 		if c.takeParts() != "" {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/cache"
+	"github.com/toolyard/toolyard/internal/elicit"
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -36,6 +37,8 @@ type Job struct {
 	Mended string
 	// Approved is a person's approval, if the call has waited for one. Nil: nobody was asked.
 	Approved *Approved
+	// Answer is a person's answer to what the tool asked when it ran before. Nil: it has asked nothing.
+	Answer *elicit.Answer
 	// Remembered is what people have allowed for the rest of the session. Context is what its tools have set.
 	Remembered []string
 	Context    map[string]string
@@ -109,14 +112,20 @@ type Approved struct {
 
 // WaitingError ends a run that needs a person's decision: there is no result yet, and nothing was started. The call
 // resumes with a new run that has [Job.Approved]; that run does not repeat the hooks before the tool.
+//
+// With a Question the tool was started, and has ended with it. The new run has [Job.Answer] too.
 type WaitingError struct {
+	// Question is what the tool asks; nil: a person is asked whether the call may run.
+	Question *elicit.Question
 	// Reason is for the person. Source says what requires the decision.
 	Reason, Source string
 	Judgement      tool.Judgement
 	// Observable is what may be shown of the input that would run, and InputHash its hash. Changed is that input if a
-	// hook has changed it; nil if it is the call's own.
+	// hook has changed it; nil if it is the call's own. With a Question, Observable is the answer as it is filled in,
+	// InputHash the hash of the question as it is shown, and CallHash that of the input that has run.
 	Observable json.RawMessage
 	InputHash  string
+	CallHash   string
 	Changed    json.RawMessage
 	// Diff says what the call would change at this time, as far as the tool knows.
 	Diff string

@@ -183,7 +183,7 @@ func (r *Relay) look(ctx context.Context) error {
 // ask asks about one call. It reports whether there is nothing more to do.
 func (r *Relay) ask(ctx context.Context, a client.Approval) bool {
 	log := r.o.Log.With("approval", a.ID)
-	lines, err := display.Lines(a.Input, display.Options{Columns: Columns, SHA256: a.InputSHA256})
+	lines, err := display.Lines(a.Input, display.Options{Columns: Columns, SHA256: a.InputSHA256, Form: a.Form})
 	if err != nil {
 		log.Warn("a call is not asked about, as nobody could see all of its input", "error", err)
 		return true

@@ -71,10 +71,12 @@ func Words(r batch.Record, s *batch.State) string {
 		return call() + " waits for a person" + because(b.Reason)
 	case events.Decided:
 		said := "no"
-		switch b.Decision {
-		case events.Approve:
+		switch {
+		case b.Answers:
+			return fmt.Sprintf("%s %s answers what its tool asked%s", call(), plain(b.By), because(b.Reason))
+		case b.Decision == events.Approve:
 			said = "yes"
-		case events.Supersede:
+		case b.Decision == events.Supersede:
 			return fmt.Sprintf("%s waits no longer: %s%s", call(), plain(b.By), because(b.Reason))
 		}
 		return fmt.Sprintf("%s %s says %s%s%s%s", call(), plain(b.By), said,

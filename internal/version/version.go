@@ -49,7 +49,9 @@ import (
 //	               the shell beside others.
 //	               Batches may run on overlays, which others show, commit or drop: older workers would run them in the
 //	               workspace. Results say what an overlay changes.
-const Wire = 13 + yetToCome
+//	14 2026-11-26  Calls wait for the answers to what their tools ask, and go on with them: an older dispatcher would take
+//	               an answer for a call's input.
+const Wire = 14 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.
 const Archives = 9

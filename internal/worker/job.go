@@ -8,6 +8,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/cache"
+	"github.com/toolyard/toolyard/internal/elicit"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/tool"
@@ -26,6 +27,7 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 	}
 	input := call.Input
 	var approved *pipeline.Approved
+	var answer *elicit.Answer
 	if a := call.Approved; a != nil {
 		approved = &pipeline.Approved{By: a.By, InputHash: a.InputSHA256, Edited: a.Input != "",
 			Waited: time.Duration(a.WaitedMS) * time.Millisecond, Context: a.Context}
@@ -33,6 +35,13 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 			if input, err = w.b.ChangedInput(broker.ForCall(ctx, d.Key(), call.Index), d.Agent, a.Input); err != nil {
 				return pipeline.Job{}, fmt.Errorf("read the approved input: %w", err)
 			}
+		}
+		if q := a.Answer; q != nil {
+			content, err := w.b.ChangedInput(broker.ForCall(ctx, d.Key(), call.Index), d.Agent, q.Ref)
+			if err != nil {
+				return pipeline.Job{}, fmt.Errorf("read the answer to what the tool asked: %w", err)
+			}
+			answer = &elicit.Answer{Key: q.Key, State: q.State, Content: content}
 		}
 	}
 	dir, root := w.cfg.Workspaces[d.Workspace], w.roots[d.Workspace]
@@ -49,7 +58,7 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 	}
 	return pipeline.Job{
 		Turn:     turn,
-		Approved: approved, Remembered: d.Remembered, Context: d.Context,
+		Approved: approved, Answer: answer, Remembered: d.Remembered, Context: d.Context,
 		CallContext: pipeline.CallContext{
 			Key: d.Key(), Index: call.Index, Session: d.Session, Workspace: d.Workspace, Interactive: d.Interactive,
 			WorkspaceDir: dir, Root: root,

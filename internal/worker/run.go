@@ -228,6 +228,14 @@ func (w *Worker) storeWaiting(ctx context.Context, m *message, r *running, e *pi
 		Context: e.Context,
 		Diff:    e.Diff,
 	}
+	if q := e.Question; q != nil {
+		body.Attempt = r.call.Attempt
+		body.Form = &events.Form{Form: q.Form, CallSHA256: e.CallHash, Key: q.Key, State: q.State}
+		if a := r.call.Approved; a != nil && e.Changed == nil {
+			body.Changed = a.Input
+		}
+		failpoint.Hit(failpoint.QuestionReady)
+	}
 	err := w.mayAct(r)
 	if err == nil && e.Changed != nil {
 		body.Changed, err = w.b.PutInput(ctx, r.d.Agent, e.Changed)

@@ -246,3 +246,35 @@ func TestAServerBesideItTakesTheAnswer(t *testing.T) {
 	}
 	wantText(t, r, false, "wrote")
 }
+
+// TestAToolAsksOverMCP: the client gets the tool's own forms, and the tool its answers. A client of an older revision
+// is asked once in a request, and a tool that asks again is denied.
+func TestAToolAsksOverMCP(t *testing.T) {
+	p := start(t, asking)
+	inBoth(t, func(t *testing.T, way string) {
+		asked := make(chan *sdk.ElicitParams, 10)
+		c := p.connect(way, "token-of-a", person(asked, &sdk.ElicitResult{Action: "accept",
+			Content: map[string]any{"said": "x"}}, nil))
+		r := called(t, c, "ask", nil)
+		questions := []string{"Who are you?", "And how old?"}
+		if way == session {
+			wantText(t, r, true, "the client did not ask one")
+			questions = questions[:1]
+		} else {
+			wantText(t, r, false, `{"said":"x"}{"said":"x"}`)
+		}
+		if len(asked) != len(questions) {
+			t.Fatalf("the person was asked %d times", len(asked))
+		}
+		for _, want := range questions {
+			q := <-asked
+			form, err := json.Marshal(q.RequestedSchema)
+			if err != nil || !strings.Contains(q.Message, want) || !strings.Contains(string(form), `"said"`) {
+				t.Errorf("the person was asked %q with %s (%v), want %q", q.Message, form, err, want)
+			}
+		}
+		declines := p.connect(way, "token-of-a", person(asked, &sdk.ElicitResult{Action: "decline"}, nil))
+		wantText(t, called(t, declines, "ask", nil), true, "did not answer what the tool asked")
+		wantText(t, called(t, p.connect(way, "token-of-a", nil), "ask", nil), true, "nobody who could be asked")
+	})
+}

@@ -35,7 +35,7 @@ func TestTheSurfaceIsListed(t *testing.T) {
 			byName[tool.Name] = tool
 			names = append(names, tool.Name)
 		}
-		if want := []string{"count", "echo", "fail", "late.tool", "long", "picture", "steps", "wait",
+		if want := []string{"ask", "count", "echo", "fail", "late.tool", "long", "picture", "steps", "wait",
 			"write"}; !slices.Equal(names, want) {
 			t.Errorf("listed are %q, want %q", names, want)
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/elicit"
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/mcp/server"
 	"github.com/toolyard/toolyard/internal/natsd"
@@ -173,6 +174,25 @@ func (p *pool) tools() []tool.Tool {
 		made(p.T, "write", writes, func(_ context.Context, _ tool.Env, text string) (tool.Output, error) {
 			p.writes.Add(1)
 			return tool.Output{Text: "wrote " + text}, nil
+		}),
+		made(p.T, "ask", nil, func(ctx context.Context, _ tool.Env, _ string) (tool.Output, error) {
+			in := elicit.From(ctx)
+			if in.Mute != "" {
+				return tool.Output{}, errors.New(in.Mute)
+			}
+			question, state := "Who are you?", ""
+			if in.Answer != nil {
+				if in.Answer.State != "" {
+					return tool.Output{Text: in.Answer.State + string(in.Answer.Content)}, nil
+				}
+				question, state = "And how old?", string(in.Answer.Content)
+			}
+			q, err := elicit.New(toolyard.Form{Server: "s", Message: question, Schema: json.RawMessage(
+				`{"type":"object","properties":{"said":{"type":"string"}},"required":["said"]}`)}, "k", state)
+			if err != nil {
+				return tool.Output{}, err
+			}
+			return tool.Output{}, q
 		}),
 		made(p.T, "late.tool", func(d *tool.Declaration) { d.ShouldDefer = true },
 			func(context.Context, tool.Env, string) (tool.Output, error) {

@@ -737,6 +737,8 @@ export interface components {
              * @description When the call ends as approval_expired.
              */
             expires: string;
+            /** @description What the call's tool asks. The input is then the answer as it is filled in, and the input of a decision is the answer. Left out: the question is whether the call may run. */
+            form?: components["schemas"]["Form"];
             /** @description The approval's id, for decideApproval. */
             id: string;
             /**
@@ -787,6 +789,8 @@ export interface components {
              * @description When the call ends as approval_expired.
              */
             expires: string;
+            /** @description What the call's tool asks. The input is then the answer as it is filled in, and the input of a decision is the answer. Left out: the question is whether the call may run. */
+            form?: components["schemas"]["Form"];
             /** @description The approval's id, for decideApproval. */
             id: string;
             /**
@@ -1410,6 +1414,15 @@ export interface components {
             kind: string;
             /** @description The scanner: invisible or secrets. */
             scanner: string;
+        };
+        /** @description What a tool asks a person for while its call runs. */
+        Form: {
+            /** @description What it asks, in the server's words. */
+            message: string;
+            /** @description The JSON Schema of the answer, an object. */
+            schema: unknown;
+            /** @description The MCP server that asks. */
+            server: string;
         };
         /** @description One page of a search. */
         Found: {

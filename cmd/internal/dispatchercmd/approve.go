@@ -153,7 +153,7 @@ terminal; elsewhere the command is the yes. --input-sha256 says which input was 
 approved then: it is the last line that "dispatcher approvals" prints of a call. What runs is what was shown, to the
 byte; with --input it is that instead, checked against the tool's schema and rules first. What is too long to be shown
 whole cannot be approved, but with --input. --remember session keeps the approval for the rest of the session: for the
-rule that the list shows, and nothing wider.
+rule that the list shows, and nothing wider. Of a call whose tool asks something, --input is the answer to its form.
 
 A call that does not wait (any longer), or waits with another input, is an error with exit status 2: somebody else has
 decided, it was canceled, or its time is over.`,

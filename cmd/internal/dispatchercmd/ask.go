@@ -3,15 +3,18 @@ package dispatchercmd
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/display"
 	"github.com/toolyard/toolyard/internal/pause"
 )
 
@@ -22,7 +25,7 @@ const askEvery = 50 * time.Millisecond
 // terminal says nothing any more, every call is denied. dir is where the calls act.
 func (s *std) askPerson(ctx context.Context, c *client.Client, agent toolyard.Agent, dir string, log *slog.Logger) {
 	lines := bufio.NewScanner(s.in)
-	asked := map[string]bool{}
+	asked := map[string]string{} // the question of each call that was asked about last
 	for pause.For(ctx, askEvery) == nil {
 		list, err := c.Approvals(ctx, agent)
 		if err != nil {
@@ -32,14 +35,15 @@ func (s *std) askPerson(ctx context.Context, c *client.Client, agent toolyard.Ag
 			continue
 		}
 		for _, a := range slices.Backward(list) { // those that were asked about first first
-			if asked[a.ID] {
+			question := a.InputSHA256 + a.AskedAt.String() // a tool may ask more than once
+			if asked[a.ID] == question {
 				continue
 			}
-			asked[a.ID] = true
+			asked[a.ID] = question
 			if err := s.askOne(ctx, c, a, lines, fileNow(dir, a)); err != nil && ctx.Err() == nil &&
 				!errors.Is(err, client.ErrNoApproval) {
 				log.Error("an answer was not stored", "approval", a.ID, "error", err)
-				asked[a.ID] = false
+				delete(asked, a.ID)
 			}
 		}
 	}
@@ -60,6 +64,9 @@ func (s *std) askOne(ctx context.Context, c *client.Client, a client.Approval, l
 		}
 		return c.Decide(ctx, a.ID, decision)
 	}
+	if a.Form != nil {
+		return k.fill(ctx, c, a, text, decision)
+	}
 	said, err := k.ask("May this call run?", text, a.Remember != "")
 	if err != nil {
 		return fmt.Errorf("ask: %w", err)
@@ -71,4 +78,41 @@ func (s *std) askOne(ctx context.Context, c *client.Client, a client.Approval, l
 		decision.Reason = "the terminal was closed"
 	}
 	return c.Decide(ctx, a.ID, decision)
+}
+
+// fill asks for the answer to what a call's tool asks, until there is one that fits, or the person declines.
+func (k *asker) fill(ctx context.Context, c *client.Client, a client.Approval, text []string, d client.Decision) error {
+	lines := append([]string{"", "The tool asks you:"}, text...)
+	got, err := k.pages(lines, "[n]o answer")
+	for err == nil && got == "" {
+		if _, err = io.WriteString(k.w, "your answer as JSON on one line, [Enter] for the one above, [n]o answer: "); err != nil {
+			break
+		}
+		if !k.in.Scan() {
+			err = io.EOF
+			break
+		}
+		said := strings.TrimSpace(k.in.Text())
+		if said == "n" || said == "no" {
+			break
+		}
+		yes := d
+		yes.Verdict, yes.InputSHA256 = client.Allow, a.InputSHA256
+		if said != "" {
+			yes.Input = json.RawMessage(said)
+		}
+		decided := c.Decide(ctx, a.ID, yes)
+		if wrong, ok := errors.AsType[*toolyard.InputError](decided); ok {
+			_, err = fmt.Fprintln(k.w, display.Text(wrong.Problem))
+			continue
+		}
+		return decided
+	}
+	if errors.Is(err, io.EOF) {
+		d.Reason, err = "the terminal was closed", nil
+	}
+	if err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	return c.Decide(ctx, a.ID, d)
 }

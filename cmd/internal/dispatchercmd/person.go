@@ -62,7 +62,7 @@ func described(a client.Approval, columns int, before *string) (lines []string, 
 	add("  ", "%s, %s%s; call %d of batch %s, agent %s, session %s", a.Tool, a.Class, undo, a.Index, a.Batch, a.Agent,
 		a.Session)
 	input, err := display.Lines(a.Input, display.Options{Columns: columns - len(inputIndent), SHA256: a.InputSHA256,
-		Before: before})
+		Before: before, Form: a.Form})
 	marked := false
 	put := func(all []string) {
 		for _, line := range all {

@@ -35,6 +35,8 @@ export interface Approval {
   diff: string;
   /** When the call ends as approval_expired. */
   expires: string;
+  /** What the call's tool asks. The input is then the answer as it is filled in, and the input of a decision is the answer. Left out: the question is whether the call may run. */
+  form?: Form;
   /** The approval's id, for decideApproval. */
   id: string;
   /** The call's index in the batch. */
@@ -76,6 +78,8 @@ export interface ApprovalLook {
   diff_lines: string[];
   /** When the call ends as approval_expired. */
   expires: string;
+  /** What the call's tool asks. The input is then the answer as it is filled in, and the input of a decision is the answer. Left out: the question is whether the call may run. */
+  form?: Form;
   /** The approval's id, for decideApproval. */
   id: string;
   /** The call's index in the batch. */
@@ -540,6 +544,15 @@ export interface Finding {
   kind: string;
   /** The scanner: invisible or secrets. */
   scanner: string;
+}
+
+export interface Form {
+  /** What it asks, in the server's words. */
+  message: string;
+  /** The JSON Schema of the answer, an object. */
+  schema: unknown;
+  /** The MCP server that asks. */
+  server: string;
 }
 
 export interface Found {

@@ -80,7 +80,7 @@ function Look({ id, me, done }: { id: string; me: Me; done: (what: string) => vo
     {look.diff_lines.length ? <><h3>What it would change</h3><Lines lines={look.diff_lines}
       label="What it would change" /></> : null}
     <div ref={end} class="end" />
-    {edit !== undefined ? <><label class="stack">Run this input instead
+    {edit !== undefined ? <><label class="stack">{look.form ? "Your answer, as JSON" : "Run this input instead"}
       <textarea rows={10} spellcheck={false} value={edit} aria-invalid={!!editing?.wrong}
         onInput={(e) => setEdit(e.currentTarget.value)} /></label>
       {editing?.wrong ? <p class="problem" role="alert">{editing.wrong}</p> : null}</> : null}
@@ -91,11 +91,11 @@ function Look({ id, me, done }: { id: string; me: Me; done: (what: string) => vo
     </label> : null}
     <div class="actions">
       <button type="button" class="primary" disabled={!allowable} onClick={allow} aria-keyshortcuts="a">
-        {editing ? "Allow with this input" : "Allow"} <kbd>a</kbd></button>
+        {!editing ? "Allow" : look.form ? "Answer" : "Allow with this input"} <kbd>a</kbd></button>
       <button type="button" class="danger" disabled={!mayDeny || busy} onClick={deny} aria-keyshortcuts="d">
         Deny <kbd>d</kbd></button>
       <button type="button" disabled={!mayAllow} onClick={startEdit} aria-keyshortcuts="e">
-        {editing ? "Leave it as it is" : "Edit"} <kbd>e</kbd></button>
+        {editing ? "Leave it as it is" : look.form ? "Fill in" : "Edit"} <kbd>e</kbd></button>
     </div>
     {!mayAllow ? <p class="hint">An operator's token allows calls; an agent does not allow its own.</p> : null}
     {mayAllow && !seen && !editing ? <p class="hint">Read to the end to allow it.</p> : null}

@@ -32,8 +32,8 @@ func hasForms(caps *mcp.ClientCapabilities) bool {
 	return caps.Elicitation.Form != nil || caps.Elicitation.URL == nil
 }
 
-// lookForQuestion sends the question about a batch's call, when there is one.
-func (s *Server) lookForQuestion(ctx context.Context, b *client.Batch, asked chan<- client.Approval) {
+// lookForQuestion sends the question about a batch's call that was asked after a time, when there is one.
+func (s *Server) lookForQuestion(ctx context.Context, b *client.Batch, after time.Time, asked chan<- client.Approval) {
 	for e, err := range b.Watch(ctx) {
 		if err != nil {
 			if ctx.Err() == nil {
@@ -47,7 +47,7 @@ func (s *Server) lookForQuestion(ctx context.Context, b *client.Batch, asked cha
 		for { // the list follows the log within a moment
 			list, err := s.cfg.Client.Approvals(ctx, b.Key().Agent)
 			for _, a := range list {
-				if a.Batch == b.Key().ID {
+				if a.Batch == b.Key().ID && a.AskedAt.After(after) {
 					asked <- a
 					return
 				}
@@ -63,7 +63,10 @@ func (s *Server) lookForQuestion(ctx context.Context, b *client.Batch, asked cha
 }
 
 // asking is what one request knows of its question: which call is left when the client cannot be asked.
-type asking struct{ open string }
+type asking struct {
+	open string
+	form bool // a tool asks, which has begun
+}
 
 type askingKey struct{}
 
@@ -76,7 +79,7 @@ func (s *Server) question(ctx context.Context, req *mcp.CallToolRequest, sent *t
 		if err := s.denyUnshown(ctx, a, err); err != nil {
 			return s.unreachable("deny a call", err), nil
 		}
-		return s.await(ctx, req, sent, b, false)
+		return s.await(ctx, req, sent, b, nil)
 	}
 	until := time.Now().Add(StateLifetime)
 	if !a.Expires.IsZero() && a.Expires.Before(until) {
@@ -86,7 +89,7 @@ func (s *Server) question(ctx context.Context, req *mcp.CallToolRequest, sent *t
 	if err != nil {
 		return nil, err
 	}
-	return ask(ctx, text, a.ID, state), nil
+	return ask(ctx, a, text, state), nil
 }
 
 // denyUnshown denies a call that could not be shown.
@@ -99,16 +102,21 @@ func (s *Server) denyUnshown(ctx context.Context, a client.Approval, why error) 
 	return err
 }
 
-func ask(ctx context.Context, text, approval, state string) *mcp.CallToolResult {
+func ask(ctx context.Context, about client.Approval, text, state string) *mcp.CallToolResult {
 	if a, ok := ctx.Value(askingKey{}).(*asking); ok {
-		a.open = approval
+		a.open, a.form = about.ID, about.Form != nil
 	}
-	return &mcp.CallToolResult{RequestState: state, InputRequests: mcp.InputRequestMap{questionID: form(text)}}
+	return &mcp.CallToolResult{RequestState: state,
+		InputRequests: mcp.InputRequestMap{questionID: form(text, about.Form)}}
 }
 
-// form is the form of a question.
-func form(text string) *mcp.ElicitParams {
-	return &mcp.ElicitParams{Mode: "form", Message: text, RequestedSchema: json.RawMessage(decisionSchema)}
+// form is the form of a question: that of a tool which asks one itself, or that of a decision.
+func form(text string, asked *toolyard.Form) *mcp.ElicitParams {
+	schema := json.RawMessage(decisionSchema)
+	if asked != nil {
+		schema = asked.Schema
+	}
+	return &mcp.ElicitParams{Mode: "form", Message: text, RequestedSchema: schema}
 }
 
 // decisionSchema is the form of an answer.
@@ -119,7 +127,11 @@ const decisionSchema = `{"type":"object","properties":{` +
 // describe is a call as a person is asked about it. Each line of the input stands behind a mark of its own, so no text
 // in it can look like a part of the question. What cannot be shown whole is an error.
 func describe(a client.Approval) (string, error) {
-	lines, err := display.Lines(a.Input, display.Options{Columns: shownColumns, SHA256: a.InputSHA256})
+	if a.Form != nil { // whose form the client shows
+		return fmt.Sprintf("The MCP server \"%s\" asks, for the tool \"%s\": %s", display.Text(a.Form.Server),
+			display.Text(a.Tool), display.Text(a.Form.Message)), nil
+	}
+	lines, err := display.Lines(a.Input, display.Options{Columns: shownColumns, SHA256: a.InputSHA256, Form: a.Form})
 	if err != nil {
 		return "", err
 	}
@@ -166,7 +178,8 @@ func (s *Server) resume(ctx context.Context, req *mcp.CallToolRequest, batch *to
 		return nil, malformed("requestState: this server asks nobody")
 	}
 	b := s.cfg.Client.Batch(toolyard.BatchKey{Agent: p.Agent, ID: p.Batch})
-	d, ok := decisionOf(req.Params.InputResponses)
+	asked := time.Unix(0, p.Asked)
+	d, ok := decisionOf(req.Params.InputResponses, p.Form)
 	if !ok { // no answer, or none to this question: it is asked again, as long as there is something to decide
 		list, err := s.cfg.Client.Approvals(ctx, p.Agent)
 		if err != nil {
@@ -177,7 +190,7 @@ func (s *Server) resume(ctx context.Context, req *mcp.CallToolRequest, batch *to
 				return s.question(ctx, req, batch, b, a)
 			}
 		}
-		return s.await(ctx, req, batch, b, false)
+		return s.await(ctx, req, batch, b, &asked)
 	}
 	if a, ok := ctx.Value(askingKey{}).(*asking); ok {
 		a.open = ""
@@ -195,28 +208,39 @@ func (s *Server) resume(ctx context.Context, req *mcp.CallToolRequest, batch *to
 	case err != nil && !errors.Is(err, client.ErrNoApproval):
 		return s.unreachable("decide about a call", err), nil
 	}
-	return s.await(ctx, req, batch, b, false)
+	return s.await(ctx, req, batch, b, &asked)
 }
 
 // decisionOf reads the answer to a request's question. ok is false where there is none that can be read.
-func decisionOf(responses mcp.InputResponseMap) (d client.Decision, ok bool) {
+func decisionOf(responses mcp.InputResponseMap, form bool) (d client.Decision, ok bool) {
 	r, is := responses[questionID].(*mcp.ElicitResult)
 	if !is || r == nil {
 		return d, false
 	}
-	return decisionFrom(r)
+	return decisionFrom(r, form)
 }
 
 // decisionFrom reads a form. Only one that says so allows anything: a form that was closed or declined is a denial.
-func decisionFrom(r *mcp.ElicitResult) (d client.Decision, ok bool) {
+// form says that a tool has asked: then what was filled in is the answer.
+func decisionFrom(r *mcp.ElicitResult, form bool) (d client.Decision, ok bool) {
 	d.Verdict = client.Deny
-	switch r.Action {
-	case "decline", "cancel":
+	switch {
+	case r.Action == "decline", r.Action == "cancel":
 		d.Reason = "the person has not allowed it"
+		if form {
+			d.Reason = "the person has declined"
+		}
 		return d, true
-	case "accept":
-	default:
+	case r.Action != "accept":
 		return d, false
+	case form:
+		content := r.Content
+		if content == nil {
+			content = map[string]any{}
+		}
+		input, err := json.Marshal(content)
+		d.Verdict, d.Input = client.Allow, input
+		return d, err == nil
 	}
 	if reason, there := r.Content["reason"]; there {
 		if d.Reason, ok = reason.(string); !ok {
@@ -255,6 +279,9 @@ func (s *Server) askWithin(ctx context.Context, method string, req mcp.Request, 
 	}
 	if err != nil {
 		s.cfg.Log.Info("a person could not be asked over MCP", "approval", a.open, "error", err)
+	}
+	if a.form { // the library asks a client of an older revision once in a request
+		return failed("The call's tool asked a person something, and the client did not ask one. It did not finish."), nil
 	}
 	return failed("A person had to allow this call, and the client did not ask one. It has not run."), nil
 }

@@ -62,7 +62,11 @@ func (s *Server) callTool(t listed) mcp.ToolHandler {
 		if task, ok := ctx.Value(taskCallKey{}).(*taskCall); ok && task.at {
 			return s.becomeTask(ctx, task, req, b, batch.Interactive)
 		}
-		return s.await(ctx, req, &batch, b, batch.Interactive)
+		var ask *time.Time
+		if batch.Interactive {
+			ask = new(time.Time)
+		}
+		return s.await(ctx, req, &batch, b, ask)
 	}
 }
 
@@ -168,18 +172,19 @@ func (s *Server) unreachable(what string, err error) *mcp.CallToolResult {
 }
 
 // await waits for the result of a batch, and passes on what its call reports meanwhile. Where a person can be asked, it
-// ends with the question when there is one, or with the task that the call becomes. A client that goes before there is
+// ends with the question that was asked after a time, when there is one, or with the task that the call becomes; ask is
+// nil where nobody can be. A client that goes before there is
 // a result cancels the batch; a server that stops does not.
 func (s *Server) await(ctx context.Context, req *mcp.CallToolRequest, sent *toolyard.Batch, b *client.Batch,
-	ask bool) (*mcp.CallToolResult, error) {
+	ask *time.Time) (*mcp.CallToolResult, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, s.cfg.MaxWait, errLate)
 	defer cancel()
 	unneeded := context.AfterFunc(s.stopping, cancel)
 	defer unneeded()
 	told := s.tellProgress(waiting, req, b)
 	asked := make(chan client.Approval, 1)
-	if ask {
-		go s.lookForQuestion(waiting, b, asked)
+	if ask != nil {
+		go s.lookForQuestion(waiting, b, *ask, asked)
 	}
 	var long <-chan time.Time
 	task := mayBecome(ctx, b)
@@ -194,12 +199,12 @@ func (s *Server) await(ctx context.Context, req *mcp.CallToolRequest, sent *tool
 	case <-long:
 		cancel()
 		<-told
-		return s.becomeTask(ctx, task, req, b, ask)
+		return s.becomeTask(ctx, task, req, b, ask != nil)
 	case a := <-asked:
 		cancel()
 		<-told
 		if task != nil {
-			return s.becomeTask(ctx, task, req, b, ask)
+			return s.becomeTask(ctx, task, req, b, ask != nil)
 		}
 		return s.question(ctx, req, sent, b, a)
 	case o := <-results:

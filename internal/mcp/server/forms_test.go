@@ -157,7 +157,7 @@ func TestOnlyAYesAllows(t *testing.T) {
 		{"nothing", nil, false, false},
 		{"a nil", mcp.InputResponseMap{questionID: (*mcp.ElicitResult)(nil)}, false, false},
 	} {
-		if d, ok := decisionOf(tt.in); ok && (d.Verdict == client.Allow) != tt.allow || ok != tt.ok {
+		if d, ok := decisionOf(tt.in, false); ok && (d.Verdict == client.Allow) != tt.allow || ok != tt.ok {
 			t.Errorf("%s: %q, %t", tt.name, d.Verdict, ok)
 		}
 	}
@@ -215,4 +215,28 @@ func FuzzBlobURI(f *testing.F) {
 			t.Fatalf("the parts are %q, want %q", got, all)
 		}
 	})
+}
+
+// TestFormsOfTools: what a person fills in is the answer to a tool's question, and a form that was closed is none.
+func TestFormsOfTools(t *testing.T) {
+	form := func(action string, content map[string]any) mcp.InputResponseMap {
+		return mcp.InputResponseMap{questionID: &mcp.ElicitResult{Action: action, Content: content}}
+	}
+	for _, tt := range []struct {
+		in    mcp.InputResponseMap
+		input string
+		ok    bool
+	}{
+		{form("accept", map[string]any{"name": "Ann"}), `{"name":"Ann"}`, true},
+		{form("accept", map[string]any{"decision": "deny"}), `{"decision":"deny"}`, true},
+		{form("accept", nil), `{}`, true},
+		{form("decline", map[string]any{"name": "Ann"}), "", true},
+		{form("cancel", map[string]any{"name": "Ann"}), "", true},
+		{form("", map[string]any{"name": "Ann"}), "", false},
+	} {
+		d, ok := decisionOf(tt.in, true)
+		if ok != tt.ok || string(d.Input) != tt.input || (d.Verdict == client.Allow) != (tt.input != "") {
+			t.Errorf("%+v is read as %+v, %t", tt.in[questionID], d, ok)
+		}
+	}
 }

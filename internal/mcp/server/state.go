@@ -28,13 +28,16 @@ type pending struct {
 	Approval string `json:"p"`
 	Shown    string `json:"s"`
 	Expires  int64  `json:"e"`
+	// Asked is when it was asked, in nanoseconds since 1970, and Form says that a tool asks, with a form of its own.
+	Asked int64 `json:"q"`
+	Form  bool  `json:"f,omitempty"`
 }
 
 // pendingOf is the state of a question about a call.
 func pendingOf(batch *toolyard.Batch, id toolyard.BatchID, asked client.Approval, expires time.Time) pending {
 	sum := sha256.Sum256(batch.Calls[0].Input)
 	return pending{Agent: batch.Agent, Batch: id, Tool: batch.Calls[0].Tool, Input: sum[:], Approval: asked.ID,
-		Shown: asked.InputSHA256, Expires: expires.Unix()}
+		Shown: asked.InputSHA256, Expires: expires.Unix(), Asked: asked.AskedAt.UnixNano(), Form: asked.Form != nil}
 }
 
 // isOf reports whether it is the state of a question about this call.

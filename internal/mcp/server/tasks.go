@@ -327,7 +327,7 @@ func (s *Server) detailed(ctx context.Context, l *looked) (map[string]any, error
 			l.task.Status, l.task.Message = wire.Working, ""
 			break
 		}
-		details["inputRequests"] = mcp.InputRequestMap{questionKey(a): form(text)}
+		details["inputRequests"] = mcp.InputRequestMap{questionKey(a): form(text, a.Form)}
 	case wire.Completed, wire.Failed:
 		res, err := s.outcomeOf(ctx, l)
 		failure := new(jsonrpc.Error)
@@ -438,7 +438,7 @@ func (s *Server) updateTask(ctx context.Context, l *looked, responses map[string
 
 // decideTask takes a person's answer about a task's call. One that cannot be read leaves the question open.
 func (s *Server) decideTask(ctx context.Context, l *looked, a *client.Approval, r *mcp.ElicitResult) error {
-	d, ok := decisionFrom(r)
+	d, ok := decisionFrom(r, a.Form != nil)
 	if !ok {
 		return nil
 	}
@@ -474,7 +474,7 @@ func (s *Server) resultOfTask(ctx context.Context, l *looked, session *mcp.Serve
 	defer context.AfterFunc(s.stopping, cancel)()
 	asked, answered := make(chan client.Approval, 1), make(chan error, 1)
 	if l.asks && !l.task.Status.Terminal() {
-		go s.lookForQuestion(waiting, l.b, asked)
+		go s.lookForQuestion(waiting, l.b, time.Time{}, asked)
 	}
 	type end struct {
 		res *mcp.CallToolResult
@@ -488,7 +488,13 @@ func (s *Server) resultOfTask(ctx context.Context, l *looked, session *mcp.Serve
 	for {
 		select {
 		case a := <-asked:
-			go func() { answered <- s.askInTask(waiting, l, session, a) }()
+			go func() {
+				err := s.askInTask(waiting, l, session, a)
+				answered <- err
+				if err == nil { // its tool may ask something else
+					s.lookForQuestion(waiting, l.b, a.AskedAt, asked)
+				}
+			}()
 		case err := <-answered:
 			if err != nil {
 				return nil, err
@@ -524,7 +530,7 @@ func (s *Server) askInTask(ctx context.Context, l *looked, session *mcp.ServerSe
 		}
 		return nil
 	}
-	question := form(text)
+	question := form(text, a.Form)
 	question.Meta = mcp.Meta{wire.RelatedTask: map[string]string{"taskId": l.task.ID}}
 	r, err := session.Elicit(ctx, question)
 	if err != nil {

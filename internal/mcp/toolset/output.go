@@ -17,7 +17,7 @@ func output(res *mcp.CallToolResult) (tool.Output, error) {
 	if res == nil {
 		return tool.Output{}, tool.Failed(errors.New("no result"), "The MCP server answered with nothing.")
 	}
-	if len(res.InputRequests) > 0 {
+	if len(res.InputRequests) > 0 { // of a task: a task that ends asks nothing more
 		return tool.Output{}, tool.Failed(nil, "The MCP server wants to ask a person something before it goes on, "+
 			"which is not possible here. The tool did not finish.")
 	}

@@ -79,8 +79,9 @@ func (t *Toolset) open(ctx context.Context, legacy bool) (*session, error) {
 	// The SDK does not always give up by itself: the connection below it ends with the time limit.
 	defer context.AfterFunc(starting, s.wire.cut)()
 	client := mcp.NewClient(&mcp.Implementation{Name: "toolyard", Version: t.o.Version}, &mcp.ClientOptions{
-		Capabilities:           tasked(), // the server cannot ask this client for anything
+		Capabilities:           s.capabilities(legacy),
 		MultiRoundTrip:         &mcp.MultiRoundTripOptions{Disabled: true},
+		ElicitationHandler:     s.declines(legacy),
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { s.listChanged() },
 		ProgressNotificationHandler: func(_ context.Context,
 			r *mcp.ProgressNotificationClientRequest) {
@@ -303,6 +304,9 @@ func (s *session) call(ctx context.Context, env tool.Env, c call, input json.Raw
 		params.Meta[traceparent.Header] = env.TraceParent
 	}
 	params.SetProgressToken(token)
+	if err := answered(ctx, params); err != nil {
+		return tool.Output{}, err
+	}
 	s.askFor(ctx, c, params)
 	type answer struct {
 		res *mcp.CallToolResult
@@ -331,6 +335,8 @@ func (s *session) call(ctx context.Context, env tool.Env, c call, input json.Raw
 			return tool.Output{}, brokeOff(s.t.o.Server.Name, err, c.again)
 		case isTask:
 			return s.follow(ctx, env, c, task)
+		case got.res != nil && len(got.res.InputRequests) > 0:
+			return tool.Output{}, s.question(ctx, got.res)
 		}
 		return output(got.res)
 	}

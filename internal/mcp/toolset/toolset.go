@@ -5,8 +5,8 @@
 // one, it ends as dependency_unavailable at once.
 //
 // Authority: the operator's manifest. A server's annotations are used only if the manifest trusts the server; otherwise
-// a tool has the strictest flags. A server can only offer tools: its own requests (sampling, elicitation, roots) are
-// declined.
+// a tool has the strictest flags. A server can only offer tools: its own requests (sampling, roots) are declined, and
+// so is elicitation unless the manifest allows it (elicit.go).
 //
 // Failure: whatever a server does wrong affects only its own session and its own calls. Lists, messages, their rate and
 // every wait have limits (limits.go). A broken session is restarted, with a growing pause.

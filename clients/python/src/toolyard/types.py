@@ -47,6 +47,9 @@ class Approval(TypedDict):
     diff: str
     # When the call ends as approval_expired.
     expires: str
+    # What the call's tool asks. The input is then the answer as it is filled in, and the input of a decision is the
+    # answer. Left out: the question is whether the call may run.
+    form: NotRequired["Form"]
     # The approval's id, for decideApproval.
     id: str
     # The call's index in the batch.
@@ -91,6 +94,9 @@ class ApprovalLook(TypedDict):
     diff_lines: list[str]
     # When the call ends as approval_expired.
     expires: str
+    # What the call's tool asks. The input is then the answer as it is filled in, and the input of a decision is the
+    # answer. Left out: the question is whether the call may run.
+    form: NotRequired["Form"]
     # The approval's id, for decideApproval.
     id: str
     # The call's index in the batch.
@@ -616,6 +622,17 @@ class Finding(TypedDict):
     kind: str
     # The scanner: invisible or secrets.
     scanner: str
+
+
+class Form(TypedDict):
+    """What a tool asks a person for while its call runs."""
+
+    # What it asks, in the server's words.
+    message: str
+    # The JSON Schema of the answer, an object.
+    schema: Any
+    # The MCP server that asks.
+    server: str
 
 
 class Found(TypedDict):
