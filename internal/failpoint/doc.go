@@ -90,8 +90,8 @@ const (
 var Names = []Name{
 	BatchReceived, CallsPartlyQueued, CallsQueued, ResultSeen, GroupOver, GroupStarting, SomeReplied, AllReplied,
 	BatchOver, AbortDecided, IDFenced, QueueSealed, ShardsMade, ShardsAnnounced, ShardsServed, ShardsOpen,
-	CallTaken, CallClaimed, ResultReady, ResultStored, SnapshotPartly, RestorePartly, ShellRan, QuestionReady, ChildStarted,
-	CommitPartly,
+	CallTaken, CallClaimed, ResultReady, ResultStored, SnapshotPartly, RestorePartly, ShellRan, QuestionReady,
+	ChildStarted, CommitPartly,
 	EffectBegun, EffectDue,
 }
 
