@@ -251,3 +251,26 @@ func TestBudgetsOfABatchThatIsGivenUp(t *testing.T) {
 		}
 	})
 }
+
+// TestAnAdoptedBatchIsCounted: what a former owner has begun counts, also when it has told no account and the batch is
+// over before the next heartbeat of the one that adopts it.
+func TestAnAdoptedBatchIsCounted(t *testing.T) {
+	inYard(t, func(y *yard) {
+		first := y.dispatcher("first") // knows of no budget
+		y.settle()
+		k := y.submit("write")
+		d := y.take(toolyard.WriteExclusive)
+		seq := y.claim(d, "w")
+		first.End()
+		if err := y.finish(d, seq); err != nil {
+			y.Fatal(err)
+		}
+		y.dispatcher("next", budgets(t, "agent *=calls:5"))
+		y.Eventually("the batch is complete", func() bool { return y.done(k) })
+		y.settle()
+		if used, reserved, lines := y.account("default", "agent default"); used.Calls != 1 || reserved.Calls != 0 ||
+			lines != 0 {
+			y.Errorf("%+v are used, %+v reserved in %d lines", used, reserved, lines)
+		}
+	})
+}

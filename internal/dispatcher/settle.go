@@ -86,7 +86,12 @@ func (r *runner) settle(ctx context.Context) {
 	r.trace.completed(r.m.State())
 	failpoint.Hit(failpoint.BatchOver)
 	r.indexNow(ctx)
-	err := r.d.closeBudget(ctx, r.m.State(), r.budget.owed) // whoever gets the submission does it if this fails
+	// An owner that has adopted the batch may have told no account yet of what its former owner has begun, and an
+	// account without a line for the batch closes nothing.
+	err := r.settleBudget(ctx)
+	if err == nil || errors.Is(err, errLost) { // it is closed already
+		err = r.d.closeBudget(ctx, r.m.State(), r.budget.owed) // whoever gets the submission does it if this fails
+	}
 	if err == nil {
 		err = r.submission().DoneSoon()
 	}
