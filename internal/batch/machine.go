@@ -356,7 +356,8 @@ func (m *Machine) listApprovals() (out []Effect) {
 		}
 	}
 	for _, i := range slices.Sorted(maps.Keys(waiting)) {
-		if q := questionOf(&m.state.Calls[i]); listed[i] != q {
+		q := questionOf(&m.state.Calls[i])
+		if had, is := listed[i]; !is || had != q {
 			listed[i] = q
 			out = append(out, ListApproval{Index: i})
 		}
