@@ -118,7 +118,9 @@ func TestAWorkerWithoutAWorkspace(t *testing.T) {
 		cmd := p.command(t.Context(), nil, nil, append([]string{"serve", "--listen", "127.0.0.1:0", "--nats-listen",
 			"127.0.0.1:0", "--data", t.TempDir()}, c.args...)...)
 		if c.args == nil {
-			cmd = p.command(t.Context(), nil, nil, "serve", "--nats", "nats://127.0.0.1:1")
+			url := dispatcher(t).says["nats"]
+			data, _ := stores.Load(url)
+			cmd = p.command(t.Context(), nil, nil, "serve", "--nats", url, "--data", data.(string))
 			cmd.Path = filepath.Join(bin, "worker")
 		}
 		errs, err := cmd.StderrPipe()

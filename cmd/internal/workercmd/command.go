@@ -125,7 +125,6 @@ func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, 
 	if err != nil {
 		return err
 	}
-	flags.WarnOfNoWorkspace("worker serve", log)
 	cfg.ID, cfg.Meter = broker.WorkerID(cfg.Pool), observed.Meter
 	unsend, err := observed.Send(ctx, "toolyard-worker", cfg.ID, log)
 	if err != nil {
@@ -158,6 +157,7 @@ func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, 
 		return &cli.UsageError{Err: err}
 	}
 	observed.Worker(w)
+	flags.WarnOfNoWorkspace("worker serve", log) // who cannot connect reads one line, of what is wrong
 	reload.On("rules and tools", func() error {
 		next := flags.Again()
 		tools, rules, mode, err := next.Toolbox(&perms, cli.Scope{})
