@@ -324,7 +324,9 @@ func inventory(t *testing.T, dir string) map[string]int {
 			t.Fatal(err)
 		}
 		// Tests of other packages have the stores of their servers in shared memory.
-		names = slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "/dev/shm/toolyard-") })
+		names = slices.DeleteFunc(names, func(name string) bool {
+			return strings.HasPrefix(name, "/dev/shm/toolyard-")
+		})
 		found[what] = len(names)
 	}
 	return found
