@@ -143,7 +143,8 @@ func TestAStopIsNoNews(t *testing.T) {
 		"a deadline": {calls: []string{"gentle", "gentle", "alone"}, begins: 2,
 			options: toolyard.Options{TimeoutMS: 3_000}, // the calls have begun by then
 			want:    "deadline_exceeded deadline_exceeded deadline_exceeded"},
-		"a timeout": {calls: []string{"short", "short"}, begins: 2, want: "timeout timeout"},
+		"a timeout": {calls: []string{"short", "short"}, begins: 2, want: "timeout timeout",
+			options: toolyard.Options{OnError: toolyard.Continue}}, // or the first to end would end the other
 	} {
 		sub, err := c.Submit(t.Context(), toolyard.Batch{Agent: toolyard.Agent(strings.ReplaceAll(name, " ", "-")),
 			Session: "s", Calls: calls(x.calls...), Options: x.options})
