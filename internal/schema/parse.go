@@ -46,24 +46,35 @@ func (v Value) Doc() any { return v.doc }
 
 // Parse reads a JSON value. Its errors are [*Error]s, written for the author of the value.
 func Parse(raw json.RawMessage) (Value, error) {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	var doc any
-	if err := dec.Decode(&doc); err != nil {
-		return Value{}, notJSON(string(raw), err)
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return Value{}, notJSON(string(raw), &json.SyntaxError{Offset: dec.InputOffset() + 1})
-	}
-	w := &walker{}
-	if p := w.walk(doc, nil); p != nil {
-		return Value{}, &Error{Problems: []string{p.String()}}
+	doc, ok := parsePlain(raw)
+	if !ok {
+		var err error
+		if doc, err = parseAny(raw); err != nil {
+			return Value{}, err
+		}
 	}
 	canonical, err := encode(doc)
 	if err != nil {
 		return Value{}, &Error{Problems: []string{"input: can't be encoded: " + err.Error()}}
 	}
 	return Value{doc: doc, canonical: canonical}, nil
+}
+
+// parseAny decodes any JSON within the limits of this package.
+func parseAny(raw json.RawMessage) (doc any, err error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if err := dec.Decode(&doc); err != nil {
+		return nil, notJSON(string(raw), err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, notJSON(string(raw), &json.SyntaxError{Offset: dec.InputOffset() + 1})
+	}
+	w := &walker{}
+	if p := w.walk(doc, nil); p != nil {
+		return nil, &Error{Problems: []string{p.String()}}
+	}
+	return doc, nil
 }
 
 // Encode writes a decoded value as canonical JSON; see [Value.Canonical].
