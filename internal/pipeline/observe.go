@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/display"
@@ -49,8 +50,7 @@ func (c *call) prepareObservableInput(context.Context) finding {
 	if c.job.Observe != nil {
 		c.job.Observe(bytes.Clone(raw), hash)
 	}
-	f := finding{detail: fmt.Sprintf("sha256 %.16s, %d bytes%s", hash, len(raw), cut), noted: cut != ""}
-	return f
+	return finding{detail: "sha256 " + hash[:16] + ", " + strconv.Itoa(len(raw)) + " bytes" + cut, noted: cut != ""}
 }
 
 // redactSeen removes secrets from a text, and notes if it may have removed more than one secret.

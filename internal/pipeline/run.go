@@ -86,6 +86,7 @@ type call struct {
 	p       *Pipeline
 	job     Job
 	started time.Time
+	at      time.Time // when the last phase ended, and the next one begins
 	rows    []row
 
 	// find resolves the tool's name: in the worker's tools, or in a surface.
@@ -200,6 +201,7 @@ func (p *Pipeline) reset(c *call, from *Job) {
 		c.rows = table
 	}
 	c.started = p.now()
+	c.at = c.started
 	r := &c.res
 	if a := job.Approved; a != nil {
 		c.contexts, r.ApprovalWaitMS = slices.Clone(a.Context), ms(a.Waited)
@@ -257,7 +259,7 @@ func (c *call) repeat(ctx context.Context) {
 
 // step runs one phase and records its fact.
 func (c *call) step(ctx context.Context, r *row) {
-	began := c.p.now()
+	began := c.at
 	var f finding
 	if stop := c.ended(ctx); stop != nil && r.waits {
 		f = finding{fail: stop}
@@ -295,6 +297,7 @@ func (c *call) step(ctx context.Context, r *row) {
 	}
 	fact.Detail = clip(c.withhold(fact.Detail), MaxFactDetailBytes)
 	now := c.p.now()
+	c.at = now
 	fact.MS = ms(now.Sub(began))
 	c.res.Phases = append(c.res.Phases, fact)
 	if f.wait != nil {

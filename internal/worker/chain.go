@@ -126,6 +126,13 @@ func (c *chain) offer(seen uint64, end *events.End) *readyEnd {
 	return mine
 }
 
+// storedAlready reports whether the append of another end has taken this one along, and returns that event.
+func (c *chain) storedAlready(mine *readyEnd) (batch.Record, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return mine.rec, mine.done && mine.err == nil
+}
+
 // finish stores an end that was offered, together with others that are ready. It wraps [broker.ErrConflict] as append
 // does.
 func (c *chain) finish(ctx context.Context, mine *readyEnd) (batch.Record, error) {

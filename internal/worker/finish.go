@@ -33,6 +33,13 @@ func (w *Worker) storesEnd(ctx context.Context, r *running, end *events.End) (st
 	ready := r.chain.offer(r.seen, end)
 	r.mu.Unlock()
 	return func() error {
+		if rec, ok := r.chain.storedAlready(ready); ok {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.seen = rec.Seq
+			w.noteEnded(r)
+			return nil
+		}
 		return w.store(ctx, r, events.CallFinished, func(ctx context.Context) (batch.Record, error) {
 			if ready == nil { // behind an event that the first attempt has met
 				ready = r.chain.offer(r.seen, end)
