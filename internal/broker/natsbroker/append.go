@@ -126,34 +126,35 @@ func (b *Broker) send(ctx context.Context, stream string, msg *nats.Msg,
 // still accepts the answers to earlier ones: an answer may be late, from a distant server, or may never come, from a
 // server that has lost its leader. before is the number of earlier requests. It gives up after longestAttempt.
 func ask[T any](ctx context.Context, request func(ctx context.Context, before int) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, longestAttempt)
-	defer cancel()
 	type answer struct {
 		v   T
 		err error
 	}
-	answers := make(chan answer, longestAttempt/attemptTimeout) // to repeated requests
-	first, stop := context.WithCancel(ctx)
+	answers := make(chan answer, 1) // the first to a repeated request
+	asking, stop := context.WithTimeout(ctx, longestAttempt)
 	defer stop()
 	repeating := time.AfterFunc(attemptTimeout, func() { // most requests need no goroutine
 		again := time.NewTicker(attemptTimeout)
 		defer again.Stop()
-		for before := 1; before <= cap(answers); before++ {
+		for before := 1; before <= int(longestAttempt/attemptTimeout); before++ {
 			go func() {
-				v, err := request(ctx, before)
-				answers <- answer{v, err}
-				stop()
+				v, err := request(asking, before)
+				select {
+				case answers <- answer{v, err}:
+					stop()
+				default:
+				}
 			}()
 			select {
-			case <-first.Done():
+			case <-asking.Done():
 				return
 			case <-again.C:
 			}
 		}
 	})
 	defer repeating.Stop()
-	v, err := request(first, 0)
-	if err != nil && first.Err() != nil {
+	v, err := request(asking, 0)
+	if err != nil && asking.Err() != nil {
 		select {
 		case a := <-answers:
 			return a.v, a.err
