@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"sync/atomic"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -88,7 +89,7 @@ func (c *Client) submit(ctx context.Context, b toolyard.Batch, listens bool) (*B
 		}
 		return nil, err
 	}
-	out := &Batch{c: c, key: k, submitted: true}
+	out := &Batch{c: c, key: k, stored: time.Now()}
 	if l != nil {
 		l.Stored()
 		out.listening.Store(l)
@@ -118,8 +119,8 @@ func (c *Client) Batch(k toolyard.BatchKey) *Batch { return &Batch{c: c, key: k}
 type Batch struct {
 	c   *Client
 	key toolyard.BatchKey
-	// submitted says that the batch is known to be there.
-	submitted bool
+	// stored is when this client learned that the batch is stored; zero: it is not known to be there.
+	stored time.Time
 	// listening hears what is reported since before the batch was stored, until somebody takes it or the context of the
 	// submission ends. keep stops the latter.
 	listening atomic.Pointer[follow.Listening]
@@ -133,7 +134,7 @@ func (b *Batch) Key() toolyard.BatchKey { return b.key }
 // that are not there yet. An error ends it: [ErrNoBatch], [ErrDamaged], a [*RefusedError], or that ctx has ended.
 func (b *Batch) Results(ctx context.Context) iter.Seq2[toolyard.Result, error] {
 	return func(yield func(toolyard.Result, error) bool) {
-		err := b.c.t.results(ctx, b.key, b.submitted, func(r toolyard.Result) bool { return yield(r, nil) })
+		err := b.c.t.results(ctx, b.key, b.stored, func(r toolyard.Result) bool { return yield(r, nil) })
 		if err != nil && !errors.Is(err, errLeft) {
 			yield(toolyard.Result{}, err)
 		}

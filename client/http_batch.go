@@ -87,7 +87,8 @@ func (t *overHTTP) view(ctx context.Context, k toolyard.BatchKey) (v toolyard.Ba
 	return v, t.ask(ctx, request{method: http.MethodGet, path: batchPath(k), query: of(k.Agent)}, &v)
 }
 
-func (t *overHTTP) results(ctx context.Context, k toolyard.BatchKey, _ bool, yield func(toolyard.Result) bool) error {
+func (t *overHTTP) results(ctx context.Context, k toolyard.BatchKey, _ time.Time,
+	yield func(toolyard.Result) bool) error {
 	next := 0
 	return t.read(ctx, &tap{path: batchPath(k, "results"), query: of(k.Agent), take: func(e sse.Event) error {
 		switch e.Name {
@@ -124,7 +125,7 @@ func (t *overHTTP) listen(context.Context, toolyard.BatchKey) (*follow.Listening
 	return nil, nil
 }
 
-func (t *overHTTP) progress(ctx context.Context, k toolyard.BatchKey, _ bool, yield func(Progress) bool) error {
+func (t *overHTTP) progress(ctx context.Context, k toolyard.BatchKey, _ time.Time, yield func(Progress) bool) error {
 	query := of(k.Agent)
 	query.Set("progress", "only")
 	return t.read(ctx, &tap{path: batchPath(k, "results"), query: query, take: func(e sse.Event) error {

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -73,14 +74,14 @@ func (t overNATS) submit(ctx context.Context, b toolyard.Batch) (toolyard.BatchK
 	return b.Key(), t.b.Submit(ctx, b)
 }
 
-func (t overNATS) results(ctx context.Context, k toolyard.BatchKey, submitted bool,
+func (t overNATS) results(ctx context.Context, k toolyard.BatchKey, stored time.Time,
 	yield func(toolyard.Result) bool) error {
-	if !submitted {
+	if stored.IsZero() {
 		if err := t.find(ctx, k); err != nil {
 			return err
 		}
 	}
-	for reply, err := range t.Replies(ctx, k, nil) {
+	for reply, err := range t.NewReplies(ctx, k, stored) {
 		if err != nil {
 			return known(err)
 		}
@@ -109,9 +110,9 @@ func known(err error) error {
 	return err
 }
 
-func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, submitted bool,
+func (t overNATS) progress(ctx context.Context, k toolyard.BatchKey, stored time.Time,
 	yield func(Progress) bool) error {
-	if !submitted { // otherwise the first report may be gone before the answer comes
+	if stored.IsZero() { // otherwise the first report may be gone before the answer comes
 		if err := t.find(ctx, k); err != nil {
 			return err
 		}

@@ -42,7 +42,7 @@ func (b *Batch) Progress(ctx context.Context) iter.Seq2[Progress, error] {
 			b.keep()
 			err = progressOf(l.Progress(ctx), give)
 		} else {
-			err = b.c.t.progress(ctx, b.key, b.submitted, give)
+			err = b.c.t.progress(ctx, b.key, b.stored, give)
 		}
 		if err != nil && !errors.Is(err, errLeft) {
 			yield(Progress{}, err)

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -18,10 +19,10 @@ type transport interface {
 	// input is how to append to an open batch. have are the calls that it has; nil: that is not known.
 	input(k toolyard.BatchKey, have []toolyard.Call) input
 
-	// results yields all results in order, and progress what calls report. submitted says that the batch is known to be
-	// there.
-	results(ctx context.Context, k toolyard.BatchKey, submitted bool, yield func(toolyard.Result) bool) error
-	progress(ctx context.Context, k toolyard.BatchKey, submitted bool, yield func(Progress) bool) error
+	// results yields all results in order, and progress what calls report. stored is when this
+	// client learned that the batch is stored; zero: it is not known to be there.
+	results(ctx context.Context, k toolyard.BatchKey, stored time.Time, yield func(toolyard.Result) bool) error
+	progress(ctx context.Context, k toolyard.BatchKey, stored time.Time, yield func(Progress) bool) error
 	// listen begins to hear the progress of a batch that is not stored yet; nil: it cannot.
 	listen(ctx context.Context, k toolyard.BatchKey) (*follow.Listening, error)
 	view(ctx context.Context, k toolyard.BatchKey) (toolyard.BatchView, error)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -303,11 +304,16 @@ type Feed interface {
 	Stop() error
 }
 
+// NewBatchWait is how long a follower of a new batch waits for a live copy before it reads what is stored.
+const NewBatchWait = 20 * time.Millisecond
+
 // Hub is the live copies of batches for one process, however many follow.
 type Hub interface {
-	// Follower follows a batch after these sequences of events and replies, ReplyFollower after one of replies.
+	// Follower follows a batch after these sequences of events and replies, ReplyFollower after one of replies. Of a
+	// batch that is new, which was stored a moment ago, the latter reads what is stored only when nothing has come for
+	// [NewBatchWait].
 	Follower(ctx context.Context, k toolyard.BatchKey, event, reply uint64) (Follower, error)
-	ReplyFollower(ctx context.Context, k toolyard.BatchKey, after uint64) (ReplyFollower, error)
+	ReplyFollower(ctx context.Context, k toolyard.BatchKey, after uint64, isNew bool) (ReplyFollower, error)
 	// Progress follows the progress of a batch's running calls. Everything follows what is stored about all batches of
 	// an agent, or of all agents if it is empty.
 	Progress(ctx context.Context, k toolyard.BatchKey) (Follow, error)

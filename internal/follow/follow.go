@@ -38,6 +38,8 @@ const (
 	maxKeptAge   = 30 * time.Second
 	// reread is how long live copies are trusted before what is stored is read.
 	reread = time.Second
+	// moment is for how long a batch that was handed in has no reply, most likely.
+	moment = time.Millisecond
 	// readTimeout bounds a read that several wait for.
 	readTimeout = 30 * time.Second
 )

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"sync"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -60,15 +61,27 @@ func readReply(r batch.Record) (out Reply, size int, err error) {
 // Replies yields the replies of a batch from the first on, to the last. It ends with a [*RefusedError] when the batch
 // was refused. slow says whether the follower is a slow one; nil: it never is.
 func (r *Reader) Replies(ctx context.Context, k toolyard.BatchKey, slow func() bool) iter.Seq2[Reply, error] {
+	return r.allReplies(ctx, k, slow, false)
+}
+
+// NewReplies is [Reader.Replies] of a batch that this program handed in: stored is when it learned that the batch is
+// stored. When that was a moment ago, live copies are waited for before what is stored is read.
+func (r *Reader) NewReplies(ctx context.Context, k toolyard.BatchKey, stored time.Time) iter.Seq2[Reply, error] {
+	return r.allReplies(ctx, k, nil, time.Since(stored) < moment)
+}
+
+func (r *Reader) allReplies(ctx context.Context, k toolyard.BatchKey, slow func() bool, isNew bool) iter.Seq2[Reply,
+	error] {
 	return func(yield func(Reply, error) bool) {
-		err := r.replies(ctx, k, slow, func(p Reply) bool { return yield(p, nil) })
+		err := r.replies(ctx, k, slow, isNew, func(p Reply) bool { return yield(p, nil) })
 		if err != nil {
 			yield(Reply{}, err)
 		}
 	}
 }
 
-func (r *Reader) replies(ctx context.Context, k toolyard.BatchKey, slow func() bool, yield func(Reply) bool) error {
+func (r *Reader) replies(ctx context.Context, k toolyard.BatchKey, slow func() bool, isNew bool,
+	yield func(Reply) bool) error {
 	seen, next := uint64(0), 0
 	take := func(p Reply) (done bool, err error) {
 		if p.seq <= seen {
@@ -88,7 +101,7 @@ func (r *Reader) replies(ctx context.Context, k toolyard.BatchKey, slow func() b
 		return !yield(p) || p.Completed, nil
 	}
 	if !r.shared { // the topic is this follower's own, and begins with what is stored
-		if over, err := r.liveReplies(ctx, k, slow, seen, take); over || err != nil {
+		if over, err := r.liveReplies(ctx, k, slow, seen, isNew, take); over || err != nil {
 			return err
 		}
 	}
@@ -116,7 +129,7 @@ func (r *Reader) replies(ctx context.Context, k toolyard.BatchKey, slow func() b
 		if len(records) > 0 {
 			continue
 		}
-		over, err := r.liveReplies(ctx, k, slow, seen, take)
+		over, err := r.liveReplies(ctx, k, slow, seen, false, take)
 		if over || err != nil {
 			return err
 		}
@@ -124,10 +137,10 @@ func (r *Reader) replies(ctx context.Context, k toolyard.BatchKey, slow func() b
 }
 
 // liveReplies takes replies from the topic of a batch. over is false when some are missing before what the topic has.
-func (r *Reader) liveReplies(ctx context.Context, k toolyard.BatchKey, slow func() bool, seen uint64,
+func (r *Reader) liveReplies(ctx context.Context, k toolyard.BatchKey, slow func() bool, seen uint64, isNew bool,
 	take func(Reply) (bool, error)) (over bool, err error) {
 	f, leave, ok := r.answered.join(k.String(), Reply{seq: seen}, func(base Reply) bool { return base.seq <= seen },
-		func(ctx context.Context, t *topic[Reply]) error { return r.readReplies(ctx, k, t) })
+		func(ctx context.Context, t *topic[Reply]) error { return r.readReplies(ctx, k, t, isNew) })
 	if !ok {
 		return false, nil
 	}
@@ -143,9 +156,11 @@ func (r *Reader) liveReplies(ctx context.Context, k toolyard.BatchKey, slow func
 }
 
 // readReplies fills a topic with the replies of a batch.
-func (r *Reader) readReplies(ctx context.Context, k toolyard.BatchKey, t *topic[Reply]) error {
+func (r *Reader) readReplies(ctx context.Context, k toolyard.BatchKey, t *topic[Reply], isNew bool) error {
 	seen := t.base.seq
-	f, err := again(ctx, r, func() (broker.ReplyFollower, error) { return r.hub.ReplyFollower(ctx, k, t.base.seq) })
+	f, err := again(ctx, r, func() (broker.ReplyFollower, error) {
+		return r.hub.ReplyFollower(ctx, k, t.base.seq, isNew)
+	})
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -137,24 +138,43 @@ type replyFollower struct {
 	behind bool
 	read   []batch.Record
 	queue  []*broker.LiveMsg
+	// late ends the wait for the first copy of a new batch.
+	late *time.Timer
 }
 
 // maxRepliesRead bounds the replies that were read and not returned.
 const maxRepliesRead = 64
 
-// ReplyFollower follows a batch after this sequence of the stream of replies.
-func (h *Hub) ReplyFollower(ctx context.Context, k toolyard.BatchKey, after uint64) (broker.ReplyFollower, error) {
+// ReplyFollower follows a batch after this sequence of the stream of replies. A new batch seldom has replies, and a
+// copy of a later one says that there were some. So it costs no request unless nothing comes for [broker.NewBatchWait].
+func (h *Hub) ReplyFollower(ctx context.Context, k toolyard.BatchKey, after uint64, isNew bool) (broker.ReplyFollower,
+	error) {
 	ear, err := h.Replies(ctx, k)
 	if err != nil {
 		return nil, err
 	}
-	return &replyFollower{of: h.b, b: h.b, key: k, ear: ear, seen: after, behind: true}, nil
+	f := &replyFollower{of: h.b, b: h.b, key: k, ear: ear, seen: after, behind: !isNew}
+	if isNew {
+		f.late = time.AfterFunc(broker.NewBatchWait, ear.markLost)
+	}
+	return f, nil
 }
 
 func (f *replyFollower) News() <-chan struct{} { return f.ear.news }
 
 // Stop ends the follower.
-func (f *replyFollower) Stop() { f.ear.Stop() }
+func (f *replyFollower) Stop() {
+	f.heard()
+	f.ear.Stop()
+}
+
+// heard says that a copy has come, or that none is waited for.
+func (f *replyFollower) heard() {
+	if f.late != nil {
+		f.late.Stop()
+		f.late = nil
+	}
+}
 
 // Next returns the next reply, as a follower does: a record of a reply or a refusal.
 func (f *replyFollower) Next(ctx context.Context) (r batch.Record, ok bool, err error) {
@@ -191,6 +211,7 @@ func (f *replyFollower) Next(ctx context.Context) (r batch.Record, ok bool, err 
 				f.behind = true
 				return r, false, err
 			}
+			f.heard()
 			f.seen = r.Seq
 			return r, true, nil
 		default:

@@ -249,3 +249,76 @@ func TestAHubOfOneProgram(t *testing.T) {
 		t.Errorf("nobody follows, and there are %d subscriptions", n)
 	}
 }
+
+// TestANewBatchIsHeard: who follows a batch that was stored a moment ago gets its reply from the live copy, without a
+// request. A copy that did not come costs a read, soon.
+func TestANewBatchIsHeard(t *testing.T) {
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/test")
+	nc := testenv.Conn(t, s)
+	reader, err := natsbroker.Attach(t.Context(), nc, "/reader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := func(sub toolyard.Batch) {
+		t.Helper()
+		if _, err := b.EndReplies(t.Context(), sub.Key(), &sub, "a test"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	follow := func(sub toolyard.Batch) broker.ReplyFollower {
+		t.Helper()
+		if err := b.Submit(t.Context(), sub); err != nil {
+			t.Fatal(err)
+		}
+		f, err := reader.Hub(false).ReplyFollower(t.Context(), sub.Key(), 0, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(f.Stop)
+		return f
+	}
+	next := func(f broker.ReplyFollower) {
+		t.Helper()
+		late := time.After(30 * time.Second)
+		for {
+			r, ok, err := f.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok {
+				if !r.Body.(events.Reply).Completed {
+					t.Errorf("the first reply is %+v", r.Body)
+				}
+				return
+			}
+			select {
+			case <-f.News():
+			case <-late:
+				t.Fatal("the reply does not come")
+			}
+		}
+	}
+	// A busy machine may be late with the copy. Then the follower reads, and that is another request.
+	heard := false
+	for n := 0; n < 50 && !heard; n++ {
+		sub := submission(fmt.Sprint("heard", n))
+		f := follow(sub)
+		if err := nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		before := nc.Stats().OutMsgs
+		end(sub)
+		next(f)
+		heard = nc.Stats().OutMsgs == before
+	}
+	if !heard {
+		t.Error("every reply cost a request")
+	}
+	missed := submission("missed")
+	if err := b.Submit(t.Context(), missed); err != nil {
+		t.Fatal(err)
+	}
+	end(missed)
+	next(follow(missed))
+}
