@@ -17,3 +17,27 @@ func OnceDue(after time.Duration, begin, end func()) (stop func()) {
 		}
 	}
 }
+
+// Every does something each time that an interval has passed, in a goroutine that lives for that only. It takes less
+// time than the interval. Stop waits for what is being done, and then nothing is done any more.
+func Every(interval time.Duration, do func()) (stop func()) {
+	turn := make(chan struct{}, 1) // whoever has put something in may go on
+	over := false
+	var next *time.Timer
+	turn <- struct{}{}
+	next = time.AfterFunc(interval, func() {
+		turn <- struct{}{}
+		if !over {
+			do()
+			next.Reset(interval)
+		}
+		<-turn
+	})
+	<-turn
+	return func() {
+		turn <- struct{}{}
+		over = true
+		next.Stop()
+		<-turn
+	}
+}

@@ -39,3 +39,27 @@ func TestOnceDue(t *testing.T) {
 		}
 	})
 }
+
+// TestEvery: something is done at each interval, in no goroutine that waits for it, and not after it was stopped;
+// stopping waits for what is being done.
+func TestEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var done atomic.Int32
+		stop := Every(time.Minute, func() {
+			time.Sleep(time.Second)
+			done.Add(1)
+		})
+		time.Sleep(3*time.Minute + 30*time.Second)
+		if done.Load() != 3 {
+			t.Errorf("it was done %d times in three and a half minutes", done.Load())
+		}
+		time.Sleep(33*time.Second + 500*time.Millisecond) // a second was taken each time
+		if stop(); done.Load() != 4 {
+			t.Errorf("it was done %d times when stopping had returned", done.Load())
+		}
+		time.Sleep(time.Hour)
+		if done.Load() != 4 {
+			t.Error("it was done after it was stopped")
+		}
+	})
+}

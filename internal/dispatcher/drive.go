@@ -31,9 +31,9 @@ type runner struct {
 	lapsed  bool              // the machine knows that another may own the batch
 	surface *registry.Surface // what the batch sees; nil until it is needed by a batch that was adopted
 	feed    broker.Feed
-	noticed chan batch.Noticed
+	noticed chan *batch.Noticed
 
-	granted        chan grantAnswer
+	granted        chan *grantAnswer
 	retryTicket    *grantAnswer // a request that failed because the queue was full
 	ticketRequests int          // numbers the requests, so that an answer to an earlier one is ignored
 
@@ -59,7 +59,7 @@ type runner struct {
 	rates  batchRates
 	budget budget
 
-	replied  chan appended // the answer to the reply that is being stored
+	replied  chan *appended // the answer to the reply that is being stored
 	replying sync.WaitGroup
 }
 
@@ -96,8 +96,8 @@ func (d *Dispatcher) newRunner(k *kept, feed broker.Feed, o *owned) *runner {
 		kept: k, log: o.trace.named(k.log), trace: o.trace, d: d, feed: feed,
 		surface: o.surface, adopted: o.state.Takeovers > 0,
 		m: batch.New(cfg, o.state), owned: o,
-		granted: make(chan grantAnswer, 4), noticed: make(chan batch.Noticed, 1), queued: map[int]queued{},
-		lastHeard: map[int]time.Time{}, lastNews: time.Now(), replied: make(chan appended, 1),
+		granted: make(chan *grantAnswer, 4), noticed: make(chan *batch.Noticed, 1), queued: map[int]queued{},
+		lastHeard: map[int]time.Time{}, lastNews: time.Now(), replied: make(chan *appended, 1),
 		indexed: o.state.Takeovers > 0 || o.state.Parked,
 		rates:   batchRates{gate: d.admission.rates},
 		budget:  budget{owed: d.budgetsOf(&o.state), told: o.state.Takeovers > 0},
@@ -112,38 +112,15 @@ func (d *Dispatcher) machineConfig() batch.Config {
 	}
 }
 
-// run advances the batch until it is complete, lost, or ctx ends.
+// run advances the batch until it is complete, lost, or ctx ends. An idle batch waits here, and there may be many: what
+// needs much of the stack is in what run calls.
 func (r *runner) run(ctx context.Context) error {
-	s := r.m.State()
-	for _, c := range s.Calls {
-		if c.Status == batch.Claimed { // when it was claimed is not known here: this owner's patience begins now
-			r.d.workers.heardFrom(c.Worker)
-		}
-	}
 	ctx, stop := context.WithCancel(ctx)
-	write := r.d.index(r.log, s, !r.indexed)
-	session, submission := s.Plan.Session, s.SubmissionSeq
-	heed := func(ctx context.Context) { r.heedInterrupt(ctx, session, submission) }
-	r.stopIndexing = r.indexLater(ctx, write, heed)
-	defer r.looking.Wait()
-	defer r.stopIndexing()
-	defer r.replying.Wait()
-	defer stop()
-	if p := s.Submission.Options.Parent; p != nil {
-		r.looking.Go(func() { r.followParent(ctx, p) })
+	defer r.end(stop)
+	inputs, err := r.begin(ctx)
+	if err != nil {
+		return err
 	}
-	defer func() { r.d.demand.change(r.wants, nil) }()
-	defer r.leaveAllRated()
-	r.holdRated()
-	defer r.d.locks.StopWaiting(s.Plan.Workspace, r.key)
-	// what was canceled or appended before the feed began
-	said, err := r.owned.said, error(nil)
-	if !r.owned.known {
-		if said, err = r.d.said(ctx, s); err != nil {
-			return err
-		}
-	}
-	inputs := append(r.stored(said...), batch.Observed{Serving: r.d.workers.serving(r.submission().Shard)})
 	beat := time.NewTicker(broker.Heartbeat(r.d.b.Settings().BatchAckWait))
 	defer beat.Stop()
 	wake := time.NewTimer(0)
@@ -152,21 +129,7 @@ func (r *runner) run(ctx context.Context) error {
 		if over, err := r.step(ctx, inputs); err != nil || over {
 			return err
 		}
-		r.leaveRated()
-		if wants := r.m.Wanted(); !maps.Equal(wants, r.wants) {
-			r.d.demand.change(r.wants, wants)
-			r.wants = wants
-		}
-		if idle := r.m.Idle(); idle != r.idle.Load() {
-			r.idle.Store(idle)
-			r.d.admission.setIdle(r.key, idle)
-		}
-		if at := r.m.Wake(); at.IsZero() {
-			wake.Stop()
-		} else {
-			wake.Reset(max(time.Until(at), time.Millisecond)) // a little late rather than early
-		}
-		inputs = nil
+		r.stepped(wake)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -177,23 +140,91 @@ func (r *runner) run(ctx context.Context) error {
 		case g := <-r.granted:
 			inputs, err = r.ticketAnswer(ctx, g)
 		case n := <-r.noticed:
-			inputs = []batch.Input{n}
+			inputs = []batch.Input{*n}
 		case <-r.rates.in.news:
-			var calls []batch.Queue
-			calls, inputs = r.rateAnswers()
-			err = r.queue(ctx, calls)
+			inputs, err = r.rated(ctx)
 		case <-wake.C:
+			inputs = nil
 		case <-beat.C:
-			again := r.repeatTicket(ctx)
-			if inputs, err = r.beat(ctx); err == nil {
-				err = r.settleBudget(ctx)
-			}
-			inputs = append(again, inputs...)
+			inputs, err = r.beaten(ctx)
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// begin starts what goes on beside the batch, and returns what the machine is stepped with first: what was canceled or
+// appended before the feed began, and who serves the batch. end follows it, also when it fails.
+func (r *runner) begin(ctx context.Context) ([]batch.Input, error) {
+	s := r.m.State()
+	for _, c := range s.Calls {
+		if c.Status == batch.Claimed { // when it was claimed is not known here: this owner's patience begins now
+			r.d.workers.heardFrom(c.Worker)
+		}
+	}
+	write := r.d.index(r.log, s, !r.indexed)
+	session, submission := s.Plan.Session, s.SubmissionSeq
+	heed := func(ctx context.Context) { r.heedInterrupt(ctx, session, submission) }
+	r.stopIndexing = r.indexLater(ctx, write, heed)
+	if p := s.Submission.Options.Parent; p != nil {
+		r.looking.Go(func() { r.followParent(ctx, p) })
+	}
+	r.holdRated()
+	said := r.owned.said
+	if !r.owned.known {
+		var err error
+		if said, err = r.d.said(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	r.owned = nil
+	return append(r.stored(said...), batch.Observed{Serving: r.d.workers.serving(r.submission().Shard)}), nil
+}
+
+// end ends what goes on beside the batch, and waits for it.
+func (r *runner) end(stop context.CancelFunc) {
+	r.d.locks.StopWaiting(r.m.State().Plan.Workspace, r.key)
+	r.leaveAllRated()
+	r.d.demand.change(r.wants, nil)
+	stop()
+	r.replying.Wait()
+	r.stopIndexing()
+	r.looking.Wait()
+}
+
+// stepped tells others what the batch wants now, and sets the timer to when the machine is to be stepped again.
+func (r *runner) stepped(wake *time.Timer) {
+	r.leaveRated()
+	if wants := r.m.Wanted(); !maps.Equal(wants, r.wants) {
+		r.d.demand.change(r.wants, wants)
+		r.wants = wants
+	}
+	if idle := r.m.Idle(); idle != r.idle.Load() {
+		r.idle.Store(idle)
+		r.d.admission.setIdle(r.key, idle)
+	}
+	if at := r.m.Wake(); at.IsZero() {
+		wake.Stop()
+	} else {
+		wake.Reset(max(time.Until(at), time.Millisecond)) // a little late rather than early
+	}
+}
+
+// rated takes in what the gate of rates says, and queues the calls that may go.
+func (r *runner) rated(ctx context.Context) ([]batch.Input, error) {
+	calls, inputs := r.rateAnswers()
+	return inputs, r.queue(ctx, calls)
+}
+
+// beaten does what is due at each heartbeat of the batch.
+func (r *runner) beaten(ctx context.Context) ([]batch.Input, error) {
+	inputs := r.repeatTicket(ctx)
+	more, err := r.beat(ctx)
+	if err == nil {
+		err = r.settleBudget(ctx)
+	}
+	return append(inputs, more...), err
 }
 
 // step steps the machine and performs its effects, until there is nothing new. It reports whether the batch is
@@ -296,7 +327,7 @@ func (r *runner) append(ctx context.Context, e batch.Append) ([]batch.Input, err
 	return r.appended(ctx, r.store(ctx, e))
 }
 
-func (r *runner) store(ctx context.Context, e batch.Append) appended {
+func (r *runner) store(ctx context.Context, e batch.Append) *appended {
 	var pool toolyard.Pool
 	if e.Chain == batch.ChainItem {
 		pool = r.m.State().Plan.Calls[e.Index].Pool
@@ -312,10 +343,10 @@ func (r *runner) store(ctx context.Context, e batch.Append) appended {
 	if err == nil {
 		r.trace.stored(began, e)
 	}
-	return appended{e, rec, err}
+	return &appended{e, rec, err}
 }
 
-func (r *runner) appended(ctx context.Context, a appended) ([]batch.Input, error) {
+func (r *runner) appended(ctx context.Context, a *appended) ([]batch.Input, error) {
 	switch {
 	case a.err == nil:
 		return r.stored(a.rec), nil
@@ -438,7 +469,7 @@ func (r *runner) takeTicket(ctx context.Context, wanted batch.TakeTicket) []batc
 			r.d.cfg.Meter.TicketGranted(wanted.Mode, time.Since(asked))
 		}
 		select {
-		case r.granted <- grantAnswer{take, wanted, g.Ticket, g.Err, asked, time.Now(), g.Behind}:
+		case r.granted <- &grantAnswer{take, wanted, g.Ticket, g.Err, asked, time.Now(), g.Behind}:
 		case <-ctx.Done():
 		}
 	}, wanted.Locks...)
@@ -460,7 +491,7 @@ func (r *runner) repeatTicket(ctx context.Context) (inputs []batch.Input) {
 }
 
 // ticketAnswer takes in a ticket. When joining failed for a reason that may pass, it is tried again.
-func (r *runner) ticketAnswer(ctx context.Context, g grantAnswer) ([]batch.Input, error) {
+func (r *runner) ticketAnswer(ctx context.Context, g *grantAnswer) ([]batch.Input, error) {
 	switch {
 	case g.take != r.ticketRequests: // the batch has left the queue since, or asked again
 		return nil, nil
@@ -471,7 +502,7 @@ func (r *runner) ticketAnswer(ctx context.Context, g grantAnswer) ([]batch.Input
 		return nil, errLost
 	case errors.Is(g.err, ticket.ErrFull), errors.Is(g.err, broker.ErrFull):
 		r.log.Warn("waiting for a place in the workspace's queue", "error", g.err)
-		r.retryTicket = &g
+		r.retryTicket = g
 		return nil, nil
 	}
 	return nil, fmt.Errorf("take a ticket: %w", g.err)

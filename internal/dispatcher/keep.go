@@ -56,26 +56,16 @@ func wakePause(deliveries uint64) time.Duration {
 	return min(50*time.Millisecond<<min(deliveries, 10), 10*time.Second)
 }
 
-// keepAlive keeps the delivery alive until stop is called or ctx ends, whatever the runner is waiting for. When no
-// answer comes, the next append finds out whose the batch is. Most batches are over before the first heartbeat is due,
-// and need no goroutine for it.
+// keepAlive keeps the delivery alive until stop is called, whatever the runner is waiting for. ctx has ended by then.
+// When no answer comes, the next append finds out whose the batch is.
 func (k *kept) keepAlive(ctx context.Context, wait time.Duration) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	return crew.OnceDue(broker.Heartbeat(wait), func() { k.beats(ctx, wait) }, cancel)
-}
-
-// beats sends a heartbeat now, and at each interval until ctx ends.
-func (k *kept) beats(ctx context.Context, wait time.Duration) {
-	tick := time.NewTicker(broker.Heartbeat(wait))
-	defer tick.Stop()
 	var telling sync.WaitGroup
-	defer telling.Wait()
-	for ; ctx.Err() == nil; awaitTick(ctx, tick) {
+	silence := crew.Every(broker.Heartbeat(wait), func() {
 		if k.idle.Load() { // there are many of these, and nothing runs that an answer would keep safe
 			if err := k.submission().Hold(); err != nil && ctx.Err() == nil {
 				k.log.Info("the submission could not be kept", "error", err)
 			}
-			continue
+			return
 		}
 		telling.Go(func() {
 			alive, cancel := context.WithTimeout(ctx, broker.Lease(wait))
@@ -84,13 +74,9 @@ func (k *kept) beats(ctx context.Context, wait time.Duration) {
 				k.log.Info("the submission could not be kept", "error", err)
 			}
 		})
-	}
-}
-
-// awaitTick waits for the next tick, or until ctx ends.
-func awaitTick(ctx context.Context, tick *time.Ticker) {
-	select {
-	case <-ctx.Done():
-	case <-tick.C:
+	})
+	return func() {
+		silence()
+		telling.Wait()
 	}
 }

@@ -44,7 +44,7 @@ func (r *runner) notify(ctx context.Context) {
 			notice = &toolyard.Notice{Stop: true, Reason: "A hook of this installation that runs after a batch broke."}
 		}
 		select {
-		case r.noticed <- batch.Noticed{Notice: notice}:
+		case r.noticed <- &batch.Noticed{Notice: notice}:
 		case <-ctx.Done():
 		}
 	}()

@@ -75,11 +75,10 @@ const linkTimeout = 5 * time.Second
 
 // traceTicket follows that the batch has a ticket. The batches that it waited for are looked up meanwhile; one that is
 // not found has no link.
-func (r *runner) traceTicket(ctx context.Context, answer grantAnswer) {
+func (r *runner) traceTicket(ctx context.Context, g *grantAnswer) {
 	if r.trace.span == nil || !r.trace.span.Recording() {
 		return
 	}
-	g := answer // a copy that is made for this goroutine only
 	r.looking.Go(func() {
 		looking, cancel := context.WithTimeout(ctx, linkTimeout)
 		defer cancel()

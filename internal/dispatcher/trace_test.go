@@ -19,14 +19,14 @@ func TestNobodyWatches(t *testing.T) {
 	d := &Dispatcher{}
 	s, ctx, log := &batch.State{}, t.Context(), slog.New(slog.DiscardHandler)
 	e := batch.Append{Chain: batch.ChainReply, Body: events.Reply{}}
-	r := &runner{}
+	r, g := &runner{}, &grantAnswer{}
 	if got := testing.AllocsPerRun(100, func() {
 		trace := d.follow(s)
 		if trace.within(ctx) != ctx || trace.named(log) != log {
 			t.Error("it is followed")
 		}
 		trace.planned(time.Time{}, s)
-		r.traceTicket(ctx, grantAnswer{})
+		r.traceTicket(ctx, g)
 		trace.stored(time.Time{}, e)
 		trace.completed(s)
 	}); got != 0 {

@@ -45,6 +45,7 @@ type config struct {
 	gap        time.Duration // the mean pause before a batch
 	rate       float64       // batches that begin each second, whoever is done; 0: one when another is done
 	warmup     int           // batches that are run first and not counted
+	idle       int           // open batches without a call that are there meanwhile
 	limit      time.Duration // give up after this long
 	brokers    []int         // processes of the server
 	level      string        // what the server's durability is called in the output
@@ -133,6 +134,8 @@ func parse(name string, modes, args []string) (config, error) {
 	fs.StringVar(&c.dispatcher, "dispatcher", "dispatcher", "the program of Toolyard's dispatcher")
 	fs.StringVar(&c.script, "script", "bullmq.mjs", "the program of BullMQ")
 	fs.IntVar(&c.warmup, "warmup", 5, "batches that are run first and not counted")
+	fs.IntVar(&c.idle, "idle", 0, "open batches without a call that are there meanwhile, each of an agent of its own; "+
+		"Toolyard only")
 	fs.DurationVar(&c.limit, "limit", 5*time.Minute, "give up after this long")
 	fs.StringVar(&c.level, "level", "", "what the durability of the server is called in the output")
 	pids := fs.String("pids", "", "processes of the server, with commas, whose CPU is counted")
@@ -151,6 +154,9 @@ func parse(name string, modes, args []string) (config, error) {
 	}
 	if c.calls < 1 || c.batch < 1 || c.workers < 1 || c.inflight < 1 || c.replicas < 1 {
 		return c, errors.New("-calls, -batch, -workers, -inflight and -replicas are at least 1")
+	}
+	if c.idle < 0 || c.idle > 0 && name != "toolyard" {
+		return c, errors.New("-idle is positive, and for toolyard only")
 	}
 	if c.rate < 0 || c.rate > 0 && (c.span <= 0 || c.gap > 0) {
 		return c, errors.New("-rate is positive, needs -for and goes without -gap")

@@ -36,7 +36,21 @@ type line struct {
 	// Stored and Kept are of JetStream only: messages that it stored, and bytes that it still has when all is done.
 	Stored float64 `json:"stored_msgs_per_call,omitempty"`
 	Kept   float64 `json:"kept_bytes_per_call,omitempty"`
-	Load1  float64 `json:"load1"`
+	// Resident is the memory of the server, and of the dispatcher, in MiB: before the open batches, before the others,
+	// and when all is done.
+	Resident resident3 `json:"server_resident_mib"`
+	Ours     resident3 `json:"dispatcher_resident_mib"`
+	Idle     int       `json:"idle_batches,omitempty"`
+	Load1    float64   `json:"load1"`
+}
+
+// resident3 is the memory of a process at three moments.
+type resident3 [3]float64
+
+// keeper is a peer that has open batches, and a process beside this one.
+type keeper interface {
+	open(ctx context.Context, n int) error
+	process() int
 }
 
 // storer is a peer that says what its server has stored so far.
@@ -59,6 +73,28 @@ func measure(ctx context.Context, name string, c config, start func(context.Cont
 			return l, fmt.Errorf("warm-up: %w", err)
 		}
 	}
+	var residents, ours resident3
+	look := func(at int) (err error) {
+		if residents[at], err = resident(c.brokers...); err != nil {
+			return err
+		}
+		if k, ok := p.(keeper); ok {
+			ours[at], err = resident(k.process())
+		}
+		residents[at], ours[at] = round(residents[at]), round(ours[at])
+		return err
+	}
+	if err := look(0); err != nil {
+		return l, err
+	}
+	if c.idle > 0 {
+		if err := p.(keeper).open(ctx, c.idle); err != nil {
+			return l, err
+		}
+	}
+	if err := look(1); err != nil {
+		return l, err
+	}
 	before, err := take(ctx, p, c)
 	if err != nil {
 		return l, err
@@ -69,6 +105,9 @@ func measure(ctx context.Context, name string, c config, start func(context.Cont
 	}
 	after, err := take(ctx, p, c)
 	if err != nil {
+		return l, err
+	}
+	if err := look(2); err != nil {
 		return l, err
 	}
 	n := len(took) * c.batch
@@ -84,6 +123,7 @@ func measure(ctx context.Context, name string, c config, start func(context.Cont
 		BrokerCPU: each(float64((after.broker - before.broker).Microseconds())),
 		Stored:    each(float64(after.stored.messages) - float64(before.stored.messages)),
 		Kept:      each(float64(after.stored.bytes) - float64(before.stored.bytes)),
+		Resident:  residents, Ours: ours, Idle: c.idle,
 	}
 	l.Load1, err = load1()
 	return l, err

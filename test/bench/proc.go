@@ -92,6 +92,26 @@ func parseStat(text string) (p process, err error) {
 	return p, nil
 }
 
+// resident is the memory of processes that is in RAM, in MiB, without those below them.
+func resident(pids ...int) (mib float64, err error) {
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+		if err != nil {
+			return 0, err
+		}
+		f := strings.Fields(string(text))
+		if len(f) < 2 {
+			return 0, fmt.Errorf("process %d: its statm is %q", pid, text)
+		}
+		pages, err := strconv.ParseInt(f[1], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("process %d: %w", pid, err)
+		}
+		mib += float64(pages*int64(os.Getpagesize())) / (1 << 20)
+	}
+	return mib, nil
+}
+
 // load1 is the load of the last minute.
 func load1() (float64, error) {
 	text, err := os.ReadFile("/proc/loadavg")

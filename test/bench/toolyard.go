@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/tool"
 	"github.com/toolyard/toolyard/worker"
 )
@@ -217,6 +219,35 @@ func (p *toolyardPeer) runBatch(ctx context.Context, batch string, k int) ([]str
 		got = append(got, r.Output)
 	}
 	return got, nil
+}
+
+func (p *toolyardPeer) process() int { return p.dispatcher.Process.Pid }
+
+// openingAtOnce is how many batches are opened at a time.
+const openingAtOnce = 32
+
+// open opens batches, and returns when each has a plan: it is idle then.
+func (p *toolyardPeer) open(ctx context.Context, n int) error {
+	opening, ctx := errgroup.WithContext(ctx)
+	opening.SetLimit(openingAtOnce)
+	for i := range n {
+		opening.Go(func() error {
+			s, err := p.client.Open(ctx, toolyard.Batch{Agent: toolyard.Agent(fmt.Sprint("idle-", i)), ID: "open"})
+			if err != nil {
+				return err
+			}
+			for e, err := range s.Watch(ctx) {
+				if err != nil {
+					return err
+				}
+				if e.Type == string(events.BatchPlanned) {
+					break
+				}
+			}
+			return nil
+		})
+	}
+	return opening.Wait()
 }
 
 func (p *toolyardPeer) stored(ctx context.Context) (storedSum, error) {
