@@ -300,8 +300,9 @@ func (s *session) call(ctx context.Context, env tool.Env, c call, input json.Raw
 	if env.IdempotencyKey != "" {
 		params.Meta[idempotencyMeta] = env.IdempotencyKey
 	}
-	if env.TraceParent != "" {
-		params.Meta[traceparent.Header] = env.TraceParent
+	trace := traceparent.Context{Parent: env.TraceParent, State: env.TraceState, Baggage: env.Baggage}
+	for name, value := range trace.Fields {
+		params.Meta[name] = value
 	}
 	params.SetProgressToken(token)
 	if err := answered(ctx, params); err != nil {
