@@ -105,7 +105,34 @@ func (c *Client) submit(ctx context.Context, b toolyard.Batch, listens bool) (*B
 // WithTraceParent returns a context in which batches are handed in as part of a trace: parent is a W3C trace context,
 // as OpenTelemetry's propagator writes it under the name "traceparent". A text that is none changes nothing.
 func WithTraceParent(ctx context.Context, parent string) context.Context {
-	return traceparent.With(ctx, traceparent.Valid(parent))
+	if parent = traceparent.Valid(parent); parent == "" {
+		return ctx
+	}
+	return traceparent.With(ctx, traceparent.Context{Parent: parent, Baggage: traceparent.From(ctx).Baggage})
+}
+
+// WithTraceState returns a context with what tracing systems have noted of the trace that [WithTraceParent] put into
+// it: state is a W3C "tracestate" of at most 512 bytes and 32 members. A text that is none, or is longer, changes
+// nothing, and so does any where ctx has no trace.
+func WithTraceState(ctx context.Context, state string) context.Context {
+	c := traceparent.From(ctx)
+	if state = traceparent.State(state); state == "" || c.Parent == "" {
+		return ctx
+	}
+	c.State = state
+	return traceparent.With(ctx, c)
+}
+
+// WithBaggage returns a context in which batches are handed in with W3C "baggage", of at most 2,048 bytes and 64
+// members. It goes to all tools that the batch calls, and to the services that they ask. A text that is none, or is
+// longer, changes nothing.
+func WithBaggage(ctx context.Context, baggage string) context.Context {
+	c := traceparent.From(ctx)
+	if baggage = traceparent.Baggage(baggage); baggage == "" {
+		return ctx
+	}
+	c.Baggage = baggage
+	return traceparent.With(ctx, c)
 }
 
 // NewBatchID makes an id that no other batch has: for a program that wants to know it before it submits the batch.

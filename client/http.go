@@ -214,8 +214,8 @@ func (t *overHTTP) send(ctx context.Context, r request, body []byte, header http
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if parent := traceparent.From(ctx); parent != "" {
-		req.Header.Set(traceparent.Header, parent)
+	for name, value := range traceparent.From(ctx).Fields {
+		req.Header.Set(name, value)
 	}
 	if t.token != "" {
 		req.Header.Set("Authorization", "Bearer "+t.token)

@@ -48,6 +48,9 @@ type Env struct {
 
 	// TraceParent is the W3C trace context of this attempt, for requests that the tool makes. Empty if there is none.
 	TraceParent string
+	// TraceState is the "tracestate" that goes beside it, of 512 bytes at most, and Baggage the agent's W3C "baggage",
+	// of 2,048 bytes at most. Empty if there is none. Send baggage only to whom the agent may tell what is in it.
+	TraceState, Baggage string
 
 	// Progress reports progress, and restarts the idle timeout. It never blocks, may lose reports, and may be called
 	// often and from any goroutine: reports are merged and sent a few times a second, with the last fraction and status

@@ -27,6 +27,7 @@ import (
 	"github.com/toolyard/toolyard/internal/redact"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/scan"
+	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/internal/tracing"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
@@ -125,7 +126,8 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 	}
 	if o.Tracing != nil {
 		tracer := tracing.New(o.Tracing)
-		cfg.Trace = func(ctx context.Context, parent string, d *events.Requested, call *events.RequestedCall, id string,
+		cfg.Trace = func(ctx context.Context, parent traceparent.Context, d *events.Requested,
+			call *events.RequestedCall, id string,
 		) (context.Context, worker.CallSpan) {
 			return tracer.Call(ctx, parent, d, call, id)
 		}

@@ -152,8 +152,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
-	if parent := traceparent.Valid(r.Header.Get(traceparent.Header)); parent != "" {
-		r = r.WithContext(traceparent.With(r.Context(), parent))
+	if within := traceparent.With(r.Context(), traceparent.OfFields(r.Header.Values)); within != r.Context() {
+		r = r.WithContext(within)
 	}
 	x := &exchange{s: s, r: r, conn: http.NewResponseController(w)}
 	to := &audited{ResponseWriter: w, x: x}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -55,8 +56,8 @@ type Record struct {
 	Body events.Body
 	// Latest says that the reader went straight to the last event of the reply chain, past those before it.
 	Latest bool
-	// TraceParent is the trace context that a submission came with, if that is valid. Other records have none.
-	TraceParent string
+	// Trace is the trace context that a submission came with, as far as it is valid. Other records have none.
+	Trace traceparent.Context
 }
 
 // CallStatus is where a call stands in the log.
@@ -137,12 +138,12 @@ type State struct {
 	Submission    *toolyard.Batch
 	SubmissionSeq uint64
 	SubmittedAt   time.Time
-	// TraceParent is the trace context that the submission came with; "" if it had none.
-	TraceParent string
-	Refused     *events.Refused
-	Plan        *events.Planned
-	Owner       string
-	Takeovers   int
+	// Trace is the trace context that the submission came with; the zero value if it had none.
+	Trace     traceparent.Context
+	Refused   *events.Refused
+	Plan      *events.Planned
+	Owner     string
+	Takeovers int
 	// Started has the ticket of each group that was started, by group.
 	Started map[int]uint64
 	Calls   []Call
@@ -216,7 +217,7 @@ func (s *State) Apply(r Record) error {
 			return bad("%T is no submission", r.Body)
 		}
 		s.Key, s.Submission, s.SubmissionSeq, s.SubmittedAt = b.Key(), &b.Batch, r.Seq, r.Time
-		s.TraceParent = r.TraceParent
+		s.Trace = r.Trace
 		return nil
 	case ChainBatch:
 		if r.Seq <= s.BatchSeq {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
 // Queued is the outcome of queueing one call.
@@ -53,8 +54,8 @@ type Delivery struct {
 	Received, Stored time.Time
 	// OwnerWait is how long the batch's owner may be silent before another dispatcher gets the batch.
 	OwnerWait time.Duration
-	// TraceParent is the trace context of the batch, if it has one.
-	TraceParent string
+	// Trace is the trace context of the batch, if it has one.
+	Trace traceparent.Context
 	// DeliveryMessage answers it.
 	DeliveryMessage
 }

@@ -89,7 +89,7 @@ func TestACommandGetsWhatTheManifestSays(t *testing.T) {
 	x := declared(t, box, `"timeout_ms":5000,"credentials":["KEY"],`,
 		`{"argv":["p","{a}"],"stdin":"json","env":{"LC_ALL":"C"},"network":["api.example:443"],"read":["/srv/data"],"limits":{"memory_mib":64,"output_bytes":100}}`)
 	called := env("/tmp")
-	called.TraceParent = "00-a-b-01"
+	called.TraceParent, called.TraceState, called.Baggage = "00-a-b-01", "v=1", "user=ann"
 	out, err := x.Run(t.Context(), called, json.RawMessage(`{"a":"b c"}`))
 	if err != nil || out.Text != "out" || read != `{"a":"b c"}` || !slices.Equal(argv, []string{"p", "b c"}) {
 		t.Errorf("%+v, %v; argv %q, stdin %s", out, err, argv, read)
@@ -98,13 +98,13 @@ func TestACommandGetsWhatTheManifestSays(t *testing.T) {
 		"LC_ALL": "C", "TOOLYARD_AGENT": "ann", "TOOLYARD_BATCH": "b1", "TOOLYARD_CALL_ID": "c3", "TOOLYARD_INDEX": "3",
 		"TOOLYARD_IDEMPOTENCY_KEY": "ty-1",
 		"TOOLYARD_ATTEMPT":         "2", "TOOLYARD_FENCING_TOKEN": "5", "TOOLYARD_SESSION": "s",
-		"TOOLYARD_WORKSPACE": "w", "TRACEPARENT": "00-a-b-01",
+		"TOOLYARD_WORKSPACE": "w", "TRACEPARENT": "00-a-b-01", "TRACESTATE": "v=1", "BAGGAGE": "user=ann",
 	} {
 		if p.Env[name] != want {
 			t.Errorf("%s is %q, want %q", name, p.Env[name], want)
 		}
 	}
-	if len(p.Env) != 11 || len(p.Secrets) != 1 || p.Secrets[0].Name != "KEY" ||
+	if len(p.Env) != 13 || len(p.Secrets) != 1 || p.Secrets[0].Name != "KEY" ||
 		string(p.Secrets[0].Content) != "value of KEY" {
 		t.Errorf("the environment is %v, the secrets %v", p.Env, p.Secrets)
 	}

@@ -28,8 +28,11 @@ func Environment(declared map[string]string, env tool.Env) map[string]string {
 	} {
 		out["TOOLYARD_"+name] = value
 	}
-	if _, own := out[traceparent.Env]; !own && env.TraceParent != "" {
-		out[traceparent.Env] = env.TraceParent
+	for name, value := range map[string]string{traceparent.Env: env.TraceParent, traceparent.StateEnv: env.TraceState,
+		traceparent.BaggageEnv: env.Baggage} {
+		if _, own := out[name]; !own && value != "" {
+			out[name] = value
+		}
 	}
 	return out
 }

@@ -16,8 +16,8 @@ import (
 // BatchSpan is a batch as those see it who watch, from its submission to its last reply, over all of its owners. It is
 // safe for concurrent use, and its methods return at once.
 type BatchSpan interface {
-	// TraceParent is the trace context of what is done for the batch. Recording reports whether anybody will see it.
-	TraceParent() string
+	// Trace is the trace context of what is done for the batch. Recording reports whether anybody will see it.
+	Trace() traceparent.Context
 	Recording() bool
 	// Planned, Granted and Replied say that a step is over, and when it began. behind are the batches whose tickets
 	// stood before this one.
@@ -32,29 +32,29 @@ type BatchSpan interface {
 
 // batchTrace is what is followed of a batch. The zero value follows nothing.
 type batchTrace struct {
-	// parent is the trace context that all events of the batch and its work carry: the span's, or the agent's where
-	// nobody watches; "" where there is none.
-	parent string
-	span   BatchSpan // nil: nobody watches
+	// carried is the trace context that all events of the batch and its work carry: the span's, or the agent's where
+	// nobody watches. The baggage is the agent's.
+	carried traceparent.Context
+	span    BatchSpan // nil: nobody watches
 }
 
 // follow begins to follow a batch that this dispatcher is about to own.
 func (d *Dispatcher) follow(s *batch.State) batchTrace {
 	if d.cfg.Trace == nil {
-		return batchTrace{parent: s.TraceParent}
+		return batchTrace{carried: s.Trace}
 	}
 	span := d.cfg.Trace(s)
-	return batchTrace{span.TraceParent(), span}
+	return batchTrace{span.Trace(), span}
 }
 
 // within returns a context in which the batch's trace context is stored with every event.
 func (t batchTrace) within(ctx context.Context) context.Context {
-	return traceparent.With(ctx, t.parent)
+	return traceparent.With(ctx, t.carried)
 }
 
 // named returns a log that names the trace.
 func (t batchTrace) named(log *slog.Logger) *slog.Logger {
-	if id := traceparent.TraceID(t.parent); id != "" {
+	if id := traceparent.TraceID(t.carried.Parent); id != "" {
 		return log.With("trace_id", id)
 	}
 	return log

@@ -36,8 +36,9 @@ func TestNobodyWatches(t *testing.T) {
 
 // TestAnAgentsTraceGoesOn: where nobody watches, events and the log name the agent's trace.
 func TestAnAgentsTraceGoesOn(t *testing.T) {
-	trace := (&Dispatcher{}).follow(&batch.State{TraceParent: agents})
-	if got := traceparent.From(trace.within(t.Context())); got != agents {
+	sent := traceparent.Context{Parent: agents, State: "vendor=1", Baggage: "user=ann"}
+	trace := (&Dispatcher{}).follow(&batch.State{Trace: sent})
+	if got := traceparent.From(trace.within(t.Context())); got != sent {
 		t.Errorf("events carry %q", got)
 	}
 	var b bytes.Buffer

@@ -2,7 +2,8 @@
 //
 // That is elicitation of the Model Context Protocol, in form mode.
 // A tool that asks ends its run with a [Question]. The call then waits for a person as one that needs permission does,
-// and runs again with the [Answer]. The package decides which questions are taken, and which answers fit.
+// and runs again with the [Answer]. The package decides which questions are taken, which answers fit, and which answer
+// a tool gets that asks in the middle of its run ([Replay]).
 //
 // Authority: none. A question is written by a server that the operator has not made. It is bounded here, and shown to a
 // person as the server's words.

@@ -99,8 +99,9 @@ func (e *endpoint) run(ctx context.Context, env tool.Env, input json.RawMessage)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if env.TraceParent != "" {
-		req.Header.Set(traceparent.Header, env.TraceParent)
+	trace := traceparent.Context{Parent: env.TraceParent, State: env.TraceState, Baggage: env.Baggage}
+	for name, value := range trace.Fields {
+		req.Header.Set(name, value)
 	}
 	for name, value := range headers {
 		req.Header.Set(name, value)

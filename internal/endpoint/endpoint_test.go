@@ -34,10 +34,8 @@ func declared(t *testing.T, more, endpoint string) tool.Tool {
 }
 
 func env() tool.Env {
-	return tool.Env{IdempotencyKey: "ty-1", Granted: func(name string) (string, bool) {
-		return "secret",
-			name == "KEY"
-	}}
+	return tool.Env{IdempotencyKey: "ty-1", TraceParent: "00-a-b-01", TraceState: "v=1", Baggage: "user=ann",
+		Granted: func(name string) (string, bool) { return "secret", name == "KEY" }}
 }
 
 func serve(t *testing.T, h http.HandlerFunc) string {
@@ -68,7 +66,9 @@ func TestARequest(t *testing.T) {
 	}
 	if got.Method != "POST" || got.RequestURI != "/v1/b%20c%3Fd/x?q=d%26e" || body != `{"a":"b c?d","b":"d&e"}` ||
 		got.Header.Get("Authorization") != "Bearer secret" ||
-		got.Header.Get("Idempotency-Key") != "ty-1" || got.Header.Get("X-Fixed") != "y" ||
+		got.Header.Get("Idempotency-Key") != "ty-1" || got.Header.Get("Tracestate") != "v=1" ||
+		got.Header.Get("Baggage") != "user=ann" || got.Header.Get("Traceparent") != "00-a-b-01" ||
+		got.Header.Get("X-Fixed") != "y" ||
 		got.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("the request is %s %s %v with %q", got.Method, got.RequestURI, got.Header, body)
 	}

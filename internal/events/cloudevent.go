@@ -28,6 +28,9 @@ type Meta struct {
 	Time    time.Time
 	// TraceParent is the W3C trace context; empty if there is none.
 	TraceParent string
+	// TraceState and Baggage go beside it, in submissions and calls to run; empty if there is none. A value in a trace
+	// state may have spaces in it, which the binding leaves alone.
+	TraceState, Baggage string
 	// Sequence orders the events of one subject for readers that compare strings; empty if there is no order.
 	Sequence string
 	// PartitionKey is the batch, so that sharding by it keeps a batch together.
@@ -47,6 +50,8 @@ const (
 	attrContentType = "datacontenttype"
 
 	extTraceParent  = "traceparent"
+	extTraceState   = "tracestate"
+	extBaggage      = "baggage"
 	extSequence     = "sequence"
 	extPartitionKey = "partitionkey"
 	extVersion      = "tyversion"   // the wire version of the writer
@@ -129,7 +134,7 @@ func stored(b Body, data []byte, needs int) Stored {
 type Attribute struct{ Name, Value string }
 
 // maxAttributes is how many attributes an event of ours has at most.
-const maxAttributes = 12
+const maxAttributes = 14
 
 // Attributes are those of an event as it is stored. It fails if one is missing or invalid.
 func Attributes(m *Meta, s *Stored) ([]Attribute, error) {
@@ -165,6 +170,8 @@ func (m *Meta) extend(minReader int, add func(name, v string)) {
 		return strconv.Itoa(n)
 	}
 	add(extTraceParent, m.TraceParent)
+	add(extTraceState, m.TraceState)
+	add(extBaggage, m.Baggage)
 	add(extSequence, m.Sequence)
 	add(extPartitionKey, m.PartitionKey)
 	add(extVersion, number(m.Version))
@@ -276,6 +283,10 @@ func (v *Envelope) set(name, value string) bool {
 	switch name {
 	case extTraceParent:
 		v.TraceParent = value
+	case extTraceState:
+		v.TraceState = value
+	case extBaggage:
+		v.Baggage = value
 	case extSequence:
 		v.Sequence = value
 	case extPartitionKey:

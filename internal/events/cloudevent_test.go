@@ -19,6 +19,7 @@ func TestEveryBodyComesBackAsItWent(t *testing.T) {
 		ID: "e-1", Source: "/dispatcher/d-1", Subject: "a/b/0", Time: at, Sequence: Sequence(7), PartitionKey: "a/b",
 		Version:     1,
 		TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		TraceState:  "vendor=a b", Baggage: "user=ann",
 	}
 	want := []Body{
 		Submitted{toolyard.Batch{ID: "b", Agent: "a", Calls: []toolyard.Call{{ID: "c", Tool: "t",

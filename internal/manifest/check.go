@@ -353,6 +353,14 @@ func (s *Server) check() error {
 			}
 		}
 	}
+	if err := s.Defaults.checkLocks(); err != nil {
+		return fmt.Errorf("defaults.%w", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Tools)) {
+		if err := s.Tools[name].checkLocks(); err != nil {
+			return fmt.Errorf("tools.%s.%w", name, err)
+		}
+	}
 	if s.MaxTools == 0 {
 		s.MaxTools = DefaultMaxTools
 	}

@@ -165,6 +165,20 @@ func (o Override) Apply(d *tool.Declaration) error {
 	return json.Unmarshal(o, d)
 }
 
+// checkLocks says what is wrong with the locks among the fields, as far as that can be told without the input schema.
+func (o Override) checkLocks() error {
+	var d tool.Declaration
+	if err := o.Apply(&d); err != nil {
+		return err
+	}
+	for i, text := range d.Locks {
+		if _, err := tool.ParseLockRule(text); err != nil {
+			return fmt.Errorf("locks[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
 //go:embed schema.json
 var fileSchema []byte
 

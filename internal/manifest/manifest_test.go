@@ -140,8 +140,13 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		server + `"command":["x"],"url":"https://y"}]}`:            "either command or url",
 		server +
 			`"url":"https://y/{a}"}]}`: "a server's address is fixed",
-		server + `"url":"https://y","env":{"A":"b"}}]}`:                           "env and dir",
-		server + `"command":["x"],"only":["a"],"tools":{"b":{}}}]}`:               "tools.b",
+		server + `"url":"https://y","env":{"A":"b"}}]}`:                "env and dir",
+		server + `"command":["x"],"only":["a"],"tools":{"b":{}}}]}`:    "tools.b",
+		server + `"command":["x"],"tools":{"b":{"locks":["Db"]}}}]}`:   "tools.b.locks[0]",
+		server + `"command":["x"],"defaults":{"locks":["a","{b}"]}}]}`: "defaults.locks[1]",
+		server + `"command":["x"],"defaults":{"locks":"a"}}]}`:         "defaults.locks",
+		server + `"command":["x"],"tools":{"b":{"locks":[` +
+			strings.Repeat(`"a",`, 8) + `"a"]}}}]}`: "tools.b.locks",
 		`{"servers":[{"name":"a__b","command":["x"]}]}`:                           "name",
 		`{"servers":[{"name":"a","command":["x"]},{"name":"a","command":["x"]}]}`: "two servers",
 	} {

@@ -16,6 +16,8 @@ const (
 	MetaExecution = "dev.toolyard/execution"
 	// ExperimentalTasks is the capability tasks of a server of [Session2025], among its experimental ones.
 	ExperimentalTasks = "dev.toolyard/tasks"
+	// MetaCall is, of a question that a server asks, the call on whose response it came ([LiftQuestion]).
+	MetaCall = "dev.toolyard/call"
 	// MetaNotification is a notification of a kind that the SDK does not send, in one of progress ([Notification]).
 	MetaNotification = "dev.toolyard/notification"
 )
@@ -201,6 +203,23 @@ func liftTools(result object) bool {
 		}
 	}
 	return changed && result.put("tools", tools)
+}
+
+// LiftQuestion has a question (elicitation/create) say on which call's response it came. call names one of ours, and is
+// empty for what came on no call's response. A server that writes its questions so that this does not find them can
+// name a call of its own, on whose response it could ask as well.
+func LiftQuestion(message []byte, call string) []byte {
+	if !bytes.Contains(message, []byte(`"elicitation/create"`)) {
+		return message
+	}
+	m := objectOf(message)
+	params := objectOf(m["params"])
+	name, err := json.Marshal(call)
+	if err != nil || params == nil || m.text("method") != "elicitation/create" ||
+		!params.into("_meta", MetaCall, name) {
+		return message
+	}
+	return m.with("params", params, message)
 }
 
 // LowerNotification is the notification that one of progress carries.

@@ -13,6 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// onCall has questions say that they came on a call's response.
+func onCall(call string) func([]byte) []byte {
+	return func(message []byte) []byte { return LiftQuestion(message, call) }
+}
+
 func TestWhatIsSaidOfTasksIsCarried(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -51,6 +56,16 @@ func TestWhatIsSaidOfTasksIsCarried(t *testing.T) {
 			`{"result":{"tools":[{"name":"a","execution":{"taskSupport":"required"},"_meta":{"dev.toolyard/execution":{"taskSupport":"required"}}},{"name":"b"},7]}}`},
 		{"a handshake", LiftResponse, `{"result":{"capabilities":{"tools":{},"tasks":{"list":{}}}}}`,
 			`{"result":{"capabilities":{"tools":{},"tasks":{"list":{}},"experimental":{"dev.toolyard/tasks":{"list":{}}}}}}`},
+		{"a question on a call's response", onCall("7"),
+			`{"id":"q","method":"elicitation/create","params":{"message":"m"}}`,
+			`{"id":"q","method":"elicitation/create","params":{"message":"m","_meta":{"dev.toolyard/call":"7"}}}`},
+		{"a question that names a call itself", onCall(""),
+			`{"method":"elicitation/create","params":{"_meta":{"dev.toolyard/call":"7","x":1}}}`,
+			`{"method":"elicitation/create","params":{"_meta":{"dev.toolyard/call":"","x":1}}}`},
+		{"a result that speaks of a question", onCall("7"), `{"result":{"text":"elicitation/create"},"params":{}}`,
+			`{"result":{"text":"elicitation/create"},"params":{}}`},
+		{"a question without parameters", onCall("7"), `{"method":"elicitation/create"}`,
+			`{"method":"elicitation/create"}`},
 		{"a notification", LowerNotification,
 			`{"method":"notifications/progress","params":{"_meta":{"dev.toolyard/notification":{"method":"m","params":{"a":1}}}}}`,
 			`{"method":"m","params":{"a":1}}`},

@@ -97,7 +97,11 @@ func (c *call) executeOrReuse(ctx context.Context) finding {
 	if turn == nil {
 		turn = &cache.Turn{}
 	}
-	if why := cache.Refuses(d, c.judgement, turn.Generation); why != "" {
+	why := cache.Refuses(d, c.judgement, turn.Generation)
+	if c.job.Answer != nil {
+		why = "a person has answered what the tool asked"
+	}
+	if why != "" {
 		return c.executeTool(ctx).noting("not cached: " + why)
 	}
 	question := cache.Question{Turn: *turn, Declaration: c.entry.Hash, Input: c.value.Hash(),

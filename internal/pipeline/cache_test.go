@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/breaker"
 	"github.com/toolyard/toolyard/internal/cache"
+	"github.com/toolyard/toolyard/internal/elicit"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -185,6 +186,23 @@ func TestFailuresAreNotCached(t *testing.T) {
 		if n := c.Cache.Bytes(); n != 0 {
 			t.Errorf("%s: %d bytes are kept", what, n)
 		}
+	}
+}
+
+// TestAnAnswerIsForOneCall: what a tool makes of a person's answer is that call's alone, and no other output answers
+// it.
+func TestAnAnswerIsForOneCall(t *testing.T) {
+	c := newCached(t, tool.Cache{TTLMS: 60_000, Coalesce: true})
+	c.job.Interactive = true
+	asks := func(j *Job) { j.Answer = &elicit.Answer{Key: "k", Content: json.RawMessage(`{}`)} }
+	if first := c.after(t, asks); first.Cache != "" || first.Output != "output 1" {
+		t.Errorf("a call with an answer: %+v", first)
+	}
+	if other := c.result(t); other.Cache != toolyard.CacheMiss || other.Output != "output 2" {
+		t.Errorf("an equal call without one: %+v", other)
+	}
+	if again := c.after(t, asks); again.Cache != "" || again.Output != "output 3" {
+		t.Errorf("another with an answer: %+v", again)
 	}
 }
 

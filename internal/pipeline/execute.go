@@ -225,13 +225,15 @@ func (c *call) env(ctx context.Context) tool.Env {
 	if c.job.Background {
 		background, _ = c.limit()
 	}
+	trace := traceparent.From(ctx)
 	return tool.Env{
 		Background: background, Root: root, Hidden: hidden,
 		Agent: c.job.Key.Agent, Batch: c.job.Key.ID, Session: c.job.Session, Index: c.job.Index, CallID: c.job.Call.ID,
 		Workspace: c.job.Workspace, WorkspaceDir: c.job.WorkspaceDir, Attempt: c.job.Attempt,
 		IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index), FencingToken: c.job.FencingToken,
 		Locks: c.job.Locks, Blobs: c.job.Blobs,
-		Tools: c.job.Tools, Call: c.job.CallTool, TraceParent: traceparent.From(ctx),
+		Tools: c.job.Tools, Call: c.job.CallTool,
+		TraceParent: trace.Parent, TraceState: trace.State, Baggage: trace.Baggage,
 		Progress: progress, Context: maps.Clone(c.job.Context),
 		CommitPoint: func() error {
 			if ctx.Err() != nil { // also after the result is known: execute's context ends with it

@@ -14,8 +14,8 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// checkLocks says what is wrong with the locks of a declaration. Each field must be one that every input has.
-func checkLocks(d *tool.Declaration) error {
+// CheckLocks says what is wrong with the locks of a declaration. Each field must be one that every input has.
+func CheckLocks(d *tool.Declaration) error {
 	if len(d.Locks) == 0 {
 		return nil
 	}

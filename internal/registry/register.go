@@ -161,7 +161,7 @@ func check(e *Entry) error {
 			return err
 		}
 	}
-	if err := checkLocks(&e.Declaration); err != nil {
+	if err := CheckLocks(&e.Declaration); err != nil {
 		return err
 	}
 	if e.Origin.rank() < 0 {

@@ -1,7 +1,10 @@
-// Package traceparent carries W3C trace contexts. They are text: what an agent sent, or what a span of ours made of it.
-// It knows no tracing library, so that whatever passes a context on links none.
+// Package traceparent carries W3C trace contexts. Trace state and baggage go beside them. All are text: what an agent
+// sent, or what a span of ours made of it. It knows no tracing library, so that whatever passes a context on links
+// none.
 //
-// Authority: none. A trace context comes from agents. It names a place in a trace, and nothing is decided from it.
+// Authority: none. All of it comes from agents. It names a place in a trace, and nothing is decided from it.
+//
+// Failure: what is malformed or too long is dropped, as if it had not been sent. A batch never fails for it.
 package traceparent
 
 import (
@@ -14,6 +17,14 @@ import (
 const (
 	Header = "traceparent"
 	Env    = "TRACEPARENT"
+)
+
+// The names of what goes beside it, in the same places.
+const (
+	StateHeader   = "tracestate"
+	StateEnv      = "TRACESTATE"
+	BaggageHeader = "baggage"
+	BaggageEnv    = "BAGGAGE"
 )
 
 // size is how long a trace context of version 00 is. That of a later version begins with the same, and may be longer.
@@ -53,18 +64,50 @@ func hex(text string) bool {
 
 func empty(id string) bool { return strings.Trim(id, "0") == "" }
 
+// Context is a trace context with what goes beside it. Its texts are valid, or empty. The zero value is none.
+type Context struct {
+	// Parent is the trace context itself.
+	Parent string
+	// State is what tracing systems have noted of the trace. It is empty where Parent is.
+	State string
+	// Baggage is what the agent has for all that its request leads to, also where there is no trace.
+	Baggage string
+}
+
+// Of makes a context of what somebody sent, without what is not valid. A state without a parent counts for nothing.
+func Of(parent, state, baggage string) Context {
+	c := Context{Parent: Valid(parent), Baggage: Baggage(baggage)}
+	if c.Parent != "" {
+		c.State = State(state)
+	}
+	return c
+}
+
+// OfFields makes a context of the header fields of a request; values returns those of a name. Lists may come in several
+// fields, and a trace context in one.
+func OfFields(values func(name string) []string) Context {
+	list := func(name string) string { return strings.Join(values(name), ",") }
+	return Of(list(Header), list(StateHeader), list(BaggageHeader))
+}
+
+// Fields yields the names of headers with their values, of what is there.
+func (c Context) Fields(yield func(name, value string) bool) {
+	_ = (c.Parent == "" || yield(Header, c.Parent)) && (c.State == "" || yield(StateHeader, c.State)) &&
+		(c.Baggage == "" || yield(BaggageHeader, c.Baggage))
+}
+
 type key struct{}
 
 // With returns a context that carries a trace context, unless that is empty: then it is ctx itself.
-func With(ctx context.Context, valid string) context.Context {
-	if valid == "" {
+func With(ctx context.Context, c Context) context.Context {
+	if c == (Context{}) {
 		return ctx
 	}
-	return context.WithValue(ctx, key{}, valid)
+	return context.WithValue(ctx, key{}, c)
 }
 
-// From returns the trace context that ctx carries, or "".
-func From(ctx context.Context) string {
-	valid, _ := ctx.Value(key{}).(string)
-	return valid
+// From returns the trace context that ctx carries, or the zero value.
+func From(ctx context.Context) Context {
+	c, _ := ctx.Value(key{}).(Context)
+	return c
 }

@@ -42,13 +42,14 @@ func TestValid(t *testing.T) {
 func TestNothingIsMadeOfNothing(t *testing.T) {
 	ctx := context.WithValue(t.Context(), t, "something else")
 	if got := testing.AllocsPerRun(100, func() {
-		if With(ctx, "") != ctx || From(ctx) != "" || Valid(one) != one {
+		if With(ctx, Context{}) != ctx || From(ctx) != (Context{}) || Of(one, "", "") != (Context{Parent: one}) {
 			t.Error("a context that carries nothing carries something")
 		}
 	}); got != 0 {
 		t.Errorf("%v allocations", got)
 	}
-	if got := From(With(ctx, one)); got != one {
+	all := Context{Parent: one, State: "a=1", Baggage: "b=2"}
+	if got := From(With(ctx, all)); got != all {
 		t.Errorf("the context carries %q", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/ticket"
+	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
 // Batch is the span of one batch under one owner. It is safe for concurrent use.
@@ -18,23 +19,24 @@ type Batch struct {
 	t    *Tracer
 	ctx  context.Context // in which its steps are its children
 	span trace.Span
+	bag  string // the agent's baggage
 }
 
 // Batch begins the span of a batch, or goes on with the one that a former owner has begun: from when the batch was
 // submitted on.
 func (t *Tracer) Batch(s *batch.State) *Batch {
-	at := context.WithValue(under(context.Background(), s.TraceParent), idsKey{}, idsOf(s.Key, s.SubmissionSeq))
+	at := context.WithValue(under(context.Background(), s.Trace), idsKey{}, idsOf(s.Key, s.SubmissionSeq))
 	ctx, span := t.t.Start(at, "batch", trace.WithTimestamp(s.SubmittedAt),
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 			attribute.String(genAgent, string(s.Key.Agent)), attribute.String(attrBatch, string(s.Key.ID)),
 			attribute.String(genSession, string(s.Submission.Session)),
 			attribute.String(attrWorkspace, string(s.Submission.Workspace)),
 		))
-	return &Batch{t, context.WithValue(ctx, idsKey{}, nil), span}
+	return &Batch{t, context.WithValue(ctx, idsKey{}, nil), span, s.Trace.Baggage}
 }
 
-// TraceParent is the trace context of what is done for the batch.
-func (b *Batch) TraceParent() string { return parentOf(b.span) }
+// Trace is the trace context of what is done for the batch.
+func (b *Batch) Trace() traceparent.Context { return contextOf(b.span, b.bag) }
 
 // Recording reports whether anybody will see the span.
 func (b *Batch) Recording() bool { return b.span.IsRecording() }

@@ -17,14 +17,15 @@ type Call struct {
 	t     *Tracer
 	ctx   context.Context // in which its phases are its children
 	span  trace.Span
+	bag   string // the agent's baggage
 	began time.Time
 	ran   time.Time
 }
 
 // Call begins the span of an attempt that begins now, and makes that of its wait in the queue. The context that it
 // returns carries the span, for the tool's own.
-func (t *Tracer) Call(ctx context.Context, parent string, req *events.Requested, call *events.RequestedCall,
-	worker string) (context.Context, *Call) {
+func (t *Tracer) Call(ctx context.Context, parent traceparent.Context, req *events.Requested,
+	call *events.RequestedCall, worker string) (context.Context, *Call) {
 	began := time.Now()
 	at := under(ctx, parent)
 	of := []attribute.KeyValue{
@@ -40,11 +41,11 @@ func (t *Tracer) Call(ctx context.Context, parent string, req *events.Requested,
 	if span.IsRecording() && !req.QueuedAt.IsZero() && req.QueuedAt.Before(began) {
 		t.step(at, "queue", req.QueuedAt, began, "", trace.WithAttributes(of...))
 	}
-	return ctx, &Call{t: t, ctx: ctx, span: span, began: began}
+	return ctx, &Call{t: t, ctx: ctx, span: span, bag: parent.Baggage, began: began}
 }
 
-// TraceParent is the trace context of what the call does.
-func (c *Call) TraceParent() string { return parentOf(c.span) }
+// Trace is the trace context of what the call does.
+func (c *Call) Trace() traceparent.Context { return contextOf(c.span, c.bag) }
 
 // Waits says that the call waits for a person now.
 func (c *Call) Waits() { c.span.SetAttributes(attribute.String(attrWaits, "approval")) }
@@ -78,7 +79,7 @@ func (c *Call) Ran(facts []toolyard.Fact, failed, isolation string) {
 // no trace. name says which hook it is. end ends it: the hook has answered, or is broken.
 func (t *Tracer) Hook(ctx context.Context, event, name string) (end func(error)) {
 	parent := traceparent.From(ctx)
-	if parent == "" {
+	if parent.Parent == "" {
 		return func(error) {}
 	}
 	_, s := t.t.Start(under(ctx, parent), "hook "+event, trace.WithAttributes(attribute.String(attrHook, name)))

@@ -81,9 +81,12 @@ func New(p trace.TracerProvider) *Tracer {
 }
 
 // under returns a context in which spans are children of a trace context; of none if it is empty.
-func under(ctx context.Context, parent string) context.Context {
+func under(ctx context.Context, parent traceparent.Context) context.Context {
 	ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
-	if sc := spanContext(parent); sc.IsValid() {
+	if sc := spanContext(parent.Parent); sc.IsValid() {
+		if state, err := trace.ParseTraceState(parent.State); err == nil { // else it is none, as anywhere
+			sc = sc.WithTraceState(state)
+		}
 		ctx = trace.ContextWithRemoteSpanContext(ctx, sc)
 	}
 	return ctx
@@ -111,13 +114,14 @@ func spanContext(parent string) trace.SpanContext {
 	})
 }
 
-// parentOf is a span as a trace context.
-func parentOf(s trace.Span) string {
+// contextOf is a span as a trace context. Samplers may have changed the trace state; the baggage goes along.
+func contextOf(s trace.Span, baggage string) traceparent.Context {
 	sc := s.SpanContext()
 	if !sc.IsValid() {
-		return ""
+		return traceparent.Context{Baggage: baggage}
 	}
-	return fmt.Sprintf("00-%s-%s-%02x", sc.TraceID(), sc.SpanID(), byte(sc.TraceFlags()))
+	return traceparent.Of(fmt.Sprintf("00-%s-%s-%02x", sc.TraceID(), sc.SpanID(), byte(sc.TraceFlags())),
+		sc.TraceState().String(), baggage)
 }
 
 // fails marks a span as that of something that ended with a code.
@@ -147,9 +151,10 @@ func later(began, ended time.Time) time.Time {
 // Submit begins the span of a batch that is handed in through a door of this process: http or mcp. The context that it
 // returns carries the span, for the submission; end ends it.
 func (t *Tracer) Submit(ctx context.Context, door string) (_ context.Context, end func(error)) {
-	_, s := t.t.Start(under(ctx, traceparent.From(ctx)), "submit", trace.WithSpanKind(trace.SpanKindProducer),
+	from := traceparent.From(ctx)
+	_, s := t.t.Start(under(ctx, from), "submit", trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(attribute.String(attrDoor, door)))
-	return traceparent.With(ctx, parentOf(s)), func(err error) {
+	return traceparent.With(ctx, contextOf(s, from.Baggage)), func(err error) {
 		if err != nil {
 			fails(s, "not_accepted")
 		}

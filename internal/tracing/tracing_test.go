@@ -32,7 +32,7 @@ func recorded(t testing.TB) (*Tracer, func() tracetest.SpanStubs) {
 
 func submitted(parent string, seq uint64) *batch.State {
 	return &batch.State{
-		Key: toolyard.BatchKey{Agent: "ann", ID: "b"}, SubmissionSeq: seq, TraceParent: parent,
+		Key: toolyard.BatchKey{Agent: "ann", ID: "b"}, SubmissionSeq: seq, Trace: traceparent.Context{Parent: parent},
 		SubmittedAt: time.Unix(1, 0), Submission: &toolyard.Batch{}, Plan: &events.Planned{},
 	}
 }
@@ -44,11 +44,11 @@ func TestEveryOwnerHasTheSameSpan(t *testing.T) {
 		first, _ := recorded(t)
 		second, spans := recorded(t)
 		was, is := first.Batch(submitted(parent, 7)), second.Batch(submitted(parent, 7))
-		if was.TraceParent() != is.TraceParent() || traceparent.Valid(is.TraceParent()) == "" {
-			t.Errorf("with the parent %q the owners have the spans %s and %s", parent, was.TraceParent(),
-				is.TraceParent())
+		if was.Trace().Parent != is.Trace().Parent || traceparent.Valid(is.Trace().Parent) == "" {
+			t.Errorf("with the parent %q the owners have the spans %s and %s", parent, was.Trace().Parent,
+				is.Trace().Parent)
 		}
-		if other := second.Batch(submitted(parent, 8)).TraceParent(); other[36:52] == is.TraceParent()[36:52] {
+		if other := second.Batch(submitted(parent, 8)).Trace().Parent; other[36:52] == is.Trace().Parent[36:52] {
 			t.Errorf("with the parent %q another batch has the same span %s", parent, other)
 		}
 		is.Planned(time.Unix(2, 0), submitted(parent, 7))
@@ -95,14 +95,14 @@ func TestIDs(t *testing.T) {
 func TestAnAgentsTraceThatIsNotSampled(t *testing.T) {
 	tr, spans := recorded(t)
 	b := tr.Batch(submitted(agents[:53]+"00", 7))
-	if b.Recording() || !strings.HasSuffix(b.TraceParent(), "-00") {
-		t.Errorf("a batch in a trace that is not sampled is seen, as %s", b.TraceParent())
+	if b.Recording() || !strings.HasSuffix(b.Trace().Parent, "-00") {
+		t.Errorf("a batch in a trace that is not sampled is seen, as %s", b.Trace().Parent)
 	}
 	b.Planned(time.Now(), submitted("", 7))
 	b.Granted(0, ticket.Shared, 1, time.Now(), time.Now(), nil)
 	b.Replied(time.Now(), 0, 1)
 	b.Answered([]toolyard.Result{{Tool: "t"}})
-	ctx, c := tr.Call(t.Context(), b.TraceParent(), &events.Requested{QueuedAt: time.Unix(1, 0)},
+	ctx, c := tr.Call(t.Context(), b.Trace(), &events.Requested{QueuedAt: time.Unix(1, 0)},
 		&events.RequestedCall{Tool: "t"}, "w")
 	c.Ran([]toolyard.Fact{{Phase: toolyard.PhaseExecute}}, "timeout", "none")
 	c.Stored(nil)
@@ -128,9 +128,10 @@ func valueOf(attrs []attribute.KeyValue, key string) string {
 func TestCall(t *testing.T) {
 	tr, spans := recorded(t)
 	queued := time.Now().Add(-time.Minute)
-	ctx, c := tr.Call(t.Context(), agents, &events.Requested{Agent: "ann", Batch: "b", Session: "s", QueuedAt: queued},
+	ctx, c := tr.Call(t.Context(), traceparent.Context{Parent: agents},
+		&events.Requested{Agent: "ann", Batch: "b", Session: "s", QueuedAt: queued},
 		&events.RequestedCall{ID: "c1", Index: 3, Tool: "ask", Attempt: 2}, "w-1")
-	if got, want := c.TraceParent(), trace.SpanContextFromContext(ctx); got[36:52] != want.SpanID().String() {
+	if got, want := c.Trace().Parent, trace.SpanContextFromContext(ctx); got[36:52] != want.SpanID().String() {
 		t.Errorf("the tool is told %s, and its context has %v", got, want)
 	}
 	c.Ran([]toolyard.Fact{
@@ -173,7 +174,7 @@ func TestCall(t *testing.T) {
 // TestClocksThatDiffer: a call that was queued later than it began, by another machine's clock, has no wait.
 func TestClocksThatDiffer(t *testing.T) {
 	tr, spans := recorded(t)
-	_, c := tr.Call(t.Context(), "", &events.Requested{QueuedAt: time.Now().Add(time.Hour)},
+	_, c := tr.Call(t.Context(), traceparent.Context{}, &events.Requested{QueuedAt: time.Now().Add(time.Hour)},
 		&events.RequestedCall{Tool: "t"}, "w")
 	c.Ran(nil, "", "")
 	c.Stored(nil)
@@ -205,7 +206,7 @@ func TestWhatAModelWroteIsNoName(t *testing.T) {
 	for i, k := range []toolyard.BatchKey{with, without} {
 		s := submitted([]string{agents, ""}[i], uint64(7+i))
 		s.Key = k
-		if l := got[2].Links[i].SpanContext; tr.Batch(s).TraceParent() != "00-"+l.TraceID().String()+"-"+
+		if l := got[2].Links[i].SpanContext; tr.Batch(s).Trace().Parent != "00-"+l.TraceID().String()+"-"+
 			l.SpanID().String()+"-01" {
 			t.Errorf("the link to %s leads to %v", k, l)
 		}
@@ -215,13 +216,65 @@ func TestWhatAModelWroteIsNoName(t *testing.T) {
 // TestSubmit: what is handed in is under the agent's span, and the batch under that.
 func TestSubmit(t *testing.T) {
 	tr, spans := recorded(t)
-	ctx, end := tr.Submit(traceparent.With(t.Context(), agents), "http")
+	ctx, end := tr.Submit(traceparent.With(t.Context(), traceparent.Context{Parent: agents}), "http")
 	end(context.Canceled)
 	s := spans()[0]
 	if s.Parent.SpanID().String() != agents[36:52] || s.SpanKind != trace.SpanKindProducer ||
-		s.Status.Code != codes.Error || traceparent.From(ctx)[36:52] != s.SpanContext.SpanID().String() {
-		t.Errorf("%v under %v, carried on as %s", s.SpanContext, s.Parent, traceparent.From(ctx))
+		s.Status.Code != codes.Error || traceparent.From(ctx).Parent[36:52] != s.SpanContext.SpanID().String() {
+		t.Errorf("%v under %v, carried on as %s", s.SpanContext, s.Parent, traceparent.From(ctx).Parent)
 	}
+}
+
+// TestWhatGoesBesideATrace: each span has the trace state of its parent, which comes to the tool with the baggage.
+// Where there is no trace of the agent's, the baggage comes alone. What a tracing library takes for none harms nothing.
+func TestWhatGoesBesideATrace(t *testing.T) {
+	for _, sent := range []traceparent.Context{
+		{Parent: agents, State: "vendor=1,other=2", Baggage: "user=ann"},
+		{Parent: agents},
+		{Baggage: "user=ann"},
+	} {
+		tr, spans := recorded(t)
+		ctx, end := tr.Submit(traceparent.With(t.Context(), sent), "http")
+		end(nil)
+		s := submitted("", 7)
+		s.Trace = traceparent.From(ctx)
+		b := tr.Batch(s)
+		_, c := tr.Call(t.Context(), b.Trace(), &events.Requested{}, &events.RequestedCall{Tool: "t"}, "w")
+		tr.Hook(traceparent.With(t.Context(), b.Trace()), "PreToolUse", "h")(nil)
+		c.Stored(nil)
+		b.Completed(s)
+		if got := c.Trace(); got.State != sent.State || got.Baggage != sent.Baggage || got.Parent == "" {
+			t.Errorf("of %+v the tool gets %+v", sent, got)
+		}
+		if got := spans(); len(got) < 4 {
+			t.Errorf("%d spans", len(got))
+		}
+		for _, s := range spans() {
+			if got := s.SpanContext.TraceState().String(); got != sent.State {
+				t.Errorf("%s has the trace state %q; want %q", s.Name, got, sent.State)
+			}
+		}
+	}
+	ctx := under(t.Context(), traceparent.Context{Parent: agents, State: "none of ours"})
+	if sc := trace.SpanContextFromContext(ctx); !sc.IsValid() || sc.TraceState().Len() != 0 {
+		t.Errorf("under a broken trace state is %v", sc)
+	}
+}
+
+// FuzzState: OpenTelemetry reads every trace state that we pass on, as we have it.
+func FuzzState(f *testing.F) {
+	f.Add("vendor=t61rcWkgMzE , ,other@sys=a b")
+	f.Add("1a@b=c,a=b,a=b")
+	f.Fuzz(func(t *testing.T, text string) {
+		ours := traceparent.State(text)
+		if state, err := trace.ParseTraceState(ours); err != nil || state.String() != ours {
+			t.Errorf("%q is passed on as %q, which is read as %q: %v", text, ours, state.String(), err)
+		}
+		if theirs, err := trace.ParseTraceState(text); err == nil && theirs.Len() > 0 && ours == "" &&
+			len(text) <= traceparent.MaxStateBytes && strings.Trim(text, ", \t") == text {
+			t.Errorf("%q is dropped", text)
+		}
+	})
 }
 
 // BenchmarkCall is what the spans of one call cost its worker, sampled and not.
@@ -235,8 +288,8 @@ func BenchmarkCall(b *testing.B) {
 			tr := New(sdk.NewTracerProvider(sdk.WithBatcher(tracetest.NewNoopExporter()), sdk.WithIDGenerator(IDs{})))
 			b.ReportAllocs()
 			for b.Loop() {
-				_, c := tr.Call(b.Context(), parent, &events.Requested{QueuedAt: time.Unix(1, 0)},
-					&events.RequestedCall{Tool: "t"}, "w")
+				_, c := tr.Call(b.Context(), traceparent.Context{Parent: parent},
+					&events.Requested{QueuedAt: time.Unix(1, 0)}, &events.RequestedCall{Tool: "t"}, "w")
 				c.Ran(facts, "", "")
 				c.Stored(nil)
 			}

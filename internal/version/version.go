@@ -51,6 +51,7 @@ import (
 //	               workspace. Results say what an overlay changes.
 //	14 2026-11-26  Calls wait for the answers to what their tools ask, and go on with them: an older dispatcher would take
 //	               an answer for a call's input.
+//	               Submissions and calls to run have a trace state and baggage, which older processes drop.
 const Wire = 14 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.

@@ -60,7 +60,7 @@ type running struct {
 
 // log is the log about this call. It is made where something is to be said: of most calls nothing is.
 func (r *running) log() *slog.Logger {
-	return logOf(r.logs, r.d.TraceParent).With("agent", r.d.Agent, "batch", r.d.Batch, "call", r.call.Index, "tool",
+	return logOf(r.logs, r.d.Trace.Parent).With("agent", r.d.Agent, "batch", r.d.Batch, "call", r.call.Index, "tool",
 		r.call.Tool)
 }
 

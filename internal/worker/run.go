@@ -70,7 +70,7 @@ func (w *Worker) runTaken(calls context.Context, m *message, call events.Request
 // runCall runs one call. The caller closes what it returns.
 func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedCall) *endedCall {
 	d, e := m.d, &endedCall{}
-	ctx = traceparent.With(ctx, d.TraceParent)
+	ctx = traceparent.With(ctx, d.Trace)
 	callCtx, cancel := context.WithCancelCause(ctx)
 	e.atClose(func() { cancel(nil) })
 	r := &running{d: d, chain: m.chain, call: call, cancel: cancel, logs: w.log,

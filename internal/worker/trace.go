@@ -12,8 +12,8 @@ import (
 // CallSpan is one attempt of a call as those see it who watch: its phases, and that what came of it was stored. Its
 // methods return at once.
 type CallSpan interface {
-	// TraceParent is the trace context of what the call's tool does.
-	TraceParent() string
+	// Trace is the trace context of what the call's tool does.
+	Trace() traceparent.Context
 	// Waits says that the attempt has ended with a question to a person.
 	Waits()
 	// Ran has the facts of the phases that ran, and why the attempt failed; "" when it did not.
@@ -33,8 +33,8 @@ func (w *Worker) follow(ctx context.Context, r *running) (context.Context, callT
 	if w.cfg.Trace == nil { // then the tool goes on with the trace of the batch
 		return ctx, callTrace{}
 	}
-	ctx, span := w.cfg.Trace(ctx, r.d.TraceParent, &r.d.Requested, &r.call, w.cfg.ID)
-	return traceparent.With(ctx, span.TraceParent()), callTrace{span}
+	ctx, span := w.cfg.Trace(ctx, r.d.Trace, &r.d.Requested, &r.call, w.cfg.ID)
+	return traceparent.With(ctx, span.Trace()), callTrace{span}
 }
 
 // ran follows what came out of the pipeline.

@@ -17,7 +17,7 @@ func TestNobodyWatches(t *testing.T) {
 	ctx, log := t.Context(), slog.New(slog.DiscardHandler)
 	if got := testing.AllocsPerRun(100, func() {
 		within, trace := w.follow(ctx, r)
-		if within != ctx || traceparent.With(ctx, r.d.TraceParent) != ctx || logOf(log, r.d.TraceParent) != log {
+		if within != ctx || traceparent.With(ctx, r.d.Trace) != ctx || logOf(log, r.d.Trace.Parent) != log {
 			t.Error("it is followed")
 		}
 		trace.ran(res, nil)

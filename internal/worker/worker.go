@@ -27,6 +27,7 @@ import (
 	"github.com/toolyard/toolyard/internal/shell"
 	"github.com/toolyard/toolyard/internal/shells"
 	"github.com/toolyard/toolyard/internal/snapshot"
+	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -102,7 +103,7 @@ type Config struct {
 	Meter Meter
 	// Trace begins the span of an attempt of a call, as a child of the trace context of its batch, and returns the
 	// context for the call's tool. Nil: nobody watches.
-	Trace func(ctx context.Context, parent string, d *events.Requested, call *events.RequestedCall,
+	Trace func(ctx context.Context, parent traceparent.Context, d *events.Requested, call *events.RequestedCall,
 		worker string) (context.Context, CallSpan)
 	Log *slog.Logger
 }

@@ -31,6 +31,7 @@ var snippets = []snippet{
 		"# Each agent of ci has a thousand calls and an hour of tools' time a day.", toTheEnd},
 	{"docs/cache.md", "cache", "examples/cache/tools.yaml", "tools:", toTheEnd},
 	{"docs/locks.md", "locks", "examples/locks/tools.yaml", "tools:", toTheEnd},
+	{"docs/locks.md", "servers", "examples/locks/servers.yaml", "servers:", toTheEnd},
 	{"docs/agents.md", "client", "client/example_test.go", "func ExampleClient_Submit() {", ""},
 }
 

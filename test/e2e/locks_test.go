@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/toolyard/toolyard"
 )
 
 // TestExampleOfLocks: explain says which names each group of the example holds.
@@ -29,6 +31,32 @@ func TestExampleOfLocks(t *testing.T) {
 		if !strings.Contains(text, held) {
 			t.Errorf("explain does not say %q:\n%s", held, text)
 		}
+	}
+}
+
+// TestExplainKnowsLocksOfServers: explain starts the MCP servers of a file, and says which names their calls hold. A
+// check of the worker says which tool is left out for a lock that does not fit its schema.
+func TestExplainKnowsLocksOfServers(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, nil)
+	manifest := filepath.Join(t.TempDir(), "tools.yaml")
+	text := `{servers: [{name: other, only: [write_file, edit_file], command: ["` + filepath.Join(bin, "dispatcher") +
+		`", mcp, --workspace, "` + p.dir + `"], env: {TMPDIR: "` + t.TempDir() + `"},
+		defaults: {concurrency_class: WRITE_EXCLUSIVE}, tools: {
+		write_file: {locks: ["file:{file_path}"]}, edit_file: {locks: ["file:{replace_all}"]}}}]}`
+	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	batch := batchFile(t, toolyard.Batch{Options: toolyard.Options{NamedLocks: true}, Calls: []toolyard.Call{{ID: "c",
+		Tool: "mcp__other__write_file", Input: input(map[string]any{"file_path": "a.txt", "content": "x"})}}})
+	said, stderr, status := p.run(nil, nil, "explain", "--tools", manifest, batch)
+	if want := "holds file:a.txt in workspace default"; status != 0 || !strings.Contains(said, want) {
+		t.Errorf("status %d: explain does not say %q:\n%s%s", status, want, said, stderr)
+	}
+	said, stderr, _ = run(t, nil, "worker", "check", "--tools", manifest)
+	if want := "locks[0]: {replace_all} is not a property that the input schema requires"; !strings.Contains(said,
+		want) {
+		t.Errorf("the check does not say %q:\n%s%s", want, said, stderr)
 	}
 }
 

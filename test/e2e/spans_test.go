@@ -43,6 +43,7 @@ func TestSpansOfAnApprovalAndOfHooks(t *testing.T) {
 		}
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("traceparent", "00-"+agentsTrace+"-"+agentsSpan+"-01")
+		r.Header.Set("tracestate", agentsState)
 		resp, err := http.DefaultClient.Do(r)
 		if err != nil {
 			t.Fatal(err)
@@ -55,8 +56,14 @@ func TestSpansOfAnApprovalAndOfHooks(t *testing.T) {
 	post("/v1/batches", body, http.StatusAccepted)
 	id := waiting(t, d.says["nats"], 1)[0].ID
 	c.has(t, agentsTrace, "execute_tool write_file", 1) // up to the question
-	if asked := c.of(agentsTrace); len(asked) == 0 {
+	asked := c.of(agentsTrace)
+	if len(asked) == 0 {
 		t.Fatal("no span before the decision")
+	}
+	for _, s := range asked {
+		if s.TraceState != agentsState {
+			t.Errorf("%s has the trace state %q; want the agent's", s.Name, s.TraceState)
+		}
 	}
 	post("/v1/approvals/"+id, []byte(`{"decision": "allow"}`), http.StatusOK)
 

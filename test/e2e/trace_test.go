@@ -219,6 +219,7 @@ func draw(spans []seen, root string) string {
 const (
 	agentsTrace = "0af7651916cd43dd8448eb211c80319c"
 	agentsSpan  = "b7ad6b7169203331"
+	agentsState = "vendor=t61rcWkgMzE,other@sys=a b"
 )
 
 // TestTrace: one trace leads from the agent's span to what a tool asks in turn, and back to the reply, over real
@@ -447,7 +448,8 @@ func TestNoTraceByDefault(t *testing.T) {
 	c := startCollector(t)
 	parents := make(chan string, 4)
 	web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		parents <- r.Header.Get("Traceparent")
+		parents <- strings.Join([]string{r.Header.Get("Traceparent"), r.Header.Get("Tracestate"),
+			r.Header.Get("Baggage")}, "|")
 	}))
 	t.Cleanup(web.Close)
 	file := filepath.Join(t.TempDir(), "tools.yaml")
@@ -478,6 +480,9 @@ func TestNoTraceByDefault(t *testing.T) {
 		}
 		parent := "00-" + agentsTrace + "-" + agentsSpan + "-01"
 		r.Header.Set("traceparent", parent)
+		r.Header["Tracestate"] = strings.Split(agentsState, ",")
+		r.Header.Set("baggage", "user = ann")
+		want := parent + "|" + agentsState + "|user=ann"
 		r.Header.Set("Content-Type", "application/json")
 		resp, err := http.DefaultClient.Do(r)
 		if err != nil {
@@ -486,15 +491,15 @@ func TestNoTraceByDefault(t *testing.T) {
 		if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
 			t.Errorf("%s: %s %v", name, resp.Status, err)
 		}
-		if got := <-parents; got != parent {
+		if got := <-parents; got != want {
 			t.Errorf("%s: the tool got the trace context %q; want the agent's", name, got)
 		}
 		submit := []string{"submit", "--nats", d.says["nats"],
 			batchFile(t, toolyard.Batch{ID: "by-command", Calls: []toolyard.Call{{ID: "c", Tool: "ask"}}})}
-		if _, stderr, status := runIn(t, nil, append(reach(submit), "TRACEPARENT="+parent), "dispatcher",
-			submit...); status != 0 {
+		if _, stderr, status := runIn(t, nil, append(reach(submit), "TRACEPARENT="+parent,
+			"TRACESTATE="+agentsState, "BAGGAGE=user=ann"), "dispatcher", submit...); status != 0 {
 			t.Errorf("%s: submit: status %d\n%s", name, status, stderr)
-		} else if got := <-parents; got != parent {
+		} else if got := <-parents; got != want {
 			t.Errorf("%s: the tool of a submitted file got the trace context %q; want the agent's", name, got)
 		}
 		if status := d.stop(syscall.SIGTERM); status != 0 {

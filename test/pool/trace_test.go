@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/internal/tracing"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
@@ -30,11 +31,15 @@ func anyInput(d tool.Declaration) tool.Declaration {
 	return d
 }
 
+// agentsState and agentsBaggage go beside it.
+const agentsState, agentsBaggage = "vendor=t61rcWkgMzE,other@sys=a b", "user=ann,region=eu%20west;ttl=60"
+
 // teller is a tool that says which trace it is called in.
 func teller() tool.Tool {
 	return tool.Tool{Declaration: anyInput(reader("tell")),
 		Run: func(_ context.Context, env tool.Env, _ json.RawMessage) (tool.Output, error) {
-			return tool.Output{Text: "trace " + env.TraceParent}, nil
+			said := []string{"trace " + env.TraceParent, env.TraceState, env.Baggage}
+			return tool.Output{Text: strings.Join(said, "|")}, nil
 		}}
 }
 
@@ -55,19 +60,33 @@ func told(t *testing.T, ctx context.Context, c *client.Client, id toolyard.Batch
 }
 
 // TestATraceOverNATS: a Go agent's trace comes to the tool, also where nobody watches, and every event of the batch
-// carries it. What is no trace context goes nowhere, and a batch without one has none.
+// carries it. What goes beside it is in the submission alone. What is no trace context goes nowhere, and a batch
+// without one has none.
 func TestATraceOverNATS(t *testing.T) {
 	s := testenv.Server(t)
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{teller()}})
 	startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)
-	for id, parent := range map[toolyard.BatchID]string{"with": agentsTrace, "without": "", "bad": "no trace context"} {
-		want := parent
-		if id == "bad" {
-			want = ""
+	for id, sent := range map[toolyard.BatchID][3]string{
+		"with":         {agentsTrace},
+		"with-all":     {agentsTrace, agentsState, agentsBaggage},
+		"without":      {},
+		"bad":          {"no trace context", agentsState},
+		"bad-beside":   {agentsTrace, "no state", "no baggage"},
+		"long":         {agentsTrace, "a=" + strings.Repeat("x", 511), "a=" + strings.Repeat("x", 2_047)},
+		"only-baggage": {"", "", agentsBaggage},
+	} {
+		want, state, baggage := sent[0], sent[1], sent[2]
+		switch id {
+		case "bad":
+			want, state = "", ""
+		case "bad-beside", "long":
+			state, baggage = "", ""
 		}
-		if got := told(t, client.WithTraceParent(t.Context(), parent), c, id); got != want {
-			t.Errorf("%s: the tool is called in the trace %q; want %q", id, got, want)
+		ctx := client.WithTraceState(client.WithTraceParent(t.Context(), sent[0]), sent[1])
+		if got := told(t, client.WithBaggage(ctx, sent[2]), c, id); got != strings.Join([]string{want, state, baggage},
+			"|") {
+			t.Errorf("%s: the tool is called in the trace %q; want %q, %q and %q", id, got, want, state, baggage)
 		}
 		n := 0
 		for text, err := range c.Batch(toolyard.BatchKey{Agent: toolyard.DefaultAgent, ID: id}).Events(t.Context()) {
@@ -80,6 +99,13 @@ func TestATraceOverNATS(t *testing.T) {
 			}
 			if n++; meta.TraceParent != want {
 				t.Errorf("%s: %s carries the trace %q; want %q", id, body.EventType(), meta.TraceParent, want)
+			}
+			beside := [2]string{}
+			if body.EventType() == events.BatchSubmitted {
+				beside = [2]string{state, baggage}
+			}
+			if got := [2]string{meta.TraceState, meta.Baggage}; got != beside {
+				t.Errorf("%s: %s carries %q beside the trace; want %q", id, body.EventType(), got, beside)
 			}
 		}
 		if n < 4 {
@@ -105,7 +131,8 @@ func TestASampledBatchTakenOver(t *testing.T) {
 			return tool.Output{Text: "held"}, ctx.Err()
 		}}
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{hold, teller()},
-		Trace: func(ctx context.Context, parent string, d *events.Requested, call *events.RequestedCall, id string,
+		Trace: func(ctx context.Context, parent traceparent.Context, d *events.Requested,
+			call *events.RequestedCall, id string,
 		) (context.Context, worker.CallSpan) {
 			return tracer.Call(ctx, parent, d, call, id)
 		}})

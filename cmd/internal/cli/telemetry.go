@@ -8,6 +8,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/hooks"
 	"github.com/toolyard/toolyard/internal/otlp"
+	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/internal/tracing"
 	"github.com/toolyard/toolyard/internal/worker"
 )
@@ -41,7 +42,8 @@ func (o *Observed) TraceCalls(cfg *worker.Config) {
 	if o.tracer == nil {
 		return
 	}
-	cfg.Trace = func(ctx context.Context, parent string, d *events.Requested, call *events.RequestedCall, id string,
+	cfg.Trace = func(ctx context.Context, parent traceparent.Context, d *events.Requested,
+		call *events.RequestedCall, id string,
 	) (context.Context, worker.CallSpan) {
 		return o.tracer.Call(ctx, parent, d, call, id)
 	}

@@ -158,7 +158,9 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 	if err != nil {
 		return err
 	}
-	b, err := c.Submit(client.WithTraceParent(ctx, os.Getenv(traceparent.Env)), batch)
+	ctx = client.WithTraceParent(ctx, os.Getenv(traceparent.Env))
+	ctx = client.WithTraceState(ctx, os.Getenv(traceparent.StateEnv))
+	b, err := c.Submit(client.WithBaggage(ctx, os.Getenv(traceparent.BaggageEnv)), batch)
 	if err != nil {
 		return turnedAway(err)
 	}

@@ -37,7 +37,7 @@ const (
 func (b *Broker) meta(ctx context.Context, k toolyard.BatchKey, subject string) events.Meta {
 	return events.Meta{
 		ID: broker.NewID(), Source: b.source, Subject: subject, Time: time.Now().UTC(), PartitionKey: about(k),
-		Version: version.Wire, TraceParent: traceparent.From(ctx),
+		Version: version.Wire, TraceParent: traceparent.From(ctx).Parent,
 	}
 }
 
@@ -47,6 +47,11 @@ func (b *Broker) message(ctx context.Context, subject string, m events.Meta, bod
 	s, err := events.Store(body)
 	if err != nil {
 		return nil, err
+	}
+	switch body.(type) {
+	case events.Submitted, events.Requested: // nobody would read it in other events, and a batch has many of them
+		beside := traceparent.From(ctx)
+		m.TraceState, m.Baggage = beside.State, beside.Baggage
 	}
 	ref := ""
 	if data := s.Data; len(data) > broker.MaxInlineBytes {
@@ -193,7 +198,7 @@ func (b *Broker) record(ctx context.Context, m raw) (toolyard.BatchKey, batch.Re
 	}
 	r := p.record(m, body)
 	if p.chain == batch.ChainSubmission {
-		r.TraceParent = traceparent.Valid(meta.TraceParent)
+		r.Trace = traceparent.Of(meta.TraceParent, meta.TraceState, meta.Baggage)
 	}
 	if p.chain == batch.ChainReply {
 		if reply, ok := body.(events.Reply); ok && len(reply.Results) > 0 {

@@ -21,6 +21,7 @@ import (
 var written = []events.Meta{
 	{ID: "1", Source: "/worker/w", Subject: "a/b/0", Time: time.Unix(1795403848, 18_000_000).UTC()},
 	{ID: "2", Source: "/agent/a", Subject: "a/b", Time: time.Unix(1795403848, 0).UTC(), TraceParent: "00-1-2-01",
+		TraceState: "vendor=a b,other=c", Baggage: "user=ann;p=1",
 		Sequence: events.Sequence(4), PartitionKey: "a/b", Version: 4},
 	{ID: "3", Source: "/client/me%20too", Time: time.Unix(1795403848, 5).UTC()},
 }
@@ -66,7 +67,8 @@ func TestTheBindingOfTheSDK(t *testing.T) {
 // up to three headers.
 func TestTheReaderOfTheSDK(t *testing.T) {
 	names := []string{"ce-id", "ce-source", "ce-type", "ce-subject", "ce-time", "ce-specversion", "ce-datacontenttype",
-		"ce-dataschema", "ce-traceparent", "ce-sequence", "ce-partitionkey", "ce-tyversion", "ce-tyminreader",
+		"ce-dataschema", "ce-traceparent", "ce-tracestate", "ce-baggage",
+		"ce-sequence", "ce-partitionkey", "ce-tyversion", "ce-tyminreader",
 		"ce-dataref", "ce-other", "ce-no name", "ce-", "CE-id", "Ce-Source", "ce-ID", "content-type", "Content-Type",
 		"Nats-Stream"}
 	values := []string{"", " ", "x", " x", "/a/b", "a b", "http://[::1", "%zz", "/a%20b", "1.0", "0.3", "7", "1000000",

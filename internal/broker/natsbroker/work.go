@@ -329,7 +329,7 @@ func (b *Broker) delivery(ctx context.Context, m *message) (*broker.Delivery, er
 			return &broker.Delivery{
 				Requested: req, Deliveries: meta.NumDelivered, Received: m.received, Stored: meta.Timestamp,
 				OwnerWait:       b.Settings().BatchAckWait,
-				TraceParent:     traceparent.Valid(envelope.TraceParent),
+				Trace:           traceparent.Of(envelope.TraceParent, envelope.TraceState, envelope.Baggage),
 				DeliveryMessage: &delivery{msg: m.Msg, b: b, reconnects: b.Reconnects()},
 			}, nil
 		}

@@ -70,15 +70,24 @@ func (s *Server) callTool(t listed) mcp.ToolHandler {
 	}
 }
 
-// traceOf is the trace context of a request: that of its _meta, else of its HTTP request; "" if there is none.
-func traceOf(req *mcp.CallToolRequest) string {
-	if text, ok := req.Params.Meta[traceparent.Header].(string); ok {
-		return traceparent.Valid(text)
+// traceOf is the trace context of a request: that of its _meta, else of its HTTP request. A trace state is only taken
+// from where its trace context is, and baggage from either.
+func traceOf(req *mcp.CallToolRequest) (c traceparent.Context) {
+	if req.Extra != nil {
+		c = traceparent.OfFields(req.Extra.Header.Values)
 	}
-	if req.Extra == nil {
-		return ""
+	text := func(name string) string {
+		text, _ := req.Params.Meta[name].(string)
+		return text
 	}
-	return traceparent.Valid(req.Extra.Header.Get(traceparent.Header))
+	own := traceparent.Of(text(traceparent.Header), text(traceparent.StateHeader), text(traceparent.BaggageHeader))
+	if _, ok := req.Params.Meta[traceparent.Header].(string); ok {
+		c.Parent, c.State = own.Parent, own.State
+	}
+	if _, ok := req.Params.Meta[traceparent.BaggageHeader].(string); ok {
+		c.Baggage = own.Baggage
+	}
+	return c
 }
 
 // submit stores a batch. told says that its progress is told from the first report on.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/schema"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -60,6 +61,9 @@ func declaration(server *manifest.Server, t *mcp.Tool) (d tool.Declaration, alte
 		if err := o.Apply(&d); err != nil {
 			return d, nil, fmt.Errorf("what the manifest says of it: %w", err)
 		}
+	}
+	if err := registry.CheckLocks(&d); err != nil {
+		return d, nil, fmt.Errorf("what the manifest says of it: %w", err)
 	}
 	if server.Trusted {
 		keepReads(&d)

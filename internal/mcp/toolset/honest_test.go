@@ -41,8 +41,12 @@ func honest() *mcp.Server {
 	add("echo", func(t *mcp.Tool) { t.Annotations = &mcp.ToolAnnotations{ReadOnlyHint: true} },
 		func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			key, _ := r.Params.Meta[idempotencyMeta].(string)
-			trace, _ := r.Params.Meta["traceparent"].(string)
-			return text(string(r.Params.Arguments) + " " + key + " " + trace), nil
+			said := string(r.Params.Arguments) + " " + key
+			for _, name := range []string{"traceparent", "tracestate", "baggage"} {
+				trace, _ := r.Params.Meta[name].(string)
+				said += " " + trace
+			}
+			return text(said), nil
 		})
 	add("kinds", nil, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{
@@ -155,7 +159,7 @@ func TestAServerAsItShouldBe(t *testing.T) {
 				t.Errorf("echo is declared %+v", d.Declaration)
 			}
 			out, err := run(t, set, "echo", patience)
-			if err != nil || toolyard.TextOf(out.Content) != `{"a":1} ty-1 00-a-b-01` {
+			if err != nil || toolyard.TextOf(out.Content) != `{"a":1} ty-1 00-a-b-01 v=1 user=ann` {
 				t.Errorf("echo: %+v, %v", out, err)
 			}
 			out, err = run(t, set, "kinds", patience)

@@ -115,7 +115,10 @@ func (s *sender) RoundTrip(req *http.Request) (*http.Response, error) {
 	if kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err == nil && kind == "text/event-stream" {
 		b.left = 0
 		b.ReadCloser = &metered{ReadCloser: res.Body}
-		res.Body = wire.Lines(b, MaxMessageBytes, wire.InEvents(wire.LiftResponse))
+		call, _ := ctx.Value(callKey{}).(string)
+		res.Body = wire.Lines(b, MaxMessageBytes, wire.InEvents(func(message []byte) []byte {
+			return wire.LiftQuestion(wire.LiftResponse(message), call)
+		}))
 		return res, nil
 	}
 	res.Body = wire.Whole(b, wire.LiftResponse)

@@ -26,6 +26,8 @@ const (
 	stopGrace = 2 * time.Second
 	// cutGrace is how long a call waits for its answer after the response that should contain it has ended.
 	cutGrace = 3 * time.Second
+	// askedGrace is how long a server may take to end a call when a person is asked its question.
+	askedGrace = 10 * time.Second
 	// minLook and maxLook bound the pause that a server wants between two looks at a task; defaultLook is that of one
 	// that does not say.
 	minLook     = 100 * time.Millisecond

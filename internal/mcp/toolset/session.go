@@ -48,6 +48,9 @@ type session struct {
 	tokens   atomic.Int64
 	// open are the tasks of its calls.
 	open openTasks
+	// calls are those that run, by token. unanswered says that the server may still run one that is over here.
+	calls      map[string]*running
+	unanswered bool
 	// silent counts the calls that timed out since the last sign of life.
 	silent atomic.Int64
 }
@@ -79,9 +82,9 @@ func (t *Toolset) open(ctx context.Context, legacy bool) (*session, error) {
 	// The SDK does not always give up by itself: the connection below it ends with the time limit.
 	defer context.AfterFunc(starting, s.wire.cut)()
 	client := mcp.NewClient(&mcp.Implementation{Name: "toolyard", Version: t.o.Version}, &mcp.ClientOptions{
-		Capabilities:           s.capabilities(legacy),
+		Capabilities:           s.capabilities(),
 		MultiRoundTrip:         &mcp.MultiRoundTripOptions{Disabled: true},
-		ElicitationHandler:     s.declines(legacy),
+		ElicitationHandler:     s.asksNow(),
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { s.listChanged() },
 		ProgressNotificationHandler: func(_ context.Context,
 			r *mcp.ProgressNotificationClientRequest) {
@@ -300,32 +303,41 @@ func (s *session) call(ctx context.Context, env tool.Env, c call, input json.Raw
 	if env.IdempotencyKey != "" {
 		params.Meta[idempotencyMeta] = env.IdempotencyKey
 	}
-	if env.TraceParent != "" {
-		params.Meta[traceparent.Header] = env.TraceParent
+	trace := traceparent.Context{Parent: env.TraceParent, State: env.TraceState, Baggage: env.Baggage}
+	for name, value := range trace.Fields {
+		params.Meta[name] = value
 	}
 	params.SetProgressToken(token)
-	if err := answered(ctx, params); err != nil {
+	if err := s.answered(ctx, params); err != nil {
 		return tool.Output{}, err
 	}
 	s.askFor(ctx, c, params)
-	type answer struct {
-		res *mcp.CallToolResult
-		err error
-	}
-	answers := make(chan answer, 1)
+	asks, answered := s.begins(ctx, token, c), false
+	defer func() { s.ends(token, answered) }()
+	asking = context.WithValue(asking, callKey{}, token)
+	answers := make(chan callAnswer, 1)
 	go func() { // a write may block if the server does not read, even after the context has ended
 		res, err := s.mcp.CallTool(asking, params)
-		answers <- answer{res, err}
+		answers <- callAnswer{res, err}
 	}()
-	var got answer
+	var got callAnswer
 	select {
 	case got = <-answers:
+		answered = got.answered()
+	case q := <-asks.asked:
+		var err error
+		answered, err = s.endWith(ctx, asking, q, answers)
+		return tool.Output{}, err
 	case <-asking.Done():
 		select { // both may be ready
 		case got = <-answers:
+			answered = got.answered()
 		default:
 			got.err = context.Cause(asking)
 		}
+	}
+	if q := asks.question(); q != nil && ctx.Err() == nil { // the server has ended the call at once
+		return tool.Output{}, q
 	}
 	if got.err == nil {
 		s.silent.Store(0)
@@ -334,11 +346,15 @@ func (s *session) call(ctx context.Context, env tool.Env, c call, input json.Raw
 		case err != nil:
 			return tool.Output{}, brokeOff(s.t.o.Server.Name, err, c.again)
 		case isTask:
-			return s.follow(ctx, env, c, task)
+			s.hush(asks, errTask.Error())
+			out, err := s.follow(ctx, env, c, task)
+			answered = err == nil
+			return out, err
 		case got.res != nil && len(got.res.InputRequests) > 0:
 			return tool.Output{}, s.question(ctx, got.res)
 		}
-		return output(got.res)
+		out, err := output(got.res)
+		return out, s.explained(asks, err)
 	}
 	if ctx.Err() != nil {
 		if time.Since(began) >= c.patience {
@@ -349,7 +365,22 @@ func (s *session) call(ctx context.Context, env tool.Env, c call, input json.Raw
 	if asking.Err() != nil {
 		got.err = context.Cause(asking)
 	}
-	return tool.Output{}, s.failed(got.err, c.again, res)
+	return tool.Output{}, s.explained(asks, s.failed(got.err, c.again, res))
+}
+
+// callKey is the key in a context for the token of the call that a request makes.
+type callKey struct{}
+
+// callAnswer is what came of a request for a call.
+type callAnswer struct {
+	res *mcp.CallToolResult
+	err error
+}
+
+// answered reports whether the server has answered.
+func (a callAnswer) answered() bool {
+	refused, ok := errors.AsType[*jsonrpc.Error](a.err)
+	return a.err == nil || ok && refused.Code != codeRejected
 }
 
 // Ask calls a tool of the server for its operator, as a hook, and returns the text of its answer, or its data where it

@@ -93,6 +93,7 @@ func run(t *testing.T, set *Toolset, name string, limit time.Duration) (tool.Out
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	out, err := find(t, set, name).Run(ctx, tool.Env{IdempotencyKey: "ty-1", TraceParent: "00-a-b-01",
+		TraceState: "v=1", Baggage: "user=ann",
 		Progress: func(tool.Progress) {}},
 		json.RawMessage(`{"a":1}`))
 	if err == nil {
