@@ -255,7 +255,7 @@ func (r *runner) perform(ctx context.Context, effects []batch.Effect) (inputs []
 		case batch.Append:
 			failpoint.HitIf(starts(e), failpoint.GroupStarting)
 			if e.Chain == batch.ChainReply { // nothing else waits for it
-				r.d.crew.Run(&r.replying, func() { r.replied <- r.store(ctx, e) })
+				r.d.crew.Run(&r.replying, func() { r.replied <- r.storeReply(ctx, e) })
 			} else {
 				news, err = r.append(ctx, e)
 			}
@@ -325,6 +325,18 @@ func (r *runner) abort(e batch.Abort) {
 // append stores an event, or finds what stands there instead.
 func (r *runner) append(ctx context.Context, e batch.Append) ([]batch.Input, error) {
 	return r.appended(ctx, r.store(ctx, e))
+}
+
+// storeReply is store, in a goroutine of its own.
+func (r *runner) storeReply(ctx context.Context, e batch.Append) (a *appended) {
+	crashed := &appended{Append: e}
+	defer func() {
+		if crashed.err != nil {
+			a = crashed
+		}
+	}()
+	defer r.caught(&crashed.err)
+	return r.store(ctx, e)
 }
 
 func (r *runner) store(ctx context.Context, e batch.Append) *appended {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -224,9 +225,18 @@ type panicError struct{ value any }
 
 func (e *panicError) Error() string { return fmt.Sprintf("the dispatcher crashed on it: %v", e.value) }
 
+// caught, deferred, makes an error of a panic: it ends this batch and no other.
+func (k *kept) caught(err *error) {
+	if p := recover(); p != nil {
+		*err = &panicError{value: p}
+		k.log.Error("a batch crashed its dispatcher's code", "panic", p, "stack", string(debug.Stack()))
+	}
+}
+
 // giveUp ends a batch that cannot be run, because its log contradicts itself or cannot be read. It answers the open
 // calls, releases the workspace, and acknowledges the submission.
-func (d *Dispatcher) giveUp(ctx context.Context, k *kept, why error) error {
+func (d *Dispatcher) giveUp(ctx context.Context, k *kept, why error) (err error) {
+	defer k.caught(&err)
 	s, err := k.submission().Read(ctx)
 	if errors.Is(err, events.ErrNewer) {
 		return err

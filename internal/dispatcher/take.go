@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -50,12 +49,7 @@ func (d *Dispatcher) serve(ctx context.Context, k *kept) {
 // attempt accepts a batch and runs it if this dispatcher owns it: then it returns the batch's deadline. A panic stops
 // this batch and not the others.
 func (d *Dispatcher) attempt(ctx context.Context, k *kept) (deadline time.Time, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = &panicError{value: p}
-			k.log.Error("a batch crashed its dispatcher's code", "panic", p, "stack", string(debug.Stack()))
-		}
-	}()
+	defer k.caught(&err)
 	// follow before reading, so that nothing is missed in between
 	feed, err := d.b.FollowEvents(k.key)
 	if err != nil {
@@ -189,8 +183,14 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 	var reading, readingSession sync.WaitGroup
 	before := s
 	defer reading.Wait()
-	d.crew.Run(&reading, func() { said, unread = d.said(ctx, &before) })
-	d.crew.Run(&readingSession, func() { session, sessionErr = d.b.Session(ctx, k.key.Agent, s.Submission.Session) })
+	d.crew.Run(&reading, func() {
+		defer k.caught(&unread)
+		said, unread = d.said(ctx, &before)
+	})
+	d.crew.Run(&readingSession, func() {
+		defer k.caught(&sessionErr)
+		session, sessionErr = d.b.Session(ctx, k.key.Agent, s.Submission.Session)
+	})
 	err := k.submission().CheckFields(ctx)
 	if err == nil {
 		planned, surface, err = d.plan(ctx, k, &s, func() (*broker.Session, error) {

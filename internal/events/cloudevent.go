@@ -307,8 +307,14 @@ func (v *Envelope) unreadable(format string, args ...any) error {
 
 // Body reads the data of an event. If a newer version wrote the event and this one does not know it, the error is a
 // [*NewerError]: leave the event to a process of that version. If its type is unknown, or its data does not fit its
-// type, the error is an [*UnreadableError]. Do not act on the event in either case.
+// type, the error is an [*UnreadableError]. Do not act on the event in either case. A reader that panics has met
+// something that cannot be read too: anybody may have written it, and many read it.
 func (v *Envelope) Body(data []byte) (m Meta, b Body, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			b, err = nil, v.unreadable("its reader crashed: %v", p)
+		}
+	}()
 	newer := Newer{ID: v.ID, Type: v.Type, Data: data}
 	if v.Version, err = wireVersion(v.version); err != nil {
 		return v.Meta, nil, v.unreadable("%s: %v", extVersion, err)

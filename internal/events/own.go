@@ -259,7 +259,7 @@ func (c *cursor) result(r *toolyard.Result) {
 func (c *cursor) finished() Body {
 	c.skip(`{"ends":`)
 	var f readFinished
-	f.slimFinished.Ends = make([]slimEnd, 0, 1+strings.Count(c.text, "},{"))
+	f.slimFinished.Ends = make([]slimEnd, 0, 1+strings.Count(c.text, `},{"`))
 	c.list(func() {
 		f.slimFinished.Ends = append(f.slimFinished.Ends, slimEnd{})
 		c.end(&f.slimFinished.Ends[len(f.slimFinished.Ends)-1])
@@ -412,7 +412,9 @@ func (c *cursor) value() json.RawMessage {
 		case '}', ']':
 			depth--
 		case '"':
-			c.pass()
+			if c.pass(); c.bad {
+				return nil
+			}
 			c.at-- // behind it, as behind any other byte
 		case ',':
 			if depth == 0 { // it belongs to the object around
@@ -424,7 +426,7 @@ func (c *cursor) value() json.RawMessage {
 		}
 		c.at++
 	}
-	v := jsontext.Value(c.text[begin:c.at])
+	v := jsontext.Value(strings.Trim(c.text[begin:c.at], " \t\r\n"))
 	// as the general reader: a key that comes twice is not its concern
 	c.bad = c.bad || !v.IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	return json.RawMessage(v)

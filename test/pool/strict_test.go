@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
@@ -147,4 +148,50 @@ func refusalOf(t *testing.T, b *natsbroker.Broker, k toolyard.BatchKey) *events.
 	}
 	t.Fatalf("batch %s was not answered", k)
 	return nil
+}
+
+// TestWhatIsCutInAnEscape: a submission, or what an agent says about its batch, that ends in the middle of an escape
+// ends that batch, and the dispatcher goes on.
+func TestWhatIsCutInAnEscape(t *testing.T) {
+	testenv.OneShard(t)
+	t.Parallel()
+	s := testenv.Server(t)
+	nc, b := testenv.Conn(t, s), testenv.Broker(t, s, "/test")
+	publish := func(subject, about, data string) {
+		t.Helper()
+		m := nats.NewMsg(subject)
+		for name, value := range map[string]string{
+			"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/agent/a",
+			"ce-type": string(events.BatchSubmitted), "ce-subject": about,
+			"ce-time": time.Now().UTC().Format(time.RFC3339Nano), "ce-datacontenttype": "application/json",
+			"ce-tyversion": strconv.Itoa(version.Wire),
+		} {
+			m.Header.Set(name, value)
+		}
+		m.Data = []byte(data)
+		if _, err := nc.RequestMsg(m, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish("ty.batch.a.cut", "a/cut", `{"calls":[{"id":"1","tool":"read","input":"\`)
+	publish("ty.batch.a.control", "a/control", `{"calls":[{"id":"1","tool":"read","input":{}}]}`)
+	publish("ty.event.a.control._.control", "a/control", `{"calls":[{"id":"1","tool":"read","input":"\`)
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
+	startDispatcher(t, s, dispatcher.Config{MaxDeliveries: 2})
+	if why := refusalOf(t, b, toolyard.BatchKey{Agent: "a", ID: "cut"}); why == nil || why.Status != 400 {
+		t.Errorf("the submission is answered with %+v", why)
+	}
+	var replies []batch.Record
+	testenv.Until(t, "the batch with the cut control event is over", func() bool {
+		var err error
+		if replies, err = b.Replies(t.Context(), toolyard.BatchKey{Agent: "a", ID: "control"}, 0); err != nil {
+			t.Fatal(err)
+		}
+		return len(replies) > 0 && broker.Over(replies[len(replies)-1])
+	})
+	publish("ty.batch.a.next", "a/next", `{"calls":[{"id":"1","tool":"read","input":{}}]}`)
+	testenv.Until(t, "the dispatcher runs another batch", func() bool {
+		replies, err := b.Replies(t.Context(), toolyard.BatchKey{Agent: "a", ID: "next"}, 0)
+		return err == nil && len(replies) > 0 && broker.Over(replies[len(replies)-1])
+	})
 }
