@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -62,6 +63,9 @@ func (w *Worker) abort(n broker.AbortNotice, err error) {
 	for _, i := range n.Calls {
 		k := callKey{batch, i}
 		w.aborts.add(k, cause(&n), time.Now())
+		if stop, ok := w.inLine[k]; ok {
+			stop()
+		}
 		if r, ok := w.running[k]; ok {
 			r.cancel(cause(&n))
 		}
@@ -74,6 +78,29 @@ func (w *Worker) abort(n broker.AbortNotice, err error) {
 			}
 		}
 	}
+}
+
+// untilAborted returns a context for the wait of a call for its slot, which ends when the call is aborted. stop is
+// called behind the wait.
+func (w *Worker) untilAborted(ctx context.Context, k callKey) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, twice := w.inLine[k]; !twice {
+		w.inLine[k] = cancel
+		stop = func() {
+			w.mu.Lock()
+			delete(w.inLine, k)
+			w.mu.Unlock()
+			cancel()
+		}
+	} else { // delivered again: it will not run here
+		stop = cancel
+	}
+	if w.aborts.reason(k) != nil {
+		cancel()
+	}
+	return ctx, stop
 }
 
 // cause is the reason for which a call's context ends.

@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/outcome"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
 // storeTimeout is how long a worker tries to store a result. It is longer than any election or restart of NATS.
@@ -21,18 +22,50 @@ const storeTimeout = 2 * time.Minute
 // answered reports whether a call has an answer in the log after an append: this one's, or another's.
 func answered(err error) bool { return err == nil || errors.Is(err, broker.ErrConflict) }
 
+// storing returns the context in which what calls came to is stored. That is worth waiting for, also when the worker is
+// being stopped, though not for long then.
+func storing(ctx context.Context) (_ context.Context, stop func()) {
+	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	off := context.AfterFunc(ctx, func() { time.AfterFunc(goodbyeTimeout, cancel) })
+	return out, func() { off(); cancel() }
+}
+
+// storage is the time that the ends of some calls have to be stored, all together. It begins when one is stored: most
+// are taken along by another's append.
+type storage struct {
+	calls context.Context // of the message
+	ctx   context.Context
+	stop  func()
+}
+
+// of is the context in which the end of a call is stored. The first call's trace is that of all.
+func (s *storage) of(call context.Context) context.Context {
+	if s.ctx == nil {
+		s.ctx, s.stop = storing(traceparent.With(s.calls, traceparent.From(call)))
+	}
+	return s.ctx
+}
+
+func (s *storage) end() {
+	if s.stop != nil {
+		s.stop()
+	}
+}
+
 // finish stores a result as the call's. It wraps [broker.ErrConflict] when the call has one already.
 func (w *Worker) finish(ctx context.Context, r *running, res toolyard.Result) error {
-	return w.storesEnd(ctx, r, &events.End{Result: res})()
+	storing, stop := storing(ctx)
+	defer stop()
+	return w.storesEnd(r, &events.End{Result: res})(func() context.Context { return storing })
 }
 
 // storesEnd returns what stores the end of the call, as finish does. From now on an append of another end of the item
 // takes this one along.
-func (w *Worker) storesEnd(ctx context.Context, r *running, end *events.End) (store func() error) {
+func (w *Worker) storesEnd(r *running, end *events.End) (store func(storing func() context.Context) error) {
 	r.mu.Lock()
 	ready := r.chain.offer(r.seen, end)
 	r.mu.Unlock()
-	return func() error {
+	return func(storing func() context.Context) error {
 		if rec, ok := r.chain.storedAlready(ready); ok {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -40,7 +73,7 @@ func (w *Worker) storesEnd(ctx context.Context, r *running, end *events.End) (st
 			w.noteEnded(r)
 			return nil
 		}
-		return w.store(ctx, r, events.CallFinished, func(ctx context.Context) (batch.Record, error) {
+		return w.store(storing(), r, events.CallFinished, func(ctx context.Context) (batch.Record, error) {
 			if ready == nil { // behind an event that the first attempt has met
 				ready = r.chain.offer(r.seen, end)
 			}
@@ -52,21 +85,19 @@ func (w *Worker) storesEnd(ctx context.Context, r *running, end *events.End) (st
 
 // appendCall appends an event about the call to its item's chain.
 func (w *Worker) appendCall(ctx context.Context, r *running, body events.Body) error {
-	return w.store(ctx, r, body.EventType(), func(ctx context.Context) (batch.Record, error) {
+	storing, stop := storing(ctx)
+	defer stop()
+	return w.store(storing, r, body.EventType(), func(ctx context.Context) (batch.Record, error) {
 		return r.chain.append(ctx, r.seen, body, r.call.Index)
 	})
 }
 
 // store makes an append about the call. It retries behind this worker's own claim, whose answer was lost, and waits
 // while the stream is full.
-func (w *Worker) store(ctx context.Context, r *running, what events.Type,
+func (w *Worker) store(storing context.Context, r *running, what events.Type,
 	attempt func(context.Context) (batch.Record, error)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// What a call came to is worth waiting for, also when the worker is being stopped, though not for long then.
-	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(goodbyeTimeout, cancel) })()
 	for {
 		rec, err := attempt(storing)
 		switch {

@@ -30,7 +30,7 @@ const (
 type endedCall struct {
 	// store stores its end; nil: there is nothing to store. It reports whether the call no longer needs its message,
 	// and if it does, how long to pause before that is given back.
-	store func() (settled bool, pause time.Duration)
+	store func(*storage) (settled bool, pause time.Duration)
 	// settled and pause are the same of a call that has nothing to store.
 	settled bool
 	pause   time.Duration
@@ -43,10 +43,10 @@ type endedCall struct {
 func (e *endedCall) atClose(undo func()) { e.closing = append(e.closing, undo) }
 
 // close stores what is to be stored, and lets the call go. It reports as store does.
-func (e *endedCall) close() (settled bool, pause time.Duration) {
+func (e *endedCall) close(in *storage) (settled bool, pause time.Duration) {
 	settled, pause = e.settled, e.pause
 	if e.store != nil {
-		settled, pause = e.store()
+		settled, pause = e.store(in)
 	}
 	for _, undo := range slices.Backward(e.closing) {
 		undo()
@@ -63,7 +63,9 @@ func (e *endedCall) is(settled bool, pause time.Duration) *endedCall {
 // runTaken runs a call of a message that needs no slot, because nothing of it begins.
 func (w *Worker) runTaken(calls context.Context, m *message, call events.RequestedCall) {
 	failpoint.Hit(failpoint.CallTaken)
-	settled, pause := w.runCall(calls, m, call).close()
+	in := &storage{calls: calls}
+	defer in.end()
+	settled, pause := w.runCall(calls, m, call).close(in)
 	m.over(calls, call.Index, settled, pause)
 }
 
@@ -198,8 +200,11 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running, e
 		e.is(w.stored(ctx, limited, r, trace, err), 0)
 		return
 	}
-	store := w.storesEnd(ctx, r, &events.End{Result: result, Session: change})
-	e.store = func() (bool, time.Duration) { return w.stored(ctx, limited, r, trace, store()), 0 }
+	store := w.storesEnd(r, &events.End{Result: result, Session: change})
+	e.store = func(in *storage) (bool, time.Duration) {
+		err := store(func() context.Context { return in.of(ctx) })
+		return w.stored(ctx, limited, r, trace, err), 0
+	}
 }
 
 // stored reports whether a call has an answer in the log after an append of what came of it.

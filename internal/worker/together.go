@@ -102,10 +102,13 @@ func (t *together) runNext(c queuedCall) {
 		t.ended <- struct{}{}
 		return
 	}
+	waiting, stop := t.taking, func() {}
 	if !c.waiter.hasSlot() {
 		t.storeLate() // who waits for a slot holds none
+		waiting, stop = w.untilAborted(t.taking, callKey{m.d.Key(), c.Index})
 	}
-	has := w.slots.await(t.taking, c.waiter, time.Until(m.d.Received.Add(m.late())))
+	has := w.slots.await(waiting, c.waiter, time.Until(m.d.Received.Add(m.late())))
+	stop()
 	if c.waiter.cap > 0 {
 		w.slots.removeBeside(t.at)
 	}
@@ -152,8 +155,10 @@ func (t *together) storeLate() {
 
 // store stores ends, and lets their calls go. The first of them stores all that are ready.
 func (t *together) store(ends []heldEnd) {
+	in := &storage{calls: t.calls}
+	defer in.end()
 	for _, e := range ends {
-		settled, pause := e.close()
+		settled, pause := e.close(in)
 		t.m.over(t.calls, e.Index, settled, pause)
 		switch {
 		case e.early:

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard"
 )
 
 // soon is how long a result may take that waits for no other call.
@@ -73,5 +75,45 @@ func TestUnstoredEndsAreBounded(t *testing.T) {
 		q := y.item(6, 6)
 		y.Eventually("all have results", func() bool { return len(q.results()) == 6 })
 		y.Eventually("none is counted", func() bool { return y.w.unstored.Load() == 0 })
+	})
+}
+
+// TestAWorkerThatCanStoreNothingEndsSoon: however many results a worker holds that cannot be stored, it ends a moment
+// after its drain grace.
+func TestAWorkerThatCanStoreNothingEndsSoon(t *testing.T) {
+	for _, n := range []int{1, 8, 64} {
+		inYard(t, 64, func(y *yard) {
+			y.run = func(context.Context, string) error { y.Server.Fill("TY_EVENT", true); return nil }
+			y.item(n, n)
+			y.Eventually("all have run", func() bool { return int(y.ran.Load()) == n })
+			time.Sleep(time.Second)
+			began := time.Now()
+			y.part.End()
+			if took := time.Since(began); took > time.Second+2*goodbyeTimeout+time.Second {
+				y.Errorf("with %d results it took %s", n, took)
+			}
+			y.Server.Fill("TY_EVENT", false)
+		})
+	}
+}
+
+// TestAnAbortedCallThatWaitsForASlot ends at once, and has not begun.
+func TestAnAbortedCallThatWaitsForASlot(t *testing.T) {
+	inYard(t, 1, func(y *yard) {
+		gate := make(chan struct{})
+		y.run = func(context.Context, string) error { <-gate; return nil }
+		q := y.item(3, 3)
+		y.Eventually("the first runs", func() bool { return y.ran.Load() == 1 })
+		time.Sleep(10 * time.Millisecond)
+		began := time.Now()
+		y.abort(q, 2)
+		y.Eventually("it has its result", func() bool { return len(q.results()) == 1 })
+		if took := time.Since(began); took > 500*time.Millisecond {
+			y.Errorf("it took %s", took)
+		}
+		if r := q.results()[2]; r.Code != toolyard.Canceled || r.Attempts != 0 {
+			y.Errorf("%+v", r)
+		}
+		close(gate)
 	})
 }

@@ -146,6 +146,8 @@ type Worker struct {
 
 	mu      sync.Mutex
 	running map[callKey]*running
+	// inLine ends the wait of calls that wait for a slot.
+	inLine map[callKey]func()
 	// messages are those that this worker has.
 	messages map[*message]bool
 	// begun are attempts of calls that may not run twice which were started here and whose end is not stored yet.
@@ -231,7 +233,7 @@ func New(b Broker, cfg Config) (*Worker, error) {
 	w := &Worker{
 		roots: roots, b: b, cfg: cfg, log: b.Quiet(cfg.Log).With("worker", cfg.ID), tools: tools,
 		ready:   make(chan struct{}),
-		running: map[callKey]*running{}, messages: map[*message]bool{}, crew: crew.New(),
+		running: map[callKey]*running{}, inLine: map[callKey]func(){}, messages: map[*message]bool{}, crew: crew.New(),
 		begun: map[attemptKey]bool{}, newer: map[string]bool{},
 		breakers: breaker.New(breaker.Options{}), slots: newSlots(slots),
 		reoffer: make(chan struct{}, 1), judging: make(chan struct{}, maxJudging),
