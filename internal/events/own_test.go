@@ -65,7 +65,8 @@ func FuzzOwn(f *testing.F) {
 	types := []Type{CallFinished, Results, BatchSubmitted}
 	for _, b := range []Body{
 		Finish(End{Result: toolyard.Result{Index: 1, CallID: "c", Tool: "t", Output: "o\\\"},{"}}, End{}),
-		Reply{Results: []toolyard.Result{{CallID: "c", Error: "e", Code: toolyard.Timeout, IsError: true}}, Completed: true},
+		Reply{Results: []toolyard.Result{{CallID: "c", Error: "e", Code: toolyard.Timeout, IsError: true}},
+			Completed: true},
 		Submitted{Batch: toolyard.Batch{Calls: []toolyard.Call{{ID: "1", Tool: "t", Input: []byte(`{"a":["b\\"]}`)}}}},
 	} {
 		s, err := Store(b)
