@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -155,9 +156,10 @@ func (g Budgets) Of(a toolyard.Agent, s toolyard.Session) (out []Owed) {
 	return out
 }
 
-// SessionAccount, AgentAccount and TeamAccount name the accounts of a session, of an agent and of a team.
+// SessionAccount, AgentAccount and TeamAccount name the accounts of a session, of an agent and of a team. Names are
+// escaped where two of them stand in one text: a name may have any character.
 func SessionAccount(a toolyard.Agent, s toolyard.Session) string {
-	return fmt.Sprintf("session %s of %s", s, a)
+	return fmt.Sprintf("session %s of %s", url.PathEscape(string(s)), url.PathEscape(string(a)))
 }
 
 // AgentAccount names the account of an agent.
@@ -199,15 +201,26 @@ type Line struct {
 	Before   Amount `json:"before,omitzero"`
 	Reserved Amount `json:"reserved,omitzero"`
 	Term     int    `json:"term,omitempty"`
+	// Until is when the calls in flight are over at the latest, and End when the batch is. An owner that does not know
+	// of the budget closes no line: it counts for no longer than lineGrace behind these.
+	Until time.Time `json:"until,omitzero"`
+	End   time.Time `json:"end,omitzero"`
 }
 
-// LineOf names the line of a batch.
-func LineOf(k toolyard.BatchKey) string { return string(k.Agent) + "/" + string(k.ID) }
+// lineGrace is how much longer a line counts than its batch says. Clocks differ, and an end takes a while.
+const lineGrace = 10 * time.Minute
 
-// Holder is who sets a line: an owner of the batch. Term is how often the batch was taken over before.
+// LineOf names the line of a batch.
+func LineOf(k toolyard.BatchKey) string {
+	return url.PathEscape(string(k.Agent)) + "/" + url.PathEscape(string(k.ID))
+}
+
+// Holder is who sets a line: an owner of the batch. Term is how often the batch was taken over before. Until and End
+// are those of the line.
 type Holder struct {
-	Line string
-	Term int
+	Line       string
+	Term       int
+	Until, End time.Time
 }
 
 // ErrPassed says that a batch has another owner, or is over: who sets its line is a former owner.
@@ -228,6 +241,16 @@ func (a *Account) copied(b Budget, now time.Time) Account {
 	out.Limit, out.Lines = b, maps.Clone(a.Lines)
 	if out.Lines == nil {
 		out.Lines = map[string]Line{}
+	}
+	for name, l := range out.Lines {
+		switch {
+		case !l.End.IsZero() && now.After(l.End.Add(lineGrace)):
+			out.Used = out.Used.Plus(l.Used.Minus(l.Before))
+			delete(out.Lines, name)
+		case !l.Until.IsZero() && now.After(l.Until.Add(lineGrace)):
+			l.Reserved = Amount{}
+			out.Lines[name] = l
+		}
 	}
 	switch {
 	case out.Since.IsZero():
@@ -255,7 +278,7 @@ func (a *Account) Reserve(h Holder, b Budget, used, reserved Amount, calls []Amo
 	if !known && len(next.Lines) >= MaxBudgetBatches {
 		return *a, 0, "batches under way", nil
 	}
-	l.Used, l.Reserved, l.Term = used, reserved, h.Term
+	l.Used, l.Reserved, l.Term, l.Until, l.End = used, reserved, h.Term, h.Until, h.End
 	if known && !next.Since.Equal(a.Since) { // a period has begun
 		l.Before = used
 	}

@@ -48,7 +48,7 @@ func TestAccountsInAllOrders(t *testing.T) {
 				t.Fatalf("seed %d: %+v of %+v", seed, sum, b)
 			}
 		}
-		holder := func(o *owner) Holder { return Holder{o.line, o.term} }
+		holder := func(o *owner) Holder { return Holder{Line: o.line, Term: o.term} }
 		passed := func(former *owner) {
 			next, fit, _, err := a.Reserve(holder(former), b, former.used, former.reserved, []Amount{{Calls: 1}}, now)
 			settled, again := a.Settle(holder(former), b, former.used, former.reserved, now)

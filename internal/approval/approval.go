@@ -43,6 +43,13 @@ func Decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d even
 	if err != nil {
 		return err
 	}
+	return decide(ctx, s, k, index, d, asked, at)
+}
+
+// decide stores a decision about a question that was read, which its end of the chain is behind. The call may ask
+// something else since.
+func decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d events.Decided, asked events.Waiting,
+	at broker.ItemEnd) error {
 	if d.Decision == events.Approve && d.Answers != (asked.Form != nil) {
 		return broker.ErrConflict
 	}
@@ -53,6 +60,7 @@ func Decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d even
 		d.InputSHA256 = asked.InputSHA256
 	}
 	d.Call = index
+	var err error
 	for {
 		_, err = s.Append(ctx, k, batch.ChainItem, at.Pool, at.Item, at.Seq, d)
 		if !errors.Is(err, broker.ErrConflict) {
@@ -112,7 +120,7 @@ func Approve(ctx context.Context, s Store, k toolyard.BatchKey, index int, d eve
 		if err := answer(ctx, s, k, asked, &d, input); err != nil {
 			return err
 		}
-		return Decide(ctx, s, k, index, d)
+		return decide(ctx, s, k, index, d, asked, at)
 	}
 	if len(input) > 0 {
 		if err := edit(ctx, s, k, &d, input); err != nil {
@@ -134,7 +142,7 @@ func Approve(ctx context.Context, s Store, k toolyard.BatchKey, index int, d eve
 			return err
 		}
 	}
-	if err := Decide(ctx, s, k, index, d); err != nil || d.Remember == "" {
+	if err := decide(ctx, s, k, index, d, asked, at); err != nil || d.Remember == "" {
 		return err
 	}
 	st, err := s.Look(ctx, k)

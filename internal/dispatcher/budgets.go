@@ -36,8 +36,8 @@ func spent(s *batch.State, flies func(i int) bool) (used, reserved admission.Amo
 		c, plan := &s.Calls[i], &s.Plan.Calls[i]
 		attempts := int64(c.Started())
 		if r := c.Result; r != nil {
-			attempts = int64(r.Attempts)
-			used.MS += int64(r.ExecuteMS)
+			attempts = max(attempts, int64(r.Attempts)) // a worker has written the result
+			used.MS += max(0, int64(r.ExecuteMS))
 			used.Bytes += int64(batch.ResultBytes(r))
 		} else if flies(i) {
 			reserved = reserved.Plus(admission.Amount{Calls: 1, Cost: plan.Cost})
@@ -114,7 +114,8 @@ func (r *runner) withinBudget(ctx context.Context, calls []batch.Queue) ([]batch
 
 // lineHolder is this owner of the batch, for the lines of its accounts.
 func (r *runner) lineHolder() admission.Holder {
-	return admission.Holder{Line: admission.LineOf(r.key), Term: r.m.State().Takeovers}
+	s := r.m.State()
+	return admission.Holder{Line: admission.LineOf(r.key), Term: s.Takeovers, Until: s.Plan.Deadline, End: s.Plan.End}
 }
 
 // orLostLine says that the batch has another owner, if that is why a line could not be set.

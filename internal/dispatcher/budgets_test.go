@@ -274,3 +274,80 @@ func TestAnAdoptedBatchIsCounted(t *testing.T) {
 		}
 	})
 }
+
+// TestLinesOfOneName: names may have slashes and spaces. Two batches of two agents share no line of a team's account,
+// and two sessions of two agents no account.
+func TestLinesOfOneName(t *testing.T) {
+	if a, b := admission.SessionAccount("b of c", "a"), admission.SessionAccount("c", "a of b"); a == b {
+		t.Errorf("sessions of two agents have the account %q", a)
+	}
+	inYard(t, func(y *yard) {
+		y.dispatcher("d", budgets(t, "team web*=calls:100"))
+		y.work()
+		y.settle()
+		first := y.submitBatch(toolyard.Batch{Agent: "web", ID: "x/1", Calls: []toolyard.Call{{Tool: "read"}}})
+		if got := y.codes(first); got != "ok" {
+			y.Errorf("the first: %s", got)
+		}
+		second := y.submitBatch(toolyard.Batch{Agent: "web/x", ID: "1", Calls: []toolyard.Call{{Tool: "read"}}})
+		if got := y.codes(second); got != "ok" {
+			y.Errorf("the second: %s", got)
+		}
+	})
+}
+
+// TestALineThatNobodyCloses: the operator takes a budget away while a batch is under way, and gives it back. What the
+// batch has reserved counts until its time is over, and no longer.
+func TestALineThatNobodyCloses(t *testing.T) {
+	inYard(t, func(y *yard) {
+		with := budgets(t, "agent web=calls:2")
+		d := y.dispatcher("d1", with)
+		y.settle()
+		k := y.of("web", "read")
+		y.Eventually("it is reserved", func() bool { _, r, _ := y.account("web", "agent web"); return r.Calls == 1 })
+		over := y.fold(k).Plan.Deadline
+		d.End()
+		d = y.dispatcher("d2") // restarted without the budget
+		y.work()
+		if got := y.codes(k); got != "ok" {
+			y.Errorf("the call: %s", got)
+		}
+		d.End()
+		y.dispatcher("d3", with) // and with it again
+		time.Sleep(time.Until(over) + time.Hour)
+		for range 2 {
+			if got := y.codes(y.of("web", "read")); got != "ok" {
+				y.Errorf("a later call: %s", got)
+			}
+		}
+		y.Eventually("nothing is reserved", func() bool {
+			_, reserved, _ := y.account("web", "agent web")
+			return reserved.Calls == 0
+		})
+	})
+}
+
+// TestAForgedResult: what a worker says of its call gives no account anything back.
+func TestAForgedResult(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d", budgets(t, "team *=calls:5"))
+		y.settle()
+		k := y.submit("read")
+		d := y.take(toolyard.ReadOnly)
+		c := d.Calls[0]
+		if _, err := y.b.Append(y.Context(), d.Key(), batch.ChainItem, toolyard.DefaultPool, d.Item, d.Expected,
+			events.Finish(events.End{Result: toolyard.Result{Index: c.Index, CallID: c.ID, Tool: c.Tool, Output: "x",
+				Worker: "w", Attempts: -1000, ExecuteMS: -1e9, Class: c.Judgement.Class}})); err != nil {
+			y.Fatal(err)
+		}
+		if err := d.Done(); err != nil {
+			y.Fatal(err)
+		}
+		y.codes(k)
+		y.settle()
+		used, reserved, _ := y.account(toolyard.DefaultAgent, "team *")
+		if used.Calls < 0 || used.MS < 0 || reserved.Calls != 0 {
+			y.Errorf("%+v used %+v reserved", used, reserved)
+		}
+	})
+}

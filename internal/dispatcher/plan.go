@@ -120,7 +120,7 @@ func (d *Dispatcher) askJudges(ctx context.Context, log *slog.Logger, plan *Plan
 // AskWorkers has workers mend the inputs that only their own repair can, and judge the calls that only they can.
 func AskWorkers(ctx context.Context, b broker.Asking, log *slog.Logger, plan *Plan) {
 	askPools(ctx, plan.Repairs(), b.Repair, func(pool toolyard.Pool, repaired []broker.Judged, err error) {
-		for _, problem := range append(plan.Repair(repaired), err) {
+		for _, problem := range append(plan.Repair(pool, repaired), err) {
 			if problem != nil {
 				log.Warn("an input was not repaired", "pool", pool, "error", problem)
 			}

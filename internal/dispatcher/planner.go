@@ -277,14 +277,17 @@ func (p *Plan) Repairs() map[toolyard.Pool][]broker.JudgeCall {
 	return pools
 }
 
-// Repair takes what workers have repaired. An input that does not pass the checks of all inputs changes nothing: the
-// call ends as it would without. problems says why inputs were not taken.
-func (p *Plan) Repair(js []broker.Judged) (problems []error) {
+// Repair takes what workers of a pool have repaired, of the calls that are its own. An input that does not pass the
+// checks of all inputs changes nothing: the call ends as it would without. problems says why inputs were not taken.
+func (p *Plan) Repair(pool toolyard.Pool, js []broker.Judged) (problems []error) {
 	for _, j := range js {
+		if _, asked := p.repairs[j.Index]; !asked || p.entries[j.Index].Pool != pool {
+			continue
+		}
 		if j.Failed != "" {
 			problems = append(problems, fmt.Errorf("call %d: %s", p.from+j.Index, j.Failed))
 		}
-		if _, asked := p.repairs[j.Index]; !asked || j.Repaired == nil {
+		if j.Repaired == nil {
 			continue
 		}
 		delete(p.repairs, j.Index)

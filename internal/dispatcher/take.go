@@ -162,6 +162,9 @@ func (d *Dispatcher) accept(ctx context.Context, k *kept) (*owned, error) {
 		}
 		return &owned{state: s, trace: trace}, nil
 	case actRefuse:
+		if s.Plan == nil && s.Refused == nil {
+			return nil, d.refuseInPlace(ctx, k, why)
+		}
 		return nil, d.refuse(ctx, k, why)
 	case actLeave:
 		return nil, d.leaveAndDone(ctx, k, &s)
@@ -220,7 +223,7 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 			})
 	}
 	if input, ok := errors.AsType[*toolyard.InputError](err); ok {
-		return nil, d.refuse(ctx, k, events.Refuse(input))
+		return nil, d.refuseInPlace(ctx, k, events.Refuse(input))
 	}
 	if err != nil {
 		return nil, err
@@ -262,6 +265,21 @@ func refusal(err error) (events.Refused, bool) {
 	return events.Refused{}, false
 }
 
+// refuseInPlace refuses a batch in place of its plan. What it is refused for may be otherwise for another dispatcher,
+// which has read the workers, the session or the clock at another time, and may be about to plan it.
+func (d *Dispatcher) refuseInPlace(ctx context.Context, k *kept, why events.Refused) error {
+	err := k.submission().TurnAway(ctx, why)
+	if errors.Is(err, broker.ErrConflict) { // it has a plan, or a refusal that is answered at the next delivery
+		return errLost
+	}
+	if err == nil {
+		d.cfg.Meter.Refused(why.Status)
+		k.log.Info("refused a submission", "status", why.Status, "detail", why.Detail)
+	}
+	return err
+}
+
+// refuse answers a submission that everybody refuses.
 func (d *Dispatcher) refuse(ctx context.Context, k *kept, why events.Refused) error {
 	d.cfg.Meter.Refused(why.Status)
 	k.log.Info("refused a submission", "status", why.Status, "detail", why.Detail)

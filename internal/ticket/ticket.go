@@ -224,7 +224,8 @@ func (q Queue) join(h Holder, mode Mode, locks []tool.Lock, reserve bool) (Queue
 				t.N, t.Group, t.Term = t.Number(h.Group), h.Group, max(t.Term, h.Term)
 			}
 			own = &t
-		case t.sameBatch(h) && t.Group > h.Group:
+		// Of a later owner. One of the same or an earlier term is of a plan that was not stored, and had other groups.
+		case t.sameBatch(h) && t.Group > h.Group && (reserve || t.Term > h.Term):
 			return q, Ticket{}, fmt.Errorf("%w: group %d stands in the queue, not %d", ErrPassed, t.Group, h.Group)
 		case t.sameBatch(h) && !reserve:
 			continue

@@ -101,7 +101,9 @@ func TestOldQueuesAreLeftAlone(t *testing.T) {
 
 func TestAFormerOwnerChangesNothingForALaterGroup(t *testing.T) {
 	q, _, _ := ticket.Queue{}.Join(holder("b", 1), ticket.Shared)
-	q, now, err := q.Join(holder("b", 2), ticket.Exclusive)
+	next := holder("b", 2)
+	next.Term = 1
+	q, now, err := q.Join(next, ticket.Exclusive)
 	if err != nil || len(q.Tickets) != 1 || now.N != 2 {
 		t.Fatalf("passing on to group 2: %v, %v, %v", q, now, err)
 	}
@@ -110,6 +112,18 @@ func TestAFormerOwnerChangesNothingForALaterGroup(t *testing.T) {
 	}
 	if left := q.Leave(holder("b", 1)); len(left.Tickets) != 1 {
 		t.Errorf("leaving for group 1 took out group 2's ticket: %v", left)
+	}
+}
+
+// TestAReservationOfALostPlanForALaterGroup: the owner, whose plan has another first group, takes it out.
+func TestAReservationOfALostPlanForALaterGroup(t *testing.T) {
+	q, _, err := ticket.Queue{}.Reserve(holder("b", 1), ticket.Exclusive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, now, err := q.Join(holder("b", 0), ticket.Shared)
+	if err != nil || len(q.Tickets) != 1 || now.Group != 0 {
+		t.Errorf("joining for group 0: %v, %v, %v", q, now, err)
 	}
 }
 

@@ -472,7 +472,11 @@ func (d *Answerer) put(ctx context.Context, who access.Principal, m *nats.Msg) e
 		}
 		piece, err := d.b.getObject(ctx, name)
 		if errors.Is(err, ErrNoObject) {
-			return refusal(codeBad, "there is no %s", name)
+			// The object was stored, and the answer lost; or another one has the same piece, and was made of it.
+			if d.b.isStored(ctx, q.Name) {
+				return d.json(m, true)
+			}
+			return refusal(codeNone, "there is no %s", name)
 		}
 		if err != nil {
 			return err

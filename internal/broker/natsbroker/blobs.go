@@ -59,6 +59,12 @@ func (b *Broker) putObject(ctx context.Context, name string, content []byte) err
 	return nil
 }
 
+// isStored reports whether an object is there and stays for a while.
+func (b *Broker) isStored(ctx context.Context, name string) bool {
+	info, err := b.blobs.GetInfo(ctx, name)
+	return err == nil && time.Since(info.ModTime) < b.Settings().Slack/2
+}
+
 func (b *Broker) getObject(ctx context.Context, name string) ([]byte, error) {
 	content, err := retry(ctx, func(ctx context.Context) ([]byte, error) {
 		if b.guest != nil {

@@ -344,8 +344,20 @@ func (g *guest) collect(ctx context.Context, b *Broker, op operation, q any) ([]
 // statusNoResponders is the server's answer if nobody listens.
 const statusNoResponders = "503"
 
+// maxPuts is how often the pieces of an object are sent: the object of somebody else may take one of them along.
+const maxPuts = 8
+
 // put asks a dispatcher to store an object, in pieces if it is long.
-func (g *guest) put(ctx context.Context, b *Broker, q objectQuestion, content []byte) error {
+func (g *guest) put(ctx context.Context, b *Broker, q objectQuestion, content []byte) (err error) {
+	for range maxPuts {
+		if err = g.putOnce(ctx, b, q, content); !refusedFor(err, codeNone) {
+			return err
+		}
+	}
+	return err
+}
+
+func (g *guest) putOnce(ctx context.Context, b *Broker, q objectQuestion, content []byte) error {
 	if len(content) > maxPieceBytes {
 		for rest := content; len(rest) > 0; {
 			piece := rest[:min(len(rest), maxPieceBytes)]

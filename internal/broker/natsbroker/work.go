@@ -63,6 +63,11 @@ func (b *Broker) QueueAll(ctx context.Context, lane int, calls []batch.Queue) []
 		failpoint.HitIf(i > 0, failpoint.CallsPartlyQueued)
 		seq, err := b.await(ctx, futures[i], msgs[i])
 		if out[i].Seq, out[i].Err = b.numbered(seq), err; err != nil {
+			if msgs[i].Header.Get(headerAgain) != "" { // also when the caller queues it anew
+				for n := range req.Calls {
+					req.Calls[n].Again = true
+				}
+			}
 			out[i].Err = fmt.Errorf("queue call %d of %s/%s: %w", req.Calls[0].Index, req.Agent, req.Batch, out[i].Err)
 		}
 	}
