@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
+	"net/url"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -46,6 +49,9 @@ type Config struct {
 	Ready func() error
 	// Room says what room the disk of the store has. Nil: nothing is known against storing.
 	Room func() broker.Room
+	// CheckOptions looks at the options of a batch before it is stored; an error is a [*toolyard.InputError]. Nil: they
+	// are looked at when the batch is planned.
+	CheckOptions func(toolyard.Options) error
 	// Crowded is why a new batch of an agent would be turned away now by the dispatcher of this process; "" when it
 	// would not. Nil: nobody is asked, and it is turned away when it is stored.
 	Crowded func(toolyard.Agent) string
@@ -94,6 +100,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.Room == nil {
 		cfg.Room = func() broker.Room { return broker.Room{} }
+	}
+	if cfg.CheckOptions == nil {
+		cfg.CheckOptions = func(toolyard.Options) error { return nil }
 	}
 	if cfg.Crowded == nil {
 		cfg.Crowded = func(toolyard.Agent) string { return "" }
@@ -207,6 +216,9 @@ func (s *Server) admit(x *exchange) *Problem {
 			return p
 		}
 	}
+	if _, err := url.ParseQuery(x.r.URL.RawQuery); err != nil { // what cannot be decoded would be left out
+		return newProblem(http.StatusBadRequest, "", "the query cannot be read: %v", err)
+	}
 	h, pattern := s.mux.Handler(x.r)
 	if pattern == "" { // the mux says why, in a text
 		found := &quiet{header: http.Header{}}
@@ -279,6 +291,19 @@ func (s *Server) alive(x *exchange) (context.Context, context.CancelFunc) {
 	return ctx, func() { valid(); unneeded(); cancel() }
 }
 
+// maybeMany are the parameters that may be given many times.
+var maybeMany = []string{"deny", "ask", "tag"}
+
+// once refuses a parameter that is given twice: only one of the two would count.
+func once(query url.Values) error {
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if len(query[name]) > 1 && !slices.Contains(maybeMany, name) {
+			return newProblem(http.StatusBadRequest, name, "is given %d times; give it once", len(query[name]))
+		}
+	}
+	return nil
+}
+
 // register adds an operation. Its work is bounded by requestTimeout, and its errors become problems here.
 func register[I, O any](s *Server, api huma.API, op huma.Operation,
 	handle func(context.Context, *exchange, *I) (*O, error)) {
@@ -296,6 +321,9 @@ func register[I, O any](s *Server, api huma.API, op huma.Operation,
 			return nil, errors.New("the request came past the server's door")
 		}
 		x.did.Action = action
+		if err := once(x.r.URL.Query()); err != nil {
+			return nil, err
+		}
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		var out *O

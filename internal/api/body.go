@@ -30,9 +30,16 @@ func (x *exchange) body(most int64, optional bool) ([]byte, error) {
 		return nil, newProblem(http.StatusRequestEntityTooLarge, "",
 			"the body is longer than %d bytes, the most that is taken here; split it", large.Limit)
 	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, newProblem(http.StatusBadRequest, "", "the body is shorter than its Content-Length says")
+	}
 	if err != nil {
 		return nil, newProblem(http.StatusBadRequest, "", "the body did not arrive whole within %s: %v", bodyTimeout,
 			err)
+	}
+	if coding := x.r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return nil, newProblem(http.StatusUnsupportedMediaType, "Content-Encoding",
+			"send the body as it is, without %s", coding)
 	}
 	// What comes later on this connection is the end of the client's interest, and may come at any time.
 	if err := deadlines(x.conn.SetReadDeadline(time.Time{})); err != nil {
@@ -83,6 +90,9 @@ func decodeBatch(data []byte) (toolyard.Batch, error) {
 		}
 	}
 	if form < 0 {
+		if err := misplaced(o); err != nil {
+			return toolyard.Batch{}, err
+		}
 		return native.Decode(data)
 	}
 	w := wrappers[form]
@@ -110,6 +120,24 @@ func decodeBatch(data []byte) (toolyard.Batch, error) {
 	}
 	b.Calls = inner.Calls
 	return b, err
+}
+
+// misplaced says where a provider's form belongs, if the body is one, or names it wrongly.
+func misplaced(o strictjson.Object) error {
+	for _, name := range o.Names() {
+		field := strings.ReplaceAll(strings.ToLower(name), "-", "_")
+		if field != name && slices.ContainsFunc(wrappers, func(w wrapper) bool { return w.field == field }) {
+			return strictjson.Errorf(name, "is not a field of a batch; did you mean %q?", field)
+		}
+	}
+	for _, form := range []struct{ has, field string }{{"content", "anthropic"}, {"choices", "openai_chat"},
+		{"output", "openai"}, {"candidates", "gemini"}} {
+		if o.Has(form.has) && !o.Has("calls") {
+			return strictjson.Errorf(form.has, "is not a field of a batch; a message of a provider goes into %q",
+				form.field)
+		}
+	}
+	return nil
 }
 
 // decodeCalls reads calls that are appended to a batch, in any form, and nothing beside them.

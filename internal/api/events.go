@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/negotiation"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
@@ -99,9 +100,9 @@ func (s *Server) sendEvents(ctx context.Context, out *stream, k toolyard.BatchKe
 // wantsLines reads an Accept header: lines of JSON, unless server-sent events are asked for.
 func wantsLines(accept string) (bool, error) {
 	lower := strings.ToLower(accept)
-	switch {
-	case strings.Contains(lower, sseType):
-		return false, nil
+	switch named := negotiation.SelectQValue(lower, []string{ndjsonType, sseType}); {
+	case named != "":
+		return named == ndjsonType, nil
 	case lower == "", strings.Contains(lower, "*/*"), strings.Contains(lower, "application/"):
 		return true, nil
 	}

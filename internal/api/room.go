@@ -80,6 +80,9 @@ func handIn[T any](ctx context.Context, s *Server, b toolyard.Batch, bytes int,
 	if err := s.takesNew(ctx, b.Key()); err != nil {
 		return sub, err
 	}
+	if err := s.cfg.CheckOptions(b.Options); err != nil {
+		return sub, err
+	}
 	if b.ID == "" {
 		b.ID = s.newID(b.Agent)
 	}

@@ -46,8 +46,8 @@ func TestAnAnswerToAnotherQuestion(t *testing.T) {
 				body := events.Body(ask)
 				if !form { // a hook has changed the input of the next attempt
 					rec, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, 0, seq,
-						events.AttemptFailed{
-							Worker: "w", Attempt: d.Calls[0].Attempt, Code: toolyard.DependencyUnavailable, Reason: "x"})
+						events.AttemptFailed{Worker: "w", Attempt: d.Calls[0].Attempt,
+							Code: toolyard.DependencyUnavailable, Reason: "x"})
 					if err != nil {
 						y.Fatal(err)
 					}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/api"
+	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
@@ -467,5 +468,55 @@ func TestWhoMakesTokens(t *testing.T) {
 	if r := start(t, nil).do(http.MethodGet, "/.well-known/oauth-protected-resource", ""); r.status !=
 		http.StatusNotFound {
 		t.Errorf("without an issuer: %s", r)
+	}
+}
+
+// TestRequestsThatMeanSomethingElse: what cannot be read, or only in part, is refused and not guessed.
+func TestRequestsThatMeanSomethingElse(t *testing.T) {
+	p := start(t, func(c *api.Config) {
+		c.CheckOptions = func(o toolyard.Options) error {
+			_, err := dispatcher.BatchRules(o)
+			return err
+		}
+	})
+	call := `"calls": [{"tool": "echo"}]`
+	for _, c := range []struct {
+		method, path, body, field, says string
+		headers                         []string
+	}{
+		{http.MethodGet, batches + "?agent=%zz", "", "", "%zz", nil},
+		{http.MethodPost, "/v1/sessions/s/interrupt?agent=%zz", "", "", "%zz", nil},
+		{http.MethodPost, batches + "?open=tru%zz", `{` + call + `}`, "", "%zz", nil},
+		{http.MethodPost, batches + "?wait=1&wait=2", `{` + call + `}`, "wait", "give it once", nil},
+		{http.MethodGet, batches + "?limit=1&limit=2", "", "limit", "give it once", nil},
+		{http.MethodPost, batches, `{"id": "bad", ` + call + `, "options": {"deny": ["echo("]}}`, "options.deny[0]", "", nil},
+		{http.MethodPost, batches, `{"openai-chat": {}}`, "openai-chat", `did you mean "openai_chat"`, nil},
+		{http.MethodPost, batches, `{"role": "assistant", "content": []}`, "content", `"anthropic"`, nil},
+		{http.MethodPost, batches, `{` + call + `}`, "Content-Encoding", "gzip", []string{"Content-Encoding", "gzip"}},
+	} {
+		r := p.do(c.method, c.path, c.body, c.headers...)
+		var problem api.Problem
+		if err := json.Unmarshal(r.body, &problem); err != nil {
+			t.Fatalf("%s %s: %s", c.method, c.path, r)
+		}
+		if r.status/100 != 4 || problem.Field != c.field || !strings.Contains(problem.Detail, c.says) {
+			t.Errorf("%s %s %s: %s", c.method, c.path, c.body, r)
+		}
+	}
+	if r := p.do(http.MethodGet, batches+"/bad", ""); r.status != http.StatusNotFound { // so its id can be used
+		t.Errorf("a batch whose rule cannot be read: %s", r)
+	}
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, `{"id": "b", `+call+`}`)
+	for accept, kind := range map[string]string{
+		"":                  "application/x-ndjson",
+		"text/event-stream": "text/event-stream",
+		"application/x-ndjson, text/event-stream;q=0.1": "application/x-ndjson",
+		"text/event-stream;q=0, */*":                    "application/x-ndjson",
+		"text/event-stream, application/x-ndjson;q=0.5": "text/event-stream",
+	} {
+		r := p.do(http.MethodGet, batches+"/b/events?follow=false", "", "Accept", accept)
+		if got := r.header.Get("Content-Type"); !strings.HasPrefix(got, kind) {
+			t.Errorf("Accept %q is answered with %q", accept, got)
+		}
 	}
 }

@@ -419,6 +419,10 @@ func (n *node) api(ctx context.Context, at net.Addr, cfg api.Config) (*api.Serve
 	if n.tracer != nil {
 		cfg.Trace = n.tracer.Submit
 	}
+	cfg.CheckOptions = func(o toolyard.Options) error {
+		_, err := dispatcher.BatchRules(o)
+		return err
+	}
 	cfg.Ready, cfg.Room, cfg.Crowded, cfg.Workspaces = n.ready, n.room, n.crowded, n.workspaces
 	cfg.Waiting, cfg.Unserved = n.broker.CountApprovals, n.unserved
 	return api.New(cfg)
