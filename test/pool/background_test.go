@@ -359,3 +359,25 @@ func TestBackgroundEndsWithItsWorker(t *testing.T) {
 func callOf(a broker.BackgroundAnswer) broker.AskedCall {
 	return broker.AskedCall{Agent: "a", Batch: a.Handle}
 }
+
+// TestABackgroundCallIsInItsTrace: it is part of the trace of the batch that has started it.
+func TestABackgroundCallIsInItsTrace(t *testing.T) {
+	t.Parallel()
+	s, at := testenv.Server(t), newSlow()
+	startWorker(t, s, worker.Config{Tools: at.tools(t)})
+	startDispatcher(t, s, dispatcher.Config{})
+	const trace = "0af7651916cd43dd8448eb211c80319c"
+	ctx := client.WithTraceParent(t.Context(), "00-"+trace+"-b7ad6b7169203331-01")
+	b, err := startClient(t, s).Submit(ctx, toolyard.Batch{Calls: []toolyard.Call{{Tool: toolyard.BackgroundStart,
+		Input: json.RawMessage(`{"tool": "serve", "input": {}}`)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := resultsOf(t, b)[0]; r.IsError {
+		t.Fatalf("%+v", r)
+	}
+	if env := <-at.begun; !strings.Contains(env.TraceParent, trace) {
+		t.Errorf("the call's trace is %q", env.TraceParent)
+	}
+	close(at.gate)
+}

@@ -21,6 +21,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
 // The limits of answering.
@@ -198,7 +199,7 @@ func (d *Answerer) answerRequest(ctx context.Context, m *nats.Msg) error {
 	if !allowed {
 		return refusal(codeNotYours, "%s cannot ask for %q", who, t[4])
 	}
-	return answer(ctx, who, m)
+	return answer(traceparent.With(ctx, traceparent.OfFields(m.Header.Values)), who, m)
 }
 
 type answering func(ctx context.Context, who access.Principal, m *nats.Msg) error

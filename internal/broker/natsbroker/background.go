@@ -17,7 +17,7 @@ func (b *Broker) Background(ctx context.Context, pool toolyard.Pool, q broker.Ba
 	a broker.BackgroundAnswer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	m, err := questionMsg(opBackground, q, nil)
+	m, err := questionMsg(ctx, opBackground, q, nil)
 	if err != nil {
 		return a, err
 	}

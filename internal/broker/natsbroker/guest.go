@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/shard"
+	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
 // A guest is a broker whose connection has its own account: it appends what it is granted, and asks dispatchers for
@@ -212,7 +213,7 @@ func (g *guest) where(ctx context.Context, b *Broker, k toolyard.BatchKey) (n in
 
 // question sends a request to a dispatcher, and returns its answer. A refusal is a [*jetstream.APIError].
 func (b *Broker) question(ctx context.Context, op operation, q any, data []byte) (*nats.Msg, error) {
-	m, err := questionMsg(op, q, data)
+	m, err := questionMsg(ctx, op, q, data)
 	if err != nil {
 		return nil, err
 	}
@@ -225,9 +226,13 @@ func (b *Broker) question(ctx context.Context, op operation, q any, data []byte)
 	return a, problem(a)
 }
 
-func questionMsg(op operation, q any, data []byte) (*nats.Msg, error) {
+// questionMsg is a request, with the trace that it is part of: what a dispatcher submits for it is, too.
+func questionMsg(ctx context.Context, op operation, q any, data []byte) (*nats.Msg, error) {
 	m := nats.NewMsg(prefixAsk + string(op))
 	m.Data = data
+	for name, value := range traceparent.From(ctx).Fields {
+		m.Header.Set(name, value)
+	}
 	if q != nil {
 		encoded, err := json.Marshal(q)
 		if err != nil {
@@ -300,7 +305,7 @@ func (g *guest) get(ctx context.Context, b *Broker, q objectQuestion) ([]byte, e
 
 // collect asks for an answer of several messages, which an empty one ends.
 func (g *guest) collect(ctx context.Context, b *Broker, op operation, q any) ([]byte, error) {
-	m, err := questionMsg(op, q, nil)
+	m, err := questionMsg(ctx, op, q, nil)
 	if err != nil {
 		return nil, err
 	}
