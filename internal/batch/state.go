@@ -157,8 +157,9 @@ type State struct {
 	// Notice is what hooks had to say when the batch was over.
 	Notice  *toolyard.Notice
 	Cancels []events.Canceled
-	// canceledAt is the sequence of the first cancel of the whole batch, 0 while there is none.
-	canceledAt uint64
+	// canceledAt is the sequence of the first cancel of the whole batch, and closedAt that of the end of its input; 0
+	// while there is none.
+	canceledAt, closedAt uint64
 	// Interrupts are those that were asked for.
 	Interrupts []events.Interrupted
 	// Handle is the stream sequence of the message by which the batch is kept: its submission, or what woke it last.
@@ -261,7 +262,9 @@ func (s *State) Apply(r Record) error {
 				s.Input = append(s.Input, calls...)
 			}
 		case events.Closed, events.Unreadable: // a stream that is broken off is over
-			s.InputClosed = true
+			if !s.InputClosed {
+				s.InputClosed, s.closedAt = true, r.Seq
+			}
 		default:
 			return bad("%T is no input event", r.Body)
 		}
@@ -503,37 +506,6 @@ func (s *State) View() toolyard.BatchView {
 	}
 	return v
 }
-
-// Status returns where the batch stands.
-func (s *State) Status() toolyard.Status {
-	// A cancel that came too late has canceled nothing, whatever else had.
-	wasCanceled := func(c Call) bool {
-		return c.Result != nil && c.Result.Code == toolyard.Canceled && c.Seq > s.canceledAt
-	}
-	switch {
-	case s.Completed && s.canceled() && slices.ContainsFunc(s.Calls, wasCanceled):
-		return toolyard.StatusCanceled
-	case s.Completed:
-		return toolyard.StatusCompleted
-	case s.Parked:
-		return toolyard.StatusWaiting
-	case s.InputClosed: // whether its owner has taken that in or not
-	case s.Plan != nil && !s.Closed, s.Plan == nil && s.Submission != nil && s.Submission.Open:
-		return toolyard.StatusOpen
-	}
-	return toolyard.StatusRunning
-}
-
-// CanceledInTime reports whether a cancel of the whole batch was stored before its calls had ended. It never becomes
-// false again.
-func (s *State) CanceledInTime() bool {
-	return s.canceled() && !slices.ContainsFunc(s.Calls, func(c Call) bool {
-		return c.Result != nil && 0 < c.Seq && c.Seq < s.canceledAt
-	})
-}
-
-// canceled reports whether a cancel of the whole batch was asked for.
-func (s *State) canceled() bool { return s.canceledAt != 0 }
 
 // Context returns what the session's tools have set so far: the context at the plan, and then what exclusive calls
 // have set, in the order of the calls. It is nil when nothing was set. The caller must not change it.

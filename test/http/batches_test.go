@@ -229,6 +229,19 @@ func TestCancel(t *testing.T) {
 	if r := p.do(http.MethodPost, batches+"/whole/cancel", ""); r.status != http.StatusConflict {
 		t.Errorf("canceling what is over: %s", r)
 	}
+	for id, body := range map[string]string{"empty": `{"id": "empty"}`,
+		"done": `{"id": "done", "calls": [{"tool": "echo", "input": {"text": "x"}}]}`} {
+		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"?open=true", body)
+		p.eventually("its calls are done", func() bool {
+			view := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/"+id, "")
+			return view.Surface != "" && (id == "empty" || len(view.Results) == 1)
+		})
+		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"/"+id+"/cancel", "")
+		if view := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/"+id+"?wait=60",
+			""); view.Status != toolyard.StatusCanceled {
+			t.Errorf("the open batch that was canceled is %s", view.Status)
+		}
+	}
 	submit("one")
 	if r := p.do(http.MethodPost, batches+"/one/calls/7/cancel", ""); r.status != http.StatusNotFound {
 		t.Errorf("no such call: %s", r)
