@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // silent is a server that never answers. It says who asked.
@@ -76,8 +78,8 @@ func TestInterrupt(t *testing.T) {
 			fmt.Sprintf(`{"calls":[{"tool":"web_fetch","input":{"url":%q}},{"tool":"glob","input":{"pattern":"*"}}]}`,
 				url))
 		// The grace is short: how long it is by default is the operator's choice, and waited for here.
-		cmd := p.command(t.Context(), nil, nil, slices.Concat([]string{"run", "--json", "--drain-grace", "100ms"},
-			fetchAllowed, []string{"in.json"})...)
+		cmd := p.command(t.Context(), nil, nil, slices.Concat([]string{"run", "--json", "--drain-grace", "100ms",
+			"--events", "events.jsonl"}, fetchAllowed, []string{"in.json"})...)
 		var out, errs bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		if err := cmd.Start(); err != nil {
@@ -99,7 +101,63 @@ func TestInterrupt(t *testing.T) {
 			out.String() != "" {
 			t.Errorf("after %s: exit status %d, %q, %q", sig, status, &errs, &out)
 		}
+		events, err := os.ReadFile(filepath.Join(p.dir, "events.jsonl"))
+		if err != nil || !bytes.Contains(events, []byte(`"dev.toolyard.batch.submitted.v1"`)) {
+			t.Errorf("after %s the file of the events has %q (%v)", sig, events, err)
+		}
 		p.checkTidy(errs.String())
+	}
+}
+
+// TestInterruptedSubmit: whoever stops to wait for a batch is told which one goes on, and how to reach it. The commands
+// that it names work as they stand there.
+func TestInterruptedSubmit(t *testing.T) {
+	t.Parallel()
+	url, asked := silent(t)
+	data := testenv.StoreDir(t)
+	d := start(t, 3, "dispatcher", slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--nats-listen",
+		"127.0.0.1:0", "--data", data, "--with-worker", "--workspace", "default=" + t.TempDir()}, fetchAllowed)...)
+	for _, reach := range [][]string{{"--server", d.says["http"]}, {"--nats", d.says["nats"], "--data", data}} {
+		p := newPlace(t, nil)
+		p.write("in.json", fmt.Sprintf(`{"agent":"default","calls":[{"tool":"web_fetch","input":{"url":%q}}]}`, url))
+		cmd := p.command(t.Context(), nil, nil, slices.Concat([]string{"submit", "--events", "events.jsonl"}, reach,
+			[]string{"in.json"})...)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-asked:
+		case <-time.After(30 * time.Second):
+			_ = cmd.Process.Kill()
+			t.Fatalf("the call does not run: %s", &errs)
+		}
+		if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		hung := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+		_ = cmd.Wait() // the status is what counts
+		hung.Stop()
+		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
+		if status := cmd.ProcessState.ExitCode(); status != 130 || len(lines) != 4 ||
+			!strings.HasPrefix(lines[0], "batch default/") || lines[3] != "dispatcher: interrupted" {
+			t.Fatalf("exit status %d, %s", status, &errs)
+		}
+		if info, err := os.Stat(filepath.Join(p.dir, "events.jsonl")); err != nil || info.Size() == 0 {
+			t.Errorf("the file of the events: %+v (%v)", info, err)
+		}
+		watch, cancel := strings.Fields(lines[1]), strings.Fields(lines[2])
+		if len(watch) < 3 || watch[1] != "watch" || len(cancel) < 3 || cancel[1] != "cancel" {
+			t.Fatalf("the commands are %q and %q", watch, cancel)
+		}
+		if _, stderr, status := p.run(nil, nil, cancel[1:]...); status != 0 {
+			t.Errorf("%q: exit status %d, %s", cancel, status, stderr)
+		}
+		if stdout, stderr, status := p.run(nil, nil, watch[1:]...); status != 0 ||
+			!strings.Contains(stdout, "canceled") {
+			t.Errorf("%q: exit status %d, %s%s", watch, status, stdout, stderr)
+		}
 	}
 }
 

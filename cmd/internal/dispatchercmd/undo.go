@@ -95,6 +95,7 @@ func (s *std) actOn(ctx context.Context, a *acting, command string, k toolyard.B
 		for _, t := range a.tags {
 			b.Options.Tags = append(b.Options.Tags, toolyard.Tag(t))
 		}
+		a.out.goesOn = a.ref.goesOn
 		return s.follow(ctx, c, b, a.out)
 	})
 }
