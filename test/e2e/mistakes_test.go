@@ -45,7 +45,8 @@ func TestTheUsualMistakes(t *testing.T) {
 	}{
 		{"the HTTP port is taken", nil, serve("--listen", port), 2, "--listen " + port,
 			"name another address, or port 0"},
-		{"the NATS port is taken", nil, serve("--nats-listen", port), 1, port, "name another address, or port 0"},
+		{"the NATS port is taken", nil, serve("--nats-listen", port), 2, "--nats-listen " + port,
+			"name another address, or port 0"},
 		{"the metrics port is taken", nil, serve("--metrics-listen", port), 2, "--metrics-listen " + port,
 			"name another address, or port 0"},
 		{"NATS is away", nil, []string{"submit", "--nats", "nats://127.0.0.1:1", "fine.json"}, 1, "nats://127.0.0.1:1",
