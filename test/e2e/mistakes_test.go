@@ -68,6 +68,11 @@ func TestTheUsualMistakes(t *testing.T) {
 		{"a typo in a command", nil, []string{"sumbit", "fine.json"}, 2, `"sumbit"`, "did you mean dispatcher submit?"},
 		{"a typo in a variable", []string{"TOOLYARD_MAX_CONCURENCY=3"}, []string{"run", "fine.json"}, 2,
 			"TOOLYARD_MAX_CONCURENCY", "did you mean TOOLYARD_MAX_CONCURRENCY?"},
+		{"a variable that may not set its flag", []string{"TOOLYARD_DANGEROUSLY_RUN_UNSANDBOXED=true"},
+			[]string{"run", "fine.json"}, 2, "TOOLYARD_DANGEROUSLY_RUN_UNSANDBOXED", "give the flag"},
+		{"two systems", nil, at("batches", "--server", d.says["http"]), 2, "--server and --nats", "leave one out"},
+		{"two systems in the environment", []string{"TOOLYARD_NATS=" + d.says["nats"],
+			"TOOLYARD_SERVER=" + d.says["http"]}, []string{"batches"}, 2, "--server and --nats", "leave one out"},
 		{"a workspace without a directory", nil, serve("--with-worker", "--workspace", "web"), 2, `"web"`,
 			"write NAME=DIR"},
 		{"a workspace that is not there", nil, []string{"run", "--workspace", "nowhere", "fine.json"}, 2, `"nowhere"`,
@@ -100,6 +105,30 @@ func TestTheUsualMistakes(t *testing.T) {
 			!strings.Contains(line, c.fix) {
 			t.Errorf("%s: exit status %d, want %d with %q and %q in one line:\n%s", c.mistake, status, c.status, c.names,
 				c.fix, stderr)
+		}
+	}
+}
+
+// TestAFlagWinsOverTheVariableOfAnother that says the same thing in another way: what an environment has for other
+// commands is in nobody's way.
+func TestAFlagWinsOverTheVariableOfAnother(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, nil)
+	data := t.TempDir()
+	d := dispatcher(t, "--data", data)
+	for _, c := range []struct {
+		env  string
+		args []string
+	}{
+		{"TOOLYARD_SERVER=http://127.0.0.1:1", []string{"--nats", d.says["nats"], "--data", data}},
+		{"TOOLYARD_NATS=nats://127.0.0.1:1", []string{"--server", d.says["http"]}},
+		{"TOOLYARD_NATS_CONTEXT=nobody's", []string{"--server", d.says["http"]}},
+		{"TOOLYARD_NATS_CONTEXT=nobody's", []string{"--nats", d.says["nats"], "--data", data}},
+		{"TOOLYARD_NATS_NKEY=nowhere", []string{"--nats", d.says["nats"], "--creds", filepath.Join(data, "creds")}},
+	} {
+		_, stderr, status := p.run(nil, []string{c.env}, append([]string{"batches"}, c.args...)...)
+		if status != 0 {
+			t.Errorf("%s and %q: exit status %d: %s", c.env, c.args, status, stderr)
 		}
 	}
 }

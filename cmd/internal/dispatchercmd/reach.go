@@ -84,6 +84,11 @@ func (f *systemFlags) addServer(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.token, "token", "",
 		"the bearer `TOKEN` for --server; other users of this machine see a command line, so set "+cli.EnvName("token")+
 			" instead")
+	for _, name := range []string{"nats", "nats-context"} {
+		if cmd.Flags().Lookup(name) != nil {
+			cli.Alternatives(cmd.Flags(), "server", name)
+		}
+	}
 }
 
 // operator is as whom a command looks at a system, and acts on it.

@@ -70,6 +70,7 @@ func (o *outputFlags) add(cmd *cobra.Command) {
 	f.BoolVar(&o.json, "json", false, "print one JSON document: the batch with its results")
 	f.StringVar(&o.format, "format", "",
 		"print exactly what goes back to a provider: anthropic, openai, openai-chat, gemini (or native: the results)")
+	cli.Alternatives(f, "json", "format")
 	f.BoolVar(&o.failOnError, "fail-on-error", false, "end with exit status 1 when a call has failed; without, an error "+
 		"of a call is a result like any other")
 	f.StringVar(&o.events, "events", "", "write the event log to `PATH`, as JSON lines of CloudEvents; it has the "+
