@@ -161,6 +161,52 @@ func TestInterruptedSubmit(t *testing.T) {
 	}
 }
 
+// TestABatchIsNamedAsItIsShown: what batches and watch print is taken by each command that takes a batch.
+func TestABatchIsNamedAsItIsShown(t *testing.T) {
+	t.Parallel()
+	data := testenv.StoreDir(t)
+	p := newPlace(t, nil)
+	d := start(t, 3, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", data,
+		"--with-worker", "--workspace", "default="+t.TempDir())
+	creds := filepath.Join(data, "creds")
+	operator := []string{"--nats", d.says["nats"], "--data", data}
+	p.write("in.json", `{"id":"b-1","agent":"agent-1","calls":[{"tool":"glob","input":{"pattern":"*"}}]}`)
+	if _, stderr, status := p.run(nil, nil, append([]string{"submit", "in.json"}, operator...)...); status != 0 {
+		t.Fatalf("exit status %d: %s", status, stderr)
+	}
+	own, stderr, status := p.run(nil, nil, "creds", "--agent", "agent-1", "--data", data)
+	if status != 0 {
+		t.Fatalf("exit status %d: %s", status, stderr)
+	}
+	for _, c := range []struct {
+		reach []string
+		args  []string
+		want  int
+		says  string
+	}{
+		{operator, []string{"watch", "agent-1/b-1"}, 0, "agent-1/b-1"},
+		{operator, []string{"watch", "--agent", "agent-1", "agent-1/b-1"}, 0, "agent-1/b-1"},
+		{operator, []string{"watch", "agent-1/…-1"}, 0, "agent-1/b-1"},
+		{operator, []string{"replay", "agent-1/b-1"}, 0, "b-1"},
+		{operator, []string{"cancel", "agent-1/b-1"}, 2, "completed"},
+		{operator, []string{"undo", "agent-1/b-1"}, 1, "undo_workspace"},
+		{operator, []string{"overlay", "diff", "agent-1/b-1"}, 1, "was not handed in"},
+		{[]string{"--nats", d.says["nats"], "--creds", strings.TrimSpace(own)}, []string{"watch", "agent-1/b-1"}, 0,
+			"agent-1/b-1"},
+		{[]string{"--nats", d.says["nats"], "--creds", creds}, []string{"watch", "agent-2/b-1"}, 2, "agent-2/b-1"},
+		{[]string{"--server", d.says["http"]}, []string{"watch", "agent-1/b-1"}, 0, "agent-1/b-1"},
+	} {
+		stdout, stderr, status := p.run(nil, nil, append(c.args, c.reach...)...)
+		if status != c.want || !strings.Contains(stdout+stderr, c.says) {
+			t.Errorf("%q: exit status %d, want %d with %q:\n%s%s", c.args, status, c.want, c.says, stdout, stderr)
+		}
+	}
+	if _, stderr, status := p.run(nil, []string{"TOOLYARD_AGENT=agent-2"}, append([]string{"watch", "agent-1/b-1"},
+		operator...)...); status != 0 {
+		t.Errorf("with another agent in the environment: exit status %d: %s", status, stderr)
+	}
+}
+
 // TestBrokenPipe: a command whose reader stops, as head does, ends without a word, as one that SIGPIPE ends.
 func TestBrokenPipe(t *testing.T) {
 	t.Parallel()

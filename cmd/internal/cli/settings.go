@@ -174,6 +174,9 @@ func apply(cmd *cobra.Command, env map[string]string) error {
 	var errs []error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		from, ok := given[f.Name]
+		if ok && from.rank == onCommandLine {
+			errs = append(errs, cmd.Flags().SetAnnotation(f.Name, typed, []string{}))
+		}
 		if !ok || from.rank == onCommandLine || from.yields(f, given) {
 			return
 		}
@@ -230,6 +233,15 @@ func (s source) yields(f *pflag.Flag, given map[string]source) bool {
 		}
 	}
 	return false
+}
+
+// typed marks a flag that stands on the command line.
+const typed = "toolyard-typed"
+
+// OnCommandLine reports whether a flag was given there, and not in the environment or in a file.
+func OnCommandLine(cmd *cobra.Command, flag string) bool {
+	f := cmd.Flags().Lookup(flag)
+	return f != nil && f.Annotations[typed] != nil
 }
 
 // alternatives marks a flag with the names of those that take its place.

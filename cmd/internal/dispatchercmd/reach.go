@@ -174,8 +174,12 @@ type agentRef struct {
 // add adds the flags; what is the agent's.
 func (r *agentRef) add(cmd *cobra.Command, what string) {
 	r.systemFlags.add(cmd)
-	cmd.Flags().StringVar(&r.agent, "agent", string(toolyard.DefaultAgent), "whose "+what+
-		" it is (with --token: the token's, unless you say otherwise)")
+	also := ""
+	if what == "batch" {
+		also = ", as AGENT/BATCH in its place does"
+	}
+	cmd.Flags().StringVar(&r.agent, "agent", string(toolyard.DefaultAgent), "says whose "+what+" it is"+also+
+		" (with --token: the token's, unless you say otherwise)")
 }
 
 // owner is whose it is: empty for the token's.
@@ -193,51 +197,6 @@ func (r *agentRef) session(name string) (toolyard.Agent, toolyard.Session, error
 	}
 	agent, err := r.owner()
 	return agent, toolyard.Session(name), err
-}
-
-// key checks the names of a batch.
-func (r *agentRef) key(id string) (toolyard.BatchKey, error) {
-	if err := toolyard.CheckName("BATCH", id); err != nil {
-		return toolyard.BatchKey{}, err
-	}
-	agent, err := r.owner()
-	return toolyard.BatchKey{Agent: agent, ID: toolyard.BatchID(id)}, err
-}
-
-// maxFound is how many pages of batches are searched for one whose id is shortened.
-const maxFound = 20
-
-// whole finds the batch whose id is shortened as lists show it, to "…" and its end. Other ids it leaves as they are.
-func whole(ctx context.Context, c *client.Client, k toolyard.BatchKey) (toolyard.BatchKey, error) {
-	end, short := strings.CutPrefix(string(k.ID), "…")
-	if !short {
-		return k, nil
-	}
-	var all []toolyard.BatchID
-	f := client.Filter{Agent: k.Agent, Limit: broker.MaxListed}
-	for range maxFound {
-		page, more, err := c.Batches(ctx, f)
-		if err != nil {
-			return k, err
-		}
-		for _, b := range page {
-			if strings.HasSuffix(string(b.ID), end) {
-				all = append(all, b.ID)
-			}
-		}
-		if !more {
-			break
-		}
-		f.After = page[len(page)-1].Cursor
-	}
-	switch len(all) {
-	case 0: // it may be its name
-		return k, nil
-	case 1:
-		k.ID = all[0]
-		return k, nil
-	}
-	return k, cli.Usagef("BATCH %s is the end of %d ids, such as %s and %s: name one whole", k.ID, len(all), all[0], all[1])
 }
 
 // whose names an agent in a message; an empty one is the token's.
