@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	stdlog "log"
+	"net"
 	"net/http"
+	"net/url"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -140,9 +145,17 @@ func (s *std) attach(ctx context.Context, f *systemFlags, command string, do fun
 		if cerr != nil {
 			return cerr
 		}
+		loud := stdlog.Writer()
+		stdlog.SetOutput(io.Discard) // net/http says there what a NATS server greets with
 		c, err = client.ConnectHTTP(setup, f.server, client.HTTPOptions{Token: f.token, Client: with})
+		stdlog.SetOutput(loud)
 		if in, wrong := errors.AsType[*toolyard.InputError](err); wrong {
 			return cli.Usagef("--%s: %s", in.Field, in.Problem)
+		}
+		_, answered := errors.AsType[*client.HTTPError](err)
+		if err != nil && !answered && greetsAsNATS(setup, f.server) {
+			return cli.Usagef("--server %s: a NATS server listens there, and no HTTP API; use --nats nats://%s", f.server,
+				strings.TrimPrefix(strings.TrimPrefix(f.server, "http://"), "https://"))
 		}
 		if err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
 			return cli.Usagef("--server %s: the server there speaks plain HTTP; use http://", f.server)
@@ -163,6 +176,30 @@ func (s *std) attach(ctx context.Context, f *systemFlags, command string, do fun
 		err = fmt.Errorf("%s: %w; name a token of it with %s or --token", f.server, err, cli.EnvName("token"))
 	}
 	return ended(ctx, err)
+}
+
+// greetingWait is how long a server that does not answer as an HTTP API may take to greet as a NATS server does.
+const greetingWait = time.Second
+
+// greetsAsNATS reports whether a NATS server is at the address of an HTTP API: it speaks first. The errors of HTTP say
+// it in several ways, as each of the two comes first.
+func greetsAsNATS(ctx context.Context, server string) bool {
+	const greeting = "INFO "
+	u, err := url.Parse(server)
+	if err != nil || u.Port() == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, greetingWait)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return false
+	}
+	defer conn.Close() //nolint:errcheck // nothing was written
+	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })()
+	first := make([]byte, len(greeting))
+	_, err = io.ReadFull(conn, first)
+	return err == nil && string(first) == greeting
 }
 
 // agentRef names what is an agent's on a system: one batch, or one session.
