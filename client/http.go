@@ -60,7 +60,7 @@ func ConnectHTTP(ctx context.Context, baseURL string, o HTTPOptions) (*Client, e
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.RawQuery != "" ||
 		base.Fragment != "" || base.User != nil {
 		return nil, &toolyard.InputError{Field: "server",
-			Problem: fmt.Sprintf("%q is not the URL of a server; use http://HOST:PORT", baseURL)}
+			Problem: fmt.Sprintf("%q is not the URL of a server; use %s", baseURL, withScheme(baseURL))}
 	}
 	if strings.ContainsAny(o.Token, " \t\r\n") {
 		return nil, &toolyard.InputError{Field: "token", Problem: "has white space in it, which no token has"}
@@ -79,6 +79,16 @@ func ConnectHTTP(ctx context.Context, baseURL string, o HTTPOptions) (*Client, e
 		return nil, fmt.Errorf("connect to Toolyard at %s: %w", t.base, err)
 	}
 	return &Client{t}, nil
+}
+
+// withScheme is what was probably meant by an address that is no URL.
+func withScheme(address string) string {
+	u, err := url.Parse("http://" + address)
+	if err == nil && !strings.Contains(address, "://") && u.Hostname() != "" && u.User == nil && u.RawQuery == "" &&
+		u.Fragment == "" {
+		return u.String() + ", or https:// if it has a certificate"
+	}
+	return "http://HOST:PORT"
 }
 
 // overHTTP asks a server.

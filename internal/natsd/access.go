@@ -43,6 +43,9 @@ const (
 // keysDir is where the keys are, below the credentials.
 const keysDir = "keys"
 
+// untoldFile is there, beside the keys, until somebody has been told of the credentials.
+const untoldFile = "untold"
+
 // The accounts that are nobody's but the server's.
 const (
 	keyOperator = "server.operator" // signs accounts
@@ -274,7 +277,8 @@ type accounts struct {
 	ring             keyring
 	operator         nkeys.KeyPair
 	platform, system string // public keys
-	made             bool   // that there were none before
+	made             bool   // there were no keys before
+	untold           bool   // nobody has been told of the credentials
 	since            time.Time
 }
 
@@ -283,6 +287,18 @@ func (a Access) open(storeDir string, log *slog.Logger) (*accounts, error) {
 	acc, err := a.keys(log)
 	if err != nil {
 		return nil, err
+	}
+	untold := filepath.Join(acc.ring.dir, untoldFile)
+	if acc.made {
+		if err := writeSecret(untold, nil); err != nil {
+			return nil, err
+		}
+	}
+	switch _, err := os.Stat(untold); {
+	case err == nil:
+		acc.untold = true
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("natsd: look at the keys: %w", err)
 	}
 	for _, p := range a.First {
 		if err := acc.ring.creds(CredsFile(a.Dir, p, true), p); err != nil {
@@ -444,12 +460,25 @@ func (a *accounts) Reload() error { return nil }
 // Close is for [server.AccountResolver].
 func (a *accounts) Close() {}
 
-// Creds is the directory of the server's credentials, and whether this start has made them; "" when it asks for none.
-func (s *Server) Creds() (dir string, made bool) {
+// Creds is the directory of the server's credentials, and whether nobody has been told of them yet; "" when it asks for
+// none. A start that failed may have made them.
+func (s *Server) Creds() (dir string, untold bool) {
 	if s.access == nil {
 		return "", false
 	}
-	return s.access.Dir, s.access.made
+	return s.access.Dir, s.access.untold
+}
+
+// Told notes that somebody has been told of the credentials.
+func (s *Server) Told() error {
+	if s.access == nil {
+		return nil
+	}
+	s.access.untold = false
+	if err := os.Remove(filepath.Join(s.access.ring.dir, untoldFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("natsd: note that credentials were shown: %w", err)
+	}
+	return nil
 }
 
 // GuardedSince is when the server's accounts were made; the zero time when it has none.

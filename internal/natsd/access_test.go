@@ -134,7 +134,13 @@ func TestCredentialsStay(t *testing.T) {
 	}
 	first.Shutdown()
 	second := startServer(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: asking(dir)})
-	if _, made := second.Creds(); made {
+	if _, untold := second.Creds(); !untold {
+		t.Error("credentials that nobody has been told of are old ones")
+	}
+	if err := second.Told(); err != nil {
+		t.Fatal(err)
+	}
+	if _, untold := second.Creds(); untold {
 		t.Error("the second start says that it made credentials")
 	}
 	after, err := os.ReadFile(filepath.Join(creds, "agent.creds"))

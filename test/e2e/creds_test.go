@@ -3,13 +3,45 @@
 package e2e
 
 import (
+	"errors"
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 )
+
+// TestTheFirstStartThatIsReadySaysWhereTheCredentialsAre, also when one before it has failed; the next does not.
+func TestTheFirstStartThatIsReadySaysWhereTheCredentialsAre(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }() // nobody has connected
+	for _, flag := range []string{"--listen", "--nats-listen"} {
+		data := t.TempDir()
+		serve := []string{"serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", data}
+		if _, stderr, status := run(t, nil, "dispatcher", append(serve, flag, taken.Addr().String())...); status != 2 ||
+			!strings.Contains(stderr, flag+" "+taken.Addr().String()+": another process listens there") {
+			t.Errorf("%s in use: exit status %d: %s", flag, status, stderr)
+		}
+		first := start(t, 4, "dispatcher", serve...)
+		if says := first.says["credentials"]; says != filepath.Join(data, "creds") {
+			t.Errorf("behind a start with %s in use it said that the credentials are in %q", flag, says)
+		}
+		if status := first.stop(syscall.SIGTERM); status != 0 {
+			t.Errorf("exit status %d", status)
+		}
+		if _, err := os.Stat(filepath.Join(data, "creds", "keys", "untold")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the next start says it again (%v)", err)
+		}
+	}
+}
 
 // TestNATSAsksForCredentials: without any flag the embedded server lets nobody in who has none. Commands of the same
 // user find those of the default directory by themselves.

@@ -45,7 +45,8 @@ func TestTheUsualMistakes(t *testing.T) {
 	}{
 		{"the HTTP port is taken", nil, serve("--listen", port), 2, "--listen " + port,
 			"name another address, or port 0"},
-		{"the NATS port is taken", nil, serve("--nats-listen", port), 1, port, "name another address, or port 0"},
+		{"the NATS port is taken", nil, serve("--nats-listen", port), 2, "--nats-listen " + port,
+			"name another address, or port 0"},
 		{"the metrics port is taken", nil, serve("--metrics-listen", port), 2, "--metrics-listen " + port,
 			"name another address, or port 0"},
 		{"NATS is away", nil, []string{"submit", "--nats", "nats://127.0.0.1:1", "fine.json"}, 1, "nats://127.0.0.1:1",
@@ -67,6 +68,11 @@ func TestTheUsualMistakes(t *testing.T) {
 		{"a typo in a command", nil, []string{"sumbit", "fine.json"}, 2, `"sumbit"`, "did you mean dispatcher submit?"},
 		{"a typo in a variable", []string{"TOOLYARD_MAX_CONCURENCY=3"}, []string{"run", "fine.json"}, 2,
 			"TOOLYARD_MAX_CONCURENCY", "did you mean TOOLYARD_MAX_CONCURRENCY?"},
+		{"a variable that may not set its flag", []string{"TOOLYARD_DANGEROUSLY_RUN_UNSANDBOXED=true"},
+			[]string{"run", "fine.json"}, 2, "TOOLYARD_DANGEROUSLY_RUN_UNSANDBOXED", "give the flag"},
+		{"two systems", nil, at("batches", "--server", d.says["http"]), 2, "--server and --nats", "leave one out"},
+		{"two systems in the environment", []string{"TOOLYARD_NATS=" + d.says["nats"],
+			"TOOLYARD_SERVER=" + d.says["http"]}, []string{"batches"}, 2, "--server and --nats", "leave one out"},
 		{"a workspace without a directory", nil, serve("--with-worker", "--workspace", "web"), 2, `"web"`,
 			"write NAME=DIR"},
 		{"a workspace that is not there", nil, []string{"run", "--workspace", "nowhere", "fine.json"}, 2, `"nowhere"`,
@@ -81,6 +87,24 @@ func TestTheUsualMistakes(t *testing.T) {
 		{"https for http", nil, []string{"batches", "--server", strings.Replace(d.says["http"], "http:", "https:",
 			1)}, 2,
 			"--server https://127.0.0.1", "use http://"},
+		{"the NATS server as an HTTP API", nil, []string{"batches", "--server",
+			strings.Replace(d.says["nats"], "nats:", "http:", 1)}, 2, "--server http://127.0.0.1",
+			"use --nats nats://127"},
+		{"the same with https", nil, []string{"batches", "--server",
+			strings.Replace(d.says["nats"], "nats:", "https:", 1)}, 2, "--server https://127.0.0.1",
+			"use --nats nats://127"},
+		{"an HTTP API as the NATS server", nil, []string{"batches", "--nats", d.says["http"]}, 2, "--nats \"http://127",
+			"--server"},
+		{"a server without a scheme", nil, []string{"batches", "--server", "127.0.0.1:8080"}, 2, `"127.0.0.1:8080"`,
+			"use http://127.0.0.1:8080"},
+		{"a worker's credentials", nil, at("submit", "--creds", filepath.Join(data, "creds", "worker.creds"),
+			"fine.json"), 1, `the credentials are those of workers of pool "default"`, "hand in no batches"},
+		{"no call at a time", nil, []string{"run", "--max-concurrency", "0", "fine.json"}, 2, "--max-concurrency 0",
+			"use 1 to"},
+		{"no time", nil, []string{"run", "--timeout", "0", "fine.json"}, 2, "--timeout 0s", "use at least 1ms"},
+		{"no time for a call", []string{"TOOLYARD_CALL_TIMEOUT=0s"}, []string{"run", "fine.json"}, 2,
+			"--call-timeout 0s", "use at least 1ms"},
+		{"a flag of many commands", nil, serve("--json"), 2, "--json", "and others"},
 		{"credentials that are not there", nil, at("batches", "--creds", "nowhere.creds"), 2, "nowhere.creds",
 			"dispatcher creds"},
 		{"credentials that cannot be read", nil, at("batches", "--creds", "garbage.creds"), 2, "garbage.creds",
@@ -88,6 +112,9 @@ func TestTheUsualMistakes(t *testing.T) {
 		{"a directory without credentials", nil, at("batches", "--creds", "empty"), 2, "empty", "dispatcher creds"},
 		{"credentials that ran out", nil, at("batches", "--creds", old), 1, old, "put new ones there"},
 		{"no such batch", nil, at("watch", "nope"), 2, "default/nope", "dispatcher batches lists"},
+		{"no such batch of an agent", nil, at("watch", "ann/nope"), 2, "ann/nope", "dispatcher batches lists"},
+		{"another agent than the batch's", nil, at("watch", "--agent", "bob", "ann/nope"), 2, "ann/nope",
+			"leave one out"},
 		{"no such approval", nil, at("approve", "nope"), 2, `"nope"`, "dispatcher approvals lists"},
 		{"an unknown status", nil, at("batches", "--status", "done"), 2, `"done"`, "completed"},
 		{"an address that others reach", nil, serve("--listen", "0.0.0.0:0"), 2, "--listen 0.0.0.0:0", "--token-file"},
@@ -99,6 +126,30 @@ func TestTheUsualMistakes(t *testing.T) {
 			!strings.Contains(line, c.fix) {
 			t.Errorf("%s: exit status %d, want %d with %q and %q in one line:\n%s", c.mistake, status, c.status, c.names,
 				c.fix, stderr)
+		}
+	}
+}
+
+// TestAFlagWinsOverTheVariableOfAnother that says the same thing in another way: what an environment has for other
+// commands is in nobody's way.
+func TestAFlagWinsOverTheVariableOfAnother(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, nil)
+	data := t.TempDir()
+	d := dispatcher(t, "--data", data)
+	for _, c := range []struct {
+		env  string
+		args []string
+	}{
+		{"TOOLYARD_SERVER=http://127.0.0.1:1", []string{"--nats", d.says["nats"], "--data", data}},
+		{"TOOLYARD_NATS=nats://127.0.0.1:1", []string{"--server", d.says["http"]}},
+		{"TOOLYARD_NATS_CONTEXT=nobody's", []string{"--server", d.says["http"]}},
+		{"TOOLYARD_NATS_CONTEXT=nobody's", []string{"--nats", d.says["nats"], "--data", data}},
+		{"TOOLYARD_NATS_NKEY=nowhere", []string{"--nats", d.says["nats"], "--creds", filepath.Join(data, "creds")}},
+	} {
+		_, stderr, status := p.run(nil, []string{c.env}, append([]string{"batches"}, c.args...)...)
+		if status != 0 {
+			t.Errorf("%s and %q: exit status %d: %s", c.env, c.args, status, stderr)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // silent is a server that never answers. It says who asked.
@@ -76,8 +78,8 @@ func TestInterrupt(t *testing.T) {
 			fmt.Sprintf(`{"calls":[{"tool":"web_fetch","input":{"url":%q}},{"tool":"glob","input":{"pattern":"*"}}]}`,
 				url))
 		// The grace is short: how long it is by default is the operator's choice, and waited for here.
-		cmd := p.command(t.Context(), nil, nil, slices.Concat([]string{"run", "--json", "--drain-grace", "100ms"},
-			fetchAllowed, []string{"in.json"})...)
+		cmd := p.command(t.Context(), nil, nil, slices.Concat([]string{"run", "--json", "--drain-grace", "100ms",
+			"--events", "events.jsonl"}, fetchAllowed, []string{"in.json"})...)
 		var out, errs bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		if err := cmd.Start(); err != nil {
@@ -99,7 +101,109 @@ func TestInterrupt(t *testing.T) {
 			out.String() != "" {
 			t.Errorf("after %s: exit status %d, %q, %q", sig, status, &errs, &out)
 		}
+		events, err := os.ReadFile(filepath.Join(p.dir, "events.jsonl"))
+		if err != nil || !bytes.Contains(events, []byte(`"dev.toolyard.batch.submitted.v1"`)) {
+			t.Errorf("after %s the file of the events has %q (%v)", sig, events, err)
+		}
 		p.checkTidy(errs.String())
+	}
+}
+
+// TestInterruptedSubmit: whoever stops to wait for a batch is told which one goes on, and how to reach it. The commands
+// that it names work as they stand there.
+func TestInterruptedSubmit(t *testing.T) {
+	t.Parallel()
+	url, asked := silent(t)
+	data := testenv.StoreDir(t)
+	d := start(t, 3, "dispatcher", slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--nats-listen",
+		"127.0.0.1:0", "--data", data, "--with-worker", "--workspace", "default=" + t.TempDir()}, fetchAllowed)...)
+	for _, reach := range [][]string{{"--server", d.says["http"]}, {"--nats", d.says["nats"], "--data", data}} {
+		p := newPlace(t, nil)
+		p.write("in.json", fmt.Sprintf(`{"agent":"default","calls":[{"tool":"web_fetch","input":{"url":%q}}]}`, url))
+		cmd := p.command(t.Context(), nil, nil, slices.Concat([]string{"submit", "--events", "events.jsonl"}, reach,
+			[]string{"in.json"})...)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-asked:
+		case <-time.After(30 * time.Second):
+			_ = cmd.Process.Kill()
+			t.Fatalf("the call does not run: %s", &errs)
+		}
+		if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		hung := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+		_ = cmd.Wait() // the status is what counts
+		hung.Stop()
+		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
+		if status := cmd.ProcessState.ExitCode(); status != 130 || len(lines) != 4 ||
+			!strings.HasPrefix(lines[0], "batch default/") || lines[3] != "dispatcher: interrupted" {
+			t.Fatalf("exit status %d, %s", status, &errs)
+		}
+		if info, err := os.Stat(filepath.Join(p.dir, "events.jsonl")); err != nil || info.Size() == 0 {
+			t.Errorf("the file of the events: %+v (%v)", info, err)
+		}
+		watch, cancel := strings.Fields(lines[1]), strings.Fields(lines[2])
+		if len(watch) < 3 || watch[1] != "watch" || len(cancel) < 3 || cancel[1] != "cancel" {
+			t.Fatalf("the commands are %q and %q", watch, cancel)
+		}
+		if _, stderr, status := p.run(nil, nil, cancel[1:]...); status != 0 {
+			t.Errorf("%q: exit status %d, %s", cancel, status, stderr)
+		}
+		if stdout, stderr, status := p.run(nil, nil, watch[1:]...); status != 0 ||
+			!strings.Contains(stdout, "canceled") {
+			t.Errorf("%q: exit status %d, %s%s", watch, status, stdout, stderr)
+		}
+	}
+}
+
+// TestABatchIsNamedAsItIsShown: what batches and watch print is taken by each command that takes a batch.
+func TestABatchIsNamedAsItIsShown(t *testing.T) {
+	t.Parallel()
+	data := testenv.StoreDir(t)
+	p := newPlace(t, nil)
+	d := start(t, 3, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", data,
+		"--with-worker", "--workspace", "default="+t.TempDir())
+	creds := filepath.Join(data, "creds")
+	operator := []string{"--nats", d.says["nats"], "--data", data}
+	p.write("in.json", `{"id":"b-1","agent":"agent-1","calls":[{"tool":"glob","input":{"pattern":"*"}}]}`)
+	if _, stderr, status := p.run(nil, nil, append([]string{"submit", "in.json"}, operator...)...); status != 0 {
+		t.Fatalf("exit status %d: %s", status, stderr)
+	}
+	own, stderr, status := p.run(nil, nil, "creds", "--agent", "agent-1", "--data", data)
+	if status != 0 {
+		t.Fatalf("exit status %d: %s", status, stderr)
+	}
+	for _, c := range []struct {
+		reach []string
+		args  []string
+		want  int
+		says  string
+	}{
+		{operator, []string{"watch", "agent-1/b-1"}, 0, "agent-1/b-1"},
+		{operator, []string{"watch", "--agent", "agent-1", "agent-1/b-1"}, 0, "agent-1/b-1"},
+		{operator, []string{"watch", "agent-1/…-1"}, 0, "agent-1/b-1"},
+		{operator, []string{"replay", "agent-1/b-1"}, 0, "b-1"},
+		{operator, []string{"cancel", "agent-1/b-1"}, 2, "completed"},
+		{operator, []string{"undo", "agent-1/b-1"}, 1, "undo_workspace"},
+		{operator, []string{"overlay", "diff", "agent-1/b-1"}, 1, "was not handed in"},
+		{[]string{"--nats", d.says["nats"], "--creds", strings.TrimSpace(own)}, []string{"watch", "agent-1/b-1"}, 0,
+			"agent-1/b-1"},
+		{[]string{"--nats", d.says["nats"], "--creds", creds}, []string{"watch", "agent-2/b-1"}, 2, "agent-2/b-1"},
+		{[]string{"--server", d.says["http"]}, []string{"watch", "agent-1/b-1"}, 0, "agent-1/b-1"},
+	} {
+		stdout, stderr, status := p.run(nil, nil, append(c.args, c.reach...)...)
+		if status != c.want || !strings.Contains(stdout+stderr, c.says) {
+			t.Errorf("%q: exit status %d, want %d with %q:\n%s%s", c.args, status, c.want, c.says, stdout, stderr)
+		}
+	}
+	if _, stderr, status := p.run(nil, []string{"TOOLYARD_AGENT=agent-2"}, append([]string{"watch", "agent-1/b-1"},
+		operator...)...); status != 0 {
+		t.Errorf("with another agent in the environment: exit status %d: %s", status, stderr)
 	}
 }
 

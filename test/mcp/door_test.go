@@ -187,6 +187,42 @@ func TestMalformedMessages(t *testing.T) {
 	wantCode(t, err, jsonrpc.CodeInvalidParams, "")
 }
 
+// TestRefusalsAreErrorsOfJSONRPC, as over a pipe; what is about the transport stays a text.
+func TestRefusalsAreErrorsOfJSONRPC(t *testing.T) {
+	p := start(t, nil)
+	const unknown = `{"jsonrpc":"2.0","id":6,"method":"foo/bar"}`
+	for _, tt := range []struct {
+		name, body, version string
+		status              int
+		want                string
+	}{
+		{"no JSON", "{", "", 400, `"code":-32700`},
+		{"no JSON", "hello", "2025-11-25", 400, `"code":-32700`},
+		{"no JSON", "hello", alone, 400, `"code":-32700`},
+		{"an unknown method", unknown, "", 200, `"code":-32601`},
+		{"an unknown method", unknown, "2025-11-25", 200, `"code":-32601`},
+		{"an unknown method", unknown, alone, 404, `"code":-32601`},
+		{"an unknown notification", `{"jsonrpc":"2.0","method":"foo/bar"}`, "2025-11-25", 400, "JSON RPC not handled"},
+		{"a batch", "[" + unknown + "]", "2025-11-25", 400, "batching is not supported"},
+		{"an unknown revision", unknown, "1999-01-01", 400, "Unsupported protocol version"},
+	} {
+		headers := []string{"Authorization", "Bearer token-of-a"}
+		if tt.version != "" {
+			headers = append(headers, "Mcp-Protocol-Version", tt.version)
+		}
+		if tt.version == alone {
+			headers = append(headers, "Mcp-Method", "foo/bar")
+		}
+		status, says := p.post(tt.body, headers...)
+		if status != tt.status || !strings.Contains(says, tt.want) {
+			t.Errorf("%s in %q: %d %s, want %d and %q", tt.name, tt.version, status, says, tt.status, tt.want)
+		}
+		if strings.Contains(tt.want, "code") && !strings.Contains(says, `"id":`) {
+			t.Errorf("%s in %q: %s has no id", tt.name, tt.version, says)
+		}
+	}
+}
+
 // beside connects to another server of the same system, with the same key.
 func (p *pool) beside(key []byte) *sdk.ClientSession {
 	p.Helper()

@@ -294,6 +294,9 @@ func flagError(cmd *cobra.Command, err error) error {
 	if len(near) == 0 {
 		if others := having(cmd.Root(), wrong.GetSpecifiedName()); len(others) > 0 {
 			hint = ": it is a flag of " + strings.Join(others[:min(len(others), suggestions)], ", ")
+			if len(others) > suggestions {
+				hint += " and others"
+			}
 		}
 	}
 	return Usagef("%w%s; see %s --help", err, hint, cmd.CommandPath())

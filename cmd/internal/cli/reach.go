@@ -64,6 +64,10 @@ func (r *Reach) AddCreds(f *pflag.FlagSet) {
 	f.StringVar(&r.Cert, "nats-client-cert", "",
 		"show the NATS server the certificate in `FILE`; with --nats-client-key")
 	f.StringVar(&r.Key, "nats-client-key", "", "the key of --nats-client-cert, in `FILE`")
+	Alternatives(f, "creds", "nats-nkey", "nats-context")
+	if f.Lookup("nats") != nil {
+		Alternatives(f, "nats", "nats-context")
+	}
 }
 
 // credsDir is where an embedded server keeps its credentials, below its streams.

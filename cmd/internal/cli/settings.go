@@ -27,7 +27,7 @@ const (
 
 // WithSettings gives each flag of a command tree an environment variable and a key in a YAML file: --max-concurrency is
 // TOOLYARD_MAX_CONCURRENCY and max-concurrency. A flag on the command line wins over the environment, and the
-// environment over the file.
+// environment over the file; so do flags that take each other's place ([Alternatives]).
 func WithSettings(root *cobra.Command) {
 	defer Topic(root.PersistentFlags(), TopicProgram)()
 	root.PersistentFlags().String(configFlag, "", "YAML file with a key for each flag (a list for a flag that may be "+
@@ -66,11 +66,20 @@ var (
 
 // FlagNames are the names of all flags of a command tree, sorted.
 func FlagNames(root *cobra.Command) []string {
+	return flagsWith(root, func(f *pflag.Flag) bool { return f.Name != "help" && f.Name != "version" })
+}
+
+// notByEnv are the names of the flags that no environment variable sets.
+func notByEnv(root *cobra.Command) []string {
+	return flagsWith(root, func(f *pflag.Flag) bool { return f.Annotations[noEnv] != nil })
+}
+
+func flagsWith(root *cobra.Command, is func(*pflag.Flag) bool) []string {
 	var out []string
 	var visit func(*cobra.Command)
 	visit = func(cmd *cobra.Command) {
 		add := func(f *pflag.Flag) {
-			if f.Name != "help" && f.Name != "version" {
+			if is(f) {
 				out = append(out, f.Name)
 			}
 		}
@@ -98,6 +107,12 @@ func checkVariables(root *cobra.Command, env map[string]string) error {
 	slices.Sort(known)
 	known = slices.Compact(known)
 	var errs []error
+	for _, name := range notByEnv(root) {
+		if _, ok := env[EnvName(name)]; ok {
+			errs = append(errs, Usagef("%s: no environment variable sets --%s; unset it, and give the flag, or its key in "+
+				"--config, where it is meant", EnvName(name), name))
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if !slices.Contains(known, name) && !given.MatchString(name) {
 			errs = append(errs, Usagef("%s: there is no such setting%s; unset it. \"%s --help\" lists the flags, and "+
@@ -142,33 +157,108 @@ func apply(cmd *cobra.Command, env map[string]string) error {
 	}
 	known := FlagNames(cmd.Root())
 	for _, key := range slices.Sorted(maps.Keys(file)) {
+		if key == configFlag {
+			return Usagef("%s: key %q: a file names no other file; take it out", path, key)
+		}
 		if !slices.Contains(known, key) {
 			return Usagef("%s: key %q is no setting of %s%s; see its --help for the flags", path, key,
 				cmd.Root().Name(), meant(suggest.Names(key, known, suggestions), ""))
 		}
 	}
+	given := map[string]source{}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if from, ok := sourceOf(f, env, file, path); ok {
+			given[f.Name] = from
+		}
+	})
 	var errs []error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Changed || f.Name == "help" || f.Name == "version" || f.Name == configFlag {
+		from, ok := given[f.Name]
+		if ok && from.rank == onCommandLine {
+			errs = append(errs, cmd.Flags().SetAnnotation(f.Name, typed, []string{}))
+		}
+		if !ok || from.rank == onCommandLine || from.yields(f, given) {
 			return
 		}
-		from, values := "", []string(nil)
-		if v, ok := env[EnvName(f.Name)]; ok && f.Annotations[noEnv] == nil {
-			from, values = EnvName(f.Name), []string{v}
-			if _, list := f.Value.(pflag.SliceValue); list {
-				values = slices.DeleteFunc(strings.Split(v, "\n"), func(s string) bool { return s == "" })
-			}
-		} else if v, ok := file[f.Name]; ok {
-			from, values = fmt.Sprintf("%s: key %q", path, f.Name), v
-		}
-		if from == "" {
-			return
-		}
-		if err := set(cmd.Flags(), f, values); err != nil {
-			errs = append(errs, Usagef("%s: %w", from, err))
+		if err := set(cmd.Flags(), f, from.values); err != nil {
+			errs = append(errs, Usagef("%s: %w", from.name, err))
 		}
 	})
 	return errors.Join(errs...)
+}
+
+// rank says which source of a setting wins: the lower one.
+type rank int
+
+const (
+	onCommandLine rank = iota
+	inEnvironment
+	inFile
+)
+
+// source is where the value of a flag comes from.
+type source struct {
+	rank   rank
+	name   string // for messages
+	values []string
+}
+
+// sourceOf is where a flag's value comes from; false if it keeps its default.
+func sourceOf(f *pflag.Flag, env map[string]string, file map[string][]string, path string) (source, bool) {
+	if f.Name == "help" || f.Name == "version" || f.Name == configFlag {
+		return source{}, false
+	}
+	if f.Changed {
+		return source{onCommandLine, "--" + f.Name, []string{f.Value.String()}}, true
+	}
+	if v, ok := env[EnvName(f.Name)]; ok {
+		values := []string{v}
+		if _, list := f.Value.(pflag.SliceValue); list {
+			values = slices.DeleteFunc(strings.Split(v, "\n"), func(s string) bool { return s == "" })
+		}
+		return source{inEnvironment, EnvName(f.Name), values}, true
+	}
+	values, ok := file[f.Name]
+	return source{inFile, fmt.Sprintf("%s: key %q", path, f.Name), values}, ok
+}
+
+// yields reports whether another flag, which says the same thing in another way, comes from a source that wins.
+func (s source) yields(f *pflag.Flag, given map[string]source) bool {
+	for _, name := range f.Annotations[alternatives] {
+		other, ok := given[name]
+		if ok && other.rank < s.rank && slices.ContainsFunc(other.values, func(v string) bool {
+			return v != "" && v != "false"
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// typed marks a flag that stands on the command line.
+const typed = "toolyard-typed"
+
+// OnCommandLine reports whether a flag was given there, and not in the environment or in a file.
+func OnCommandLine(cmd *cobra.Command, flag string) bool {
+	f := cmd.Flags().Lookup(flag)
+	return f != nil && f.Annotations[typed] != nil
+}
+
+// alternatives marks a flag with the names of those that take its place.
+const alternatives = "toolyard-alternatives"
+
+// Alternatives says that flags take each other's place. One on the command line wins over another in the environment or
+// in the file, and one in the environment over another in the file; two of one source are for the command to judge.
+func Alternatives(f *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		others := slices.DeleteFunc(slices.Clone(names), func(s string) bool { return s == name })
+		if have := f.Lookup(name); have != nil {
+			others = append(others, have.Annotations[alternatives]...)
+		}
+		if err := f.SetAnnotation(name, alternatives, others); err != nil {
+			panic(err) // the flag is there
+		}
+	}
 }
 
 func set(flags *pflag.FlagSet, f *pflag.Flag, values []string) error {

@@ -138,6 +138,8 @@ func TestWrongSettings(t *testing.T) {
 		{name: "no such file", env: map[string]string{"TOOLYARD_CONFIG": "nowhere.yaml"},
 			says: []string{"nowhere.yaml", "no such file"}},
 		{name: "directory", args: []string{"--config", "."}, says: []string{"not a regular file"}},
+		{name: "a file in a file", file: "config: other.yaml",
+			says: []string{"settings.yaml", `"config"`, "take it out"}},
 		{name: "unknown key", file: "nmae: x", says: []string{"settings.yaml", `"nmae"`, "did you mean name?", "--help"}},
 		{name: "value", file: "wait: 5", says: []string{"settings.yaml", `"wait"`, "missing unit"}},
 		{name: "list for one value", file: "name: [a, b]", says: []string{`"name"`, "one value, not 2"}},
@@ -167,25 +169,82 @@ func TestEnvName(t *testing.T) {
 	}
 }
 
-// TestTheSandboxIsNotTakenAwayByTheEnvironment: what does that stands where an operator reads it.
+// TestTheSandboxIsNotTakenAwayByTheEnvironment: what does that stands where an operator reads it. A variable that tries
+// is an error, also for a command that has no such flag: its author thinks that it has an effect.
 func TestTheSandboxIsNotTakenAwayByTheEnvironment(t *testing.T) {
 	for _, tt := range []struct {
 		env  map[string]string
 		args []string
 		want bool
+		says string
 	}{
-		{env: map[string]string{EnvName(unsandboxedFlag): "true"}},
-		{args: []string{"--" + unsandboxedFlag}, want: true},
+		{env: map[string]string{EnvName(unsandboxedFlag): "true"}, args: []string{"x"},
+			says: "TOOLYARD_DANGEROUSLY_RUN_UNSANDBOXED: no environment variable sets --dangerously-run-unsandboxed"},
+		{env: map[string]string{EnvName(unsandboxedFlag): "true"}, args: []string{"y"},
+			says: "no environment variable"},
+		{args: []string{"x", "--" + unsandboxedFlag}, want: true},
 	} {
 		var s Sandbox
-		cmd := &cobra.Command{Use: "x", RunE: func(cmd *cobra.Command, _ []string) error {
+		run := func(cmd *cobra.Command, _ []string) error { return apply(cmd, environment(pairs(tt.env))) }
+		root := &cobra.Command{Use: "prog"}
+		x, y := &cobra.Command{Use: "x", RunE: run}, &cobra.Command{Use: "y", RunE: run}
+		root.AddCommand(x, y)
+		root.PersistentFlags().String(configFlag, "", "")
+		s.Add(x.Flags())
+		root.SetArgs(tt.args)
+		root.SilenceErrors, root.SilenceUsage = true, true
+		err := root.Execute()
+		_, usage := errors.AsType[*UsageError](err)
+		if s.Unsandboxed != tt.want || usage != (tt.says != "") || usage && !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%v %v: %t, %v", tt.env, tt.args, s.Unsandboxed, err)
+		}
+	}
+}
+
+// TestAlternatives: of two flags that take each other's place the one that stands nearer counts. Two that stand in the
+// same place both count, and the command judges them.
+func TestAlternatives(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		env          map[string]string
+		file         string
+		args         []string
+		nats, server string
+		natsIs       bool // given
+	}{
+		{name: "none", nats: "default"},
+		{name: "flag over environment", env: map[string]string{"TOOLYARD_SERVER": "s"}, args: []string{"--nats", "n"},
+			nats: "n", natsIs: true},
+		{name: "the other way round", env: map[string]string{"TOOLYARD_NATS": "n"}, args: []string{"--server", "s"},
+			nats: "default", server: "s"},
+		{name: "environment over file", file: "server: s", env: map[string]string{"TOOLYARD_NATS": "n"}, nats: "n",
+			natsIs: true},
+		{name: "flag over file", file: "nats: n", args: []string{"--server", "s"}, nats: "default", server: "s"},
+		{name: "two flags", args: []string{"--server", "s", "--nats", "n"}, nats: "n", server: "s", natsIs: true},
+		{name: "two variables", env: map[string]string{"TOOLYARD_SERVER": "s", "TOOLYARD_NATS": "n"}, nats: "n",
+			server: "s", natsIs: true},
+		{name: "an empty variable", file: "nats: n", env: map[string]string{"TOOLYARD_SERVER": ""}, nats: "n",
+			natsIs: true},
+	} {
+		cmd := &cobra.Command{Use: "prog", RunE: func(cmd *cobra.Command, _ []string) error {
 			return apply(cmd, environment(pairs(tt.env)))
 		}}
+		nats, server := cmd.Flags().String("nats", "default", ""), cmd.Flags().String("server", "", "")
 		cmd.PersistentFlags().String(configFlag, "", "")
-		s.Add(cmd.Flags())
-		cmd.SetArgs(tt.args)
-		if err := cmd.Execute(); err != nil || s.Unsandboxed != tt.want {
-			t.Errorf("%v %v: %t, %v", tt.env, tt.args, s.Unsandboxed, err)
+		Alternatives(cmd.Flags(), "nats", "server")
+		args := append([]string{}, tt.args...)
+		if tt.file != "" {
+			path := filepath.Join(t.TempDir(), "settings.yaml")
+			if err := os.WriteFile(path, []byte(tt.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			args = append(args, "--config", path)
+		}
+		cmd.SetArgs(args)
+		if err := cmd.Execute(); err != nil || *nats != tt.nats || *server != tt.server ||
+			cmd.Flags().Changed("nats") != tt.natsIs {
+			t.Errorf("%s: nats %q (given: %t), server %q, %v", tt.name, *nats, cmd.Flags().Changed("nats"), *server,
+				err)
 		}
 	}
 }

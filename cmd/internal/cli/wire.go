@@ -536,8 +536,13 @@ func Dir(flag, dir string) (string, error) {
 
 func checkURL(url string) error {
 	for _, one := range strings.Split(url, ",") {
-		if u, err := neturl.Parse(strings.TrimSpace(one)); err != nil || u.Host == "" && u.Path == "" {
+		u, err := neturl.Parse(strings.TrimSpace(one))
+		switch {
+		case err != nil || u.Host == "" && u.Path == "":
 			return Usagef("--nats %q: is not a URL; use nats://HOST:PORT", url)
+		case u.Scheme == "http" || u.Scheme == "https":
+			return Usagef("--nats %q: is the URL of an HTTP API; use nats://HOST:PORT, or --server for the API of a "+
+				"dispatcher", url)
 		}
 	}
 	return nil

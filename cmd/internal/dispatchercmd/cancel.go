@@ -63,7 +63,7 @@ A batch that is completed, and one or a call that does not exist, are errors wit
 				return err
 			}
 			return s.ask(cmd.Context(), &ref.systemFlags, "cancel", func(ctx context.Context, c *client.Client) error {
-				k, err := whole(ctx, c, k)
+				k, err := ref.whole(ctx, c, k)
 				if err != nil {
 					return err
 				}

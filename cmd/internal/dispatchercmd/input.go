@@ -38,11 +38,13 @@ type batchFlags struct {
 	tags           []string
 	priority       string
 
-	unowned bool // read: neither the flags nor the file say whose batch it is
+	flags   *pflag.FlagSet // that these were added to
+	unowned bool           // read: neither the flags nor the file say whose batch it is
 }
 
 func (b *batchFlags) add(f *pflag.FlagSet) {
 	defer cli.Topic(f, cli.TopicBatch)()
+	b.flags = f
 	f.BoolVar(&b.dryRun, "dry-run", false,
 		"answer each call with what would happen: its class, the permission, and a diff or command; run none")
 	f.BoolVar(&b.repair, "repair", false,
@@ -67,6 +69,9 @@ func (b *batchFlags) add(f *pflag.FlagSet) {
 		"bound the batch; calls not answered by then end as deadline_exceeded (default: FILE's, or 10m)")
 	f.DurationVar(&b.callTimeout, "call-timeout", 0, "cap each call under its tool's own timeout")
 }
+
+// given reports whether somebody has set a flag: a 0 that is said means no limit to who says it, and is refused.
+func (b *batchFlags) given(flag string) bool { return b.flags != nil && b.flags.Changed(flag) }
 
 // addPlace adds the flags that say where a batch runs, and before which others. In a process that runs a batch alone
 // there is nothing to choose.
@@ -135,10 +140,10 @@ func (b *batchFlags) apply(batch *toolyard.Batch) error {
 		flag string
 		v    time.Duration
 		to   *int64
-	}{{"--timeout", b.timeout, &batch.Options.TimeoutMS},
-		{"--call-timeout", b.callTimeout, &batch.Options.CallTimeoutMS}} {
-		if d.v < 0 || d.v > 0 && d.v < time.Millisecond {
-			return cli.Usagef("%s %s: use at least 1ms", d.flag, d.v)
+	}{{"timeout", b.timeout, &batch.Options.TimeoutMS},
+		{"call-timeout", b.callTimeout, &batch.Options.CallTimeoutMS}} {
+		if d.v < time.Millisecond && (d.v != 0 || b.given(d.flag)) {
+			return cli.Usagef("--%s %s: use at least 1ms", d.flag, d.v)
 		}
 		if d.v > 0 {
 			*d.to = d.v.Milliseconds()
@@ -198,7 +203,8 @@ func (b *batchFlags) check(workspace toolyard.Workspace) error {
 			return &cli.UsageError{Err: err}
 		}
 	}
-	if b.maxConcurrency < 0 || b.maxConcurrency > toolyard.MaxConcurrency {
+	if b.maxConcurrency < 0 || b.maxConcurrency > toolyard.MaxConcurrency ||
+		b.maxConcurrency == 0 && b.given("max-concurrency") {
 		return cli.Usagef("--max-concurrency %d: use 1 to %d", b.maxConcurrency, toolyard.MaxConcurrency)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
@@ -56,6 +57,18 @@ func TestFlagsOverFile(t *testing.T) {
 	}
 }
 
+// saying are the flags of a batch of which one is set to 0.
+func saying(t *testing.T, flag string) batchFlags {
+	t.Helper()
+	var added batchFlags
+	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	added.add(f)
+	if err := f.Set(flag, "0"); err != nil {
+		t.Fatal(err)
+	}
+	return added
+}
+
 func TestWrongInput(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -70,6 +83,9 @@ func TestWrongInput(t *testing.T) {
 		{"negative time", batchFlags{callTimeout: -time.Second}, oneCall, "--call-timeout -1s: use at least 1ms"},
 		{"name", batchFlags{agent: "a\x00"}, oneCall, "--agent: has the control character U+0000"},
 		{"strategy", batchFlags{partition: "nope"}, oneCall, `--partition "nope": use one of`},
+		{"no time that is said", saying(t, "timeout"), oneCall, "--timeout 0s: use at least 1ms"},
+		{"no time of a call that is said", saying(t, "call-timeout"), oneCall, "--call-timeout 0s: use at least 1ms"},
+		{"no concurrency that is said", saying(t, "max-concurrency"), oneCall, "--max-concurrency 0: use 1 to 1000"},
 		{"concurrency", batchFlags{maxConcurrency: -1}, oneCall, "--max-concurrency -1: use 1 to 1000"},
 	} {
 		_, err := c.flags.read(t.Context(), strings.NewReader(c.text), "-", "")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -151,6 +152,9 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 			// The streams' own sizes bound the store, and may grow while the server runs.
 			MaxStoreBytes: natsd.NoStoreLimit, MaxMemoryBytes: cfg.memory(),
 		})
+		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "listen" {
+			return n, cli.ListenError("--nats-listen", cfg.listen, op)
+		}
 		if err != nil {
 			return n, fmt.Errorf("start the embedded NATS server: %w", err)
 		}

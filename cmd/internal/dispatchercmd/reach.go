@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	stdlog "log"
+	"net"
 	"net/http"
+	"net/url"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -84,6 +89,11 @@ func (f *systemFlags) addServer(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.token, "token", "",
 		"the bearer `TOKEN` for --server; other users of this machine see a command line, so set "+cli.EnvName("token")+
 			" instead")
+	for _, name := range []string{"nats", "nats-context"} {
+		if cmd.Flags().Lookup(name) != nil {
+			cli.Alternatives(cmd.Flags(), "server", name)
+		}
+	}
 }
 
 // operator is as whom a command looks at a system, and acts on it.
@@ -135,9 +145,17 @@ func (s *std) attach(ctx context.Context, f *systemFlags, command string, do fun
 		if cerr != nil {
 			return cerr
 		}
+		loud := stdlog.Writer()
+		stdlog.SetOutput(io.Discard) // net/http says there what a NATS server greets with
 		c, err = client.ConnectHTTP(setup, f.server, client.HTTPOptions{Token: f.token, Client: with})
+		stdlog.SetOutput(loud)
 		if in, wrong := errors.AsType[*toolyard.InputError](err); wrong {
 			return cli.Usagef("--%s: %s", in.Field, in.Problem)
+		}
+		_, answered := errors.AsType[*client.HTTPError](err)
+		if err != nil && !answered && greetsAsNATS(setup, f.server) {
+			return cli.Usagef("--server %s: a NATS server listens there, and no HTTP API; use --nats nats://%s", f.server,
+				strings.TrimPrefix(strings.TrimPrefix(f.server, "http://"), "https://"))
 		}
 		if err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
 			return cli.Usagef("--server %s: the server there speaks plain HTTP; use http://", f.server)
@@ -160,6 +178,30 @@ func (s *std) attach(ctx context.Context, f *systemFlags, command string, do fun
 	return ended(ctx, err)
 }
 
+// greetingWait is how long a server that does not answer as an HTTP API may take to greet as a NATS server does.
+const greetingWait = time.Second
+
+// greetsAsNATS reports whether a NATS server is at the address of an HTTP API: it speaks first. The errors of HTTP say
+// it in several ways, as each of the two comes first.
+func greetsAsNATS(ctx context.Context, server string) bool {
+	const greeting = "INFO "
+	u, err := url.Parse(server)
+	if err != nil || u.Port() == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, greetingWait)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return false
+	}
+	defer conn.Close() //nolint:errcheck // nothing was written
+	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })()
+	first := make([]byte, len(greeting))
+	_, err = io.ReadFull(conn, first)
+	return err == nil && string(first) == greeting
+}
+
 // agentRef names what is an agent's on a system: one batch, or one session.
 type agentRef struct {
 	systemFlags
@@ -169,8 +211,12 @@ type agentRef struct {
 // add adds the flags; what is the agent's.
 func (r *agentRef) add(cmd *cobra.Command, what string) {
 	r.systemFlags.add(cmd)
-	cmd.Flags().StringVar(&r.agent, "agent", string(toolyard.DefaultAgent), "whose "+what+
-		" it is (with --token: the token's, unless you say otherwise)")
+	also := ""
+	if what == "batch" {
+		also = ", as AGENT/BATCH in its place does"
+	}
+	cmd.Flags().StringVar(&r.agent, "agent", string(toolyard.DefaultAgent), "says whose "+what+" it is"+also+
+		" (with --token: the token's, unless you say otherwise)")
 }
 
 // owner is whose it is: empty for the token's.
@@ -188,51 +234,6 @@ func (r *agentRef) session(name string) (toolyard.Agent, toolyard.Session, error
 	}
 	agent, err := r.owner()
 	return agent, toolyard.Session(name), err
-}
-
-// key checks the names of a batch.
-func (r *agentRef) key(id string) (toolyard.BatchKey, error) {
-	if err := toolyard.CheckName("BATCH", id); err != nil {
-		return toolyard.BatchKey{}, err
-	}
-	agent, err := r.owner()
-	return toolyard.BatchKey{Agent: agent, ID: toolyard.BatchID(id)}, err
-}
-
-// maxFound is how many pages of batches are searched for one whose id is shortened.
-const maxFound = 20
-
-// whole finds the batch whose id is shortened as lists show it, to "…" and its end. Other ids it leaves as they are.
-func whole(ctx context.Context, c *client.Client, k toolyard.BatchKey) (toolyard.BatchKey, error) {
-	end, short := strings.CutPrefix(string(k.ID), "…")
-	if !short {
-		return k, nil
-	}
-	var all []toolyard.BatchID
-	f := client.Filter{Agent: k.Agent, Limit: broker.MaxListed}
-	for range maxFound {
-		page, more, err := c.Batches(ctx, f)
-		if err != nil {
-			return k, err
-		}
-		for _, b := range page {
-			if strings.HasSuffix(string(b.ID), end) {
-				all = append(all, b.ID)
-			}
-		}
-		if !more {
-			break
-		}
-		f.After = page[len(page)-1].Cursor
-	}
-	switch len(all) {
-	case 0: // it may be its name
-		return k, nil
-	case 1:
-		k.ID = all[0]
-		return k, nil
-	}
-	return k, cli.Usagef("BATCH %s is the end of %d ids, such as %s and %s: name one whole", k.ID, len(all), all[0], all[1])
 }
 
 // whose names an agent in a message; an empty one is the token's.

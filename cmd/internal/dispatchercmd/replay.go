@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -132,9 +131,9 @@ func (s *std) readLog(ctx context.Context, name string, ref *agentRef) ([]*repla
 	if err != nil {
 		return nil, err
 	}
-	if strings.HasPrefix(name, "…") {
+	if asShown(name) {
 		if err := s.attach(ctx, &ref.systemFlags, "replay", func(c *client.Client) (err error) {
-			k, err = whole(ctx, c, k)
+			k, err = ref.whole(ctx, c, k)
 			return err
 		}); err != nil {
 			return nil, err

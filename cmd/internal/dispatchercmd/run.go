@@ -21,6 +21,9 @@ import (
 // runDrainGrace is how long calls may go on after run was interrupted: a person waits.
 const runDrainGrace = 500 * time.Millisecond
 
+// eventsGrace is how long the events of a batch that was interrupted may take to be read and written: a person waits.
+const eventsGrace = 5 * time.Second
+
 // outputFlags say how results are shown.
 type outputFlags struct {
 	json   bool
@@ -32,6 +35,8 @@ type outputFlags struct {
 	one error
 	// lines are how many of an output are shown; 0: few.
 	lines int
+	// goesOn says what a batch does that nobody follows any more; nil where it ends with the command.
+	goesOn func(toolyard.BatchKey) string
 
 	as   provider.Format // what format says
 	file *os.File        // of the events, opened before anything runs
@@ -65,6 +70,7 @@ func (o *outputFlags) add(cmd *cobra.Command) {
 	f.BoolVar(&o.json, "json", false, "print one JSON document: the batch with its results")
 	f.StringVar(&o.format, "format", "",
 		"print exactly what goes back to a provider: anthropic, openai, openai-chat, gemini (or native: the results)")
+	cli.Alternatives(f, "json", "format")
 	f.BoolVar(&o.failOnError, "fail-on-error", false, "end with exit status 1 when a call has failed; without, an error "+
 		"of a call is a result like any other")
 	f.StringVar(&o.events, "events", "", "write the event log to `PATH`, as JSON lines of CloudEvents; it has the "+
@@ -175,24 +181,10 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 		quiet = s.bars.watch(ctx, b, log)
 	}
 	defer quiet()
-	var results []toolyard.Result
-	for r, err := range b.Results(ctx) {
-		if err != nil {
-			return turnedAway(err)
-		}
-		if len(results) == 0 && show.on {
-			view, err := b.View(ctx)
-			if err != nil {
-				return err
-			}
-			show.plan(view)
-		}
-		show.result(r)
-		results = append(results, r)
-	}
+	view, results, err := collect(ctx, b, show)
 	quiet()
-	view, err := b.View(ctx)
 	if err != nil {
+		s.cutOff(ctx, b, out, log)
 		return err
 	}
 	if out.file != nil {
@@ -211,6 +203,44 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 		return fmt.Errorf("%d of %s failed, and --fail-on-error is set", n, count(len(results), "call"))
 	}
 	return nil
+}
+
+// collect shows the results of a batch as they come, and returns them all with the batch as it is then.
+func collect(ctx context.Context, b *client.Batch, show *show) (view toolyard.BatchView, results []toolyard.Result,
+	err error) {
+	for r, err := range b.Results(ctx) {
+		if err != nil {
+			return view, nil, turnedAway(err)
+		}
+		if len(results) == 0 && show.on {
+			view, err := b.View(ctx)
+			if err != nil {
+				return view, nil, err
+			}
+			show.plan(view)
+		}
+		show.result(r)
+		results = append(results, r)
+	}
+	view, err = b.View(ctx)
+	return view, results, err
+}
+
+// cutOff is for a batch whose results are waited for no more: it writes the events so far, and says what goes on. The
+// command has an error already, so what fails here is logged.
+func (s *std) cutOff(ctx context.Context, b *client.Batch, out outputFlags, log *slog.Logger) {
+	if out.file != nil {
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventsGrace)
+		defer cancel()
+		if err := out.writeEvents(late, b); err != nil {
+			log.Warn("the events of the batch were not written", "error", err)
+		}
+	}
+	if ctx.Err() != nil && out.goesOn != nil {
+		if _, err := fmt.Fprint(s.err, out.goesOn(b.Key())); err != nil {
+			log.Warn("standard error cannot be written to", "error", err)
+		}
+	}
 }
 
 // turnedAway makes an error that is about the batch, and not about room for it, one of usage.

@@ -238,13 +238,18 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	natsURL, made := o.url, ""
 	if n.server != nil {
 		natsURL = n.server.ClientURL()
-		if dir, first := n.server.Creds(); first {
+		if dir, untold := n.server.Creds(); untold {
 			made = fmt.Sprintf("credentials: %s\n", dir)
 		}
 	}
 	if _, err := fmt.Fprintf(s.out, "toolyard dispatcher ready\nhttp: %s://%s\nnats: %s\n%s%s", scheme, l.Addr(),
 		natsURL, made, shown); err != nil {
 		return fmt.Errorf("say that the dispatcher is ready: %w", err)
+	}
+	if made != "" {
+		if err := n.server.Told(); err != nil {
+			log.Warn("the next start says again where the credentials are", "error", err)
+		}
 	}
 	select {
 	case <-ctx.Done():

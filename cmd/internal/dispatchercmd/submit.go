@@ -25,7 +25,8 @@ func (s *std) submitCommand() *cobra.Command {
 		Long: `submit hands the batch in FILE to the dispatchers at --nats or --server, waits for the results and
 prints them in the order of the calls. FILE is what "dispatcher run" takes.
 
-Once it is handed in the batch runs to its end, whether or not anybody waits. The same --id again, with the same
+Once it is handed in the batch runs to its end, whether or not anybody waits: whoever interrupts the wait is told how
+to watch the batch, and how to cancel it. The same --id again, with the same
 content, runs nothing and shows the same results.
 
 A batch can tighten the operator's permission rules, with --deny and --ask, and never loosen them. A rule that names
@@ -48,6 +49,7 @@ and all other events have their secrets taken out.`,
 				if sys.byToken(!in.unowned) {
 					batch.Agent = ""
 				}
+				out.goesOn = sys.goesOn
 				return s.attach(ctx, &sys, "submit", func(c *client.Client) error {
 					return s.follow(ctx, c, batch, out)
 				})

@@ -79,7 +79,7 @@ func (a *acting) add(cmd *cobra.Command) {
 func (s *std) actOn(ctx context.Context, a *acting, command string, k toolyard.BatchKey,
 	made func(of toolyard.BatchView) (toolyard.Batch, error)) error {
 	return s.attach(ctx, &a.ref.systemFlags, command, func(c *client.Client) error {
-		k, err := whole(ctx, c, k)
+		k, err := a.ref.whole(ctx, c, k)
 		if err != nil {
 			return err
 		}
@@ -95,6 +95,7 @@ func (s *std) actOn(ctx context.Context, a *acting, command string, k toolyard.B
 		for _, t := range a.tags {
 			b.Options.Tags = append(b.Options.Tags, toolyard.Tag(t))
 		}
+		a.out.goesOn = a.ref.goesOn
 		return s.follow(ctx, c, b, a.out)
 	})
 }

@@ -76,7 +76,7 @@ Exit status: 0 all are proven, 1 one is not, or the system failed, 2 a flag is w
 			}
 			var batches []toolyard.BatchKey
 			for _, name := range args {
-				if err := toolyard.CheckName("BATCH", name); err != nil {
+				if err := checkBatchName(name); err != nil {
 					return err
 				}
 				batches = append(batches, toolyard.BatchKey{Agent: toolyard.Agent(agent), ID: toolyard.BatchID(name)})
@@ -98,6 +98,18 @@ func (s *std) verify(cmd *cobra.Command, b *natsbroker.Broker, batches []toolyar
 	var all []verified
 	failed := 0
 	for _, k := range batches {
+		if asShown(string(k.ID)) {
+			var err error
+			if k, err = meant(k, cli.OnCommandLine(cmd, "agent"), func(k toolyard.BatchKey) (toolyard.BatchKey, error) {
+				_, err := b.Prove(cmd.Context(), k)
+				if !errors.Is(err, broker.ErrNoBatch) { // proof says what else it is
+					err = nil
+				}
+				return k, err
+			}); err != nil {
+				return err
+			}
+		}
 		v, err := proof(cmd, b, k, keys)
 		if err != nil {
 			return err

@@ -59,7 +59,7 @@ interrupted.`,
 					return err
 				}
 				return s.attach(cmd.Context(), &ref.systemFlags, "watch", func(c *client.Client) error {
-					k, err := whole(cmd.Context(), c, k)
+					k, err := ref.whole(cmd.Context(), c, k)
 					if err != nil {
 						return err
 					}

@@ -94,6 +94,7 @@ may run twice are handed to another worker, others end as outcome_unknown. A sec
 	reach.Add(cmd.Flags())
 	end := cli.Topic(cmd.Flags(), cli.TopicSystem)
 	cmd.Flags().StringVar(&url, "nats", "nats://127.0.0.1:4222", "the NATS system, as `URL`")
+	cli.Alternatives(cmd.Flags(), "nats", "nats-context")
 	serves.Add(cmd.Flags(), "calls")
 	end()
 	w.Add(cmd.Flags())

@@ -390,7 +390,10 @@ func (b *Broker) granted(k toolyard.BatchKey, c batch.Chain, pool toolyard.Pool)
 		name, err := broker.Unescape(who.Name)
 		return errors.Join(err, fmt.Errorf("the credentials are those of agent %q, and the batch is agent %q's: make "+
 			"others (dispatcher creds --agent)", name, k.Agent))
-	case who.Role == access.Worker && (c != batch.ChainItem || who.Name != string(pool)):
+	case who.Role == access.Worker && c != batch.ChainItem:
+		return fmt.Errorf("the credentials are those of %s: they take calls, hand in no batches and change none; name an "+
+			"operator's or an agent's (--creds)", who)
+	case who.Role == access.Worker && who.Name != string(pool):
 		return fmt.Errorf("the credentials are those of %s, and cannot append to the chain %s of pool %q", who, c, pool)
 	}
 	return nil

@@ -117,7 +117,10 @@ func (s *Server) handler() http.Handler {
 		SessionTimeout: SessionTimeout, MaxRequestBodyBytes: MaxRequestBytes, Logger: demoted(s.cfg.Log),
 	})
 	route := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		session, err := ofSession(r)
+		body, session, err := ofSession(r)
+		refusal := &refusing{ResponseWriter: w, body: body}
+		defer refusal.end()
+		w = refusal
 		switch mismatch := misnamed(r); {
 		case err != nil:
 			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
@@ -150,18 +153,18 @@ func (s *Server) handler() http.Handler {
 
 // ofSession reports whether a request is one of a session, or begins one. It reads the body, and puts it back with what
 // it says of tasks where the library keeps it.
-func ofSession(r *http.Request) (bool, error) {
+func ofSession(r *http.Request) (body []byte, session bool, err error) {
 	older := r.Header.Get(versionHeader) < stateless
 	if r.Method != http.MethodPost {
-		return older, nil
+		return nil, older, nil
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, MaxRequestBytes+1))
+	body, err = io.ReadAll(io.LimitReader(r.Body, MaxRequestBytes+1))
 	if err != nil || len(body) > MaxRequestBytes {
-		return false, fmt.Errorf("the request did not arrive whole, or is longer than %d bytes", MaxRequestBytes)
+		return nil, false, fmt.Errorf("the request did not arrive whole, or is longer than %d bytes", MaxRequestBytes)
 	}
 	body = wire.LiftRequest(body)
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	return older && (r.Header.Get(sessionHeader) != "" || begins(body)), nil
+	return body, older && (r.Header.Get(sessionHeader) != "" || begins(body)), nil
 }
 
 // misnamed is the answer to a request about a task whose headers name another: whoever routes by them must be able to

@@ -65,6 +65,9 @@ const (
 	defaultLifetime = 72 * time.Hour
 	// storeTimeout bounds how long a batch is stored.
 	storeTimeout = time.Minute
+	// pipeGrace is how long a client over a pipe that has closed its end is still answered. A client that cannot wait
+	// ends the process.
+	pipeGrace = 30 * time.Second
 	// stopTimeout bounds what is still done for a call whose client has gone.
 	stopTimeout = 10 * time.Second
 	// keepAlive is how often a silent response says that it is there.

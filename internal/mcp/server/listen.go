@@ -38,12 +38,7 @@ func loweredNotifications(piece []byte) []byte {
 	return wire.InEvent(wire.LowerNotification)(piece)
 }
 
-// lowering is a pipe to a client. The library writes each message in one piece.
-type lowering struct{ io.WriteCloser }
-
-// Write implements [io.Writer].
-func (l lowering) Write(p []byte) (int, error) { return len(p), write(l.WriteCloser, p) }
-
+// write writes a piece of the library's, which is a message or an event.
 func write(w io.Writer, piece []byte) error {
 	_, err := w.Write(loweredNotifications(piece))
 	return err

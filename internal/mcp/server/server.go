@@ -163,10 +163,12 @@ func (l lowered) WithGroup(name string) slog.Handler { return lowered{l.Handler.
 // Stop ends the waits for all calls, for a process that shuts down. The calls themselves go on.
 func (s *Server) Stop() { s.stop() }
 
-// Run serves one client over a pipe until it goes or ctx ends. The server's log must not be the same pipe.
+// Run serves one client over a pipe until it goes or ctx ends. What it has asked for before it goes is answered, within
+// a limit. The server's log must not be the same pipe.
 func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	return s.mcp.Run(ctx, &mcp.IOTransport{Reader: wire.Lines(in, MaxRequestBytes, wire.LiftRequest),
-		Writer: lowering{out}, MaxLineLength: MaxRequestBytes})
+	p := newPipe(in, out, s.cfg.Log)
+	const unbounded = -1 // p bounds each message, and moves fields about in it
+	return s.mcp.Run(ctx, &mcp.IOTransport{Reader: p.reader(), Writer: p.writer(), MaxLineLength: unbounded})
 }
 
 // around is done for every request: a session of the older revisions is counted, a question that could not be asked is

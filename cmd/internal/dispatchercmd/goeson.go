@@ -1,0 +1,55 @@
+package dispatchercmd
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+)
+
+// The flags that say which system a command is for. The token is not among them: it is a secret.
+var (
+	serverFlags = []string{"server", "server-ca"}
+	brokerFlags = []string{"nats", "creds", "data", "nats-context", "nats-nkey", "nats-ca", "nats-client-cert",
+		"nats-client-key"}
+)
+
+// goesOn tells a person whose command was interrupted that its batch was not, and what to do about it.
+func (f *systemFlags) goesOn(k toolyard.BatchKey) string {
+	commands := f.cmd.Root().Name()
+	if parent := f.cmd.Parent(); parent != nil {
+		commands = parent.CommandPath()
+	}
+	which := ""
+	names := brokerFlags
+	if f.server != "" {
+		names = serverFlags
+	}
+	for _, name := range names {
+		if flag := f.cmd.Flags().Lookup(name); flag != nil && flag.Changed && flag.Value.String() != "" {
+			which += " --" + name + " " + shellWord(flag.Value.String())
+		}
+	}
+	if k.Agent != "" {
+		which += " --agent " + shellWord(string(k.Agent))
+	}
+	if strings.HasPrefix(string(k.ID), "-") {
+		which += " --"
+	}
+	which += " " + shellWord(string(k.ID))
+	return fmt.Sprintf("batch %s goes on; to follow it, or to end it:\n  %s watch%s\n  %[2]s cancel%[3]s\n",
+		cli.OneLine(k.String()), commands, cli.Printable(which))
+}
+
+// plainWord is what a shell takes as one word as it is.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
+
+// shellWord is a text as one word of a POSIX shell.
+func shellWord(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
