@@ -30,6 +30,11 @@ type target struct {
 // the call has no lock is one: the lock was taken by the path alone.
 func (w *workspace) resolve(field, written string) (target, error) {
 	t, err := w.find(field, written)
+	if err == nil && strings.Contains("/"+written+"/", "/../") { // rules and hooks read it by its names alone
+		if plain, e := w.find(field, path.Clean(written)); e != nil || plain.name != t.name {
+			return t, tool.Invalid("%s %s has .. behind a symbolic link; give %s instead", field, show(written), show(t.name))
+		}
+	}
 	if err != nil || len(w.locks) == 0 {
 		return t, err
 	}

@@ -52,8 +52,11 @@ func New(t manifest.Tool) (tool.Tool, error) {
 	if !ok {
 		return tool.Tool{}, errors.New("the program's HTTP transport was replaced")
 	}
+	transport := base.Clone()
 	e := &endpoint{Declaration: t.Declaration, spec: t.HTTP,
-		http: &http.Client{Transport: base.Clone(), CheckRedirect: sameOrigin}}
+		http: &http.Client{Transport: transport, CheckRedirect: sameOrigin}}
+	// On a kept connection that breaks off, net/http sends a request with an Idempotency-Key again by itself.
+	transport.DisableKeepAlives = !e.repeatable()
 	return tool.Raw(tool.Tool{Declaration: t.Declaration, Run: e.run,
 		Check: func(_ context.Context, env tool.Env, input json.RawMessage) error {
 			if _, err := e.spec.Address(input); err != nil {

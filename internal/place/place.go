@@ -34,7 +34,10 @@ func forms(dir, root, path string) []string {
 		return nil
 	}
 	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
+		path = dir + "/" + path
+	}
+	if !plainly(path) {
+		return nil
 	}
 	path = filepath.Clean(path)
 	written, ok := within(dir, path)
@@ -55,6 +58,27 @@ func forms(dir, root, path string) []string {
 		return []string{written}
 	}
 	return []string{written, real}
+}
+
+// plainly reports whether each ".." of a path leads up from the name that is written before it. Behind a link it leads
+// up from where the link leads.
+func plainly(path string) bool {
+	for at := 0; ; {
+		next := strings.Index(path[at:], "/..")
+		if next < 0 {
+			return true
+		}
+		at += next + len("/..")
+		if at < len(path) && path[at] != '/' {
+			continue // a name that begins with dots
+		}
+		before := filepath.Clean(path[:at-len("/..")])
+		real, ok := follow(before)
+		up, upOK := follow(filepath.Dir(before))
+		if !ok || !upOK || filepath.Dir(real) != up {
+			return false
+		}
+	}
 }
 
 func within(dir, path string) (string, bool) {

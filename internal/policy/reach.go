@@ -112,7 +112,16 @@ func startsIn(args []shell.Word) (starts []int) {
 			starts = append(starts, i+1)
 		}
 	}
-	return starts
+	for _, i := range starts[1:] { // behind a wrapper that another program runs: find -exec sudo rm
+		if args[i].Literal && wrappers[path.Base(args[i].Text)] {
+			for ; i < len(args); i++ {
+				starts = append(starts, i)
+			}
+			break
+		}
+	}
+	slices.Sort(starts)
+	return slices.Compact(starts)
 }
 
 // texts reads what a shell is given: each argument as a command line, the part of it that may be the value of an

@@ -247,6 +247,9 @@ func (g *repository) point(at string, v variable) {
 
 // inside gives a path of the configuration as one below the workspace's directory. A relative one begins at from.
 func (g *repository) inside(from, p string) (string, bool) {
+	if rest, ok := strings.CutPrefix(p, "~/"); ok {
+		return g.belowHome(rest)
+	}
 	if p == "" || strings.HasPrefix(p, "~") || strings.HasPrefix(p, "%(") || strings.ContainsRune(p, 0) {
 		return "", false
 	}
@@ -261,6 +264,23 @@ func (g *repository) inside(from, p string) (string, bool) {
 	}
 	p = path.Join(from, p)
 	return p, p != "." && p != ".." && !strings.HasPrefix(p, "../")
+}
+
+// belowHome gives a path in the home directory of whoever runs git. Nobody knows here whose that is: it is one below the
+// workspace's directory where that could be.
+func (g *repository) belowHome(p string) (string, bool) {
+	names, ok := split(p)
+	if !ok {
+		return "", false
+	}
+	for _, dir := range g.dirs {
+		for i := len(names) - 1; i > 0; i-- { // the workspace is the directory of names[:i] in the home directory
+			if strings.HasSuffix(path.Clean(dir), "/"+path.Join(names[:i]...)) {
+				return path.Join(names[i:]...), true
+			}
+		}
+	}
+	return p, true // the workspace is the home directory
 }
 
 // text reads a file; "" where there is none. One that is no plain file is nothing that git reads here: the sandbox

@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -161,13 +162,13 @@ func same(a, b []string) bool {
 func fold(name string) string {
 	name, _, _ = strings.Cut(name, ":")
 	name = strings.Map(func(r rune) rune {
-		switch {
-		case r >= 0x200b && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x2060 && r <= 0x206f, r == 0xfeff:
+		if unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) ||
+			r == '\u180e' || r >= 0xe0000 && r <= 0xe0fff {
 			return -1
 		}
 		return r
 	}, name)
-	name = strings.ToLower(strings.TrimRight(name, ". "))
+	name = strings.ToLower(strings.ToUpper(strings.TrimRight(name, ". "))) // a long s has no other way to s
 	if name == "git~1" {
 		return ".git"
 	}

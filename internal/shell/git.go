@@ -2,7 +2,7 @@ package shell
 
 import (
 	"fmt"
-	"strings"
+	"regexp"
 )
 
 // git allows a few subcommands, each with the options that are known to only read. Of git's own options only --no-pager
@@ -30,7 +30,7 @@ func git(args []Word) error {
 	case "log", "show", "diff":
 		err = gitHistory.check(args)
 		for _, a := range args {
-			if strings.Contains(a.Text, "%G") { // a format that verifies signatures runs gpg
+			if signatures.MatchString(a.Text) { // a format that verifies signatures runs gpg
 				err = fmt.Errorf("the format %s runs a program", a.Text)
 			}
 		}
@@ -46,6 +46,9 @@ func git(args []Word) error {
 	}
 	return nil
 }
+
+// signatures are placeholders of a format that verify a signature. A sign may stand in each.
+var signatures = regexp.MustCompile(`%[-+ ]?G`)
 
 var gitSubcommands = map[string]*options{
 	"status": {

@@ -25,11 +25,15 @@ func read(command string) (file *syntax.File, err error) {
 		}
 	}
 	defer recovered(&err)
-	file, err = syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(command), "")
+	file, err = syntax.NewParser(syntax.Variant(syntax.LangBash), syntax.KeepComments(true)).
+		Parse(strings.NewReader(command), "")
 	if err != nil {
 		return nil, fmt.Errorf("the command does not parse: %w", err)
 	}
-	return file, checkHeredocs(file)
+	if err := checkHeredocs(file); err != nil {
+		return nil, err
+	}
+	return file, checkReadings(file, command)
 }
 
 // recovered turns a panic of the parser into an error. Call it only by defer.
@@ -95,4 +99,60 @@ func plainDelimiter(w *syntax.Word) bool {
 		return !(r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
 	}
 	return text != "" && !strings.ContainsFunc(text, odd)
+}
+
+// checkReadings refuses what Bash reads in another way than the parser: a comment that ends in a backslash (for Bash the
+// next line is a command), a here-document whose delimiter stands in an expansion or is continued over a line's end, and
+// quotes and process substitutions in the word of a parameter expansion.
+func checkReadings(file *syntax.File, command string) error {
+	var err error
+	refuse := func(why string) {
+		if err == nil {
+			err = errors.New(why)
+		}
+	}
+	syntax.Walk(file, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.Comment:
+			line, _, _ := strings.Cut(command[n.Hash.Offset():], "\n")
+			if strings.HasSuffix(line, `\`) {
+				refuse("a comment ends in a backslash, and shells differ on whether it goes on")
+			}
+			if at := n.Hash.Offset(); at > 0 && strings.IndexByte(" \t\n;&|()", command[at-1]) < 0 {
+				refuse("a comment begins in the middle of a word, and shells differ on whether it is one")
+			}
+		case *syntax.Redirect:
+			if (n.Op == syntax.Hdoc || n.Op == syntax.DashHdoc) && n.Hdoc != nil && n.Word.Lit() != "" {
+				body := command[n.Hdoc.Pos().Offset():n.Hdoc.End().Offset()]
+				if strings.Contains(body, "\\\n") {
+					refuse("a line of a here-document ends in a backslash, where shells differ on its end")
+				}
+				lines := strings.Split(strings.TrimRight(body, "\n"), "\n")
+				for _, line := range lines[:len(lines)-1] {
+					if strings.TrimLeft(line, "\t") == n.Word.Lit() {
+						refuse("a here-document's delimiter stands inside it, where shells differ on its end")
+					}
+				}
+			}
+		case *syntax.ArithmExp, *syntax.ArithmCmd, *syntax.CStyleLoop, *syntax.LetClause, *syntax.Assign:
+			// In arithmetic, as in an index, Bash expands what stands between single quotes.
+			if a, ok := n.(*syntax.Assign); ok {
+				if a.Index == nil {
+					break
+				}
+				n = a.Index
+			}
+			if strings.Contains(command[n.Pos().Offset():n.End().Offset()], "'") {
+				refuse("arithmetic has single quotes in it, which shells read differently")
+			}
+		case *syntax.ParamExp:
+			// The word behind the operator, as Bash reads it, depends on what stands around the expansion.
+			text := command[n.Pos().Offset():n.End().Offset()]
+			if strings.Contains(text, "'") || strings.Contains(text, "<(") || strings.Contains(text, ">(") {
+				refuse("a parameter expansion has quotes or a process substitution in it, which shells read differently")
+			}
+		}
+		return err == nil
+	})
+	return err
 }

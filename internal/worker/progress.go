@@ -159,6 +159,8 @@ type heldOutput struct {
 	since time.Time // when the last line began
 	lost  int       // bytes that were left out before it
 	inKey bool      // the beginning of a private key was left out: so is the rest
+	// inLine says that the beginning of a line was left out whose end has not come: so is the rest of it.
+	inLine bool
 }
 
 const (
@@ -169,6 +171,18 @@ const (
 func (o *heldOutput) add(piece string, now time.Time) {
 	if piece == "" {
 		return
+	}
+	if o.inLine {
+		end := strings.IndexAny(piece, "\r\n")
+		if end < 0 {
+			o.lost += len(piece)
+			return
+		}
+		o.inLine = false
+		o.lost += end + 1
+		if piece = piece[end+1:]; piece == "" {
+			return
+		}
 	}
 	if o.text == "" || lines(piece) > 0 {
 		o.since = now
@@ -187,7 +201,7 @@ func (o *heldOutput) drop(n int) {
 	if end := strings.IndexAny(o.text[n-1:], "\r\n"); end >= 0 {
 		n += end
 	} else {
-		n = len(o.text)
+		n, o.inLine = len(o.text), true
 	}
 	o.inKey = keyAt(o.text[:n]) >= 0
 	o.lost += n

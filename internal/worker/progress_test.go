@@ -282,3 +282,20 @@ func TestARedactorThatPanicsTellsNothing(t *testing.T) {
 		}
 	})
 }
+// TestASecretInALineThatIsLeftOutIsLeftOutWhole: what is left of a line whose beginning was left out is left out too,
+// also when it comes later.
+func TestASecretInALineThatIsLeftOutIsLeftOutWhole(t *testing.T) {
+	const secret = "hunter2hunter2-and-the-rest-of-it-5b1f"
+	synctest.Test(t, func(t *testing.T) {
+		r, h := listen(redact.New([]redact.Secret{{Name: "KEY", Value: secret}}).Redact)
+		// one long line, as a pipe gives it: 32 KiB and then the rest
+		line := strings.Repeat("x", 32<<10-10) + secret + " end\n"
+		r.report(tool.Progress{Fraction: -1, Output: line[:32<<10]})
+		r.report(tool.Progress{Fraction: -1, Output: line[32<<10:]})
+		time.Sleep(5 * time.Second)
+		r.end()
+		if _, out, _ := h.all(); strings.Contains(out, secret[10:]) {
+			t.Errorf("told is %q", out)
+		}
+	})
+}
