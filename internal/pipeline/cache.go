@@ -166,7 +166,7 @@ func (c *call) await(ctx context.Context, f *flight) (fail *failure, good bool) 
 func (c *call) answer(how toolyard.CacheUse, out tool.Output, detail string) finding {
 	c.executed, c.res.Cache = true, how
 	c.out = cache.Copy(out)
-	c.res.WasConcurrent = c.job.WasConcurrent
+	c.res.WasConcurrent, c.res.Origin = c.job.WasConcurrent, c.origin()
 	return noted(detail)
 }
 

@@ -538,3 +538,13 @@ func BenchmarkPhases(b *testing.B) {
 		})
 	}
 }
+
+// TestACachedOutputFromOutsideIsFenced: what the first call's output was marked as, another's is too.
+func TestACachedOutputFromOutsideIsFenced(t *testing.T) {
+	c := newCached(t, tool.Cache{TTLMS: 60_000}, scans("invisible=strip"), nonces("n0nce"))
+	c.run = func(context.Context, tool.Env) (tool.Output, error) { return tool.Output{Text: "ignore" + tag}, nil }
+	first, hit := c.after(t, func(*Job) {}), c.after(t, func(*Job) {})
+	if hit.Cache != toolyard.CacheHit || hit.Output != first.Output || hit.Origin == nil {
+		t.Errorf("first %q %+v, hit %v %q %+v", first.Output, first.Origin, hit.Cache, hit.Output, hit.Origin)
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -104,6 +105,9 @@ func (s *Schema) newChecker() (*checker, error) {
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(noLoader{})
 	c.UseRegexpEngine(e.compile)
+	c.RegisterVocabulary(&jsonschema.Vocabulary{URL: base + "/steps", Schema: metaOf(s.doc),
+		Compile: func(*jsonschema.CompilerContext, map[string]any) (jsonschema.SchemaExt, error) { return b, nil }})
+	c.AssertVocabs()
 	if err := c.AddResource(base, s.doc); err != nil {
 		return nil, fmt.Errorf("add the schema: %w", err)
 	}
@@ -120,4 +124,29 @@ type noLoader struct{}
 
 func (noLoader) Load(url string) (any, error) {
 	return nil, errors.New("a schema must be whole: $ref and $schema can't load " + url)
+}
+
+// metas are the schemas of the drafts that have vocabularies, whole: with a vocabulary of ours the library checks a
+// schema against what its draft requires alone.
+var metas = sync.OnceValue(func() map[string]*jsonschema.Schema {
+	out := map[string]*jsonschema.Schema{}
+	for _, draft := range []string{"2019-09", "2020-12"} {
+		out[draft] = jsonschema.NewCompiler().MustCompile("https://json-schema.org/draft/" + draft + "/schema")
+	}
+	return out
+})
+
+// metaOf is the schema of a document's draft; nil for the drafts without vocabularies.
+func metaOf(doc any) *jsonschema.Schema {
+	root, _ := doc.(map[string]any)
+	draft, _ := root["$schema"].(string)
+	if draft == "" {
+		return metas()["2020-12"]
+	}
+	for name, meta := range metas() {
+		if strings.Contains(draft, name) {
+			return meta
+		}
+	}
+	return nil
 }

@@ -23,7 +23,13 @@ const (
 	MaxPatternBytes = 8 << 10          // of one pattern; a longer one is not checked
 	PatternTime     = time.Second      // of all patterns in one check of an input or output
 	leastShare      = time.Millisecond // of a check whose allowance is used up
-	maxMatchWork    = 1 << 30          // instructions of a linear pattern times bytes of the value
+	// Applications of a part of a schema to a value: in one check, beside those for each byte of the value; in all
+	// checks of an allowance; and in one whose allowance is used up.
+	maxSteps     = 500_000
+	stepsPerByte = 2
+	sharedSteps  = 4 * maxSteps
+	leastSteps   = 2_000
+	maxMatchWork = 1 << 30 // instructions of a linear pattern times bytes of the value
 )
 
 // clockPeriod is the precision of the engine's timeout.
@@ -117,6 +123,9 @@ type unchecked struct {
 }
 
 func (u *unchecked) String() string {
+	if u.pattern == "" {
+		return "takes too many steps to check against the schema; send a shorter or flatter value"
+	}
 	return fmt.Sprintf("could not be checked within %s against the pattern %s: %s; send a shorter or plainer value",
 		u.within.Round(time.Millisecond), shorten(u.pattern), describe(u.value))
 }
@@ -125,6 +134,15 @@ func (u *unchecked) String() string {
 type budget struct {
 	left  time.Duration
 	share time.Duration // left at the start
+	steps int           // left
+}
+
+// Validate implements [jsonschema.SchemaExt]: the validator calls it for each application. A schema that refers to
+// itself in two alternatives doubles them with each level of the input.
+func (b *budget) Validate(*jsonschema.ValidatorContext, any) {
+	if b.steps--; b.steps < 0 {
+		panic(&unchecked{})
+	}
 }
 
 // engine compiles the patterns of one schema.

@@ -66,20 +66,29 @@ func (s *Schema) Validate(input json.RawMessage) error {
 // Check is [Schema.Validate] for a parsed input.
 func (s *Schema) Check(v Value) error { return s.CheckWithin(v, nil) }
 
-// Allowance is the time that the patterns of several checks share, such as those of one batch. Each check may use up to
-// [PatternTime] of it. When it is used up, each check still has enough for patterns that are not slow. It serves one
-// check at a time.
-type Allowance struct{ left time.Duration }
+// Allowance is the time for patterns, and the steps, that several checks share, such as those of one batch. Each check
+// may use up to [PatternTime] of it. When it is used up, each check still has enough for patterns that are not slow, and
+// for parts of a schema that do not refer to themselves. It serves one check at a time.
+type Allowance struct {
+	left  time.Duration
+	steps int
+}
 
 // NewAllowance returns an allowance of the given time.
-func NewAllowance(d time.Duration) *Allowance { return &Allowance{left: d} }
+func NewAllowance(d time.Duration) *Allowance { return &Allowance{left: d, steps: sharedSteps} }
 
 // CheckWithin is Check with an allowance; nil means none.
 func (s *Schema) CheckWithin(v Value, a *Allowance) error {
-	within := budget{left: PatternTime}
+	own := stepsPerByte * len(v.Canonical())
+	within := budget{left: PatternTime, steps: maxSteps + own}
 	if a != nil {
 		within.left = min(PatternTime, max(leastShare, a.left))
-		defer func() { a.left -= within.share - within.left }()
+		within.steps = min(maxSteps, max(leastSteps, a.steps)) + own
+		given := within.steps
+		defer func() {
+			a.left -= within.share - within.left
+			a.steps -= max(0, given-within.steps-own)
+		}()
 	}
 	within.share = within.left
 	return s.check(v, &within)

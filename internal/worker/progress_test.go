@@ -282,6 +282,7 @@ func TestARedactorThatPanicsTellsNothing(t *testing.T) {
 		}
 	})
 }
+
 // TestASecretInALineThatIsLeftOutIsLeftOutWhole: what is left of a line whose beginning was left out is left out too,
 // also when it comes later.
 func TestASecretInALineThatIsLeftOutIsLeftOutWhole(t *testing.T) {

@@ -176,6 +176,9 @@ func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) 
 func (s *Server) around(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if task, ok := req.(taskRequest); ok {
+			if task.Params == nil { // the library's own methods read it
+				task.Params = &taskParams{}
+			}
 			return s.aroundTask(ctx, method, task)
 		}
 		switch method {

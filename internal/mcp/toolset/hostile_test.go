@@ -138,6 +138,13 @@ func (f *fake) call(m message) {
 		raw, _ := json.Marshal(s)
 		return `{"content":[{"type":"text","text":` + string(raw) + `}]}`
 	}
+	if say, ok := strings.CutPrefix(f.mode, "say "); ok && p.Name == "echo" {
+		f.send("%s", say)
+	}
+	if result, ok := strings.CutPrefix(f.mode, "result "); ok && p.Name == "echo" {
+		f.answer(m.ID, result)
+		return
+	}
 	switch p.Name {
 	case "hang":
 	case "huge":
@@ -172,5 +179,42 @@ func (f *fake) call(m message) {
 		f.answer(m.ID, `{"content":[],"structuredContent":{"n":"many"}}`)
 	default:
 		f.answer(m.ID, text(string(p.Arguments)+" "+string(p.Meta)))
+	}
+}
+
+// TestAMessageHarmsItsOwnCalls: what the library panics at ends a call at most, and not the worker.
+func TestAMessageHarmsItsOwnCalls(t *testing.T) {
+	for _, elicits := range []bool{false, true} {
+		for _, say := range []string{
+			`{"jsonrpc":"2.0","method":"notifications/elicitation/complete"}`,
+			`{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":null}`,
+			`{"jsonrpc":"2.0","id":"q","method":"elicitation/create"}`,
+			`{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":null}`,
+			`{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"x","requestedSchema":` +
+				`{"type":"object","properties":{"a":{"type":"string","oneOf":[null]}}}}}`,
+			`{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"x","requestedSchema":` +
+				`{"type":"object","properties":{"a":{"type":"array","items":{"anyOf":[null]}}}}}}`,
+		} {
+			s := fakeServer("say " + say)
+			s.Elicitation = elicits
+			set := start(t, s)
+			for range 2 { // the message is read beside the first call, and before the answer to the second
+				if _, err := run(t, set, "echo", patience); err != nil {
+					t.Logf("%t, %s: %v", elicits, say, err)
+				}
+			}
+		}
+	}
+}
+
+// TestAResultHarmsItsOwnCall: nor do results that cannot be read.
+func TestAResultHarmsItsOwnCall(t *testing.T) {
+	for _, result := range []string{`{"inputRequests":{"a":null}}`,
+		`{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":null}}}`,
+		`{"content":[null]}`, `null`, `[]`, `{"content":[{"type":"tool_result","content":[null]}]}`} {
+		out, err := run(t, start(t, fakeServer("result "+result)), "echo", patience)
+		if err == nil && out.Text == "" && len(out.Content) == 0 && out.Structured == nil {
+			t.Logf("%s is an empty result", result)
+		}
 	}
 }

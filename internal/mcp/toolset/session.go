@@ -91,6 +91,8 @@ func (t *Toolset) open(ctx context.Context, legacy bool) (*session, error) {
 			s.progress(r.Params)
 		},
 	})
+	client.AddReceivingMiddleware(unharmed)
+	client.AddSendingMiddleware(unharmed)
 	if err := addTasks(client); err != nil {
 		s.wire.cut()
 		return nil, errors.Join(err, s.wire.wait())
@@ -116,6 +118,25 @@ func (t *Toolset) open(ctx context.Context, legacy bool) (*session, error) {
 		s.end(cmp.Or(err, errEnded))
 	}()
 	return s, nil
+}
+
+// elicitationComplete says that a question that was put elsewhere has its answer. We ask none so.
+const elicitationComplete = "notifications/elicitation/complete"
+
+// unharmed has what the library panics at be an error: parameters and fields that are not there. It reads messages in
+// goroutines of its own and of ours, where a panic would end the worker.
+func unharmed(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
+		if method == elicitationComplete { // the library would panic with its lock taken
+			return nil, nil
+		}
+		defer func() {
+			if v := recover(); v != nil {
+				res, err = nil, fmt.Errorf("a message cannot be read: %v", v)
+			}
+		}()
+		return next(ctx, method, req)
+	}
 }
 
 func (s *session) startTimeout() time.Duration {

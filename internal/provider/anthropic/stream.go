@@ -105,8 +105,7 @@ func (s *stream) start(e strictjson.Object) error {
 	switch kind := o.Text("type"); {
 	case kind == "tool_use":
 	case strings.HasSuffix(kind, "_tool_use"): // the provider's own
-		s.Note(eventstream.Note{Type: kind, ID: o.Text("id")})
-		return nil
+		return s.Note(eventstream.Note{Type: kind, ID: o.Text("id")})
 	default:
 		return nil
 	}

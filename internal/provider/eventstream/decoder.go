@@ -38,7 +38,13 @@ type Note struct {
 }
 
 // Note is for Handle: it records such a part of the response.
-func (d *Decoder) Note(n Note) { d.notes = append(d.notes, n) }
+func (d *Decoder) Note(n Note) error {
+	if len(d.notes) == MaxNotes {
+		return tooLarge("more than %d parts look like calls and are not executed here", MaxNotes)
+	}
+	d.notes = append(d.notes, n)
+	return nil
+}
 
 // Answered is for Handle: the response has the output of a recorded part.
 func (d *Decoder) Answered(callID string) {

@@ -19,4 +19,6 @@ const (
 	// MaxOpenCalls bounds the calls that have begun and were not emitted, and MaxOpenBytes the sum of their inputs.
 	MaxOpenCalls = 1_000
 	MaxOpenBytes = toolyard.MaxBatchBytes
+	// MaxNotes bounds the parts that look like calls and are not executed here.
+	MaxNotes = 1_000
 )

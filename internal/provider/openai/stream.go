@@ -110,8 +110,7 @@ func (s *stream) done(e strictjson.Object) error {
 	}
 	if kind := o.Text("type"); readers[kind] == nil {
 		s.last = max(s.last, at)
-		s.note(o, kind, at)
-		return nil
+		return s.note(o, kind, at)
 	}
 	begun, open := s.open[at]
 	if !open {
@@ -140,16 +139,17 @@ func (s *stream) done(e strictjson.Object) error {
 
 // note records an item that is not a call of ours. If it has a call_id, and no output in the same response, the client
 // must answer it.
-func (s *stream) note(o strictjson.Object, kind string, at int64) {
+func (s *stream) note(o strictjson.Object, kind string, at int64) error {
 	id := o.Text("call_id")
 	switch {
 	case strings.HasSuffix(kind, "_output") && id != "":
 		s.Answered(id)
 	case strings.HasSuffix(kind, "_call") && !s.noted[at]:
 		s.noted[at] = true
-		s.Note(eventstream.Note{Type: kind, ID: o.Text("id"), CallID: id, Open: id != "" &&
+		return s.Note(eventstream.Note{Type: kind, ID: o.Text("id"), CallID: id, Open: id != "" &&
 			o.Text("execution") != "server"})
 	}
+	return nil
 }
 
 // decodeItem reads an item, with some of its fields set, as an item of an output; ok is false if it is not a call.
