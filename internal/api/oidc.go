@@ -48,6 +48,8 @@ type Issuer struct {
 	asking  sync.Mutex // held while the issuer is asked
 	mu      sync.Mutex
 	checks  *oidc.IDTokenVerifier // nil: not known yet
+	former  *oidc.IDTokenVerifier // those before, with the keys that they have
+	had     time.Time             // when former was made
 	fetched time.Time             // when checks were made
 	tried   time.Time             // when the issuer was asked last
 	failed  error                 // why that gave nothing
@@ -74,7 +76,7 @@ func NewIssuer(cfg IssuerConfig) (*Issuer, error) {
 	if next == nil {
 		next = http.DefaultTransport
 	}
-	asks := &sparingly{next: next, last: map[string]time.Time{}}
+	asks := &sparingly{next: next, last: map[string]time.Time{}, lost: map[string]bool{}}
 	client.Transport, client.Timeout = asks, issuerTimeout
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Issuer{cfg: cfg, client: &client, asks: asks}, nil
@@ -85,6 +87,14 @@ type sparingly struct {
 	next http.RoundTripper
 	mu   sync.Mutex
 	last map[string]time.Time // two addresses: the issuer's configuration and its keys
+	lost map[string]bool      // those that have not answered when they were asked last
+}
+
+// silent reports whether an address has not answered.
+func (s *sparingly) silent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.lost) > 0
 }
 
 // forget lets each address be asked at once.
@@ -110,6 +120,11 @@ func (s *sparingly) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("%s was asked less than %s ago", at, IssuerPause)
 	}
 	res, err := s.next.RoundTrip(r)
+	s.mu.Lock()
+	if delete(s.lost, at); err != nil || res.StatusCode != http.StatusOK {
+		s.lost[at] = true
+	}
+	s.mu.Unlock()
 	if err == nil {
 		res.Body = struct {
 			io.Reader
@@ -147,6 +162,7 @@ func (i *Issuer) verifier(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 		i.mu.Lock()
 		i.tried, i.failed = time.Now(), err
 		if err == nil {
+			i.former, i.had = i.checks, i.fetched
 			i.checks = p.VerifierContext(oidc.ClientContext(context.WithoutCancel(ctx), i.client),
 				&oidc.Config{ClientID: i.cfg.Audience})
 			i.fetched = i.tried
@@ -172,6 +188,14 @@ func (i *Issuer) identify(ctx context.Context, token string) (caller, *Problem) 
 			"the issuer of tokens cannot be asked now").again()
 	}
 	id, err := v.Verify(ctx, token)
+	if err != nil && i.asks.silent() { // it has no keys, or not the newest ones
+		i.mu.Lock()
+		former, had := i.former, i.had
+		i.mu.Unlock()
+		if former != nil && time.Since(had) < IssuerGrace {
+			id, err = former.Verify(ctx, token)
+		}
+	}
 	if err != nil {
 		i.cfg.Log.Debug("a JWT was refused", "error", err)
 		detail := "the JWT is none of this server's issuer and audience, or its key is not known"

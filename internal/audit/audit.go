@@ -122,8 +122,9 @@ func (l *Log) Put(e Entry) {
 			*text = (*text)[:MaxTextBytes]
 		}
 	}
-	if len(e.Tools) > MaxTools {
-		e.Tools = e.Tools[:MaxTools]
+	e.Tools = slices.Clone(e.Tools[:min(len(e.Tools), MaxTools)])
+	for i, name := range e.Tools {
+		e.Tools[i] = name[:min(len(name), MaxTextBytes)]
 	}
 	if err := l.write(e); err != nil {
 		l.log.Error("the audit log was not written", "file", l.path, "entry", fmt.Sprintf("%+v", e), "error", err)

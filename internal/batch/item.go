@@ -60,6 +60,10 @@ func (s *State) applyItem(r Record, bad badFunc) error {
 		return bad("before planned")
 	}
 	if r.Index < 0 || r.Index >= len(s.Calls) {
+		if r.Pool != "" && !slices.ContainsFunc(s.Plan.Calls,
+			func(c events.PlannedCall) bool { return c.Pool == r.Pool }) {
+			return nil // a worker of a pool that has nothing to do with the batch
+		}
 		return bad("there is no call %d", r.Index)
 	}
 	first := &s.Calls[r.Index]

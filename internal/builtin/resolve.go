@@ -32,7 +32,8 @@ func (w *workspace) resolve(field, written string) (target, error) {
 	t, err := w.find(field, written)
 	if err == nil && strings.Contains("/"+written+"/", "/../") { // rules and hooks read it by its names alone
 		if plain, e := w.find(field, path.Clean(written)); e != nil || plain.name != t.name {
-			return t, tool.Invalid("%s %s has .. behind a symbolic link; give %s instead", field, show(written), show(t.name))
+			return t, tool.Invalid("%s %s has .. behind a symbolic link; give %s instead", field, show(written),
+				show(t.name))
 		}
 	}
 	if err != nil || len(w.locks) == 0 {

@@ -165,9 +165,6 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg, ends map[int]uint6
 		return unread(err)
 	}
 	r.lastNews = time.Now()
-	if w := r.feed.WorkerOf(m); w != "" {
-		r.d.workers.heardFrom(w)
-	}
 	s := r.m.State()
 	last := s.BatchSeq
 	switch head.Chain {
@@ -176,8 +173,14 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg, ends map[int]uint6
 	case batch.ChainInput:
 		last = s.InputSeq
 	case batch.ChainItem:
-		if head.Index >= len(s.Calls) {
-			return nil, errLost // the next owner has extended the batch
+		if head.Index >= len(s.Calls) { // the next owner has extended the batch, or somebody writes what means nothing
+			return r.read(ctx, batch.ChainBatch, 0)
+		}
+		if s.Plan != nil && head.Pool != s.Plan.Calls[head.Index].Pool {
+			return nil, nil // a worker of another pool writes beside the chain
+		}
+		if w := r.feed.WorkerOf(m); w != "" {
+			r.d.workers.heardFrom(w)
 		}
 		last = max(s.End(head.Index), ends[head.Index])
 		r.lastHeard[head.Index] = r.lastNews

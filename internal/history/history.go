@@ -155,13 +155,13 @@ func (l *Log) Add(r batch.Record) {
 		l.planned = at(r.Time)
 	case events.Claimed:
 		for _, i := range r.Calls() {
-			if l.state.Calls[i].Seq == r.Seq { // not that of another pool, which means nothing
+			if l.has(i) && l.state.Calls[i].Seq == r.Seq { // not that of another pool, which means nothing
 				l.call(i).claimed = r.Time
 			}
 		}
 	case events.AttemptFailed:
 		for _, i := range r.Calls() {
-			if l.state.Calls[i].Seq == r.Seq {
+			if l.has(i) && l.state.Calls[i].Seq == r.Seq {
 				l.call(i).claimed = time.Time{} // that was the attempt before
 			}
 		}
@@ -179,7 +179,7 @@ func (l *Log) Add(r batch.Record) {
 		return
 	}
 	for i, size := range results {
-		if i >= len(l.state.Calls) || l.state.Calls[i].Result == nil ||
+		if !l.has(i) || l.state.Calls[i].Result == nil ||
 			r.Chain == batch.ChainItem && l.state.Calls[i].Seq != r.Seq {
 			continue
 		}
@@ -197,6 +197,9 @@ func (l *Log) giveUp(r *toolyard.Result, size int, when time.Time) {
 	t := l.call(i)
 	l.givenUp[i], t.ended, t.outputBytes = r, when, size
 }
+
+// has reports whether there is a call: an event of another pool, which means nothing, may name any.
+func (l *Log) has(i int) bool { return i >= 0 && i < len(l.state.Calls) }
 
 func (l *Log) call(i int) *told {
 	if l.calls[i] == nil {

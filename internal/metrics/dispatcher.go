@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -170,6 +171,8 @@ func labelsOf(r *toolyard.Result) (class, code string) {
 	}
 	if r.Code == toolyard.OK {
 		code = "ok"
+	} else if !slices.Contains(toolyard.Codes, r.Code) { // a worker may write anything
+		code = string(toolyard.InternalError)
 	}
 	return class, code
 }

@@ -11,7 +11,8 @@ import (
 // TestWhatBashRunsIsWhatRulesSee: a command that Bash runs and the parser does not see is allowed by no rule, read-only
 // for nobody, and denied by a rule for it.
 func TestWhatBashRunsIsWhatRulesSee(t *testing.T) {
-	d := &tool.Declaration{Name: "bash", Class: tool.ClassRule{Shell: "command"}, Specifier: tool.Specifier{Command: "command"}}
+	d := &tool.Declaration{Name: "bash", Class: tool.ClassRule{Shell: "command"},
+		Specifier: tool.Specifier{Command: "command"}}
 	for _, hidden := range []string{
 		"%s # done \\\nrm -rf x",                        // Bash ends a comment at its line's end
 		"%s; cat <<EOF\nE\\\nOF\nrm -rf x\nEOF\n",       // Bash joins the lines, and ends the document
@@ -26,7 +27,8 @@ func TestWhatBashRunsIsWhatRulesSee(t *testing.T) {
 		ask := func(rules Rules, command string) Decision {
 			class, _ := shell.Classify(command)
 			in, _ := json.Marshal(map[string]string{"command": command})
-			return Decide(rules, Request{Declaration: d, Input: in, Judgement: tool.Judgement{ReadOnly: class.Safe()}, WorkspaceDir: "/ws"})
+			return Decide(rules, Request{Declaration: d, Input: in, Judgement: tool.Judgement{ReadOnly: class.Safe()},
+				WorkspaceDir: "/ws"})
 		}
 		rule := func(s string) Rule {
 			r, err := ParseRule(s)
@@ -49,7 +51,8 @@ func TestWhatBashRunsIsWhatRulesSee(t *testing.T) {
 
 // TestWrappersBehindOthers: a wrapper that find or git bisect runs hides nothing either.
 func TestWrappersBehindOthers(t *testing.T) {
-	d := &tool.Declaration{Name: "bash", Class: tool.ClassRule{Shell: "command"}, Specifier: tool.Specifier{Command: "command"}}
+	d := &tool.Declaration{Name: "bash", Class: tool.ClassRule{Shell: "command"},
+		Specifier: tool.Specifier{Command: "command"}}
 	deny, err := ParseRule("bash(rm:*)")
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +62,8 @@ func TestWrappersBehindOthers(t *testing.T) {
 		`find . -exec nice sh -c 'rm x' \;`,
 	} {
 		in, _ := json.Marshal(map[string]string{"command": c})
-		if got := Decide(Rules{Deny: []Rule{deny}}, Request{Declaration: d, Input: in, Mode: Bypass}); got.Behavior != Deny {
+		if got := Decide(Rules{Deny: []Rule{deny}},
+			Request{Declaration: d, Input: in, Mode: Bypass}); got.Behavior != Deny {
 			t.Errorf("%s: %s (%s)", c, got.Behavior, got.Source)
 		}
 	}

@@ -266,8 +266,8 @@ func (g *repository) inside(from, p string) (string, bool) {
 	return p, p != "." && p != ".." && !strings.HasPrefix(p, "../")
 }
 
-// belowHome gives a path in the home directory of whoever runs git. Nobody knows here whose that is: it is one below the
-// workspace's directory where that could be.
+// belowHome gives a path in the home directory of whoever runs git. Nobody knows here whose that is: it is one below
+// the workspace's directory where that could be.
 func (g *repository) belowHome(p string) (string, bool) {
 	names, ok := split(p)
 	if !ok {

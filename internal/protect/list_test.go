@@ -322,7 +322,8 @@ func TestInvisibleNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range []string{".g\u00adit/config", ".git\ufe0f/hooks/x", ".\u034fenvrc", ".\u017fsh/config", ".vs\u180ecode/tasks.json", ".v\U000e0041imrc"} {
+	for _, p := range []string{".g\u00adit/config", ".git\ufe0f/hooks/x", ".\u034fenvrc", ".\u017fsh/config",
+		".vs\u180ecode/tasks.json", ".v\U000e0041imrc"} {
 		if _, ok := set.Covers(p); !ok {
 			t.Errorf("%q is not protected", p)
 		}
@@ -332,7 +333,8 @@ func TestInvisibleNames(t *testing.T) {
 // TestAHooksPathFromHome: git itself makes ~ of a path its user's home, which may hold the workspace.
 func TestAHooksPathFromHome(t *testing.T) {
 	s, err := (*List)(nil).Of(files(map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/": "",
-		".git/config": "[core]\n\thooksPath = ~/proj/githooks\n", "githooks/pre-commit": "#!/bin/sh\n"}), "/home/u/proj")
+		".git/config": "[core]\n\thooksPath = ~/proj/githooks\n", "githooks/pre-commit": "#!/bin/sh\n"}),
+		"/home/u/proj")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,8 +67,8 @@ func (s *Schema) Validate(input json.RawMessage) error {
 func (s *Schema) Check(v Value) error { return s.CheckWithin(v, nil) }
 
 // Allowance is the time for patterns, and the steps, that several checks share, such as those of one batch. Each check
-// may use up to [PatternTime] of it. When it is used up, each check still has enough for patterns that are not slow, and
-// for parts of a schema that do not refer to themselves. It serves one check at a time.
+// may use up to [PatternTime] of it. When it is used up, each check still has enough for patterns that are not slow,
+// and for parts of a schema that do not refer to themselves. It serves one check at a time.
 type Allowance struct {
 	left  time.Duration
 	steps int

@@ -65,9 +65,10 @@ func FuzzAgainstBash(f *testing.F) {
 	})
 }
 
-// TestAFormatThatVerifies runs gpg, whatever sign stands in the placeholder.
+// TestAFormatThatVerifiesRunsAProgram: git runs gpg for it, whatever sign stands in the placeholder.
 func TestAFormatThatVerifiesRunsAProgram(t *testing.T) {
-	for _, c := range []string{"git log --format=%GS", "git log '--format=%+GS'", "git log --format=%-GS", "git show '--pretty=format:% GK'"} {
+	for _, c := range []string{"git log --format=%GS", "git log '--format=%+GS'", "git log --format=%-GS",
+		"git show '--pretty=format:% GK'"} {
 		if class, _ := Classify(c); class == toolyard.ReadOnly {
 			t.Errorf("%s is READ_ONLY", c)
 		}

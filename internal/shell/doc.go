@@ -9,8 +9,8 @@
 //
 // READ_ONLY means: run by Bash with the usual programs on PATH, the command changes no file of the workspace and no
 // other lasting state. It is not a security boundary. The programs' own configuration is assumed to be harmless (a
-// repository's .git/config can name programs that git runs, and "go list" may add sums to go.work.sum), and caches that programs keep for themselves do not count.
-// The sandbox limits what a command can reach, whatever its class.
+// repository's .git/config can name programs that git runs, and "go list" may add sums to go.work.sum), and caches
+// that programs keep for themselves do not count. The sandbox limits what a command can reach, whatever its class.
 //
 // Both functions refuse text that Bash and this package might read in two ways: control characters, bytes that are not
 // UTF-8, here-documents with an odd delimiter or inside a substitution.

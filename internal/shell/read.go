@@ -101,9 +101,9 @@ func plainDelimiter(w *syntax.Word) bool {
 	return text != "" && !strings.ContainsFunc(text, odd)
 }
 
-// checkReadings refuses what Bash reads in another way than the parser: a comment that ends in a backslash (for Bash the
-// next line is a command), a here-document whose delimiter stands in an expansion or is continued over a line's end, and
-// quotes and process substitutions in the word of a parameter expansion.
+// checkReadings refuses what Bash reads in another way than the parser: a comment that ends in a backslash (for Bash
+// the next line is a command), a here-document whose delimiter stands in an expansion or is continued over a line's
+// end, and quotes and process substitutions in the word of a parameter expansion.
 func checkReadings(file *syntax.File, command string) error {
 	var err error
 	refuse := func(why string) {

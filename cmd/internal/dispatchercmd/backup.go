@@ -347,8 +347,10 @@ func (s *std) restore(ctx context.Context, nc *nats.Conn, b backup, dir string, 
 		if err != nil {
 			return err
 		}
-		made = append(made, stream.Name)
 		err = natsbroker.RestoreStream(ctx, nc, stream.Name, stream.StreamBackup, f)
+		if !natsbroker.IsTaken(err) { // or it is somebody else's, who has begun meanwhile
+			made = append(made, stream.Name)
+		}
 		if err = errors.Join(err, f.Close()); err != nil {
 			return err
 		}

@@ -229,3 +229,12 @@ func Remove(ctx context.Context, nc *nats.Conn, stream string) error {
 	}
 	return nil
 }
+
+// codeStreamThere is the server's error code for a restore of a stream that is there.
+const codeStreamThere jetstream.ErrorCode = 10130
+
+// IsTaken reports whether a restore failed because there is a stream of that name.
+func IsTaken(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && (api.ErrorCode == codeStreamThere || api.ErrorCode == jetstream.JSErrCodeStreamNameInUse)
+}

@@ -154,6 +154,15 @@ func (b *Broker) control(ctx context.Context, k toolyard.BatchKey, wish events.B
 			return fmt.Errorf("%w: batch %s has %d control events, the most that it may have; cancel the whole batch "+
 				"before that", broker.ErrFull, k, len(stored))
 		}
+		if last == 0 && b.guest == nil { // an agent may write a fence here, which ends nothing while the batch runs
+			end, ok, err := b.hotLast(ctx, streamEvent, control)
+			if err != nil {
+				return err
+			}
+			if ok && end.fence() {
+				last = end.seq
+			}
+		}
 		_, err = b.Append(ctx, k, batch.ChainControl, "", 0, last, wish)
 		if err == nil {
 			return wake()

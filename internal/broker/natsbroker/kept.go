@@ -65,7 +65,7 @@ func (b *Broker) yieldKept(ctx context.Context, agent toolyard.Agent, since, unt
 	if err != nil {
 		return err
 	}
-	yielded := map[uint64]bool{} // with an archive: a batch may be archived meanwhile
+	yielded := map[toolyard.BatchKey]bool{} // with an archive: a batch may be archived meanwhile
 	for {
 		m, ok, err := b.hotAfter(ctx, streamBatch, subjects, at)
 		if err != nil || !ok || m.seq > newest && !archives {
@@ -74,6 +74,10 @@ func (b *Broker) yieldKept(ctx context.Context, agent toolyard.Agent, since, unt
 		at = m.seq
 		if m.header.Get(headerType) == string(events.BatchMoved) {
 			continue // it is in another shard
+		}
+		p, err := parseSubject(m.subject)
+		if err != nil {
+			continue // it names no batch, and was refused
 		}
 		if archives && m.fence() {
 			rec, ok, err := b.recordIn(ctx, m)
@@ -87,15 +91,11 @@ func (b *Broker) yieldKept(ctx context.Context, agent toolyard.Agent, since, unt
 		} else if !archives && !until.IsZero() && m.time.After(until.Add(maxClockStep)) {
 			return nil
 		}
-		if m.seq > newest || yielded[m.seq] || m.time.Before(since) || !until.IsZero() && !m.time.Before(until) {
+		if m.seq > newest || yielded[p.key] || m.time.Before(since) || !until.IsZero() && !m.time.Before(until) {
 			continue
 		}
-		p, err := parseSubject(m.subject)
-		if err != nil {
-			continue // it names no batch, and was refused
-		}
 		if archives {
-			yielded[m.seq] = true
+			yielded[p.key] = true
 		}
 		if !yield(Kept{p.key, m.seq, m.time}) {
 			return nil

@@ -78,6 +78,15 @@ func (f *feed) WorkerOf(m *broker.LiveMsg) string {
 	if !ok {
 		return ""
 	}
+	// The header is the writer's, and the subject is what its account lets it write to.
+	stored, _, err := fromLive(m)
+	if err != nil {
+		return ""
+	}
+	p, err := parseSubject(stored.subject)
+	if pool := poolOf(id); err != nil || p.chain != batch.ChainItem || pool != broker.NoPool && pool != string(p.pool) {
+		return ""
+	}
 	return id
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -35,7 +36,18 @@ func (b *Broker) Wake(ctx context.Context, k toolyard.BatchKey, parked uint64) e
 	}
 	msg.Header.Set(nats.MsgIdHdr, fmt.Sprintf("wake.%s.%d.%d", broker.KeyTokens(k), parked,
 		time.Now().Truncate(wakeEvery).Unix()))
-	if _, err := b.publish(ctx, streamBatch, msg); err != nil { // a wake that is stored twice wakes once
+	seq, err := b.publish(ctx, streamBatch, msg) // a wake that is stored twice wakes once
+	if err == nil && b.guest == nil {
+		// The server tells duplicates apart by the id alone, and an agent may publish any id under its own name.
+		var m raw
+		if m, err = b.hotAt(ctx, streamBatch, msg.Subject, seq); err == nil && m.subject != msg.Subject {
+			msg.Header.Del(nats.MsgIdHdr)
+			_, err = b.publish(ctx, streamBatch, msg)
+		} else if errors.Is(err, jetstream.ErrMsgNotFound) { // it is taken already
+			err = nil
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("wake batch %s: %w", k, err)
 	}
 	return nil

@@ -1,0 +1,33 @@
+package audit
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestToolsAreCut: MaxTextBytes "is how long a text of an entry is; longer ones are cut".
+func TestToolsAreCut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit")
+	l, err := Open(path, slog.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := Entry{Action: "submit"}
+	for _, c := range "abcd" {
+		e.HandIn(strings.Repeat(string(c), 4<<20)) // a tool's name in a submission is bounded by nothing else
+	}
+	l.Put(e)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() > 64<<10 {
+		t.Errorf("the line has %d bytes", info.Size())
+	}
+}

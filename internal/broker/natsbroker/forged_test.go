@@ -1,0 +1,115 @@
+package natsbroker_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv"
+)
+
+// forged has an agent publish an event of a type on a subject of its own, as its credentials let it.
+func forged(t *testing.T, nc *nats.Conn, subject string, body events.Body, header nats.Header) {
+	t.Helper()
+	data, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := nats.NewMsg(subject)
+	m.Data = data
+	for name, value := range map[string]string{
+		"ce-specversion": "1.0", "ce-id": fmt.Sprint("forged-", time.Now().UnixNano()), "ce-source": "/eve",
+		"ce-type": string(body.EventType()), "ce-time": time.Now().UTC().Format(time.RFC3339Nano),
+		"content-type": "application/json", "ce-subject": "eve/x", "ce-partitionkey": "eve/x", "ce-tyversion": "1",
+	} {
+		m.Header.Set(name, value)
+	}
+	for name := range header {
+		m.Header.Set(name, header.Get(name))
+	}
+	r, err := nc.RequestMsg(m, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s: %s", subject, r.Data)
+}
+
+// TestAForgedRecordHidesNobody: what an agent publishes under its own name changes no list of others' batches.
+func TestAForgedRecordHidesNobody(t *testing.T) {
+	y, s := guardedArchiveYard(t)
+	archivedShapes["answered at plan"](y, y.submit("victim"))
+	place := y.place(keyOf("victim"))
+	list := func() (out []string) {
+		for k, err := range y.b.Kept(t.Context(), "", time.Time{}, time.Time{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, fmt.Sprintf("%s at %d", k.Key, k.Place))
+		}
+		return out
+	}
+	eve := testenv.ConnAs(t, s, access.Principal{Role: access.Agent, Name: "eve"})
+	forged(t, eve, "ty.batch.eve.x", events.Archived{Object: "0", Sum: "0", Before: 1, Content: "0", Place: place,
+		Submitted: time.Now()}, nil)
+	y.acknowledge(1)
+	a := y.archiver(y.b, always)
+	for n := 0; n == 0; {
+		r, err := y.round(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n = r.Batches
+	}
+	if got := list(); !slices.Contains(got, fmt.Sprintf("%s at %d", keyOf("victim"), place)) {
+		t.Errorf("the archived batch is not listed any more: %q", got)
+	}
+}
+
+// TestAnAgentCannotKeepItsBatchFromBeingCanceled: an operator can end what an agent has handed in.
+func TestAnAgentCannotKeepItsBatchFromBeingCanceled(t *testing.T) {
+	y, s := guardedArchiveYard(t)
+	sub := toolyard.Batch{Agent: "eve", Calls: []toolyard.Call{{Tool: "x"}}}
+	sub.Normalize("b")
+	if err := y.b.Submit(t.Context(), sub); err != nil {
+		t.Fatal(err)
+	}
+	eve := testenv.ConnAs(t, s, access.Principal{Role: access.Agent, Name: "eve"})
+	forged(t, eve, "ty.event.eve.b._.control", events.Ended{}, nil)
+	began := time.Now()
+	if err := y.b.Cancel(t.Context(), sub.Key(), "stop"); err != nil {
+		t.Errorf("after %s: %v", time.Since(began), err)
+	}
+	_ = batch.ChainControl
+}
+
+// TestNobodyElseSwallowsAWake: what an agent publishes under its own name does not keep others' batches asleep.
+func TestNobodyElseSwallowsAWake(t *testing.T) {
+	y, s := guardedArchiveYard(t)
+	sub := y.submit("victim")
+	k := sub.Key()
+	eve := testenv.ConnAs(t, s, access.Principal{Role: access.Agent, Name: "eve"})
+	const parked = 7
+	now := time.Now().Truncate(5 * time.Second)
+	for n := range 3 {
+		forged(t, eve, fmt.Sprint("ty.batch.eve.x", n), events.Ended{}, nats.Header{"Nats-Msg-Id": {
+			fmt.Sprintf("wake.%s.%d.%d", "a=2eb.victim", parked, now.Add(time.Duration(n)*5*time.Second).Unix())}})
+	}
+	st, err := y.js.Stream(t.Context(), "TY_BATCH")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := y.b.Wake(t.Context(), k, parked); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := st.GetLastMsgForSubject(t.Context(), "ty.wake.a=2eb.victim"); err != nil {
+		t.Errorf("Wake says that it is stored, and there is none: %v, %v", m, err)
+	}
+}
