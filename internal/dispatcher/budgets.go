@@ -36,7 +36,7 @@ func spent(s *batch.State, flies func(i int) bool) (used, reserved admission.Amo
 		c, plan := &s.Calls[i], &s.Plan.Calls[i]
 		attempts := int64(c.Started())
 		if r := c.Result; r != nil {
-			attempts = max(attempts, int64(r.Attempts)) // a worker has written the result
+			attempts = max(0, int64(r.Attempts)) // a worker has written the result
 			used.MS += max(0, int64(r.ExecuteMS))
 			used.Bytes += int64(batch.ResultBytes(r))
 		} else if flies(i) {
