@@ -299,8 +299,8 @@ type Feed interface {
 	Head(m *LiveMsg) (batch.Record, error)
 	// Record reads a copy. before is the sequence of the previous event of its chain, by which a reader detects a gap.
 	Record(ctx context.Context, m *LiveMsg) (r batch.Record, before uint64, err error)
-	// WorkerOf returns the worker that wrote the event; "" if no worker did.
-	WorkerOf(m *LiveMsg) string
+	// WorkerOf returns the worker that wrote an event of a pool's calls; "" if no worker of that pool did.
+	WorkerOf(m *LiveMsg, pool toolyard.Pool) string
 	Stop() error
 }
 

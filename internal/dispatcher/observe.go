@@ -179,7 +179,7 @@ func (r *runner) live(ctx context.Context, m *broker.LiveMsg, ends map[int]uint6
 		if s.Plan != nil && head.Pool != s.Plan.Calls[head.Index].Pool {
 			return nil, nil // a worker of another pool writes beside the chain
 		}
-		if w := r.feed.WorkerOf(m); w != "" {
+		if w := r.feed.WorkerOf(m, head.Pool); w != "" {
 			r.d.workers.heardFrom(w)
 		}
 		last = max(s.End(head.Index), ends[head.Index])

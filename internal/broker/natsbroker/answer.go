@@ -474,7 +474,10 @@ func (d *Answerer) put(ctx context.Context, who access.Principal, m *nats.Msg) e
 		piece, err := d.b.getObject(ctx, name)
 		if errors.Is(err, ErrNoObject) {
 			// The object was stored, and the answer lost; or another one has the same piece, and was made of it.
-			if d.b.isStored(ctx, q.Name) {
+			switch stored, err := d.b.isStored(ctx, q.Name); {
+			case err != nil:
+				return err
+			case stored:
 				return d.json(m, true)
 			}
 			return refusal(codeNone, "there is no %s", name)

@@ -39,17 +39,10 @@ func (b *Broker) putObject(ctx context.Context, name string, content []byte) err
 		}
 		return nil
 	}
-	info, err := retry(ctx, func(ctx context.Context) (*jetstream.ObjectInfo,
-		error) {
-		return b.blobs.GetInfo(ctx, name)
-	})
-	switch {
-	case err == nil && time.Since(info.ModTime) < b.Settings().Slack/2:
-		return nil
-	case err != nil && !errors.Is(err, jetstream.ErrObjectNotFound):
-		return fmt.Errorf("look for object %s: %w", name, err)
+	if stored, err := b.isStored(ctx, name); stored || err != nil {
+		return err
 	}
-	_, err = retry(ctx, func(ctx context.Context) (*jetstream.ObjectInfo,
+	_, err := retry(ctx, func(ctx context.Context) (*jetstream.ObjectInfo,
 		error) {
 		return b.blobs.PutBytes(ctx, name, content)
 	})
@@ -60,9 +53,17 @@ func (b *Broker) putObject(ctx context.Context, name string, content []byte) err
 }
 
 // isStored reports whether an object is there and stays for a while.
-func (b *Broker) isStored(ctx context.Context, name string) bool {
-	info, err := b.blobs.GetInfo(ctx, name)
-	return err == nil && time.Since(info.ModTime) < b.Settings().Slack/2
+func (b *Broker) isStored(ctx context.Context, name string) (bool, error) {
+	info, err := retry(ctx, func(ctx context.Context) (*jetstream.ObjectInfo, error) {
+		return b.blobs.GetInfo(ctx, name)
+	})
+	switch {
+	case errors.Is(err, jetstream.ErrObjectNotFound):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look for object %s: %w", name, err)
+	}
+	return time.Since(info.ModTime) < b.Settings().Slack/2, nil
 }
 
 func (b *Broker) getObject(ctx context.Context, name string) ([]byte, error) {

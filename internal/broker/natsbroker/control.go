@@ -134,6 +134,7 @@ func (b *Broker) control(ctx context.Context, k toolyard.BatchKey, wish events.B
 		_, err := b.WakeIfParked(ctx, k)
 		return err
 	}
+	fence := uint64(0) // at the end of the chain: an agent may write one, which ends nothing while the batch runs
 	for range maxControlConflicts {
 		stored, err := b.forward(ctx, streamEvent, control, 0)
 		if err != nil {
@@ -154,21 +155,21 @@ func (b *Broker) control(ctx context.Context, k toolyard.BatchKey, wish events.B
 			return fmt.Errorf("%w: batch %s has %d control events, the most that it may have; cancel the whole batch "+
 				"before that", broker.ErrFull, k, len(stored))
 		}
-		if last == 0 && b.guest == nil { // an agent may write a fence here, which ends nothing while the batch runs
-			end, ok, err := b.hotLast(ctx, streamEvent, control)
-			if err != nil {
-				return err
-			}
-			if ok && end.fence() {
-				last = end.seq
-			}
-		}
-		_, err = b.Append(ctx, k, batch.ChainControl, "", 0, last, wish)
+		_, err = b.Append(ctx, k, batch.ChainControl, "", 0, max(last, fence), wish)
 		if err == nil {
 			return wake()
 		}
 		if !errors.Is(err, broker.ErrConflict) {
 			return err
+		}
+		if b.guest == nil {
+			end, ok, err := b.hotLast(ctx, streamEvent, control)
+			if err != nil {
+				return err
+			}
+			if ok && end.fence() {
+				fence = end.seq
+			}
 		}
 	}
 	return fmt.Errorf("%s of batch %s: others wrote first %d times: %w", wish.EventType(), k, maxControlConflicts,

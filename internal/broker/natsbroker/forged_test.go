@@ -84,6 +84,10 @@ func TestAnAgentCannotKeepItsBatchFromBeingCanceled(t *testing.T) {
 	eve := testenv.ConnAs(t, s, access.Principal{Role: access.Agent, Name: "eve"})
 	forged(t, eve, "ty.event.eve.b._.control", events.Ended{}, nil)
 	began := time.Now()
+	if err := y.b.Cancel(t.Context(), sub.Key(), "stop", 0); err != nil {
+		t.Errorf("after %s: %v", time.Since(began), err)
+	}
+	forged(t, eve, "ty.event.eve.b._.control", events.Ended{}, nil) // behind what was asked before
 	if err := y.b.Cancel(t.Context(), sub.Key(), "stop"); err != nil {
 		t.Errorf("after %s: %v", time.Since(began), err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
@@ -24,6 +25,17 @@ func said(t *testing.T, b *natsbroker.Broker, k toolyard.BatchKey, from, n int) 
 			t.Fatal(err)
 		}
 	}
+}
+
+// attached is a program that reads, and its connection.
+func attached(t *testing.T, s *natsd.Server) (*natsbroker.Broker, *nats.Conn) {
+	t.Helper()
+	nc := testenv.Conn(t, s)
+	b, err := natsbroker.Attach(t.Context(), nc, "/reader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, nc
 }
 
 // read takes events from a follower until it has so many.
@@ -54,11 +66,7 @@ func read(t *testing.T, f broker.Follower, n int) (out []broker.Logged) {
 func TestAHubHasOneSubscription(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
-	nc := testenv.Conn(t, s)
-	reader, err := natsbroker.Attach(t.Context(), nc, "/reader")
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader, nc := attached(t, s)
 	hub := natsbroker.NewHub(reader, true)
 	before := nc.NumSubscriptions()
 	const followers = 40
@@ -202,11 +210,7 @@ func TestASlowEarLosesItsOwn(t *testing.T) {
 func TestAHubOfOneProgram(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
-	nc := testenv.Conn(t, s)
-	reader, err := natsbroker.Attach(t.Context(), nc, "/reader")
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader, nc := attached(t, s)
 	hub := natsbroker.NewHub(reader, false)
 	k, other := toolyard.BatchKey{Agent: "a.b *", ID: "c>d"}, toolyard.BatchKey{Agent: "a.b *", ID: "other"}
 	f, err := hub.Follower(t.Context(), k, 0, 0)
@@ -255,11 +259,7 @@ func TestAHubOfOneProgram(t *testing.T) {
 func TestANewBatchIsHeard(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
-	nc := testenv.Conn(t, s)
-	reader, err := natsbroker.Attach(t.Context(), nc, "/reader")
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader, nc := attached(t, s)
 	end := func(sub toolyard.Batch) {
 		t.Helper()
 		if _, err := b.EndReplies(t.Context(), sub.Key(), &sub, "a test"); err != nil {

@@ -18,7 +18,7 @@ import (
 // which has them in memory, and never reads a message. Each read covers a span of places, so that its answer is
 // bounded, whatever the number of batches.
 type keyIndex struct {
-	publish func(ctx context.Context, stream string, msg *nats.Msg) (uint64, error)
+	publish func(ctx context.Context, stream string, msg *nats.Msg) (*jetstream.PubAck, error)
 	stream  jetstream.Stream
 	// out translates subjects to those of the shard.
 	out func(string) string
@@ -91,10 +91,11 @@ func (x keyIndex) put(ctx context.Context, e broker.Entry) (subject string, seq 
 	if subject, err = indexSubject(&e); err != nil {
 		return "", 0, err
 	}
-	if seq, err = x.publish(ctx, "", nats.NewMsg(subject)); err != nil {
+	ack, err := x.publish(ctx, "", nats.NewMsg(subject))
+	if err != nil {
 		return "", 0, fmt.Errorf("index batch %s: %w", e.Key(), err)
 	}
-	return subject, seq, nil
+	return subject, ack.Sequence, nil
 }
 
 // remove removes entries; if before is not 0, only those stored before that sequence.

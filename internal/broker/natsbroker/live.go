@@ -72,19 +72,14 @@ func (f *feed) Head(m *broker.LiveMsg) (r batch.Record, err error) {
 	return batch.Record{Chain: p.chain, Index: p.index, Pool: p.pool, Seq: stored.seq, Time: stored.time}, err
 }
 
-// WorkerOf returns the worker that wrote the message of a live copy; "" if no worker did.
-func (f *feed) WorkerOf(m *broker.LiveMsg) string {
+// WorkerOf returns the worker that wrote the message of a live copy in a chain of a pool; "" if no worker of that pool
+// did. The header is the writer's, and the chain is what its account lets it write to.
+func (f *feed) WorkerOf(m *broker.LiveMsg, pool toolyard.Pool) string {
 	id, ok := strings.CutPrefix(m.Header.Get(headerSource), broker.SourceWorker)
 	if !ok {
 		return ""
 	}
-	// The header is the writer's, and the subject is what its account lets it write to.
-	stored, _, err := fromLive(m)
-	if err != nil {
-		return ""
-	}
-	p, err := parseSubject(stored.subject)
-	if pool := poolOf(id); err != nil || p.chain != batch.ChainItem || pool != broker.NoPool && pool != string(p.pool) {
+	if own := poolOf(id); own != broker.NoPool && own != string(pool) {
 		return ""
 	}
 	return id

@@ -69,11 +69,7 @@ func TestProgressIsBounded(t *testing.T) {
 func TestWhatWasReceivedCanBeTaken(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
-	nc := testenv.Conn(t, s)
-	reader, err := natsbroker.Attach(t.Context(), nc, "/reader")
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader, nc := attached(t, s)
 	const rounds, reports = 20, natsbroker.MaxHubMessages
 	for round := range rounds {
 		k := toolyard.BatchKey{Agent: "a", ID: toolyard.BatchID(fmt.Sprint("b", round))}

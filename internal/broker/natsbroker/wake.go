@@ -36,11 +36,11 @@ func (b *Broker) Wake(ctx context.Context, k toolyard.BatchKey, parked uint64) e
 	}
 	msg.Header.Set(nats.MsgIdHdr, fmt.Sprintf("wake.%s.%d.%d", broker.KeyTokens(k), parked,
 		time.Now().Truncate(wakeEvery).Unix()))
-	seq, err := b.publish(ctx, streamBatch, msg) // a wake that is stored twice wakes once
-	if err == nil && b.guest == nil {
+	ack, err := b.publish(ctx, streamBatch, msg) // a wake that is stored twice wakes once
+	if err == nil && ack.Duplicate && b.guest == nil {
 		// The server tells duplicates apart by the id alone, and an agent may publish any id under its own name.
 		var m raw
-		if m, err = b.hotAt(ctx, streamBatch, msg.Subject, seq); err == nil && m.subject != msg.Subject {
+		if m, err = b.hotAt(ctx, streamBatch, msg.Subject, ack.Sequence); err == nil && m.subject != msg.Subject {
 			msg.Header.Del(nats.MsgIdHdr)
 			_, err = b.publish(ctx, streamBatch, msg)
 		} else if errors.Is(err, jetstream.ErrMsgNotFound) { // it is taken already

@@ -114,18 +114,18 @@ func (b *Broker) await(ctx context.Context, f jetstream.PubAckFuture, msg *nats.
 }
 
 // publish stores a message, and repeats that while no answer comes: it may be stored twice.
-func (b *Broker) publish(ctx context.Context, stream string, msg *nats.Msg) (uint64, error) {
+func (b *Broker) publish(ctx context.Context, stream string, msg *nats.Msg) (*jetstream.PubAck, error) {
 	pause := firstPause
 	for {
 		ack, err := b.send(ctx, stream, msg)
 		if err == nil {
-			return ack.Sequence, nil
+			return ack, nil
 		}
 		if again, verdict := classify(err); !again {
-			return 0, verdict
+			return nil, verdict
 		}
 		if err := wait(ctx, &pause); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
 }
