@@ -146,6 +146,8 @@ type exchange struct {
 	r    *http.Request
 	who  caller
 	conn *http.ResponseController
+	// query is what the request's address says.
+	query url.Values
 	// did is what the audit log says about it.
 	did audit.Entry
 }
@@ -216,7 +218,8 @@ func (s *Server) admit(x *exchange) *Problem {
 			return p
 		}
 	}
-	if _, err := url.ParseQuery(x.r.URL.RawQuery); err != nil { // what cannot be decoded would be left out
+	var err error
+	if x.query, err = url.ParseQuery(x.r.URL.RawQuery); err != nil { // what cannot be decoded would be left out
 		return newProblem(http.StatusBadRequest, "", "the query cannot be read: %v", err)
 	}
 	h, pattern := s.mux.Handler(x.r)
@@ -291,13 +294,26 @@ func (s *Server) alive(x *exchange) (context.Context, context.CancelFunc) {
 	return ctx, func() { valid(); unneeded(); cancel() }
 }
 
-// maybeMany are the parameters that may be given many times.
-var maybeMany = []string{"deny", "ask", "tag"}
+// lists are the parameters of an operation that may be given many times.
+func lists(api huma.API, op *huma.Operation) (names []string) {
+	item := api.OpenAPI().Paths[op.Path]
+	for _, one := range []*huma.Operation{item.Get, item.Post, item.Delete} {
+		if one == nil || one.OperationID != op.OperationID {
+			continue
+		}
+		for _, p := range one.Parameters {
+			if p.In == "query" && p.Schema.Type == huma.TypeArray {
+				names = append(names, p.Name)
+			}
+		}
+	}
+	return names
+}
 
-// once refuses a parameter that is given twice: only one of the two would count.
-func once(query url.Values) error {
+// once refuses a parameter that is given twice and is no list: only one of the two would count.
+func once(query url.Values, lists []string) error {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
-		if len(query[name]) > 1 && !slices.Contains(maybeMany, name) {
+		if len(query[name]) > 1 && !slices.Contains(lists, name) {
 			return newProblem(http.StatusBadRequest, name, "is given %d times; give it once", len(query[name]))
 		}
 	}
@@ -315,13 +331,15 @@ func register[I, O any](s *Server, api huma.API, op huma.Operation,
 		defer func() { api.OpenAPI().Paths[op.Path].Post.RequestBody = body }()
 	}
 	action, _ := op.Metadata[actionKey].(string)
+	var many []string
+	defer func() { many = lists(api, &op) }()
 	huma.Register(api, op, func(ctx context.Context, in *I) (*O, error) {
 		x, ok := ctx.Value(exchangeKey{}).(*exchange)
 		if !ok {
 			return nil, errors.New("the request came past the server's door")
 		}
 		x.did.Action = action
-		if err := once(x.r.URL.Query()); err != nil {
+		if err := once(x.query, many); err != nil {
 			return nil, err
 		}
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)

@@ -56,15 +56,16 @@ func (x *exchange) body(most int64, optional bool) ([]byte, error) {
 	return data, nil
 }
 
-// wrapper is a field that holds a provider's form.
+// wrapper is a field that holds a provider's form. has is a field by which that is known without the wrapper.
 type wrapper struct {
 	field  string
 	format provider.Format
+	has    string
 }
 
 var wrappers = []wrapper{
-	{"anthropic", provider.Anthropic}, {"openai", provider.OpenAI}, {"openai_chat", provider.OpenAIChat},
-	{"gemini", provider.Gemini},
+	{"anthropic", provider.Anthropic, "content"}, {"openai", provider.OpenAI, "output"},
+	{"openai_chat", provider.OpenAIChat, "choices"}, {"gemini", provider.Gemini, "candidates"},
 }
 
 // decodeBatch reads a submission: a native batch, or one whose calls stand in a provider's form in the field of its
@@ -130,11 +131,9 @@ func misplaced(o strictjson.Object) error {
 			return strictjson.Errorf(name, "is not a field of a batch; did you mean %q?", field)
 		}
 	}
-	for _, form := range []struct{ has, field string }{{"content", "anthropic"}, {"choices", "openai_chat"},
-		{"output", "openai"}, {"candidates", "gemini"}} {
-		if o.Has(form.has) && !o.Has("calls") {
-			return strictjson.Errorf(form.has, "is not a field of a batch; a message of a provider goes into %q",
-				form.field)
+	for _, w := range wrappers {
+		if o.Has(w.has) && !o.Has("calls") {
+			return strictjson.Errorf(w.has, "is not a field of a batch; a message of a provider goes into %q", w.field)
 		}
 	}
 	return nil

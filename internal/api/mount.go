@@ -32,7 +32,7 @@ func (s *Server) Mount(path string, maxBody int64, answer Answer) {
 }
 
 func (s *Server) mounted(x *exchange, maxBody int64, answer Answer) error {
-	agent, err := x.who.meant(x.r.URL.Query().Get("agent"))
+	agent, err := x.who.meant(x.query.Get("agent"))
 	if err != nil {
 		return err
 	}

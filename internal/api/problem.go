@@ -138,7 +138,7 @@ func (s *Server) problem(x *exchange, err error) *Problem {
 	}
 	if p := known(err); p != nil {
 		p.Type = client.ProblemType(err)
-		if errors.Is(err, client.ErrNoBatch) && x.who.several() && x.r.URL.Query().Get("agent") == "" {
+		if errors.Is(err, client.ErrNoBatch) && x.who.several() && x.query.Get("agent") == "" {
 			p.Detail += ". A batch is its agent's: say whose with ?agent="
 		}
 		return p

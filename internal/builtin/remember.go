@@ -198,17 +198,14 @@ func startScript(top string, s shells.State, variables map[string]string) []byte
 	if s.Dir != "" {
 		gone := fmt.Sprintf("[shell: its directory %s cannot be entered any more; nothing was run]", s.Dir)
 		fmt.Fprintf(&b, "builtin cd -- %s 2>/dev/null || { builtin printf '%%s\\n' %s; exit 126; }\n",
-			quote(filepath.Join(top, s.Dir)), quote(gone))
+			shell.Quote(filepath.Join(top, s.Dir)), shell.Quote(gone))
 	}
-	fmt.Fprintf(&b, "OLDPWD=%s\n", quote(filepath.Join(top, s.Before)))
+	fmt.Fprintf(&b, "OLDPWD=%s\n", shell.Quote(filepath.Join(top, s.Before)))
 	for _, name := range slices.Sorted(maps.Keys(variables)) {
-		fmt.Fprintf(&b, "export %s=%s\n", name, quote(variables[name]))
+		fmt.Fprintf(&b, "export %s=%s\n", name, shell.Quote(variables[name]))
 	}
 	return []byte(b.String())
 }
-
-// quote makes one word of a text, for bash.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // readNote reads the note of a shell: its directory, the one before, and what it exports. given is the environment with
 // which it began, of which only changes last. What cannot last is left out, and the model is told of directories.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/internal/shell"
 	"github.com/toolyard/toolyard/internal/shells"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -251,11 +252,12 @@ func FuzzNote(f *testing.F) {
 				t.Errorf("%q=%q lasts", name, value)
 			}
 			script := string(startScript("/ws", s, s.Env))
-			word, found := strings.CutPrefix(quote(value), "'")
+			word, found := strings.CutPrefix(shell.Quote(value), "'")
 			word, closed := strings.CutSuffix(word, "'")
 			pieces := strings.Split(word, `'\''`)
 			if !found || !closed || strings.Contains(strings.Join(pieces, ""), "'") ||
-				strings.Join(pieces, "'") != value || !strings.Contains(script, "export "+name+"="+quote(value)+"\n") {
+				strings.Join(pieces, "'") != value || !strings.Contains(script,
+				"export "+name+"="+shell.Quote(value)+"\n") {
 				t.Errorf("%q is set by %q", value, script)
 			}
 		}

@@ -328,15 +328,13 @@ func (r *runner) append(ctx context.Context, e batch.Append) ([]batch.Input, err
 }
 
 // storeReply is store, in a goroutine of its own.
-func (r *runner) storeReply(ctx context.Context, e batch.Append) (a *appended) {
-	crashed := &appended{Append: e}
-	defer func() {
-		if crashed.err != nil {
-			a = crashed
-		}
+func (r *runner) storeReply(ctx context.Context, e batch.Append) *appended {
+	a := &appended{Append: e}
+	func() {
+		defer r.caught(&a.err)
+		*a = *r.store(ctx, e)
 	}()
-	defer r.caught(&crashed.err)
-	return r.store(ctx, e)
+	return a
 }
 
 func (r *runner) store(ctx context.Context, e batch.Append) *appended {

@@ -323,7 +323,7 @@ func (v *Envelope) Body(data []byte) (m Meta, b Body, err error) {
 		return v.Meta, nil, v.unreadable("%s: %v", extMinReader, err)
 	}
 	m, newer.Version = v.Meta, v.Version
-	t, known := bodies[newer.Type]
+	_, known := bodies[newer.Type]
 	switch later := m.Version > version.Wire; {
 	case newer.MinReaderVersion > version.Wire, later && !known:
 		return m, nil, &NewerError{newer}
@@ -333,16 +333,7 @@ func (v *Envelope) Body(data []byte) (m Meta, b Body, err error) {
 	if own, ok := readOwn(newer.Type, data); ok {
 		return m, own, nil
 	}
-	if form := readForms[newer.Type]; form != nil {
-		f := form()
-		if err = unmarshal(data, f); err == nil {
-			b, err = f.body()
-		}
-	} else {
-		p := reflect.New(t)
-		err = unmarshal(data, p.Interface())
-		b = p.Elem().Interface().(Body)
-	}
+	b, err = readGeneral(newer.Type, data)
 	if err != nil && m.Version > version.Wire {
 		return m, nil, &NewerError{newer}
 	}
@@ -350,6 +341,20 @@ func (v *Envelope) Body(data []byte) (m Meta, b Body, err error) {
 		return m, nil, v.unreadable("the data is not of its type: %v", err)
 	}
 	return m, b, nil
+}
+
+// readGeneral reads the data of an event of a known type, in whatever layout it is.
+func readGeneral(t Type, data []byte) (Body, error) {
+	if form := readForms[t]; form != nil {
+		f := form()
+		if err := unmarshal(data, f); err != nil {
+			return nil, err
+		}
+		return f.body()
+	}
+	p := reflect.New(bodies[t])
+	err := unmarshal(data, p.Interface())
+	return p.Elem().Interface().(Body), err
 }
 
 // unmarshal reads JSON as encoding/json does, in half of the time: half of the processor time of reading an event was

@@ -86,18 +86,7 @@ func FuzzOwn(f *testing.F) {
 		if !ok {
 			return
 		}
-		var general Body
-		var err error
-		if form := readForms[of]; form != nil {
-			into := form()
-			if err = unmarshal(data, into); err == nil {
-				general, err = into.body()
-			}
-		} else {
-			p := reflect.New(bodies[of])
-			err = unmarshal(data, p.Interface())
-			general = p.Elem().Interface().(Body)
-		}
+		general, err := readGeneral(of, data)
 		if err != nil || !reflect.DeepEqual(own, general) {
 			t.Errorf("%s: %q is read as %+v, and by the general reader as %+v, %v", of, data, own, general, err)
 		}

@@ -200,22 +200,7 @@ func TestOwnForms(t *testing.T) {
 			continue
 		}
 		own[stored.Type]++
-		var want Body
-		switch stored.Type {
-		case CallFinished:
-			f := &readFinished{}
-			if err = unmarshal(stored.Data, f); err == nil {
-				want, err = f.body()
-			}
-		case BatchSubmitted:
-			var sub Submitted
-			err = unmarshal(stored.Data, &sub)
-			want = sub
-		default:
-			var reply Reply
-			err = unmarshal(stored.Data, &reply)
-			want = reply
-		}
+		want, err := readGeneral(stored.Type, stored.Data)
 		if d := cmp.Diff(want, got); err != nil || d != "" {
 			t.Fatalf("seed %d: %s\n%v, -want +got:\n%s", seed, stored.Data, err, d)
 		}

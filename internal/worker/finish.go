@@ -54,18 +54,18 @@ func (s *storage) end() {
 
 // finish stores a result as the call's. It wraps [broker.ErrConflict] when the call has one already.
 func (w *Worker) finish(ctx context.Context, r *running, res toolyard.Result) error {
-	storing, stop := storing(ctx)
-	defer stop()
-	return w.storesEnd(r, &events.End{Result: res})(func() context.Context { return storing })
+	in := &storage{calls: ctx}
+	defer in.end()
+	return w.storesEnd(ctx, r, &events.End{Result: res})(in)
 }
 
 // storesEnd returns what stores the end of the call, as finish does. From now on an append of another end of the item
 // takes this one along.
-func (w *Worker) storesEnd(r *running, end *events.End) (store func(storing func() context.Context) error) {
+func (w *Worker) storesEnd(ctx context.Context, r *running, end *events.End) (store func(*storage) error) {
 	r.mu.Lock()
 	ready := r.chain.offer(r.seen, end)
 	r.mu.Unlock()
-	return func(storing func() context.Context) error {
+	return func(in *storage) error {
 		if rec, ok := r.chain.storedAlready(ready); ok {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -73,7 +73,7 @@ func (w *Worker) storesEnd(r *running, end *events.End) (store func(storing func
 			w.noteEnded(r)
 			return nil
 		}
-		return w.store(storing(), r, events.CallFinished, func(ctx context.Context) (batch.Record, error) {
+		return w.store(in.of(ctx), r, events.CallFinished, func(ctx context.Context) (batch.Record, error) {
 			if ready == nil { // behind an event that the first attempt has met
 				ready = r.chain.offer(r.seen, end)
 			}

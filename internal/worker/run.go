@@ -200,11 +200,8 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running, e
 		e.is(w.stored(ctx, limited, r, trace, err), 0)
 		return
 	}
-	store := w.storesEnd(r, &events.End{Result: result, Session: change})
-	e.store = func(in *storage) (bool, time.Duration) {
-		err := store(func() context.Context { return in.of(ctx) })
-		return w.stored(ctx, limited, r, trace, err), 0
-	}
+	store := w.storesEnd(ctx, r, &events.End{Result: result, Session: change})
+	e.store = func(in *storage) (bool, time.Duration) { return w.stored(ctx, limited, r, trace, store(in)), 0 }
 }
 
 // stored reports whether a call has an answer in the log after an append of what came of it.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/shell"
 )
 
 // The flags that say which system a command is for. The token is not among them: it is a secret.
@@ -46,10 +47,10 @@ func (f *systemFlags) goesOn(k toolyard.BatchKey) string {
 // plainWord is what a shell takes as one word as it is.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
 
-// shellWord is a text as one word of a POSIX shell.
+// shellWord is a text as one word of a shell, as it is where it can be.
 func shellWord(s string) string {
 	if plainWord.MatchString(s) {
 		return s
 	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return shell.Quote(s)
 }
