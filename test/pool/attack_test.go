@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -272,20 +273,56 @@ func data(m *nats.Msg) string {
 	return string(m.Data)
 }
 
-// states are what streams hold, how they are made, and their consumers.
+// states are what streams hold, how they are made, and their consumers: the durable ones and the attackers'. The
+// others end by themselves, as those of an earlier attack's dispatcher do.
 func states(t *testing.T, js jetstream.JetStream) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	list := js.ListStreams(t.Context())
 	for info := range list.Info() {
-		out[info.Config.Name] = fmt.Sprintf("%d to %d, %d messages, %d consumers, %v rollup, %v", info.State.FirstSeq,
-			info.State.LastSeq, info.State.Msgs, info.State.Consumers,
+		out[info.Config.Name] = fmt.Sprintf("%d to %d, %d messages, consumers %v, %v rollup, %v", info.State.FirstSeq,
+			info.State.LastSeq, info.State.Msgs, consumersOf(t, js, info.Config.Name),
 			info.Config.AllowRollup, info.Config.Subjects)
 	}
 	if err := list.Err(); err != nil {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// attackersConsumer is the name of the consumers that attackers try to make.
+const attackersConsumer = "mine"
+
+func consumersOf(t *testing.T, js jetstream.JetStream, name string) []string {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	list := stream.ListConsumers(t.Context())
+	for info := range list.Info() {
+		if info.Config.Durable != "" || info.Name == attackersConsumer {
+			out = append(out, info.Name)
+		}
+	}
+	if err := list.Err(); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// unattended waits until the workers of earlier attacks on the same system have left the registry.
+func unattended(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	eventually(t, "the registry is empty", func() bool {
+		s, err := js.Stream(t.Context(), "KV_ty_worker")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.CachedInfo().State.Msgs == 0
+	})
 }
 
 // TestNothingIsPurged: with the credentials of a worker or an agent no stream, consumer or message is changed, removed
@@ -324,6 +361,7 @@ func nothingIsPurged(t *testing.T, s testenv.System) {
 	_, js := attackedPool(t, s)
 	mighty := testenv.ConnAs(t, s, platform)
 	indexed(t, js)
+	unattended(t, js)
 	requests := map[string]string{
 		"STREAM.PURGE.TY_EVENT": "", "STREAM.PURGE.TY_BATCH": `{"filter":"ty.batch.bob.att"}`,
 		"STREAM.DELETE.TY_EVENT": "", "STREAM.MSG.DELETE.TY_BATCH": `{"seq":1}`,
@@ -331,12 +369,12 @@ func nothingIsPurged(t *testing.T, s testenv.System) {
 		"STREAM.CREATE.STOLEN":                 `{"name":"STOLEN","subjects":["stolen.>"],"sources":[{"name":"TY_BATCH"}]}`,
 		"STREAM.SNAPSHOT.TY_BATCH":             `{"deliver_subject":"stolen"}`,
 		"CONSUMER.DELETE.TY_BATCH.dispatchers": "", "CONSUMER.DELETE.TY_CALL.call_READ_ONLY_other_0": "",
-		"CONSUMER.DURABLE.CREATE.TY_BATCH.mine":            `{"stream_name":"TY_BATCH","config":{"durable_name":"mine","ack_policy":"explicit"}}`,
-		"CONSUMER.CREATE.TY_EVENT.mine":                    `{"stream_name":"TY_EVENT","config":{"name":"mine","ack_policy":"none","deliver_subject":"stolen"}}`,
-		"CONSUMER.PAUSE.TY_BATCH.dispatchers":              `{"pause_until":"2099-01-01T00:00:00Z"}`,
-		"CONSUMER.MSG.NEXT.TY_BATCH.dispatchers":           `{"batch":1,"no_wait":true}`,
-		"CONSUMER.MSG.NEXT.TY_CALL.call_READ_ONLY_other_0": `{"batch":1,"no_wait":true}`,
-		"STREAM.LEADER.STEPDOWN.TY_EVENT":                  "", "ACCOUNT.INFO": "",
+		"CONSUMER.DURABLE.CREATE.TY_BATCH." + attackersConsumer: `{"stream_name":"TY_BATCH","config":{"durable_name":"mine","ack_policy":"explicit"}}`,
+		"CONSUMER.CREATE.TY_EVENT." + attackersConsumer:         `{"stream_name":"TY_EVENT","config":{"name":"mine","ack_policy":"none","deliver_subject":"stolen"}}`,
+		"CONSUMER.PAUSE.TY_BATCH.dispatchers":                   `{"pause_until":"2099-01-01T00:00:00Z"}`,
+		"CONSUMER.MSG.NEXT.TY_BATCH.dispatchers":                `{"batch":1,"no_wait":true}`,
+		"CONSUMER.MSG.NEXT.TY_CALL.call_READ_ONLY_other_0":      `{"batch":1,"no_wait":true}`,
+		"STREAM.LEADER.STEPDOWN.TY_EVENT":                       "", "ACCOUNT.INFO": "",
 	}
 	for _, a := range attackers {
 		t.Run(a.name, func(t *testing.T) {
