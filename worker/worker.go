@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -68,6 +69,9 @@ type Options struct {
 	Fence bool
 	// ReadSlots is how many READ_ONLY calls run at a time, and WriteSlots how many of each other class. 0: 16 and 4.
 	ReadSlots, WriteSlots int
+	// Shards are those of the system's shards whose calls it takes. One that is added later is then served by others.
+	// None: all.
+	Shards []int
 	// DrainGrace is how long running calls may continue after ctx ends. 0: 10 s.
 	DrainGrace time.Duration
 	// Ready is called once, when the worker begins to take calls. Nil: not called.
@@ -171,6 +175,11 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 		cfg.ID, func(why error) { o.Log.Warn("waiting for the system", "error", why) })
 	if err != nil {
 		return fmt.Errorf("worker: %w", err)
+	}
+	if len(o.Shards) > 0 {
+		if b, err = b.Serve(slices.Compact(slices.Sorted(slices.Values(o.Shards)))); err != nil {
+			return fmt.Errorf("worker: shards: %w", err)
+		}
 	}
 	w, err := worker.New(b, cfg)
 	if err != nil {

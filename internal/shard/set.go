@@ -65,8 +65,10 @@ func (s Set) Check(shards int) error {
 	if len(s) == 0 {
 		return errors.New("no shard is named")
 	}
-	if last := slices.Max(s); last >= shards {
-		return fmt.Errorf("there is no shard %d: the system has %d, from 0 to %d", last, shards, shards-1)
+	for _, n := range s {
+		if n < 0 || n >= shards {
+			return fmt.Errorf("there is no shard %d: the system has %d, from 0 to %d", n, shards, shards-1)
+		}
 	}
 	return nil
 }

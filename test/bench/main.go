@@ -37,6 +37,7 @@ type config struct {
 	defaults   bool          // leave the peer's polling as it comes
 	server     string        // the address of the peer's server
 	replicas   int           // copies of each stream
+	shards     int           // sets of streams; Toolyard only
 	dir        string        // for files of the peer
 	dispatcher string        // the program of Toolyard's dispatcher
 	script     string        // the program of BullMQ
@@ -130,6 +131,7 @@ func parse(name string, modes, args []string) (config, error) {
 	fs.BoolVar(&c.defaults, "defaults", false, "leave the peer's polling as it comes, not tuned for latency")
 	fs.StringVar(&c.server, "server", "", "the address of the peer's server")
 	fs.IntVar(&c.replicas, "replicas", 1, "copies of each stream")
+	fs.IntVar(&c.shards, "shards", 1, "sets of streams; Toolyard only")
 	fs.StringVar(&c.dir, "dir", os.TempDir(), "the directory for files of the peer")
 	fs.StringVar(&c.dispatcher, "dispatcher", "dispatcher", "the program of Toolyard's dispatcher")
 	fs.StringVar(&c.script, "script", "bullmq.mjs", "the program of BullMQ")
@@ -157,6 +159,9 @@ func parse(name string, modes, args []string) (config, error) {
 	}
 	if c.idle < 0 || c.idle > 0 && name != "toolyard" {
 		return c, errors.New("-idle is positive, and for toolyard only")
+	}
+	if c.shards < 1 || c.shards > 1 && name != "toolyard" {
+		return c, errors.New("-shards is at least 1, and for toolyard only")
 	}
 	if c.rate < 0 || c.rate > 0 && (c.span <= 0 || c.gap > 0) {
 		return c, errors.New("-rate is positive, needs -for and goes without -gap")

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,20 +25,35 @@ import (
 
 // toolyardPeer runs batches through Toolyard: the packages client and worker in this process, on a connection each, and
 // `dispatcher serve --nats` as a process of its own. The dispatcher's CPU counts with this process's, since it is a
-// child of it.
+// child of it. With several servers each has a dispatcher, a worker and a client of its own. These dispatchers and
+// workers serve a part of the shards, if there are that many.
 //
 //	free   READ_ONLY, uses no workspace: no ticket and no claim, so it is nearest to js5
 //	read   READ_ONLY in the workspace, as read_file is: a shared ticket
 //	write  WRITE_EXCLUSIVE: a group for each call, with a ticket and a claim
 type toolyardPeer struct {
+	c      config
+	sides  []*side
+	agents chan agentOf
+}
+
+// side is what uses one server.
+type side struct {
 	c          config
+	server     string
+	shards     []int // that its dispatcher and worker serve; none: all
 	conns      []*nats.Conn
 	client     *client.Client
-	agents     chan toolyard.Agent
 	dispatcher *exec.Cmd
 	printed    chan struct{} // closed when the dispatcher prints no more
 	stop       context.CancelFunc
 	worked     chan error // what the worker ended with
+}
+
+// agentOf is an agent, and the side where it submits.
+type agentOf struct {
+	name toolyard.Agent
+	side *side
 }
 
 const (
@@ -47,12 +63,22 @@ const (
 	// the worker is ready.
 	toolyardTries = 200
 	toolyardRetry = 20 * time.Millisecond
+	// toolyardGood is how many batches for each shard must succeed first, one after the other.
+	toolyardGood = 4
 )
 
 func newToolyard(ctx context.Context, c config) (peer, error) {
-	p := &toolyardPeer{c: c, agents: make(chan toolyard.Agent, c.inflight)}
+	p := &toolyardPeer{c: c, agents: make(chan agentOf, c.inflight)}
+	servers := strings.Split(c.server, ",")
+	for i, server := range servers {
+		s := &side{c: c, server: server}
+		for shard := i; c.shards >= len(servers) && len(servers) > 1 && shard < c.shards; shard += len(servers) {
+			s.shards = append(s.shards, shard)
+		}
+		p.sides = append(p.sides, s)
+	}
 	for i := range c.inflight {
-		p.agents <- toolyard.Agent(fmt.Sprint("agent-", i))
+		p.agents <- agentOf{toolyard.Agent(fmt.Sprint("agent-", i)), p.sides[i%len(p.sides)]}
 	}
 	if err := p.start(ctx); err != nil {
 		return nil, errors.Join(err, p.close())
@@ -60,33 +86,41 @@ func newToolyard(ctx context.Context, c config) (peer, error) {
 	return p, nil
 }
 
-func (p *toolyardPeer) connect(name string) (*nats.Conn, error) {
-	nc, err := nats.Connect(p.c.server, nats.Name("bench "+name))
+func (s *side) connect(name string) (*nats.Conn, error) {
+	nc, err := nats.Connect(s.server, nats.Name("bench "+name))
 	if err != nil {
 		return nil, err
 	}
-	p.conns = append(p.conns, nc)
+	s.conns = append(s.conns, nc)
 	return nc, nil
 }
 
 func (p *toolyardPeer) start(ctx context.Context) error {
-	if err := p.startDispatcher(ctx); err != nil {
-		return err
-	}
-	if err := p.startWorker(ctx); err != nil {
-		return err
-	}
-	nc, err := p.connect("client")
-	if err != nil {
-		return err
-	}
-	if p.client, err = client.Connect(ctx, nc, client.Options{}); err != nil {
-		return err
-	}
-	for i := range toolyardTries {
-		if _, err = p.runBatch(ctx, fmt.Sprintf("setup%xn%d", time.Now().UnixNano(), i), 1); err == nil {
-			return nil
+	for _, s := range p.sides {
+		if err := s.startDispatcher(ctx); err != nil {
+			return err
 		}
+	}
+	for _, s := range p.sides {
+		if err := s.startWorker(ctx); err != nil {
+			return err
+		}
+		nc, err := s.connect("client")
+		if err != nil {
+			return err
+		}
+		if s.client, err = client.Connect(ctx, nc, client.Options{}); err != nil {
+			return err
+		}
+	}
+	// Each agent's batches may be of any shard, so each way is tried.
+	var err error
+	for i, good := 0, 0; i < toolyardTries && good < toolyardGood*p.c.shards; i++ {
+		if _, err = p.runBatch(ctx, fmt.Sprintf("setup%xn%d", time.Now().UnixNano(), i), 1); err == nil {
+			good++
+			continue
+		}
+		good = 0
 		select {
 		case <-time.After(toolyardRetry):
 		case <-ctx.Done():
@@ -97,9 +131,13 @@ func (p *toolyardPeer) start(ctx context.Context) error {
 }
 
 // startDispatcher returns when the dispatcher has printed its first line: it is ready then.
-func (p *toolyardPeer) startDispatcher(ctx context.Context) error {
-	cmd := exec.Command(p.c.dispatcher, "serve", "--nats", p.c.server, "--replicas", fmt.Sprint(p.c.replicas),
-		"--listen", "127.0.0.1:0")
+func (s *side) startDispatcher(ctx context.Context) error {
+	args := []string{"serve", "--nats", s.server, "--replicas", fmt.Sprint(s.c.replicas), "--shards",
+		fmt.Sprint(s.c.shards), "--listen", "127.0.0.1:0"}
+	if s.shards != nil {
+		args = append(args, "--serve-shards", strings.Trim(strings.ReplaceAll(fmt.Sprint(s.shards), " ", ","), "[]"))
+	}
+	cmd := exec.Command(s.c.dispatcher, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -109,10 +147,10 @@ func (p *toolyardPeer) startDispatcher(ctx context.Context) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	p.dispatcher, p.printed = cmd, make(chan struct{})
+	s.dispatcher, s.printed = cmd, make(chan struct{})
 	ready := make(chan struct{})
 	go func() {
-		defer close(p.printed)
+		defer close(s.printed)
 		for first, sc := true, bufio.NewScanner(out); sc.Scan(); first = false {
 			if first {
 				close(ready)
@@ -122,7 +160,7 @@ func (p *toolyardPeer) startDispatcher(ctx context.Context) error {
 	select {
 	case <-ready:
 		return nil
-	case <-p.printed:
+	case <-s.printed:
 		return errors.New("the dispatcher ended before it was ready")
 	case <-time.After(toolyardReadyIn):
 		return fmt.Errorf("the dispatcher is not ready within %s", toolyardReadyIn)
@@ -131,21 +169,21 @@ func (p *toolyardPeer) startDispatcher(ctx context.Context) error {
 	}
 }
 
-func (p *toolyardPeer) startWorker(ctx context.Context) error {
-	nc, err := p.connect("worker")
+func (s *side) startWorker(ctx context.Context) error {
+	nc, err := s.connect("worker")
 	if err != nil {
 		return err
 	}
-	t, err := p.tool()
+	t, err := s.tool()
 	if err != nil {
 		return err
 	}
 	running, stop := context.WithCancel(context.Background())
 	ready, worked := make(chan struct{}), make(chan error, 1)
-	p.stop, p.worked = stop, worked
+	s.stop, s.worked = stop, worked
 	go func() {
 		worked <- worker.Run(running, nc, worker.Options{
-			Pool: "bench", Tools: []tool.Tool{t}, ReadSlots: p.c.workers, WriteSlots: p.c.workers,
+			Pool: "bench", Tools: []tool.Tool{t}, Shards: s.shards, ReadSlots: s.c.workers, WriteSlots: s.c.workers,
 			DrainGrace: time.Second, Mode: worker.Bypass, Ready: func(string) { close(ready) },
 			Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		})
@@ -164,10 +202,10 @@ func (p *toolyardPeer) startWorker(ctx context.Context) error {
 }
 
 // tool is the one that the mode names.
-func (p *toolyardPeer) tool() (tool.Tool, error) {
+func (s *side) tool() (tool.Tool, error) {
 	no := false
 	d := tool.Declaration{
-		Name: p.c.mode, Description: "Does nothing, and names its call.", RequiresPermission: &no, Destructive: &no,
+		Name: s.c.mode, Description: "Does nothing, and names its call.", RequiresPermission: &no, Destructive: &no,
 		Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true,
 		InputSchema: json.RawMessage(`{
 			"type": "object",
@@ -175,7 +213,7 @@ func (p *toolyardPeer) tool() (tool.Tool, error) {
 			"required": ["batch", "index", "args"]
 		}`),
 	}
-	switch p.c.mode {
+	switch s.c.mode {
 	case "free":
 		d.UsesWorkspace = &no
 	case "write":
@@ -195,7 +233,7 @@ func (p *toolyardPeer) tool() (tool.Tool, error) {
 func (p *toolyardPeer) runBatch(ctx context.Context, batch string, k int) ([]string, error) {
 	agent := <-p.agents
 	defer func() { p.agents <- agent }()
-	b := toolyard.Batch{Agent: agent, ID: toolyard.BatchID(batch), Calls: make([]toolyard.Call, k)}
+	b := toolyard.Batch{Agent: agent.name, ID: toolyard.BatchID(batch), Calls: make([]toolyard.Call, k)}
 	for i := range k {
 		input, err := json.Marshal(p.c.call(batch, i))
 		if err != nil {
@@ -203,7 +241,7 @@ func (p *toolyardPeer) runBatch(ctx context.Context, batch string, k int) ([]str
 		}
 		b.Calls[i] = toolyard.Call{ID: fmt.Sprint("c", i), Tool: p.c.mode, Input: input}
 	}
-	s, err := p.client.Submit(ctx, b)
+	s, err := agent.side.client.Submit(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +259,7 @@ func (p *toolyardPeer) runBatch(ctx context.Context, batch string, k int) ([]str
 	return got, nil
 }
 
-func (p *toolyardPeer) process() int { return p.dispatcher.Process.Pid }
+func (p *toolyardPeer) process() int { return p.sides[0].dispatcher.Process.Pid }
 
 // openingAtOnce is how many batches are opened at a time.
 const openingAtOnce = 32
@@ -232,7 +270,7 @@ func (p *toolyardPeer) open(ctx context.Context, n int) error {
 	opening.SetLimit(openingAtOnce)
 	for i := range n {
 		opening.Go(func() error {
-			s, err := p.client.Open(ctx, toolyard.Batch{Agent: toolyard.Agent(fmt.Sprint("idle-", i)), ID: "open"})
+			s, err := p.sides[0].client.Open(ctx, toolyard.Batch{Agent: toolyard.Agent(fmt.Sprint("idle-", i)), ID: "open"})
 			if err != nil {
 				return err
 			}
@@ -251,33 +289,40 @@ func (p *toolyardPeer) open(ctx context.Context, n int) error {
 }
 
 func (p *toolyardPeer) stored(ctx context.Context) (storedSum, error) {
-	return storedIn(ctx, p.conns[0])
+	return storedIn(ctx, p.sides[0].conns[0])
 }
 
 func (p *toolyardPeer) close() (err error) {
-	if p.stop != nil {
-		p.stop()
-		err = <-p.worked
+	for _, s := range p.sides {
+		err = errors.Join(err, s.close())
 	}
-	if p.dispatcher != nil {
-		err = errors.Join(err, p.endDispatcher())
+	return err
+}
+
+func (s *side) close() (err error) {
+	if s.stop != nil {
+		s.stop()
+		err = <-s.worked
 	}
-	for _, nc := range p.conns {
+	if s.dispatcher != nil {
+		err = errors.Join(err, s.endDispatcher())
+	}
+	for _, nc := range s.conns {
 		nc.Close()
 	}
 	return err
 }
 
-func (p *toolyardPeer) endDispatcher() error {
-	err := p.dispatcher.Process.Signal(syscall.SIGTERM)
+func (s *side) endDispatcher() error {
+	err := s.dispatcher.Process.Signal(syscall.SIGTERM)
 	if errors.Is(err, os.ErrProcessDone) {
 		err = nil
 	}
 	kill := time.AfterFunc(toolyardEndsIn, func() {
 		// When this fails the process is gone already.
-		_ = p.dispatcher.Process.Kill()
+		_ = s.dispatcher.Process.Kill()
 	})
 	defer kill.Stop()
-	<-p.printed // Wait closes the pipe
-	return errors.Join(err, p.dispatcher.Wait())
+	<-s.printed // Wait closes the pipe
+	return errors.Join(err, s.dispatcher.Wait())
 }
