@@ -39,8 +39,10 @@ type BackgroundStartInput struct {
 	Workspace bool `json:"workspace,omitempty"`
 	// TimeoutMS is how long the call may run, in milliseconds; 0: as long as the operator allows.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
-	// WaitMS is how long the start waits for the call's end, in milliseconds.
-	WaitMS int64 `json:"wait_ms,omitempty"`
+	// WaitMS is how long the start waits for the call's end, in milliseconds. AsResult has a call that is over by then
+	// give its result as that of the start.
+	WaitMS   int64 `json:"wait_ms,omitempty"`
+	AsResult bool  `json:"as_result,omitempty"`
 }
 
 // BackgroundInput is the input of the other tools of background calls.

@@ -116,6 +116,10 @@ type Options struct {
 	// calls of other batches run beside them that need other names. It has no effect on a batch with Snapshot or
 	// Overlay.
 	NamedLocks bool `json:"named_locks,omitempty"`
+	// BackgroundAfterMS has a command that is not over after so many milliseconds go on as a background call: its call
+	// then ends with the handle, where it would otherwise end as timeout at its tool's limit. It is for commands that
+	// may change something, on workers that offer [BackgroundStart]; others stay as they are. 0: none goes on.
+	BackgroundAfterMS int64 `json:"background_after_ms,omitempty"`
 	// Tags are what the workers must have that run the batch's calls: each of them, beside those that a call's tool
 	// asks for.
 	Tags []Tag `json:"tags,omitempty"`
@@ -263,6 +267,12 @@ func (o *Options) validate() error {
 	}
 	if o.Overlay && (o.Snapshot || o.Undo) {
 		return bad("overlay", "leaves the workspace as it is, so there is nothing to undo; leave out snapshot and undo")
+	}
+	if most := MaxBackgroundWait.Milliseconds(); o.BackgroundAfterMS < 0 || o.BackgroundAfterMS > most {
+		return bad("background_after_ms", "is %d; use 1 to %d milliseconds, or leave it out", o.BackgroundAfterMS, most)
+	}
+	if o.BackgroundAfterMS > 0 && o.Overlay {
+		return bad("background_after_ms", "has commands leave the batch, and with it the overlay; leave one out")
 	}
 	if o.DryRun && o.Supersede {
 		return bad("supersede", "ends calls, and dry_run changes nothing; leave one out")

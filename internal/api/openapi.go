@@ -50,10 +50,12 @@ type BatchOptions struct {
 	Snapshot       bool              `json:"snapshot,omitempty" doc:"Keep the workspace as it is before each exclusive group, so that the batch can be undone."`
 	Overlay        bool              `json:"overlay,omitempty" doc:"Run the calls on a copy of the workspace, whose changes a person then commits or drops."`
 	Undo           bool              `json:"undo,omitempty" doc:"The batch is one call of undo_workspace or overlay_workspace, which no other batch sees."`
-	Tags           []string          `json:"tags,omitempty" maxItems:"16" doc:"What the workers must have that run the calls: each of these tags."`
-	Priority       toolyard.Priority `json:"priority,omitempty" doc:"Interactive batches go before bulk ones, which take one turn in five. Default: interactive."`
-	NamedLocks     bool              `json:"named_locks,omitempty" doc:"Have calls whose tools declare locks take those names in place of the whole workspace."`
-	Fence          bool              `json:"fence,omitempty" doc:"Put outputs that come from outside between delimiters that no output can forge."`
+	// BackgroundAfterMS has the limit of background_wait.
+	BackgroundAfterMS int64             `json:"background_after_ms,omitempty" minimum:"1" maximum:"300000" doc:"A command that may change something and is not over after so many milliseconds goes on as a background call, and its call ends with the handle."`
+	Tags              []string          `json:"tags,omitempty" maxItems:"16" doc:"What the workers must have that run the calls: each of these tags."`
+	Priority          toolyard.Priority `json:"priority,omitempty" doc:"Interactive batches go before bulk ones, which take one turn in five. Default: interactive."`
+	NamedLocks        bool              `json:"named_locks,omitempty" doc:"Have calls whose tools declare locks take those names in place of the whole workspace."`
+	Fence             bool              `json:"fence,omitempty" doc:"Put outputs that come from outside between delimiters that no output can forge."`
 
 	ProgramTimeoutMS int64 `json:"program_timeout_ms,omitempty" minimum:"1" doc:"Bounds a batch with a call that a provider's program made, from its submission on and with waits for people: the provider waits no longer. Default: 240000."`
 

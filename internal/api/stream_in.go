@@ -52,6 +52,7 @@ type feedInput struct {
 	Tags          []string `query:"tag,explode" doc:"What the workers must have that run the calls; may be given many times."`
 	Priority      string   `query:"priority" enum:"interactive,bulk" doc:"Interactive batches go before bulk ones."`
 	NamedLocks    bool     `query:"named_locks" doc:"Have calls whose tools declare locks take those names in place of the whole workspace."`
+	BackgroundMS  int64    `query:"background_after_ms" minimum:"1" maximum:"300000" doc:"A command that is not over after so many milliseconds goes on as a background call."`
 	Fence         bool     `query:"fence" doc:"Put outputs that come from outside between delimiters that no output can forge."`
 	Format        string   `query:"format" enum:"native,anthropic,openai,openai-chat,gemini" doc:"The form of the event reply; left out, it is that of the stream's provider."`
 }
@@ -78,7 +79,7 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 			OnError:   toolyard.OnError(in.OnError),
 			TimeoutMS: in.TimeoutMS, CallTimeoutMS: in.CallTimeoutMS, Deny: in.Deny, Ask: in.Ask,
 			Supersede: in.Supersede, Repair: in.Repair, DryRun: in.DryRun, Snapshot: in.Snapshot,
-			Overlay: in.Overlay, NamedLocks: in.NamedLocks,
+			Overlay: in.Overlay, NamedLocks: in.NamedLocks, BackgroundAfterMS: in.BackgroundMS,
 			Priority: toolyard.Priority(in.Priority), Fence: in.Fence,
 		},
 	}

@@ -25,7 +25,7 @@ const (
 	DefaultWait = 30 * time.Second
 	// firstLook is how long after its start a call is looked at again. Each pause is twice as long as the one before,
 	// up to longestLook.
-	firstLook   = 100 * time.Millisecond
+	firstLook   = 25 * time.Millisecond
 	longestLook = 2 * time.Second
 	// waitRoom is how much longer than its wait a tool may run.
 	waitRoom = 30 * time.Second
@@ -58,6 +58,7 @@ func Tools() []tool.Tool {
 		"input":{"type":"object","description":"The input of that tool."},
 		"workspace":{"type":"boolean","default":false,"description":"Have the call act on the workspace. It then holds it as long as it runs, so that other calls wait. Without, a command runs in an empty directory of its own."},
 		"timeout_ms":{"type":"integer","minimum":1,"description":"After how many milliseconds to stop the call. Default: as long as is allowed."},
+		"as_result":{"type":"boolean","default":false,"description":"Give the result of a call that is over by then as this call's own: if that one failed, this one fails."},
 		%s}}`, wait("How many milliseconds to wait for the call's end first: a call that is over by then gives its result "+
 		"at once.", 0))
 	end := fmt.Sprintf(`{"type":"object","additionalProperties":false,"required":["handle"],"properties":{%s,%s}}`,
@@ -103,13 +104,13 @@ func run(ctx context.Context, env tool.Env, raw json.RawMessage, usual time.Dura
 	if !ok {
 		return tool.Output{}, tool.SetupRequired("there are no background calls here")
 	}
-	wait, hash, err := read(raw, usual)
+	in, err := read(raw, usual)
 	if err != nil {
 		return tool.Output{}, err
 	}
-	end := time.Now().Add(wait)
+	end := time.Now().Add(in.wait)
 	for look := firstLook; ; look = min(2*look, longestLook) {
-		a, err := ask(ctx, hash)
+		a, err := ask(ctx, in.hash)
 		switch {
 		case ctx.Err() != nil:
 			return tool.Output{}, context.Cause(ctx)
@@ -119,7 +120,11 @@ func run(ctx context.Context, env tool.Env, raw json.RawMessage, usual time.Dura
 			return tool.Output{}, refusal(a)
 		}
 		left := time.Until(end)
-		if left <= 0 || a.State == broker.BackgroundOver || a.State == broker.BackgroundRefused {
+		over := a.State == broker.BackgroundOver || a.State == broker.BackgroundRefused
+		switch {
+		case over && in.asResult:
+			return asResult(a)
+		case over, left <= 0:
 			return output(a)
 		}
 		if err := pause.For(ctx, min(look, left)); err != nil {
@@ -129,22 +134,30 @@ func run(ctx context.Context, env tool.Env, raw json.RawMessage, usual time.Dura
 	}
 }
 
-// read is how long an input has its call wait, and its hash.
-func read(raw json.RawMessage, usual time.Duration) (wait time.Duration, hash string, err error) {
+// asked is what the tools themselves read of an input.
+type asked struct {
+	wait     time.Duration
+	hash     string
+	asResult bool
+}
+
+func read(raw json.RawMessage, usual time.Duration) (asked, error) {
 	v, err := schema.Parse(raw)
 	if err != nil {
-		return 0, "", tool.Invalid("the input does not fit: %v", err)
+		return asked{}, tool.Invalid("the input does not fit: %v", err)
 	}
 	var in struct {
-		WaitMS *int64 `json:"wait_ms"`
+		WaitMS   *int64 `json:"wait_ms"`
+		AsResult bool   `json:"as_result"`
 	}
 	if err := json.Unmarshal(raw, &in); err != nil {
-		return 0, "", tool.Invalid("the input does not fit: %v", err)
+		return asked{}, tool.Invalid("the input does not fit: %v", err)
 	}
-	if wait = usual; in.WaitMS != nil {
-		wait = time.Duration(max(0, min(*in.WaitMS, toolyard.MaxBackgroundWait.Milliseconds()))) * time.Millisecond
+	out := asked{wait: usual, hash: v.Hash(), asResult: in.AsResult}
+	if in.WaitMS != nil {
+		out.wait = time.Duration(max(0, min(*in.WaitMS, toolyard.MaxBackgroundWait.Milliseconds()))) * time.Millisecond
 	}
-	return wait, v.Hash(), nil
+	return out, nil
 }
 
 // refusal is the error of a call for which the dispatcher did nothing.
@@ -158,6 +171,35 @@ func refusal(a broker.BackgroundAnswer) error {
 		return &tool.Error{Code: a.Code, Message: a.Problem}
 	}
 	return tool.Invalid("%s", a.Problem)
+}
+
+// asResult gives the end of a background call as that of the call that started it.
+func asResult(a broker.BackgroundAnswer) (tool.Output, error) {
+	r := a.Result
+	if r == nil {
+		return tool.Output{}, &tool.Error{Code: toolyard.ExecutionFailed,
+			Message: "The call was refused and has not run: " + a.Problem}
+	}
+	text := r.Text() + rest(r)
+	if !r.IsError {
+		return tool.Output{Text: text, Content: r.Content}, nil
+	}
+	switch r.Code {
+	case toolyard.ExecutionFailed, toolyard.DependencyUnavailable, toolyard.Timeout, toolyard.InvalidArguments,
+		toolyard.SetupRequired, toolyard.SandboxViolation, toolyard.OutcomeUnknown:
+		return tool.Output{}, &tool.Error{Code: r.Code, Message: text, Retryable: r.Retryable}
+	}
+	// The pipeline lets no tool say, for instance, that permission was denied.
+	return tool.Output{}, &tool.Error{Code: toolyard.ExecutionFailed,
+		Message: fmt.Sprintf("The call ended as %s. %s", r.Code, text)}
+}
+
+// rest says where the whole of a result is that was cut. Empty: it was not, or says so itself.
+func rest(r *toolyard.Result) string {
+	if !r.Truncated || r.Blob == "" || strings.Contains(r.Text(), r.Blob) {
+		return ""
+	}
+	return fmt.Sprintf("\n[this is the beginning; read_result with ref %s has all of it]", r.Blob)
 }
 
 // said is the structured output of the tools.
@@ -181,10 +223,7 @@ func output(a broker.BackgroundAnswer) (tool.Output, error) {
 		if r.IsError {
 			how = "ended as " + string(r.Code)
 		}
-		fmt.Fprintf(&text, "[background call %s %s]\n%s", a.Handle, how, r.Text())
-		if r.Truncated && r.Blob != "" && !strings.Contains(r.Text(), r.Blob) {
-			fmt.Fprintf(&text, "\n[this is the beginning; read_result with ref %s has all of it]", r.Blob)
-		}
+		fmt.Fprintf(&text, "[background call %s %s]\n%s%s", a.Handle, how, r.Text(), rest(r))
 		if len(r.Content) > 0 {
 			content = append([]toolyard.Content{{Type: toolyard.ContentText, Text: text.String()}}, r.Content...)
 		}

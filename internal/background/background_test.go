@@ -130,6 +130,46 @@ func TestWhatIsSaid(t *testing.T) {
 	}
 }
 
+// TestAsResult: what is over in time is the start's own result, a failure included; what is not over is a handle.
+func TestAsResult(t *testing.T) {
+	over := func(r toolyard.Result) broker.BackgroundAnswer {
+		r.IsError = r.Code != ""
+		return broker.BackgroundAnswer{State: broker.BackgroundOver, Result: &r}
+	}
+	for _, c := range []struct {
+		a    broker.BackgroundAnswer
+		code toolyard.Code // of the error; empty: there is none
+		text string
+	}{
+		{over(toolyard.Result{Output: "built"}), "", "built"},
+		{over(toolyard.Result{Output: "begins", Truncated: true, Blob: "r"}), "",
+			"begins\n[this is the beginning; read_result with ref r has all of it]"},
+		{over(toolyard.Result{Code: toolyard.ExecutionFailed, Error: "exit status 2"}), toolyard.ExecutionFailed,
+			"exit status 2"},
+		{over(toolyard.Result{Code: toolyard.PermissionDenied, Error: "no"}), toolyard.ExecutionFailed,
+			"The call ended as permission_denied. no"},
+		{broker.BackgroundAnswer{State: broker.BackgroundRefused, Problem: "no room"}, toolyard.ExecutionFailed,
+			"The call was refused and has not run: no room"},
+		{broker.BackgroundAnswer{State: broker.BackgroundRunning}, "",
+			"[background call bg-1 is running; its output so far follows]\n[none]"},
+		{broker.BackgroundAnswer{State: broker.BackgroundWaiting}, "",
+			"[background call bg-1 waits for a person's permission]"},
+	} {
+		c.a.Handle = "bg-1"
+		ctx := WithAsk(t.Context(), func(context.Context, string) (broker.BackgroundAnswer, error) { return c.a, nil })
+		out, err := named(t, toolyard.BackgroundStart).Run(ctx, tool.Env{},
+			json.RawMessage(`{"tool":"bash","input":{},"as_result":true}`))
+		text, code := out.Text, toolyard.OK
+		if err != nil {
+			e := tool.AsError(err)
+			text, code = e.Message, e.Code
+		}
+		if text != c.text || code != c.code {
+			t.Errorf("%+v: %q %q, %v", c.a, code, text, err)
+		}
+	}
+}
+
 // FuzzInput: whatever an input is, a tool neither panics nor waits longer than it may, and asks only about JSON.
 func FuzzInput(f *testing.F) {
 	for _, seed := range []string{
@@ -138,9 +178,9 @@ func FuzzInput(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		wait, hash, err := read(raw, DefaultWait)
-		if wait < 0 || wait > toolyard.MaxBackgroundWait || err == nil && (hash == "" || !json.Valid(raw)) {
-			t.Errorf("%q: %s %q %v", raw, wait, hash, err)
+		in, err := read(raw, DefaultWait)
+		if in.wait < 0 || in.wait > toolyard.MaxBackgroundWait || err == nil && (in.hash == "" || !json.Valid(raw)) {
+			t.Errorf("%q: %+v %v", raw, in, err)
 		}
 	})
 }

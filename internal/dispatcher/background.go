@@ -147,6 +147,15 @@ func (d *Dispatcher) startBackground(ctx context.Context, s *batch.State, index 
 	case err != nil:
 		return broker.BackgroundAnswer{}, err
 	}
+	if !there { // its start may have ended meanwhile, before its owner could see the background call
+		now, err := d.b.Look(ctx, s.Key)
+		if err == nil {
+			err = d.stopIfLeft(ctx, &now, index)
+		}
+		if err != nil {
+			return broker.BackgroundAnswer{}, err
+		}
+	}
 	return d.lookBackground(ctx, s, child.ID, false)
 }
 

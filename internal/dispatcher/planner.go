@@ -192,6 +192,16 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 		if call.Incomplete {
 			failed = incomplete(call, entry)
 		}
+		aborts, interruptible := entry.FailureAbortsSiblings(), entry.Interrupt == tool.Cancel
+		if failed == nil && plan.mayOutlive(entry, input.Value) {
+			call.Tool = entry.Name
+			if start, e, in, ok := plan.asStart(call, entry.Pool); ok {
+				if mended == nil {
+					mended = &events.Mended{}
+				}
+				call, entry, input, hash, mended.Input = start, e, in, in.Hash, start.Input
+			}
+		}
 		plan.entries[i] = entry
 		c := events.PlannedCall{ID: call.ID, Tool: submission.ShownName(call.Tool), Pool: entry.Pool,
 			Declaration: entry.Hash, InputSHA256: inputHash(hash, call.Input), Mended: mended}
@@ -213,7 +223,7 @@ func (p *Planner) judge(plan *Plan, loaded []string) {
 		default:
 			c.Judgement = plan.judgement(i, input)
 		}
-		c.AbortsSiblings, c.Interruptible = entry.FailureAbortsSiblings(), entry.Interrupt == tool.Cancel
+		c.AbortsSiblings, c.Interruptible = aborts, interruptible
 		c.Cost, c.Cached = entry.Cost, entry.Cache != nil
 		c.TimeoutMS = entry.Timeout().Milliseconds()
 		if plan.background {

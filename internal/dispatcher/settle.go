@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -92,6 +93,9 @@ func (r *runner) settle(ctx context.Context) {
 	err := r.settleBudget(ctx)
 	if err == nil || errors.Is(err, errLost) { // it is closed already
 		err = r.d.closeBudget(ctx, r.m.State(), r.budget.owed) // whoever gets the submission does it if this fails
+	}
+	if err == nil {
+		err = r.d.stopLeft(ctx, r.m.State())
 	}
 	if err == nil {
 		err = r.submission().DoneSoon()
@@ -204,7 +208,7 @@ func (d *Dispatcher) leaveAndDone(ctx context.Context, k *kept, s *batch.State) 
 	}
 	if s.Plan != nil {
 		d.index(k.log, s, false)(ctx)
-		if err := d.closeBudget(ctx, s, d.budgetsOf(s)); err != nil {
+		if err := cmp.Or(d.closeBudget(ctx, s, d.budgetsOf(s)), d.stopLeft(ctx, s)); err != nil {
 			return err
 		}
 	}

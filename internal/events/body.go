@@ -123,6 +123,7 @@ const (
 	programs     = 13
 	overlays     = 13
 	forms        = 14
+	outlive      = 15
 )
 
 // MinReader is the required wire version of a reader: an older dispatcher would continue without the rules, and would
@@ -161,9 +162,12 @@ func calls(all []toolyard.Call, tool string) bool {
 }
 
 // MinReader is the wire version that a reader must have: an older dispatcher would send the calls to any worker, and
-// does not know priorities, or would run calls without the snapshots that were asked for, for a call that is over, or
-// background calls as others.
+// does not know priorities, or would run calls without the snapshots that were asked for, for a call that is over,
+// background calls as others, or leave those behind whose starts have failed.
 func (s Submitted) MinReader() int {
+	if s.Options.BackgroundAfterMS != 0 {
+		return outlive
+	}
 	if is, _ := s.ID.Background(); is {
 		return background
 	}
@@ -254,7 +258,8 @@ type PlannedCall struct {
 	Cached bool `json:"cached,omitempty"`
 }
 
-// Mended is an input that did not fit its tool's schema, after it was mended. What says what was done.
+// Mended is the input that a call runs with in place of its own. What says what was mended in one that did not fit its
+// tool's schema; it is empty where the plan has made a start of a background call of a command.
 type Mended struct {
 	Input json.RawMessage `json:"input"`
 	What  string          `json:"what"`

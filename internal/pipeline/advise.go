@@ -22,11 +22,15 @@ func (c *call) errorText(output string) string {
 	case toolyard.SchemaValidationFailed:
 		message = "InputValidationError: " + message
 	case toolyard.InvalidArguments, toolyard.SandboxViolation:
-		message = "ValidationError: " + message
+		const invalid = "ValidationError: "
+		message = invalid + strings.TrimPrefix(message, invalid)
 	}
 	if message != "" && !strings.ContainsAny(message[len(message)-1:], ".!?)\n") {
 		message += "."
 	}
+	next := cmp.Or(f.next, advice(f.code, c.executed, f.retryable, f.retryAfterMS))
+	// The error of another call, which a tool passes on, has both already.
+	message = strings.TrimSpace(strings.TrimSuffix(message, next))
 	if f.foreign {
 		message = c.fenced(message)
 	}
@@ -34,7 +38,7 @@ func (c *call) errorText(output string) string {
 	if strings.Contains(message, "\n") {
 		separator = "\n"
 	}
-	out := message + separator + cmp.Or(f.next, advice(f.code, c.executed, f.retryable, f.retryAfterMS))
+	out := message + separator + next
 	switch evidence := (outcome.Evidence{Judgement: c.judgement, Started: c.job.Attempt}); {
 	case c.executed && interrupted(f.code):
 		out += evidence.Sentence()

@@ -52,7 +52,9 @@ import (
 //	14 2026-11-26  Calls wait for the answers to what their tools ask, and go on with them: an older dispatcher would take
 //	               an answer for a call's input.
 //	               Submissions and calls to run have a trace state and baggage, which older processes drop.
-const Wire = 14 + yetToCome
+//	15 2026-11-26  Batches may have commands go on as background calls, which an older dispatcher would not stop when
+//	               their starts fail.
+const Wire = 15 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.
 const Archives = 9

@@ -270,7 +270,8 @@ func (p *toolyardPeer) open(ctx context.Context, n int) error {
 	opening.SetLimit(openingAtOnce)
 	for i := range n {
 		opening.Go(func() error {
-			s, err := p.sides[0].client.Open(ctx, toolyard.Batch{Agent: toolyard.Agent(fmt.Sprint("idle-", i)), ID: "open"})
+			s, err := p.sides[0].client.Open(ctx, toolyard.Batch{Agent: toolyard.Agent(fmt.Sprint("idle-", i)),
+				ID: "open"})
 			if err != nil {
 				return err
 			}

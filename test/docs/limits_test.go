@@ -45,8 +45,9 @@ var numbers = regexp.MustCompile(`^(` + strings.Join([]string{
 	"Wire|yetToCome|layout",            // versions
 	"code[A-Z].*|status[A-Z].*",        // error codes of JetStream and statuses of HTTP
 	"part[A-Z].*|parts[A-Z].*|.*Parts", // shares of the store
-	"in(Name|Input|Description)",       // weights of a search
-	"index(Tokens|Base)|(low|middle)Bits|aboutBatch|rulesInPlans|scopesVersion",      // forms of keys and versions
+	"rulesInPlans|items|tags|archives|slimForms|snapshots|namedLocks|background|programs|overlays|forms|outlive", // too
+	"in(Name|Input|Description)",                                                     // weights of a search
+	"index(Tokens|Base)|(low|middle)Bits|aboutBatch|scopesVersion",                   // forms of keys and versions
 	"low32|socketKind|namespaceKinds|Socket|ArgsFD|ProxyPort|streams",                // masks, descriptors and ports
 	"thrift[A-Z].*|encoding[A-Z].*|kind[A-Z].*|fieldOf.*|codecZstd|utf8|microsecond", // the numbers of Parquet
 	"page(Data|Dictionary)|(b|miniB)lockOf|groupOf|bytesOfValue|lengthBytes",         // its parts

@@ -49,3 +49,23 @@ func TestBackground(t *testing.T) {
 		t.Errorf("without the flag: %d, %v: %s\n%s", status, err, stdout, stderr)
 	}
 }
+
+// TestBackgroundAfter: in the example a command goes on in the background, and its result is there in the end. How long
+// a busy machine takes to look at it decides whether the call of the command has its handle or its result.
+func TestBackgroundAfter(t *testing.T) {
+	t.Parallel()
+	stdout, stderr, status := run(t, nil, "dispatcher", "run", "--json", "--workspace", workspace(t, nil),
+		"--background", "--background-after", "1s", "--allow", "bash", "../../examples/background/after.json")
+	var v toolyard.BatchView
+	if err := json.Unmarshal([]byte(stdout), &v); err != nil || status != 0 || len(v.Results) != 3 {
+		t.Fatalf("%d, %v: %s\n%s", status, err, stdout, stderr)
+	}
+	for i, r := range v.Results {
+		if r.IsError || i < 2 && r.Tool != toolyard.BackgroundStart {
+			t.Errorf("call %d: %+v", i, r)
+		}
+	}
+	if r := v.Results[2]; !strings.Contains(r.Output, "built") {
+		t.Errorf("in the end: %+v", r)
+	}
+}

@@ -56,13 +56,25 @@ type talk struct {
 
 func (k *talk) submit(name string, input any) *client.Batch {
 	k.Helper()
-	k.n++
 	raw, err := json.Marshal(input)
 	if err != nil {
 		k.Fatal(err)
 	}
+	return k.turn(toolyard.Call{Tool: name, Input: raw}, toolyard.Options{})
+}
+
+// command makes a call of a shell that may go on after a time.
+func (k *talk) command(name, command string, after time.Duration) *client.Batch {
+	k.Helper()
+	return k.turn(toolyard.Call{Tool: name, Input: fmt.Appendf(nil, `{"command":%q}`, command)},
+		toolyard.Options{BackgroundAfterMS: after.Milliseconds()})
+}
+
+func (k *talk) turn(call toolyard.Call, o toolyard.Options) *client.Batch {
+	k.Helper()
+	k.n++
 	b, err := k.c.Submit(k.Context(), toolyard.Batch{Agent: k.agent, ID: toolyard.BatchID(fmt.Sprint("turn-", k.n)),
-		Calls: []toolyard.Call{{Tool: name, Input: raw}}})
+		Calls: []toolyard.Call{call}, Options: o})
 	if err != nil {
 		k.Fatal(err)
 	}

@@ -877,6 +877,11 @@ export interface components {
             ask?: string[];
             /**
              * Format: int64
+             * @description A command that may change something and is not over after so many milliseconds goes on as a background call, and its call ends with the handle.
+             */
+            background_after_ms?: number;
+            /**
+             * Format: int64
              * @description Caps each call under its tool's own timeout.
              */
             call_timeout_ms?: number;
@@ -5310,6 +5315,8 @@ export interface operations {
                 priority?: "interactive" | "bulk";
                 /** @description Have calls whose tools declare locks take those names in place of the whole workspace. */
                 named_locks?: boolean;
+                /** @description A command that is not over after so many milliseconds goes on as a background call. */
+                background_after_ms?: number;
                 /** @description Put outputs that come from outside between delimiters that no output can forge. */
                 fence?: boolean;
                 /** @description The form of the event reply; left out, it is that of the stream's provider. */

@@ -34,6 +34,7 @@ type batchFlags struct {
 	fence          bool
 	snapshot       bool
 	namedLocks     bool
+	background     time.Duration
 	overlay        bool
 	tags           []string
 	priority       string
@@ -53,6 +54,8 @@ func (b *batchFlags) add(f *pflag.FlagSet) {
 		"put outputs that come from outside between delimiters that no output can forge")
 	f.BoolVar(&b.namedLocks, "named-locks", false,
 		"have calls take the names that their tools declare in place of the whole workspace, as edit_file does its file")
+	f.DurationVar(&b.background, "background-after", 0, fmt.Sprintf("have a command that may change something and is "+
+		"not over by then go on as a background call, %s at most; its call ends with the handle", toolyard.MaxBackgroundWait))
 	f.StringVar(&b.inputFormat, "input-format", "",
 		"the form of FILE: native, anthropic, openai, openai-chat or gemini (default: recognised by its shape)")
 	f.StringVar(&b.id, "id", "", "the batch's id; the same id is the same batch (default: FILE's, or a new one)")
@@ -141,7 +144,8 @@ func (b *batchFlags) apply(batch *toolyard.Batch) error {
 		v    time.Duration
 		to   *int64
 	}{{"timeout", b.timeout, &batch.Options.TimeoutMS},
-		{"call-timeout", b.callTimeout, &batch.Options.CallTimeoutMS}} {
+		{"call-timeout", b.callTimeout, &batch.Options.CallTimeoutMS},
+		{"background-after", b.background, &batch.Options.BackgroundAfterMS}} {
 		if d.v < time.Millisecond && (d.v != 0 || b.given(d.flag)) {
 			return cli.Usagef("--%s %s: use at least 1ms", d.flag, d.v)
 		}

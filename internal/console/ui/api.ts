@@ -146,6 +146,8 @@ export interface BatchInfo {
 export interface BatchOptions {
   /** Rules for what a person is asked about. */
   ask?: string[];
+  /** A command that may change something and is not over after so many milliseconds goes on as a background call, and its call ends with the handle. */
+  background_after_ms?: number;
   /** Caps each call under its tool's own timeout. */
   call_timeout_ms?: number;
   /** Rules for what must not run. */

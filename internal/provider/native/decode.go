@@ -17,8 +17,8 @@ var (
 	batchFields  = []string{"id", "agent", "session", "workspace", "interactive", "open", "calls", "options"}
 	callFields   = []string{"id", "tool", "input", "echo", "incomplete"}
 	optionFields = []string{"partition", "max_concurrency", "on_error", "timeout_ms", "call_timeout_ms", "deny", "ask",
-		"supersede", "repair", "dry_run", "snapshot", "overlay", "undo", "named_locks", "tags", "priority", "fence",
-		"program_timeout_ms", "parent"}
+		"supersede", "repair", "dry_run", "snapshot", "overlay", "undo", "named_locks", "background_after_ms", "tags",
+		"priority", "fence", "program_timeout_ms", "parent"}
 	parentFields = []string{"batch", "call", "attempt", "n"}
 )
 
@@ -158,6 +158,9 @@ func options(batch strictjson.Object) (opts toolyard.Options, err error) {
 		return opts, err
 	}
 	if opts.NamedLocks, err = o.OptionalBool("named_locks"); err != nil {
+		return opts, err
+	}
+	if opts.BackgroundAfterMS, err = o.OptionalInt("background_after_ms", 64); err != nil {
 		return opts, err
 	}
 	if opts.Fence, err = o.OptionalBool("fence"); err != nil {

@@ -110,7 +110,7 @@ func TestDecodeRefuses(t *testing.T) {
 			`options.maxConcurrency: is not a field of options; did you mean "max_concurrency"?`},
 		{`{"options":{"timeout":1}}`, `options.timeout: is not a field of options; did you mean "timeout_ms"?`},
 		{`{"options":{"allow":[]}}`,
-			`options.allow: is not a field of options; the fields are partition, max_concurrency, on_error, timeout_ms, call_timeout_ms, deny, ask, supersede, repair, dry_run, snapshot, overlay, undo, named_locks, tags, priority, fence, program_timeout_ms, parent`},
+			`options.allow: is not a field of options; the fields are partition, max_concurrency, on_error, timeout_ms, call_timeout_ms, deny, ask, supersede, repair, dry_run, snapshot, overlay, undo, named_locks, background_after_ms, tags, priority, fence, program_timeout_ms, parent`},
 		{`{"\u001b[2J":1}`,
 			`["\x1b[2J"]: is not a field of a batch; the fields are id, agent, session, workspace, interactive, open, calls, options`},
 		{`{"` + strings.Repeat("calls", 100_000) + `":1}`,

@@ -173,6 +173,9 @@ class BatchOptions(TypedDict):
 
     # Rules for what a person is asked about.
     ask: NotRequired[list[str]]
+    # A command that may change something and is not over after so many milliseconds goes on as a background call,
+    # and its call ends with the handle.
+    background_after_ms: NotRequired[int]
     # Caps each call under its tool's own timeout.
     call_timeout_ms: NotRequired[int]
     # Rules for what must not run.

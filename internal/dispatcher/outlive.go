@@ -1,0 +1,78 @@
+package dispatcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/internal/shell"
+)
+
+// A command that may go on behind its batch is planned as a start of a background call, which waits for its end. So it
+// has a claim and a ticket of its own from its first moment, and nothing has to change hands when it goes on. See
+// docs/adr/0073-a-command-that-may-go-on-is-one-from-its-start.md.
+
+// mayOutlive reports whether a call is one that may go on behind the batch: a command that may change something. Those
+// that only read stay in their group, beside others.
+func (p *Plan) mayOutlive(entry *registry.Entry, input schema.Value) bool {
+	o := &p.sub.Options
+	if o.BackgroundAfterMS == 0 || o.DryRun || o.Parent != nil || p.background || entry.Class.Shell == "" {
+		return false
+	}
+	judged, ask := registry.JudgeValue(&entry.Declaration, input, shell.Judge)
+	return !ask && !judged.Class.Safe()
+}
+
+// asStart is the start that stands for a call, with what it was checked for; ok is false if its pool has no background
+// calls, or the plan has no room for it.
+func (p *Plan) asStart(call toolyard.Call, pool toolyard.Pool) (start toolyard.Call, entry *registry.Entry,
+	input pipeline.Input, ok bool) {
+	encoded, err := json.Marshal(toolyard.BackgroundStartInput{Tool: call.Tool, Input: call.Input, Workspace: true,
+		WaitMS: p.sub.Options.BackgroundAfterMS, AsResult: true})
+	if err != nil || p.mended+len(encoded) > broker.MaxMendedBytes {
+		return call, nil, input, false
+	}
+	start = call
+	start.Tool, start.Input = toolyard.BackgroundStart, encoded
+	entry, input, failed := p.preflight(start)
+	if failed != nil || entry.Pool != pool {
+		return call, nil, input, false
+	}
+	p.mended += len(encoded)
+	return start, entry, input, true
+}
+
+// stopLeft stops the background calls whose start has failed: nobody knows of them. It is repeated by whoever gets the
+// submission again.
+func (d *Dispatcher) stopLeft(ctx context.Context, s *batch.State) error {
+	if s.Plan == nil {
+		return nil
+	}
+	for i := range s.Plan.Calls {
+		if err := d.stopIfLeft(ctx, s, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stopIfLeft stops the background call of one call, if that one is a start that has failed.
+func (d *Dispatcher) stopIfLeft(ctx context.Context, s *batch.State, i int) error {
+	if s.Plan.Calls[i].Tool != toolyard.BackgroundStart || s.Calls[i].Result == nil || !s.Calls[i].Result.IsError {
+		return nil
+	}
+	for _, workspace := range []bool{false, true} {
+		k := toolyard.BatchKey{Agent: s.Key.Agent, ID: toolyard.BackgroundID(s.Key, i, workspace)}
+		err := d.b.Cancel(ctx, k, "the call that started it ended as "+string(s.Calls[i].Result.Code))
+		if err != nil && !errors.Is(err, broker.ErrNoBatch) && !errors.Is(err, broker.ErrCompleted) {
+			return err
+		}
+	}
+	return nil
+}
