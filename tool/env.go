@@ -56,6 +56,8 @@ type Env struct {
 	// often and from any goroutine: reports are merged and sent a few times a second, with the last fraction and status
 	// and all pieces of output. Secrets are removed from whole lines. Never nil inside a tool.
 	Progress func(Progress)
+	// Redact removes secrets from a text, as is done to outputs; see [Env.Cut]. Nil: nothing is removed.
+	Redact func(text string) string
 	// CommitPoint returns an error if this worker may no longer act for this call. Call it right before an effect that
 	// others can see, such as a rename. Never nil inside a tool.
 	CommitPoint func() error
@@ -91,6 +93,33 @@ func (e Env) Secret(name string) (string, error) {
 		}
 	}
 	return "", SetupRequired("this tool needs the credential %q, and the worker's operator has not granted it", name)
+}
+
+// secretRoom is how many bytes behind a cut are looked at for a secret that stands across it.
+const secretRoom = 4 << 10
+
+// Cut returns the first n characters of a text, and whether there were more. A text that is cut has no secrets: half a
+// secret is not recognised, so nothing behind the tool could remove it. A whole text is returned as it is.
+func (e Env) Cut(text string, n int) (shown string, more bool) {
+	shown, more = firstChars(text, n)
+	if more && e.Redact != nil {
+		shown, _ = firstChars(e.Redact(text[:min(len(text), len(shown)+secretRoom)]), n)
+	}
+	return shown, more
+}
+
+// firstChars returns the first n characters of s, and whether there were more.
+func firstChars(s string, n int) (string, bool) {
+	if len(s) <= n {
+		return s, false
+	}
+	for i := range s {
+		if n == 0 {
+			return s[:i], true
+		}
+		n--
+	}
+	return s, false
 }
 
 // Offered is a tool as a batch sees it. Do not modify it.

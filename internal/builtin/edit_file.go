@@ -102,7 +102,7 @@ func (w *workspace) planEdit(ctx context.Context, in editFileInput) (p editPlan,
 	old := string(data)
 	at := strings.Index(old, in.OldString)
 	if at < 0 {
-		return p, notFound(p.target, old, in.OldString)
+		return p, notFound(w.clean, p.target, old, in.OldString)
 	}
 	p.first = 1 + strings.Count(old[:at], "\n")
 	p.places = 1

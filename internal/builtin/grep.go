@@ -148,7 +148,7 @@ func runGrep(ctx context.Context, env tool.Env, in grepInput) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s := &search{grepPlan: p, left: MaxGrepBytes}
+	s := &search{grepPlan: p, left: MaxGrepBytes, clean: w.clean}
 	entries := &countedFS{ctx: ctx, w: w, base: p.base.name, left: MaxWalkEntries, progress: env.Progress}
 	if p.base.info.IsDir() {
 		err = s.walk(entries, ".")

@@ -18,6 +18,8 @@ type lines struct {
 	read int64
 	// crlf is set after a line ended in CRLF.
 	crlf bool
+	// clean takes secrets out of lines that are cut.
+	clean cleaner
 }
 
 // line is one line without its end. It is cut if it has more than [MaxLineChars] characters; bytes is its whole size.
@@ -102,7 +104,8 @@ func (l *lines) consume(n int) error {
 
 // next reads a line. Do not call it at the end.
 func (l *lines) next() (line, error) {
-	const keep = MaxLineChars*utf8.UTFMax + 2 // bytes enough for all characters shown, and for the line's end
+	// bytes enough for all characters shown, for a secret that stands across the cut, and for the line's end
+	const keep = MaxLineChars*utf8.UTFMax + secretRoom + 2
 	var kept []byte
 	var ln line
 	if l.read > l.max {
@@ -137,6 +140,6 @@ func (l *lines) next() (line, error) {
 	if l.read == ln.bytes {
 		text = strings.TrimPrefix(text, "\ufeff") // a byte order mark
 	}
-	ln.text, ln.cut = cutChars(text, MaxLineChars)
+	ln.text, ln.cut = l.clean.cut(text, MaxLineChars)
 	return ln, nil
 }

@@ -12,7 +12,7 @@ import (
 
 // notFound is the error of an old_string that is not in the file. It says why, if known, and shows the most similar
 // lines, so that the next call can be right.
-func notFound(t target, text, old string) error {
+func notFound(clean cleaner, t target, text, old string) error {
 	lead := fmt.Sprintf("old_string is not in %s", show(t.written))
 	if bare := withoutNumbers(old); bare != old && strings.Contains(text, bare) {
 		return tool.Invalid("%s: it holds the line numbers of read_file; leave each number and the tab after it out",
@@ -31,12 +31,12 @@ func notFound(t target, text, old string) error {
 	if from, to, ok := otherSpace(lines, old); ok {
 		return tool.Invalid("%s, but the same text with other white space is in lines %d to %d (tabs shown as \\t, "+
 			"trailing spaces in quotes):\n%s\ncopy its white space exactly",
-			lead, from+1, to, quoted(lines, from, to))
+			lead, from+1, to, quoted(clean, lines, from, to))
 	}
 	if near := nearLines(lines, old); len(near) > 0 {
 		var b strings.Builder
 		for _, n := range near {
-			b.WriteString(quoted(lines, n, n+1))
+			b.WriteString(quoted(clean, lines, n, n+1))
 		}
 		return tool.Invalid("%s; the lines most like it are:\n%s\nread the file again and copy the text exactly", lead,
 			strings.TrimSuffix(b.String(), "\n"))
@@ -134,11 +134,11 @@ func likeness(a, b map[[2]byte]int) float64 {
 }
 
 // quoted renders lines with their numbers and with visible white space. It cuts long lines and long blocks.
-func quoted(lines []string, from, to int) string {
+func quoted(clean cleaner, lines []string, from, to int) string {
 	const most = 20 // lines
 	var b strings.Builder
 	for i := from; i < min(to, from+most); i++ {
-		text, cut := cutChars(lines[i], MaxGrepLineChars)
+		text, cut := clean.cut(lines[i], MaxGrepLineChars)
 		if cut {
 			text += "…"
 		}

@@ -139,6 +139,7 @@ func runReadFile(ctx context.Context, env tool.Env, in readFileInput) (string, e
 	}
 	defer f.Close() // it was only read
 	l := newLines(untilStopped{ctx, f}, MaxScanBytes)
+	l.clean = w.clean
 	out, err := render(t, l, s, info.Size())
 	if reason := stopped(ctx); err != nil && reason != nil {
 		return "", reason

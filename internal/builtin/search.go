@@ -13,10 +13,11 @@ import (
 // search is the state of one grep.
 type search struct {
 	grepPlan
-	out  strings.Builder
-	buf  bytes.Buffer // the file being searched, reused
-	left int64        // bytes that may still be read
-	full string       // the limit that ended the search
+	out   strings.Builder
+	buf   bytes.Buffer // the file being searched, reused
+	left  int64        // bytes that may still be read
+	clean cleaner
+	full  string // the limit that ended the search
 
 	matches, searched     int
 	binary, large, failed int
@@ -144,13 +145,17 @@ func (s *search) text(ctx context.Context, data []byte, shown string) error {
 // row writes one line of the answer. Of a long line it shows the part around the match.
 func (s *search) row(shown string, sep byte, number int, line []byte, at int) error {
 	const lead = 100 // characters before a match far into a line
-	text := string(line)
+	text, left, right := s.clean.around(string(line), at, lead, MaxGrepLineChars, func(text string) int {
+		if at := s.re.FindStringIndex(text); at != nil {
+			return at[0]
+		}
+		return -1
+	})
 	mark := ""
-	if before := []rune(text[:at]); len(before) > MaxGrepLineChars-lead {
-		text, mark = string(before[len(before)-lead:])+text[at:], "…"
+	if left {
+		mark = "…"
 	}
-	text, cut := cutChars(text, MaxGrepLineChars)
-	if cut {
+	if right {
 		text += "…"
 	}
 	row := fmt.Sprintf("%s%c%d%c%s%s\n", shown, sep, number, sep, mark, strings.ToValidUTF8(text, "\uFFFD"))

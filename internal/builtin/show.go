@@ -23,20 +23,6 @@ func hidden(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' || r == utf8.RuneError
 }
 
-// cutChars returns the first n characters of s, and whether there were more.
-func cutChars(s string, n int) (string, bool) {
-	if len(s) <= n {
-		return s, false
-	}
-	for i := range s {
-		if n == 0 {
-			return s[:i], true
-		}
-		n--
-	}
-	return s, false
-}
-
 // count renders a number of things: "1 line", "2 lines".
 func count[N int | int64](n N, one string) string {
 	if n == 1 {

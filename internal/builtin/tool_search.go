@@ -187,7 +187,7 @@ func nameSome(tools []tool.Offered) string {
 
 // gist is the text that a model reads about a tool.
 func gist(o *tool.Offered) string {
-	description, cut := cutChars(strings.TrimSpace(o.Description), MaxSearchShownChars)
+	description, cut := cleaner(nil).cut(strings.TrimSpace(o.Description), MaxSearchShownChars)
 	if cut {
 		description += "…"
 	}

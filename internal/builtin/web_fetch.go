@@ -127,18 +127,18 @@ func (f *fetcher) run(ctx context.Context, env tool.Env, in webFetchInput) (stri
 	if kind == "text/html" || kind == "application/xhtml+xml" {
 		title, text = htmlText(text, resp.Request.URL)
 	}
-	return fetchAnswer(resp, kind, title, text, most, cut), nil
+	return fetchAnswer(env.Redact, resp, kind, title, text, most, cut), nil
 }
 
 // fetchAnswer is the text of a page, after a few lines about it.
-func fetchAnswer(resp *http.Response, kind, title, text string, most int, cut bool) string {
+func fetchAnswer(clean cleaner, resp *http.Response, kind, title, text string, most int, cut bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "URL: %s\nContent-Type: %s\n", resp.Request.URL, show(kind))
 	if title != "" {
 		fmt.Fprintf(&b, "Title: %s\n", title)
 	}
 	b.WriteByte('\n')
-	shown, left := cutChars(text, most)
+	shown, left := clean.cut(text, most)
 	switch {
 	case strings.TrimSpace(text) == "":
 		b.WriteString("[the page has no text]")

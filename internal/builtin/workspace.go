@@ -30,6 +30,7 @@ type workspace struct {
 	linked map[place.ID]bool
 	// locks are the names that the call has in place of the whole workspace; none: it has the whole.
 	locks []tool.Lock
+	clean cleaner
 }
 
 // heldRoot is the call's directory, which the worker holds open. It checks again whether the directory may be used.
@@ -57,7 +58,7 @@ func openWorkspace(env tool.Env) (*workspace, error) {
 			Err: err,
 		}
 	}
-	w := &workspace{root: root, held: from, hides: env.Hidden, locks: env.Locks}
+	w := &workspace{root: root, held: from, hides: env.Hidden, locks: env.Locks, clean: env.Redact}
 	for _, dir := range from.Names() {
 		w.dirs = append(w.dirs, splitNames(dir))
 	}

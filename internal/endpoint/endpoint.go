@@ -34,7 +34,7 @@ import (
 // The limits of a request.
 const (
 	MaxBodyBytes  = 16 << 20  // of a response
-	MaxErrorBytes = 4 << 10   // of the body of a failed response that the model sees
+	MaxErrorChars = 4_000     // of the body of a failed response that the model sees
 	MaxRedirects  = 5         // all at the same host
 	MaxRetryAfter = time.Hour // longest accepted Retry-After
 )
@@ -127,7 +127,7 @@ func (e *endpoint) run(ctx context.Context, env tool.Env, input json.RawMessage)
 	case err != nil:
 		return tool.Output{}, e.requestError(ctx, at, err)
 	case res.StatusCode < 200 || res.StatusCode > 299:
-		return tool.Output{}, e.status(at, res, content)
+		return tool.Output{}, e.status(env, at, res, content)
 	case len(content) > MaxBodyBytes:
 		return tool.Output{}, &tool.Error{Code: toolyard.ResultMappingFailed,
 			Message: fmt.Sprintf("the response has more than %d bytes", MaxBodyBytes)}
@@ -162,8 +162,9 @@ func (e *endpoint) requestError(ctx context.Context, at *url.URL, err error) err
 func (e *endpoint) repeatable() bool { return e.Complete(tool.Judgement{}, e.ReadOnly).Idempotent }
 
 // status is the error of a failed response.
-func (e *endpoint) status(at *url.URL, res *http.Response, content []byte) error {
-	said := strings.TrimSpace(strings.ToValidUTF8(string(content[:min(len(content), MaxErrorBytes)]), "\uFFFD"))
+func (e *endpoint) status(env tool.Env, at *url.URL, res *http.Response, content []byte) error {
+	said, _ := env.Cut(strings.ToValidUTF8(string(content), "\uFFFD"), MaxErrorChars)
+	said = strings.TrimSpace(said)
 	message := fmt.Sprintf("%s answered %d %s", at.Host, res.StatusCode, http.StatusText(res.StatusCode))
 	if said != "" {
 		message += ":\n" + said

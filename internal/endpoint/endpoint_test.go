@@ -216,3 +216,19 @@ func TestWhatAResponseIs(t *testing.T) {
 		t.Errorf("bytes: %+v, %v", out, err)
 	}
 }
+
+// TestNoHalfASecretOfAService: the error of a service that is cut shows no part of a secret.
+func TestNoHalfASecretOfAService(t *testing.T) {
+	const secret = "hunter2-hunter2-hunter2"
+	at := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, strings.Repeat("x", MaxErrorChars-10)+secret)
+	})
+	e := env()
+	e.Redact = func(text string) string { return strings.ReplaceAll(text, secret, "[redacted]") }
+	_, err := declared(t, "", `{"url":"`+at+`"}`).Run(t.Context(), e, json.RawMessage(`{"a":"b"}`))
+	if m := tool.AsError(errors.Join(err)).Message; err == nil || strings.Contains(m, "hunter2") ||
+		!strings.Contains(m, "[redacted") {
+		t.Errorf("…%s", m[max(0, len(m)-100):])
+	}
+}

@@ -234,7 +234,7 @@ func (c *call) env(ctx context.Context) tool.Env {
 		Locks: c.job.Locks, Blobs: c.job.Blobs,
 		Tools: c.job.Tools, Call: c.job.CallTool,
 		TraceParent: trace.Parent, TraceState: trace.State, Baggage: trace.Baggage,
-		Progress: progress, Context: maps.Clone(c.job.Context),
+		Progress: progress, Context: maps.Clone(c.job.Context), Redact: c.p.Redact,
 		CommitPoint: func() error {
 			if ctx.Err() != nil { // also after the result is known: execute's context ends with it
 				return context.Cause(ctx)

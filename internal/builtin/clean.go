@@ -1,0 +1,46 @@
+package builtin
+
+import (
+	"unicode/utf8"
+
+	"github.com/toolyard/toolyard/tool"
+)
+
+// secretRoom is how many bytes around a cut are looked at for a secret that stands across it.
+const secretRoom = 4 << 10
+
+// cleaner removes secrets from a text. Nil: it leaves them.
+type cleaner func(string) string
+
+// cut is [tool.Env.Cut].
+func (c cleaner) cut(text string, n int) (string, bool) { return tool.Env{Redact: c}.Cut(text, n) }
+
+// around returns at least lead bytes before a place in a text, and n characters from there on, without secrets if
+// that is not the whole. left and right say on which sides there is more. find finds the place again in a text without
+// secrets, or gives a negative number.
+func (c cleaner) around(text string, at, lead, n int, find func(string) int) (shown string, left, right bool) {
+	from := 0
+	if before := utf8.RuneCountInString(text[:at]); before > n-lead {
+		from, left = at, true
+		for range lead {
+			_, size := utf8.DecodeLastRuneInString(text[:from])
+			from -= size
+		}
+	}
+	if left && c != nil {
+		window := text[max(0, from-secretRoom):min(len(text), at+n*utf8.UTFMax+secretRoom)]
+		clean := c(window)
+		if clean != window { // the place has moved
+			if at = find(clean); at < 0 {
+				return "[redacted]", true, true
+			}
+			text, from = clean, at
+			for range min(lead, utf8.RuneCountInString(clean[:at])) {
+				_, size := utf8.DecodeLastRuneInString(text[:from])
+				from -= size
+			}
+		}
+	}
+	shown, right = c.cut(text[from:], n)
+	return shown, left, right
+}
