@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 from urllib.parse import urlsplit
 
-from toolyard import AsyncToolyard, Toolyard
+from toolyard import AsyncToolyard, Toolyard, ToolyardError
 from toolyard._gather import ToolFailed
 from toolyard.anthropic import aconverse, converse
 from toolyard.langchain import alangchain_tools, langchain_tools
@@ -173,6 +173,24 @@ def stand_in(url, asynchronous=False):
         chat=types.SimpleNamespace(completions=create("/v1/chat/completions")))
 
 
+def client_of(create):
+    """An SDK's client that makes every response so."""
+    made = types.SimpleNamespace(create=create)
+    return types.SimpleNamespace(messages=made, responses=made, chat=types.SimpleNamespace(completions=made))
+
+
+def anthropic_turn_of(said):
+    return anthropic_turn({"messages": said, "tools": [{"name": "glob", "input_schema": {"type": "object"}}]})
+
+
+def responses_turn_of(said):
+    return responses_turn({"input": said, "tools": [{"type": "function", "name": "glob"}]})
+
+
+def chat_turn_of(said):
+    return chat_turn({"messages": said, "tools": [{"function": {"name": "glob"}}]})
+
+
 class Adapters(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -234,6 +252,42 @@ class Adapters(unittest.TestCase):
             self.assertEqual((len(a), len(o), len(c)), (4, 8, 6))
 
         asyncio.run(main())
+
+    def test_a_model_that_fails(self):
+        """Half a response is an error: it is no end of a conversation, and nothing to send back to a model."""
+        text = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "I lo"}}
+        failed = {"type": "response.failed", "response": {"id": "r", "output": [], "error": {"message": "overloaded"}}}
+        message = {"type": "message_start", "message": {"id": "m", "role": "assistant", "content": [], "usage": {}}}
+        said = [{"role": "user", "content": "Look around."}]
+        for name, adapter, aadapter, field, events in (
+                ("anthropic", converse, aconverse, "messages", [message, text]),
+                ("anthropic", converse, aconverse, "messages", list(anthropic_turn_of(said))[:-2]),
+                ("openai", openai.converse, openai.aconverse, "input", list(responses_turn_of(said))[:-1]),
+                ("openai", openai.converse, openai.aconverse, "input", [failed]),
+                ("openai-chat", openai.converse_chat, openai.aconverse_chat, "messages", list(chat_turn_of(said))[:-1])):
+            for ends in (True, False):  # by itself, or with an error
+                def model(events=events, ends=ends, **asked):
+                    assert asked.get("messages", asked.get("input", said)) == said, "half a response is sent back"
+                    yield from events
+                    if not ends:
+                        raise RuntimeError("the model is gone")
+
+                async def amodel(events=events, ends=ends, **asked):
+                    async def again():
+                        for e in model(events, ends, **asked):
+                            yield e
+                    return again()
+
+                with self.subTest(name, n=len(events), ends=ends):
+                    with self.assertRaises(ToolyardError if ends else RuntimeError):
+                        adapter(self.yard, client_of(model), model="m", **{field: said})
+
+                    async def main():
+                        async with AsyncToolyard(URL) as yard:
+                            await aadapter(yard, client_of(amodel), model="m", **{field: said})
+
+                    with self.assertRaises(ToolyardError if ends else RuntimeError):
+                        asyncio.run(main())
 
     def test_langchain(self):
         class StructuredTool:

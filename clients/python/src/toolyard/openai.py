@@ -21,7 +21,9 @@ def converse(yard: Toolyard, client: Any, *, input: list[Any], tools: list[Any] 
         offered = [*(tools or []), *yard.tools("openai", **tools_of(options))]
         said = Output()
         events = client.responses.create(**params, input=input, tools=offered, stream=True)
-        reply = yard.stream("openai", said.read(events), **options).reply()
+        answer = yard.stream("openai", said.read(events), **options)
+        reply = answer.reply()
+        said.check(answer.cut)
         input += said.items
         if reply is None:
             return input
@@ -36,7 +38,9 @@ async def aconverse(yard: AsyncToolyard, client: Any, *, input: list[Any], tools
         offered = [*(tools or []), *await yard.tools("openai", **tools_of(options))]
         said = Output()
         events = await client.responses.create(**params, input=input, tools=offered, stream=True)
-        reply = await yard.stream("openai", said.aread(events), **options).reply()
+        answer = yard.stream("openai", said.aread(events), **options)
+        reply = await answer.reply()
+        said.check(answer.cut)
         input += said.items
         if reply is None:
             return input
@@ -51,7 +55,9 @@ def converse_chat(yard: Toolyard, client: Any, *, messages: list[Any], tools: li
         offered = [*(tools or []), *yard.tools("openai-chat", **tools_of(options))]
         message = ChatMessage()
         events = client.chat.completions.create(**params, messages=messages, tools=offered, stream=True)
-        reply = yard.stream("openai-chat", message.read(events), **options).reply()
+        answer = yard.stream("openai-chat", message.read(events), **options)
+        reply = answer.reply()
+        message.check(answer.cut)
         messages.append(message.as_param())
         if reply is None:
             return messages
@@ -66,7 +72,9 @@ async def aconverse_chat(yard: AsyncToolyard, client: Any, *, messages: list[Any
         offered = [*(tools or []), *await yard.tools("openai-chat", **tools_of(options))]
         message = ChatMessage()
         events = await client.chat.completions.create(**params, messages=messages, tools=offered, stream=True)
-        reply = await yard.stream("openai-chat", message.aread(events), **options).reply()
+        answer = yard.stream("openai-chat", message.aread(events), **options)
+        reply = await answer.reply()
+        message.check(answer.cut)
         messages.append(message.as_param())
         if reply is None:
             return messages
