@@ -301,6 +301,8 @@ class Adapters(unittest.TestCase):
             outputs = list(pool.map(lambda p: tools["glob"].func(pattern=p), ["*.md", "R*", "N*"]))
         self.assertIn("NOTES.md", outputs[0])
         self.assertEqual(sum(self.sizes("py-langchain-" + RUN, 3)), 3)
+        denied = langchain_tools(self.yard, StructuredTool, {"options": {"deny": ["glob"]}})
+        self.assertNotIn("glob", [t.name for t in denied], "what the batches deny is not offered")
         with self.assertRaisesRegex(ToolFailed, "pattern"):
             tools["glob"].func(nothing=1)
 
