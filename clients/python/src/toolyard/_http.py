@@ -162,7 +162,8 @@ class Transport:
 
     def answer(self, method: str, path: str, *, query: Query | None = None, body: Any = None,
                headers: Mapping[str, str] | None = None, once: bool = False,
-               timeout: float = limits.ANSWER_TIMEOUT, stop: Stop | None = None) -> tuple[int, http.client.HTTPMessage, Any]:
+               timeout: float = limits.ANSWER_TIMEOUT,
+               stop: Stop | None = None) -> tuple[int, http.client.HTTPMessage, Any]:
         """Makes a request until it is answered. Returns status, headers and the JSON; a 304 has none."""
 
         stop = stop or getattr(stops, "stop", None) or Stop()
