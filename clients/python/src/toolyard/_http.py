@@ -166,7 +166,7 @@ class Transport:
                stop: Stop | None = None) -> tuple[int, http.client.HTTPMessage, Any]:
         """Makes a request until it is answered. Returns status, headers and the JSON; a 304 has none."""
 
-        stop = stop or getattr(stops, "stop", None) or Stop()
+        ends: Stop = stop or getattr(stops, "stop", None) or Stop()
 
         def attempt() -> tuple[int, http.client.HTTPMessage, Any]:
             conn = self.connect(timeout)
@@ -177,7 +177,7 @@ class Transport:
                     sent["Content-Type"] = "application/json"
                     data = json.dumps(body).encode()
                 try:
-                    stop.connect(conn)
+                    ends.connect(conn)
                     conn.request(method, self.target(path, query), data, self.headers(sent))
                     response = conn.getresponse()
                     checked(response)
@@ -198,10 +198,10 @@ class Transport:
                     raise ToolyardError({"detail": f"{self.url} answers {method} {path} with no JSON; is it the "
                                          "address of a Toolyard server?"}, response.status) from None
             finally:
-                stop.release()
+                ends.release()
                 conn.close()
 
-        return self.retry(attempt, stop, once=once)
+        return self.retry(attempt, ends, once=once)
 
     def json(self, method: str, path: str, **options: Any) -> Any:
         return self.answer(method, path, **options)[2]
