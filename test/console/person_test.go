@@ -119,7 +119,8 @@ func TestAnEditKeepsNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.offer("payers", pay)
-	s.submit("", "big", "s", call{"id": "c", "tool": "pay", "input": call{"account": json.Number(number), "note": "one"}})
+	s.submit("", "big", "s", call{"id": "c", "tool": "pay", "input": call{"account": json.Number(number),
+		"note": "one"}})
 	b := open(t, s.url)
 	b.visit("#/approvals")
 	b.has("account")

@@ -206,8 +206,8 @@ func TestNpmPassesSignalsOn(t *testing.T) {
 		t.Errorf("after SIGTERM: %v", err)
 	}
 
-	// A terminal tells the script and the program. The program ends on the spot when it is told twice, so the script does
-	// not pass that one on. What a supervisor tells the script alone, it passes on as before.
+	// A terminal tells the script and the program. The program ends on the spot when it is told twice, so the script
+	// does not pass that one on. What a supervisor tells the script alone, it passes on as before.
 	program := filepath.Join(dir, "node_modules", "@toolyard", thisSystem(t), "bin", "toolyard")
 	if err := os.WriteFile(program, []byte(counts), 0o755); err != nil {
 		t.Fatal(err)
