@@ -240,6 +240,30 @@ class Adapters(unittest.TestCase):
         self.assertEqual(messages[-1], {"role": "assistant", "content": "Done."})
         self.assertEqual(len(messages), 6)
 
+    def test_calls_of_other_servers(self):
+        """Some servers of Chat Completions give all calls one index, or none, and add fields that they want back."""
+        signed = {"google": {"thought_signature": "s"}}
+        for index in ({"index": 0}, {}):
+            def model(messages, index=index, **_):
+                if len(messages) > 1:
+                    yield {"choices": [{"index": 0, "delta": {"content": "Done."}, "finish_reason": "stop"}]}
+                    return
+                for id, name, input in CALLS:
+                    call = {**index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}
+                    yield {"choices": [{"index": 0, "delta": {"tool_calls": [{**call, "extra_content": signed}]}}]}
+                    rest = {**index, "function": {"arguments": json.dumps(input)}}
+                    yield {"choices": [{"index": 0, "delta": {"tool_calls": [rest]}}]}
+                yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+
+            with self.subTest(index):
+                messages = openai.converse_chat(self.yard, client_of(model), model="m",
+                                                messages=[{"role": "user", "content": "Look around."}])
+                calls = messages[1]["tool_calls"]
+                self.assertEqual([(c["id"], c["function"]["name"], json.loads(c["function"]["arguments"]))
+                                  for c in calls], CALLS)
+                self.assertEqual([m["tool_call_id"] for m in messages[2:5]], [c["id"] for c in calls])
+                self.assertEqual([(c["type"], c["extra_content"]) for c in calls], [("function", signed)] * 3)
+
     def test_asynchronous(self):
         async def main():
             client = stand_in(self.url, asynchronous=True)
