@@ -138,10 +138,6 @@ func (s *system) submit(token, id, session string, calls ...call) {
 // talker is a worker with a tool "talk", whose calls report progress and run until gate is closed.
 func (s *system) talker(gate <-chan struct{}) {
 	s.Helper()
-	creds, err := exec.Command(s.bin, "creds", "--pool", "talkers", "--data", s.data).Output()
-	if err != nil {
-		s.Fatal(err)
-	}
 	talk, err := tool.New(tool.Typed[struct{}, string]{
 		Declaration: tool.Declaration{Name: "talk", Description: "Talks until it is told to stop.",
 			Class: tool.ClassRule{Static: toolyard.WriteExclusive}, ReadOnly: true},
@@ -163,6 +159,16 @@ func (s *system) talker(gate <-chan struct{}) {
 	if err != nil {
 		s.Fatal(err)
 	}
+	s.offer("talkers", talk)
+}
+
+// offer has a worker of a pool with one tool.
+func (s *system) offer(pool toolyard.Pool, t tool.Tool) {
+	s.Helper()
+	creds, err := exec.Command(s.bin, "creds", "--pool", string(pool), "--data", s.data).Output()
+	if err != nil {
+		s.Fatal(err)
+	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(s.Context()))
 	nc, err := worker.Connect(ctx, s.nats, testenv.Log(s), nats.UserCredentials(strings.TrimSpace(string(creds))))
 	if err != nil {
@@ -171,7 +177,7 @@ func (s *system) talker(gate <-chan struct{}) {
 	}
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- worker.Run(ctx, nc, worker.Options{Pool: "talkers", Tools: []tool.Tool{talk}, Log: testenv.Log(s),
+		ended <- worker.Run(ctx, nc, worker.Options{Pool: pool, Tools: []tool.Tool{t}, Log: testenv.Log(s),
 			Ready: func(string) { close(ready) }})
 	}()
 	s.Cleanup(func() {

@@ -205,4 +205,45 @@ func TestNpmPassesSignalsOn(t *testing.T) {
 	if err := serve.Wait(); err != nil {
 		t.Errorf("after SIGTERM: %v", err)
 	}
+
+	// A terminal tells the script and the program. The program ends on the spot when it is told twice, so the script
+	// does not pass that one on. What a supervisor tells the script alone, it passes on as before.
+	program := filepath.Join(dir, "node_modules", "@toolyard", thisSystem(t), "bin", "toolyard")
+	if err := os.WriteFile(program, []byte(counts), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	got, err := output(dir, env, "python3", "-c", inTerminal, script)
+	if want := "ready INT TERM"; err != nil || strings.Join(strings.Fields(got), " ") != want {
+		t.Errorf("in a terminal the program is told %q, %v; want %q", got, err, want)
+	}
 }
+
+// counts is a program that says which signals it gets, until it gets SIGTERM.
+const counts = `#!/usr/bin/env python3
+import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
+os.write(1, b"ready\n")
+while (got := signal.sigwait([signal.SIGINT, signal.SIGTERM])) == signal.SIGINT:
+    os.write(1, b"INT\n")
+os.write(1, b"TERM\n")
+`
+
+// inTerminal runs a program in a terminal of its own, where it presses Ctrl-C, and then ends it as a supervisor does.
+const inTerminal = `
+import os, pty, signal, sys
+pid, fd = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+said = b""
+def until(what):
+    global said
+    while what not in said:
+        said += os.read(fd, 4096)
+until(b"ready")
+os.write(fd, b"\x03")
+until(b"INT")
+os.kill(pid, signal.SIGTERM)
+until(b"TERM")
+sys.stdout.write(said.decode().replace("^C", ""))
+os.waitpid(pid, 0)
+`

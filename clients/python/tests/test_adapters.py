@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 from urllib.parse import urlsplit
 
-from toolyard import AsyncToolyard, Toolyard
+from toolyard import AsyncToolyard, Toolyard, ToolyardError
 from toolyard._gather import ToolFailed
 from toolyard.anthropic import aconverse, converse
 from toolyard.langchain import alangchain_tools, langchain_tools
@@ -173,6 +173,24 @@ def stand_in(url, asynchronous=False):
         chat=types.SimpleNamespace(completions=create("/v1/chat/completions")))
 
 
+def client_of(create):
+    """An SDK's client that makes every response so."""
+    made = types.SimpleNamespace(create=create)
+    return types.SimpleNamespace(messages=made, responses=made, chat=types.SimpleNamespace(completions=made))
+
+
+def anthropic_turn_of(said):
+    return anthropic_turn({"messages": said, "tools": [{"name": "glob", "input_schema": {"type": "object"}}]})
+
+
+def responses_turn_of(said):
+    return responses_turn({"input": said, "tools": [{"type": "function", "name": "glob"}]})
+
+
+def chat_turn_of(said):
+    return chat_turn({"messages": said, "tools": [{"function": {"name": "glob"}}]})
+
+
 class Adapters(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -222,6 +240,30 @@ class Adapters(unittest.TestCase):
         self.assertEqual(messages[-1], {"role": "assistant", "content": "Done."})
         self.assertEqual(len(messages), 6)
 
+    def test_calls_of_other_servers(self):
+        """Some servers of Chat Completions give all calls one index, or none, and add fields that they want back."""
+        signed = {"google": {"thought_signature": "s"}}
+        for index in ({"index": 0}, {}):
+            def model(messages, index=index, **_):
+                if len(messages) > 1:
+                    yield {"choices": [{"index": 0, "delta": {"content": "Done."}, "finish_reason": "stop"}]}
+                    return
+                for id, name, input in CALLS:
+                    call = {**index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}
+                    yield {"choices": [{"index": 0, "delta": {"tool_calls": [{**call, "extra_content": signed}]}}]}
+                    rest = {**index, "function": {"arguments": json.dumps(input)}}
+                    yield {"choices": [{"index": 0, "delta": {"tool_calls": [rest]}}]}
+                yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+
+            with self.subTest(index):
+                messages = openai.converse_chat(self.yard, client_of(model), model="m",
+                                                messages=[{"role": "user", "content": "Look around."}])
+                calls = messages[1]["tool_calls"]
+                self.assertEqual([(c["id"], c["function"]["name"], json.loads(c["function"]["arguments"]))
+                                  for c in calls], CALLS)
+                self.assertEqual([m["tool_call_id"] for m in messages[2:5]], [c["id"] for c in calls])
+                self.assertEqual([(c["type"], c["extra_content"]) for c in calls], [("function", signed)] * 3)
+
     def test_asynchronous(self):
         async def main():
             client = stand_in(self.url, asynchronous=True)
@@ -235,6 +277,42 @@ class Adapters(unittest.TestCase):
 
         asyncio.run(main())
 
+    def test_a_model_that_fails(self):
+        """Half a response is an error: it is no end of a conversation, and nothing to send back to a model."""
+        text = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "I lo"}}
+        failed = {"type": "response.failed", "response": {"id": "r", "output": [], "error": {"message": "overloaded"}}}
+        message = {"type": "message_start", "message": {"id": "m", "role": "assistant", "content": [], "usage": {}}}
+        said = [{"role": "user", "content": "Look around."}]
+        for name, adapter, aadapter, field, events in (
+                ("anthropic", converse, aconverse, "messages", [message, text]),
+                ("anthropic", converse, aconverse, "messages", list(anthropic_turn_of(said))[:-2]),
+                ("openai", openai.converse, openai.aconverse, "input", list(responses_turn_of(said))[:-1]),
+                ("openai", openai.converse, openai.aconverse, "input", [failed]),
+                ("openai-chat", openai.converse_chat, openai.aconverse_chat, "messages", list(chat_turn_of(said))[:-1])):
+            for ends in (True, False):  # by itself, or with an error
+                def model(events=events, ends=ends, **asked):
+                    assert asked.get("messages", asked.get("input", said)) == said, "half a response is sent back"
+                    yield from events
+                    if not ends:
+                        raise RuntimeError("the model is gone")
+
+                async def amodel(events=events, ends=ends, **asked):
+                    async def again():
+                        for e in model(events, ends, **asked):
+                            yield e
+                    return again()
+
+                with self.subTest(name, n=len(events), ends=ends):
+                    with self.assertRaises(ToolyardError if ends else RuntimeError):
+                        adapter(self.yard, client_of(model), model="m", **{field: said})
+
+                    async def main():
+                        async with AsyncToolyard(URL) as yard:
+                            await aadapter(yard, client_of(amodel), model="m", **{field: said})
+
+                    with self.assertRaises(ToolyardError if ends else RuntimeError):
+                        asyncio.run(main())
+
     def test_langchain(self):
         class StructuredTool:
             @classmethod
@@ -247,6 +325,8 @@ class Adapters(unittest.TestCase):
             outputs = list(pool.map(lambda p: tools["glob"].func(pattern=p), ["*.md", "R*", "N*"]))
         self.assertIn("NOTES.md", outputs[0])
         self.assertEqual(sum(self.sizes("py-langchain-" + RUN, 3)), 3)
+        denied = langchain_tools(self.yard, StructuredTool, {"options": {"deny": ["glob"]}})
+        self.assertNotIn("glob", [t.name for t in denied], "what the batches deny is not offered")
         with self.assertRaisesRegex(ToolFailed, "pattern"):
             tools["glob"].func(nothing=1)
 

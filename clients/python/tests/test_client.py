@@ -5,13 +5,19 @@ import http.server
 import json
 import os
 import socket
+import struct
 import threading
 import unittest
 import uuid
+from unittest import mock
 from urllib.parse import urlsplit
 
-from toolyard import AsyncToolyard, LostError, Toolyard, ToolyardError
+from toolyard import AsyncToolyard, LostError, Stop, Stopped, Toolyard, ToolyardError
+from toolyard import limits
 from toolyard._http import read_events
+
+# How long a test waits for what should be there at once, in seconds.
+PATIENCE = 60
 
 URL = os.environ["TOOLYARD_URL"]
 
@@ -61,6 +67,37 @@ class Proxy:
                 pass
             if left <= 0 or s is target:
                 s.close()
+
+
+class Silence:
+    """A server that begins one answer after the other, and goes on when it is told to. It keeps the requests."""
+
+    def __init__(self, *answers):
+        self.begun, self.go_on = threading.Semaphore(0), threading.Event()
+        self._answers = answers
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        self.go_on.set()
+        self._listener.close()
+
+    def _accept(self):
+        for answer in self._answers:
+            try:
+                s, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._talk, args=(s, answer), daemon=True).start()
+
+    def _talk(self, s, answer):
+        with s:
+            while b"\r\n\r\n" not in s.recv(65536):
+                pass
+            s.sendall(answer)
+            self.begun.release()
+            self.go_on.wait()
 
 
 class Answers:
@@ -154,6 +191,62 @@ class Client(unittest.TestCase):
         gone = self.answers(sse('event: problem\ndata: {"status": 500, "detail": "it is damaged"}\n\n'))
         with self.assertRaisesRegex(ToolyardError, "it is damaged"):
             list(gone.yard.batch("b").results())
+
+    def test_an_answer_that_is_cut(self):
+        """Half an answer is no answer, also if it is an error: the request is repeated."""
+        whole = b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n" + b'{"workers": []}'
+        cut = b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n"
+        s = Silence(cut, cut + b'{"wor', whole)
+        self.addCleanup(s.close)
+        s.go_on.set()
+        self.assertEqual(Toolyard(s.url).workers(), [])
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            def reset():
+                for _ in range(2):
+                    s, _ = listener.accept()
+                    s.recv(65536)
+                    s.sendall(b"HTTP/1.1 503 \r\nContent-Length: 100\r\n\r\nhalf")
+                    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    s.close()
+
+            threading.Thread(target=reset, daemon=True).start()
+            yard = Toolyard(f"http://127.0.0.1:{listener.getsockname()[1]}", max_retries=1)
+            with self.assertRaises((LostError, ToolyardError)):
+                list(yard.batch("b").results())
+
+    def test_another_server(self):
+        """What answers with a page is no Toolyard server, and the error says so."""
+        a = self.answers((200, {"Content-Type": "text/html"}, "<!doctype html>"))
+        with self.assertRaisesRegex(ToolyardError, f"{a.yard._http.url}.*no JSON"):
+            a.yard.workers()
+
+    def test_stop(self):
+        """A stream ends when it is told to, though its server says nothing."""
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + result(0).encode()
+        for what in ("results", "stream"):
+            with self.subTest(what):
+                s = Silence(head)
+                self.addCleanup(s.close)
+                yard, stop, begun, ended = Toolyard(s.url), Stop(), threading.Event(), []
+                if what == "stream":
+                    answer = yard.stream("anthropic", [])
+                    items, end = iter(answer), answer.close
+                else:
+                    items, end = yard.batch("b").results(stop), stop.set
+
+                def read(items=items, begun=begun, ended=ended):
+                    try:
+                        for _ in items:
+                            begun.set()
+                    except Stopped as e:
+                        ended.append(e)
+
+                reading = threading.Thread(target=read, daemon=True)
+                reading.start()
+                self.assertTrue(begun.wait(PATIENCE))
+                end()
+                reading.join(PATIENCE)
+                self.assertEqual(len(ended), 1)
 
     def test_submit(self):
         batch = self.yard.submit({"session": "py", "calls": [glob("a"), {"id": "b", "tool": "nothing"}, glob("c")]})
@@ -292,6 +385,21 @@ class Client(unittest.TestCase):
         self.assertEqual([e["event"] for e in events if e["event"] == "cut"], ["cut"])
         self.assertEqual(answer.reply()["content"][0]["tool_use_id"], "one")
 
+    def test_a_reply_that_is_not_known(self):
+        """That a response had no call is said only of one that was read whole."""
+
+        def model():
+            yield {"type": "message_start", "message": {"content": []}}
+            raise RuntimeError("the model is gone")
+
+        with self.assertRaisesRegex(RuntimeError, "the model is gone"):
+            self.yard.stream("anthropic", model()).reply()
+        answer = self.answers(problem(403)).yard.stream("anthropic", [])
+        with self.assertRaises(ToolyardError):
+            list(answer)
+        with self.assertRaises(ToolyardError):
+            answer.reply()
+
     def test_events_in_any_pieces(self):
         data = ": hello\r\nid: 1\r\nevent: a\r\ndata: ü\r\ndata:2\r\n\r\nevent: b\ndata: 3\n\ndata: 4\r\rid: 9\n".encode()
         for size in range(1, len(data)):
@@ -360,6 +468,27 @@ class Asynchronous(unittest.IsolatedAsyncioTestCase):
         await batch.close()
         with self.assertRaises(StopAsyncIteration):
             await anext(again)
+
+    async def test_giving_up(self):
+        """Whoever gives up a wait or leaves a stream frees its thread."""
+        s = Silence(b"", b"HTTP/1.1 200 OK\r\n\r\n" + result(0).encode())
+        self.addCleanup(s.close)
+        with mock.patch.object(limits, "MAX_THREADS", 1):
+            yard = AsyncToolyard(s.url)
+        self.addCleanup(yard.close)
+        waiting = asyncio.ensure_future(yard.batch("b").done())
+        self.assertTrue(await asyncio.to_thread(s.begun.acquire, timeout=PATIENCE))
+        waiting.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await waiting
+        results = yard.batch("b").results()
+        await anext(results)
+        waiting = asyncio.ensure_future(anext(results))
+        await asyncio.sleep(0)  # it begins
+        waiting.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await waiting
+        await asyncio.wait_for(yard._threads.run(int), PATIENCE)  # there is one thread, and nothing has it
 
     async def test_watch(self):
         happenings = self.yard.watch()

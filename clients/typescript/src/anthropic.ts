@@ -1,6 +1,6 @@
 // For Anthropic's SDK (@anthropic-ai/sdk). Nothing of it is imported: its objects are the caller's.
 import type { Toolyard } from "./client.js";
-import { Gatherer, text, type BatchSettings } from "./gather.js";
+import { Gatherer, text, toolsOf, type BatchSettings } from "./gather.js";
 import type { JSONSchema, TurnOptions } from "./types.js";
 
 /** What converse needs of the SDK's client. */
@@ -26,7 +26,7 @@ export async function converse<P extends { messages: unknown[]; tools?: unknown[
     const tools = await yard.tools("anthropic", { agent, session, workspace, deny });
     const stream = client.messages.stream({ ...params, messages, tools: [...(params.tools ?? []), ...tools] } as never);
     const answer = yard.stream("anthropic", stream, options);
-    const [reply, message] = await Promise.all([answer.reply(), stream.finalMessage()]);
+    const [reply, message] = await Promise.all([answer.whole(), stream.finalMessage()]);
     messages.push({ role: message.role, content: message.content });
     if (!reply) return messages as P["messages"];
     messages.push(reply);
@@ -49,7 +49,7 @@ export interface RunnableTool {
  */
 export async function runnableTools(yard: Toolyard, settings: BatchSettings = {}): Promise<RunnableTool[]> {
   const gatherer = new Gatherer(yard, settings);
-  const tools = await yard.tools("anthropic", { session: settings.session, workspace: settings.workspace });
+  const tools = await yard.tools("anthropic", toolsOf(settings));
   return tools.map((t) => ({
     name: t.name,
     description: t.description ?? "",

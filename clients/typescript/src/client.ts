@@ -40,8 +40,9 @@ export class Toolyard {
   /** submit hands in a batch. It gets an id if it has none, so that a request whose answer was lost can be repeated. */
   async submit(batch: Submission, { signal }: Wait = {}): Promise<Batch> {
     const id = batch.id ?? crypto.randomUUID();
-    await this.#http.json<BatchView>("POST", "/v1/batches", { body: { agent: this.#agent, ...batch, id }, signal });
-    return new Batch(this.#http, id, batch.agent ?? this.#agent);
+    const agent = batch.agent ?? this.#agent;
+    await this.#http.json<BatchView>("POST", "/v1/batches", { body: { ...batch, agent, id }, signal });
+    return new Batch(this.#http, id, agent);
   }
 
   /** open hands in a batch to which calls can be appended until it is closed. */
@@ -58,12 +59,12 @@ export class Toolyard {
   /** stream hands in a model's response while the model still writes it. Each call starts when its input is complete. */
   stream<P extends StreamProvider>(provider: P, stream: ModelStream, options: StreamOptions & Wait = {}): AnswerStream<P> {
     const { signal, ...rest } = options;
-    return new AnswerStream(this.#http, provider, stream, { agent: this.#agent, ...rest }, signal);
+    return new AnswerStream(this.#http, provider, stream, { ...rest, agent: rest.agent ?? this.#agent }, signal);
   }
 
   /** tools returns the tools of the next batch, in a provider's form. Ask before each request to the model. */
   async tools<F extends keyof Tools>(format: F, options: ToolOptions = {}): Promise<Tools[F]> {
-    const query = { agent: this.#agent, ...options, format };
+    const query = { ...options, agent: options.agent ?? this.#agent, format };
     const key = JSON.stringify(query);
     const known = this.#tools.get(key);
     const headers: Record<string, string> = known ? { "If-None-Match": known.etag } : {};
@@ -79,7 +80,7 @@ export class Toolyard {
   async *batches(filter: Omit<BatchFilter, "after"> = {}): AsyncGenerator<BatchInfo> {
     for (let after = 0; ; ) {
       const page = await this.#http.json<{ batches: BatchInfo[]; next?: number }>("GET", "/v1/batches", {
-        query: { agent: this.#agent, ...filter, after },
+        query: { ...filter, agent: filter.agent ?? this.#agent, after },
       });
       yield* page.batches;
       if (!page.next) return;

@@ -1,8 +1,13 @@
 import type { Toolyard } from "./client.js";
-import type { Call, Result, Submission } from "./types.js";
+import type { Call, Result, Submission, ToolOptions } from "./types.js";
 
 /** What the batches of an adapter have beside their calls. */
 export type BatchSettings = Omit<Submission, "id" | "open" | "calls" | "anthropic" | "openai" | "openai_chat" | "gemini">;
+
+/** toolsOf are the settings of the batches that a list of tools has too. */
+export function toolsOf({ agent, session, workspace, options }: BatchSettings): ToolOptions {
+  return { agent, session, workspace, deny: options?.deny };
+}
 
 interface Waiting {
   call: Call & { id: string };
@@ -44,7 +49,11 @@ export class Gatherer {
     });
   }
 
-  async #run(gathered: Waiting[]): Promise<void> {
+  async #run(all: Waiting[]): Promise<void> {
+    // What was given up before it was handed in takes no effect.
+    for (const w of all) if (w.signal?.aborted) w.reject(w.signal.reason);
+    const gathered = all.filter((w) => !w.signal?.aborted);
+    if (gathered.length === 0) return;
     const batch = await this.#yard.submit({ ...this.#settings, calls: gathered.map((w) => w.call) });
     const listening = gathered.map((w, i) => {
       const cancel = () => void batch.cancel("the agent gave up", [i]).catch(w.reject);

@@ -66,7 +66,12 @@ export class Transport {
   readonly #retries: number;
 
   constructor(options: TransportOptions = {}) {
-    this.url = (options.url ?? "http://127.0.0.1:8080").replace(/\/+$/, "");
+    const url = options.url ?? "http://127.0.0.1:8080";
+    const at = URL.canParse(url) ? new URL(url) : undefined;
+    if (!at || !/^https?:$/.test(at.protocol) || at.search || at.hash) {
+      throw new TypeError(`${JSON.stringify(url)} is not the URL of a server; use http://HOST:PORT`);
+    }
+    this.url = url.replace(/\/+$/, "");
     this.#token = options.token;
     this.#fetch = options.fetch ?? fetch;
     this.#retries = options.maxRetries ?? maxRetries;
@@ -93,7 +98,12 @@ export class Transport {
         const text = await response.text().catch((e: unknown) => {
           throw new LostError("the answer was cut", e);
         });
-        return { status: response.status, headers: response.headers, body: JSON.parse(text) as T };
+        try {
+          return { status: response.status, headers: response.headers, body: JSON.parse(text) as T };
+        } catch {
+          const detail = `${this.url} answers ${method} ${path} with no JSON; is it the address of a Toolyard server?`;
+          throw new ToolyardError({ status: response.status, detail });
+        }
       } finally {
         deadline.end();
       }
@@ -240,6 +250,7 @@ export async function* chunks(body: ReadableStream<Uint8Array> | null, each?: ()
 export function timer(ms: number, outer?: AbortSignal) {
   const controller = new AbortController();
   const abort = () => controller.abort(outer?.reason);
+  if (outer?.aborted) abort(); // no event comes any more
   outer?.addEventListener("abort", abort, { once: true });
   const late = () => controller.abort(new LostError(`nothing came for ${ms} ms`));
   let running = setTimeout(late, ms);

@@ -1,6 +1,6 @@
 // For LangChain (@langchain/core/tools). Nothing of it is imported: tool is the caller's.
 import type { Toolyard } from "./client.js";
-import { Gatherer, text, type BatchSettings } from "./gather.js";
+import { Gatherer, text, toolsOf, type BatchSettings } from "./gather.js";
 import type { JSONSchema } from "./types.js";
 
 interface Run {
@@ -20,7 +20,7 @@ export type MakeTool<T> = (
  */
 export async function langchainTools<T>(yard: Toolyard, tool: MakeTool<T>, settings: BatchSettings = {}): Promise<T[]> {
   const gatherer = new Gatherer(yard, settings);
-  const tools = await yard.tools("openai-chat", { session: settings.session, workspace: settings.workspace });
+  const tools = await yard.tools("openai-chat", toolsOf(settings));
   return tools.map(({ function: f }) => {
     const schema: JSONSchema = f.parameters ?? { type: "object" };
     const run = async (input: unknown, config: Run = {}) => {

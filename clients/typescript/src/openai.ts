@@ -28,7 +28,7 @@ export async function converse<P extends { input: unknown[]; tools?: unknown[] }
       .stream("openai", watch(stream, (e) => {
         if (e.response?.output && e.type !== "response.created") said = e.response.output;
       }), options)
-      .reply();
+      .whole();
     input.push(...said);
     if (!reply) return input;
     input.push(...reply);
@@ -57,7 +57,7 @@ export async function converseChat<P extends { messages: unknown[]; tools?: unkn
   for (;;) {
     const tools = await yard.tools("openai-chat", { agent, session, workspace, deny });
     const stream = client.chat.completions.stream({ ...params, messages, tools: [...(params.tools ?? []), ...tools] } as never);
-    const [reply, message] = await Promise.all([yard.stream("openai-chat", stream, options).reply(), stream.finalMessage()]);
+    const [reply, message] = await Promise.all([yard.stream("openai-chat", stream, options).whole(), stream.finalMessage()]);
     messages.push(message);
     if (!reply) return messages;
     messages.push(...reply);

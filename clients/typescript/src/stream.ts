@@ -26,6 +26,9 @@ export class AnswerStream<P extends StreamProvider> implements AsyncIterable<Ans
   readonly #signal: AbortSignal | undefined;
   readonly #source: Kept;
   #reply: Replies[P] | BatchView | undefined;
+  #cut: Problem | undefined; // why the model's response is not whole
+  #read = false;
+  #failed: { error: unknown } | undefined;
   #running: AsyncGenerator<AnswerEvent> | undefined;
 
   constructor(http: Transport, provider: P, stream: ModelStream, options: StreamOptions, signal?: AbortSignal) {
@@ -47,17 +50,44 @@ export class AnswerStream<P extends StreamProvider> implements AsyncIterable<Ans
     for await (const e of this) if (e.event === "result") yield e.result;
   }
 
-  /** reply reads the rest, and returns what goes back to the provider: undefined if the response had no call. */
+  /**
+   * reply reads the rest, and returns what goes back to the provider: undefined if the response had no call. It throws
+   * what the answer ended with, and what the model's stream failed with if no call had come by then.
+   */
   async reply(): Promise<Replies[P] | undefined> {
     for await (const _ of this);
+    if (this.#failed) throw this.#failed.error;
+    if (!this.#read) throw new Error("the stream was left before its end; what goes back to the provider is not known");
+    if (!this.#reply) this.#source.throwIfFailed();
     return this.#reply as Replies[P] | undefined;
   }
 
+  /** whole is reply, and throws if the model's response is not whole: half of one is nothing to send back to it. */
+  async whole(): Promise<Replies[P] | undefined> {
+    const reply = await this.reply();
+    this.#source.throwIfFailed();
+    if (this.#cut) throw new ToolyardError(this.#cut);
+    return reply;
+  }
+
   async *#run(): AsyncGenerator<AnswerEvent> {
+    try {
+      yield* this.#exchange();
+      this.#read = true;
+    } catch (error) {
+      this.#failed = { error };
+      throw error;
+    } finally {
+      if (!this.#read && !this.#failed) this.#source.leave();
+    }
+  }
+
+  async *#exchange(): AsyncGenerator<AnswerEvent> {
     let next = 0; // the index of the next result that was not yielded
     let begun = false;
     const tries = this.#http.tries(this.#signal);
     for (;;) {
+      this.#signal?.throwIfAborted();
       const alive = timer(streamSilence, this.#signal);
       try {
         const init: RequestInit & { duplex: "half" } = {
@@ -84,9 +114,12 @@ export class AnswerStream<P extends StreamProvider> implements AsyncIterable<Ans
               yield { event: "result", result };
               break;
             }
-            case "cut":
-              yield { event: "cut", problem: JSON.parse(e.data) as Problem };
+            case "cut": {
+              const problem = JSON.parse(e.data) as Problem;
+              if (problem.status !== 409) this.#cut = problem; // that is of a batch that was closed before
+              yield { event: "cut", problem };
               break;
+            }
             case "note":
               yield { event: "note", items: (JSON.parse(e.data) as { items: Note[] }).items };
               break;
@@ -134,6 +167,11 @@ class Kept {
   /** Fails if the model's stream did: that is the caller's to know. */
   throwIfFailed(): void {
     if (this.#failure) throw this.#failure.error;
+  }
+
+  /** leave ends the model's stream, as a loop that is left does. */
+  leave(): void {
+    this.#source.return?.().catch(() => undefined); // nobody reads it any more
   }
 
   /** body is the stream from its beginning. */

@@ -1,6 +1,6 @@
 // For the AI SDK (ai). Nothing of it is imported: jsonSchema is the caller's.
 import type { Toolyard } from "./client.js";
-import { Gatherer, text, type BatchSettings } from "./gather.js";
+import { Gatherer, text, toolsOf, type BatchSettings } from "./gather.js";
 import type { JSONSchema } from "./types.js";
 
 /** A tool as the AI SDK takes it. Schema is what jsonSchema returns. */
@@ -21,7 +21,7 @@ export async function aiTools<Schema>(
   settings: BatchSettings = {},
 ): Promise<Record<string, AITool<Schema>>> {
   const gatherer = new Gatherer(yard, settings);
-  const tools = await yard.tools("openai-chat", { session: settings.session, workspace: settings.workspace });
+  const tools = await yard.tools("openai-chat", toolsOf(settings));
   return Object.fromEntries(
     tools.map(({ function: f }) => {
       const schema: JSONSchema = f.parameters ?? { type: "object" };

@@ -7,6 +7,10 @@ import test from "node:test";
 
 const { LostError, Toolyard, ToolyardError } = await import(process.env.TOOLYARD_CLIENT + "/index.js");
 const { events } = await import(process.env.TOOLYARD_CLIENT + "/sse.js");
+const { runnableTools, converse: converseAnthropic } = await import(process.env.TOOLYARD_CLIENT + "/anthropic.js");
+const { converse, converseChat } = await import(process.env.TOOLYARD_CLIENT + "/openai.js");
+const { aiTools } = await import(process.env.TOOLYARD_CLIENT + "/vercel.js");
+const { langchainTools } = await import(process.env.TOOLYARD_CLIENT + "/langchain.js");
 const url = process.env.TOOLYARD_URL;
 const yard = new Toolyard({ url });
 
@@ -70,6 +74,51 @@ test("a stream is tried as often as the options say", async () => {
   assert.equal(tried, 2);
   await assert.rejects(collect(yard.batch("b").results()), LostError);
   assert.equal(tried, 4);
+});
+
+test("an address or an answer that is none of a server is named", async (t) => {
+  for (const url of ["localhost:8080", "127.0.0.1:8080", "ftp://127.0.0.1", "http://127.0.0.1/?a=b"]) {
+    assert.throws(() => new Toolyard({ url }), (e) => e.message.includes(url) && e.message.includes("http://HOST:PORT"));
+  }
+  const { yard } = await answers(t, { headers: { "Content-Type": "text/html" }, body: "<!doctype html>" });
+  await assert.rejects(yard.workers(), (e) => e instanceof ToolyardError && /no JSON.*Toolyard server/.test(e.message));
+});
+
+/** A client that asks nobody, and what it was to ask. */
+function asks(...list) {
+  const asked = [];
+  const fetch = async (at, { body }) => {
+    asked.push({ agent: at.searchParams.get("agent"), deny: at.searchParams.get("deny"), body: typeof body === "string" ? JSON.parse(body) : body });
+    return new Response(JSON.stringify(list[asked.length - 1] ?? []));
+  };
+  return { asked, yard: new Toolyard({ agent: "me", fetch }) };
+}
+
+test("a client's agent is that of its tools and batches", async () => {
+  const gone = () => assert.fail("the model is asked");
+  const { asked, yard } = asks();
+  const model = { messages: { stream: gone }, responses: { create: gone }, chat: { completions: { stream: gone } } };
+  await assert.rejects(converseAnthropic(yard, model, { messages: [] }), /the model is asked/);
+  await assert.rejects(converse(yard, model, { input: [] }), /the model is asked/);
+  await assert.rejects(converseChat(yard, model, { messages: [] }), /the model is asked/);
+  const batch = await yard.submit({ agent: undefined, calls: [] });
+  assert.equal(batch.agent, "me");
+  assert.deepEqual(asked.map((a) => a.agent ?? a.body?.agent), ["me", "me", "me", "me"]);
+  const other = { agent: "other", session: "s", options: { deny: ["bash"] } };
+  await runnableTools(yard, other);
+  await aiTools(yard, (s) => s, other);
+  await langchainTools(yard, () => 0, other);
+  assert.deepEqual(asked.slice(4).map((a) => [a.agent, a.deny]), Array(3).fill(["other", "bash"]));
+});
+
+test("what is aborted before it begins does not begin", async () => {
+  const aborted = AbortSignal.abort();
+  const { asked, yard } = asks([{ name: "glob", input_schema: { type: "object" } }]);
+  await assert.rejects(yard.stream("anthropic", new ReadableStream(), { signal: aborted }).reply(), { name: "AbortError" });
+  assert.equal(asked.length, 0, "the stream is not sent");
+  const [tool] = await runnableTools(yard);
+  await assert.rejects(tool.run({}, { signal: aborted }), { name: "AbortError" });
+  assert.equal(asked.length, 1, "the call is not handed in");
 });
 
 test("a wait ends with its signal", async (t) => {
@@ -258,6 +307,52 @@ test("a stream that is cut goes on under the same id", async (t) => {
   assert.equal(p.made(), 3);
   const view = await yard.batch(answer.id).done();
   assert.deepEqual(view.results.map((r) => r.call_id), ids);
+});
+
+test("a stream that is left ends the model's, and its reply is not known", async () => {
+  let ended = false;
+  async function* model() {
+    try {
+      for (const e of use(0, "one", { pattern: "*.md" })) yield e;
+      for (const e of use(1, "two", { pattern: "*.none" })) yield e;
+      await new Promise((resolve) => setImmediate(resolve));
+      yield { type: "message_stop" };
+    } finally {
+      ended = true;
+    }
+  }
+  const answer = yard.stream("anthropic", model());
+  for await (const _ of answer) break;
+  await assert.rejects(answer.reply(), /left before its end/);
+  while (!ended) await new Promise((resolve) => setImmediate(resolve));
+  const refused = yard.stream("anthropic", model(), { partition: "none" });
+  await assert.rejects(collect(refused), ToolyardError);
+  await assert.rejects(refused.reply(), ToolyardError);
+});
+
+test("half a response is an error", async () => {
+  const said = [{ role: "user", content: "Look around." }];
+  const item = { type: "function_call", id: "fc_1", call_id: "one", name: "glob", arguments: '{"pattern": "*.md"}' };
+  const events = [
+    { type: "response.created", response: { id: "r", output: [] } },
+    { type: "response.output_item.added", output_index: 0, item: { ...item, arguments: "" } },
+    { type: "response.output_item.done", output_index: 0, item },
+  ];
+  const text = [{ type: "response.created", response: { id: "r", output: [] } }];
+  const failed = [{ type: "response.failed", response: { id: "r", output: [], error: { message: "overloaded" } } }];
+  for (const [list, breaks] of [[events, true], [events, false], [text, true], [text, false], [failed, false]]) {
+    let asked = 0;
+    async function* stream() {
+      yield* list;
+      if (breaks) throw new TypeError("the model is gone");
+    }
+    const create = async () => (asked++ === 0 ? stream() : assert.fail("half a response is sent back"));
+    await assert.rejects(converse(yard, { responses: { create } }, { input: said }), breaks ? TypeError : ToolyardError);
+  }
+  async function* breaks() {
+    throw new TypeError("the model is gone");
+  }
+  await assert.rejects(yard.stream("anthropic", breaks()).reply(), TypeError, "that it has no call is not known");
 });
 
 test("a response of text alone has no reply", async () => {

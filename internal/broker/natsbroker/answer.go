@@ -376,7 +376,8 @@ func ownEvents(who access.Principal, stream, subject string) bool {
 
 // mayUse returns an error if a principal may not read or store an object. Objects are named by their content, which is
 // checked before one is stored. A worker reads them only for a call that is queued for its pool, and an agent's objects
-// only for a call of that agent.
+// only for a call of that agent. The input that a person wrote for a call that waits is read before the call is queued:
+// a worker checks it.
 func (d *Answerer) mayUse(ctx context.Context, who access.Principal, q *objectQuestion, storing bool) error {
 	kind, rest, _ := strings.Cut(q.Name, ".")
 	switch {
@@ -391,6 +392,11 @@ func (d *Answerer) mayUse(ctx context.Context, who access.Principal, q *objectQu
 		if q.Call != nil && (kind == "data" || broker.Escape(string(q.Call.Agent)) == agent) {
 			if open, err := d.isQueued(ctx, who.Name, q.Call); err != nil || open {
 				return err
+			}
+			if kind == "input" {
+				if waits, err := d.waits(ctx, who.Name, q.Call); err != nil || waits {
+					return err
+				}
 			}
 		}
 		return refusal(codeNotYours, "%s has no call for which it may read %s", who, q.Name)
@@ -409,6 +415,17 @@ func (d *Answerer) isQueued(ctx context.Context, pool string, c *broker.AskedCal
 	_, ok, err := b.last(ctx, streamCall,
 		prefixCall+"*."+pool+".*."+broker.KeyTokens(k)+"."+strconv.Itoa(c.Index)+".*")
 	return ok, err
+}
+
+// waits reports whether a call of a pool waits for a person. Its message was acknowledged when it began to wait.
+func (d *Answerer) waits(ctx context.Context, pool string, c *broker.AskedCall) (bool, error) {
+	k := toolyard.BatchKey{Agent: c.Agent, ID: c.Batch}
+	b, err := d.b.of(ctx, k)
+	if err != nil {
+		return false, err
+	}
+	m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainItem, toolyard.Pool(pool), c.Index))
+	return ok && m.header.Get(headerType) == string(events.CallWaiting), err
 }
 
 func (d *Answerer) get(ctx context.Context, who access.Principal, m *nats.Msg) error {

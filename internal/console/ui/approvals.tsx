@@ -2,14 +2,14 @@
 
 import { h, Fragment } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { ApprovalLook, Approvals, Decided, Decision, Me } from "./api";
-import { get, name, post } from "./client";
-import { columns, Facts, Lines, Problem, requery, to, useKeys, usePoll, When, type Route } from "./parts";
+import type { Approval, ApprovalLook, Approvals, Decided, Decision, Me } from "./api";
+import { exact, getText, get, name, post, rounds } from "./client";
+import { columns, Facts, Lines, Problem, requery, shown, to, useKeys, usePoll, When, type Route } from "./parts";
 
 /** The input as a person edits it. It must stay JSON; everything else a worker checks. */
 function parsed(text: string): { input?: unknown; wrong?: string } {
   try {
-    const input: unknown = JSON.parse(text);
+    const input = exact<unknown>(text);
     if (typeof input === "object" && input !== null && !Array.isArray(input)) return { input };
     return { wrong: "An input is an object." };
   } catch (e) {
@@ -18,7 +18,10 @@ function parsed(text: string): { input?: unknown; wrong?: string } {
 }
 
 function Look({ id, me, done }: { id: string; me: Me; done: (what: string) => void }) {
-  const asked = usePoll((signal) => get<ApprovalLook>(`/v1/approvals/${name(id)}?columns=${columns()}`, signal), 0, [id]);
+  const asked = usePoll(async (signal) => {
+    const text = await getText(`/v1/approvals/${name(id)}?columns=${columns()}`, signal);
+    return { ...exact<ApprovalLook>(text), rounds: rounds(text) };
+  }, 0, [id]);
   const [seen, setSeen] = useState(false);
   const [edit, setEdit] = useState<string>();
   const [reason, setReason] = useState("");
@@ -34,6 +37,7 @@ function Look({ id, me, done }: { id: string; me: Me; done: (what: string) => vo
     return () => watch.disconnect();
   }, [look]);
   const editing = edit !== undefined ? parsed(edit) : undefined;
+  const mayEdit = look !== undefined && !look.rounds;
   const mayAllow = me.operator && me.scopes.includes("decide");
   const mayDeny = me.scopes.includes("decide");
   const allowable = mayAllow && !busy && (editing ? !editing.wrong : seen && look !== undefined && !look.part);
@@ -55,19 +59,19 @@ function Look({ id, me, done }: { id: string; me: Me; done: (what: string) => vo
       ...(editing ? { input: editing.input } : { input_sha256: look.input_sha256 }) });
   };
   const deny = () => mayDeny && void decide({ decision: "deny", reason: reason || undefined });
-  const startEdit = () => setEdit(edit === undefined ? JSON.stringify(look?.input, null, 2) : undefined);
+  const startEdit = () => mayEdit && setEdit(edit === undefined ? JSON.stringify(look?.input, null, 2) : undefined);
   useKeys((e) => {
     const act: Record<string, () => unknown> = { a: allow, d: deny, e: startEdit };
-    if (!(e.key in act) || !look) return;
+    if (!(e.key in act) || e.repeat || !look) return; // a key that is held down is not meant for the next call
     e.preventDefault();
     act[e.key]();
   });
   if (!look) return <section class="panel" aria-label="Approval"><Problem error={asked.error} /></section>;
   return <section class="panel" aria-label="Approval">
-    <h2>{look.tool}{look.destructive ? <span class="bad"> may do what cannot be undone</span> : null}</h2>
+    <h2>{shown(look.tool)}{look.destructive ? <span class="bad"> may do what cannot be undone</span> : null}</h2>
     <Facts facts={[
       ["Why", look.reason], ["Asked by", look.source], ["Class", look.concurrency_class],
-      ["Batch", <a href={to(["batch", look.agent, look.batch], { call: look.index })}>{look.batch}, call {look.index}</a>],
+      ["Batch", <a href={to(["batch", look.agent, look.batch], { call: look.index })}>{shown(look.batch)}, call {look.index}</a>],
       ["Agent", look.agent], ["Session", look.session], ["Workspace", look.workspace],
       ["Asked", <When at={look.asked_at} />], ["Expires", <When at={look.expires} />],
       ["Input SHA-256", <code>{look.input_sha256}</code>],
@@ -87,29 +91,40 @@ function Look({ id, me, done }: { id: string; me: Me; done: (what: string) => vo
     <label class="stack">Reason, which the model reads
       <input value={reason} maxLength={1000} onInput={(e) => setReason(e.currentTarget.value)} /></label>
     {look.remember ? <label><input type="checkbox" checked={remember}
-      onChange={(e) => setRemember(e.currentTarget.checked)} /> For the session: allow <code>{look.remember}</code>
+      onChange={(e) => setRemember(e.currentTarget.checked)} /> For the session: allow <code>{shown(look.remember)}</code>
     </label> : null}
     <div class="actions">
       <button type="button" class="primary" disabled={!allowable} onClick={allow} aria-keyshortcuts="a">
         {!editing ? "Allow" : look.form ? "Answer" : "Allow with this input"} <kbd>a</kbd></button>
       <button type="button" class="danger" disabled={!mayDeny || busy} onClick={deny} aria-keyshortcuts="d">
         Deny <kbd>d</kbd></button>
-      <button type="button" disabled={!mayAllow} onClick={startEdit} aria-keyshortcuts="e">
+      <button type="button" disabled={!mayAllow || !mayEdit} onClick={startEdit} aria-keyshortcuts="e">
         {editing ? "Leave it as it is" : look.form ? "Fill in" : "Edit"} <kbd>e</kbd></button>
     </div>
     {!mayAllow ? <p class="hint">An operator's token allows calls; an agent does not allow its own.</p> : null}
+    {look.rounds ? <p class="hint">This browser would round a number of the input: edit it with dispatcher approve.</p> :
+      null}
     {mayAllow && !seen && !editing ? <p class="hint">Read to the end to allow it.</p> : null}
     <Problem error={error} />
   </section>;
 }
 
+/** A call that asks once more has the same id. */
+const key = (a: Approval) => `${a.id} ${a.asked_at}`;
+
 export function ApprovalsPage({ route, me }: { route: Route; me: Me }) {
   const list = usePoll((signal) => get<Approvals>("/v1/approvals", signal), 2000, []);
   const [said, say] = useState("");
-  const all = list.data?.approvals ?? [];
+  const decided = useRef(new Set<string>());
+  const all = (list.data?.approvals ?? []).filter((a) => !decided.current.has(key(a)));
   const wanted = route.query.get("id");
-  const at = Math.max(0, all.findIndex((a) => a.id === wanted));
-  const chosen = all[at];
+  const at = all.findIndex((a) => a.id === wanted);
+  const chosen: Approval | undefined = all[at];
+  // Which call is shown is in the address: one that comes later, or goes, does not put another in its place.
+  const first = all[0]?.id;
+  useEffect(() => {
+    if (list.data && (wanted === null) === (first !== undefined)) requery(["approvals"], { id: first });
+  }, [list.data, wanted, first]);
   const choose = (n: number) => all[n] && requery(["approvals"], { id: all[n].id });
   useKeys((e) => {
     if (e.key === "j") choose(Math.min(all.length - 1, at + 1));
@@ -123,13 +138,15 @@ export function ApprovalsPage({ route, me }: { route: Route; me: Me }) {
     {all.length ? <div class="columns side">
       <nav aria-label="Calls that wait"><ul class="asks">{all.slice(0, 500).map((a, n) => <li key={a.id}>
         <a href={to(["approvals"], { id: a.id })} aria-current={n === at ? "true" : undefined}>
-          <strong>{a.tool}</strong> {a.agent}, {a.batch}, call {a.index}<br /><When at={a.asked_at} /></a></li>)}</ul>
+          <strong>{shown(a.tool)}</strong> {shown(`${a.agent}, ${a.batch}`)}, call {a.index}<br /><When at={a.asked_at} /></a></li>)}</ul>
         <p class="hint"><kbd>j</kbd> next, <kbd>k</kbd> the one before</p>
         {all.length > 500 ? <p class="hint">and {all.length - 500} more</p> : null}</nav>
-      {chosen ? <Look key={chosen.id} id={chosen.id} me={me} done={(what) => {
+      {chosen ? <Look key={key(chosen)} id={chosen.id} me={me} done={(what) => {
         say(what);
+        decided.current.add(key(chosen));
+        requery(["approvals"], { id: (all[at + 1] ?? all[at - 1])?.id });
         list.reload();
-      }} /> : null}
+      }} /> : wanted ? <p class="none panel" role="status">That call no longer waits. Choose another one.</p> : null}
     </div> : null}
   </>;
 }

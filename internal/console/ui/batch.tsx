@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { BatchView, Blob as Stored, Budget, CallLook, Progress, Row, Session, ShapeGroup, Span, Timeline } from "./api";
 import { at as where, Failed, get, name, post, stream } from "./client";
 import { Compare } from "./compare";
-import { bytes, columns, Copy, Facts, Lines, List, ms, over, Problem, requery, Status, Table, to, usePoll, When, type Route }
+import { bytes, columns, Copy, Facts, Lines, List, ms, over, Problem, requery, shown, Status, Table, to, usePoll, When, type Route }
   from "./parts";
 
 const rowHeight = 28;
@@ -138,7 +138,7 @@ function CallLine({ call, report, ...bars }:
   const word = call.error ? call.code : call.status;
   return <>
     <span class="label">
-      <span class="index">{call.index}</span> <span class="tool">{call.tool}</span>{" "}
+      <span class="index">{call.index}</span> <span class="tool">{shown(call.tool)}</span>{" "}
       <Status status={word ?? ""} failed={call.error} />
       {call.status === "claimed" && report?.fraction !== undefined && report.fraction >= 0 ?
         <progress value={report.fraction} max={1} aria-label="progress" /> : null}
@@ -192,7 +192,7 @@ function CallPanel({ path, agent, index, event, changed, report, refresh }: { pa
   const r = look.result;
   const facts = r?.phases?.length ? r.phases : look.facts;
   return <section class="panel" aria-label="Call">
-    <h2>Call {index}: {look.tool}</h2>
+    <h2>Call {index}: {shown(look.tool)}</h2>
     <Facts facts={[
       ["Status", <Status status={look.error ? look.code ?? "" : look.status} failed={look.error} />],
       ["Call id", look.call_id],
@@ -250,7 +250,7 @@ export function BatchPage({ route }: { route: Route }) {
   const go = (query: { at?: number; call?: number; with?: string }) => requery(route.path, { at: event || undefined,
     call: index, with: other, ...query });
   const slider = useRef<HTMLInputElement>(null);
-  if (!look) return <><h1>Batch {id}</h1><Problem error={error} /></>;
+  if (!look) return <><h1>Batch {shown(id)}</h1><Problem error={error} /></>;
   const b = look.batch;
   const end = live && b.status === "running" ? Math.max(b.last_ms, Date.now() - Date.parse(b.submitted_at)) : b.last_ms;
   const scale = Math.max(end, 0.001);
@@ -264,12 +264,13 @@ export function BatchPage({ route }: { route: Route }) {
   };
   const row = index === undefined ? undefined : look.rows[index];
   const shell = (s: string) => (/^[\w@%+=:,./-]+$/.test(s) ? s : `'${s.replaceAll("'", `'\\''`)}'`);
+  const words = (s: string) => (s.startsWith("-") ? `-- ${shell(s)}` : shell(s)); // an id is no flag
   const origin = location.origin;
   return <>
-    <h1>Batch {id}</h1>
+    <h1>Batch {shown(id)}</h1>
     <Facts facts={[
       ["Status", <Status status={b.status} />], ["Agent", agent],
-      ["Session", <a href={to(["batches"], { agent, session: b.session })}>{b.session}</a>],
+      ["Session", <a href={to(["batches"], { agent, session: b.session })}>{shown(b.session)}</a>],
       ["Workspace", b.workspace], ["Submitted", <When at={b.submitted_at} />], [over.has(b.status) ? "Took" : "Last event after", ms(b.last_ms)],
       ["Calls", `${b.finished} of ${b.calls} finished${b.failed ? `, ${b.failed} errors` : ""}`],
       ["Owner", b.owner], ["Takeovers", b.takeovers || ""], ["Partition", b.partition],
@@ -320,14 +321,14 @@ export function BatchPage({ route }: { route: Route }) {
         <Compare path={path} agent={agent} ended={over.has(b.status)} other={other}
           choose={(id) => go({ with: id })} />
         <details><summary>As commands</summary>
-          <Copy what="replay" text={`dispatcher replay --server ${origin} --agent ${shell(agent)} ${shell(id)}`} />
-          <Copy what="watch" text={`dispatcher watch --server ${origin} --agent ${shell(agent)} ${shell(id)}`} />
+          <Copy what="replay" text={`dispatcher replay --server ${origin} --agent ${shell(agent)} ${words(id)}`} />
+          <Copy what="watch" text={`dispatcher watch --server ${origin} --agent ${shell(agent)} ${words(id)}`} />
           <Copy what="curl" text={`curl -H "Authorization: Bearer $TOOLYARD_TOKEN" ${shell(origin +
             where(path, { agent }))}`} />
         </details>
       </div>
       {index === undefined ? <p class="hint panel">Choose a call to see its input and output.</p> :
-        <CallPanel path={path} agent={agent} index={index} event={event} report={reports.get(index)}
+        <CallPanel key={index} path={path} agent={agent} index={index} event={event} report={reports.get(index)}
           changed={JSON.stringify([row?.status, row?.waits?.length, row?.runs?.length])}
           refresh={() => go({})} />}
     </div>

@@ -4,7 +4,7 @@ import { h, Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { Found } from "./api";
 import { at, get } from "./client";
-import { ms, Problem, requery, Status, Table, to, usePoll, When, type Route } from "./parts";
+import { ms, Problem, requery, shown, Status, Table, to, usePoll, When, type Route } from "./parts";
 
 const filters = ["agent", "session", "status", "tool", "code", "text", "since", "until"] as const;
 
@@ -49,9 +49,9 @@ export function BatchesPage({ route }: { route: Route }) {
       "Submitted", "Took"]}>
       {list.map((b) => <tr key={`${b.agent}/${b.id}`}>
         <td><Status status={b.status} /></td>
-        <td><a href={to(["batch", b.agent, b.id])}>{b.id}</a></td>
-        <td>{b.agent}</td><td>{b.session}</td><td>{b.workspace}</td>
-        <td class="words">{b.opaque ? "cannot be read" : b.tools.join(", ")}</td>
+        <td><a href={to(["batch", b.agent, b.id])}>{shown(b.id)}</a></td>
+        <td>{shown(b.agent)}</td><td>{shown(b.session)}</td><td>{shown(b.workspace)}</td>
+        <td class="words">{b.opaque ? "cannot be read" : shown(b.tools.join(", "))}</td>
         <td class="number">{b.calls}</td>
         <td class="words">{b.failed ? <span class="bad">{b.failed}: {b.codes.join(", ")}</span> : ""}</td>
         <td><When at={b.submitted} /></td>

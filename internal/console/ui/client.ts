@@ -49,6 +49,23 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await (await send("GET", path, undefined, signal)).json()) as T;
 }
 
+/** Where a reviver finds the text of a value, and what writes it again: not all browsers have them, nor TypeScript. */
+type Exact = typeof JSON & { rawJSON?: (text: string) => unknown };
+type Reviver = (key: string, value: unknown, context?: { source?: string }) => unknown;
+
+/** Whether this browser would round a number of a JSON text, and cannot keep its digits. */
+export function rounds(text: string): boolean {
+  return !(JSON as Exact).rawJSON && /\d{16}|\d\.\d{15}/.test(text.replace(/"(?:[^"\\]|\\.)*"/g, ""));
+}
+
+/** Reads JSON. Numbers that JavaScript would write in another way keep their text. */
+export function exact<T>(text: string): T {
+  const raw = (JSON as Exact).rawJSON;
+  const keep: Reviver = (_, v, context) => typeof v === "number" && context?.source !== undefined &&
+    String(v) !== context.source && raw ? raw(context.source) : v;
+  return JSON.parse(text, keep as (key: string, value: unknown) => unknown) as T;
+}
+
 /** Reads text. */
 export async function getText(path: string, signal?: AbortSignal): Promise<string> {
   return (await send("GET", path, undefined, signal)).text();

@@ -12,7 +12,19 @@ export interface Route {
 
 function parse(): Route {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?", 2);
-  return { path: path.split("/").map(decodeURIComponent), query: new URLSearchParams(query ?? "") };
+  try {
+    return { path: path.split("/").map(decodeURIComponent), query: new URLSearchParams(query ?? "") };
+  } catch { // a % that begins no byte: there is no such page
+    return { path: ["?"], query: new URLSearchParams() };
+  }
+}
+
+// What a screen does not show, what turns the text around it, and blanks that look like others.
+const unseen = /[\p{C}\p{Default_Ignorable_Code_Point}\p{Zl}\p{Zp}\u2800\ufffc]|(?! )\p{Zs}/gu;
+
+/** A name or a rule on one line, with marks where the server has them in inputs. */
+export function shown(text: string): string {
+  return text.replace(unseen, (c) => `⟨U+${c.codePointAt(0)!.toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
 
 export function useRoute(): Route {
@@ -170,7 +182,7 @@ export function Lines({ lines, label }: { lines: string[]; label: string }) {
 /** A list of names and values. */
 export function Facts({ facts }: { facts: [string, ComponentChildren][] }) {
   return <dl class="facts">{facts.filter(([, v]) => v !== undefined && v !== "" && v !== null).map(([n, v]) =>
-    <div key={n}><dt>{n}</dt><dd>{v}</dd></div>)}</dl>;
+    <div key={n}><dt>{n}</dt><dd>{typeof v === "string" ? shown(v) : v}</dd></div>)}</dl>;
 }
 
 /** A table that scrolls sideways on a narrow screen. */

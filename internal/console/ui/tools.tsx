@@ -3,7 +3,7 @@
 import { h, Fragment } from "preact";
 import { useState } from "preact/hooks";
 import type { BatchView, Me } from "./api";
-import { at, get, name, post } from "./client";
+import { at, exact, get, name, post, rounds } from "./client";
 import { Facts, ms, Problem, requery, Status, to, usePoll, type Route } from "./parts";
 
 /** What a surface says of a tool, as far as the page shows it: GET /v1/tools?format=native. */
@@ -37,9 +37,12 @@ function read(s: Schema, text: string): unknown {
   const kind = kindOf(s);
   if (kind === "string") return text;
   if (text.trim() === "") return undefined;
-  if (kind === "integer" || kind === "number") return Number(text);
+  if (kind === "integer" || kind === "number") {
+    if (rounds(text)) throw new Error(`This browser would round ${text.trim()}.`);
+    return /^\s*\./.test(text) ? Number(text) : exact(text); // a field of numbers takes ".5" too
+  }
   if (kind === "boolean") return text === "true";
-  return JSON.parse(text);
+  return exact(text);
 }
 
 function Field({ field, schema, required }: { field: string; schema: Schema; required: boolean }) {

@@ -3,10 +3,10 @@
 from . import types
 from ._aio import AsyncAnswerStream, AsyncBatch, AsyncOpenBatch, AsyncToolyard
 from ._client import Batch, OpenBatch, Toolyard
-from ._http import LostError, Stop, ToolyardError
+from ._http import LostError, Stop, Stopped, ToolyardError
 from ._stream import AnswerStream
 
 __all__ = [
     "AnswerStream", "AsyncAnswerStream", "AsyncBatch", "AsyncOpenBatch", "AsyncToolyard", "Batch", "LostError",
-    "OpenBatch", "Stop", "Toolyard", "ToolyardError", "types",
+    "OpenBatch", "Stop", "Stopped", "Toolyard", "ToolyardError", "types",
 ]

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from . import _client, limits, types
 from ._client import Provider, StreamProvider
-from ._http import Stop, Stopped
+from ._http import Stop, Stopped, stops
 
 T = TypeVar("T")
 _END: Any = object()
@@ -23,15 +23,31 @@ class _Threads:
         self._pool = ThreadPoolExecutor(limits.MAX_THREADS, thread_name_prefix="toolyard")
 
     async def run(self, f: Callable[..., T], *args: Any, **options: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, partial(f, *args, **options))
+        """Runs something in a thread. Whoever gives up the wait ends its requests: the thread is for others."""
+        stop = Stop()
+        try:
+            return await self._within(stop, partial(f, *args, **options))
+        except asyncio.CancelledError:
+            stop.set()
+            raise
 
-    async def step(self, items: Iterator[T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: next(items, _END))
+    async def step(self, items: Iterator[T], stop: Stop) -> T:
+        return await self._within(stop, lambda: next(items, _END))
+
+    async def _within(self, stop: Stop, f: Callable[[], T]) -> T:
+        def stoppable() -> T:
+            stops.stop = stop
+            try:
+                return f()
+            finally:
+                stops.stop = None
+
+        return await asyncio.get_running_loop().run_in_executor(self._pool, stoppable)
 
     async def iterate(self, items: Iterator[T], stop: Stop) -> AsyncIterator[T]:
         """Reads an iterator, each step in a thread. Whoever leaves ends it."""
         try:
-            while (item := await self.step(items)) is not _END:
+            while (item := await self.step(items, stop)) is not _END:
                 yield item
         finally:
             stop.set()
@@ -99,8 +115,15 @@ class AsyncAnswerStream:
     def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         return self._running
 
+    @property
+    def cut(self) -> dict[str, Any] | None:
+        """Why the model's response is not whole."""
+        return self._answer.cut
+
     async def reply(self) -> Any:
-        """Reads the rest, and returns what goes back to the provider: None if the response had no call."""
+        """Reads the rest, and returns what goes back to the provider: None if the response had no call.
+
+        It raises what AnswerStream.reply raises."""
         async for _ in self._running:
             pass
         return await self._threads.run(self._answer.reply)

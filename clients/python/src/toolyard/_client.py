@@ -58,18 +58,18 @@ class Batch:
         """The state of the batch now."""
         return self._http.json("GET", self._path, query=self._query)
 
-    def done(self) -> types.BatchView:
+    def done(self, stop: Stop | None = None) -> types.BatchView:
         """Waits until the batch is complete."""
-        return self._await(None)
+        return self._await(None, stop)
 
-    def reply(self, provider: Provider) -> Any:
+    def reply(self, provider: Provider, stop: Stop | None = None) -> Any:
         """Waits until the batch is complete, and returns what goes back to the provider."""
-        return self._await(provider)
+        return self._await(provider, stop)
 
-    def _await(self, format: str | None) -> Any:
+    def _await(self, format: str | None, stop: Stop | None) -> Any:
         query = {**self._query, "format": format, "wait": limits.WAIT_SECONDS}
         while True:
-            status, _, body = self._http.answer("GET", self._path, query=query,
+            status, _, body = self._http.answer("GET", self._path, query=query, stop=stop,
                                                 timeout=limits.WAIT_SECONDS + limits.ANSWER_TIMEOUT)
             if status == 200:
                 return body

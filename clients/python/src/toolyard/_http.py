@@ -43,7 +43,7 @@ class LostError(Exception):
 
 
 class Stopped(Exception):
-    """The caller has left a stream."""
+    """A stream or a wait was ended by its Stop."""
 
 
 def passes(error: BaseException) -> bool:
@@ -52,22 +52,24 @@ def passes(error: BaseException) -> bool:
 
 
 class Stop:
-    """Ends a stream from another thread."""
+    """Ends a stream or a wait from another thread: whoever reads it gets Stopped."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self._lock = threading.Lock()
-        self._conn: http.client.HTTPConnection | None = None
+        self._sock: socket.socket | None = None
 
-    def hold(self, conn: http.client.HTTPConnection) -> None:
-        """Says which connection to cut."""
+    def connect(self, conn: http.client.HTTPConnection) -> None:
+        """Makes a connection, and keeps its socket to cut it: the connection drops its own when the answer begins."""
+        self.check()
+        conn.connect()
         with self._lock:
-            self._conn = conn
+            self._sock = conn.sock
         self.check()
 
     def release(self) -> None:
         with self._lock:
-            self._conn = None
+            self._sock = None
 
     def check(self) -> None:
         if self._event.is_set():
@@ -80,9 +82,14 @@ class Stop:
     def set(self) -> None:
         self._event.set()
         with self._lock:
-            if self._conn is not None and self._conn.sock is not None:
+            if self._sock is not None:
                 with contextlib.suppress(OSError):  # it may be closed already
-                    self._conn.sock.shutdown(socket.SHUT_RDWR)
+                    # Not that of TLS, which takes away what the reader reads from.
+                    socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+
+
+# What ends the requests of a thread: the asynchronous client sets it around what it runs.
+stops = threading.local()
 
 
 @dataclass
@@ -155,8 +162,11 @@ class Transport:
 
     def answer(self, method: str, path: str, *, query: Query | None = None, body: Any = None,
                headers: Mapping[str, str] | None = None, once: bool = False,
-               timeout: float = limits.ANSWER_TIMEOUT) -> tuple[int, http.client.HTTPMessage, Any]:
+               timeout: float = limits.ANSWER_TIMEOUT,
+               stop: Stop | None = None) -> tuple[int, http.client.HTTPMessage, Any]:
         """Makes a request until it is answered. Returns status, headers and the JSON; a 304 has none."""
+
+        ends: Stop = stop or getattr(stops, "stop", None) or Stop()
 
         def attempt() -> tuple[int, http.client.HTTPMessage, Any]:
             conn = self.connect(timeout)
@@ -167,6 +177,7 @@ class Transport:
                     sent["Content-Type"] = "application/json"
                     data = json.dumps(body).encode()
                 try:
+                    ends.connect(conn)
                     conn.request(method, self.target(path, query), data, self.headers(sent))
                     response = conn.getresponse()
                     checked(response)
@@ -175,18 +186,29 @@ class Transport:
                     raise LostError(f"no answer from {self.url}: {e}") from e
                 if len(text) > limits.MAX_ANSWER_BYTES:
                     raise ValueError(f"the answer to {method} {path} has more than {limits.MAX_ANSWER_BYTES} bytes")
-                return response.status, response.headers, json.loads(text) if text else None
+                if response.length:  # read says nothing of what is missing
+                    raise LostError(f"the answer to {method} {path} was cut")
+                if response.status == 304:
+                    return response.status, response.headers, None
+                try:
+                    return response.status, response.headers, json.loads(text)
+                except ValueError:
+                    if not text or response.headers.get_content_type() == "application/json":  # cut, in the head too
+                        raise LostError(f"the answer to {method} {path} was cut") from None
+                    raise ToolyardError({"detail": f"{self.url} answers {method} {path} with no JSON; is it the "
+                                         "address of a Toolyard server?"}, response.status) from None
             finally:
+                ends.release()
                 conn.close()
 
-        return self.retry(attempt, once=once)
+        return self.retry(attempt, ends, once=once)
 
     def json(self, method: str, path: str, **options: Any) -> Any:
         return self.answer(method, path, **options)[2]
 
-    def retry(self, attempt: Callable[[], T], *, once: bool = False) -> T:
+    def retry(self, attempt: Callable[[], T], stop: Stop, *, once: bool = False) -> T:
         """Tries something until it succeeds, fails for good, or has failed too often."""
-        tries = Tries(self._retries if not once else 0, Stop())
+        tries = Tries(self._retries if not once else 0, stop)
         while True:
             try:
                 return attempt()
@@ -201,16 +223,16 @@ class Transport:
         while True:
             conn = self.connect(limits.STREAM_SILENCE)
             try:
-                stop.hold(conn)
                 headers = {"Accept": "text/event-stream"}
                 if last is not None:
                     headers["Last-Event-ID"] = last
                 try:
+                    stop.connect(conn)
                     conn.request("GET", self.target(path, query), None, self.headers(headers))
                     response = conn.getresponse()
+                    checked(response)
                 except (OSError, http.client.HTTPException) as e:
                     raise LostError(f"no answer from {self.url}: {e}") from e
-                checked(response)
                 if response.status == 204:
                     return
                 for event in read_events(lambda r=response: read_piece(r)):

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
 
 from . import limits
-from ._http import LostError, Stop, ToolyardError, Transport, Tries, checked, read_events, read_piece
+from ._http import LostError, Stop, Stopped, ToolyardError, Transport, Tries, checked, read_events, read_piece
 
 
 class AnswerStream:
@@ -24,9 +24,11 @@ class AnswerStream:
         self.id: str = options["id"]
         self._http, self._provider, self._options, self._retries = http_, provider, options, retries
         self._source = Kept(stream)
+        self.cut: dict[str, Any] | None = None  # why the model's response is not whole
         self._reply: Any = None
+        self._failed: BaseException | None = None
         self._stop = Stop()
-        self._running = self._run()
+        self._running = self._keep(self._run())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return self._running
@@ -36,14 +38,31 @@ class AnswerStream:
         return (e["result"] for e in self._running if e["event"] == "result")
 
     def reply(self) -> Any:
-        """Reads the rest, and returns what goes back to the provider: None if the response had no call."""
+        """Reads the rest, and returns what goes back to the provider: None if the response had no call.
+
+        It raises what the answer ended with, and what the model's stream failed with if no call had come by then."""
         for _ in self._running:
             pass
+        if self._failed is not None:
+            raise self._failed
+        if self._reply is None:
+            self._source.check()
         return self._reply
 
     def close(self) -> None:
-        """Leaves the stream. The batch goes on with the calls that are complete."""
+        """Leaves the stream: whoever reads it gets Stopped. The batch goes on with the calls that are complete."""
         self._stop.set()
+
+    def _keep(self, events: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Keeps what the events end with: without it nobody knows whether a reply is missing."""
+        try:
+            yield from events
+        except GeneratorExit:
+            self._failed = Stopped("the stream was left before its end")
+            raise
+        except Exception as e:
+            self._failed = e
+            raise
 
     def _run(self) -> Iterator[dict[str, Any]]:
         following = 0  # the index of the next result that was not yielded
@@ -52,7 +71,6 @@ class AnswerStream:
         while True:
             conn = self._http.connect(limits.STREAM_SILENCE)
             try:
-                self._stop.hold(conn)
                 for event in self._exchange(conn):
                     match event.name:
                         case "batch":
@@ -67,6 +85,8 @@ class AnswerStream:
                             tries.progress()
                             yield {"event": "result", "result": result}
                         case "cut":
+                            if event.json()["status"] != 409:  # that is of a batch that was closed before
+                                self.cut = event.json()
                             yield {"event": "cut", "problem": event.json()}
                         case "note":
                             yield {"event": "note", **event.json()}
@@ -91,6 +111,7 @@ class AnswerStream:
         path = self._http.target(f"/v1/stream/{self._provider}", self._options)
         headers = self._http.headers({"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
         try:
+            self._stop.connect(conn)
             conn.putrequest("POST", path, skip_accept_encoding=True)
             for name, value in headers.items():
                 conn.putheader(name, value)
@@ -111,9 +132,9 @@ class AnswerStream:
         threading.Thread(target=send, name="toolyard-stream", daemon=True).start()
         try:
             response = conn.getresponse()
+            checked(response)
         except (OSError, http.client.HTTPException) as e:
             raise LostError(f"no answer from {self._http.url}: {e}") from e
-        checked(response)
         yield from read_events(lambda: read_piece(response))
 
 
@@ -189,15 +210,32 @@ def plain(value: Any) -> Any:
 class Reader:
     """Passes the events of an SDK on, and looks at each."""
 
+    _failed: Exception | None = None
+
     def read(self, events: Any) -> Iterator[Any]:
-        for event in events:
-            self.take(plain(event))
-            yield event
+        try:
+            for event in events:
+                self.take(plain(event))
+                yield event
+        except Exception as e:
+            self._failed = e
+            raise
 
     async def aread(self, events: Any) -> AsyncIterator[Any]:
-        async for event in events:
-            self.take(plain(event))
-            yield event
+        try:
+            async for event in events:
+                self.take(plain(event))
+                yield event
+        except Exception as e:
+            self._failed = e
+            raise
+
+    def check(self, cut: Mapping[str, Any] | None) -> None:
+        """Raises why the response is not whole: half of one is no end, and nothing to send back to the model."""
+        if self._failed is not None:
+            raise self._failed
+        if cut is not None:
+            raise ToolyardError(cut)
 
     def take(self, event: dict[str, Any]) -> None:
         raise NotImplementedError

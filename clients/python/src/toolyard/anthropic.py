@@ -23,7 +23,9 @@ def converse(yard: Toolyard, client: Any, *, messages: list[Any], tools: list[An
         offered = [*(tools or []), *yard.tools("anthropic", **tools_of(options))]
         message = Message()
         events = client.messages.create(**params, messages=messages, tools=offered, stream=True)
-        reply = yard.stream("anthropic", message.read(events), **options).reply()
+        answer = yard.stream("anthropic", message.read(events), **options)
+        reply = answer.reply()
+        message.check(answer.cut)
         messages.append(message.as_param())
         if reply is None:
             return messages
@@ -38,7 +40,9 @@ async def aconverse(yard: AsyncToolyard, client: Any, *, messages: list[Any], to
         offered = [*(tools or []), *await yard.tools("anthropic", **tools_of(options))]
         message = Message()
         events = await client.messages.create(**params, messages=messages, tools=offered, stream=True)
-        reply = await yard.stream("anthropic", message.aread(events), **options).reply()
+        answer = yard.stream("anthropic", message.aread(events), **options)
+        reply = await answer.reply()
+        message.check(answer.cut)
         messages.append(message.as_param())
         if reply is None:
             return messages

@@ -27,7 +27,7 @@ def langchain_tools(yard: Toolyard, structured_tool: Any, settings: types.Submis
 
         return {"func": run}
 
-    return _tools(structured_tool, yard.tools("openai-chat", **tools_of(dict(settings or {}))), make)
+    return _tools(structured_tool, yard.tools("openai-chat", **_offered(settings or {})), make)
 
 
 async def alangchain_tools(yard: AsyncToolyard, structured_tool: Any,
@@ -41,7 +41,13 @@ async def alangchain_tools(yard: AsyncToolyard, structured_tool: Any,
 
         return {"coroutine": run}
 
-    return _tools(structured_tool, await yard.tools("openai-chat", **tools_of(dict(settings or {}))), make)
+    return _tools(structured_tool, await yard.tools("openai-chat", **_offered(settings or {})), make)
+
+
+def _offered(settings: types.Submission) -> dict[str, Any]:
+    """What the list of tools takes of the settings of batches."""
+    deny = settings.get("options", {}).get("deny")
+    return tools_of({**settings, **({"deny": deny} if deny else {})})
 
 
 def _tools(structured_tool: Any, offered: list[Any], make: Any) -> list[Any]:

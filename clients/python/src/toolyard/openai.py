@@ -21,7 +21,9 @@ def converse(yard: Toolyard, client: Any, *, input: list[Any], tools: list[Any] 
         offered = [*(tools or []), *yard.tools("openai", **tools_of(options))]
         said = Output()
         events = client.responses.create(**params, input=input, tools=offered, stream=True)
-        reply = yard.stream("openai", said.read(events), **options).reply()
+        answer = yard.stream("openai", said.read(events), **options)
+        reply = answer.reply()
+        said.check(answer.cut)
         input += said.items
         if reply is None:
             return input
@@ -36,7 +38,9 @@ async def aconverse(yard: AsyncToolyard, client: Any, *, input: list[Any], tools
         offered = [*(tools or []), *await yard.tools("openai", **tools_of(options))]
         said = Output()
         events = await client.responses.create(**params, input=input, tools=offered, stream=True)
-        reply = await yard.stream("openai", said.aread(events), **options).reply()
+        answer = yard.stream("openai", said.aread(events), **options)
+        reply = await answer.reply()
+        said.check(answer.cut)
         input += said.items
         if reply is None:
             return input
@@ -51,7 +55,9 @@ def converse_chat(yard: Toolyard, client: Any, *, messages: list[Any], tools: li
         offered = [*(tools or []), *yard.tools("openai-chat", **tools_of(options))]
         message = ChatMessage()
         events = client.chat.completions.create(**params, messages=messages, tools=offered, stream=True)
-        reply = yard.stream("openai-chat", message.read(events), **options).reply()
+        answer = yard.stream("openai-chat", message.read(events), **options)
+        reply = answer.reply()
+        message.check(answer.cut)
         messages.append(message.as_param())
         if reply is None:
             return messages
@@ -66,7 +72,9 @@ async def aconverse_chat(yard: AsyncToolyard, client: Any, *, messages: list[Any
         offered = [*(tools or []), *await yard.tools("openai-chat", **tools_of(options))]
         message = ChatMessage()
         events = await client.chat.completions.create(**params, messages=messages, tools=offered, stream=True)
-        reply = await yard.stream("openai-chat", message.aread(events), **options).reply()
+        answer = yard.stream("openai-chat", message.aread(events), **options)
+        reply = await answer.reply()
+        message.check(answer.cut)
         messages.append(message.as_param())
         if reply is None:
             return messages
@@ -90,14 +98,15 @@ class ChatMessage(Reader):
     def __init__(self) -> None:
         self._content: str | None = None
         self._refusal: str | None = None
-        self._calls: dict[int, dict[str, Any]] = {}
+        self._calls: list[dict[str, Any]] = []
+        self._latest: dict[int, dict[str, Any]] = {}  # the latest call of each index
 
     def as_param(self) -> dict[str, Any]:
         out: dict[str, Any] = {"role": "assistant", "content": self._content}
         if self._refusal is not None:
             out["refusal"] = self._refusal
         if self._calls:
-            out["tool_calls"] = [self._calls[i] for i in sorted(self._calls)]
+            out["tool_calls"] = self._calls
         return out
 
     def take(self, event: dict[str, Any]) -> None:
@@ -108,9 +117,23 @@ class ChatMessage(Reader):
             if delta.get("refusal") is not None:
                 self._refusal = (self._refusal or "") + delta["refusal"]
             for part in delta.get("tool_calls") or []:
-                call = self._calls.setdefault(part["index"], {"id": "", "type": "function",
-                                                             "function": {"name": "", "arguments": ""}})
-                call["id"] = part.get("id") or call["id"]
-                named = part.get("function") or {}
-                call["function"]["name"] += named.get("name") or ""
-                call["function"]["arguments"] += named.get("arguments") or ""
+                self._grow(part)
+
+    def _grow(self, part: dict[str, Any]) -> None:
+        """Adds a part of a call. Some servers give all calls one index, or none: then their ids tell them apart."""
+        index, id = part.get("index") or 0, part.get("id")
+        call = self._latest.get(index)
+        if call is None or id and id != call["id"]:
+            call = {"id": id or "", "type": "function"}
+            self._latest[index] = call
+            self._calls.append(call)
+        for field, value in part.items():  # some servers want others back than those that are known here
+            if field in ("function", "custom"):
+                own = call.setdefault(field, {"name": "", "arguments" if field == "function" else "input": ""})
+                for name, text in (value or {}).items():
+                    if name == "name":  # whole in the first part, and in some servers' others too
+                        own[name] = own[name] or text
+                    elif text is not None:
+                        own[name] = own.get(name, "") + text if isinstance(text, str) else text
+            elif field != "index" and value is not None:
+                call[field] = value
