@@ -248,13 +248,19 @@ func TestEventsPathIsCheckedFirst(t *testing.T) {
 
 // TestInterruptWhileReading: the first SIGINT ends a command that waits for its input.
 func TestInterruptWhileReading(t *testing.T) {
+	for _, command := range []string{"run", "explain", "replay"} {
+		t.Run(command, func(t *testing.T) { interruptedWhileReading(t, command) })
+	}
+}
+
+func interruptedWhileReading(t *testing.T, command string) {
 	p := newPlace(t, nil)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close() // nothing more is written
-	cmd := p.command(t.Context(), r, nil, "run", "-")
+	cmd := p.command(t.Context(), r, nil, command, "-")
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	if err := cmd.Start(); err != nil {
