@@ -219,6 +219,10 @@ func (s *std) rerun(ctx context.Context, report *replay.Report, sys *systemFlags
 	if err != nil {
 		return err
 	}
+	log, err := s.log.Logger(s.err)
+	if err != nil {
+		return err
+	}
 	out := rerun{Of: toolyard.BatchKey{Agent: report.Batch.Agent, ID: report.Batch.ID}}
 	err = s.attach(ctx, sys, "rerun", func(c *client.Client) error {
 		b, err := c.Submit(ctx, batch)
@@ -227,6 +231,7 @@ func (s *std) rerun(ctx context.Context, report *replay.Report, sys *systemFlags
 		}
 		for _, err := range b.Results(ctx) {
 			if err != nil {
+				s.cutOff(ctx, b, outputFlags{goesOn: sys.goesOn}, log)
 				return turnedAway(err)
 			}
 		}
