@@ -62,10 +62,17 @@ service names; with --server it is the token's name.`,
 			}
 			o := relay.Options{URL: to, Callback: callback, Agent: toolyard.Agent(agent), Secret: secret,
 				Client: &http.Client{}, Log: log, Now: time.Now}
-			return s.attach(cmd.Context(), &sys, "toolyard relay", func(c *client.Client) error {
+			served := false
+			err = s.attach(cmd.Context(), &sys, "toolyard relay", func(c *client.Client) error {
 				o.System = c
-				return s.relay(cmd.Context(), o, listen, log)
+				err := s.relay(cmd.Context(), o, listen, log)
+				served = err == nil
+				return err
 			})
+			if served && errors.Is(err, cli.ErrInterrupted) {
+				return nil // a service that is told to stop
+			}
+			return err
 		},
 	}
 	sys.add(cmd)
