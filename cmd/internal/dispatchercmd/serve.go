@@ -116,7 +116,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	cfg := o.nodeConfig(&decided)
 	cfg.observed, cfg.audit, cfg.dispatcher.Quotas = observed, deeds, quotas
 	if o.signingKey != "" {
-		if cfg.dispatcher.SigningKey, err = readSigningKey(o.signingKey); err != nil {
+		if cfg.dispatcher.SigningKey, err = readSigningKey("--signing-key", o.signingKey); err != nil {
 			return err
 		}
 	}
