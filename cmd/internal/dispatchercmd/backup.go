@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -90,8 +91,12 @@ func (s *std) save(ctx context.Context, nc *nats.Conn, dir string, done *streams
 		return fmt.Errorf("there is no whole system to save: of its %d streams there are %d (%s)", len(all), len(there),
 			strings.Join(there, ", "))
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return cli.Usagef("DIR: %w; name a directory that is not there", err)
+	switch err := os.Mkdir(dir, 0o700); {
+	case errors.Is(err, fs.ErrExist):
+		return cli.Usagef("DIR %s: is there already, and nothing in it is overwritten; name a directory that is not there",
+			dir)
+	case err != nil:
+		return cli.Usagef("DIR %s: %w", dir, errors.Unwrap(err))
 	}
 	b := backup{Begun: time.Now().UTC(), Version: version.Build(), Wire: version.Wire}
 	for _, name := range order {
@@ -289,7 +294,7 @@ func (s *std) restoreEmbedded(ctx context.Context, b backup, dir, data string, d
 	if err != nil {
 		return err
 	}
-	store, err := cli.DataDir(data)
+	store, err := storeDir(data)
 	if err != nil {
 		return err
 	}
