@@ -55,6 +55,7 @@ func Main(root *cobra.Command, args []string, stderr io.Writer) int {
 		versions.GroupID = ProgramGroup
 	}
 	root.AddCommand(versions)
+	refuseUnknown(root)
 	root.SetErr(stderr)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(flagError)
