@@ -218,7 +218,10 @@ older than the batch lifetime is gone at once.`,
 				return err
 			}
 			if sys.nats == "" {
-				return ended(ctx, s.restoreEmbedded(ctx, b, args[0], sys.reach.Data, &done))
+				if err := s.restoreEmbedded(ctx, b, args[0], sys.reach.Data, &done); err != nil {
+					return ended(ctx, err)
+				}
+				return nil // a signal that came while the server stopped has interrupted nothing
 			}
 			return s.overNATS(ctx, &sys, "restore", func(nc *nats.Conn) error {
 				return s.restore(ctx, nc, b, args[0], &done)

@@ -128,3 +128,32 @@ func TestAStreamThatIsMadeDuringItsRestore(t *testing.T) {
 		t.Errorf("%v is taken for a stream that is there", err)
 	}
 }
+
+// writeFunc is a writer.
+type writeFunc func(p []byte) (int, error)
+
+func (f writeFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestARestoreThatIsDoneWasNotInterrupted: a signal that comes when all streams are made changes nothing.
+func TestARestoreThatIsDoneWasNotInterrupted(t *testing.T) {
+	platform := access.Principal{Role: access.Dispatcher}
+	from := testenv.Guarded(t)
+	testenv.BrokerAs(t, from, platform, "/a")
+	dir := filepath.Join(t.TempDir(), "saved")
+	s := &std{in: strings.NewReader(""), out: &bytes.Buffer{}, err: os.Stderr}
+	if err := s.save(t.Context(), testenv.ConnAs(t, from, platform), dir, &streamsDone{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	root := Command(nil, writeFunc(func(p []byte) (int, error) {
+		if bytes.HasPrefix(p, []byte("TY_BATCH: ")) { // the last one
+			interrupt()
+		}
+		return len(p), nil
+	}), os.Stderr)
+	root.SetArgs([]string{"restore", "--data", testenv.StoreDir(t), dir})
+	if err := root.ExecuteContext(ctx); err != nil || ctx.Err() == nil {
+		t.Errorf("a restore that is done ends with %v", err)
+	}
+}
