@@ -72,7 +72,7 @@ func TestTimeLimits(t *testing.T) {
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	url, asked := silent(t)
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		p := newPlace(t, nil)
 		p.write("in.json",
 			fmt.Sprintf(`{"calls":[{"tool":"web_fetch","input":{"url":%q}},{"tool":"glob","input":{"pattern":"*"}}]}`,
