@@ -83,8 +83,8 @@ func TestAnApprovalServiceDecides(t *testing.T) {
 	d := dispatcher(t)
 	worker(t, d.says["nats"], dir)
 	service := approvalService(t, secret)
-	relay := start(t, 1, "dispatcher", "relay", "--nats", d.says["nats"], "--to", service+"/questions", "--relay-secret-file",
-		secret, "--listen", "127.0.0.1:0")
+	relay := start(t, 1, "dispatcher", "relay", "--nats", d.says["nats"], "--to", service+"/questions",
+		"--relay-secret-file", secret, "--listen", "127.0.0.1:0")
 	write := func(name string) json.RawMessage {
 		return input(map[string]any{"file_path": name, "content": "<b>" + name + "</b>\n"})
 	}

@@ -103,7 +103,8 @@ func TestAnInterruptedRestoreLeavesNothing(t *testing.T) {
 	if err := watching.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.restore(ctx, testenv.ConnAs(t, to, platform), b, dir, &streamsDone{}); !errors.Is(err, context.Canceled) {
+	err = s.restore(ctx, testenv.ConnAs(t, to, platform), b, dir, &streamsDone{})
+	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("the restore was not interrupted: %v", err)
 	}
 	if err := s.restore(t.Context(), testenv.ConnAs(t, to, platform), b, dir, &streamsDone{}); err != nil {
