@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/relay"
 )
 
@@ -111,7 +112,7 @@ func checkRelayURL(flag, address string, optional bool) error {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil:
-		return cli.Usagef("%s %q: write https://HOST/PATH", flag, address)
+		return cli.Usagef("%s %q: write https://HOST/PATH", flag, natsbroker.ShownURL(address))
 	case u.Scheme == "http" && !loopbackHost(u.Hostname()):
 		return cli.Usagef("%s %s: what is asked would be sent in the clear; use https", flag, address)
 	}

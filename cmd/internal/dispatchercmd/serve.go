@@ -20,6 +20,7 @@ import (
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/mcp/server"
@@ -233,7 +234,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 		go func() { served <- httpServer.Serve(l) }()
 	}
 
-	natsURL, made := o.url, ""
+	natsURL, made := natsbroker.ShownURL(o.url), ""
 	if n.server != nil {
 		natsURL = n.server.ClientURL()
 		if dir, untold := n.server.Creds(); untold {
