@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
@@ -60,7 +61,8 @@ func ConnectHTTP(ctx context.Context, baseURL string, o HTTPOptions) (*Client, e
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.RawQuery != "" ||
 		base.Fragment != "" || base.User != nil {
 		return nil, &toolyard.InputError{Field: "server",
-			Problem: fmt.Sprintf("%q is not the URL of a server; use %s", baseURL, withScheme(baseURL))}
+			Problem: fmt.Sprintf("%q is not the URL of a server; use %s", natsbroker.ShownURL(baseURL),
+				withScheme(baseURL))}
 	}
 	if strings.ContainsAny(o.Token, " \t\r\n") {
 		return nil, &toolyard.InputError{Field: "token", Problem: "has white space in it, which no token has"}

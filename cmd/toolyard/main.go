@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/cmd/internal/dispatchercmd"
@@ -54,6 +55,7 @@ func renameHelp(c *cobra.Command, rename func(string) string) {
 	for _, text := range []*string{&c.Short, &c.Long, &c.Example} {
 		*text = rename(*text)
 	}
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) { f.Usage = rename(f.Usage) })
 	for _, sub := range c.Commands() {
 		renameHelp(sub, rename)
 	}

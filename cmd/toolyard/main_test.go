@@ -34,8 +34,9 @@ func TestBothCommandsAreInOne(t *testing.T) {
 	if len(ours) != len(theirs) || len(ours) < 20 {
 		t.Errorf("toolyard has %d commands, and the two have %d", len(ours), len(theirs))
 	}
+	rename := renamer(dispatchercmd.Command(nil, io.Discard, io.Discard), workercmd.Command(io.Discard, io.Discard))
 	for path, flags := range theirs {
-		if ours[path] != flags {
+		if flags = rename(flags); ours[path] != flags {
 			t.Errorf("toolyard %s has the flags\n%swant\n%s", path, ours[path], flags)
 		}
 	}
@@ -52,7 +53,7 @@ func TestHelpNamesThisCommand(t *testing.T) {
 	renamed := 0
 	var visit func(*cobra.Command)
 	visit = func(c *cobra.Command) {
-		text := strings.Join([]string{c.Short, c.Long, c.Example}, "\n")
+		text := strings.Join([]string{c.Short, c.Long, c.Example, c.LocalFlags().FlagUsages()}, "\n")
 		renamed += strings.Count(text, "toolyard worker serve") + strings.Count(text, "toolyard serve")
 		for _, found := range other.FindAllStringIndex(text, -1) {
 			line := strings.TrimLeft(text[found[0]:found[1]], " \n\"`")

@@ -120,6 +120,29 @@ func (p *terminal) ends() int {
 	}
 }
 
+// TestAListIsInterrupted: a person who reads a list page by page can leave it as any command.
+func TestAListIsInterrupted(t *testing.T) {
+	t.Parallel()
+	d := dispatcher(t, "--with-worker", "--workspace", "default="+t.TempDir())
+	file := batchFile(t, toolyard.Batch{ID: "asks", Interactive: true, Calls: []toolyard.Call{{Tool: "write_file",
+		Input: input(map[string]any{"file_path": "a.txt", "content": strings.Repeat("more than a page\n", 60)})}}})
+	submitted := make(chan struct{})
+	go func() {
+		defer close(submitted)
+		run(t, nil, "dispatcher", "submit", "--nats", d.says["nats"], file)
+	}()
+	waiting(t, d.says["nats"], 1)
+	p := onTerminal(t, "approvals", "--nats", d.says["nats"])
+	p.sees("[Enter] for more")
+	p.types("\x03")
+	p.sees("dispatcher: interrupted")
+	if status := p.ends(); status != 130 {
+		t.Errorf("exit status %d", status)
+	}
+	said(t, "cancel", "--nats", d.says["nats"], "asks")
+	<-submitted
+}
+
 // TestWatchLive: a person at a terminal sees the calls of a batch, opens one, approves one, cancels one, and leaves.
 // The terminal is then as it was.
 func TestWatchLive(t *testing.T) {

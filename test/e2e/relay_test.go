@@ -18,6 +18,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -82,8 +83,8 @@ func TestAnApprovalServiceDecides(t *testing.T) {
 	d := dispatcher(t)
 	worker(t, d.says["nats"], dir)
 	service := approvalService(t, secret)
-	start(t, 1, "dispatcher", "relay", "--nats", d.says["nats"], "--to", service+"/questions", "--relay-secret-file",
-		secret, "--listen", "127.0.0.1:0")
+	relay := start(t, 1, "dispatcher", "relay", "--nats", d.says["nats"], "--to", service+"/questions",
+		"--relay-secret-file", secret, "--listen", "127.0.0.1:0")
 	write := func(name string) json.RawMessage {
 		return input(map[string]any{"file_path": name, "content": "<b>" + name + "</b>\n"})
 	}
@@ -152,6 +153,9 @@ func TestAnApprovalServiceDecides(t *testing.T) {
 	log := said(t, "replay", "--nats", d.says["nats"], "--agent", "agent-1", "--json", "asks")
 	if !strings.Contains(log, "slack:ann") {
 		t.Errorf("the log does not say who decided: %s", log)
+	}
+	if status := relay.stop(syscall.SIGTERM); status != 0 || relay.logged("interrupted") != 0 {
+		t.Errorf("a relay that is told to stop ends with %d", status)
 	}
 }
 

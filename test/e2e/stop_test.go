@@ -72,7 +72,7 @@ func TestTimeLimits(t *testing.T) {
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	url, asked := silent(t)
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		p := newPlace(t, nil)
 		p.write("in.json",
 			fmt.Sprintf(`{"calls":[{"tool":"web_fetch","input":{"url":%q}},{"tool":"glob","input":{"pattern":"*"}}]}`,
@@ -120,30 +120,8 @@ func TestInterruptedSubmit(t *testing.T) {
 	for _, reach := range [][]string{{"--server", d.says["http"]}, {"--nats", d.says["nats"], "--data", data}} {
 		p := newPlace(t, nil)
 		p.write("in.json", fmt.Sprintf(`{"agent":"default","calls":[{"tool":"web_fetch","input":{"url":%q}}]}`, url))
-		cmd := p.command(t.Context(), nil, nil, slices.Concat([]string{"submit", "--events", "events.jsonl"}, reach,
-			[]string{"in.json"})...)
-		var errs bytes.Buffer
-		cmd.Stderr = &errs
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case <-asked:
-		case <-time.After(30 * time.Second):
-			_ = cmd.Process.Kill()
-			t.Fatalf("the call does not run: %s", &errs)
-		}
-		if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-			t.Fatal(err)
-		}
-		hung := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
-		_ = cmd.Wait() // the status is what counts
-		hung.Stop()
-		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
-		if status := cmd.ProcessState.ExitCode(); status != 130 || len(lines) != 4 ||
-			!strings.HasPrefix(lines[0], "batch default/") || lines[3] != "dispatcher: interrupted" {
-			t.Fatalf("exit status %d, %s", status, &errs)
-		}
+		lines := interruptedBatch(p, asked, slices.Concat([]string{"submit", "--events", "events.jsonl"}, reach,
+			[]string{"in.json"}))
 		if info, err := os.Stat(filepath.Join(p.dir, "events.jsonl")); err != nil || info.Size() == 0 {
 			t.Errorf("the file of the events: %+v (%v)", info, err)
 		}
@@ -158,7 +136,45 @@ func TestInterruptedSubmit(t *testing.T) {
 			!strings.Contains(stdout, "canceled") {
 			t.Errorf("%q: exit status %d, %s%s", watch, status, stdout, stderr)
 		}
+		again := interruptedBatch(p, asked, slices.Concat([]string{"replay", "--rerun"}, reach,
+			[]string{strings.Fields(lines[0])[1]}))
+		if again[0] == lines[0] {
+			t.Errorf("a batch that ran again is named as the one before: %s", again[0])
+		}
+		if _, stderr, status := p.run(nil, nil, strings.Fields(again[2])[1:]...); status != 0 {
+			t.Errorf("%q: exit status %d, %s", again[2], status, stderr)
+		}
 	}
+}
+
+// interruptedBatch interrupts a command that waits for a batch, and returns what it says about the batch.
+func interruptedBatch(p place, asked <-chan struct{}, args []string) (lines []string) {
+	p.t.Helper()
+	cmd := p.command(p.t.Context(), nil, nil, args...)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	select {
+	case <-asked:
+	case <-time.After(30 * time.Second):
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		p.t.Fatalf("the call does not run: %s", &errs)
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		p.t.Fatal(err)
+	}
+	hung := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	_ = cmd.Wait() // the status is what counts
+	hung.Stop()
+	lines = strings.Split(strings.TrimSpace(errs.String()), "\n")
+	if status := cmd.ProcessState.ExitCode(); status != 130 || len(lines) != 4 ||
+		!strings.HasPrefix(lines[0], "batch default/") || lines[3] != "dispatcher: interrupted" {
+		p.t.Fatalf("%q: exit status %d, %s", args, status, &errs)
+	}
+	return lines
 }
 
 // TestABatchIsNamedAsItIsShown: what batches and watch print is taken by each command that takes a batch.
@@ -248,13 +264,19 @@ func TestEventsPathIsCheckedFirst(t *testing.T) {
 
 // TestInterruptWhileReading: the first SIGINT ends a command that waits for its input.
 func TestInterruptWhileReading(t *testing.T) {
+	for _, command := range []string{"run", "explain", "replay"} {
+		t.Run(command, func(t *testing.T) { interruptedWhileReading(t, command) })
+	}
+}
+
+func interruptedWhileReading(t *testing.T, command string) {
 	p := newPlace(t, nil)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close() // nothing more is written
-	cmd := p.command(t.Context(), r, nil, "run", "-")
+	cmd := p.command(t.Context(), r, nil, command, "-")
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	if err := cmd.Start(); err != nil {

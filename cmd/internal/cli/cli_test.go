@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -66,6 +67,32 @@ func TestExitStatus(t *testing.T) {
 		if status != c.status || !strings.Contains(stderr.String(), c.says) || (c.says == "") != (stderr.Len() == 0) ||
 			strings.Count(stderr.String(), "\n") > 1 {
 			t.Errorf("%s: status %d, %q; want %d, %q", c.name, status, &stderr, c.status, c.says)
+		}
+	}
+}
+
+// TestHelpOfNoCommand: the library's own commands refuse what is no command, and show help of what is one.
+func TestHelpOfNoCommand(t *testing.T) {
+	for _, c := range []struct {
+		args   []string
+		status int
+		says   string
+	}{
+		{[]string{"help"}, ExitOK, ""},
+		{[]string{"help", "sub"}, ExitOK, ""},
+		{[]string{"help", "sbu"}, ExitUsage, "prog: unknown command \"sbu\" for \"prog\": did you mean prog sub?"},
+		{[]string{"help", "sub", "x"}, ExitUsage, "prog: there is no command \"x\" below prog sub"},
+		{[]string{"completion"}, ExitOK, ""},
+		{[]string{"completion", "bash"}, ExitOK, ""},
+		{[]string{"completion", "bsh"}, ExitUsage, "prog: unknown command \"bsh\" for \"prog completion\": did you mean"},
+	} {
+		var stderr bytes.Buffer
+		root := ending(func(context.Context) error { return nil })
+		root.Args = NoArgs
+		root.SetOut(io.Discard)
+		status := Main(root, c.args, &stderr)
+		if status != c.status || !strings.HasPrefix(stderr.String(), c.says) || (c.says == "") != (stderr.Len() == 0) {
+			t.Errorf("%q: status %d, %q; want %d, %q", c.args, status, &stderr, c.status, c.says)
 		}
 	}
 }

@@ -233,6 +233,31 @@ func commands(b *strings.Builder, cmd *cobra.Command, columns int) {
 	}
 }
 
+// refuseUnknown has the library's own commands, help and completion, refuse a command that there is not. They show help
+// in its place, with exit status 0.
+func refuseUnknown(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "completion":
+			c.Args, c.RunE = NoArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		case "help":
+			c.Args = func(_ *cobra.Command, args []string) error {
+				about, rest, err := root.Find(args)
+				if err != nil || len(rest) == 0 {
+					return err
+				}
+				if about.HasSubCommands() {
+					return NoArgs(about, rest)
+				}
+				return Usagef("there is no command %q below %s; see %s --help", rest[0], about.CommandPath(),
+					about.CommandPath())
+			}
+		}
+	}
+}
+
 // NoArgs is for commands that take no argument. It suggests the command that was meant where there are some.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	switch {

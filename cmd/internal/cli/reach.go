@@ -146,7 +146,8 @@ func (r *Reach) dialer(url string, p access.Principal, name string, log *slog.Lo
 		return nil, "", err
 	}
 	opts = append(natsbroker.ConnectOptions(name, log), opts...)
-	connect, at := func(opts ...nats.Option) (*nats.Conn, error) { return nats.Connect(url, opts...) }, url
+	connect := func(opts ...nats.Option) (*nats.Conn, error) { return nats.Connect(url, opts...) }
+	at = natsbroker.ShownURL(url)
 	who := identity{reach: r}
 	switch {
 	case r.Context != "":

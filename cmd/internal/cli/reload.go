@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -28,11 +29,14 @@ func (r *Reload) On(what string, read func() error) {
 }
 
 // Follow makes SIGHUP run the steps until ctx ends, one after the other and in the order in which they were added.
-// Call it early: without it the signal ends the process. It returns at once. Several signals that arrive during one
+// Call it early: until then the signal ends ctx. It returns at once. Several signals that arrive during one
 // run cause one more run.
 func (r *Reload) Follow(ctx context.Context, log *slog.Logger) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
+	if taken, ok := ctx.Value(hangupKey{}).(*atomic.Bool); ok {
+		taken.Store(true)
+	}
 	go func() {
 		defer signal.Stop(hup)
 		for {

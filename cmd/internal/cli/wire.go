@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/background"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/builtin"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/place"
@@ -539,10 +540,10 @@ func checkURL(url string) error {
 		u, err := neturl.Parse(strings.TrimSpace(one))
 		switch {
 		case err != nil || u.Host == "" && u.Path == "":
-			return Usagef("--nats %q: is not a URL; use nats://HOST:PORT", url)
+			return Usagef("--nats %q: is not a URL; use nats://HOST:PORT", natsbroker.ShownURL(url))
 		case u.Scheme == "http" || u.Scheme == "https":
 			return Usagef("--nats %q: is the URL of an HTTP API; use nats://HOST:PORT, or --server for the API of a "+
-				"dispatcher", url)
+				"dispatcher", natsbroker.ShownURL(url))
 		}
 	}
 	return nil

@@ -49,7 +49,8 @@ Only batches that say "interactive": true wait for a person; in others an undeci
 				if asJSON {
 					return printJSON(s.out, list)
 				}
-				return s.listApprovals(list)
+				_, err = orEnded(cmd.Context(), func() (struct{}, error) { return struct{}{}, s.listApprovals(list) })
+				return err
 			})
 		},
 	}
@@ -238,21 +239,8 @@ func (s *std) askBefore(ctx context.Context, c *client.Client, agent toolyard.Ag
 		_, err := fmt.Fprintln(s.err, strings.Join(text, "\n"))
 		return yes, seen, err
 	}
-	type heard struct {
-		said answer
-		err  error
-	}
-	done := make(chan heard, 1)
-	go func() { // a terminal may be silent for ever; then it ends with the process
-		said, err := k.ask("May this call run?", text, false)
-		done <- heard{said, err}
-	}()
-	select {
-	case h := <-done:
-		return h.said, seen, h.err
-	case <-ctx.Done():
-		return "", "", context.Cause(ctx)
-	}
+	said, err = orEnded(ctx, func() (answer, error) { return k.ask("May this call run?", text, false) })
+	return said, seen, err
 }
 
 func (s *std) denyCommand() *cobra.Command {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -90,8 +91,12 @@ func (s *std) save(ctx context.Context, nc *nats.Conn, dir string, done *streams
 		return fmt.Errorf("there is no whole system to save: of its %d streams there are %d (%s)", len(all), len(there),
 			strings.Join(there, ", "))
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return cli.Usagef("DIR: %w; name a directory that is not there", err)
+	switch err := os.Mkdir(dir, 0o700); {
+	case errors.Is(err, fs.ErrExist):
+		return cli.Usagef("DIR %s: is there already, and nothing in it is overwritten; name a directory that is not there",
+			dir)
+	case err != nil:
+		return cli.Usagef("DIR %s: %w", dir, errors.Unwrap(err))
 	}
 	b := backup{Begun: time.Now().UTC(), Version: version.Build(), Wire: version.Wire}
 	for _, name := range order {
@@ -213,7 +218,10 @@ older than the batch lifetime is gone at once.`,
 				return err
 			}
 			if sys.nats == "" {
-				return ended(ctx, s.restoreEmbedded(ctx, b, args[0], sys.reach.Data, &done))
+				if err := s.restoreEmbedded(ctx, b, args[0], sys.reach.Data, &done); err != nil {
+					return ended(ctx, err)
+				}
+				return nil // a signal that came while the server stopped has interrupted nothing
 			}
 			return s.overNATS(ctx, &sys, "restore", func(nc *nats.Conn) error {
 				return s.restore(ctx, nc, b, args[0], &done)
@@ -289,7 +297,7 @@ func (s *std) restoreEmbedded(ctx context.Context, b backup, dir, data string, d
 	if err != nil {
 		return err
 	}
-	store, err := cli.DataDir(data)
+	store, err := storeDir(data)
 	if err != nil {
 		return err
 	}

@@ -294,9 +294,8 @@ func ofNATS(nc *nats.Conn, rtt time.Duration) finding {
 		l = levelWarn
 	}
 	return found("nats", l, "with a way that long give serve --ack-wait of four round trips or more",
-		"nats-server %s at %s answers in %s, %s", nc.ConnectedServerVersion(), nc.ConnectedUrlRedacted(),
-		cli.Human(rtt),
-		tls)
+		"nats-server %s at %s answers in %s, %s", nc.ConnectedServerVersion(),
+		natsbroker.ShownURL(nc.ConnectedUrlRedacted()), cli.Human(rtt), tls)
 }
 
 // ofClock compares the server's clock with this machine's between a question and its answer.

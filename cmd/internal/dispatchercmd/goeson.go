@@ -7,6 +7,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/shell"
 )
 
@@ -30,7 +31,11 @@ func (f *systemFlags) goesOn(k toolyard.BatchKey) string {
 	}
 	for _, name := range names {
 		if flag := f.cmd.Flags().Lookup(name); flag != nil && flag.Changed && flag.Value.String() != "" {
-			which += " --" + name + " " + shellWord(flag.Value.String())
+			value := flag.Value.String()
+			if name == "nats" { // which may have a password; the others are no secrets
+				value = natsbroker.ShownURL(value)
+			}
+			which += " --" + name + " " + shellWord(value)
 		}
 	}
 	if k.Agent != "" {

@@ -48,6 +48,9 @@ credentials runs the calls of that pool. Neither reads or writes anything else.`
 			if err != nil {
 				return err
 			}
+			if err := toBeDir("DIR", args[0]); err != nil {
+				return err
+			}
 			if o.update {
 				err = c.Update(args[0])
 			} else {

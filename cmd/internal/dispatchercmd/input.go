@@ -216,20 +216,25 @@ func (b *batchFlags) check(workspace toolyard.Workspace) error {
 
 // readFile reads a file up to the size that a batch may have. What a pipe or a person does not send ends with ctx.
 func readFile(ctx context.Context, in io.Reader, path string) ([]byte, error) {
-	type read struct {
-		data []byte
-		err  error
+	return orEnded(ctx, func() ([]byte, error) { return readAll(in, path) })
+}
+
+// orEnded does what may wait for ever for a pipe or a person, until ctx ends. What waits then ends with the process.
+func orEnded[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	type outcome struct {
+		got T
+		err error
 	}
-	done := make(chan read, 1)
-	go func() { // it may wait for ever, and then ends with the process
-		data, err := readAll(in, path)
-		done <- read{data, err}
+	done := make(chan outcome, 1)
+	go func() {
+		got, err := do()
+		done <- outcome{got, err}
 	}()
 	select {
-	case r := <-done:
-		return r.data, r.err
+	case o := <-done:
+		return o.got, o.err
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return *new(T), context.Cause(ctx)
 	}
 }
 

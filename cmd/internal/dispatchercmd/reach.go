@@ -107,7 +107,7 @@ func (f *systemFlags) where() string {
 	if f.server != "" {
 		return f.server
 	}
-	return f.nats
+	return natsbroker.ShownURL(f.nats)
 }
 
 func (f *systemFlags) check() error {

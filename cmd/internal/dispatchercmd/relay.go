@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/relay"
 )
 
@@ -62,10 +63,17 @@ service names; with --server it is the token's name.`,
 			}
 			o := relay.Options{URL: to, Callback: callback, Agent: toolyard.Agent(agent), Secret: secret,
 				Client: &http.Client{}, Log: log, Now: time.Now}
-			return s.attach(cmd.Context(), &sys, "toolyard relay", func(c *client.Client) error {
+			served := false
+			err = s.attach(cmd.Context(), &sys, "toolyard relay", func(c *client.Client) error {
 				o.System = c
-				return s.relay(cmd.Context(), o, listen, log)
+				err := s.relay(cmd.Context(), o, listen, log)
+				served = err == nil
+				return err
 			})
+			if served && errors.Is(err, cli.ErrInterrupted) {
+				return nil // a service that is told to stop
+			}
+			return err
 		},
 	}
 	sys.add(cmd)
@@ -104,7 +112,7 @@ func checkRelayURL(flag, address string, optional bool) error {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil:
-		return cli.Usagef("%s %q: write https://HOST/PATH", flag, address)
+		return cli.Usagef("%s %q: write https://HOST/PATH", flag, natsbroker.ShownURL(address))
 	case u.Scheme == "http" && !loopbackHost(u.Hostname()):
 		return cli.Usagef("%s %s: what is asked would be sent in the clear; use https", flag, address)
 	}

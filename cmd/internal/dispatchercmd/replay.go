@@ -113,17 +113,12 @@ func contradiction(r *replay.Report) error {
 // readLog replays a file, or the batch of that name.
 func (s *std) readLog(ctx context.Context, name string, ref *agentRef) ([]*replay.Report, error) {
 	if name == "-" {
-		return replayFile(s.in, name)
+		return replayFile(ctx, name, func() (io.ReadCloser, error) { return io.NopCloser(s.in), nil })
 	}
 	info, err := os.Stat(name)
 	switch {
 	case err == nil && !info.IsDir():
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, cli.Usagef("%s: %w", name, errors.Unwrap(err))
-		}
-		defer func() { _ = f.Close() }() // it was only read
-		return replayFile(f, name)
+		return replayFile(ctx, name, func() (io.ReadCloser, error) { return os.Open(name) })
 	case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrInvalid):
 		return nil, cli.Usagef("%s: %w", name, errors.Unwrap(err))
 	}
@@ -150,15 +145,23 @@ func (s *std) readLog(ctx context.Context, name string, ref *agentRef) ([]*repla
 	return []*replay.Report{report}, nil
 }
 
-func replayFile(r io.Reader, name string) ([]*replay.Report, error) {
-	var all replay.All
-	for e, err := range replay.Read(r) {
+// replayFile replays what is opened, which may be a pipe: its other end may say nothing.
+func replayFile(ctx context.Context, name string, open func() (io.ReadCloser, error)) ([]*replay.Report, error) {
+	return orEnded(ctx, func() ([]*replay.Report, error) {
+		f, err := open()
 		if err != nil {
-			return nil, inFile(name, err)
+			return nil, cli.Usagef("%s: %w", name, errors.Unwrap(err))
 		}
-		all.Add(e)
-	}
-	return all.Reports(), nil
+		defer func() { _ = f.Close() }() // it was only read
+		var all replay.All
+		for e, err := range replay.Read(f) {
+			if err != nil {
+				return nil, inFile(name, err)
+			}
+			all.Add(e)
+		}
+		return all.Reports(), nil
+	})
 }
 
 // replayStored replays what the streams hold of a batch. Over NATS that is what the server stored, with its times; over
@@ -216,6 +219,10 @@ func (s *std) rerun(ctx context.Context, report *replay.Report, sys *systemFlags
 	if err != nil {
 		return err
 	}
+	log, err := s.log.Logger(s.err)
+	if err != nil {
+		return err
+	}
 	out := rerun{Of: toolyard.BatchKey{Agent: report.Batch.Agent, ID: report.Batch.ID}}
 	err = s.attach(ctx, sys, "rerun", func(c *client.Client) error {
 		b, err := c.Submit(ctx, batch)
@@ -224,6 +231,7 @@ func (s *std) rerun(ctx context.Context, report *replay.Report, sys *systemFlags
 		}
 		for _, err := range b.Results(ctx) {
 			if err != nil {
+				s.cutOff(ctx, b, outputFlags{goesOn: sys.goesOn}, log)
 				return turnedAway(err)
 			}
 		}

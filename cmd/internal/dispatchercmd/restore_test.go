@@ -2,14 +2,18 @@ package dispatchercmd
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
@@ -68,5 +72,89 @@ func TestARestoreThatFailsRemovesOnlyWhatItMade(t *testing.T) {
 	}
 	if m, err := st.GetLastMsgForSubject(t.Context(), "ty.batch.a.accepted"); err != nil {
 		t.Errorf("what was acknowledged is gone: %v, %v", m, err)
+	}
+}
+
+// TestAnInterruptedRestoreLeavesNothing: also the stream that the server was about to make is gone.
+func TestAnInterruptedRestoreLeavesNothing(t *testing.T) {
+	platform := access.Principal{Role: access.Dispatcher}
+	from := testenv.Guarded(t)
+	testenv.BrokerAs(t, from, platform, "/a")
+	dir := filepath.Join(t.TempDir(), "saved")
+	s := &std{in: strings.NewReader(""), out: &bytes.Buffer{}, err: os.Stderr}
+	if err := s.save(t.Context(), testenv.ConnAs(t, from, platform), dir, &streamsDone{}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := readBackup(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := testenv.Guarded(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	watching := testenv.ConnAs(t, to, platform)
+	if _, err := watching.Subscribe("$JS.SNAPSHOT.RESTORE.>", func(m *nats.Msg) {
+		if len(m.Data) == 0 { // it was the last message: the server makes the stream
+			interrupt()
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := watching.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	err = s.restore(ctx, testenv.ConnAs(t, to, platform), b, dir, &streamsDone{})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("the restore was not interrupted: %v", err)
+	}
+	if err := s.restore(t.Context(), testenv.ConnAs(t, to, platform), b, dir, &streamsDone{}); err != nil {
+		t.Errorf("the restore cannot be done again: %v", err)
+	}
+}
+
+// TestAStreamThatIsMadeDuringItsRestore is somebody else's: a restore that finds it does not remove it. The server says
+// so in two ways, by when it finds it.
+func TestAStreamThatIsMadeDuringItsRestore(t *testing.T) {
+	for code, says := range map[jetstream.ErrorCode]string{
+		10130: "stream name already in use, cannot restore",
+		10062: "restore failed: error adding stream: stream name already in use, cannot restore (10130)",
+		10058: "stream name already in use with a different configuration",
+	} {
+		if err := error(&jetstream.APIError{Code: 500, ErrorCode: code, Description: says}); !natsbroker.IsTaken(err) {
+			t.Errorf("whose the stream is cannot be told from %v", err)
+		}
+	}
+	if err := error(&jetstream.APIError{Code: 500, ErrorCode: 10062,
+		Description: "restore failed: no space left on device"}); natsbroker.IsTaken(err) {
+		t.Errorf("%v is taken for a stream that is there", err)
+	}
+}
+
+// writeFunc is a writer.
+type writeFunc func(p []byte) (int, error)
+
+func (f writeFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestARestoreThatIsDoneWasNotInterrupted: a signal that comes when all streams are made changes nothing.
+func TestARestoreThatIsDoneWasNotInterrupted(t *testing.T) {
+	platform := access.Principal{Role: access.Dispatcher}
+	from := testenv.Guarded(t)
+	testenv.BrokerAs(t, from, platform, "/a")
+	dir := filepath.Join(t.TempDir(), "saved")
+	s := &std{in: strings.NewReader(""), out: &bytes.Buffer{}, err: os.Stderr}
+	if err := s.save(t.Context(), testenv.ConnAs(t, from, platform), dir, &streamsDone{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	root := Command(nil, writeFunc(func(p []byte) (int, error) {
+		if bytes.HasPrefix(p, []byte("TY_BATCH: ")) { // the last one
+			interrupt()
+		}
+		return len(p), nil
+	}), os.Stderr)
+	root.SetArgs([]string{"restore", "--data", testenv.StoreDir(t), dir})
+	if err := root.ExecuteContext(ctx); err != nil || ctx.Err() == nil {
+		t.Errorf("a restore that is done ends with %v", err)
 	}
 }

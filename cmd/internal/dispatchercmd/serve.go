@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +20,7 @@ import (
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/mcp/server"
@@ -116,7 +118,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	cfg := o.nodeConfig(&decided)
 	cfg.observed, cfg.audit, cfg.dispatcher.Quotas = observed, deeds, quotas
 	if o.signingKey != "" {
-		if cfg.dispatcher.SigningKey, err = readSigningKey(o.signingKey); err != nil {
+		if cfg.dispatcher.SigningKey, err = readSigningKey("--signing-key", o.signingKey); err != nil {
 			return err
 		}
 	}
@@ -141,11 +143,8 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 		cfg.worker.Meter = observed.Meter
 	}
 	if o.url == "" {
-		if cfg.store, err = cli.DataDir(o.reach.Data); err != nil {
+		if cfg.store, err = storeDir(o.reach.Data); err != nil {
 			return err
-		}
-		if info, err := os.Stat(cfg.store); err == nil && !info.IsDir() {
-			return cli.Usagef("--data %s: is not a directory; name one, which is made if need be", cfg.store)
 		}
 	}
 	var ready atomic.Pointer[node]
@@ -235,7 +234,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 		go func() { served <- httpServer.Serve(l) }()
 	}
 
-	natsURL, made := o.url, ""
+	natsURL, made := natsbroker.ShownURL(o.url), ""
 	if n.server != nil {
 		natsURL = n.server.ClientURL()
 		if dir, untold := n.server.Creds(); untold {
@@ -264,6 +263,24 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 		err = errors.Join(err, late, httpServer.Close())
 	}
 	return err
+}
+
+// storeDir is where an embedded server is to keep its streams.
+func storeDir(data string) (string, error) {
+	dir, err := cli.DataDir(data)
+	if err != nil {
+		return "", err
+	}
+	return dir, toBeDir("--data", dir)
+}
+
+// toBeDir refuses a path that is no directory, and cannot become one.
+func toBeDir(from, path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() || errors.Is(err, syscall.ENOTDIR) {
+		return cli.Usagef("%s %s: is not a directory; name one, which is made if need be", from, path)
+	}
+	return nil // what else is wrong, who makes it says
 }
 
 // nodeConfig is what the flags, and the files of rules and tools, say of the parts in this process.

@@ -159,6 +159,13 @@ first. The index is written by the batches' owners and may be a moment behind: "
 			if limit < 1 || limit > broker.MaxListed {
 				return cli.Usagef("--limit %d: use 1 to %d", limit, broker.MaxListed)
 			}
+			for _, n := range []struct{ flag, name string }{{"--agent", agent}, {"--session", session}} {
+				if n.name != "" {
+					if err := toolyard.CheckName(n.flag, n.name); err != nil {
+						return err
+					}
+				}
+			}
 			return s.attach(cmd.Context(), &sys, "batches", func(c *client.Client) error {
 				page, more, err := c.Batches(cmd.Context(), f)
 				if err != nil {

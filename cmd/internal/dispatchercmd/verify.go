@@ -193,10 +193,11 @@ with it; verify --key takes the public key. Each dispatcher may have its own.`,
   dispatcher serve --archive-after 10m --signing-key archive.nk`,
 		Args: cli.OneArg("one FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			key, err := readSigningKey(args[0])
-			if errors.Is(err, fs.ErrNotExist) {
-				key, err = writeSigningKey(args[0])
+			read := func(path string) (nkeys.KeyPair, error) { return readSigningKey("FILE", path) }
+			if _, err := os.Stat(args[0]); errors.Is(err, fs.ErrNotExist) {
+				read = writeSigningKey
 			}
+			key, err := read(args[0])
 			if err != nil {
 				return err
 			}
@@ -218,14 +219,19 @@ with it; verify --key takes the public key. Each dispatcher may have its own.`,
 	return cmd
 }
 
-func readSigningKey(path string) (nkeys.KeyPair, error) {
-	text, err := os.ReadFile(path)
+// maxSeedBytes bounds the file of a key. One of credentials has a seed too.
+const maxSeedBytes = 64 << 10
+
+// readSigningKey reads the key in a file that a flag or an argument names.
+func readSigningKey(from, path string) (nkeys.KeyPair, error) {
+	text, err := cli.ReadFile(from, path, maxSeedBytes)
 	if err != nil {
 		return nil, err
 	}
 	key, err := nkeys.ParseDecoratedNKey(text)
 	if err != nil {
-		return nil, cli.Usagef("%s: has no seed of an NKey; dispatcher signing-key makes one", path)
+		return nil, cli.Usagef("%s %s: has no seed of an NKey; dispatcher signing-key FILE makes one in a file that is "+
+			"not there yet", from, path)
 	}
 	return key, nil
 }
@@ -237,7 +243,7 @@ func writeSigningKey(path string) (nkeys.KeyPair, error) {
 	}
 	if err := writeSeed(path, key); err != nil {
 		key.Wipe()
-		return nil, fmt.Errorf("write the key: %w", err)
+		return nil, err
 	}
 	return key, nil
 }
@@ -249,8 +255,11 @@ func writeSeed(path string, key nkeys.KeyPair) error {
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return err
+		return cli.Usagef("FILE %s: %w", path, errors.Unwrap(err))
 	}
 	_, err = f.Write(append(seed, '\n'))
-	return errors.Join(err, durable.Sync(f), durable.SyncDir(filepath.Dir(path)))
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil { // half a seed would be taken for a key that is there
+		return fmt.Errorf("write the key: %w", errors.Join(err, os.Remove(path)))
+	}
+	return durable.SyncDir(filepath.Dir(path))
 }

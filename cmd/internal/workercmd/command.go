@@ -146,7 +146,7 @@ func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, 
 	defer nc.Close()
 	observed.Connection(nc)
 	b, err := natsbroker.Join(ctx, nc, broker.SourceWorker+
-		cfg.ID, func(why error) { log.Warn("waiting for the system", "url", url, "error", why) })
+		cfg.ID, func(why error) { log.Warn("waiting for the system", "url", natsbroker.ShownURL(url), "error", why) })
 	if err != nil {
 		return err
 	}

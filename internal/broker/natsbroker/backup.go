@@ -136,7 +136,8 @@ func SaveStream(ctx context.Context, nc *nats.Conn, stream string, w io.Writer) 
 }
 
 // RestoreStream makes a stream and its consumers from what [SaveStream] has written. There must be no stream of that
-// name.
+// name. Once the server has all of it, the server's answer is waited for whatever becomes of ctx: only then does the
+// caller know whether there is a stream to remove.
 func RestoreStream(ctx context.Context, nc *nats.Conn, stream string, saved StreamBackup, r io.Reader) error {
 	var answer struct {
 		apiAnswer
@@ -149,7 +150,7 @@ func RestoreStream(ctx context.Context, nc *nats.Conn, stream string, saved Stre
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", stream, err)
 	}
-	send := func(data []byte, wait time.Duration) error {
+	send := func(ctx context.Context, data []byte, wait time.Duration) error {
 		sending, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
 		m, err := nc.RequestWithContext(sending, answer.DeliverSubject, data)
@@ -169,13 +170,16 @@ func RestoreStream(ctx context.Context, nc *nats.Conn, stream string, saved Stre
 	for {
 		n, err := io.ReadFull(r, chunk)
 		if n > 0 {
-			if err := send(chunk[:n], snapshotSilence); err != nil {
+			if err := send(ctx, chunk[:n], snapshotSilence); err != nil {
 				return err
 			}
 		}
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return send(nil, restoreTimeout)
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("restore %s: %w", stream, err)
+			}
+			return send(context.WithoutCancel(ctx), nil, restoreTimeout)
 		case err != nil:
 			return fmt.Errorf("restore %s: %w", stream, err)
 		}
@@ -230,11 +234,23 @@ func Remove(ctx context.Context, nc *nats.Conn, stream string) error {
 	return nil
 }
 
-// codeStreamThere is the server's error code for a restore of a stream that is there.
-const codeStreamThere jetstream.ErrorCode = 10130
+// The server's error codes for a restore of a stream that is there, and for one that fails when the stream is added.
+const (
+	codeStreamThere   jetstream.ErrorCode = 10130
+	codeRestoreFailed jetstream.ErrorCode = 10062
+)
 
 // IsTaken reports whether a restore failed because there is a stream of that name.
 func IsTaken(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
-	return ok && (api.ErrorCode == codeStreamThere || api.ErrorCode == jetstream.JSErrCodeStreamNameInUse)
+	if !ok {
+		return false
+	}
+	switch api.ErrorCode {
+	case codeStreamThere, jetstream.JSErrCodeStreamNameInUse:
+		return true
+	case codeRestoreFailed: // the reason stands in the text, with its own code
+		return strings.Contains(api.Description, fmt.Sprintf("(%d)", codeStreamThere))
+	}
+	return false
 }

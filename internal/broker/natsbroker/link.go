@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -40,7 +41,7 @@ func ConnectOptions(name string, log *slog.Logger) []nats.Option {
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			log.Warn("connected to NATS again", "server",
-				nc.ConnectedUrlRedacted())
+				ShownURL(nc.ConnectedUrlRedacted()))
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			if _, cut := errors.AsType[*net.OpError](err); cut { // the handler of the lost connection says it
@@ -62,10 +63,28 @@ const connectPause = 200 * time.Millisecond
 // Connect connects to NATS with [ConnectOptions]. It waits for the server until ctx ends, but not for a server that
 // refuses.
 func Connect(ctx context.Context, url, name string, log *slog.Logger, opts ...nats.Option) (*nats.Conn, error) {
-	return Dial(ctx, url, log, func() (*nats.Conn, error) {
+	return Dial(ctx, ShownURL(url), log, func() (*nats.Conn, error) {
 		return nats.Connect(url,
 			append(ConnectOptions(name, log), opts...)...)
 	})
+}
+
+// ShownURL is the URL of a server, or several with commas between them, as others may read it: what stands before an @
+// is a password or a token.
+func ShownURL(url string) string {
+	parts := strings.Split(url, ",")
+	for i, one := range parts {
+		end := strings.LastIndex(one, "@")
+		if end < 0 {
+			continue
+		}
+		begin := 0
+		if scheme := strings.Index(one[:end], "//"); scheme >= 0 {
+			begin = scheme + len("//")
+		}
+		parts[i] = one[:begin] + "xxxxx" + one[end:]
+	}
+	return strings.Join(parts, ",")
 }
 
 // Dial is [Connect] with the caller's own way to connect. where names the server, for messages.

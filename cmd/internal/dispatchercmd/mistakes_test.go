@@ -1,0 +1,62 @@
+package dispatchercmd
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/testenv"
+)
+
+// mistake runs a command that is wrong, which has to say so with the exit status of that.
+func mistake(t *testing.T, says string, args ...string) {
+	t.Helper()
+	var errs bytes.Buffer
+	status := cli.Main(Command(strings.NewReader(""), io.Discard, &errs), args, &errs)
+	if status != cli.ExitUsage || !strings.Contains(errs.String(), says) {
+		t.Errorf("%q: exit status %d, want %d with %q: %s", args, status, cli.ExitUsage, says, &errs)
+	}
+}
+
+// TestAFileInPlaceOfADirectory is a wrong flag, wherever on the way it stands.
+func TestAFileInPlaceOfADirectory(t *testing.T) {
+	from := testenv.Guarded(t)
+	platform := access.Principal{Role: access.Dispatcher}
+	testenv.BrokerAs(t, from, platform, "/a")
+	dir := t.TempDir()
+	saved, file := filepath.Join(dir, "saved"), filepath.Join(dir, "file")
+	s := &std{in: strings.NewReader(""), out: io.Discard, err: os.Stderr}
+	if err := s.save(t.Context(), testenv.ConnAs(t, from, platform), saved, &streamsDone{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, filepath.Join(file, "below")} {
+		mistake(t, "--data "+path+": is not a directory", "serve", "--listen", "127.0.0.1:0", "--nats-listen",
+			"127.0.0.1:0", "--data", path)
+		mistake(t, "--data "+path+": is not a directory", "restore", "--data", path, saved)
+		mistake(t, "DIR "+path+": is not a directory", "init-auth", path)
+	}
+	for path, says := range map[string]string{
+		saved:                                   "is there already",
+		filepath.Join(dir, "missing", "backup"): "no such file or directory",
+	} {
+		err := s.save(t.Context(), testenv.ConnAs(t, from, platform), path, &streamsDone{})
+		if err == nil || !strings.Contains(err.Error(), path+": "+says) {
+			t.Errorf("a backup to %s: %v, want %q", path, err, says)
+		}
+	}
+}
+
+// TestBatchesOfNobody: a name that no agent or session can have is not searched for.
+func TestBatchesOfNobody(t *testing.T) {
+	long := strings.Repeat("a", 129)
+	mistake(t, "--agent: is 129 bytes long", "batches", "--nats", "nats://127.0.0.1:1", "--agent", long)
+	mistake(t, "--session: is 129 bytes long", "batches", "--nats", "nats://127.0.0.1:1", "--session", long)
+}
