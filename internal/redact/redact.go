@@ -181,10 +181,23 @@ func Environ(environ []string) []Secret {
 		if SecretName(name) && secretValue(value) {
 			out = append(out, Secret{name, value})
 		}
-		if u, err := url.Parse(value); err == nil && u.User != nil {
-			if password, ok := u.User.Password(); ok {
-				out = append(out, Secret{name, password})
-			}
+		out = append(out, InURLs(name, value)...)
+	}
+	return out
+}
+
+// InURLs are the secrets in the URLs of a variable, several with commas between them: passwords, and tokens of NATS,
+// which stand in the place of a user.
+func InURLs(name, value string) (out []Secret) {
+	for part := range strings.SplitSeq(value, ",") {
+		u, err := url.Parse(strings.TrimSpace(part))
+		if err != nil || u.User == nil {
+			continue
+		}
+		if password, ok := u.User.Password(); ok {
+			out = append(out, Secret{name, password})
+		} else if slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
+			out = append(out, Secret{name, u.User.Username()})
 		}
 	}
 	return out

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -202,6 +203,15 @@ func TestEnviron(t *testing.T) {
 	}
 	if len(got) > 0 {
 		t.Errorf("these are no secrets: %v", got)
+	}
+}
+
+// TestInURLs: in a list of addresses each has its own.
+func TestInURLs(t *testing.T) {
+	got := InURLs("N", "nats://app:hunter24@a:4222, nats://s3cr3t-token@b, nats://c, https://user@d/, tls://x:@e, %zz")
+	want := []Secret{{"N", "hunter24"}, {"N", "s3cr3t-token"}, {"N", ""}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -442,6 +442,10 @@ func nothingIsRead(t *testing.T, s testenv.System) {
 		t.Fatal(err)
 	}
 	sum := strings.TrimPrefix(ref, "result-")
+	edited, err := b.PutInput(t.Context(), "bob", []byte(`{"bob's":"input"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
 	ask := func(t *testing.T, nc *nats.Conn, op, question string) *nats.Msg {
 		t.Helper()
 		m := nats.NewMsg("ty.ask." + op)
@@ -480,6 +484,12 @@ func nothingIsRead(t *testing.T, s testenv.System) {
 			if a.name == "agent" {
 				if _, err := nc.Request("ty.get.bob.att", nil, 5*time.Second); !errors.Is(err, nats.ErrNoResponders) {
 					t.Errorf("bob's replies: %v", err)
+				}
+			}
+			if a.name == "worker" { // on a chain of its own pool it writes that bob's call waits for a person
+				if r, err := nc.RequestMsg(waitingOf("ty.event.bob.att.default.0"), 10*time.Second); err != nil ||
+					strings.Contains(string(r.Data), `"error"`) {
+					t.Fatalf("the pool's chain takes what its workers write: %s, %v", data(r), err)
 				}
 			}
 			heard, err := nc.SubscribeSync(">")
@@ -524,6 +534,13 @@ func nothingIsRead(t *testing.T, s testenv.System) {
 					t.Errorf("%s was answered: %s", q, r.Data)
 				}
 			}
+			if a.name == "worker" {
+				q := `{"name":"input.bob.` + strings.TrimPrefix(edited, "input-") +
+					`","call":{"agent":"bob","batch":"att","index":0}}`
+				if r := ask(t, nc, "get", q); r.Header.Get("Toolyard-Problem") == "" {
+					t.Errorf("%s was answered: %s", q, r.Data)
+				}
+			}
 			if push(nc, "stolen") {
 				t.Error("a push consumer delivers")
 			}
@@ -547,6 +564,20 @@ func nothingIsRead(t *testing.T, s testenv.System) {
 			}
 		})
 	}
+}
+
+// waitingOf is the event that a call waits for a person, on a chain that has none yet.
+func waitingOf(subject string) *nats.Msg {
+	m := nats.NewMsg(subject)
+	for k, v := range map[string]string{
+		"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/worker/w", "ce-type": string(events.CallWaiting),
+		"ce-datacontenttype": "application/json", "ce-time": time.Now().UTC().Format(time.RFC3339Nano),
+		"ce-tyversion": fmt.Sprint(version.Wire), "Nats-Expected-Last-Subject-Sequence": "0",
+	} {
+		m.Header.Set(k, v)
+	}
+	m.Data = []byte(`{"worker":"default.w","reason":"harmless","input":{},"input_sha256":"00"}`)
+	return m
 }
 
 // TestNothingIsApproved: a worker that writes a person's decision on the chain of a call of its own pool has approved

@@ -107,9 +107,13 @@ func (g *Guard) Redactor() (func(string) string, error) {
 		}
 		granted = append(granted, redact.Secret{Name: name, Value: value})
 	}
-	environ := slices.DeleteFunc(os.Environ(), func(kv string) bool { // settings are no secrets, but for the token
+	// Settings are no secrets, but for the token and what stands in their URLs.
+	environ := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		return strings.HasPrefix(kv, envPrefix) && !strings.HasPrefix(kv, EnvName("token")+"=")
 	})
+	for _, setting := range []string{EnvName("nats"), EnvName("server")} {
+		secrets = append(secrets, redact.InURLs(setting, os.Getenv(setting))...)
+	}
 	for name, value := range file.Env {
 		environ = append(environ, name+"="+value)
 	}

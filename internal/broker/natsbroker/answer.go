@@ -417,15 +417,17 @@ func (d *Answerer) isQueued(ctx context.Context, pool string, c *broker.AskedCal
 	return ok, err
 }
 
-// waits reports whether a call of a pool waits for a person. Its message was acknowledged when it began to wait.
+// waits reports whether a call that the plan has in a pool waits for a person. Its message was acknowledged when it
+// began to wait. A worker can write that any call waits, on a chain of its own pool: so the plan is read.
 func (d *Answerer) waits(ctx context.Context, pool string, c *broker.AskedCall) (bool, error) {
-	k := toolyard.BatchKey{Agent: c.Agent, ID: c.Batch}
-	b, err := d.b.of(ctx, k)
-	if err != nil {
+	s, err := d.b.Look(ctx, toolyard.BatchKey{Agent: c.Agent, ID: c.Batch})
+	if errors.Is(err, broker.ErrNoBatch) {
+		return false, nil
+	}
+	if err != nil || s.Plan == nil || c.Index < 0 || c.Index >= len(s.Calls) {
 		return false, err
 	}
-	m, ok, err := b.last(ctx, streamEvent, subjectChain(k, batch.ChainItem, toolyard.Pool(pool), c.Index))
-	return ok && m.header.Get(headerType) == string(events.CallWaiting), err
+	return string(s.Plan.Calls[c.Index].Pool) == pool && s.Calls[c.Index].Status == batch.Waiting, nil
 }
 
 func (d *Answerer) get(ctx context.Context, who access.Principal, m *nats.Msg) error {
