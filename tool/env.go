@@ -95,15 +95,15 @@ func (e Env) Secret(name string) (string, error) {
 	return "", SetupRequired("this tool needs the credential %q, and the worker's operator has not granted it", name)
 }
 
-// secretRoom is how many bytes behind a cut are looked at for a secret that stands across it.
-const secretRoom = 4 << 10
+// SecretRoom is how many bytes around a cut are looked at for a secret that stands across it.
+const SecretRoom = 4 << 10
 
 // Cut returns the first n characters of a text, and whether there were more. A text that is cut has no secrets: half a
 // secret is not recognised, so nothing behind the tool could remove it. A whole text is returned as it is.
 func (e Env) Cut(text string, n int) (shown string, more bool) {
 	shown, more = firstChars(text, n)
 	if more && e.Redact != nil {
-		shown, _ = firstChars(e.Redact(text[:min(len(text), len(shown)+secretRoom)]), n)
+		shown, _ = firstChars(e.Redact(text[:min(len(text), len(shown)+SecretRoom)]), n)
 	}
 	return shown, more
 }

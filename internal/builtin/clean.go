@@ -6,9 +6,6 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// secretRoom is how many bytes around a cut are looked at for a secret that stands across it.
-const secretRoom = 4 << 10
-
 // cleaner removes secrets from a text. Nil: it leaves them.
 type cleaner func(string) string
 
@@ -28,7 +25,7 @@ func (c cleaner) around(text string, at, lead, n int, find func(string) int) (sh
 		}
 	}
 	if left && c != nil {
-		window := text[max(0, from-secretRoom):min(len(text), at+n*utf8.UTFMax+secretRoom)]
+		window := text[max(0, from-tool.SecretRoom):min(len(text), at+n*utf8.UTFMax+tool.SecretRoom)]
 		clean := c(window)
 		if clean != window { // the place has moved
 			if at = find(clean); at < 0 {

@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/toolyard/toolyard/tool"
 )
 
 // lines reads text line by line. It never keeps more of a line than is shown, and never reads more than max bytes,
@@ -105,7 +107,7 @@ func (l *lines) consume(n int) error {
 // next reads a line. Do not call it at the end.
 func (l *lines) next() (line, error) {
 	// bytes enough for all characters shown, for a secret that stands across the cut, and for the line's end
-	const keep = MaxLineChars*utf8.UTFMax + secretRoom + 2
+	const keep = MaxLineChars*utf8.UTFMax + tool.SecretRoom + 2
 	var kept []byte
 	var ln line
 	if l.read > l.max {
