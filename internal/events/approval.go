@@ -71,6 +71,22 @@ type Decided struct {
 	Remember string `json:"remember,omitempty"`
 	// Answers says that Edited is the reference of a form's answer, and InputSHA256 the answer's hash.
 	Answers bool `json:"answers,omitempty"`
+	// Signature is that of [Decided.Statement] by the credentials of the process that stored the decision, in base64,
+	// and Key their public key. Behind is the end of the chain that the decision follows. Empty: it has no key.
+	Behind    uint64 `json:"behind,omitempty"`
+	Key       string `json:"key,omitempty"`
+	Signature string `json:"signature,omitempty"`
+}
+
+// Statement is what the signature of a decision about a call of a batch is of: the decision, and what it is about.
+func (d Decided) Statement(agent toolyard.Agent, id toolyard.BatchID) ([]byte, error) {
+	d.Signature = ""
+	return json.Marshal(struct {
+		Type  Type             `json:"type"`
+		Agent toolyard.Agent   `json:"agent"`
+		Batch toolyard.BatchID `json:"batch"`
+		Of    Decided          `json:"decided"`
+	}{CallDecided, agent, id, d})
 }
 
 // MinReader is as that of [Started]; an older reader would take a form's answer for the call's input.

@@ -53,7 +53,7 @@ import (
 //	               an answer for a call's input.
 //	               Submissions and calls to run have a trace state and baggage, which older processes drop.
 //	15 2026-11-26  Batches may have commands go on as background calls, which an older dispatcher would not stop when
-//	               their starts fail.
+//	               their starts fail. Decisions about calls are signed.
 const Wire = 15 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.

@@ -39,6 +39,17 @@ func TestVerify(t *testing.T) {
 	}
 	said(t, at("submit", "--json", batchFile(t, toolyard.Batch{ID: "over", Calls: []toolyard.Call{
 		{ID: "c1", Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})}}}))...)
+	// a decision is signed with the credentials of who decides over NATS
+	asking := batchFile(t, toolyard.Batch{ID: "asked", Interactive: true, Calls: []toolyard.Call{
+		{ID: "c1", Tool: "write_file", Input: input(map[string]any{"file_path": "b.txt", "content": "two\n"})}}})
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		run(t, nil, "dispatcher", at("submit", "--json", asking)...)
+	}()
+	asked := waiting(t, d.says["nats"], 1)
+	said(t, at("approve", asked[0].ID)...)
+	<-answered
 	refused := func(status int, what string, args ...string) {
 		t.Helper()
 		stdout, stderr, got := run(t, nil, "dispatcher", args...)
@@ -71,9 +82,11 @@ func TestVerify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the batch is archived", func() bool {
+	archived := 0
+	eventually(t, "the batches are archived", func() bool {
 		r, err := a.Round(t.Context())
-		return err == nil && r.Batches == 1
+		archived += r.Batches
+		return err == nil && archived == 2
 	})
 	if got := said(t, at("verify", "--key", other, "--key", public, "over")...); !strings.HasPrefix(got,
 		"default/over: proven: ") || !strings.Contains(got, "as d1 signed them at") {
@@ -82,5 +95,13 @@ func TestVerify(t *testing.T) {
 	if got := said(t, at("verify", "--json", "--key", public, "over")...); !strings.Contains(got, `"verified": true`) {
 		t.Errorf("it says %s", got)
 	}
+	got := said(t, at("verify", "--key", public, "asked")...)
+	_, approver, ok := strings.Cut(strings.TrimSpace(got), "signed with ")
+	if !ok || !nkeys.IsValidPublicUserKey(approver) || !strings.Contains(got, "call 0: allow by ") {
+		t.Fatalf("it says %s", got)
+	}
+	said(t, at("verify", "--key", public, "--approver", approver, "asked")...)
+	refused(1, "none of --approver", at("verify", "--key", public, "--approver", other, "asked")...)
+	refused(2, "is no public NKey of a user", at("verify", "--key", public, "--approver", "x", "asked")...)
 	refused(1, "which is not one that you trust", at("verify", "--key", other, "over")...)
 }

@@ -1,11 +1,13 @@
 package dispatchercmd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nkeys"
@@ -16,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/durable"
+	"github.com/toolyard/toolyard/internal/events"
 )
 
 // verified is what verify --json prints of a batch.
@@ -32,6 +35,8 @@ type verified struct {
 	By       string     `json:"signed_by,omitempty"`
 	At       *time.Time `json:"signed_at,omitempty"`
 	Key      string     `json:"key,omitempty"`
+	// Decisions are what people decided about its calls.
+	Decisions []decisionProof `json:"decisions,omitempty"`
 	// Strange are messages of the batch in the streams that are no part of the log.
 	Strange []string `json:"strange,omitempty"`
 }
@@ -39,7 +44,7 @@ type verified struct {
 func (s *std) verifyCommand() *cobra.Command {
 	var sys natsFlags
 	var agent string
-	var keys []string
+	var keys, approvers []string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "verify [flags] --key KEY BATCH...",
@@ -49,7 +54,9 @@ func (s *std) verifyCommand() *cobra.Command {
 with its place and time. It also looks for messages of the batch that were stored beside the log.
 
 --key names the public keys that you trust, as signing-key prints them. A log that is signed with another key, or not
-signed, is not proven. A batch that is not archived yet has no signature. What happened before the batch was archived is
+signed, is not proven. A person's decision about a call is signed with the NATS credentials of the process that stored
+it: of approve over NATS those of the person, and of the dispatcher over HTTP. A signature that is not that of its key is
+not proven. With --approver each decision must be signed with one of these keys. A batch that is not archived yet has no signature. What happened before the batch was archived is
 not proven by it.
 
 Exit status: 0 all are proven, 1 one is not, or the system failed, 2 a flag is wrong, or there is no such batch.`,
@@ -71,6 +78,12 @@ Exit status: 0 all are proven, 1 one is not, or the system failed, 2 a flag is w
 					return cli.Usagef("--key %q: is no public NKey; dispatcher signing-key FILE prints one", k)
 				}
 			}
+			for _, k := range approvers {
+				if !nkeys.IsValidPublicUserKey(k) {
+					return cli.Usagef("--approver %q: is no public NKey of a user; verify --json prints those that have "+
+						"signed", k)
+				}
+			}
 			if err := toolyard.CheckName("--agent", agent); err != nil {
 				return err
 			}
@@ -82,18 +95,20 @@ Exit status: 0 all are proven, 1 one is not, or the system failed, 2 a flag is w
 				batches = append(batches, toolyard.BatchKey{Agent: toolyard.Agent(agent), ID: toolyard.BatchID(name)})
 			}
 			return s.overBroker(cmd.Context(), &sys, "verify", func(b *natsbroker.Broker) error {
-				return s.verify(cmd, b, batches, keys, asJSON)
+				return s.verify(cmd, b, batches, keys, approvers, asJSON)
 			})
 		},
 	}
 	sys.add(cmd.Flags())
 	cmd.Flags().StringVar(&agent, "agent", string(toolyard.DefaultAgent), "whose batches they are")
 	cmd.Flags().StringSliceVar(&keys, "key", nil, "a public key that you trust; may be given more than once")
+	cmd.Flags().StringSliceVar(&approvers, "approver", nil, "a public key that each decision about a call must be signed "+
+		"with, or with another one that is given (default: any key)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd
 }
 
-func (s *std) verify(cmd *cobra.Command, b *natsbroker.Broker, batches []toolyard.BatchKey, keys []string,
+func (s *std) verify(cmd *cobra.Command, b *natsbroker.Broker, batches []toolyard.BatchKey, keys, approvers []string,
 	asJSON bool) error {
 	var all []verified
 	failed := 0
@@ -111,6 +126,9 @@ func (s *std) verify(cmd *cobra.Command, b *natsbroker.Broker, batches []toolyar
 			}
 		}
 		v, err := proof(cmd, b, k, keys)
+		if err == nil && v.Verified {
+			err = v.addDecisions(cmd.Context(), b, k, approvers)
+		}
 		if err != nil {
 			return err
 		}
@@ -177,8 +195,53 @@ func (v verified) String() string {
 	if !v.Verified {
 		return fmt.Sprintf("%s: NOT PROVEN: %s", name, v.Problem)
 	}
-	return fmt.Sprintf("%s: proven: %d messages from %s to %s, as %s signed them at %s", name, v.Messages,
+	line := fmt.Sprintf("%s: proven: %d messages from %s to %s, as %s signed them at %s", name, v.Messages,
 		v.First.Format(time.RFC3339), v.Last.Format(time.RFC3339), v.By, v.At.Format(time.RFC3339))
+	for _, d := range v.Decisions {
+		signed := "not signed"
+		if d.Key != "" {
+			signed = "signed with " + d.Key
+		}
+		line += fmt.Sprintf("\n  call %d: %s by %s, %s", d.Call, d.Decision, d.By, signed)
+	}
+	return line
+}
+
+// decisionProof is a person's decision in a log, with the key that has signed it; empty if it is not signed.
+type decisionProof struct {
+	Call     int             `json:"call"`
+	Decision events.Decision `json:"decision"`
+	By       string          `json:"by"`
+	Key      string          `json:"key,omitempty"`
+}
+
+// addDecisions checks the decisions in a log. One that is not signed as it should be makes the log one that is not
+// proven.
+func (v *verified) addDecisions(ctx context.Context, b *natsbroker.Broker, k toolyard.BatchKey,
+	approvers []string) error {
+	log, err := b.Log(ctx, k)
+	if err != nil {
+		return err
+	}
+	for _, l := range log {
+		d, ok := l.Body.(events.Decided)
+		if !ok || d.Decision == events.Supersede { // which no person has decided
+			continue
+		}
+		v.Decisions = append(v.Decisions, decisionProof{Call: d.Call, Decision: d.Decision, By: d.By, Key: d.Key})
+		err := natsbroker.CheckSignature(k, d)
+		switch {
+		case errors.Is(err, natsbroker.ErrUnsigned) && len(approvers) == 0:
+			continue
+		case err == nil && len(approvers) > 0 && !slices.Contains(approvers, d.Key):
+			err = fmt.Errorf("it is signed with %s, which is none of --approver", d.Key)
+		}
+		if err != nil && v.Verified {
+			v.Verified = false
+			v.Problem = fmt.Sprintf("the decision of %s about call %d: %s", d.By, d.Call, err)
+		}
+	}
+	return nil
 }
 
 func (s *std) signingKeyCommand() *cobra.Command {

@@ -62,6 +62,11 @@ func (b *Broker) Append(ctx context.Context, k toolyard.BatchKey, c batch.Chain,
 	case batch.ChainItem:
 		m.Subject = aboutCall(k, index)
 	}
+	if d, ok := body.(events.Decided); ok {
+		if body, err = b.signed(k, expected, d); err != nil {
+			return batch.Record{}, err
+		}
+	}
 	msg, err := b.message(ctx, subject, m, body)
 	if err != nil {
 		return batch.Record{}, err
