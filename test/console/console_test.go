@@ -336,7 +336,15 @@ func operations(s *system, b *tab) {
 	b.picture("workers")
 	b.visit("#/dead")
 	b.has("There are none.")
+	b.accessible("no dead letters")
+	s.junk("agent-1", "junk")
+	b.until("the dead letter is there, by itself", `document.querySelectorAll("tbody tr").length === 1`)
+	if row := b.words("tbody tr")[0]; !strings.Contains(row, "submission agent-1 junk") ||
+		!strings.Contains(row, "ty.batch.agent-1.junk") {
+		b.Errorf("the dead letter is %q", row)
+	}
 	b.accessible("dead letters")
+	b.picture("dead")
 	b.visit("#/system")
 	b.has("TY_EVENT")
 	b.until("rates are there", `[...document.querySelectorAll(".card")].some(e => e.innerText.includes("/s"))`)

@@ -162,15 +162,36 @@ func (s *system) talker(gate <-chan struct{}) {
 	s.offer("talkers", talk)
 }
 
-// offer has a worker of a pool with one tool.
-func (s *system) offer(pool toolyard.Pool, t tool.Tool) {
+// junk stores a submission of an agent that nobody can read. An agent with an account of its own can do that.
+func (s *system) junk(agent, batch string) {
 	s.Helper()
-	creds, err := exec.Command(s.bin, "creds", "--pool", string(pool), "--data", s.data).Output()
+	nc, err := nats.Connect(s.nats, nats.UserCredentials(s.creds("--agent", agent)))
 	if err != nil {
 		s.Fatal(err)
 	}
+	defer nc.Close()
+	err = nc.Publish("ty.batch."+agent+"."+batch, []byte("this is no event"))
+	if err = errors.Join(err, nc.FlushTimeout(patience), nc.LastError()); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// creds makes credentials and returns the name of their file.
+func (s *system) creds(args ...string) string {
+	s.Helper()
+	out, err := exec.Command(s.bin, append([]string{"creds", "--data", s.data}, args...)...).Output()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// offer has a worker of a pool with one tool.
+func (s *system) offer(pool toolyard.Pool, t tool.Tool) {
+	s.Helper()
+	creds := s.creds("--pool", string(pool))
 	ctx, stop := context.WithCancel(context.WithoutCancel(s.Context()))
-	nc, err := worker.Connect(ctx, s.nats, testenv.Log(s), nats.UserCredentials(strings.TrimSpace(string(creds))))
+	nc, err := worker.Connect(ctx, s.nats, testenv.Log(s), nats.UserCredentials(creds))
 	if err != nil {
 		stop()
 		s.Fatal(err)
