@@ -325,6 +325,32 @@ func tools(s *system, b *tab) {
 	b.fill("textarea[name=file_path]", "nothing.txt")
 	b.button("Run")
 	b.has("invalid_arguments")
+
+	// A dry run says what would happen, and does nothing.
+	b.visit("#/tools?agent=agent-1&tool=write_file")
+	b.fill("textarea[name=file_path]", "dry.txt")
+	b.fill("textarea[name=content]", "dry\n")
+	b.button("Dry run")
+	b.has("Dry run: would wait for a person")
+	b.until("what would change is shown",
+		`document.querySelector("[aria-label='What would happen']")?.innerText.includes("+dry")`)
+	b.accessible("a dry run")
+	if _, err := os.Stat(filepath.Join(s.workspace, "dry.txt")); !os.IsNotExist(err) {
+		b.Errorf("a dry run has written its file: %v", err)
+	}
+	var waiting struct{ Calls int }
+	if s.ask(operator, http.MethodGet, "/v1/waiting", nil, &waiting); waiting.Calls != 0 {
+		b.Errorf("%d calls wait for a person because of a dry run", waiting.Calls)
+	}
+	b.visit("#/tools?agent=agent-1&tool=read_file")
+	b.fill("textarea[name=file_path]", "notes.txt")
+	b.button("Dry run")
+	b.has("Dry run: would run")
+	b.fill("textarea[name=file_path]", "../outside.txt")
+	b.button("Dry run")
+	b.has("Dry run: would end as")
+	b.button("Run")
+	b.until("the real run stands in its place", `document.querySelector("[aria-label=Result]")`)
 }
 
 // operations shows who is there, and the numbers of the system.
