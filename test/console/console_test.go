@@ -207,10 +207,25 @@ func approvals(s *system, b *tab) {
 		}
 		return string(text)
 	}
+	b.has("JSON")
+	b.fill("textarea", "[1]")
+	b.has("An input is an object.")
+	b.until("a list cannot be allowed", `document.querySelector("button.primary").disabled`)
+	warned := func(want ...string) {
+		b.Helper()
+		b.until(fmt.Sprintf("the warnings %q", want), fmt.Sprintf(
+			`[...document.querySelectorAll("#edit-says li")].map(e => e.innerText).join("|") === %q`,
+			strings.Join(want, "|")))
+	}
+	b.fill("textarea", `{"file_path":7,"old_string":"two\n","new_string":"2"}`)
+	warned("file_path: expected string, got 7")
+	b.accessible("an edit with a warning")
 	b.fill("textarea", strings.Replace(input("2\n"), "file_path", "no_path", 1))
-	b.button("Allow with this input")
-	b.has("no_path")
+	warned("file_path: is required and missing", "no_path: unknown field")
+	b.button("Allow with this input") // the server is the judge
+	b.until("it says so", `document.querySelector("[role=alert]")?.innerText.includes("no_path")`)
 	b.fill("textarea", input("2\n"))
+	b.has("It fits the schema.")
 	b.button("Allow with this input")
 	b.has("edit_file: allowed")
 
