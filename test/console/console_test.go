@@ -281,6 +281,19 @@ func aRunningCall(s *system, b *tab) {
 		"input": call{"file_path": "notes.txt"}})
 	b.visit("#/workspaces")
 	b.until("one holds the workspace, and one waits", `document.querySelectorAll("tbody tr").length === 2`)
+	s.begin(agent, "beside", "noon-2", nil, call{"id": "c1", "tool": "read_file",
+		"input": call{"file_path": "notes.txt"}})
+	b.until("one more waits", `document.querySelectorAll("tbody tr").length === 3`)
+	s.begin(agent, "last", "noon-3", nil, call{"id": "c1", "tool": "talk", "input": call{}})
+	b.until("another one waits", `document.querySelectorAll("tbody tr").length === 4`)
+	s.begin(agent, "named", "noon-4", map[string]any{"named_locks": true}, call{"id": "c1", "tool": "read_file",
+		"input": call{"file_path": "notes.txt"}})
+	b.until("one waits for a name", `document.querySelectorAll("tbody tr").length === 5`)
+	drawn := []string{"▶ holds, exclusive agent-1/talk", "… waits, shared agent-2/behind agent-1/beside",
+		"… waits, exclusive agent-1/last", "… waits, named agent-1/named"}
+	if got := b.words(".queued li"); !slices.Equal(got, drawn) {
+		b.Errorf("the queue is drawn as %q, want %q", got, drawn)
+	}
 	if all := b.words("tbody tr"); !strings.Contains(all[0], "holds exclusive agent-1 talk") ||
 		!strings.Contains(all[1], "waits shared agent-2 behind") {
 		b.Errorf("the tickets are %q", all)

@@ -41,8 +41,8 @@ function Alerts({ held, elsewhere, unread, count }: Judged) {
         <td class="number">{a.rule.forSeconds ? ms(1000 * a.rule.forSeconds) : "at once"}</td>
         <td>docs/runbook.md, {a.rule.alert}</td></tr>)}</Table> :
       <p class="none">None of the {count} conditions that are looked at here holds.</p>}
-    <p class="hint">By the numbers of this dispatcher, now: Prometheus sends an alert when its condition has held for as
-      long as <i>Sent after</i>. Growth is that since this page was opened or the dispatcher started.
+    <p class="hint">By the numbers of this dispatcher, now: Prometheus sends an alert when its condition has held for the
+      time of its rule. Growth is that since this page was opened or the dispatcher started.
       {elsewhere.length ? ` Workers' own numbers have ${elsewhere.map((r) => r.alert).join(", ")}.` : ""}
       {unread.length ? ` Not read here: ${unread.map((r) => r.alert).join(", ")}.` : ""}</p>
   </section>;
