@@ -2227,10 +2227,10 @@ export interface components {
              */
             group: number;
             /**
-             * @description Whether the group holds the workspace together with others or alone.
+             * @description Whether the group holds the workspace together with others or alone, or only what it names.
              * @enum {string}
              */
-            mode: "shared" | "exclusive";
+            mode: "shared" | "exclusive" | "named";
             /**
              * Format: int64
              * @description Its number, the fencing token of its group.

@@ -1128,8 +1128,8 @@ export interface WorkspaceTicket {
   granted: boolean;
   /** The index of the group in the batch. */
   group: number;
-  /** Whether the group holds the workspace together with others or alone. */
-  mode: "shared" | "exclusive";
+  /** Whether the group holds the workspace together with others or alone, or only what it names. */
+  mode: "shared" | "exclusive" | "named";
   /** Its number, the fencing token of its group. */
   number: number;
 }

@@ -1307,8 +1307,8 @@ class WorkspaceTicket(TypedDict):
     granted: bool
     # The index of the group in the batch.
     group: int
-    # Whether the group holds the workspace together with others or alone.
-    mode: Literal["shared", "exclusive"]
+    # Whether the group holds the workspace together with others or alone, or only what it names.
+    mode: Literal["shared", "exclusive", "named"]
     # Its number, the fencing token of its group.
     number: int
 
