@@ -487,3 +487,39 @@ func TestBudgetsOfABatch(t *testing.T) {
 	b.has("2 of 5 calls, 0 of 7 cost used, all of it again")
 	b.accessible("a batch with a budget")
 }
+
+// TestWhyAWorkerDoesNotIsolate: the page Workers says what a worker lacks that isolates nothing, to operators.
+func TestWhyAWorkerDoesNotIsolate(t *testing.T) {
+	s := startWith(t, t.TempDir(), "--sandbox", "bwrap", "--token-file", tokenFile(t)) // there is no bwrap
+	why := func(token string) string {
+		var list struct {
+			Workers []struct {
+				Isolation string
+				Why       string `json:"no_isolation"`
+			}
+		}
+		if s.ask(token, http.MethodGet, "/v1/workers", nil, &list); len(list.Workers) != 1 ||
+			list.Workers[0].Isolation != "none" {
+			t.Fatalf("the workers are %+v", list)
+		}
+		return list.Workers[0].Why
+	}
+	if !strings.Contains(why(operator), "bwrap") {
+		t.Errorf("the worker lacks %q", why(operator))
+	}
+	if why(agent) != "" {
+		t.Errorf("an agent is told of a worker's machine: %q", why(agent))
+	}
+	b := open(t, s.url)
+	b.visit("")
+	b.fill("input[name=token]", operator)
+	b.button("Sign in")
+	b.has("operator (olga)")
+	b.visit("#/workers")
+	b.has("Missing isolation")
+	if rows := b.words("[aria-label='Missing isolation'] tbody tr"); len(rows) != 1 ||
+		!strings.Contains(rows[0], why(operator)) {
+		t.Errorf("the page says %q", rows)
+	}
+	b.accessible("a worker that cannot isolate")
+}

@@ -41,6 +41,12 @@ type system struct {
 // start starts a dispatcher with these arguments beside those that it needs.
 func start(t *testing.T, args ...string) *system {
 	t.Helper()
+	return startWith(t, os.Getenv("PATH"), args...)
+}
+
+// startWith is start with programs of these directories.
+func startWith(t *testing.T, path string, args ...string) *system {
+	t.Helper()
 	bin, err := testenv.Binaries("", "cmd/dispatcher")
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +61,7 @@ func start(t *testing.T, args ...string) *system {
 	cmd := exec.Command(s.bin, append([]string{"serve", "--with-worker", "--workspace",
 		"default=" + s.workspace, "--data", s.data, "--listen", "127.0.0.1:0", "--nats-listen",
 		"127.0.0.1:0"}, args...)...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
+	cmd.Env = []string{"PATH=" + path, "HOME=" + dir}
 	says := testenv.Start(t, cmd, "nats")
 	s.url, s.nats = says["http"], says["nats"]
 	return s

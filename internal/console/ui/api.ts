@@ -1081,8 +1081,10 @@ export interface Worker {
   host?: string;
   /** The worker's id. */
   id: string;
-  /** How it isolates commands. */
+  /** How it isolates commands; none: not at all. */
   isolation: string;
+  /** Why it isolates nothing, and what its operator can do. Only operators see it. */
+  no_isolation?: string;
   /** The pool that it belongs to. */
   pool: string;
   /** Which tools the worker leaves out or has altered. Only operators see it. */
@@ -1097,6 +1099,8 @@ export interface Worker {
   tags?: string[];
   /** How many tools it offers. */
   tools: number;
+  /** It runs commands without isolation, because its operator has said so. */
+  unsandboxed?: boolean;
   /** The version of its program. */
   version: string;
   /** The version of what it writes for other processes. */

@@ -21,11 +21,18 @@ export function WorkersPage() {
         <td class="number">{w.busy}</td><td class="number">{w.slots}</td>
         <td class="words">{w.classes.join(", ")}</td><td class="words">{w.workspaces.join(", ")}</td>
         <td class="words">{w.tags?.join(", ")}</td>
-        <td>{w.isolation === "none" ? <span class="bad">none</span> : w.isolation}</td>
+        <td>{w.isolation === "none" ? <span class="bad">none</span> : w.isolation}
+          {w.unsandboxed ? <span class="bad">, runs commands anyway</span> : null}</td>
         <td class="number">{w.tools}</td><td>{w.version}</td><td><When at={w.started} /></td></tr>)}
     </Table>
     {asked.data && !all.length ? <p class="none">No worker is there: calls wait, and end as dependency_unavailable.</p> :
       null}
+    {all.some((w) => w.no_isolation) ? <><h2>Missing isolation</h2>
+      <Table label="Missing isolation" heads={["Worker", "Host", "What is missing"]}>
+        {all.filter((w) => w.no_isolation).map((w) => <tr key={w.id}><td>{w.id}</td><td>{w.host}</td>
+          <td class="words">{shown(w.no_isolation!)}</td></tr>)}</Table></> : null}
+    {all.length ? <p class="hint">A sandbox that works may lack a layer that the kernel does not have:{" "}
+      <code>worker check</code> on the worker's machine names it.</p> : null}
     <h2>Open breakers</h2>
     {open.length ? <Table label="Open breakers" heads={["Dependency", "Worker", "Not tried until"]}>
       {open.map((b) => <tr key={b.worker + b.what}><td>{b.what}</td><td>{b.worker}</td><td><When at={b.until} /></td></tr>)}
