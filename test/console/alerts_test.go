@@ -13,10 +13,12 @@ import (
 	"time"
 )
 
-// alert is a rule of deploy/observe/alerts.yaml, with what its expression ends with.
+// alert is a rule of deploy/observe/alerts.yaml: what its expression ends with, and how long it must hold.
 type alert struct {
 	name, op string
 	limit    float64
+	severity string
+	wait     time.Duration
 }
 
 // alerts reads the names and the limits of the rules. test/observe reads the file as Prometheus does.
@@ -27,8 +29,14 @@ func alerts(t *testing.T) []alert {
 		t.Fatal(err)
 	}
 	var out []alert
-	for _, m := range regexp.MustCompile(`- alert: (\w+)\n +expr: (.*)`).FindAllStringSubmatch(string(data), -1) {
-		a := alert{name: m[1]}
+	for _, m := range regexp.MustCompile(`- alert: (\w+)\n +expr: (.*)\n(?: +for: (.*)\n)? +`+
+		`labels: {severity: (\w+)}\n`).FindAllStringSubmatch(string(data), -1) {
+		a := alert{name: m[1], severity: m[4]}
+		if m[3] != "" {
+			if a.wait, err = time.ParseDuration(m[3]); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if end := regexp.MustCompile(`(==|>=|>) ([0-9.]+)(?: and .*)?$`).FindStringSubmatch(m[2]); end != nil {
 			if a.limit, err = strconv.ParseFloat(end[2], 64); err != nil {
 				t.Fatal(err)
@@ -38,6 +46,18 @@ func alerts(t *testing.T) []alert {
 		out = append(out, a)
 	}
 	return out
+}
+
+// row is how the page shows it, but for the cells that depend on the numbers.
+func (a *alert) row() string {
+	wait := "at once"
+	switch {
+	case a.wait >= 2*time.Minute:
+		wait = fmt.Sprintf("%.0f min", a.wait.Minutes())
+	case a.wait > 0:
+		wait = fmt.Sprintf("%.1f s", a.wait.Seconds())
+	}
+	return fmt.Sprintf("%s %s %s docs/runbook.md, %s", a.name, a.severity, wait, a.name)
 }
 
 // holds says whether the condition holds for a value.
@@ -125,7 +145,7 @@ func TestAlertsThatHold(t *testing.T) {
 	at := func(how string, running bool, by float64) {
 		t.Helper()
 		text := ""
-		var want []string
+		var want, rows []string
 		if running {
 			text = "toolyard_batches_running 0\n"
 		}
@@ -141,15 +161,19 @@ func TestAlertsThatHold(t *testing.T) {
 				}
 				text += put(v)
 				if a.holds(v) && a.name != "ToolyardWorkerNotRegistered" {
-					want = append(want, a.name)
+					want, rows = append(want, a.name), append(rows, a.row())
 				}
 			case !running:
-				want = append(want, a.name)
+				want, rows = append(want, a.name), append(rows, a.row())
 			}
 		}
 		b.fake(text, time.Now())
 		if got := b.alerts(); !slices.Equal(got, want) {
 			t.Errorf("%s: the alerts are\n%q, want\n%q", how, got, want)
+		}
+		if got := strings.Split(value[string](b, `[...document.querySelectorAll("[aria-label=Alerts] tbody tr")].map(
+			r => [0, 1, 4, 5].map(n => r.cells[n].innerText).join(" ")).join("|")`), "|"); !slices.Equal(got, rows) {
+			t.Errorf("%s: the rows are\n%q, want\n%q", how, got, rows)
 		}
 	}
 	at("below the limits", true, -1)

@@ -32,12 +32,12 @@ function seconds(text: string): number {
 function readRules(text: string): Rule[] {
   return text.split(/^ *- alert: /m).slice(1).map((part) => {
     const field = (name: string) => {
-      const value = new RegExp(`\\b${name}: *(.*?)}? *$`, "m").exec(part)?.[1] ?? "";
+      const value = new RegExp(`^ *(?:labels: \\{)?${name}: *(.*?) *$`, "m").exec(part)?.[1] ?? "";
       return value.startsWith('"') ? JSON.parse(value) as string : value;
     };
     const wait = field("for");
     return { alert: part.split("\n", 1)[0].trim(), expr: field("expr"), forSeconds: wait ? seconds(wait) : 0,
-      severity: field("severity"), summary: field("summary") };
+      severity: field("severity").replace(/}$/, ""), summary: field("summary") };
   });
 }
 

@@ -51,7 +51,7 @@ function closes(schema: Values, fields: Values, closed: boolean): boolean {
   if ("additionalProperties" in schema) return schema.additionalProperties === false && !("patternProperties" in schema);
   const required = Array.isArray(schema.required) ? schema.required : [];
   return closed && "properties" in schema && !("const" in schema) && Object.keys(schema).every((k) => known.has(k)) &&
-    required.every((name) => String(name) in fields);
+    required.every((name) => Object.hasOwn(fields, String(name)));
 }
 
 /** closed: the schema is one of a tool's input, which the server closes against fields that it does not name. */
