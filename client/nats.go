@@ -313,8 +313,8 @@ func (t overNATS) workers(ctx context.Context) ([]Worker, error) {
 	out := make([]Worker, len(live))
 	for i, w := range live {
 		out[i] = Worker{
-			ID: w.ID, Pool: w.Pool, Classes: w.Classes, Workspaces: w.Workspaces, Isolation: w.Isolation,
-			Tags:  w.Tags,
+			ID: w.ID, Pool: w.Pool, Classes: w.Classes, Workspaces: w.Workspaces, Tags: w.Tags,
+			Isolation: w.Isolation, NoIsolation: w.NoIsolation, Unsandboxed: w.Unsandboxed,
 			Slots: w.Slots, Busy: w.Busy, Tools: w.Tools, Host: w.Host, Started: w.Started,
 			Version: w.Version, WireVersion: w.WireVersion, Breakers: w.Breakers,
 			Shards: w.Only, Conflicts: []string{},

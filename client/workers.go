@@ -15,9 +15,13 @@ type Worker struct {
 	Classes    []toolyard.Class     `json:"classes"`
 	Workspaces []toolyard.Workspace `json:"workspaces"`
 	// Tags are what batches and tools may ask of it.
-	Tags      []toolyard.Tag `json:"tags,omitempty"`
-	Isolation string         `json:"isolation"`
-	Slots     int            `json:"slots"`
+	Tags []toolyard.Tag `json:"tags,omitempty"`
+	// Isolation is what the worker puts around commands; none is nothing. NoIsolation says why, and what its operator
+	// can do; an agent's token does not see it. Unsandboxed says that commands run there without isolation.
+	Isolation   string `json:"isolation"`
+	NoIsolation string `json:"no_isolation,omitempty"`
+	Unsandboxed bool   `json:"unsandboxed,omitempty"`
+	Slots       int    `json:"slots"`
 	// Busy is how many of the slots had a call at the last heartbeat, and Tools how many tools the worker offers.
 	Busy  int `json:"busy"`
 	Tools int `json:"tools"`

@@ -87,7 +87,7 @@ func (s *Server) workers(ctx context.Context, x *exchange, _ *nothing) (*struct{
 			w.Breakers = map[string]time.Time{}
 		}
 		if !x.who.any { // a view may hide the tools that they name
-			w.Host, w.Remarks, w.Conflicts = "", nil, []string{}
+			w.Host, w.NoIsolation, w.Remarks, w.Conflicts = "", "", nil, []string{}
 		}
 	}
 	return &struct{ Body Workers }{Workers{append([]client.Worker{}, list...)}}, err

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard/internal/metrics"
+	"github.com/toolyard/toolyard/internal/ticket"
 )
 
 var update = flag.Bool("update", false, "write clients/openapi.json again")
@@ -54,6 +55,27 @@ func TestCommittedDocument(t *testing.T) {
 	if string(then) != string(now) {
 		t.Errorf("%s is not what a server answers with; run go test ./internal/api -run TestCommittedDocument -update, "+
 			"and then make openapi-types", committed)
+	}
+}
+
+// TestModesOfTickets: the document names each mode that a ticket can have.
+func TestModesOfTickets(t *testing.T) {
+	var doc struct {
+		Components struct {
+			Schemas struct {
+				WorkspaceTicket struct {
+					Properties struct {
+						Mode struct{ Enum []ticket.Mode }
+					}
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(document(t), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if modes := doc.Components.Schemas.WorkspaceTicket.Properties.Mode.Enum; !slices.Equal(modes, ticket.Modes) {
+		t.Errorf("the modes are %q, and tickets have %q", modes, ticket.Modes)
 	}
 }
 

@@ -26,7 +26,7 @@ type WorkspaceTicket struct {
 	Agent   toolyard.Agent   `json:"agent" doc:"The agent whose batch it is."`
 	Batch   toolyard.BatchID `json:"batch" doc:"The batch's id."`
 	Group   int              `json:"group" doc:"The index of the group in the batch."`
-	Mode    string           `json:"mode" enum:"shared,exclusive" doc:"Whether the group holds the workspace together with others or alone."`
+	Mode    string           `json:"mode" enum:"shared,exclusive,named" doc:"Whether the group holds the workspace together with others or alone, or only what it names."`
 	Granted bool             `json:"granted" doc:"It holds the workspace. The others wait."`
 }
 

@@ -207,10 +207,25 @@ func approvals(s *system, b *tab) {
 		}
 		return string(text)
 	}
+	b.has("JSON")
+	b.fill("textarea", "[1]")
+	b.has("An input is an object.")
+	b.until("a list cannot be allowed", `document.querySelector("button.primary").disabled`)
+	warned := func(want ...string) {
+		b.Helper()
+		b.until(fmt.Sprintf("the warnings %q", want), fmt.Sprintf(
+			`[...document.querySelectorAll("#edit-says li")].map(e => e.innerText).join("|") === %q`,
+			strings.Join(want, "|")))
+	}
+	b.fill("textarea", `{"file_path":7,"old_string":"two\n","new_string":"2"}`)
+	warned("file_path: expected string, got 7")
+	b.accessible("an edit with a warning")
 	b.fill("textarea", strings.Replace(input("2\n"), "file_path", "no_path", 1))
-	b.button("Allow with this input")
-	b.has("no_path")
+	warned("file_path: is required and missing", "no_path: unknown field")
+	b.button("Allow with this input") // the server is the judge
+	b.until("it says so", `document.querySelector("[role=alert]")?.innerText.includes("no_path")`)
 	b.fill("textarea", input("2\n"))
+	b.has("It fits the schema.")
 	b.button("Allow with this input")
 	b.has("edit_file: allowed")
 
@@ -266,6 +281,19 @@ func aRunningCall(s *system, b *tab) {
 		"input": call{"file_path": "notes.txt"}})
 	b.visit("#/workspaces")
 	b.until("one holds the workspace, and one waits", `document.querySelectorAll("tbody tr").length === 2`)
+	s.begin(agent, "beside", "noon-2", nil, call{"id": "c1", "tool": "read_file",
+		"input": call{"file_path": "notes.txt"}})
+	b.until("one more waits", `document.querySelectorAll("tbody tr").length === 3`)
+	s.begin(agent, "last", "noon-3", nil, call{"id": "c1", "tool": "talk", "input": call{}})
+	b.until("another one waits", `document.querySelectorAll("tbody tr").length === 4`)
+	s.begin(agent, "named", "noon-4", map[string]any{"named_locks": true}, call{"id": "c1", "tool": "read_file",
+		"input": call{"file_path": "notes.txt"}})
+	b.until("one waits for a name", `document.querySelectorAll("tbody tr").length === 5`)
+	drawn := []string{"▶ holds, exclusive agent-1/talk", "… waits, shared agent-2/behind agent-1/beside",
+		"… waits, exclusive agent-1/last", "… waits, named agent-1/named"}
+	if got := b.words(".queued li"); !slices.Equal(got, drawn) {
+		b.Errorf("the queue is drawn as %q, want %q", got, drawn)
+	}
 	if all := b.words("tbody tr"); !strings.Contains(all[0], "holds exclusive agent-1 talk") ||
 		!strings.Contains(all[1], "waits shared agent-2 behind") {
 		b.Errorf("the tickets are %q", all)
@@ -325,6 +353,32 @@ func tools(s *system, b *tab) {
 	b.fill("textarea[name=file_path]", "nothing.txt")
 	b.button("Run")
 	b.has("invalid_arguments")
+
+	// A dry run says what would happen, and does nothing.
+	b.visit("#/tools?agent=agent-1&tool=write_file")
+	b.fill("textarea[name=file_path]", "dry.txt")
+	b.fill("textarea[name=content]", "dry\n")
+	b.button("Dry run")
+	b.has("Dry run: would wait for a person")
+	b.until("what would change is shown",
+		`document.querySelector("[aria-label='What would happen']")?.innerText.includes("+dry")`)
+	b.accessible("a dry run")
+	if _, err := os.Stat(filepath.Join(s.workspace, "dry.txt")); !os.IsNotExist(err) {
+		b.Errorf("a dry run has written its file: %v", err)
+	}
+	var waiting struct{ Calls int }
+	if s.ask(operator, http.MethodGet, "/v1/waiting", nil, &waiting); waiting.Calls != 0 {
+		b.Errorf("%d calls wait for a person because of a dry run", waiting.Calls)
+	}
+	b.visit("#/tools?agent=agent-1&tool=read_file")
+	b.fill("textarea[name=file_path]", "notes.txt")
+	b.button("Dry run")
+	b.has("Dry run: would run")
+	b.fill("textarea[name=file_path]", "../outside.txt")
+	b.button("Dry run")
+	b.has("Dry run: would end as")
+	b.button("Run")
+	b.until("the real run stands in its place", `document.querySelector("[aria-label=Result]")`)
 }
 
 // operations shows who is there, and the numbers of the system.
@@ -336,7 +390,15 @@ func operations(s *system, b *tab) {
 	b.picture("workers")
 	b.visit("#/dead")
 	b.has("There are none.")
+	b.accessible("no dead letters")
+	s.junk("agent-1", "junk")
+	b.until("the dead letter is there, by itself", `document.querySelectorAll("tbody tr").length === 1`)
+	if row := b.words("tbody tr")[0]; !strings.Contains(row, "submission agent-1 junk") ||
+		!strings.Contains(row, "ty.batch.agent-1.junk") {
+		b.Errorf("the dead letter is %q", row)
+	}
 	b.accessible("dead letters")
+	b.picture("dead")
 	b.visit("#/system")
 	b.has("TY_EVENT")
 	b.until("rates are there", `[...document.querySelectorAll(".card")].some(e => e.innerText.includes("/s"))`)
@@ -424,4 +486,40 @@ func TestBudgetsOfABatch(t *testing.T) {
 	b.has("Budget of agent default")
 	b.has("2 of 5 calls, 0 of 7 cost used, all of it again")
 	b.accessible("a batch with a budget")
+}
+
+// TestWhyAWorkerDoesNotIsolate: the page Workers says what a worker lacks that isolates nothing, to operators.
+func TestWhyAWorkerDoesNotIsolate(t *testing.T) {
+	s := startWith(t, t.TempDir(), "--sandbox", "bwrap", "--token-file", tokenFile(t)) // there is no bwrap
+	why := func(token string) string {
+		var list struct {
+			Workers []struct {
+				Isolation string
+				Why       string `json:"no_isolation"`
+			}
+		}
+		if s.ask(token, http.MethodGet, "/v1/workers", nil, &list); len(list.Workers) != 1 ||
+			list.Workers[0].Isolation != "none" {
+			t.Fatalf("the workers are %+v", list)
+		}
+		return list.Workers[0].Why
+	}
+	if !strings.Contains(why(operator), "bwrap") {
+		t.Errorf("the worker lacks %q", why(operator))
+	}
+	if why(agent) != "" {
+		t.Errorf("an agent is told of a worker's machine: %q", why(agent))
+	}
+	b := open(t, s.url)
+	b.visit("")
+	b.fill("input[name=token]", operator)
+	b.button("Sign in")
+	b.has("operator (olga)")
+	b.visit("#/workers")
+	b.has("Missing isolation")
+	if rows := b.words("[aria-label='Missing isolation'] tbody tr"); len(rows) != 1 ||
+		!strings.Contains(rows[0], why(operator)) {
+		t.Errorf("the page says %q", rows)
+	}
+	b.accessible("a worker that cannot isolate")
 }

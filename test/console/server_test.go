@@ -41,6 +41,12 @@ type system struct {
 // start starts a dispatcher with these arguments beside those that it needs.
 func start(t *testing.T, args ...string) *system {
 	t.Helper()
+	return startWith(t, os.Getenv("PATH"), args...)
+}
+
+// startWith is start with programs of these directories.
+func startWith(t *testing.T, path string, args ...string) *system {
+	t.Helper()
 	bin, err := testenv.Binaries("", "cmd/dispatcher")
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +61,7 @@ func start(t *testing.T, args ...string) *system {
 	cmd := exec.Command(s.bin, append([]string{"serve", "--with-worker", "--workspace",
 		"default=" + s.workspace, "--data", s.data, "--listen", "127.0.0.1:0", "--nats-listen",
 		"127.0.0.1:0"}, args...)...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
+	cmd.Env = []string{"PATH=" + path, "HOME=" + dir}
 	says := testenv.Start(t, cmd, "nats")
 	s.url, s.nats = says["http"], says["nats"]
 	return s
@@ -162,15 +168,36 @@ func (s *system) talker(gate <-chan struct{}) {
 	s.offer("talkers", talk)
 }
 
-// offer has a worker of a pool with one tool.
-func (s *system) offer(pool toolyard.Pool, t tool.Tool) {
+// junk stores a submission of an agent that nobody can read. An agent with an account of its own can do that.
+func (s *system) junk(agent, batch string) {
 	s.Helper()
-	creds, err := exec.Command(s.bin, "creds", "--pool", string(pool), "--data", s.data).Output()
+	nc, err := nats.Connect(s.nats, nats.UserCredentials(s.creds("--agent", agent)))
 	if err != nil {
 		s.Fatal(err)
 	}
+	defer nc.Close()
+	err = nc.Publish("ty.batch."+agent+"."+batch, []byte("this is no event"))
+	if err = errors.Join(err, nc.FlushTimeout(patience), nc.LastError()); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// creds makes credentials and returns the name of their file.
+func (s *system) creds(args ...string) string {
+	s.Helper()
+	out, err := exec.Command(s.bin, append([]string{"creds", "--data", s.data}, args...)...).Output()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// offer has a worker of a pool with one tool.
+func (s *system) offer(pool toolyard.Pool, t tool.Tool) {
+	s.Helper()
+	creds := s.creds("--pool", string(pool))
 	ctx, stop := context.WithCancel(context.WithoutCancel(s.Context()))
-	nc, err := worker.Connect(ctx, s.nats, testenv.Log(s), nats.UserCredentials(strings.TrimSpace(string(creds))))
+	nc, err := worker.Connect(ctx, s.nats, testenv.Log(s), nats.UserCredentials(creds))
 	if err != nil {
 		stop()
 		s.Fatal(err)

@@ -89,6 +89,9 @@ func TestAPoolOfWhichOneIsolates(t *testing.T) {
 	if !slices.Equal(classesOf(t, c, "bare"), []toolyard.Class{toolyard.ReadOnly, toolyard.WriteExclusive}) {
 		t.Errorf("the worker that cannot isolate takes %v", classesOf(t, c, "bare"))
 	}
+	if why := workerOf(t, c, "bare").NoIsolation; why != "it is a test" {
+		t.Errorf("the worker that cannot isolate says why: %q", why)
+	}
 	ran := map[string]int{}
 	const least, most = 6, 60 // rounds
 	for n := 0; n < least || n < most && ran["read in bare"] == 0; n++ {
@@ -110,17 +113,22 @@ func TestAPoolOfWhichOneIsolates(t *testing.T) {
 
 func classesOf(t *testing.T, c *client.Client, id string) []toolyard.Class {
 	t.Helper()
+	return workerOf(t, c, id).Classes
+}
+
+func workerOf(t *testing.T, c *client.Client, id string) client.Worker {
+	t.Helper()
 	live, err := c.Workers(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range live {
 		if w.ID == id {
-			return w.Classes
+			return w
 		}
 	}
 	t.Fatalf("there is no worker %q", id)
-	return nil
+	return client.Worker{}
 }
 
 // TestUnsandboxedWorkersAreAble: an operator who takes the sandbox away has said so, and no result claims one.

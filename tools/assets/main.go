@@ -46,6 +46,7 @@ func run(dir string) error {
 		LegalComments: api.LegalCommentsNone, JSX: api.JSXTransform, JSXFactory: "h", JSXFragment: "Fragment",
 		Alias: map[string]string{"preact": vendor("dist/preact.mjs"),
 			"preact/hooks": vendor("hooks/dist/hooks.mjs")},
+		Loader:   map[string]api.Loader{".yaml": api.LoaderText}, // the alert rules
 		LogLevel: api.LogLevelWarning,
 	})
 	if n := len(result.Errors); n > 0 {

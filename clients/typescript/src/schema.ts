@@ -2161,8 +2161,10 @@ export interface components {
             host?: string;
             /** @description The worker's id. */
             id: string;
-            /** @description How it isolates commands. */
+            /** @description How it isolates commands; none: not at all. */
             isolation: string;
+            /** @description Why it isolates nothing, and what its operator can do. Only operators see it. */
+            no_isolation?: string;
             /** @description The pool that it belongs to. */
             pool: string;
             /** @description Which tools the worker leaves out or has altered. Only operators see it. */
@@ -2186,6 +2188,8 @@ export interface components {
              * @description How many tools it offers.
              */
             tools: number;
+            /** @description It runs commands without isolation, because its operator has said so. */
+            unsandboxed?: boolean;
             /** @description The version of its program. */
             version: string;
             /**
@@ -2227,10 +2231,10 @@ export interface components {
              */
             group: number;
             /**
-             * @description Whether the group holds the workspace together with others or alone.
+             * @description Whether the group holds the workspace together with others or alone, or only what it names.
              * @enum {string}
              */
-            mode: "shared" | "exclusive";
+            mode: "shared" | "exclusive" | "named";
             /**
              * Format: int64
              * @description Its number, the fencing token of its group.

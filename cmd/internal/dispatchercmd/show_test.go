@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 )
 
@@ -264,5 +265,17 @@ func TestDataDir(t *testing.T) {
 	t.Setenv("HOME", "")
 	if _, err := cli.DataDir(""); err == nil || !strings.Contains(err.Error(), "--data") {
 		t.Errorf("without a home: %v", err)
+	}
+}
+
+// TestAWorkerThatCannotIsolate is shown with the reason.
+func TestAWorkerThatCannotIsolate(t *testing.T) {
+	for why, want := range map[string]bool{"no isolation: bwrap: not found": true, "": false} {
+		var out strings.Builder
+		s := &show{w: &out, on: true, columns: 120}
+		s.worker(&client.Worker{ID: "w", Isolation: "none", NoIsolation: why})
+		if got := strings.Contains(out.String(), "isolation  "+why); got != want {
+			t.Errorf("%q: the worker is shown as\n%s", why, &out)
+		}
 	}
 }

@@ -22,8 +22,9 @@ func (s *std) workersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "workers [flags]",
 		Short: "List the live workers of a running system",
-		Long: `workers lists the live workers with their pools, hosts, slots, tools and versions, what they found to be down, and
-the names of tools that several offer. Ids are shortened to their end; -v prints them whole.`,
+		Long: `workers lists the live workers with their pools, hosts, slots, tools and versions, what they found to be down,
+why they cannot isolate commands, and the names of tools that several offer. Ids are shortened to their end; -v prints
+them whole.`,
 		Example: "  dispatcher workers\n  dispatcher workers --json",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -66,6 +67,9 @@ func (s *show) worker(w *client.Worker) {
 	}
 	add("host", cmp.Or(w.Host, "unknown"), nil)
 	add("runs", fmt.Sprintf("%s of %s, in %s", count(w.Tools, "tool"), listed(w.Classes), w.Isolation), nil)
+	if w.NoIsolation != "" {
+		add("isolation", w.NoIsolation, s.paint.Warn)
+	}
 	if len(w.Workspaces) > 0 {
 		add("workspaces", listed(w.Workspaces), nil)
 	}

@@ -1081,8 +1081,10 @@ export interface Worker {
   host?: string;
   /** The worker's id. */
   id: string;
-  /** How it isolates commands. */
+  /** How it isolates commands; none: not at all. */
   isolation: string;
+  /** Why it isolates nothing, and what its operator can do. Only operators see it. */
+  no_isolation?: string;
   /** The pool that it belongs to. */
   pool: string;
   /** Which tools the worker leaves out or has altered. Only operators see it. */
@@ -1097,6 +1099,8 @@ export interface Worker {
   tags?: string[];
   /** How many tools it offers. */
   tools: number;
+  /** It runs commands without isolation, because its operator has said so. */
+  unsandboxed?: boolean;
   /** The version of its program. */
   version: string;
   /** The version of what it writes for other processes. */
@@ -1128,8 +1132,8 @@ export interface WorkspaceTicket {
   granted: boolean;
   /** The index of the group in the batch. */
   group: number;
-  /** Whether the group holds the workspace together with others or alone. */
-  mode: "shared" | "exclusive";
+  /** Whether the group holds the workspace together with others or alone, or only what it names. */
+  mode: "shared" | "exclusive" | "named";
   /** Its number, the fencing token of its group. */
   number: number;
 }

@@ -3,7 +3,8 @@
 import { h, Fragment } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Approval, ApprovalLook, Approvals, Decided, Decision, Me } from "./api";
-import { exact, getText, get, name, post, rounds } from "./client";
+import { check } from "./check";
+import { at, exact, getText, get, name, post, rounds } from "./client";
 import { columns, Facts, Lines, Problem, requery, shown, to, useKeys, usePoll, When, type Route } from "./parts";
 
 /** The input as a person edits it. It must stay JSON; everything else a worker checks. */
@@ -15,6 +16,33 @@ function parsed(text: string): { input?: unknown; wrong?: string } {
   } catch (e) {
     return { wrong: (e as Error).message };
   }
+}
+
+/** How many problems of an edited input are listed. */
+const maxProblems = 10;
+
+/** What is wrong with an edited input. The schema only warns: the batch may see another version of the tool. */
+function Warnings({ look, edited }: { look: ApprovalLook; edited: { input?: unknown; wrong?: string } }) {
+  const tool = usePoll(async (signal) => {
+    if (look.form) return { schema: look.form.schema };
+    const path = at("/v1/tools", { format: "native", agent: look.agent, workspace: look.workspace });
+    const all = (await get<{ tools: { name: string; aliases?: string[]; input_schema: unknown }[] }>(path, signal)).tools;
+    return { schema: (all.find((t) => t.name === look.tool) ?? all.find((t) => t.aliases?.includes(look.tool)))
+      ?.input_schema };
+  }, 0, [look.id]);
+  if (edited.wrong) return <p class="problem">{edited.wrong}</p>;
+  if (!tool.data?.schema) {
+    return tool.data || tool.error ? <p class="hint">The tool's schema is not known here: the input is checked when you
+      allow it.</p> : null;
+  }
+  const { problems, unchecked } = check(tool.data.schema, edited.input, !look.form);
+  return <>
+    {problems.length ? <ul class="warnings">{problems.slice(0, maxProblems).map((p) => <li key={p}>{shown(p)}</li>)}
+      {problems.length > maxProblems ? <li>and {problems.length - maxProblems} more</li> : null}</ul> : null}
+    {unchecked.length ? <p class="hint">Not checked here: {shown(unchecked.join(", "))}. It is checked when you allow the
+      input.</p> : null}
+    {!problems.length && !unchecked.length ? <p class="hint">It fits the schema.</p> : null}
+  </>;
 }
 
 function Look({ id, me, done }: { id: string; me: Me; done: (what: string) => void }) {
@@ -85,9 +113,10 @@ function Look({ id, me, done }: { id: string; me: Me; done: (what: string) => vo
       label="What it would change" /></> : null}
     <div ref={end} class="end" />
     {edit !== undefined ? <><label class="stack">{look.form ? "Your answer, as JSON" : "Run this input instead"}
-      <textarea rows={10} spellcheck={false} value={edit} aria-invalid={!!editing?.wrong}
+      <textarea rows={10} spellcheck={false} value={edit} aria-invalid={!!editing?.wrong} aria-describedby="edit-says"
         onInput={(e) => setEdit(e.currentTarget.value)} /></label>
-      {editing?.wrong ? <p class="problem" role="alert">{editing.wrong}</p> : null}</> : null}
+      <div id="edit-says" aria-live="polite">{editing ? <Warnings look={look} edited={editing} /> :
+        null}</div></> : null}
     <label class="stack">Reason, which the model reads
       <input value={reason} maxLength={1000} onInput={(e) => setReason(e.currentTarget.value)} /></label>
     {look.remember ? <label><input type="checkbox" checked={remember}

@@ -1,16 +1,11 @@
 // The numbers of /metrics of this dispatcher, for who has no Prometheus at hand.
 
-import { h, Fragment } from "preact";
+import { h, Fragment, type ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
-import { getText } from "./client";
-import { ms, Problem, Table, usePoll } from "./parts";
-
-interface Sample {
-  labels: Record<string, string>;
-  value: number;
-}
-
-type Samples = Map<string, Sample[]>;
+import { judge, limitOf, quantile, type Judged, type Samples } from "./alerts";
+import type { DeadLetters } from "./api";
+import { get, getText } from "./client";
+import { ms, Problem, shown, Table, to, usePoll } from "./parts";
 
 /** Reads Prometheus's text format, as far as the server writes it. */
 export function parse(text: string): Samples {
@@ -29,22 +24,28 @@ export function parse(text: string): Samples {
 const sum = (s: Samples, name: string, keep: (l: Record<string, string>) => boolean = () => true) =>
   (s.get(name) ?? []).filter((x) => keep(x.labels)).reduce((n, x) => n + x.value, 0);
 
-/** A quantile of a histogram in milliseconds, as histogram_quantile computes it; undefined without observations. */
-function quantile(s: Samples, name: string, q: number): number | undefined {
-  const each = new Map<number, number>();
-  for (const b of s.get(`${name}_bucket`) ?? []) {
-    const le = b.labels.le === "+Inf" ? Infinity : Number(b.labels.le);
-    each.set(le, (each.get(le) ?? 0) + b.value);
-  }
-  const buckets = [...each].sort(([a], [b]) => a - b);
-  const all = buckets.at(-1)?.[1] ?? 0;
-  if (!all) return undefined;
-  let from = 0, below = 0;
-  for (const [le, n] of buckets) {
-    if (n >= q * all) return 1000 * (le === Infinity ? from : from + ((le - from) * (q * all - below)) / (n - below));
-    [from, below] = [le, n];
-  }
-  return undefined;
+/** How many dead letters are counted at most: as many as one answer of the server has. */
+const maxDead = 100;
+
+const inMS = (seconds: number | undefined) => seconds === undefined ? undefined : 1000 * seconds;
+
+/** The conditions of the alert rules that hold. */
+function Alerts({ held, elsewhere, unread, count }: Judged) {
+  const critical = (severity: string) => severity === "critical";
+  return <section aria-label="Alerts">
+    <h2>Alerts</h2>
+    {held.length ? <Table label="Conditions that hold" heads={["Alert", "Severity", "Says", "Seen for", "Sent after", "What to do"]}>
+      {held.map((a, n) => <tr key={n}>
+        <td class={critical(a.rule.severity) ? "bad" : ""}>{a.rule.alert}</td><td>{a.rule.severity}</td>
+        <td class="words">{shown(a.summary)}</td><td class="number">{ms(1000 * a.seconds)}</td>
+        <td class="number">{a.rule.forSeconds ? ms(1000 * a.rule.forSeconds) : "at once"}</td>
+        <td>docs/runbook.md, {a.rule.alert}</td></tr>)}</Table> :
+      <p class="none">None of the {count} conditions that are looked at here holds.</p>}
+    <p class="hint">By the numbers of this dispatcher, now: Prometheus sends an alert when its condition has held for the
+      time of its rule. Growth is that since this page was opened or the dispatcher started.
+      {elsewhere.length ? ` Workers' own numbers have ${elsewhere.map((r) => r.alert).join(", ")}.` : ""}
+      {unread.length ? ` Not read here: ${unread.map((r) => r.alert).join(", ")}.` : ""}</p>
+  </section>;
 }
 
 const pause = 2000;
@@ -56,10 +57,11 @@ export function SystemPage() {
     const now = { at: performance.now(), samples };
     const last = before.current;
     before.current = now;
-    return { samples, last, seconds: last ? (now.at - last.at) / 1000 : 0 };
+    return { samples, last, alerts: judge(samples, Date.now() / 1000), seconds: last ? (now.at - last.at) / 1000 : 0 };
   }, pause, []);
+  const dead = usePoll((signal) => get<DeadLetters>("/v1/dead", signal), 10_000, []).data?.dead_letters.length;
   if (!asked.data) return <><h1>System</h1><Problem error={asked.error} /></>;
-  const { samples: s, last, seconds } = asked.data;
+  const { samples: s, last, seconds, alerts } = asked.data;
   const rate = (name: string) => last && seconds > 0 ?
     `${Math.max(0, (sum(s, name) - sum(last.samples, name)) / seconds).toFixed(1)} /s` : "…";
   const fills = s.get("toolyard_stream_fill_ratio") ?? [];
@@ -67,7 +69,7 @@ export function SystemPage() {
   const codes = (s.get("toolyard_calls_total") ?? []).reduce((all, x) =>
     all.set(x.labels.code, (all.get(x.labels.code) ?? 0) + x.value), new Map<string, number>());
   const unknown = codes.get("outcome_unknown") ?? 0;
-  const cards: [string, string, boolean?][] = [
+  const cards: [string, ComponentChildren, boolean?][] = [
     ["Batches completed", rate("toolyard_batches_completed_total")], ["Calls", rate("toolyard_calls_total")],
     ["Batches running", String(sum(s, "toolyard_batches_running"))],
     ["Batches waiting", String(sum(s, "toolyard_batches_waiting"))],
@@ -77,6 +79,8 @@ export function SystemPage() {
     ["Outcome unknown", String(unknown), unknown > 0],
     ["Breakers open", String(sum(s, "toolyard_breakers_open")), sum(s, "toolyard_breakers_open") > 0],
     ["Batches refused", String(sum(s, "toolyard_batches_refused_total"))],
+    ["Dead letters", dead === undefined ? "…" : <a href={to(["dead"])}>{dead < maxDead ? dead : `${maxDead} or more`}</a>,
+      !!dead],
     ["Connected to NATS", sum(s, "toolyard_nats_connected") ? "yes" : "no", !sum(s, "toolyard_nats_connected")],
   ];
   const times: [string, string][] = [["Calls", "toolyard_call_seconds"], ["Calls, in the tool",
@@ -87,16 +91,18 @@ export function SystemPage() {
     <Problem error={asked.error} />
     <div class="cards">{cards.map(([what, n, bad]) => <div class="card" key={what}>{what}
       <strong class={bad ? "bad" : ""}>{n}</strong></div>)}</div>
+    <Alerts {...alerts} />
     <h2>Latency</h2>
     <Table label="Latency" heads={["Time of", "p50", "p90", "p99", "Count"]}>
       {times.map(([what, name]) => <tr key={name}><td>{what}</td>
-        {[0.5, 0.9, 0.99].map((q) => <td class="number" key={q}>{ms(quantile(s, name, q))}</td>)}
+        {[0.5, 0.9, 0.99].map((q) => <td class="number" key={q}>{ms(inMS(quantile(q, s.get(`${name}_bucket`) ?? [])))}</td>)}
         <td class="number">{sum(s, `${name}_count`)}</td></tr>)}</Table>
     <p class="hint">Quantiles are read from histograms, so they are rough.</p>
     <h2>Streams</h2>
     <Table label="Streams" heads={["Stream", "Full", "Of its limit"]}>
       {fills.map((f) => <tr key={f.labels.stream}><td>{f.labels.stream}</td><td class="number">{percent(f.value)}</td>
-        <td><meter min={0} max={1} low={0.7} high={0.9} optimum={0} value={f.value} aria-label={f.labels.stream} /></td>
+        <td><meter min={0} max={1} low={limitOf("ToolyardStoreFilling")}
+          high={limitOf("ToolyardStreamFull")} optimum={0} value={f.value} aria-label={f.labels.stream} /></td>
       </tr>)}</Table>
     <h2>Results by code</h2>
     <Table label="Results by code" heads={["Code", "Calls"]}>

@@ -2,7 +2,7 @@
 
 import { h, Fragment } from "preact";
 import { useState } from "preact/hooks";
-import type { BatchView, Me } from "./api";
+import type { BatchView, Me, Result } from "./api";
 import { at, exact, get, name, post, rounds } from "./client";
 import { Facts, ms, Problem, requery, Status, to, usePoll, type Route } from "./parts";
 
@@ -29,6 +29,8 @@ interface Schema {
   enum?: unknown[];
   default?: unknown;
 }
+
+const dryName = " dry"; // no field of a tool begins with a blank in its form
 
 const kindOf = (s: Schema) => (Array.isArray(s.type) ? s.type.find((t) => t !== "null") : s.type) ?? "any";
 
@@ -60,10 +62,26 @@ function Field({ field, schema, required }: { field: string; schema: Schema; req
   </div>;
 }
 
+/** What a dry run says would happen, as far as the page shows it beside the text: the result's structured. */
+interface Would {
+  would?: "run" | "ask" | "deny";
+}
+
+const wouldBe = { run: "would run", ask: "would wait for a person", deny: "would not be permitted" };
+
+/** How a call has ended, or how it would have if it had been run. */
+function Ended({ result, dry }: { result: Result; dry: boolean }) {
+  const would = dry ? (result.structured as Would | undefined)?.would : undefined;
+  if (would) return <span class="status">Dry run: {wouldBe[would]}</span>;
+  return <>{dry ? "Dry run: would end as " : ""}
+    <Status status={result.is_error ? result.code : "finished"} failed={result.is_error} /></>;
+}
+
 function Run({ tool, agent, me }: { tool: Tool; agent: string; me: Me }) {
   const [error, setError] = useState<Error>();
   const [answer, setAnswer] = useState<BatchView>();
-  const [busy, setBusy] = useState(false);
+  const [busy, setBusy] = useState<"run" | "dry">();
+  const [dry, setDry] = useState(false);
   const fields = Object.entries(tool.input_schema.properties ?? {});
   const required = new Set(tool.input_schema.required ?? []);
   const run = async (e: SubmitEvent) => {
@@ -71,7 +89,10 @@ function Run({ tool, agent, me }: { tool: Tool; agent: string; me: Me }) {
     const form = e.currentTarget as HTMLFormElement;
     setError(undefined);
     setAnswer(undefined);
-    setBusy(true);
+    // The key Enter submits with the first button, which is that of the real run.
+    const asDry = (e.submitter as HTMLButtonElement | null)?.name === dryName;
+    setBusy(asDry ? "dry" : "run");
+    setDry(asDry);
     try {
       const input: Record<string, unknown> = {};
       for (const [field, schema] of fields) {
@@ -81,13 +102,13 @@ function Run({ tool, agent, me }: { tool: Tool; agent: string; me: Me }) {
         if (v !== undefined) input[field] = v;
       }
       const batch = { agent: agent || undefined, session: "console", interactive: me.interactive,
-        calls: [{ id: "call-1", tool: tool.name, input }] };
+        calls: [{ id: "call-1", tool: tool.name, input }], options: asDry ? { dry_run: true } : undefined };
       const workspace = (form.elements.namedItem(" workspace") as HTMLInputElement).value;
       setAnswer(await post<BatchView>("/v1/batches?wait=10", workspace ? { ...batch, workspace } : batch));
     } catch (e) {
       setError(e as Error);
     } finally {
-      setBusy(false);
+      setBusy(undefined);
     }
   };
   const result = answer?.results[0];
@@ -96,15 +117,17 @@ function Run({ tool, agent, me }: { tool: Tool; agent: string; me: Me }) {
     {fields.map(([field, schema]) => <Field key={field} field={field} schema={schema} required={required.has(field)} />)}
     <div><label for="run-workspace">Workspace</label> <input id="run-workspace" name=" workspace"
       placeholder="default" /></div>
-    <div class="actions"><button class="primary" disabled={busy}>{busy ? "Runs" : "Run"}</button></div>
+    <div class="actions"><button class="primary" disabled={!!busy}>{busy === "run" ? "Runs" : "Run"}</button>
+      <button name={dryName} disabled={!!busy} aria-describedby="dry-says">{busy === "dry" ? "Asks" : "Dry run"}</button>
+    </div>
+    <p class="hint" id="dry-says">A dry run says what would happen, and runs neither the tool nor a hook.</p>
     <Problem error={error} />
     {answer ? <div aria-live="polite">
-      <p><Status status={result ? (result.is_error ? result.code : "finished") : answer.status}
-        failed={result?.is_error} />{" "}
+      <p>{result ? <Ended result={result} dry={dry} /> : <Status status={answer.status} />}{" "}
         <a href={to(["batch", answer.agent, answer.id], { call: 0 })}>Batch {answer.id}</a>
-        {result ? `, ${ms(result.duration_ms)}` : ": it goes on there; it may wait for a person"}</p>
-      {result ? <pre tabIndex={0} role="region" aria-label="Result" class={result.is_error ? "bad" : ""}>
-        {result.is_error ? result.error : result.output}</pre> : null}</div> : null}
+        {result ? dry ? "" : `, ${ms(result.duration_ms)}` : ": it goes on there; it may wait for a person"}</p>
+      {result ? <pre tabIndex={0} role="region" aria-label={dry ? "What would happen" : "Result"}
+        class={result.is_error ? "bad" : ""}>{result.is_error ? result.error : result.output}</pre> : null}</div> : null}
   </form>;
 }
 

@@ -1254,8 +1254,10 @@ class Worker(TypedDict):
     host: NotRequired[str]
     # The worker's id.
     id: str
-    # How it isolates commands.
+    # How it isolates commands; none: not at all.
     isolation: str
+    # Why it isolates nothing, and what its operator can do. Only operators see it.
+    no_isolation: NotRequired[str]
     # The pool that it belongs to.
     pool: str
     # Which tools the worker leaves out or has altered. Only operators see it.
@@ -1270,6 +1272,8 @@ class Worker(TypedDict):
     tags: NotRequired[list[str]]
     # How many tools it offers.
     tools: int
+    # It runs commands without isolation, because its operator has said so.
+    unsandboxed: NotRequired[bool]
     # The version of its program.
     version: str
     # The version of what it writes for other processes.
@@ -1307,8 +1311,8 @@ class WorkspaceTicket(TypedDict):
     granted: bool
     # The index of the group in the batch.
     group: int
-    # Whether the group holds the workspace together with others or alone.
-    mode: Literal["shared", "exclusive"]
+    # Whether the group holds the workspace together with others or alone, or only what it names.
+    mode: Literal["shared", "exclusive", "named"]
     # Its number, the fencing token of its group.
     number: int
 
