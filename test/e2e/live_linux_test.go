@@ -157,8 +157,8 @@ func (p *terminal) lines() []string {
 	return strings.Split(strings.TrimSpace(strings.ReplaceAll(p.shown.String(), "\r\n", "\n")), "\n")
 }
 
-// TestLinesFitTheTerminal: on a terminal of 80 columns neither a replay nor a report nor the lines of a watch are wider.
-// In a pipe they are, with whole names.
+// TestLinesFitTheTerminal: on a terminal of 80 columns neither a replay nor a report nor the lines of a watch are
+// wider. In a pipe they are, with whole names.
 func TestLinesFitTheTerminal(t *testing.T) {
 	t.Parallel()
 	d := dispatcher(t, "--with-worker", "--workspace", "default="+t.TempDir())

@@ -42,12 +42,13 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// TestFitTable: a table that fits is as ever. In one that does not, the longest texts lose their middle, and the columns
-// still stand below each other.
+// TestFitTable: a table that fits is as ever. In one that does not, the longest texts lose their middle, and the
+// columns still stand below each other.
 func TestFitTable(t *testing.T) {
 	long := "mcp__a_server_of_ours__a_tool_with_a_long_name"
 	rows := []string{"TOOL\tCALLS\tBY", "grep\t1\tmode", long + "\t1024\t" + strings.Repeat("rule ", 12) + "end"}
-	if a, b := fitTable(rows, 0), fitTable(rows, 500); a != b || len(tooLong(a, 100)) != 1 || !strings.Contains(a, long) {
+	if a, b := fitTable(rows, 0), fitTable(rows, 500); a != b || len(tooLong(a, 100)) != 1 ||
+		!strings.Contains(a, long) {
 		t.Errorf("without a limit it is\n%s\nand on a wide terminal\n%s", a, b)
 	}
 	for _, columns := range []int{60, 61, 80, 100} {
@@ -60,8 +61,8 @@ func TestFitTable(t *testing.T) {
 			t.Errorf("on %d columns it is\n%s", columns, got)
 		}
 	}
-	if got := fitTable([]string{"a\tb", strings.Repeat("x", 30) + "\t" + strings.Repeat("y", 30)}, 10); !strings.Contains(
-		got, "xxxxx…xxxx  yyyyy…yyyy\n") {
+	least := []string{"a\tb", strings.Repeat("x", 30) + "\t" + strings.Repeat("y", 30)}
+	if got := fitTable(least, 10); !strings.Contains(got, "xxxxx…xxxx  yyyyy…yyyy\n") {
 		t.Errorf("where not even the least fits it is\n%s", got)
 	}
 }
@@ -75,8 +76,8 @@ func TestReportFits(t *testing.T) {
 		Batches: report.Batches{Total: 1234567, Completed: 1234000, Canceled: 567},
 		Calls:   report.Calls{Total: 9876543, Failed: 12345, Retried: 345, RetriesHelped: 123},
 		Tools:   []report.Tool{{Tool: tool, Calls: 12345, Failed: 89, Times: times}, {Tool: "grep", Calls: 1}},
-		Codes: []report.Code{{Code: toolyard.SchemaValidationFailed, Calls: 12, Tools: []report.Count{{Name: tool, Count: 7},
-			{Name: "grep", Count: 5}}}},
+		Codes: []report.Code{{Code: toolyard.SchemaValidationFailed, Calls: 12,
+			Tools: []report.Count{{Name: tool, Count: 7}, {Name: "grep", Count: 5}}}},
 		Denied:      []report.Count{{Name: "rule deny: " + rule, Count: 3}},
 		NeverCalled: []report.Unused{{Tool: tool, Batches: 3, Tokens: 1234}},
 		Questions:   report.Questions{Asked: 3, Allowed: 3, Rules: []report.Count{{Name: rule, Count: 3}}},

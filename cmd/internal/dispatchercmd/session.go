@@ -51,7 +51,8 @@ It returns when that is stored. The session goes on with its next batch.`,
 			}
 			return s.attach(cmd.Context(), &ref.systemFlags, "interrupt", func(c *client.Client) error {
 				if resolve {
-					return s.resolve(cmd.Context(), c, interrupted{Agent: agent, Session: session, Reason: reason}, asJSON)
+					is := interrupted{Agent: agent, Session: session, Reason: reason}
+					return s.resolve(cmd.Context(), c, is, asJSON)
 				}
 				n, err := c.Interrupt(cmd.Context(), agent, session, reason)
 				if err != nil {
@@ -93,8 +94,8 @@ func (s *std) resolve(ctx context.Context, c *client.Client, is interrupted, asJ
 		_, err = fmt.Fprintf(s.out, "no call of %s waits for a person; nothing was ended\n", of)
 		return err
 	}
-	_, err = fmt.Fprintf(s.out, "%s of %s waited for a person; that is over, in %s\n", count(done.Calls, "call", "calls"),
-		of, count(done.Batches, "batch", "batches"))
+	_, err = fmt.Fprintf(s.out, "%s of %s waited for a person; that is over, in %s\n", count(done.Calls, "call"), of,
+		count(done.Batches, "batch", "batches"))
 	return err
 }
 
