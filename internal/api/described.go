@@ -148,6 +148,7 @@ var described = map[string]map[string]string{
 		"batch": "The id of the batch it is about.",
 		"time":  "When it happened.",
 	},
+	"Interruption": {"": "How a session is interrupted, and why."},
 	"Interrupted": {"": "What was interrupted.", "batches": "How many batches were asked to stop; with resolve, how " +
 		"many had calls that were ended.", "calls": "With resolve, how many calls were ended."},
 	"Me":        {"": "What the token of the request may do."},

@@ -1484,6 +1484,7 @@ export interface components {
              */
             calls: number;
         };
+        /** @description How a session is interrupted, and why. */
         Interruption: {
             /** @description The model reads it. */
             reason?: string;

@@ -686,7 +686,7 @@ class Interrupted(TypedDict):
 
 
 class Interruption(TypedDict):
-    """"""
+    """How a session is interrupted, and why."""
 
     # The model reads it.
     reason: NotRequired[str]
