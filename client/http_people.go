@@ -61,6 +61,16 @@ func (t *overHTTP) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.S
 	return out.Batches, err
 }
 
+func (t *overHTTP) resolve(ctx context.Context, a toolyard.Agent, s toolyard.Session, _, reason string) (out Resolved,
+	err error) {
+	body := struct {
+		Reason  string `json:"reason,omitempty"`
+		Resolve bool   `json:"resolve"`
+	}{reason, true}
+	return out, t.ask(ctx, request{method: http.MethodPost, path: path("v1", "sessions", string(s), "interrupt"),
+		query: of(a), body: body}, &out)
+}
+
 func (t *overHTTP) workers(ctx context.Context) ([]Worker, error) {
 	var list struct {
 		Workers []Worker `json:"workers"`

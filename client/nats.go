@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -284,6 +285,20 @@ func (t overNATS) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Se
 		return 0, err
 	}
 	return t.b.Interrupt(ctx, a, s, reason)
+}
+
+func (t overNATS) resolve(ctx context.Context, a toolyard.Agent, s toolyard.Session, by, reason string) (Resolved,
+	error) {
+	if err := t.platformOnly("interrupts sessions"); err != nil {
+		return Resolved{}, err
+	}
+	ended, err := approval.Supersede(ctx, t.b, a, s, by, cmp.Or(reason, "the session was interrupted"),
+		func(toolyard.BatchKey) (bool, error) { return true, nil })
+	batches := map[toolyard.BatchKey]bool{}
+	for _, w := range ended {
+		batches[w.Key()] = true
+	}
+	return Resolved{Batches: len(batches), Calls: len(ended)}, err
 }
 
 func (t overNATS) batches(ctx context.Context, f Filter) (page []BatchInfo, more bool, err error) {

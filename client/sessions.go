@@ -107,6 +107,24 @@ func (c *Client) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 	return c.t.interrupt(ctx, a, s, reason)
 }
 
+// Resolved says what [Client.Resolve] has ended: so many calls, of so many batches.
+type Resolved struct {
+	Batches int `json:"batches"`
+	Calls   int `json:"calls"`
+}
+
+// Resolve ends the calls of a session that wait for a person, as the option Supersede of a new batch does, and stops
+// nothing else: they end as [toolyard.ApprovalExpired], and the model is told that nobody decided before the session
+// went on, and the reason. It returns when that is stored. A call that begins to wait meanwhile is not ended. By says
+// who did it; over HTTP the server fills it in, from the token.
+func (c *Client) Resolve(ctx context.Context, a toolyard.Agent, s toolyard.Session, by, reason string) (Resolved,
+	error) {
+	if err := checkReason(reason); err != nil {
+		return Resolved{}, err
+	}
+	return c.t.resolve(ctx, a, s, by, reason)
+}
+
 // Filter says which batches are listed. What is empty does not matter.
 type Filter struct {
 	Agent   toolyard.Agent

@@ -40,6 +40,7 @@ type transport interface {
 	session(ctx context.Context, a toolyard.Agent, s toolyard.Session) (Session, error)
 	changeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, c sessionChange) (Session, error)
 	interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (int, error)
+	resolve(ctx context.Context, a toolyard.Agent, s toolyard.Session, by, reason string) (Resolved, error)
 	batches(ctx context.Context, f Filter) ([]BatchInfo, bool, error)
 	workers(ctx context.Context) ([]Worker, error)
 	surface(ctx context.Context, a toolyard.Agent, w toolyard.Workspace, deny []string) (json.RawMessage, error)

@@ -419,9 +419,10 @@ type sessionPath struct {
 	Agent string `query:"agent" doc:"Whose session it is, when no token says so."`
 }
 
-// Interrupted says how many batches were asked to stop.
+// Interrupted says how many batches were asked to stop, or what was ended with resolve.
 type Interrupted struct {
 	Batches int `json:"batches"`
+	Calls   int `json:"calls"`
 }
 
 type interruptAnswer struct {
@@ -442,10 +443,15 @@ func (s *Server) interrupt(ctx context.Context, x *exchange, in *sessionPath) (*
 	if err != nil {
 		return nil, err
 	}
-	reason, err := decodeReason(data)
+	how, err := decodeInterruption(data)
 	if err != nil {
 		return nil, err
 	}
-	n, err := s.cfg.Client.Interrupt(ctx, agent, toolyard.Session(in.ID), reason)
+	session := toolyard.Session(in.ID)
+	if how.Resolve {
+		done, err := s.cfg.Client.Resolve(ctx, agent, session, x.who.name, how.Reason)
+		return &interruptAnswer{Status: http.StatusAccepted, Body: Interrupted(done)}, err
+	}
+	n, err := s.cfg.Client.Interrupt(ctx, agent, session, how.Reason)
 	return &interruptAnswer{Status: http.StatusAccepted, Body: Interrupted{Batches: n}}, err
 }

@@ -183,13 +183,27 @@ func object(data []byte, fields ...string) (strictjson.Object, error) {
 	return o, nil
 }
 
-// decodeReason reads the body of a cancel or an interrupt.
+// decodeReason reads the body of a cancel of a call.
 func decodeReason(data []byte) (string, error) {
 	o, err := object(data, "reason")
 	if err != nil {
 		return "", err
 	}
 	return o.OptionalString("reason")
+}
+
+// decodeInterruption reads the body of an interrupt.
+func decodeInterruption(data []byte) (Interruption, error) {
+	o, err := object(data, "reason", "resolve")
+	if err != nil {
+		return Interruption{}, err
+	}
+	reason, err := o.OptionalString("reason")
+	if err != nil {
+		return Interruption{}, err
+	}
+	resolve, err := o.OptionalBool("resolve")
+	return Interruption{Reason: reason, Resolve: resolve}, err
 }
 
 // decodeRerun reads the body of a rerun.

@@ -48,6 +48,10 @@ func TestDescribedBodies(t *testing.T) {
 		len(names(Reason{})) != 1 {
 		t.Errorf("a reason is described with %v, and is read: %q, %v", names(Reason{}), reason, err)
 	}
+	if how, err := decodeInterruption([]byte(`{"reason": "r", "resolve": true}`)); err != nil || how.Reason != "r" ||
+		!how.Resolve || len(names(how)) != 2 {
+		t.Errorf("an interruption is described with %v, and is read: %+v, %v", names(how), how, err)
+	}
 }
 
 // TestLimitsInTags: the limits that the library reads from tags are the named ones.
@@ -186,6 +190,8 @@ func FuzzBodies(f *testing.F) {
 		_, err = decodeDecision(data)
 		mistake(err)
 		_, err = decodeReason(data)
+		mistake(err)
+		_, err = decodeInterruption(data)
 		mistake(err)
 	})
 }

@@ -148,11 +148,13 @@ var described = map[string]map[string]string{
 		"batch": "The id of the batch it is about.",
 		"time":  "When it happened.",
 	},
-	"Interrupted": {"": "How many batches were asked to stop.", "batches": "How many batches were asked to stop."},
-	"Me":          {"": "What the token of the request may do."},
-	"Moment":      {"": "What happened to a batch, and when."},
-	"MoreCalls":   {"": "Calls to append to an open batch, in one of the five forms."},
-	"Note":        {"": "An item of a response that looks like a call but is not executed here."},
+	"Interruption": {"": "How a session is interrupted, and why."},
+	"Interrupted": {"": "What was interrupted.", "batches": "How many batches were asked to stop; with resolve, how " +
+		"many had calls that were ended.", "calls": "With resolve, how many calls were ended."},
+	"Me":        {"": "What the token of the request may do."},
+	"Moment":    {"": "What happened to a batch, and when."},
+	"MoreCalls": {"": "Calls to append to an open batch, in one of the five forms."},
+	"Note":      {"": "An item of a response that looks like a call but is not executed here."},
 	"Noted": {
 		"":      "The data of the event note: items of the response that are not executed here.",
 		"items": "The items, in the order of the response.",

@@ -100,6 +100,12 @@ type Reason struct {
 	Reason string `json:"reason,omitempty" doc:"The model reads it." maxLength:"1000"`
 }
 
+// Interruption says how a session is interrupted, and why.
+type Interruption struct {
+	Reason  string `json:"reason,omitempty" doc:"The model reads it." maxLength:"1000"`
+	Resolve bool   `json:"resolve,omitempty" doc:"Stop nothing, and only end the calls that wait for a person, as the option supersede of a new batch does."`
+}
+
 // Cancellation says what of a batch is stopped, and why.
 type Cancellation struct {
 	Reason string `json:"reason,omitempty" doc:"The model reads it." maxLength:"1000"`

@@ -273,9 +273,10 @@ func (s *Server) personOperations(api huma.API) {
 	register(s, api, withBody[SessionChange](api, o, true, "The change."), s.changeSession)
 
 	o = operation(http.MethodPost, "/v1/sessions/{id}/interrupt", "interruptSession", "interrupt", tagSessions,
-		"Interrupt a session", "Stops the session's batches where their tools may be stopped.")
-	o = answers(o, http.StatusAccepted, "How many batches were asked to stop.", schemaOf[Interrupted](api), jsonType)
-	register(s, api, withBody[Reason](api, o, false, "Why."), s.interrupt)
+		"Interrupt a session", "Stops the session's batches where their tools may be stopped, or only ends what waits "+
+			"for a person.")
+	o = answers(o, http.StatusAccepted, "What was interrupted.", schemaOf[Interrupted](api), jsonType)
+	register(s, api, withBody[Interruption](api, o, false, "How, and why."), s.interrupt)
 }
 
 func (s *Server) toolOperations(api huma.API) {

@@ -84,6 +84,36 @@ func decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d even
 	return err
 }
 
+// Supersede ends the calls of a session that wait for a person, because the session goes on without a decision: those
+// that are listed, and whose batch may says it may. It returns the calls that it has ended, also with an error. What
+// somebody else has decided meanwhile is left as it is.
+func Supersede(ctx context.Context, s Store, a toolyard.Agent, session toolyard.Session, by, reason string,
+	may func(toolyard.BatchKey) (bool, error)) (ended []broker.Approval, err error) {
+	list, err := s.Approvals(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range list {
+		if w.Session != session {
+			continue
+		}
+		if ok, err := may(w.Key()); err != nil {
+			return ended, err
+		} else if !ok {
+			continue
+		}
+		err := Decide(ctx, s, w.Key(), w.Index, events.Decided{Decision: events.Supersede, By: by, Reason: reason})
+		switch {
+		case errors.Is(err, broker.ErrNoApproval):
+		case err != nil:
+			return ended, err
+		default:
+			ended = append(ended, w)
+		}
+	}
+	return ended, nil
+}
+
 // waiting reads what a person is asked about a call, and where the decision goes. A call that is decided has its batch
 // woken first: whoever decided may have failed to, and this may be the same person, who tries again.
 func waiting(ctx context.Context, s Store, k toolyard.BatchKey, index int,

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/approval"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/events"
 )
 
 // listApproval puts a call on the list of those that wait for a person, or takes it off. A call that stays on it
@@ -71,32 +71,23 @@ func (r *runner) haveNews(ctx context.Context) (bool, error) {
 // supersede ends the calls that wait for a person, of a session's batches that came before a batch. This may be late:
 // the batch waited for its turn, or this dispatcher stood still and another has planned it.
 func (d *Dispatcher) supersede(ctx context.Context, s *batch.State) error {
-	list, err := d.b.Approvals(ctx, s.Key.Agent)
-	if err != nil {
-		return err
-	}
-	for _, a := range list {
-		if a.Session != s.Submission.Session || a.Batch == s.Key.ID {
-			continue
-		}
-		other, err := d.b.Look(ctx, a.Key())
-		switch {
-		case errors.Is(err, broker.ErrNoBatch), other.SubmittedAt.After(s.SubmittedAt):
-			continue
-		case permanent(err): // whoever owns it gives it up
-			d.log.Warn("a batch of the session cannot be read; what waits in it is not superseded", "batch", a.Key(),
-				"by", s.Key, "error", err)
-			continue
-		case err != nil:
-			return err
-		}
-		err = approval.Decide(ctx, d.b, a.Key(), a.Index, events.Decided{Decision: events.Supersede,
-			By: "batch " + string(s.Key.ID), Reason: fmt.Sprintf("batch %q came", s.Key.ID)})
-		if err != nil && !errors.Is(err, broker.ErrNoApproval) {
-			return err
-		}
-	}
-	return nil
+	_, err := approval.Supersede(ctx, d.b, s.Key.Agent, s.Submission.Session, "batch "+string(s.Key.ID),
+		fmt.Sprintf("batch %q came", s.Key.ID), func(k toolyard.BatchKey) (bool, error) {
+			if k.ID == s.Key.ID {
+				return false, nil
+			}
+			other, err := d.b.Look(ctx, k)
+			switch {
+			case errors.Is(err, broker.ErrNoBatch):
+				return false, nil
+			case permanent(err): // whoever owns it gives it up
+				d.log.Warn("a batch of the session cannot be read; what waits in it is not superseded", "batch", k,
+					"by", s.Key, "error", err)
+				return false, nil
+			}
+			return err == nil && !other.SubmittedAt.After(s.SubmittedAt), err
+		})
+	return err
 }
 
 // The rhythm of looking after batches that wait for people.

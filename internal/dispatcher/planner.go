@@ -266,6 +266,27 @@ func mend(plan *Plan, call toolyard.Call, failed *toolyard.Result,
 	return &events.Mended{Input: input, What: what}
 }
 
+// WouldMend says what the built-in repair would mend in the input of call i, which does not fit its schema, if the
+// batch wanted that; empty if it would not run then either.
+func (p *Plan) WouldMend(i int) string {
+	call := p.calls[i]
+	misfit := slices.ContainsFunc(p.planned.Results, func(r toolyard.Result) bool {
+		return r.Index == p.from+i && r.Code == toolyard.SchemaValidationFailed
+	})
+	if !misfit || call.Incomplete || p.sub.Options.Repair {
+		return ""
+	}
+	input, what, ok := repair.Input(call.Input)
+	if !ok || p.mended+len(input) > broker.MaxMendedBytes {
+		return ""
+	}
+	call.Tool, call.Input = p.Surface.Unmangler()(call.Tool), input
+	if _, _, bad := p.preflight(call); bad != nil {
+		return ""
+	}
+	return what
+}
+
 // repairable reports whether a call failed for a reason that a repair may mend, and its batch wants that.
 func repairable(plan *Plan, call toolyard.Call, failed *toolyard.Result) bool {
 	return plan.sub.Options.Repair && !call.Incomplete &&

@@ -52,7 +52,8 @@ type Decision string
 const (
 	Approve Decision = "allow"
 	Reject  Decision = "deny"
-	// Supersede is not a person's decision: the session continued with another batch.
+	// Supersede is not a person's decision: the session went on without one, with another batch or because somebody has
+	// interrupted it so.
 	Supersede Decision = "superseded"
 )
 

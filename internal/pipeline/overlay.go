@@ -5,6 +5,10 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
+// SnapshotBefore reports whether the workspace is to be kept as it is before a call runs: its batch wants that, and the
+// call holds the workspace and may change it.
+func SnapshotBefore(wanted, ticket bool, c toolyard.Class) bool { return wanted && ticket && !c.Safe() }
+
 // NotHeld is what a model reads about a call that [HeldByOverlay] refuses.
 const NotHeld = "the batch runs on an overlay of the workspace, and this call could change more than the workspace's " +
 	"files"

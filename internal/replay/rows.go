@@ -238,7 +238,7 @@ type CallDetail struct {
 	// Asked is the question to a person, if there was one.
 	AskedReason string           `json:"asked_reason,omitempty" doc:"Why a person was asked."`
 	DecidedBy   string           `json:"decided_by,omitempty" doc:"Who decided."`
-	Decision    events.Decision  `json:"decision,omitempty" enum:"allow,deny,superseded" doc:"What was decided. superseded: the session went on with another batch."`
+	Decision    events.Decision  `json:"decision,omitempty" enum:"allow,deny,superseded" doc:"What was decided. superseded: the session went on without a decision."`
 	Edited      bool             `json:"edited,omitempty" doc:"The person gave another input."`
 	Facts       []toolyard.Fact  `json:"facts" doc:"What the phases before the question to a person found; the result has those of the run."`
 	Result      *toolyard.Result `json:"result,omitempty" doc:"The result; left out before it is there."`

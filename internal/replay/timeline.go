@@ -242,11 +242,19 @@ func (t *times) moments(in []moment) []Moment {
 	return out
 }
 
-// barWidth is the width in characters of the time from the submission to the last event.
-const barWidth = 40
+// The width in characters of the time from the submission to the last event: the usual one, and the least where lines
+// have to fit a terminal.
+const (
+	barWidth      = 40
+	leastBarWidth = 10
+)
 
 // Text draws the report: the batch, its groups and calls over time, how it ended, and the result of the checks.
-func (r *Report) Text() string {
+func (r *Report) Text() string { return r.TextIn(0) }
+
+// TextIn is [Report.Text] with lines of calls that have at most so many characters, 60 or more: bars are shorter there,
+// and names lose their middle. 0 sets no limit. Other lines may be longer.
+func (r *Report) TextIn(columns int) string {
 	var b strings.Builder
 	printf := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
 	s := &r.state
@@ -275,8 +283,9 @@ func (r *Report) Text() string {
 	if len(r.Groups) > 0 {
 		printf("each bar is the time from 0 to %s ms: · waits, █ runs, ! an attempt fails\n", millis(r.LastMS))
 	}
+	cells := r.cells(columns)
 	for _, g := range r.Groups {
-		b.WriteString(r.group(g))
+		b.WriteString(r.group(g, columns, cells))
 	}
 	for i, c := range s.Calls {
 		if res := c.Result; res != nil && res.Tool == toolyard.RunCodeTool && res.Attempts > 0 {
@@ -299,8 +308,64 @@ func (r *Report) Text() string {
 
 func at(ms float64) string { return fmt.Sprintf("+%s ms", millis(ms)) }
 
+// callForm is a call's line: title, bar and span.
+const callForm = "  %s |%s| %s"
+
+// aroundCall is how many characters a call's line has beside those.
+const aroundCall = len(callForm) - 3*len("%s")
+
+// cells is how wide the bars are, the same for all calls, so that titles and spans of calls that ran have room.
+func (r *Report) cells(columns int) int {
+	if columns <= 0 {
+		return barWidth
+	}
+	title, span := r.widest()
+	return max(leastBarWidth, min(barWidth, columns-aroundCall-title-span))
+}
+
+// widest is the length of the longest title and of the longest span of calls that have a bar.
+func (r *Report) widest() (title, span int) {
+	for _, g := range r.Groups {
+		for _, c := range g.Calls {
+			if c.NotRun == "" {
+				title = max(title, utf8.RuneCountInString(r.title(c.Index)))
+				span = max(span, utf8.RuneCountInString(r.span(c)))
+			}
+		}
+	}
+	return title, span
+}
+
+// Middle takes the middle out of a text that has more than so many characters: its beginning and its end say most.
+func Middle(text string, most int) string {
+	runes := []rune(text)
+	if len(runes) <= most {
+		return text
+	}
+	if most < 3 {
+		return string(runes[:max(most, 0)])
+	}
+	end := (most - 1) / 2
+	return string(runes[:most-1-end]) + "…" + string(runes[len(runes)-end:])
+}
+
+// callLine draws one call, whose title takes at least so many characters. Where not all has room, a call that was
+// answered without running has no bar, which would be empty.
+func (r *Report) callLine(g Group, c Call, width, columns, cells int) string {
+	title, span := r.title(c.Index), r.span(c)
+	if room := columns - utf8.RuneCountInString(span); columns > 0 {
+		if c.NotRun != "" && room < aroundCall+width+cells {
+			return fmt.Sprintf("  %s %s", Middle(title, room-len("   ")), span)
+		}
+		width = min(width, room-aroundCall-cells)
+		title = Middle(title, width)
+	}
+	title += strings.Repeat(" ", max(width-utf8.RuneCountInString(title), 0))
+	return fmt.Sprintf(callForm, title, r.bar(g, c, cells), span)
+}
+
 // group draws one group.
-func (r *Report) group(g Group) string {
+func (r *Report) group(g Group, columns, cells int) string {
 	var b strings.Builder
 	how := "alone"
 	if len(g.Calls) > 1 {
@@ -317,9 +382,7 @@ func (r *Report) group(g Group) string {
 		width = max(width, utf8.RuneCountInString(r.title(c.Index)))
 	}
 	for _, c := range g.Calls {
-		title := r.title(c.Index)
-		fmt.Fprintf(&b, "  %s%s |%s| %s\n", title, strings.Repeat(" ", width-utf8.RuneCountInString(title)),
-			r.bar(g, c), r.span(c))
+		b.WriteString(r.callLine(g, c, width, columns, cells) + "\n")
 		for _, line := range r.details(c) {
 			fmt.Fprintf(&b, "      %s\n", line)
 		}
@@ -353,13 +416,13 @@ func (r *Report) span(c Call) string {
 
 // bar draws the call over time: waiting from its group's start, running for the duration in its result, or since its
 // claim.
-func (r *Report) bar(g Group, c Call) string {
-	cells := []rune(strings.Repeat(" ", barWidth))
+func (r *Report) bar(g Group, c Call, width int) string {
+	cells := []rune(strings.Repeat(" ", width))
 	cell := func(ms float64) int {
 		if r.LastMS <= 0 {
 			return 0
 		}
-		return max(0, min(barWidth-1, int(ms/r.LastMS*barWidth)))
+		return max(0, min(width-1, int(ms/r.LastMS*float64(width))))
 	}
 	fill := func(from, to float64, with rune) {
 		for i := cell(from); i <= cell(to); i++ {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/snapshot"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -14,7 +15,7 @@ const sweepEvery = 10 * time.Minute
 
 // keepsWorkspace reports whether the workspace is to be kept as it is before a call runs.
 func (r *running) keepsWorkspace() bool {
-	return r.d.Snapshot && r.d.Ticket != 0 && !r.call.Judgement.Class.Safe()
+	return pipeline.SnapshotBefore(r.d.Snapshot, r.d.Ticket != 0, r.call.Judgement.Class)
 }
 
 func (r *running) snapshotKey() snapshot.Key {

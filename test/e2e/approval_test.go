@@ -136,6 +136,10 @@ func TestAnInterruptedSession(t *testing.T) {
 		done <- stdout
 	}()
 	waiting(t, url, 1)
+	if text := said(t, "interrupt", "--resolve", "--nats", url, "--agent", "agent-1",
+		"s-2"); text != "no call of session s-2 of agent-1 waits for a person; nothing was ended\n" {
+		t.Errorf("of another session it says %s", text)
+	}
 	if text := said(t, "interrupt", "--nats", url, "--agent", "agent-1", "--reason", "the user said stop",
 		"s-1"); !strings.Contains(text, "1 batch") {
 		t.Errorf("it says %s", text)
@@ -145,4 +149,40 @@ func TestAnInterruptedSession(t *testing.T) {
 		t.Errorf("got %+v", v.Results[0])
 	}
 	waiting(t, url, 0)
+}
+
+// TestASessionIsResolved ends what waits for a person through the command, in words and as JSON. The rest of the batch
+// goes on.
+func TestASessionIsResolved(t *testing.T) {
+	t.Parallel()
+	dir := workspace(t, map[string]string{"a.txt": "one\n"})
+	d := dispatcher(t, "--with-worker", "--workspace", "default="+dir)
+	url := d.says["nats"]
+	file := batchFile(t, toolyard.Batch{Session: "s-1", Calls: []toolyard.Call{
+		{ID: "c1", Tool: "write_file", Input: input(map[string]any{"file_path": "b.txt", "content": "two\n"})},
+		{ID: "c2", Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})},
+	}})
+	for _, c := range []struct{ flag, says, reason string }{
+		{"--reason=no time", "1 call of session s-1 of default waited for a person; that is over, in 1 batch\n",
+			"no time"},
+		{"--json", `"calls": 1`, "the session was interrupted"},
+	} {
+		done := make(chan string, 1)
+		go func() {
+			stdout, _, _ := run(t, nil, "dispatcher", "submit", "--nats", url, "--interactive", "--json", file)
+			done <- stdout
+		}()
+		waiting(t, url, 1)
+		if text := said(t, "interrupt", "--resolve", c.flag, "--nats", url, "s-1"); !strings.Contains(text, c.says) {
+			t.Errorf("it says %s", text)
+		}
+		v := viewOf(t, <-done)
+		if r := v.Results[0]; r.Code != toolyard.ApprovalExpired || !strings.Contains(r.Error,
+			"Nobody decided about this call before the session went on: "+c.reason+".") {
+			t.Errorf("what waited: %+v", r)
+		}
+		if r := v.Results[1]; r.IsError {
+			t.Errorf("the call behind it: %+v", r)
+		}
+	}
 }

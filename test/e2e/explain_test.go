@@ -119,6 +119,85 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestExplainSaysWhatHolds: what a repair would mend, and with it what rules say of the mended input; whether the
+// workspace is kept or copied; which limits and scanners hold for an output. What explain says of a repair is what run
+// does.
+func TestExplainSaysWhatHolds(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, map[string]string{"note.txt": "one\n", "in.json": `{"calls":[
+		{"tool":"read_file","input":{"file_path":"note.txt"}},
+		{"tool":"write_file","input":{"file_path":"b.txt","content":"two"}},
+		{"tool":"web_fetch","input":{"url":"http://127.0.0.1:9/"}}]}`})
+	type call struct {
+		Code              toolyard.Code
+		Permission        string
+		DecidedBy         string `json:"decided_by"`
+		Mended, Mendable  string
+		Scanners          []string
+		Chars             int `json:"max_result_chars"`
+		Tokens            int `json:"max_result_tokens"`
+		Snapshot, Overlay bool
+		Origin            string
+	}
+	explain := func(args ...string) (calls []call, text string) {
+		t.Helper()
+		var e struct{ Calls []call }
+		decode(t, []byte(p.ok(nil, append([]string{"explain", "--json"}, args...)...)), &e)
+		return e.Calls, strings.Join(strings.Fields(p.ok(nil, append([]string{"explain"}, args...)...)), " ")
+	}
+	has := func(text string, want ...string) {
+		t.Helper()
+		for _, w := range want {
+			if !strings.Contains(text, w) {
+				t.Errorf("explain says nothing of %q: %s", w, text)
+			}
+		}
+	}
+	broken := example(t, "repair/openai-response.json")
+	without, text := explain(broken)
+	has(text, "with --repair it would run: ")
+	with, text := explain("--repair", "--deny", "read_file(note.txt)", broken)
+	has(text, "input: mended: ")
+	ran := p.view("--repair", broken).Results
+	for i, r := range ran {
+		mends := r.Code == ""
+		if a := without[i]; a.Code != toolyard.SchemaValidationFailed || mends != (a.Mendable != "") || a.Mended != "" {
+			t.Errorf("without the option, call %d: %+v", i, a)
+		}
+		if a := with[i]; mends != (a.Code == "") || mends != (a.Mended != "") || a.Mendable != "" {
+			t.Errorf("with the option, call %d: %+v", i, a)
+		}
+	}
+	if a := with[0]; a.Permission != "deny" || !strings.Contains(a.DecidedBy, "read_file(note.txt)") {
+		t.Errorf("a rule about the mended input: %+v", a)
+	}
+
+	calls, text := explain("--snapshot", "--max-result-tokens", "1000", "--scan-outputs", "invisible=mark", "in.json")
+	has(text, "holds workspace default · snapshot before it", "scanned: invisible=mark",
+		"and 1000 tokens go to the model")
+	for i, want := range []call{{Chars: -1}, {Chars: -1, Snapshot: true},
+		{Chars: 100_000, Tokens: 1000, Scanners: []string{"invisible=mark"}}} {
+		c := calls[i]
+		if i == 2 {
+			want.Chars = c.Chars // the tool's own
+		}
+		if c.Chars != want.Chars || c.Tokens != want.Tokens || c.Snapshot != want.Snapshot || c.Overlay ||
+			!slices.Equal(c.Scanners, want.Scanners) || i == 2 && c.Chars <= 0 {
+			t.Errorf("call %d: %+v, want %+v", i, c, want)
+		}
+	}
+	calls, text = explain("--overlay", "-v", "in.json")
+	has(text, "holds workspace default · on an overlay", "all of it goes to the model")
+	if !calls[0].Overlay || !calls[1].Overlay || calls[2].Overlay || calls[1].Snapshot || calls[2].Tokens != 0 ||
+		len(calls[2].Scanners) != 0 {
+		t.Errorf("on an overlay: %+v", calls)
+	}
+	for _, args := range [][]string{{"--max-result-tokens", "199"}, {"--scan-outputs", "nothing=mark"}} {
+		stdout, stderr, status := p.run(nil, nil, append(append([]string{"explain"}, args...), "in.json")...)
+		refused(t, stdout, stderr, status, args[0])
+	}
+}
+
 func TestTools(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, nil)

@@ -5,11 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -141,6 +143,47 @@ func TestAListIsInterrupted(t *testing.T) {
 	}
 	said(t, "cancel", "--nats", d.says["nats"], "asks")
 	<-submitted
+}
+
+// lines are those that the program has written, when it has ended.
+func (p *terminal) lines() []string {
+	p.t.Helper()
+	if status := p.ends(); status != 0 {
+		p.t.Errorf("%q: exit status %d", p.cmd.Args, status)
+	}
+	<-p.read
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Split(strings.TrimSpace(strings.ReplaceAll(p.shown.String(), "\r\n", "\n")), "\n")
+}
+
+// TestLinesFitTheTerminal: on a terminal of 80 columns neither a replay nor a report nor the lines of a watch are
+// wider. In a pipe they are, with whole names.
+func TestLinesFitTheTerminal(t *testing.T) {
+	t.Parallel()
+	d := dispatcher(t, "--with-worker", "--workspace", "default="+t.TempDir())
+	at := []string{"--nats", d.says["nats"]}
+	long := strings.Repeat("a_tool_with_a_long_name_", 3) + "x"
+	said(t, "submit", "--json", at[0], at[1], batchFile(t, toolyard.Batch{ID: "wide", Calls: []toolyard.Call{
+		{ID: "c0", Tool: "glob", Input: input(map[string]any{"pattern": "*"})}, {ID: "c1", Tool: long}}}))
+	for _, args := range [][]string{{"replay", at[0], at[1], "wide"}, {"watch", "--plain", at[0], at[1], "wide"},
+		{"report", at[0], at[1]}} {
+		if piped := said(t, args...); !slices.ContainsFunc(strings.Split(piped, "\n"), func(line string) bool {
+			return utf8.RuneCountInString(line) > 80
+		}) {
+			t.Errorf("%s in a pipe has no wide line:\n%s", args[0], piped)
+		}
+		lines := onTerminal(t, args...).lines()
+		if len(lines) < 4 {
+			t.Errorf("%s: %q", args[0], lines)
+		}
+		for _, line := range lines {
+			line = line[strings.LastIndex(line, "\r")+1:] // what stood there before is overwritten
+			if utf8.RuneCountInString(strings.NewReplacer("\x1b[J", "", "\x1b[K", "").Replace(line)) > 80 {
+				t.Errorf("%s has a line that is too wide: %q", args[0], line)
+			}
+		}
+	}
 }
 
 // TestWatchLive: a person at a terminal sees the calls of a batch, opens one, approves one, cancels one, and leaves.

@@ -205,6 +205,7 @@ func TestBadRequests(t *testing.T) {
 		{http.MethodPost, batches + "/b/cancel", `{"reason": 1}`, 400, "reason"},
 		{http.MethodPost, batches + "/none/cancel", ``, 404, "id"},
 		{http.MethodPost, "/v1/sessions/s/interrupt", `{"reason": []}`, 400, "reason"},
+		{http.MethodPost, "/v1/sessions/s/interrupt", `{"resolve": "yes"}`, 400, "resolve"},
 		{http.MethodGet, "/v1/nothing", ``, 404, ""},
 		{http.MethodGet, "/", ``, 404, ""},
 		{http.MethodGet, "/v1/stream/anthropic", ``, 405, ""},

@@ -440,6 +440,54 @@ var scenarios = map[string]func(*scenario){
 		default:
 		}
 	},
+	"what waits is resolved": func(s *scenario) {
+		const name = "resolved"
+		waits := s.batch("waits", "echo:one", "write:a")
+		waits.Session, waits.Interactive = name, true
+		waiting := s.submit(waits)
+		other := s.batch("other", "write:b")
+		other.Session, other.Interactive = "other", true
+		s.submit(other)
+		s.eventually("both wait", func() bool {
+			list, err := s.c.Approvals(s.Context(), s.agent)
+			if err != nil {
+				s.Fatal(err)
+			}
+			return len(list) == 2
+		})
+		runs := s.batch("runs", "wait")
+		runs.Session = name
+		running := s.submit(runs)
+		done, err := s.c.Resolve(s.Context(), s.agent, name, "ann", "")
+		if want := (client.Resolved{Batches: 1, Calls: 1}); err != nil || done != want {
+			s.Errorf("%+v, %v, want %+v", done, err, want)
+		}
+		r := must(s, waiting.Results(s.Context()))
+		if got := outcomes(r); got != "0:one 1:approval_expired" || !strings.Contains(r[1].Error,
+			"Nobody decided about this call before the session went on: the session was interrupted.") {
+			s.Errorf("what waited: %s, %s", got, r[len(r)-1].Error)
+		}
+		select {
+		case s.gate <- struct{}{}:
+		case <-s.Context().Done():
+		}
+		if r := must(s, running.Results(s.Context())); len(r) != 1 || r[0].IsError {
+			s.Errorf("what ran: %s", outcomes(r))
+		}
+		if done, err := s.c.Resolve(s.Context(), s.agent, name, "ann", "again"); err != nil || done.Calls != 0 {
+			s.Errorf("when nothing waits: %+v, %v", done, err)
+		}
+		if list, err := s.c.Approvals(s.Context(), s.agent); err != nil || len(list) != 1 || list[0].Batch != "other" {
+			s.Errorf("of the other session %+v, %v", list, err)
+		}
+		_, err = s.c.Resolve(s.Context(), s.agent, name, "ann", strings.Repeat("x", client.MaxReasonBytes+1))
+		if !errors.As(err, new(*toolyard.InputError)) {
+			s.Errorf("a reason that is too long: %v", err)
+		}
+		if _, err := s.c.Resolve(s.Context(), s.agent, "other", "ann", "bye"); err != nil {
+			s.Error(err)
+		}
+	},
 	"batches are listed": func(s *scenario) {
 		for i := range 3 {
 			must(s, s.submit(s.batch(fmt.Sprint("b", i), "echo")).Results(s.Context()))

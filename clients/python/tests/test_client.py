@@ -326,6 +326,7 @@ class Client(unittest.TestCase):
         self.assertTrue(self.yard.update_session("py-alone", {"alone": True})["alone"])
         self.assertTrue(self.yard.session("py-alone")["alone"])
         self.assertEqual(self.yard.interrupt("py-alone", "stop"), 0)
+        self.assertEqual(self.yard.resolve("py-alone", "stop"), {"batches": 0, "calls": 0})
         for form in ("anthropic", "openai", "openai-chat", "mcp"):
             tools = self.yard.tools(form)
             self.assertGreater(len(tools), 5)

@@ -11,6 +11,7 @@ import type {
   DeadLetter,
   Decision,
   Happening,
+  Interrupted,
   Session,
   SessionChange,
   StreamOptions,
@@ -113,6 +114,12 @@ export class Toolyard {
   async interrupt(session: string, reason = ""): Promise<number> {
     const path = `/v1/sessions/${encodeURIComponent(session)}/interrupt`;
     return (await this.#http.json<{ batches: number }>("POST", path, { query: { agent: this.#agent }, body: { reason } })).batches;
+  }
+
+  /** resolve ends a session's calls that wait for a person, stops nothing else, and says how many calls it has ended. */
+  async resolve(session: string, reason = ""): Promise<Interrupted> {
+    const path = `/v1/sessions/${encodeURIComponent(session)}/interrupt`;
+    return this.#http.json("POST", path, { query: { agent: this.#agent }, body: { reason, resolve: true } });
   }
 
   /** blob yields an offloaded result part by part: texts, or bytes if it is not text. */

@@ -571,7 +571,7 @@ export interface paths {
         put?: never;
         /**
          * Interrupt a session
-         * @description Stops the session's batches where their tools may be stopped.
+         * @description Stops the session's batches where their tools may be stopped, or only ends what waits for a person.
          */
         post: operations["interruptSession"];
         delete?: never;
@@ -1091,7 +1091,7 @@ export interface components {
             /** @description Who decided. */
             decided_by?: string;
             /**
-             * @description What was decided. superseded: the session went on with another batch.
+             * @description What was decided. superseded: the session went on without a decision.
              * @enum {string}
              */
             decision?: "allow" | "deny" | "superseded";
@@ -1471,13 +1471,25 @@ export interface components {
             /** @description What happened, in one line for a person. */
             what?: string;
         };
-        /** @description How many batches were asked to stop. */
+        /** @description What was interrupted. */
         Interrupted: {
             /**
              * Format: int64
-             * @description How many batches were asked to stop.
+             * @description How many batches were asked to stop; with resolve, how many had calls that were ended.
              */
             batches: number;
+            /**
+             * Format: int64
+             * @description With resolve, how many calls were ended.
+             */
+            calls: number;
+        };
+        /** @description How a session is interrupted, and why. */
+        Interruption: {
+            /** @description The model reads it. */
+            reason?: string;
+            /** @description Stop nothing, and only end the calls that wait for a person, as the option supersede of a new batch does. */
+            resolve?: boolean;
         };
         /** @description What the token of the request may do. */
         Me: {
@@ -5182,14 +5194,14 @@ export interface operations {
             };
             cookie?: never;
         };
-        /** @description Why. */
+        /** @description How, and why. */
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Reason"];
+                "application/json": components["schemas"]["Interruption"];
             };
         };
         responses: {
-            /** @description How many batches were asked to stop. */
+            /** @description What was interrupted. */
             202: {
                 headers: {
                     [name: string]: unknown;

@@ -17,6 +17,7 @@ export type Session = Schemas["Session"];
 export type SessionChange = Schemas["SessionChange"];
 export type Worker = Schemas["Worker"];
 export type DeadLetter = Schemas["DeadLetter"];
+export type Interrupted = Schemas["Interrupted"];
 export type CloudEvent = Schemas["CloudEvent"];
 export type Happening = Schemas["Happening"];
 export type Blob = Schemas["Blob"];

@@ -248,6 +248,7 @@ test("sessions, tools, workers", async () => {
   assert.equal(session.alone, true);
   assert.equal((await yard.session("ts-alone")).alone, true);
   assert.equal(await yard.interrupt("ts-alone", "stop"), 0);
+  assert.deepEqual(await yard.resolve("ts-alone", "stop"), { batches: 0, calls: 0 });
   for (const format of ["anthropic", "openai", "openai-chat", "mcp"]) {
     const tools = await yard.tools(format);
     assert.ok(tools.length > 5, format);

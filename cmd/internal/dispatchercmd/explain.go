@@ -2,6 +2,7 @@ package dispatchercmd
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
@@ -22,6 +24,7 @@ import (
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/scan"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -62,8 +65,45 @@ type explainedCall struct {
 	// it.
 	Origin string `json:"origin,omitempty"`
 	Fenced bool   `json:"fenced,omitempty"`
+	// Scanners are those of --scan-outputs that would look at its output.
+	Scanners []string `json:"scanners,omitempty"`
+	// Mended says what the repair has mended in the input; Mendable what it would mend if the batch had the option.
+	Mended   string `json:"mended,omitempty"`
+	Mendable string `json:"mendable,omitempty"`
+	// MaxResultChars and MaxResultTokens are how much of the output the model would get at most; -1 characters: all.
+	// The tokens are those of --max-result-tokens.
+	MaxResultChars  int `json:"max_result_chars,omitempty"`
+	MaxResultTokens int `json:"max_result_tokens,omitempty"`
+	// Snapshot says that the workspace would be kept before the call, Overlay that it would act on the batch's copy.
+	Snapshot bool `json:"snapshot,omitempty"`
+	Overlay  bool `json:"overlay,omitempty"`
+	// input is the one that would run.
+	input json.RawMessage
 	// Rates are those of --quota-file that the call would be under.
 	Rates []string `json:"rates,omitempty"`
+}
+
+// workerLimits are settings of workers, which explain is told by flags: it asks no worker for them.
+type workerLimits struct {
+	tokens int
+	scans  []string
+}
+
+func (l *workerLimits) add(f *pflag.FlagSet) {
+	f.IntVar(&l.tokens, "max-result-tokens", 0, "say for which results this limit of workers in tokens would hold; "+
+		"nothing is counted (default: none)")
+	f.StringArrayVar(&l.scans, "scan-outputs", nil, "say at which outputs this scanner of workers would look, as "+
+		"`SCANNER=ACTION`; may be repeated")
+}
+
+func (l *workerLimits) check() error {
+	if l.tokens != 0 && l.tokens < pipeline.MinResultTokens {
+		return cli.Usagef("--max-result-tokens %d: use %d or more", l.tokens, pipeline.MinResultTokens)
+	}
+	if _, err := scan.Parse(l.scans); err != nil {
+		return cli.Usagef("--scan-outputs %w", err)
+	}
+	return nil
 }
 
 func (s *std) explainCommand() *cobra.Command {
@@ -72,6 +112,7 @@ func (s *std) explainCommand() *cobra.Command {
 	var w cli.Worker
 	var sys systemFlags
 	var dir, quotaFile string
+	var limits workerLimits
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "explain [flags] FILE|-",
@@ -83,13 +124,17 @@ tools.
 
 With --nats the tools are those that the live workers of a running system offer, and what only a worker can judge is
 asked of one; with --server they are those that a batch of this agent and workspace would see there now. Rules of the
-running system's workers are not known here: what is said of permission is by the rules that are given here.`,
+running system's workers are not known here: what is said of permission is by the rules that are given here. In the
+same way --quota-file, --max-result-tokens and --scan-outputs say what would hold with these settings.`,
 		Example: `  dispatcher explain examples/explore.json
   dispatcher explain --json --permission-mode plan examples/explore.json
   dispatcher explain --tools tools.yaml batch.json
   dispatcher explain --server http://127.0.0.1:8080 batch.json`,
 		Args: fileArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := limits.check(); err != nil {
+				return err
+			}
 			batch, err := in.read(cmd.Context(), s.in, args[0], "")
 			if err != nil {
 				return err
@@ -125,7 +170,8 @@ running system's workers are not known here: what is said of permission is by th
 			if err := rules.CheckNames(names); err != nil && (sys.nats != "" || sys.server != "") {
 				return &cli.UsageError{Err: err}
 			}
-			e, err := explainPlan(cmd.Context(), &batch, plan, worker.Permission{Rules: rules, Mode: mode}, dir)
+			perm := worker.Permission{Rules: rules, Mode: mode}
+			e, err := explainPlan(cmd.Context(), &batch, plan, perm, dir, &limits)
 			if err != nil {
 				return err
 			}
@@ -151,7 +197,9 @@ running system's workers are not known here: what is said of permission is by th
 	cmd.Flags().StringVar(&quotaFile, "quota-file", "", "say which rates and budgets of `FILE` calls would be under, as "+
 		"serve reads it (default: none)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	limits.add(cmd.Flags())
 	in.add(cmd.Flags())
+	in.addKept(cmd.Flags())
 	perms.Add(cmd.Flags())
 	w.Guard.Manifests.Add(cmd.Flags())
 	w.AddRunCode(cmd.Flags())
@@ -237,8 +285,8 @@ func (s *std) planServed(ctx context.Context, sys *systemFlags, p *dispatcher.Pl
 	return plan, err
 }
 
-func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, perm worker.Permission,
-	dir string) (explained, error) {
+func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, perm worker.Permission, dir string,
+	limits *workerLimits) (explained, error) {
 	rules, err := dispatcher.BatchRules(b.Options)
 	if err != nil {
 		return explained{}, err
@@ -275,16 +323,20 @@ func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, 
 	}
 	for i := range e.Calls {
 		if answered[i] {
+			e.Calls[i].Mendable = plan.WouldMend(i)
 			continue
 		}
-		entry := plan.Entry(i)
+		entry, input := plan.Entry(i), b.Calls[i].Input
+		if m := planned.Calls[i].Mended; m != nil {
+			e.Calls[i].Mended, input = m.What, m.Input
+		}
+		e.Calls[i].input = input
 		d, err := perm.Decide(ctx, pipeline.PermissionInput{
 			CallContext: pipeline.CallContext{
 				Key: b.Key(), Index: i, Session: b.Session, Workspace: b.Workspace, WorkspaceDir: dir, Root: root,
 				Interactive: b.Interactive,
 			},
-			Declaration: entry.Declaration, Judgement: planned.Calls[i].Judgement, Input: b.Calls[i].Input,
-			Rules: rules,
+			Declaration: entry.Declaration, Judgement: planned.Calls[i].Judgement, Input: input, Rules: rules,
 		})
 		if err != nil {
 			return e, err
@@ -295,8 +347,13 @@ func explainPlan(ctx context.Context, b *toolyard.Batch, plan *dispatcher.Plan, 
 		}
 		x.Permission, x.DecidedBy, x.Reason = string(d.Behavior), d.Source, d.Reason
 		x.Cache = cache.Text(&entry.Declaration, planned.Calls[i].Judgement)
-		if from := pipeline.Outside(&entry.Declaration, b.Calls[i].Input); from != nil {
-			x.Origin, x.Fenced = from.Source, b.Options.Fence
+		if from := pipeline.Outside(&entry.Declaration, input); from != nil {
+			x.Origin, x.Fenced, x.Scanners = from.Source, b.Options.Fence, limits.scans
+		}
+		x.Snapshot = pipeline.SnapshotBefore(b.Options.Snapshot, x.Ticket, x.Class)
+		x.Overlay = b.Options.Overlay && x.Ticket
+		if x.MaxResultChars = entry.MaxResultChars(); x.MaxResultChars >= 0 {
+			x.MaxResultTokens = limits.tokens
 		}
 	}
 	return e, nil
@@ -311,7 +368,7 @@ func (e *explained) addRates(b *toolyard.Batch, plan *dispatcher.Plan, g *admiss
 		if c := &e.Calls[i]; c.Code == "" {
 			entry := plan.Entry(i)
 			c.Rates = g.RatesOf(admission.RateKey{Agent: b.Agent, Tool: c.Tool,
-				Dependency: pipeline.Dependency(&entry.Declaration, b.Calls[i].Input)})
+				Dependency: pipeline.Dependency(&entry.Declaration, c.input)})
 		}
 	}
 }
@@ -341,6 +398,12 @@ func (e explained) print(s *std, b *toolyard.Batch) error {
 					cli.OneLine(string(b.Workspace))
 			}
 		}
+		switch c := e.Calls[calls[0]]; {
+		case c.Snapshot:
+			ticket += " · snapshot before it"
+		case c.Overlay:
+			ticket += " · on an overlay"
+		}
 		p.printf("\n%s\n", p.paint.Bold(fmt.Sprintf("group %d · %s %s · %s", g+1, count(len(calls), "call"), how(calls),
 			ticket)))
 		for _, i := range calls {
@@ -348,7 +411,13 @@ func (e explained) print(s *std, b *toolyard.Batch) error {
 			line("  ", "[%d] %s  %s (%s)", i, cli.OneLine(c.Tool), c.Class, cli.OneLine(c.Why))
 			if c.Code != "" {
 				line("      ", "answered without running: %s: %s", p.paint.Bad(string(c.Code)), cli.OneLine(c.Error))
+				if c.Mendable != "" {
+					line("      ", "with --repair it would run: %s", cli.OneLine(c.Mendable))
+				}
 				continue
+			}
+			if c.Mended != "" {
+				line("      ", "input: mended: %s", cli.OneLine(c.Mended))
 			}
 			if c.Cache != "" {
 				line("      ", "cache: %s", cli.OneLine(c.Cache))
@@ -365,7 +434,18 @@ func (e explained) print(s *std, b *toolyard.Batch) error {
 				if c.Fenced {
 					fenced = ", between delimiters"
 				}
+				if len(c.Scanners) > 0 {
+					fenced += ", scanned: " + strings.Join(c.Scanners, ", ")
+				}
 				line("      ", "output: from outside (%s)%s", cli.OneLine(c.Origin), fenced)
+			}
+			if c.MaxResultTokens > 0 {
+				line("      ", "output: at most %d characters and %d tokens go to the model", c.MaxResultChars,
+					c.MaxResultTokens)
+			} else if s.verbose && c.MaxResultChars > 0 {
+				line("      ", "output: at most %d characters go to the model", c.MaxResultChars)
+			} else if s.verbose {
+				line("      ", "output: all of it goes to the model, whatever workers limit in tokens")
 			}
 			if c.Permission == string(pipeline.Ask) {
 				line("      ", "nobody can be asked, so it would be denied; --allow RULE or --permission-mode decides")

@@ -76,16 +76,22 @@ func (b *batchFlags) add(f *pflag.FlagSet) {
 // given reports whether somebody has set a flag: a 0 that is said means no limit to who says it, and is refused.
 func (b *batchFlags) given(flag string) bool { return b.flags != nil && b.flags.Changed(flag) }
 
+// addKept adds the flags that have changes of the workspace kept apart.
+func (b *batchFlags) addKept(f *pflag.FlagSet) {
+	defer cli.Topic(f, cli.TopicBatch)()
+	f.BoolVar(&b.snapshot, "snapshot", false, "keep the workspace as it is before each group that may change it, so "+
+		"that dispatcher undo can set it back; a call for which that fails does not run")
+	f.BoolVar(&b.overlay, "overlay", false, "run the calls on a copy of the workspace, whose changes dispatcher overlay "+
+		"commits or drops; a call that could change more than the copy does not run")
+}
+
 // addPlace adds the flags that say where a batch runs, and before which others. In a process that runs a batch alone
 // there is nothing to choose.
 func (b *batchFlags) addPlace(f *pflag.FlagSet) {
 	defer cli.Topic(f, cli.TopicBatch)()
 	f.StringVar(&b.priority, "priority", "", "interactive, or bulk for a batch that nobody waits for: interactive "+
 		"ones go first (default: FILE's, or interactive)")
-	f.BoolVar(&b.snapshot, "snapshot", false, "keep the workspace as it is before each group that may change it, so "+
-		"that dispatcher undo can set it back; a call for which that fails does not run")
-	f.BoolVar(&b.overlay, "overlay", false, "run the calls on a copy of the workspace, whose changes dispatcher overlay "+
-		"commits or drops; a call that could change more than the copy does not run")
+	b.addKept(f)
 	f.StringArrayVar(&b.tags, "tag", nil, "run the calls only on workers that have this `TAG`, beside those that FILE "+
 		"asks for; may be repeated")
 }

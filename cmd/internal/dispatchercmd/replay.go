@@ -82,7 +82,8 @@ func (s *std) printReports(reports []*replay.Report, asJSON bool) error {
 		err = printJSON(s.out, reports)
 	default:
 		for i, r := range reports {
-			text := cli.Printable(r.Text())
+			columns := fits(s.out)
+			text := fold(cli.Printable(r.TextIn(columns)), columns, 2)
 			if i > 0 {
 				text = "\n" + text
 			}

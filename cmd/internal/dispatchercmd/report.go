@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,7 +55,7 @@ when a batch was submitted.`,
 				if asJSON {
 					return printJSON(s.out, r)
 				}
-				return printReport(s.out, &r)
+				return printReport(s.out, &r, fits(s.out))
 			})
 		},
 	}
@@ -112,59 +111,61 @@ func makeReport(ctx context.Context, b *natsbroker.Broker, of *period, shown *pr
 	return sum.Report(), nil
 }
 
-// printReport prints a report for people.
-func printReport(w io.Writer, r *report.Report) error {
+// printReport prints a report for people, on lines of at most so many characters; 0 sets no limit. Rules are whole, to
+// be copied.
+func printReport(w io.Writer, r *report.Report, columns int) error {
 	var out strings.Builder
+	text := func(format string, args ...any) { out.WriteString(fold(fmt.Sprintf(format, args...), columns, 2)) }
 	b, c := &r.Batches, &r.Calls
-	fmt.Fprintf(&out, "%s: %d completed, %d canceled, %d refused, %d under way, %d unreadable; %d taken over\n",
+	text("%s: %d completed, %d canceled, %d refused, %d under way, %d unreadable; %d taken over\n",
 		count(b.Total, "batch", "batches"), b.Completed, b.Canceled, b.Refused, b.UnderWay, b.Unreadable, b.TakenOver)
-	fmt.Fprintf(&out, "%s: %d failed, %d under way; %d tried again, %d of these with success\n", count(c.Total, "call"),
-		c.Failed, c.UnderWay, c.Retried, c.RetriesHelped)
-	section(&out, "TOOL\tCALLS\tFAILED\tRETRIED\tP50\tP99\tLONGEST", r.Tools, func(t report.Tool) string {
+	text("%s: %d failed, %d under way; %d tried again, %d of these with success\n", count(c.Total, "call"), c.Failed,
+		c.UnderWay, c.Retried, c.RetriesHelped)
+	section(&out, columns, "TOOL\tCALLS\tFAILED\tRETRIED\tP50\tP99\tLONGEST", r.Tools, func(t report.Tool) string {
 		return fmt.Sprintf("%s\t%d\t%d\t%d\t%s", cli.OneLine(t.Tool), t.Calls, t.Failed, t.Retried,
 			shownTimes(&t.Times))
 	})
-	section(&out, "CODE\tCALLS\tTOOLS", r.Codes, func(c report.Code) string {
+	section(&out, columns, "CODE\tCALLS\tTOOLS", r.Codes, func(c report.Code) string {
 		var tools []string
 		for _, t := range c.Tools[:min(3, len(c.Tools))] {
 			tools = append(tools, fmt.Sprintf("%s %d", cli.OneLine(t.Name), t.Count))
 		}
 		return fmt.Sprintf("%s\t%d\t%s", c.Code, c.Calls, strings.Join(tools, ", "))
 	})
-	section(&out, "PHASE\tFAILED\tP50\tP99\tLONGEST", r.Phases, func(p report.Phase) string {
+	section(&out, columns, "PHASE\tFAILED\tP50\tP99\tLONGEST", r.Phases, func(p report.Phase) string {
 		return fmt.Sprintf("%s\t%d\t%s", p.Phase, p.Failed, shownTimes(&p.Times))
 	})
 	waits := []struct {
 		name  string
 		times *report.Times
 	}{{"queue", &r.Waits.Queue}, {"ticket", &r.Waits.Ticket}, {"approval", &r.Waits.Approval}}
-	section(&out, "WAIT FOR\tTIMES\tP50\tP99\tLONGEST", waits, func(v struct {
+	section(&out, columns, "WAIT FOR\tTIMES\tP50\tP99\tLONGEST", waits, func(v struct {
 		name  string
 		times *report.Times
 	}) string {
 		return fmt.Sprintf("%s\t%d\t%s", v.name, v.times.Count, shownTimes(v.times))
 	})
-	section(&out, "FAILURES OF\tABORTED CALLS\tIN GROUPS", r.Aborts, func(a report.Abort) string {
+	section(&out, columns, "FAILURES OF\tABORTED CALLS\tIN GROUPS", r.Aborts, func(a report.Abort) string {
 		return fmt.Sprintf("%s\t%d\t%d", cli.OneLine(a.Tool), a.Calls, a.Groups)
 	})
-	section(&out, "DENIED\tWHAT DECIDED", r.Denied, func(c report.Count) string {
+	section(&out, columns, "DENIED\tWHAT DECIDED", r.Denied, func(c report.Count) string {
 		return fmt.Sprintf("%d\t%s", c.Count, cli.OneLine(c.Name))
 	})
-	section(&out, "NEVER CALLED\tOFFERED IN\tTOKENS EACH", r.NeverCalled, func(u report.Unused) string {
+	section(&out, columns, "NEVER CALLED\tOFFERED IN\tTOKENS EACH", r.NeverCalled, func(u report.Unused) string {
 		return fmt.Sprintf("%s\t%s\tabout %d", cli.OneLine(u.Tool), count(u.Batches, "batch", "batches"), u.Tokens)
 	})
 	if q := &r.Questions; q.Asked > 0 {
-		fmt.Fprintf(&out, "\nPeople were asked about %s: %d allowed, %d denied, %d superseded, %d unanswered, "+
+		text("\nPeople were asked about %s: %d allowed, %d denied, %d superseded, %d unanswered, "+
 			"%d open.\n", count(q.Asked, "call"), q.Allowed, q.Denied, q.Superseded, q.Unanswered, q.Open)
 		if len(q.Rules) > 0 {
-			out.WriteString("These rules would have spared what they allowed. A file for --rules, if you want that:\n\n")
+			text("These rules would have spared what they allowed. A file for --rules, if you want that:\n\n")
 			out.WriteString("allow:\n")
 			for _, rule := range q.Rules[:min(reportRows, len(q.Rules))] {
-				text, err := json.Marshal(rule.Name) // a JSON string is one of YAML too
+				quoted, err := json.Marshal(rule.Name) // a JSON string is one of YAML too
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(&out, "  - %s # %s\n", text, count(rule.Count, "question"))
+				fmt.Fprintf(&out, "  - %s # %s\n", quoted, count(rule.Count, "question"))
 			}
 		}
 	}
@@ -173,20 +174,18 @@ func printReport(w io.Writer, r *report.Report) error {
 }
 
 // section writes a table of the first rows of a list, if it has any.
-func section[T any](out *strings.Builder, head string, rows []T, line func(T) string) {
+func section[T any](out *strings.Builder, columns int, head string, rows []T, line func(T) string) {
 	if len(rows) == 0 {
 		return
 	}
-	out.WriteByte('\n')
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, head)
+	lines := []string{head}
 	for _, row := range rows[:min(reportRows, len(rows))] {
-		fmt.Fprintln(w, line(row))
+		lines = append(lines, line(row))
 	}
+	out.WriteString("\n" + fitTable(lines, columns))
 	if more := len(rows) - reportRows; more > 0 {
-		fmt.Fprintf(w, "and %d more; --json has all\n", more)
+		fmt.Fprintf(out, "and %d more; --json has all\n", more)
 	}
-	_ = w.Flush() // a strings.Builder takes everything
 }
 
 // shownTimes is the half, the most of 99 in 100 and the longest.

@@ -21,12 +21,14 @@ type interrupted struct {
 	Session toolyard.Session `json:"session"`
 	Reason  string           `json:"reason"`
 	Batches int              `json:"batches"`
+	// Calls is how many calls were ended with --resolve.
+	Calls *int `json:"calls,omitempty"`
 }
 
 func (s *std) interruptCommand() *cobra.Command {
 	var ref agentRef
 	var reason string
-	var asJSON bool
+	var resolve, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "interrupt [flags] SESSION",
 		Short: "Stop what a session's batches have not begun, and what may be stopped",
@@ -34,21 +36,30 @@ func (s *std) interruptCommand() *cobra.Command {
 canceled, and so do calls that wait for a person. A running call is stopped if its tool says so ("interrupt_behavior":
 "cancel"), and waited for otherwise: "dispatcher cancel" stops it all the same. Every call gets a result, as always.
 
+With --resolve it stops nothing, and only ends the calls that wait for a person, as "submit --supersede" does: they end
+as approval_expired, and the model is told that nobody decided before the session went on. What runs, and what has not
+begun, goes on.
+
 It returns when that is stored. The session goes on with its next batch.`,
-		Example: `  dispatcher interrupt --agent reviewer --reason "the user said something else" s-1`,
-		Args:    sessionArg,
+		Example: `  dispatcher interrupt --agent reviewer --reason "the user said something else" s-1
+  dispatcher interrupt --resolve --agent reviewer s-1`,
+		Args: sessionArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			agent, session, err := ref.session(args[0])
 			if err != nil {
 				return err
 			}
 			return s.attach(cmd.Context(), &ref.systemFlags, "interrupt", func(c *client.Client) error {
+				if resolve {
+					is := interrupted{Agent: agent, Session: session, Reason: reason}
+					return s.resolve(cmd.Context(), c, is, asJSON)
+				}
 				n, err := c.Interrupt(cmd.Context(), agent, session, reason)
 				if err != nil {
 					return err
 				}
 				if asJSON {
-					return printJSON(s.out, interrupted{agent, session, reason, n})
+					return printJSON(s.out, interrupted{Agent: agent, Session: session, Reason: reason, Batches: n})
 				}
 				if n == 0 {
 					_, err = fmt.Fprintf(s.out, "session %s of %s has no batches under way; nothing was interrupted\n",
@@ -63,8 +74,29 @@ It returns when that is stored. The session goes on with its next batch.`,
 	}
 	ref.add(cmd, "session")
 	cmd.Flags().StringVar(&reason, "reason", "", "why: the model is told")
+	cmd.Flags().BoolVar(&resolve, "resolve", false, "stop nothing, and only end the calls that wait for a person")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document: what is stored")
 	return cmd
+}
+
+// resolve ends what waits for a person in a session, and says so.
+func (s *std) resolve(ctx context.Context, c *client.Client, is interrupted, asJSON bool) error {
+	done, err := c.Resolve(ctx, is.Agent, is.Session, person(), is.Reason)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		is.Batches, is.Calls = done.Batches, &done.Calls
+		return printJSON(s.out, is)
+	}
+	of := fmt.Sprintf("session %s of %s", cli.OneLine(string(is.Session)), cli.OneLine(whose(is.Agent)))
+	if done.Calls == 0 {
+		_, err = fmt.Fprintf(s.out, "no call of %s waits for a person; nothing was ended\n", of)
+		return err
+	}
+	_, err = fmt.Fprintf(s.out, "%s of %s waited for a person; that is over, in %s\n", count(done.Calls, "call"), of,
+		count(done.Batches, "batch", "batches"))
+	return err
 }
 
 func (s *std) sessionCommand() *cobra.Command {

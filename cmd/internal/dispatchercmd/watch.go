@@ -257,7 +257,7 @@ func (p *eventPrinter) print(e client.Event) error {
 	case !p.json:
 		text := cli.OneLine(fmt.Sprintf("%s %s %s", e.Time.Local().Format(watchTime), e.Batch, e.What))
 		if cli.IsTerminal(p.s.out) && !p.s.verbose {
-			text = cli.ShortIDs(text)
+			text = fold(cli.ShortIDs(text), fits(p.s.out), len(watchTime)+1)
 		}
 		_, err := fmt.Fprintf(p.out, "%s\n", text)
 		return err

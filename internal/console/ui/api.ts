@@ -307,7 +307,7 @@ export interface CallLook {
   concurrency_class?: Class;
   /** Who decided. */
   decided_by?: string;
-  /** What was decided. superseded: the session went on with another batch. */
+  /** What was decided. superseded: the session went on without a decision. */
   decision?: "allow" | "deny" | "superseded";
   /** The person gave another input. */
   edited?: boolean;
@@ -589,8 +589,17 @@ export interface Happening {
 }
 
 export interface Interrupted {
-  /** How many batches were asked to stop. */
+  /** How many batches were asked to stop; with resolve, how many had calls that were ended. */
   batches: number;
+  /** With resolve, how many calls were ended. */
+  calls: number;
+}
+
+export interface Interruption {
+  /** The model reads it. */
+  reason?: string;
+  /** Stop nothing, and only end the calls that wait for a person, as the option supersede of a new batch does. */
+  resolve?: boolean;
 }
 
 export interface Me {

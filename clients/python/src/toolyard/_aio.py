@@ -215,6 +215,9 @@ class AsyncToolyard:
     async def interrupt(self, session: str, reason: str = "") -> int:
         return await self._threads.run(self._yard.interrupt, session, reason)
 
+    async def resolve(self, session: str, reason: str = "") -> types.Interrupted:
+        return await self._threads.run(self._yard.resolve, session, reason)
+
     def blob(self, ref: str) -> AsyncIterator[str | bytes]:
         return self._threads.iterate(self._yard.blob(ref), Stop())
 

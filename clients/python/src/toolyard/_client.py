@@ -187,6 +187,12 @@ class Toolyard:
         path = "/v1/sessions/" + quote(session, safe="") + "/interrupt"
         return self._http.json("POST", path, query={"agent": self._agent}, body={"reason": reason})["batches"]
 
+    def resolve(self, session: str, reason: str = "") -> types.Interrupted:
+        """Ends a session's calls that wait for a person, stops nothing else, and says how many calls it has ended."""
+        path = "/v1/sessions/" + quote(session, safe="") + "/interrupt"
+        body = {"reason": reason, "resolve": True}
+        return self._http.json("POST", path, query={"agent": self._agent}, body=body)
+
     def blob(self, ref: str) -> Iterator[str | bytes]:
         """An offloaded result part by part: texts, or bytes if it is not text."""
         offset = 0

@@ -356,7 +356,7 @@ class CallLook(TypedDict):
     concurrency_class: NotRequired["Class"]
     # Who decided.
     decided_by: NotRequired[str]
-    # What was decided. superseded: the session went on with another batch.
+    # What was decided. superseded: the session went on without a decision.
     decision: NotRequired[Literal["allow", "deny", "superseded"]]
     # The person gave another input.
     edited: NotRequired[bool]
@@ -677,10 +677,21 @@ class Happening(TypedDict):
 
 
 class Interrupted(TypedDict):
-    """How many batches were asked to stop."""
+    """What was interrupted."""
 
-    # How many batches were asked to stop.
+    # How many batches were asked to stop; with resolve, how many had calls that were ended.
     batches: int
+    # With resolve, how many calls were ended.
+    calls: int
+
+
+class Interruption(TypedDict):
+    """How a session is interrupted, and why."""
+
+    # The model reads it.
+    reason: NotRequired[str]
+    # Stop nothing, and only end the calls that wait for a person, as the option supersede of a new batch does.
+    resolve: NotRequired[bool]
 
 
 class Me(TypedDict):
