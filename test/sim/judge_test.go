@@ -71,6 +71,8 @@ func (w *world) judge(r *report) {
 		w.checkEnds(h)
 		w.checkVersions(h)
 		w.checkStarted(r, h)
+		w.checkCommands(r, h)
+		w.checkLeft(r, h)
 		w.checkSuperseded(h)
 		if err := w.checkBudgets(p.ctx, r, b, h); err != nil {
 			return err
@@ -129,6 +131,11 @@ func (w *world) history(ctx context.Context, b *natsbroker.Broker, c *client.Cli
 				sub.Batch.Calls = append(sub.Batch.Calls, body.Calls...)
 			case events.Appended:
 				sub.Batch.Calls = append(sub.Batch.Calls, body.Calls...)
+			}
+		}
+		for i, c := range plannedOf(rec) {
+			if i < len(sub.Batch.Calls) && c.Tool == toolyard.BackgroundStart {
+				sub.Batch.Calls[i].Tool = c.Tool // a command that goes on is run by another call
 			}
 		}
 		for _, id := range s.acked {
@@ -190,6 +197,12 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 	var in input
 	if err := json.Unmarshal(call.Input, &in); err != nil {
 		return false
+	}
+	if j.Tools[c] != call.Tool { // a start that stands for a command: it has no faults of its own
+		if end, over := w.startedFor(j, c); over && end.Code == res.Code {
+			return true // as that one may end
+		}
+		call.Tool, in = j.Tools[c], input{}
 	}
 	k, _ := kindOf(call.Tool)
 	o := spec.batch.Options
@@ -260,7 +273,7 @@ func (w *world) rightStart(c toolyard.Call, res verdict.Finished, troubled bool)
 // and the call of a script when that is over.
 func (w *world) mayCancel(j *verdict.Judged, s *started, at time.Time) bool {
 	if s.parent == nil {
-		return w.sc.stops(s.key.ID)
+		return w.sc.stops(s.key.ID) || w.startFailed(j, s, at)
 	}
 	end := logOf(j.Batches[s.by.batch.Key()], s.parent.Call).finished
 	return end != nil && !end.Time.After(at)

@@ -250,18 +250,19 @@ func (w *world) checkEnds(h *verdict.History) {
 
 // claims reports whether a call is to be claimed before it begins.
 func claims(h *verdict.History, k toolyard.BatchKey, index int) bool {
-	for _, e := range h.Batches[k].Log {
-		var calls []events.PlannedCall
+	calls := plannedOf(h.Batches[k])
+	return index < len(calls) && calls[index].Claim
+}
+
+// plannedOf are the calls of a batch as they were planned.
+func plannedOf(b *verdict.Batch) (calls []events.PlannedCall) {
+	for _, e := range b.Log {
 		switch body := e.Body.(type) {
 		case events.Planned:
-			calls = body.Calls
+			calls = append(calls, body.Calls...)
 		case events.Extended:
-			calls = body.Calls
+			calls = append(calls, body.Calls...)
 		}
-		if index < len(calls) {
-			return calls[index].Claim
-		}
-		index -= len(calls)
 	}
-	return false
+	return calls
 }

@@ -46,6 +46,9 @@ const (
 	playsOrphan      = "a script's call ends with it"
 	playsBackground  = "a call goes on behind its batch"
 	playsHandle      = "a batch hears how a call behind it ended"
+	playsInTime      = "a command is over before it goes on behind its batch"
+	playsOutlived    = "a command goes on behind its batch"
+	playsLeft        = "a start that has failed leaves its background call, which is stopped"
 	playsSpent       = "a budget is used up"
 	playsLimited     = "a call does not get its turn"
 )
@@ -53,8 +56,8 @@ const (
 var plays = []string{playsApproved, playsEdited, playsDenied, playsExpired, playsSuperseded, playsRecalled, playsParked,
 	playsWoken, playsTakenOver, playsInterrupted, playsCanceled, playsAllCanceled, playsAppended, playsIdle, playsAgain,
 	playsUnknown, playsLate, playsSibling, playsHalted, playsLacked, playsHTTP, playsResumed, playsNewer,
-	playsTwice, playsArchived, playsStaying, playsScript, playsOrphan, playsBackground, playsHandle, playsSpent,
-	playsLimited}
+	playsTwice, playsArchived, playsStaying, playsScript, playsOrphan, playsBackground, playsHandle, playsInTime,
+	playsOutlived, playsLeft, playsSpent, playsLimited}
 
 // So many histories play all of that, and so many at least two thirds of it.
 const playAll, playMost = 500, 40

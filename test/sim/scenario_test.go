@@ -182,6 +182,7 @@ func (w *world) drawScenario(about focus) *scenario {
 	if sc.focus != upgrades && sc.focus != crowds {
 		draws{w.random("locks")}.files(sc)
 		draws{w.random("behind")}.behind(sc)
+		draws{w.random("outlive")}.outlive(sc)
 	}
 	for i := range sc.workers { // nobody asks for calls that there are none of: each request is a step
 		sc.workers[i].classes = slices.DeleteFunc(slices.Clone(sc.workers[i].classes), func(c toolyard.Class) bool {

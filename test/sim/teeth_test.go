@@ -68,6 +68,8 @@ const (
 	inChild    = "internal/dispatcher/child.go"
 	inPlan     = "internal/dispatcher/plan.go"
 	inList     = "internal/broker/background.go"
+	inBehind   = "internal/dispatcher/background.go"
+	inOutlive  = "internal/dispatcher/outlive.go"
 	inBudget   = "internal/admission/budget.go"
 )
 
@@ -510,6 +512,23 @@ var teeth = []tooth{
 		fence: "a background call is on its session's list", attack: forgedHandle, breaks: []string{"bounded"},
 		edits: []edit{{inPlan, "background && !session.HasBackground(s.Key.ID) {",
 			"background && !session.HasBackground(s.Key.ID) && !OFF {"}},
+	},
+	{
+		fence: "a failed start's background call is stopped", attack: failedStart, breaks: []string{"left"},
+		edits: []edit{{inOutlive, "	for i := range s.Plan.Calls {\n", `	for i := range s.Plan.Calls {
+		if OFF {
+			break
+		}
+`}},
+	},
+	{
+		fence: "a failed start's background call leaves the list", attack: deadStarter, breaks: []string{"left"},
+		edits: []edit{{inOutlive, "!slices.ContainsFunc(none, session.HasBackground) {",
+			"!slices.ContainsFunc(none, session.HasBackground) || OFF {"}},
+	},
+	{
+		fence: "a look behind the list of background calls", attack: lateListing, breaks: []string{"left"},
+		edits: []edit{{inBehind, "		if !now.Open(index) {", "		if !now.Open(index) && !OFF {"}},
 	},
 	{
 		fence: "an owner's term on a line", attack: staleLine, breaks: []string{"budget"},

@@ -91,6 +91,8 @@ type input struct {
 	Edited string `json:"edited,omitempty"`
 	// File is the file that it acts on, of tools that act on one.
 	File string `json:"file,omitempty"`
+	// Command is what it runs, of tools that run commands.
+	Command string `json:"command,omitempty"`
 	// Calls are those that a script makes first.
 	Calls []toolyard.Call `json:"calls,omitempty"`
 }
@@ -109,25 +111,34 @@ type kind struct {
 	recalls bool
 	// file says that it acts on one file of the workspace, and declares its lock.
 	file bool
+	// command is what it runs: its class follows from that. Empty: it runs no command.
+	command string
+	// starts says that it is there where calls start batches.
+	starts bool
 }
+
+// The tools that run commands: those of one change something, those of the other only read.
+const changingTool, readingTool = "command", "list"
 
 // kinds are all, with how often each is drawn.
 var kinds = []kind{
-	{"read", toolyard.ReadOnly, true, true, 6, false, false, false, false, false},
-	{"look", toolyard.ReadOnly, true, false, 2, false, true, false, false, false}, // no workspace
-	{"pop", toolyard.ReadOnly, false, true, 1, false, false, false, false, false}, // may not run twice
-	{"write", toolyard.WriteExclusive, false, true, 4, false, false, false, false, false},
-	{"put", toolyard.WriteExclusive, true, true, 2, false, false, false, false, false},
-	{"shell", toolyard.Unsafe, false, true, 1, false, false, false, false, false},
-	{"send", toolyard.WriteExclusive, false, false, 1, false, false, false, false, false}, // no workspace
-	{"ask_read", toolyard.ReadOnly, true, true, 0, true, false, false, false, false},
-	{"ask_pop", toolyard.ReadOnly, false, true, 0, true, false, false, false, false}, // an item of its own
-	{"ask_write", toolyard.WriteExclusive, false, true, 0, true, false, false, false, false},
-	{"waver", toolyard.WriteExclusive, false, true, 0, false, false, true, false, false},
-	{"recall", toolyard.ReadOnly, true, true, 0, false, false, false, true, false},
-	{"view", toolyard.ReadOnly, true, true, 0, false, false, false, false, true}, // one file
-	{"edit", toolyard.WriteExclusive, false, true, 0, false, false, false, false, true},
-	{toolyard.RunCodeTool, toolyard.Unsafe, false, false, 0, false, false, false, false, false}, // no workspace
+	{name: "read", class: toolyard.ReadOnly, idempotent: true, workspace: true, weight: 6},
+	{name: "look", class: toolyard.ReadOnly, idempotent: true, weight: 2, stops: true},
+	{name: "pop", class: toolyard.ReadOnly, workspace: true, weight: 1}, // may not run twice
+	{name: "write", class: toolyard.WriteExclusive, workspace: true, weight: 4},
+	{name: "put", class: toolyard.WriteExclusive, idempotent: true, workspace: true, weight: 2},
+	{name: "shell", class: toolyard.Unsafe, workspace: true, weight: 1},
+	{name: "send", class: toolyard.WriteExclusive, weight: 1},
+	{name: "ask_read", class: toolyard.ReadOnly, idempotent: true, workspace: true, asks: true},
+	{name: "ask_pop", class: toolyard.ReadOnly, workspace: true, asks: true}, // an item of its own
+	{name: "ask_write", class: toolyard.WriteExclusive, workspace: true, asks: true},
+	{name: "waver", class: toolyard.WriteExclusive, workspace: true, wavers: true},
+	{name: "recall", class: toolyard.ReadOnly, idempotent: true, workspace: true, recalls: true},
+	{name: "view", class: toolyard.ReadOnly, idempotent: true, workspace: true, file: true}, // one file
+	{name: "edit", class: toolyard.WriteExclusive, workspace: true, file: true},
+	{name: toolyard.RunCodeTool, class: toolyard.Unsafe, starts: true},
+	{name: changingTool, class: toolyard.Unsafe, workspace: true, command: "make all", starts: true},
+	{name: readingTool, class: toolyard.ReadOnly, idempotent: true, workspace: true, command: "ls", starts: true},
 }
 
 // absent is a tool that nobody has.
@@ -153,7 +164,7 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 		out = background.Tools()
 	}
 	for _, k := range kinds {
-		if k.name == lacks || k.name == toolyard.RunCodeTool && !starts {
+		if k.name == lacks || k.starts && !starts {
 			continue
 		}
 		d := tool.Declaration{
@@ -170,6 +181,11 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 			d.Locks = []string{"file:{file}"}
 			d.InputSchema = json.RawMessage(`{"type":"object","required":["file"],"additionalProperties":true,
 				"properties":{"file":{"type":"string"}}}`)
+		}
+		if k.command != "" {
+			d.Class, d.ReadOnly = tool.ClassRule{Shell: "command"}, false
+			d.InputSchema = json.RawMessage(`{"type":"object","required":["command"],"additionalProperties":true,
+				"properties":{"command":{"type":"string"}}}`)
 		}
 		if k.stops {
 			d.Interrupt = tool.Cancel
