@@ -41,6 +41,8 @@ const (
 	failedStart  attack = "a command that may go on behind its batch is canceled while its call waits for it"
 	deadStarter  attack = "a dispatcher submits a background call, whose start was canceled, and dies behind that"
 	lateListing  attack = "a background call is listed when the batch of its start, which was canceled, is settled"
+	lateAnswer   attack = "an answer is stored when another one was, and the call has asked something else"
+	wrongRepairs attack = "a worker mends an input, and makes another one that does not fit either"
 	staleLine    attack = "an owner stands still before it sets what its batch has used, and another goes on"
 	lateNewer    attack = "a batch that supersedes is planned by an owner that stood still, behind a later batch"
 	foldRace     attack = "an owner extends and closes its batch between two reads of the next one"
@@ -448,6 +450,24 @@ var directed = map[attack]plan{
 			{who: "d", step: `\.batch\.planned\.`, do: keeps(held{"d", starts})},
 			{wait: 9 * time.Second, do: keeps()},
 			{who: "d", step: "^" + starts, as: "starter", do: crashes("starter")},
+		},
+	},
+	lateAnswer: {
+		workers: 1, patient: true, inquiries: true, lasts: 20 * time.Second,
+		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, asking("", 2, ms))} },
+		acts: []act{
+			{who: "d", step: lists, do: keeps(held{"p3", "HPUB ty.event."})},
+			{do: says(answersCall(0))},
+			{wait: 500 * ms, do: anotherSays("p4", answersCall(0))},
+			{who: "w", step: `call\.waiting`, wait: 500 * ms, do: keeps()},
+		},
+	},
+	wrongRepairs: {
+		workers: 1, repairs: true, lasts: 5 * time.Second,
+		agents: func() []agentSpec {
+			a := hands("a1", 0, malformed("edit", "a", ms), malformed("edit", wrongPath, ms))
+			a.batches[0].batch.Options.Repair = true
+			return []agentSpec{a}
 		},
 	},
 	staleLine: {

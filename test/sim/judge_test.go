@@ -67,6 +67,8 @@ func (w *world) judge(r *report) {
 		w.checkReadings(h)
 		w.checkOutputs(r, h)
 		w.checkPeople(h)
+		w.checkInquiries(r, h)
+		w.checkInputs(r, h)
 		w.checkParked(h)
 		w.checkEnds(h)
 		w.checkVersions(h)
@@ -182,7 +184,8 @@ func (w *world) rules() verdict.Rules {
 			10*time.Second, Right: w.right,
 	}
 	for _, k := range kinds {
-		r.Kinds[k.name] = verdict.Kind{Once: !k.idempotent, Exclusive: !k.class.Safe(), Free: !k.workspace}
+		r.Kinds[k.name] = verdict.Kind{Once: !k.idempotent && !k.inquires, Exclusive: !k.class.Safe(),
+			Free: !k.workspace}
 	}
 	for _, p := range w.parties {
 		r.Hurt[p.id] = p.hurt()
@@ -221,7 +224,9 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 	case toolyard.RateLimited:
 		return w.sc.impatient
 	case toolyard.OK:
-		return call.Tool != absent && (in.Code == "" || in.Passes > 0)
+		return call.Tool != absent && (in.Code == "" || in.Passes > 0) && (in.Path == "" || o.Repair && mends(in.Path))
+	case toolyard.SchemaValidationFailed:
+		return in.Path != "" && (!o.Repair || !mends(in.Path) || troubled)
 	case toolyard.UnknownTool: // nobody has it, or the dispatcher could not see for two seconds who has it (ADR 0020)
 		return call.Tool == absent || w.sc.without(call.Tool) == len(w.sc.workers) || w.disturbed.Load() || w.ailed()
 	// Somebody was lost who had it, or seemed to be; what may run twice is tried again, unless it is to end or may

@@ -42,6 +42,9 @@ func logOf(b *verdict.Batch, index int) (out callLog) {
 		}
 		switch body := l.Body.(type) {
 		case events.Waiting:
+			if body.Form != nil { // what was decided before was about another question
+				out.decided, out.decision = nil, events.Decided{}
+			}
 			out.asked, out.waiting, out.question = append(out.asked, *l), l, body
 		case events.Decided:
 			out.decided, out.decision = l, body

@@ -19,6 +19,9 @@ func (d draws) outlive(sc *scenario) {
 		for _, b := range a.batches {
 			if !d.one(4) {
 				b.batch.Options.BackgroundAfterMS = d.between(ms, 3*time.Second).Milliseconds()
+				if b.cancel == 0 && d.one(4) {
+					b.cancel = b.submit + d.between(100*ms, 2*time.Second)
+				}
 			}
 			for i := range b.batch.Calls {
 				c := &b.batch.Calls[i]
