@@ -134,6 +134,16 @@ func (d *Dispatcher) startBackground(ctx context.Context, s *batch.State, index 
 			return fail(toolyard.ExecutionFailed, "the session has %d background calls, which is as many as it may "+
 				"have at a time; wait for one with background_wait, or stop one with background_stop", d.cfg.BackgroundCalls)
 		}
+		now, err := d.b.Look(ctx, s.Key)
+		if err != nil {
+			return broker.BackgroundAnswer{}, err
+		}
+		if now.Plan == nil || index >= len(now.Calls) {
+			return notForBackground("there is no such call"), nil
+		}
+		if !now.Open(index) { // it ended before it was listed, so its owner may not have taken it off the list
+			return notForBackground("the call is over"), d.stopIfLeft(ctx, &now, index)
+		}
 	}
 	err = d.b.Submit(ctx, child)
 	if errors.Is(err, broker.ErrOtherContent) {
@@ -146,15 +156,6 @@ func (d *Dispatcher) startBackground(ctx context.Context, s *batch.State, index 
 		return fail(toolyard.DependencyUnavailable, "the system has no room for another call now; try again later")
 	case err != nil:
 		return broker.BackgroundAnswer{}, err
-	}
-	if !there { // its start may have ended meanwhile, before its owner could see the background call
-		now, err := d.b.Look(ctx, s.Key)
-		if err == nil {
-			err = d.stopIfLeft(ctx, &now, index)
-		}
-		if err != nil {
-			return broker.BackgroundAnswer{}, err
-		}
 	}
 	return d.lookBackground(ctx, s, child.ID, false)
 }

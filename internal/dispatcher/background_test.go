@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -44,13 +45,23 @@ func TestBackgroundState(t *testing.T) {
 	}
 }
 
+// goesOn is a batch of so many calls that go on, in the place of starts of background calls. Those have a workspace
+// that the calls do not hold.
+func (y *yard) goesOn(calls int) batch.State {
+	y.Helper()
+	k := y.submit(slices.Repeat([]string{"write"}, calls)...)
+	y.Eventually("the batch is planned", func() bool { return y.fold(k).Plan != nil })
+	s := y.fold(k)
+	s.Plan.Workspace = "another"
+	return s
+}
+
 // TestAStartThatIsRepeated: a start that is run again finds the call that it has started, also at a dispatcher with
 // other settings, as in the middle of a rolling restart. Another call under the same handle is refused.
 func TestAStartThatIsRepeated(t *testing.T) {
 	inYard(t, func(y *yard) {
-		of := toolyard.Batch{Session: "s", Calls: []toolyard.Call{{Tool: toolyard.BackgroundStart}}}
-		of.Normalize("b")
-		s := batch.State{Key: of.Key(), Submission: &of, Plan: &events.Planned{Session: "s", Workspace: of.Workspace}}
+		y.dispatcher("d")
+		s := y.goesOn(1)
 		start := func(id string, longest time.Duration, tool, input string) broker.BackgroundAnswer {
 			d := New(y.Broker(id), Config{ID: id, Base: y.entries(), Log: y.Log(), Planner: planner(),
 				BackgroundTime: longest})
@@ -62,7 +73,7 @@ func TestAStartThatIsRepeated(t *testing.T) {
 			return a
 		}
 		first := start("d1", time.Hour, "write", `{}`)
-		if first.Problem != "" || first.Handle != toolyard.BackgroundID(of.Key(), 0, true) {
+		if first.Problem != "" || first.Handle != toolyard.BackgroundID(s.Key, 0, true) {
 			y.Fatalf("the first start: %+v", first)
 		}
 		if again := start("d2", 2*time.Hour, "write", ` { } `); again.Handle != first.Handle || again.Problem != "" {
@@ -81,9 +92,7 @@ func TestABackgroundCallThatWasGivenUp(t *testing.T) {
 		y.dispatcher("d1")
 		d := New(y.Broker("d2"), Config{ID: "d2", Base: y.entries(), Log: y.Log(), Planner: planner(),
 			BackgroundCalls: 1})
-		of := toolyard.Batch{Session: "s", Calls: []toolyard.Call{{Tool: toolyard.BackgroundStart}}}
-		of.Normalize("b")
-		s := batch.State{Key: of.Key(), Submission: &of, Plan: &events.Planned{Session: "s", Workspace: of.Workspace}}
+		s := y.goesOn(2)
 		start := func(i int) broker.BackgroundAnswer {
 			a, err := d.startBackground(y.Context(), &s, i, toolyard.BackgroundStartInput{Tool: "write",
 				Input: json.RawMessage(`{}`), Workspace: true})
@@ -98,7 +107,7 @@ func TestABackgroundCallThatWasGivenUp(t *testing.T) {
 			y.Errorf("beside the first: %+v", full)
 		}
 		// nobody was asked, so the log contradicts itself
-		if _, err := y.b.Append(y.Context(), toolyard.BatchKey{Agent: of.Agent, ID: first.Handle}, batch.ChainItem,
+		if _, err := y.b.Append(y.Context(), toolyard.BatchKey{Agent: s.Key.Agent, ID: first.Handle}, batch.ChainItem,
 			toolyard.DefaultPool, 0, 0, events.Decided{Decision: events.Reject, By: "nobody"}); err != nil {
 			y.Fatal(err)
 		}
@@ -113,5 +122,39 @@ func TestABackgroundCallThatWasGivenUp(t *testing.T) {
 		if next := start(1); next.Problem != "" {
 			y.Errorf("the next one: %+v", next)
 		}
+	})
+}
+
+// TestALateStart: a start that has ended before its background call was listed starts nothing, and leaves nothing on
+// the list. A background call that comes later, from a dispatcher that died behind it, is not planned.
+func TestALateStart(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d1")
+		d := New(y.Broker("d2"), Config{ID: "d2", Base: y.entries(), Log: y.Log(), Planner: planner(),
+			BackgroundCalls: 2, BackgroundTime: time.Hour})
+		s := y.goesOn(1)
+		if err := y.b.Cancel(y.Context(), s.Key, "not wanted"); err != nil {
+			y.Fatal(err)
+		}
+		y.Eventually("the call has ended", func() bool { now := y.fold(s.Key); return !now.Open(0) })
+		in := toolyard.BackgroundStartInput{Tool: "write", Input: json.RawMessage(`{}`), Workspace: true}
+		if a, err := d.startBackground(y.Context(), &s, 0, in); err != nil || a.Problem == "" {
+			y.Errorf("a start that is over: %+v, %v", a, err)
+		}
+		over := y.fold(s.Key)
+		over.Plan.Calls[0].Tool = toolyard.BackgroundStart
+		child := d.backgroundBatch(&s, 0, in)
+		if _, err := y.b.ChangeSession(y.Context(), child.Agent, child.Session, func(v *broker.Session) {
+			v.AddBackground(broker.BackgroundCall{ID: child.ID, At: time.Now()}, 2)
+		}); err != nil {
+			y.Fatal(err)
+		}
+		if err := d.stopIfLeft(y.Context(), &over, 0); err != nil {
+			y.Fatal(err)
+		}
+		if err := y.b.Submit(y.Context(), child); err != nil {
+			y.Fatal(err)
+		}
+		y.Eventually("the background call is refused", func() bool { return y.fold(child.Key()).Refused != nil })
 	})
 }

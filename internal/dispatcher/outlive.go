@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -62,17 +63,41 @@ func (d *Dispatcher) stopLeft(ctx context.Context, s *batch.State) error {
 	return nil
 }
 
-// stopIfLeft stops the background call of one call, if that one is a start that has failed.
+// stopIfLeft stops the background call of one call, if that one is a start that has failed. One that is not there may
+// be submitted by now, by a dispatcher that dies next: it is taken off the list of its session, without which it is not
+// planned. Whoever submits one lists it, and looks whether its start goes on, before that.
 func (d *Dispatcher) stopIfLeft(ctx context.Context, s *batch.State, i int) error {
 	if s.Plan.Calls[i].Tool != toolyard.BackgroundStart || s.Calls[i].Result == nil || !s.Calls[i].Result.IsError {
 		return nil
 	}
-	for _, workspace := range []bool{false, true} {
-		k := toolyard.BatchKey{Agent: s.Key.Agent, ID: toolyard.BackgroundID(s.Key, i, workspace)}
-		err := d.b.Cancel(ctx, k, "the call that started it ended as "+string(s.Calls[i].Result.Code))
-		if err != nil && !errors.Is(err, broker.ErrNoBatch) && !errors.Is(err, broker.ErrCompleted) {
-			return err
+	ids := []toolyard.BatchID{toolyard.BackgroundID(s.Key, i, false), toolyard.BackgroundID(s.Key, i, true)}
+	reason := "the call that started it ended as " + string(s.Calls[i].Result.Code)
+	none, err := d.stopAll(ctx, s.Key.Agent, ids, reason)
+	if err != nil || len(none) == 0 {
+		return err
+	}
+	session, err := d.b.Session(ctx, s.Key.Agent, s.Plan.Session)
+	if err != nil || !slices.ContainsFunc(none, session.HasBackground) {
+		return err
+	}
+	_, err = d.b.ChangeSession(ctx, s.Key.Agent, s.Plan.Session, func(v *broker.Session) { v.DropBackground(none) })
+	if err == nil {
+		_, err = d.stopAll(ctx, s.Key.Agent, none, reason) // it may have been planned before that
+	}
+	return err
+}
+
+// stopAll stops background calls, and returns those that are not there.
+func (d *Dispatcher) stopAll(ctx context.Context, agent toolyard.Agent, ids []toolyard.BatchID, reason string,
+) (none []toolyard.BatchID, err error) {
+	for _, id := range ids {
+		err := d.b.Cancel(ctx, toolyard.BatchKey{Agent: agent, ID: id}, reason)
+		switch {
+		case errors.Is(err, broker.ErrNoBatch):
+			none = append(none, id)
+		case err != nil && !errors.Is(err, broker.ErrCompleted):
+			return nil, err
 		}
 	}
-	return nil
+	return none, nil
 }

@@ -28,6 +28,7 @@ type rules struct {
 
 // kinds are the tools of the load.
 var kinds = map[string]verdict.Kind{
+	"edit": {Once: true, Exclusive: true},
 	"look": {}, "look_once": {Once: true}, "write": {Once: true, Exclusive: true}, "put": {Exclusive: true}, "fail": {},
 	"steady_look": {}, "steady_write": {Once: true, Exclusive: true}, "steady_put": {Exclusive: true},
 	"deaf_write": {Once: true, Exclusive: true, Deaf: true}, "fork": {Once: true, Exclusive: true, Deaf: true},

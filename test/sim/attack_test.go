@@ -60,6 +60,10 @@ type plan struct {
 	archiveAfter time.Duration
 	// background is how many background calls a session may have at a time, where calls start batches; 0: none do.
 	background int
+	// inquiries says that some tools ask people while they run.
+	inquiries bool
+	// repairs says that workers mend inputs.
+	repairs bool
 	// budget is how many calls an agent may make; 0: any.
 	budget int64
 	// gentle says that nobody is lost for anything that happens.
@@ -236,6 +240,7 @@ func (w *world) attacked(by attack) {
 	w.sc = &scenario{
 		focus: anything, dispatchers: cmp.Or(p.dispatchers, 2), people: p.people, queueWait: p.queueWait,
 		archiveAfter: p.archiveAfter, backgroundCalls: p.background,
+		inquiries: p.inquiries, repairs: p.repairs,
 		approvalWait: d.between(6*time.Second, 12*time.Second).Truncate(ms), workspaces: []toolyard.Workspace{"ws1"},
 	}
 	if p.patient {

@@ -303,6 +303,9 @@ func (w *world) checkHandles(r *report, h *verdict.History) {
 				State  broker.BackgroundState `json:"state"`
 				Code   toolyard.Code          `json:"code"`
 			}
+			if len(res.Structured) == 0 {
+				continue // the result is that of the background call: checkCommands looks at it
+			}
 			if err := json.Unmarshal(res.Structured, &said); err != nil {
 				w.fail("started", "%s/%d says %s: %v", k, i, res.Structured, err)
 				continue

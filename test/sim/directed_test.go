@@ -38,6 +38,11 @@ const (
 	deadScript   attack = "a script's worker dies while one of its calls runs"
 	manyBehind   attack = "a session starts more background calls than it may have"
 	forgedHandle attack = "somebody hands in batches that look like background calls"
+	failedStart  attack = "a command that may go on behind its batch is canceled while its call waits for it"
+	deadStarter  attack = "a dispatcher submits a background call, whose start was canceled, and dies behind that"
+	lateListing  attack = "a background call is listed when the batch of its start, which was canceled, is settled"
+	lateAnswer   attack = "an answer is stored when another one was, and the call has asked something else"
+	wrongRepairs attack = "a worker mends an input, and makes another one that does not fit either"
 	staleLine    attack = "an owner stands still before it sets what its batch has used, and another goes on"
 	lateNewer    attack = "a batch that supersedes is planned by an owner that stood still, behind a later batch"
 	foldRace     attack = "an owner extends and closes its batch between two reads of the next one"
@@ -86,6 +91,13 @@ func (a agentSpec) appends(first int) agentSpec {
 	return a
 }
 
+// goesOn has the batch's commands go on behind it, and is canceled.
+func (a agentSpec) goesOn(after, canceled time.Duration) agentSpec {
+	b := a.batches[0]
+	b.batch.Options.BackgroundAfterMS, b.cancel = after.Milliseconds(), canceled
+	return a
+}
+
 // untilOthers has the batch canceled when all others are over.
 func (a agentSpec) untilOthers() agentSpec {
 	a.batches[0].last = true
@@ -95,7 +107,7 @@ func (a agentSpec) untilOthers() agentSpec {
 // call is a call that works for so long.
 func call(tool string, work time.Duration) toolyard.Call {
 	k, _ := kindOf(tool)
-	in := input{WorkMS: work.Milliseconds()}
+	in := input{WorkMS: work.Milliseconds(), Command: k.command}
 	if !k.class.Safe() {
 		in.Commits = 1
 	}
@@ -150,6 +162,7 @@ const (
 	acks    = "PUB $JS.ACK.TY_BATCH."
 	wakes   = "HPUB ty.wake."
 	tickets = "HPUB $KV.ty_ticket."
+	starts  = "HPUB ty.batch.a1.bg"
 	lists   = `^PUB \$KV\.ty_approval\.`
 	parked  = `\.batch\.parked\.`
 	adopted = `\.batch\.adopted\.`
@@ -409,6 +422,53 @@ var directed = map[attack]plan{
 			}
 			return nil
 		})}},
+	},
+	failedStart: {
+		workers: 2, background: 1, lasts: 10 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, call(changingTool, 40*time.Second)).goesOn(time.Minute, 2*time.Second)}
+		},
+	},
+	lateListing: {
+		workers: 2, background: 1, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, call(changingTool, 40*time.Second)).goesOn(time.Minute, 2*time.Second),
+				hands("a2", 12*time.Second, call("read", 9*time.Second))}
+		},
+		acts: []act{
+			{who: "d", step: `\.batch\.planned\.`, do: keeps(held{"d", "HPUB $KV.ty_session."})},
+			{wait: 9 * time.Second, do: keeps()},
+		},
+	},
+	deadStarter: {
+		workers: 2, background: 1, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, call(changingTool, 40*time.Second)).goesOn(time.Minute, 2*time.Second),
+				hands("a2", 12*time.Second, call("read", 9*time.Second))}
+		},
+		acts: []act{
+			{who: "d", step: `\.batch\.planned\.`, do: keeps(held{"d", starts})},
+			{wait: 9 * time.Second, do: keeps()},
+			{who: "d", step: "^" + starts, as: "starter", do: crashes("starter")},
+		},
+	},
+	lateAnswer: {
+		workers: 1, patient: true, inquiries: true, lasts: 20 * time.Second,
+		agents: func() []agentSpec { return []agentSpec{hands("a1", 0, asking("", 2, ms))} },
+		acts: []act{
+			{who: "d", step: lists, do: keeps(held{"p3", "HPUB ty.event."})},
+			{do: says(answersCall(0))},
+			{wait: 500 * ms, do: anotherSays("p4", answersCall(0))},
+			{who: "w", step: `call\.waiting`, wait: 500 * ms, do: keeps()},
+		},
+	},
+	wrongRepairs: {
+		workers: 1, repairs: true, lasts: 5 * time.Second,
+		agents: func() []agentSpec {
+			a := hands("a1", 0, malformed("edit", "a", ms), malformed("edit", wrongPath, ms))
+			a.batches[0].batch.Options.Repair = true
+			return []agentSpec{a}
+		},
 	},
 	staleLine: {
 		workers: 1, budget: 100, lasts: 30 * time.Second,

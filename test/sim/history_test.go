@@ -73,9 +73,9 @@ const patience = 100 * time.Second
 
 // newWorld draws a history.
 func newWorld(seed uint64, b bus, opt options) *world {
-	w := &world{seed: seed, bus: b, book: &book{ranOn: map[int]string{}}, began: time.Now(),
-		seen: map[toolyard.BatchKey]*seen{},
-		log:  slog.New(slog.DiscardHandler), broken: make(chan struct{}), over: make(chan struct{})}
+	w := &world{seed: seed, bus: b, book: newBook(), began: time.Now(),
+		seen: map[toolyard.BatchKey]*seen{}, settled: func(toolyard.BatchKey) time.Time { return time.Time{} },
+		log: slog.New(slog.DiscardHandler), broken: make(chan struct{}), over: make(chan struct{})}
 	w.stage = newStage(w, nil)
 	w.trace = &trace{out: opt.trace, sum: newSummer(), names: names{known: map[string]int{}}}
 	if opt.trace != nil {

@@ -67,10 +67,14 @@ func (w *world) judge(r *report) {
 		w.checkReadings(h)
 		w.checkOutputs(r, h)
 		w.checkPeople(h)
+		w.checkInquiries(r, h)
+		w.checkInputs(r, h)
 		w.checkParked(h)
 		w.checkEnds(h)
 		w.checkVersions(h)
 		w.checkStarted(r, h)
+		w.checkCommands(r, h)
+		w.checkLeft(r, h)
 		w.checkSuperseded(h)
 		if err := w.checkBudgets(p.ctx, r, b, h); err != nil {
 			return err
@@ -131,6 +135,11 @@ func (w *world) history(ctx context.Context, b *natsbroker.Broker, c *client.Cli
 				sub.Batch.Calls = append(sub.Batch.Calls, body.Calls...)
 			}
 		}
+		for i, c := range plannedOf(rec) {
+			if i < len(sub.Batch.Calls) && c.Tool == toolyard.BackgroundStart {
+				sub.Batch.Calls[i].Tool = c.Tool // a command that goes on is run by another call
+			}
+		}
 		for _, id := range s.acked {
 			if !slices.ContainsFunc(sub.Batch.Calls, func(c toolyard.Call) bool { return c.ID == id }) {
 				w.fail("Q14", "call %s of %s was acknowledged and is not stored", id, k)
@@ -175,7 +184,8 @@ func (w *world) rules() verdict.Rules {
 			10*time.Second, Right: w.right,
 	}
 	for _, k := range kinds {
-		r.Kinds[k.name] = verdict.Kind{Once: !k.idempotent, Exclusive: !k.class.Safe(), Free: !k.workspace}
+		r.Kinds[k.name] = verdict.Kind{Once: !k.idempotent && !k.inquires, Exclusive: !k.class.Safe(),
+			Free: !k.workspace}
 	}
 	for _, p := range w.parties {
 		r.Hurt[p.id] = p.hurt()
@@ -190,6 +200,12 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 	var in input
 	if err := json.Unmarshal(call.Input, &in); err != nil {
 		return false
+	}
+	if j.Tools[c] != call.Tool { // a start that stands for a command: it has no faults of its own
+		if end, over := w.startedFor(j, c); over && end.Code == res.Code {
+			return true // as that one may end
+		}
+		call.Tool, in = j.Tools[c], input{}
 	}
 	k, _ := kindOf(call.Tool)
 	o := spec.batch.Options
@@ -208,7 +224,9 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 	case toolyard.RateLimited:
 		return w.sc.impatient
 	case toolyard.OK:
-		return call.Tool != absent && (in.Code == "" || in.Passes > 0)
+		return call.Tool != absent && (in.Code == "" || in.Passes > 0) && (in.Path == "" || o.Repair && mends(in.Path))
+	case toolyard.SchemaValidationFailed:
+		return in.Path != "" && (!o.Repair || !mends(in.Path) || troubled)
 	case toolyard.UnknownTool: // nobody has it, or the dispatcher could not see for two seconds who has it (ADR 0020)
 		return call.Tool == absent || w.sc.without(call.Tool) == len(w.sc.workers) || w.disturbed.Load() || w.ailed()
 	// Somebody was lost who had it, or seemed to be; what may run twice is tried again, unless it is to end or may
@@ -260,7 +278,7 @@ func (w *world) rightStart(c toolyard.Call, res verdict.Finished, troubled bool)
 // and the call of a script when that is over.
 func (w *world) mayCancel(j *verdict.Judged, s *started, at time.Time) bool {
 	if s.parent == nil {
-		return w.sc.stops(s.key.ID)
+		return w.sc.stops(s.key.ID) || w.startFailed(j, s, at)
 	}
 	end := logOf(j.Batches[s.by.batch.Key()], s.parent.Call).finished
 	return end != nil && !end.Time.After(at)

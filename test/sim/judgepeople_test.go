@@ -42,6 +42,9 @@ func logOf(b *verdict.Batch, index int) (out callLog) {
 		}
 		switch body := l.Body.(type) {
 		case events.Waiting:
+			if body.Form != nil { // what was decided before was about another question
+				out.decided, out.decision = nil, events.Decided{}
+			}
 			out.asked, out.waiting, out.question = append(out.asked, *l), l, body
 		case events.Decided:
 			out.decided, out.decision = l, body
@@ -250,18 +253,19 @@ func (w *world) checkEnds(h *verdict.History) {
 
 // claims reports whether a call is to be claimed before it begins.
 func claims(h *verdict.History, k toolyard.BatchKey, index int) bool {
-	for _, e := range h.Batches[k].Log {
-		var calls []events.PlannedCall
+	calls := plannedOf(h.Batches[k])
+	return index < len(calls) && calls[index].Claim
+}
+
+// plannedOf are the calls of a batch as they were planned.
+func plannedOf(b *verdict.Batch) (calls []events.PlannedCall) {
+	for _, e := range b.Log {
 		switch body := e.Body.(type) {
 		case events.Planned:
-			calls = body.Calls
+			calls = append(calls, body.Calls...)
 		case events.Extended:
-			calls = body.Calls
+			calls = append(calls, body.Calls...)
 		}
-		if index < len(calls) {
-			return calls[index].Claim
-		}
-		index -= len(calls)
 	}
-	return false
+	return calls
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -30,6 +31,8 @@ type keptBatch struct {
 	handle uint64 // of the message by which it is kept
 	term   int    // of its owner
 	owned  bool
+	// settled is when its message was acknowledged for good; zero: it was not seen.
+	settled time.Time
 }
 
 func newKeeping(w *world) *keeping {
@@ -40,6 +43,16 @@ func newKeeping(w *world) *keeping {
 		}
 	}
 	return k
+}
+
+// settled is when a batch was settled; zero: nobody saw that.
+func (k *keeping) settled(key toolyard.BatchKey) time.Time {
+	for _, b := range k.batches {
+		if b.key == key {
+			return b.settled
+		}
+	}
+	return time.Time{}
 }
 
 // step is told of each step before it is performed.
@@ -56,6 +69,9 @@ func (k *keeping) before() {
 	s := k.w.bus.server()
 	for _, b := range k.batches {
 		b.look(k.w)
+		if b.over && b.settled.IsZero() && b.handle != 0 && !s.Unacknowledged("TY_BATCH", "dispatchers", b.handle) {
+			b.settled = time.Now()
+		}
 		if b.owned && !s.Unacknowledged("TY_BATCH", "dispatchers", b.handle) {
 			k.w.fail("kept", "%s has an owner, and message %d is acknowledged, by which it is kept", b.key, b.handle)
 		}

@@ -31,6 +31,7 @@ func newMemBus(seed uint64) *memBus {
 // start starts the server, which tells of each step.
 func (b *memBus) start(w *world, opt options) {
 	keeping, accounts := newKeeping(w), newAccounts(w)
+	w.settled = keeping.settled
 	b.before = func() {
 		keeping.before()
 		accounts.before()

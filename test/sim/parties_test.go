@@ -97,6 +97,9 @@ func work(s workerSpec) func(*party) error {
 			Unsandboxed: true,
 			DrainGrace:  drainGrace, Log: p.log, Slots: map[toolyard.Class]int{},
 		}
+		if p.w.sc.repairs {
+			cfg.Repair = repair
+		}
 		for _, c := range toolyard.Classes {
 			cfg.Slots[c] = s.slots
 		}

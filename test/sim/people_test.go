@@ -57,11 +57,15 @@ func person(n int, http bool) func(*party) error {
 				continue // it is asked again soon
 			}
 			for _, call := range list {
-				says := p.w.answer(n, call.ID)
-				if _, ok := due[call.ID]; !ok {
-					due[call.ID] = time.Now().Add(says.after)
+				about := call.ID
+				if call.Form != nil { // a call may ask more than once
+					about += " " + call.InputSHA256
 				}
-				if !says.silent && !time.Now().Before(due[call.ID]) {
+				says := p.w.answer(n, about)
+				if _, ok := due[about]; !ok {
+					due[about] = time.Now().Add(says.after)
+				}
+				if !says.silent && !time.Now().Before(due[about]) {
 					err := p.decide(c, &call, says)
 					p.w.note(p.name, "decides about %s/%s/%d: %v", call.Agent, call.Batch, call.Index, err)
 				}
@@ -79,6 +83,9 @@ func (p *party) decide(c *client.Client, call *client.Approval, says answer) err
 	}
 	d.Verdict, d.InputSHA256 = client.Allow, call.InputSHA256
 	switch {
+	case call.Form != nil && says.edits:
+		d.Input = raw(inquiry{Word: p.name, To: call.Form.Message})
+	case call.Form != nil: // as it is filled in
 	case says.edits:
 		var in input
 		if err := json.Unmarshal(call.Input, &in); err != nil {

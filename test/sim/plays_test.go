@@ -46,6 +46,13 @@ const (
 	playsOrphan      = "a script's call ends with it"
 	playsBackground  = "a call goes on behind its batch"
 	playsHandle      = "a batch hears how a call behind it ended"
+	playsAnswered    = "a tool goes on with what a person has answered"
+	playsInquiries   = "a call asks twice"
+	playsMended      = "a call runs with an input that a worker has mended"
+	playsMalformed   = "an input cannot be mended"
+	playsInTime      = "a command is over before it goes on behind its batch"
+	playsOutlived    = "a command goes on behind its batch"
+	playsLeft        = "a start that has failed leaves its background call, which is stopped"
 	playsSpent       = "a budget is used up"
 	playsLimited     = "a call does not get its turn"
 )
@@ -53,8 +60,8 @@ const (
 var plays = []string{playsApproved, playsEdited, playsDenied, playsExpired, playsSuperseded, playsRecalled, playsParked,
 	playsWoken, playsTakenOver, playsInterrupted, playsCanceled, playsAllCanceled, playsAppended, playsIdle, playsAgain,
 	playsUnknown, playsLate, playsSibling, playsHalted, playsLacked, playsHTTP, playsResumed, playsNewer,
-	playsTwice, playsArchived, playsStaying, playsScript, playsOrphan, playsBackground, playsHandle, playsSpent,
-	playsLimited}
+	playsAnswered, playsInquiries, playsMended, playsMalformed, playsTwice, playsArchived, playsStaying, playsScript,
+	playsOrphan, playsBackground, playsHandle, playsInTime, playsOutlived, playsLeft, playsSpent, playsLimited}
 
 // So many histories play all of that, and so many at least two thirds of it.
 const playAll, playMost = 500, 40
@@ -151,7 +158,7 @@ func (w *world) playsOf(r *report, k toolyard.BatchKey, rec *verdict.Batch) {
 		case events.Decided:
 			r.saw(playsSuperseded, body.Decision == events.Supersede)
 			r.saw(playsDenied, body.Decision == events.Reject)
-			r.saw(playsEdited, body.Edited != "")
+			r.saw(playsEdited, body.Edited != "" && !body.Answers)
 			r.saw(playsApproved, body.Decision == events.Approve && body.Edited == "")
 		case events.Appended:
 			r.saw(playsAppended, true)

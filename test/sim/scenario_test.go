@@ -37,6 +37,10 @@ type scenario struct {
 	impatient bool
 	// backgroundCalls is how many background calls a session may have at a time, where calls start batches; 0: none do.
 	backgroundCalls int
+	// repairs says that workers mend inputs.
+	repairs bool
+	// inquiries says that some tools ask people while they run.
+	inquiries bool
 }
 
 // focus is what a history is about above all.
@@ -182,6 +186,9 @@ func (w *world) drawScenario(about focus) *scenario {
 	if sc.focus != upgrades && sc.focus != crowds {
 		draws{w.random("locks")}.files(sc)
 		draws{w.random("behind")}.behind(sc)
+		draws{w.random("outlive")}.outlive(sc)
+		draws{w.random("inquiries")}.inquire(sc)
+		draws{w.random("repairs")}.malform(sc)
 	}
 	for i := range sc.workers { // nobody asks for calls that there are none of: each request is a step
 		sc.workers[i].classes = slices.DeleteFunc(slices.Clone(sc.workers[i].classes), func(c toolyard.Class) bool {

@@ -68,6 +68,10 @@ const (
 	inChild    = "internal/dispatcher/child.go"
 	inPlan     = "internal/dispatcher/plan.go"
 	inList     = "internal/broker/background.go"
+	inQueue    = "internal/batch/queue.go"
+	inState    = "internal/batch/state.go"
+	inBehind   = "internal/dispatcher/background.go"
+	inOutlive  = "internal/dispatcher/outlive.go"
 	inBudget   = "internal/admission/budget.go"
 )
 
@@ -510,6 +514,43 @@ var teeth = []tooth{
 		fence: "a background call is on its session's list", attack: forgedHandle, breaks: []string{"bounded"},
 		edits: []edit{{inPlan, "background && !session.HasBackground(s.Key.ID) {",
 			"background && !session.HasBackground(s.Key.ID) && !OFF {"}},
+	},
+	{
+		fence: "a failed start's background call is stopped", attack: failedStart, breaks: []string{"left"},
+		edits: []edit{{inOutlive, "	for i := range s.Plan.Calls {\n", `	for i := range s.Plan.Calls {
+		if OFF {
+			break
+		}
+`}},
+	},
+	{
+		fence: "a failed start's background call leaves the list", attack: deadStarter, breaks: []string{"left"},
+		edits: []edit{{inOutlive, "!slices.ContainsFunc(none, session.HasBackground) {",
+			"!slices.ContainsFunc(none, session.HasBackground) || OFF {"}},
+	},
+	{
+		fence: "a look behind the list of background calls", attack: lateListing, breaks: []string{"left"},
+		edits: []edit{{inBehind, "		if !now.Open(index) {", "		if !now.Open(index) && !OFF {"}},
+	},
+	{
+		fence: "an answer is to the question that was seen", attack: lateAnswer, breaks: []string{"inquiry"},
+		edits: []edit{{inDecide, "if asked.InputSHA256 != question.InputSHA256 || asked.Attempt != question.Attempt {",
+			`if (asked.InputSHA256 != question.InputSHA256 || asked.Attempt != question.Attempt) &&
+			!OFF {`}},
+	},
+	{
+		fence: "a call goes on with its answer", attack: lateAnswer, breaks: []string{"inquiry", "asked once"},
+		edits: []edit{{inState, "if f := c.Asked.Form; f != nil {", "if f := c.Asked.Form; f != nil && !OFF {"}},
+	},
+	{
+		fence: "a mended input is checked again", attack: wrongRepairs, breaks: []string{"repair"},
+		edits: []edit{{inPlanner, "	if failed != nil {\n		return fmt.Errorf(\"the repaired input does not fit either",
+			"	if failed != nil && !OFF {\n		return fmt.Errorf(\"the repaired input does not fit either"}},
+	},
+	{
+		fence: "what runs is what was mended", attack: wrongRepairs, breaks: []string{"repair", "code"},
+		edits: []edit{{inQueue, "		if mended := plan.Calls[i].Mended; mended != nil {",
+			"		if mended := plan.Calls[i].Mended; mended != nil && !OFF {"}},
 	},
 	{
 		fence: "an owner's term on a line", attack: staleLine, breaks: []string{"budget"},

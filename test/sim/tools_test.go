@@ -10,6 +10,8 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/background"
+	"github.com/toolyard/toolyard/internal/builtin"
+	"github.com/toolyard/toolyard/internal/elicit"
 	"github.com/toolyard/toolyard/internal/schema"
 	"github.com/toolyard/toolyard/test/faults/ledger"
 	"github.com/toolyard/toolyard/tool"
@@ -21,32 +23,41 @@ type book struct {
 	lines []ledger.Line
 	// ranOn has, for each line that says that a tool begins, the hash of what it begins on.
 	ranOn map[int]string
+	// answered has, for each line that says that a tool begins which asks people, with what it goes on.
+	answered map[int]*elicit.Answer
 	// heard is what scripts were told of their calls.
 	heard []heard
 }
 
+func newBook() *book { return &book{ranOn: map[int]string{}, answered: map[int]*elicit.Answer{}} }
+
 // begin writes that a party's tool begins.
-func (b *book) begin(p *party, name string, env *tool.Env, in json.RawMessage) error {
+func (b *book) begin(ctx context.Context, p *party, k kind, env *tool.Env, in json.RawMessage) error {
 	v, err := schema.Parse(in)
 	if err != nil {
 		return err
 	}
 	var of input
-	if k, _ := kindOf(name); k.file {
+	if k.file {
 		if err := json.Unmarshal(in, &of); err != nil {
 			return err
 		}
 	}
-	return b.add(p, ledger.Begin, name, env, v.Hash(), of.File)
+	also := func(int) {}
+	if k.inquires {
+		also = func(line int) { b.answered[line] = elicit.From(ctx).Answer }
+	}
+	return b.add(p, ledger.Begin, k.name, env, v.Hash(), of.File, also)
 }
 
 // write writes what a party's tool does.
 func (b *book) write(p *party, kind ledger.Kind, name string, env *tool.Env) error {
-	return b.add(p, kind, name, env, "", "")
+	return b.add(p, kind, name, env, "", "", func(int) {})
 }
 
-// add adds a line. What has crashed does nothing.
-func (b *book) add(p *party, kind ledger.Kind, name string, env *tool.Env, ranOn, file string) error {
+// add adds a line, and notes what else is known of it. What has crashed does nothing.
+func (b *book) add(p *party, kind ledger.Kind, name string, env *tool.Env, ranOn, file string,
+	also func(line int)) error {
 	if p.gone() {
 		return errCrash
 	}
@@ -59,6 +70,7 @@ func (b *book) add(p *party, kind ledger.Kind, name string, env *tool.Env, ranOn
 	if ranOn != "" {
 		b.ranOn[len(b.lines)] = ranOn
 	}
+	also(len(b.lines))
 	b.lines = append(b.lines, l)
 	p.w.note(p.name, "%s %s %s/%s/%d attempt %d token %d", kind, name, l.Agent, l.Batch, l.Index, l.Attempt, l.Token)
 	return nil
@@ -91,6 +103,12 @@ type input struct {
 	Edited string `json:"edited,omitempty"`
 	// File is the file that it acts on, of tools that act on one.
 	File string `json:"file,omitempty"`
+	// Path is the file, in an input that its tool cannot take.
+	Path string `json:"path,omitempty"`
+	// Command is what it runs, of tools that run commands.
+	Command string `json:"command,omitempty"`
+	// Questions is how often it asks a person first, of tools that do.
+	Questions int `json:"questions,omitempty"`
 	// Calls are those that a script makes first.
 	Calls []toolyard.Call `json:"calls,omitempty"`
 }
@@ -109,25 +127,35 @@ type kind struct {
 	recalls bool
 	// file says that it acts on one file of the workspace, and declares its lock.
 	file bool
+	// command is what it runs: its class follows from that. Empty: it runs no command.
+	command string
+	// starts says that it is there where calls start batches, and inquires that it asks people while it runs.
+	starts, inquires bool
 }
+
+// The tools that run commands: those of one change something, those of the other only read.
+const changingTool, readingTool = "command", "list"
 
 // kinds are all, with how often each is drawn.
 var kinds = []kind{
-	{"read", toolyard.ReadOnly, true, true, 6, false, false, false, false, false},
-	{"look", toolyard.ReadOnly, true, false, 2, false, true, false, false, false}, // no workspace
-	{"pop", toolyard.ReadOnly, false, true, 1, false, false, false, false, false}, // may not run twice
-	{"write", toolyard.WriteExclusive, false, true, 4, false, false, false, false, false},
-	{"put", toolyard.WriteExclusive, true, true, 2, false, false, false, false, false},
-	{"shell", toolyard.Unsafe, false, true, 1, false, false, false, false, false},
-	{"send", toolyard.WriteExclusive, false, false, 1, false, false, false, false, false}, // no workspace
-	{"ask_read", toolyard.ReadOnly, true, true, 0, true, false, false, false, false},
-	{"ask_pop", toolyard.ReadOnly, false, true, 0, true, false, false, false, false}, // an item of its own
-	{"ask_write", toolyard.WriteExclusive, false, true, 0, true, false, false, false, false},
-	{"waver", toolyard.WriteExclusive, false, true, 0, false, false, true, false, false},
-	{"recall", toolyard.ReadOnly, true, true, 0, false, false, false, true, false},
-	{"view", toolyard.ReadOnly, true, true, 0, false, false, false, false, true}, // one file
-	{"edit", toolyard.WriteExclusive, false, true, 0, false, false, false, false, true},
-	{toolyard.RunCodeTool, toolyard.Unsafe, false, false, 0, false, false, false, false, false}, // no workspace
+	{name: "read", class: toolyard.ReadOnly, idempotent: true, workspace: true, weight: 6},
+	{name: "look", class: toolyard.ReadOnly, idempotent: true, weight: 2, stops: true},
+	{name: "pop", class: toolyard.ReadOnly, workspace: true, weight: 1}, // may not run twice
+	{name: "write", class: toolyard.WriteExclusive, workspace: true, weight: 4},
+	{name: "put", class: toolyard.WriteExclusive, idempotent: true, workspace: true, weight: 2},
+	{name: "shell", class: toolyard.Unsafe, workspace: true, weight: 1},
+	{name: "send", class: toolyard.WriteExclusive, weight: 1},
+	{name: "ask_read", class: toolyard.ReadOnly, idempotent: true, workspace: true, asks: true},
+	{name: "ask_pop", class: toolyard.ReadOnly, workspace: true, asks: true}, // an item of its own
+	{name: "ask_write", class: toolyard.WriteExclusive, workspace: true, asks: true},
+	{name: "waver", class: toolyard.WriteExclusive, workspace: true, wavers: true},
+	{name: "recall", class: toolyard.ReadOnly, idempotent: true, workspace: true, recalls: true},
+	{name: "view", class: toolyard.ReadOnly, idempotent: true, workspace: true, file: true}, // one file
+	{name: "edit", class: toolyard.WriteExclusive, workspace: true, file: true},
+	{name: toolyard.RunCodeTool, class: toolyard.Unsafe, starts: true},
+	{name: "inquire", class: toolyard.WriteExclusive, inquires: true},
+	{name: changingTool, class: toolyard.Unsafe, workspace: true, command: "make all", starts: true},
+	{name: readingTool, class: toolyard.ReadOnly, idempotent: true, workspace: true, command: "ls", starts: true},
 }
 
 // absent is a tool that nobody has.
@@ -153,7 +181,7 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 		out = background.Tools()
 	}
 	for _, k := range kinds {
-		if k.name == lacks || k.name == toolyard.RunCodeTool && !starts {
+		if k.name == lacks || k.starts && !starts || k.inquires && !p.w.sc.inquiries {
 			continue
 		}
 		d := tool.Declaration{
@@ -171,11 +199,17 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 			d.InputSchema = json.RawMessage(`{"type":"object","required":["file"],"additionalProperties":true,
 				"properties":{"file":{"type":"string"}}}`)
 		}
+		if k.command != "" {
+			d.Class, d.ReadOnly = tool.ClassRule{Shell: "command"}, false
+			d.InputSchema = json.RawMessage(`{"type":"object","required":["command"],"additionalProperties":true,
+				"properties":{"command":{"type":"string"}}}`)
+		}
 		if k.stops {
 			d.Interrupt = tool.Cancel
 		}
 		if k.name == toolyard.RunCodeTool {
 			d.TimeoutMS = scriptTimeout.Milliseconds()
+			d.MaxInFlight = builtin.MaxScripts // so that it takes no slot of its calls
 		}
 		t := tool.Tool{Declaration: d, Run: func(ctx context.Context, env tool.Env,
 			raw json.RawMessage) (tool.Output, error) {
@@ -183,7 +217,7 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 			if err := json.Unmarshal(raw, &in); err != nil {
 				return tool.Output{}, err
 			}
-			if err := p.w.book.begin(p, k.name, &env, raw); err != nil {
+			if err := p.w.book.begin(ctx, p, k, &env, raw); err != nil {
 				return tool.Output{}, err
 			}
 			return p.run(ctx, k, env, in)
@@ -218,7 +252,11 @@ func (p *party) run(ctx context.Context, k kind, env tool.Env, in input) (tool.O
 		text = fmt.Sprint(p.w.book.changes(env.Workspace, time.Now()))
 	}
 	err := p.script(ctx, env, in.Calls)
-	if err == nil {
+	if asks := p.asks(ctx, in); err == nil && asks != nil { // it ends with its question
+		if err = sleep(ctx, p.pause(&env, "before it asks", 1, in)); err == nil {
+			err = asks
+		}
+	} else if err == nil {
 		err = p.work(ctx, k, env, in)
 	}
 	if err = errors.Join(err, p.w.book.write(p, ledger.End, k.name, &env)); err != nil {
@@ -230,9 +268,7 @@ func (p *party) run(ctx context.Context, k kind, env tool.Env, in input) (tool.O
 func (p *party) work(ctx context.Context, k kind, env tool.Env, in input) error {
 	steps := max(1, in.Commits)
 	for n := range steps {
-		// Each call works for a time of its own, to the nanosecond: two that end at one instant end in any order.
-		odd := time.Duration(p.drawFor(&env, fmt.Sprint("step ", n))%1_000_000 | 1)
-		pause := time.Duration(in.WorkMS)*time.Millisecond/time.Duration(steps) + odd
+		pause := p.pause(&env, fmt.Sprint("step ", n), steps, in)
 		if in.Ignores {
 			time.Sleep(pause)
 		} else if err := sleep(ctx, pause); err != nil {
@@ -261,6 +297,13 @@ func (p *party) work(ctx context.Context, k kind, env tool.Env, in input) error 
 		return p.w.book.write(p, ledger.Effect, k.name, &env)
 	}
 	return nil
+}
+
+// pause is how long a call works in one of its steps. Each works for a time of its own, to the nanosecond: two that end
+// at one instant end in any order.
+func (p *party) pause(env *tool.Env, step string, steps int, in input) time.Duration {
+	odd := time.Duration(p.drawFor(env, step)%1_000_000 | 1)
+	return time.Duration(in.WorkMS)*time.Millisecond/time.Duration(steps) + odd
 }
 
 // drawFor draws for a run of a call: the same whichever of the calls that run at one instant draws first, and another

@@ -36,8 +36,10 @@ type world struct {
 	seen map[toolyard.BatchKey]*seen
 	// behind are the batches that calls have started, when all is over.
 	behind []*started
-	trace  *trace
-	log    *slog.Logger
+	// settled is when a batch was settled; zero: nobody saw that.
+	settled func(toolyard.BatchKey) time.Time
+	trace   *trace
+	log     *slog.Logger
 	// versions are those of the parties.
 	versions *versions
 

@@ -24,6 +24,8 @@ import (
 type in struct {
 	WorkMS int64 `json:"work_ms,omitempty" jsonschema:"how long the tool works"`
 	Bytes  int   `json:"bytes,omitempty" jsonschema:"how much of something the tool makes"`
+	// File is for tools that act on one file of the workspace.
+	File string `json:"file,omitempty" jsonschema:"the file that the tool changes"`
 }
 
 func (i in) work() time.Duration { return time.Duration(i.WorkMS) * time.Millisecond }
@@ -36,7 +38,13 @@ type call struct {
 	in   in
 }
 
-func (c *call) write(k ledger.Kind) error { return c.l.Write(ledger.About(k, c.name, &c.env)) }
+func (c *call) write(k ledger.Kind) error { return c.l.Write(c.line(k)) }
+
+func (c *call) line(k ledger.Kind) ledger.Line {
+	l := ledger.About(k, c.name, &c.env)
+	l.File = c.in.File
+	return l
+}
 
 // pause waits, and says so when it may not wait to the end.
 func (c *call) pause(ctx context.Context, d time.Duration) error {
@@ -70,7 +78,11 @@ func change(ctx context.Context, c *call) (string, error) {
 		return "", errors.Join(err, c.write(ledger.Refused))
 	}
 	failpoint.Hit(failpoint.EffectDue)
-	if err := c.l.Do(ledger.About(ledger.Effect, c.name, &c.env)); err != nil {
+	effect := c.l.Do
+	if c.in.File != "" { // holders of other files may have higher tokens
+		effect = c.l.Write
+	}
+	if err := effect(c.line(ledger.Effect)); err != nil {
 		return "", err
 	}
 	return "changed", nil
@@ -212,6 +224,11 @@ func toolsOn(l *ledger.Ledger, deadly bool) ([]tool.Tool, error) {
 	add(once(declare("look_once", toolyard.ReadOnly)), read)
 	add(once(declare("write", toolyard.WriteExclusive)), change)
 	add(declare("put", toolyard.WriteExclusive), change)
+	edit := once(declare("edit", toolyard.WriteExclusive))
+	edit.Locks = []string{"file:{file}"}
+	edit.InputSchema = json.RawMessage(`{"type":"object","additionalProperties":false,"required":["file"],
+		"properties":{"file":{"type":"string"},"work_ms":{"type":"integer"}}}`)
+	add(edit, change)
 	add(declare("steady_look", toolyard.ReadOnly), steady)
 	add(once(declare("steady_write", toolyard.WriteExclusive)), steady)
 	add(declare("steady_put", toolyard.WriteExclusive), steady)
