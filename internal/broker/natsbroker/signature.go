@@ -27,6 +27,9 @@ func (b *Broker) signed(k toolyard.BatchKey, behind uint64, d events.Decided) (e
 	if err != nil {
 		return d, fmt.Errorf("sign a decision: %w", err)
 	}
+	if key == "" {
+		return d, nil
+	}
 	d.Behind, d.Key = behind, key
 	statement, err := d.Statement(k.Agent, k.ID)
 	if err != nil {
@@ -40,14 +43,15 @@ func (b *Broker) signed(k toolyard.BatchKey, behind uint64, d events.Decided) (e
 	return d, nil
 }
 
-// publicKey is that of the connection's credentials: an NKey, or the subject of a JWT.
+// publicKey is that of the connection's credentials: an NKey, or the subject of a JWT. Empty: the connection may use
+// credentials, and has none.
 func (b *Broker) publicKey() (string, error) {
 	o := &b.nc.Opts
 	if o.Nkey != "" || o.UserJWT == nil {
 		return o.Nkey, nil
 	}
 	token, err := o.UserJWT()
-	if err != nil {
+	if err != nil || token == "" {
 		return "", err
 	}
 	var claims struct {

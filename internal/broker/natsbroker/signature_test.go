@@ -66,9 +66,15 @@ func TestDecisionsAreSigned(t *testing.T) {
 			t.Errorf("%s: it is signed for another batch", what)
 		}
 	}
-	bare, err := (&Broker{nc: &nats.Conn{}}).signed(k, 7, events.Decided{By: "ann"})
-	if err != nil || bare.Key != "" || !errors.Is(CheckSignature(k, bare), ErrUnsigned) {
-		t.Errorf("without credentials: %+v, %v", bare, err)
+	for what, o := range map[string]nats.Options{
+		"without credentials": {},
+		"with a file of credentials that is not there": {SignatureCB: key.Sign,
+			UserJWT: func() (string, error) { return "", nil }},
+	} {
+		d, err := (&Broker{nc: &nats.Conn{Opts: o}}).signed(k, 7, events.Decided{By: "ann"})
+		if err != nil || d.Key != "" || !errors.Is(CheckSignature(k, d), ErrUnsigned) {
+			t.Errorf("%s: %+v, %v", what, d, err)
+		}
 	}
 	broken := &Broker{nc: &nats.Conn{Opts: nats.Options{SignatureCB: key.Sign,
 		UserJWT: func() (string, error) { return "e30.e30.x", nil }}}}
