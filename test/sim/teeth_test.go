@@ -558,8 +558,8 @@ var teeth = []tooth{
 	},
 	{
 		fence: "a batch supersedes what came before it", attack: lateNewer, breaks: []string{"superseded"},
-		edits: []edit{{inPark, "other.SubmittedAt.After(s.SubmittedAt):",
-			"other.SubmittedAt.After(s.SubmittedAt) && !OFF:"}},
+		edits: []edit{{inPark, "!other.SubmittedAt.After(s.SubmittedAt), err",
+			"(OFF || !other.SubmittedAt.After(s.SubmittedAt)), err"}},
 	},
 	{
 		// also where the context of the call has ended with it
