@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -71,6 +72,11 @@ func TestTimeLimits(t *testing.T) {
 
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
+	// Under nohup a hangup is ignored, and commands that are started would ignore it too. Those of a program that
+	// handles it do not.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	url, asked := silent(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		p := newPlace(t, nil)
