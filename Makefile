@@ -76,6 +76,7 @@ build: ## Build the commands into bin/, without what only debuggers read
 	go build -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
 
 # One package more at a time than there are processors: the long ones wait more than they work. vet is a step of its own.
+# What many tests link is compiled before any of them runs: a machine that compiles keeps those with time limits waiting.
 .PHONY: test
 test: ## Run the tests, those of goroutines with the race detector, and count them
 	@all=$$(go list $(if $(ALL),$(SLOWEST)) $(PKG)); plain=$$(go list $(PLAIN)); \
@@ -83,6 +84,7 @@ test: ## Run the tests, those of goroutines with the race detector, and count th
 	at_once=$$(($$(getconf _NPROCESSORS_ONLN) + 1)); \
 	failed=0; run() { go test -p $$at_once -timeout $(MOST) -vet=off -json "$$@" || failed=1; }; \
 	{ \
+		$(if $(ALL),go build -race ./... >&2 || failed=1;) \
 		[[ -z $$raced ]] || run -race $$raced; \
 		[[ -z $$plain ]] || run $$plain; \
 		$(if $(ALL),run -race -run "^($$(tr ' ' '|' <<<'$(RACED)'))$$" $(RACED_TOO);) \
