@@ -571,7 +571,8 @@ func waitingOf(subject string) *nats.Msg {
 	m := nats.NewMsg(subject)
 	for k, v := range map[string]string{
 		"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/worker/w",
-		"ce-type": string(events.CallWaiting), "ce-datacontenttype": "application/json", "ce-time": time.Now().UTC().Format(time.RFC3339Nano),
+		"ce-type": string(events.CallWaiting), "ce-datacontenttype": "application/json",
+		"ce-time": time.Now().UTC().Format(time.RFC3339Nano),
 		"ce-tyversion": fmt.Sprint(version.Wire), "Nats-Expected-Last-Subject-Sequence": "0",
 	} {
 		m.Header.Set(k, v)
