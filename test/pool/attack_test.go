@@ -572,7 +572,7 @@ func waitingOf(subject string) *nats.Msg {
 	for k, v := range map[string]string{
 		"ce-specversion": "1.0", "ce-id": broker.NewID(), "ce-source": "/worker/w",
 		"ce-type": string(events.CallWaiting), "ce-datacontenttype": "application/json",
-		"ce-time": time.Now().UTC().Format(time.RFC3339Nano),
+		"ce-time":      time.Now().UTC().Format(time.RFC3339Nano),
 		"ce-tyversion": fmt.Sprint(version.Wire), "Nats-Expected-Last-Subject-Sequence": "0",
 	} {
 		m.Header.Set(k, v)

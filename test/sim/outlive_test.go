@@ -75,6 +75,9 @@ func (w *world) checkCommands(r *report, h *verdict.History) {
 		may := spec.batch.Options.BackgroundAfterMS > 0 && w.seen[k].started == nil
 		results := rec.Results()
 		for i, c := range plannedOf(rec) {
+			if i >= len(spec.batch.Calls) {
+				break // a log that contradicts itself, which others say
+			}
 			given := spec.batch.Calls[i].Tool
 			stands := c.Tool == toolyard.BackgroundStart && given != c.Tool
 			if want := may && given == changingTool && w.sc.without(given) < len(w.sc.workers); want != stands &&
