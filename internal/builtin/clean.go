@@ -12,17 +12,22 @@ type cleaner func(string) string
 // cut is [tool.Env.Cut].
 func (c cleaner) cut(text string, n int) (string, bool) { return tool.Env{Redact: c}.Cut(text, n) }
 
+// charsBefore is the place n characters before another one in a text, or its beginning.
+func charsBefore(text string, at, n int) int {
+	for range n {
+		_, size := utf8.DecodeLastRuneInString(text[:at])
+		at -= size
+	}
+	return at
+}
+
 // around returns at least lead bytes before a place in a text, and n characters from there on, without secrets if
 // that is not the whole. left and right say on which sides there is more. find finds the place again in a text without
 // secrets, or gives a negative number.
 func (c cleaner) around(text string, at, lead, n int, find func(string) int) (shown string, left, right bool) {
 	from := 0
-	if before := utf8.RuneCountInString(text[:at]); before > n-lead {
-		from, left = at, true
-		for range lead {
-			_, size := utf8.DecodeLastRuneInString(text[:from])
-			from -= size
-		}
+	if utf8.RuneCountInString(text[:at]) > n-lead {
+		from, left = charsBefore(text, at, lead), true
 	}
 	if left && c != nil {
 		window := text[max(0, from-tool.SecretRoom):min(len(text), at+n*utf8.UTFMax+tool.SecretRoom)]
@@ -31,11 +36,7 @@ func (c cleaner) around(text string, at, lead, n int, find func(string) int) (sh
 			if at = find(clean); at < 0 {
 				return "[redacted]", true, true
 			}
-			text, from = clean, at
-			for range min(lead, utf8.RuneCountInString(clean[:at])) {
-				_, size := utf8.DecodeLastRuneInString(text[:from])
-				from -= size
-			}
+			text, from = clean, charsBefore(clean, at, lead)
 		}
 	}
 	shown, right = c.cut(text[from:], n)

@@ -1,7 +1,6 @@
 package dispatcher
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/crew"
@@ -92,10 +92,7 @@ func (r *runner) settle(ctx context.Context) {
 	// account without a line for the batch closes nothing.
 	err := r.settleBudget(ctx)
 	if err == nil || errors.Is(err, errLost) { // it is closed already
-		err = r.d.closeBudget(ctx, r.m.State(), r.budget.owed) // whoever gets the submission does it if this fails
-	}
-	if err == nil {
-		err = r.d.stopLeft(ctx, r.m.State())
+		err = r.d.close(ctx, r.m.State(), r.budget.owed) // whoever gets the submission does it if this fails
 	}
 	if err == nil {
 		err = r.submission().DoneSoon()
@@ -198,6 +195,14 @@ func waiter(s *batch.State, wanted batch.TakeTicket) ticket.Holder {
 	return h
 }
 
+// close ends what a complete batch has left: its lines in budgets, and the background calls of starts that have failed.
+func (d *Dispatcher) close(ctx context.Context, s *batch.State, owed []admission.Owed) error {
+	if err := d.closeBudget(ctx, s, owed); err != nil {
+		return err
+	}
+	return d.stopLeft(ctx, s)
+}
+
 // leaveAndDone acknowledges a batch that is complete. Its owner may have died before it released the workspace.
 func (d *Dispatcher) leaveAndDone(ctx context.Context, k *kept, s *batch.State) error {
 	held := func(g events.Group) bool { return g.Ticket }
@@ -208,7 +213,7 @@ func (d *Dispatcher) leaveAndDone(ctx context.Context, k *kept, s *batch.State) 
 	}
 	if s.Plan != nil {
 		d.index(k.log, s, false)(ctx)
-		if err := cmp.Or(d.closeBudget(ctx, s, d.budgetsOf(s)), d.stopLeft(ctx, s)); err != nil {
+		if err := d.close(ctx, s, d.budgetsOf(s)); err != nil {
 			return err
 		}
 	}
