@@ -677,6 +677,9 @@ func nothingIsApproved(t *testing.T, s testenv.System) {
 		!strings.Contains(err.Error(), "nobody who may decide") {
 		t.Errorf("the log with the forged decision: %v", err)
 	}
+	if r := resultsOf(t, c.Batch(forged.Key())); r[0].Code != toolyard.InternalError {
+		t.Errorf("the call with the forged decision: %+v", r[0])
+	}
 	if n := runs.Load(); n != 1 {
 		t.Errorf("%d calls ran; want the one that was approved", n)
 	}
