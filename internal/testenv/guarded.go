@@ -17,7 +17,7 @@ import (
 // Guarded starts a nats-server that asks for credentials, as the commands start it, and stops it with the test.
 func Guarded(t testing.TB) *natsd.Server {
 	t.Helper()
-	dir := t.TempDir()
+	dir := StoreDir(t)
 	s, err := natsd.Start(t.Context(), natsd.Options{
 		StoreDir: dir, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
 		Access: &natsd.Access{Dir: filepath.Join(dir, "creds"), Exports: natsbroker.Exports(),

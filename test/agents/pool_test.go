@@ -59,7 +59,7 @@ func startPool(t *testing.T) *pool {
 	if err := os.WriteFile(tokens, []byte(p.token+" agent-1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	store := t.TempDir()
+	store := testenv.StoreDir(t)
 	said := p.start(3, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data",
 		store, "--token-file", tokens)
 	p.http, p.nats, p.store = said["http"], said["nats"], store

@@ -53,7 +53,7 @@ type system struct{ http, nats, data string }
 // serve starts a dispatcher.
 func serve(t *testing.T, args ...string) system {
 	t.Helper()
-	s := system{data: t.TempDir()}
+	s := system{data: testenv.StoreDir(t)}
 	said, _ := start(t, "dispatcher", append([]string{"serve", "--listen", "127.0.0.1:0", "--nats-listen",
 		"127.0.0.1:0", "--data", s.data}, args...)...)
 	s.http, s.nats = said["http"], said["nats"]

@@ -166,7 +166,7 @@ func output(t *testing.T, bin, dir string, env []string, line string) string {
 // serve starts a dispatcher with a worker and returns the environment in which commands find it.
 func serve(t *testing.T, bin, dir string) []string {
 	t.Helper()
-	data := t.TempDir()
+	data := testenv.StoreDir(t)
 	cmd := commandLine(context.Background(), bin, dir, nil,
 		"dispatcher serve --with-worker --permission-mode accept_edits "+
 			"--listen 127.0.0.1:0 --nats-listen 127.0.0.1:0 --ack-wait 60s") // a slow machine is no dead worker

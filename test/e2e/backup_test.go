@@ -122,7 +122,7 @@ func backUpAndRestore(t *testing.T, archived bool, args ...string) {
 			t.Errorf("%s: status %d\n%s%s", what, status, stdout, stderr)
 		}
 	}
-	data := t.TempDir()
+	data := testenv.StoreDir(t)
 	said(t, "restore", "--data", data, saved)
 	if stdout, stderr, status := run(t, nil, "dispatcher", "restore", "--data", data, saved); status != 2 ||
 		!strings.Contains(stderr, "a system already") {
@@ -186,7 +186,7 @@ func backUpAndRestore(t *testing.T, archived bool, args ...string) {
 // openServer starts a NATS server that nobody has set up.
 func openServer(t *testing.T) (url string) {
 	t.Helper()
-	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Open: true,
+	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: testenv.StoreDir(t), Listen: "127.0.0.1:0", Open: true,
 		Logger: testenv.Log(t)})
 	if err != nil {
 		t.Fatal(err)

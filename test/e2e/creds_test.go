@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // TestTheFirstStartThatIsReadySaysWhereTheCredentialsAre, also when one before it has failed; the next does not.
@@ -24,7 +26,7 @@ func TestTheFirstStartThatIsReadySaysWhereTheCredentialsAre(t *testing.T) {
 	}
 	defer func() { _ = taken.Close() }() // nobody has connected
 	for _, flag := range []string{"--listen", "--nats-listen"} {
-		data := t.TempDir()
+		data := testenv.StoreDir(t)
 		serve := []string{"serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data", data}
 		if _, stderr, status := run(t, nil, "dispatcher", append(serve, flag, taken.Addr().String())...); status != 2 ||
 			!strings.Contains(stderr, flag+" "+taken.Addr().String()+": another process listens there") {
@@ -132,7 +134,7 @@ func TestCredentialsInAWorkspace(t *testing.T) {
 // takes them.
 func TestCredsCommand(t *testing.T) {
 	t.Parallel()
-	data := t.TempDir()
+	data := testenv.StoreDir(t)
 	p := newPlace(t, nil)
 	if _, stderr, status := p.run(nil, nil, "creds", "--agent", "ann", "--data", data); status != 2 ||
 		!strings.Contains(stderr, "dispatcher serve makes them") {
@@ -173,7 +175,7 @@ func TestNATSBeyondThisMachine(t *testing.T) {
 	startIn(t, 3, nil, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "0.0.0.0:0", "--data",
 		t.TempDir(), "--dangerously-listen-without-tls")
 	cert, key := certificate(t)
-	data := t.TempDir()
+	data := testenv.StoreDir(t)
 	d := startIn(t, 3, nil, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "0.0.0.0:0", "--data",
 		data, "--nats-cert", cert, "--nats-key", key)
 	if out, stderr, status := p.run(nil, nil, "batches", "--nats", d.says["nats"], "--data", data, "--nats-ca",

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // TestTheUsualMistakes: what is often wrong is said in one line that names it, and says what to do.
@@ -22,7 +24,7 @@ func TestTheUsualMistakes(t *testing.T) {
 		os.Mkdir(filepath.Join(p.dir, "empty"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	data := t.TempDir()
+	data := testenv.StoreDir(t)
 	d := dispatcher(t, "--data", data, "--token-file", filepath.Join(p.dir, "tokens"))
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -135,7 +137,7 @@ func TestTheUsualMistakes(t *testing.T) {
 func TestAFlagWinsOverTheVariableOfAnother(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, nil)
-	data := t.TempDir()
+	data := testenv.StoreDir(t)
 	d := dispatcher(t, "--data", data)
 	for _, c := range []struct {
 		env  string

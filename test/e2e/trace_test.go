@@ -26,6 +26,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // seen is a span as a collector got it.
@@ -261,7 +262,7 @@ func TestTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := workspace(t, map[string]string{"a.txt": "one\n"})
-	data := t.TempDir()
+	data := testenv.StoreDir(t)
 	d := startIn(t, 5, c.env(), "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0",
 		"--metrics-listen", "127.0.0.1:0", "--data", data)
 	serve := []string{"serve", "--nats", d.says["nats"], "--workspace", "default=" + dir, "--metrics-listen",

@@ -43,7 +43,7 @@ func TestAwait(t *testing.T) {
 		connected <- nc
 	}()
 	<-hungUp
-	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: t.TempDir(), Listen: addr, Open: true,
+	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: testenv.StoreDir(t), Listen: addr, Open: true,
 		Logger: testenv.Log(t)})
 	if err != nil {
 		t.Fatal(err)

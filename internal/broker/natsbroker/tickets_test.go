@@ -159,7 +159,7 @@ func deleteTwice(t *testing.T, b *natsbroker.Broker, kv jetstream.KeyValue, w to
 
 // TestNumbersGrowOverAKilledServer: the bucket is empty, and the server restarts on the files that a kill leaves.
 func TestNumbersGrowOverAKilledServer(t *testing.T) {
-	dir, quiet := t.TempDir(), slog.New(slog.NewTextHandler(io.Discard, nil))
+	dir, quiet := testenv.StoreDir(t), slog.New(slog.NewTextHandler(io.Discard, nil))
 	var last uint64
 	for life := range 3 {
 		s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: dir, Listen: "127.0.0.1:0", Open: true,
