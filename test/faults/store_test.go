@@ -25,6 +25,15 @@ func (m *machine) hang(d time.Duration) {
 	}
 }
 
+// slow has each write wait for up to four tenths of a second, for five seconds.
+func (m *machine) slow() {
+	m.s.t.Helper()
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+		m.hang(time.Duration(20+m.s.rand.IntN(380)) * time.Millisecond)
+		m.s.pause(time.Duration(10+m.s.rand.IntN(40)) * time.Millisecond)
+	}
+}
+
 // TestDiskIsSlow (S2): each write to the disk of the only NATS server waits for up to four tenths of a second, and then
 // for longer than a lease.
 func TestDiskIsSlow(t *testing.T) {
@@ -36,15 +45,33 @@ func TestDiskIsSlow(t *testing.T) {
 		s.together(func() { s.dispatcher("dispatcher-a", "") }, func() { s.dispatcher("dispatcher-b", "") })
 		l := s.load(mix{})
 		s.progress(5 + s.rand.IntN(20))
-		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
-			m.hang(time.Duration(20+s.rand.IntN(380)) * time.Millisecond)
-			s.pause(time.Duration(10+s.rand.IntN(40)) * time.Millisecond)
-		}
+		m.slow()
 		s.progress(5 + s.rand.IntN(20))
 		m.hang(s.settings.CallAckWait * 2)
 		s.faultOver()
 		l.finish()
 		return rules{harmed: []*process{a, b}}
+	})
+}
+
+// TestOneDiskIsSlow (S2): the disk of the server that leads a stream, of three, is slow, and then hangs for longer than
+// a lease.
+func TestOneDiskIsSlow(t *testing.T) {
+	cell(t, "S2cluster", func(s *system) rules {
+		c := s.threeNodesWith(nil)
+		machines := c.onMachines(powerDisk)
+		c.form()
+		s.twoOfEach("", "")
+		l := s.load(mix{})
+		s.progress(5 + s.rand.IntN(20))
+		m := machines[c.whole(s.ledStream())]
+		m.slow()
+		s.progress(5 + s.rand.IntN(20))
+		m.hang(s.settings.CallAckWait * 2)
+		s.faultOver()
+		l.finish()
+		c.allWhole()
+		return rules{settle: time.Minute}
 	})
 }
 
