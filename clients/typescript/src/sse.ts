@@ -10,13 +10,23 @@ export interface ServerEvent {
 /** events reads server-sent events from chunks of bytes, as the HTML standard defines them. */
 export async function* events(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<ServerEvent> {
   const decoder = new TextDecoder();
-  let rest = "";
+  let unfinished: string[] = [], held = 0; // the pieces of a line without an end, and how long they are
+  let afterReturn = false;
   let event: ServerEvent = { name: "", data: "" };
   for await (const chunk of chunks) {
-    rest += decoder.decode(chunk, { stream: true });
-    const lines = rest.split(/\r\n|\n|\r(?!$)/); // a \r at the end may be the first half of \r\n
-    rest = lines.pop() ?? "";
-    if (rest.length + event.data.length > maxEventLength) {
+    let text = decoder.decode(chunk, { stream: true });
+    if (text === "") continue; // a part of a character
+    if (afterReturn && text.startsWith("\n")) text = text.slice(1); // the second half of \r\n
+    afterReturn = text.endsWith("\r");
+    const lines = text.split(/\r\n|\n|\r/);
+    const last = lines.pop() ?? "";
+    if (lines.length > 0) {
+      lines[0] = [...unfinished, lines[0]].join("");
+      [unfinished, held] = [[], 0];
+    }
+    unfinished.push(last);
+    held += last.length;
+    if (held + event.data.length > maxEventLength) {
       throw new Error(`an event of the stream has more than ${maxEventLength} characters`);
     }
     for (const line of lines) {

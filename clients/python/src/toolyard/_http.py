@@ -106,16 +106,22 @@ class Event:
 
 def read_events(read: Callable[[], bytes]) -> Iterator[Event]:
     """Server-sent events from pieces of bytes, as the HTML standard defines them. The last piece is empty."""
-    rest = b""
+    unfinished, held = [], 0  # the pieces of a line without an end, and how many bytes they have
+    after_return = False
     name, data, event_id = "", [], None
     size = 0
     while piece := read():
-        rest += piece
-        # A carriage return at the end may be the first half of a line's end.
-        held = rest[-1:] if rest.endswith(b"\r") else b""
-        lines = (rest[: len(rest) - len(held)]).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        rest = lines.pop() + held
-        if len(rest) + size > limits.MAX_EVENT_BYTES:
+        if after_return and piece.startswith(b"\n"):  # the second half of a line's end
+            piece = piece[1:]
+        after_return = piece.endswith(b"\r")
+        first, *more = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        unfinished.append(first)
+        lines = []
+        if more:
+            lines = [b"".join(unfinished), *more[:-1]]
+            unfinished, held = more[-1:], 0
+        held += len(unfinished[-1])
+        if held + size > limits.MAX_EVENT_BYTES:
             raise ValueError(f"an event of the stream has more than {limits.MAX_EVENT_BYTES} bytes")
         for line in lines:
             if not line:
