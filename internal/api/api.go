@@ -156,7 +156,7 @@ type exchangeKey struct{}
 
 // open are the paths that nobody needs a token for: they tell nothing about batches.
 var open = map[string]bool{"/healthz": true, "/readyz": true, "/openapi.json": true, resourcePath: true,
-	resourcePath + MCPPath: true, signInPath: true}
+	resourcePath + MCPPath: true, signInPath: true, loginPath: true}
 
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -202,7 +202,7 @@ func (s *Server) contain(x *exchange) {
 // admit says why a request is not answered by any operation, and who asks otherwise.
 func (s *Server) admit(x *exchange) *Problem {
 	if s.cfg.Loopback {
-		if p := checkLocal(x.r); p != nil {
+		if p := checkLocal(x.r); p != nil && !s.sentBack(x.r) {
 			return p
 		}
 	}

@@ -25,7 +25,7 @@ func (s *Server) consoleOperations(api huma.API) {
 		"Puts a token into a cookie, encrypted with a key that the answer has and that the browser sends with each "+
 			"request.")
 	o = answers(o, http.StatusOK, "The token is in a cookie.", schemaOf[SignedIn](api), jsonType)
-	register(s, api, withBody[SignIn](api, o, true, "The token."), s.signIn)
+	register(s, api, withBody[SignIn](api, o, true, "The token, or a code."), s.signIn)
 
 	o = operation(http.MethodDelete, signInPath, signOutID, "sign-out", tagConsole, "Sign out from a browser",
 		"Takes the cookie away.")
@@ -35,6 +35,9 @@ func (s *Server) consoleOperations(api huma.API) {
 		return answers(operation(http.MethodGet, path, id, action, tagConsole, summary, says), http.StatusOK, content,
 			schema, jsonType)
 	}
+	register(s, api, look(loginPath, loginID, "login", "Get where people sign in",
+		"Returns where a browser sends a person to sign in at the issuer of tokens.", "Where people sign in.",
+		schemaOf[Login](api)), s.login)
 	register(s, api, look("/v1/me", callerID, "me", "Get who asks", "Returns what the token of the request may do.",
 		"What the token may do.", schemaOf[Me](api)), s.me)
 	register(s, api, look("/v1/search", "searchBatches", "search", "Search batches",

@@ -151,6 +151,7 @@ var described = map[string]map[string]string{
 	"Interruption": {"": "How a session is interrupted, and why."},
 	"Interrupted": {"": "What was interrupted.", "batches": "How many batches were asked to stop; with resolve, how " +
 		"many had calls that were ended.", "calls": "With resolve, how many calls were ended."},
+	"Login":     {"": "Where a person signs in at the issuer of tokens."},
 	"Me":        {"": "What the token of the request may do."},
 	"Moment":    {"": "What happened to a batch, and when."},
 	"MoreCalls": {"": "Calls to append to an open batch, in one of the five forms."},
@@ -259,7 +260,7 @@ var described = map[string]map[string]string{
 	"Rerun":         {"": "How a batch runs again."},
 	"Shape":         {"": "A batch at one event of its log. Times are in milliseconds since the submission."},
 	"ShapeGroup":    {"": "A group of calls. Times are in milliseconds since the submission of the batch."},
-	"SignIn":        {"": "The token that a browser signs in with."},
+	"SignIn":        {"": "What a browser signs in with: a token, or a code and its verifier."},
 	"SignedIn":      {"": "What a page keeps after its user has signed in."},
 	"Span":          {"": "A period of a call, in milliseconds since the submission of the batch."},
 	"Step":          {"": "An event of a batch's log, in words."},

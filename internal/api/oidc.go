@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
 
 	"github.com/toolyard/toolyard"
 )
@@ -32,6 +33,8 @@ type IssuerConfig struct {
 	Audience string
 	// AgentClaim is the claim that names the agent; empty: "sub".
 	AgentClaim string
+	// Login has people sign in to the console at the issuer.
+	Login LoginConfig
 	// Client asks the issuer. Default: one of its own.
 	Client *http.Client
 	Log    *slog.Logger
@@ -44,6 +47,9 @@ type Issuer struct {
 	cfg    IssuerConfig
 	client *http.Client
 	asks   *sparingly
+	// posts exchanges codes for tokens, and exchanges are those under way.
+	posts     *http.Client
+	exchanges chan struct{}
 
 	asking  sync.Mutex // held while the issuer is asked
 	mu      sync.Mutex
@@ -53,6 +59,8 @@ type Issuer struct {
 	fetched time.Time             // when checks were made
 	tried   time.Time             // when the issuer was asked last
 	failed  error                 // why that gave nothing
+	// endpoint is where people sign in, and codes are exchanged.
+	endpoint oauth2.Endpoint
 }
 
 // NewIssuer checks the configuration. It asks nobody yet.
@@ -76,10 +84,16 @@ func NewIssuer(cfg IssuerConfig) (*Issuer, error) {
 	if next == nil {
 		next = http.DefaultTransport
 	}
+	if len(cfg.Login.Scopes) == 0 {
+		cfg.Login.Scopes = []string{oidc.ScopeOpenID}
+	}
+	posts := client
 	asks := &sparingly{next: next, last: map[string]time.Time{}, lost: map[string]bool{}}
-	client.Transport, client.Timeout = asks, issuerTimeout
+	client.Transport, client.Timeout, posts.Timeout = asks, issuerTimeout, issuerTimeout
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Issuer{cfg: cfg, client: &client, asks: asks}, nil
+	posts.CheckRedirect = client.CheckRedirect
+	return &Issuer{cfg: cfg, client: &client, asks: asks, posts: &posts,
+		exchanges: make(chan struct{}, MaxSigningIn)}, nil
 }
 
 // sparingly asks for each address at most once in [IssuerPause], and reads a bounded answer.
@@ -165,7 +179,7 @@ func (i *Issuer) verifier(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 			i.former, i.had = i.checks, i.fetched
 			i.checks = p.VerifierContext(oidc.ClientContext(context.WithoutCancel(ctx), i.client),
 				&oidc.Config{ClientID: i.cfg.Audience})
-			i.fetched = i.tried
+			i.fetched, i.endpoint = i.tried, p.Endpoint()
 			i.asks.forget() // it begins without keys, and must not wait for them
 			return i.checks, nil
 		}

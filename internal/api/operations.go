@@ -42,11 +42,12 @@ const (
 	signInID  = "signInConsole"
 	signOutID = "signOutConsole"
 	callerID  = "getCaller"
+	loginID   = "getLogin"
 )
 
 // aside are the operations that need no NATS.
 var aside = map[string]bool{healthID: true, readyID: true, openapiID: true, metricsID: true, signInID: true,
-	signOutID: true, callerID: true}
+	signOutID: true, callerID: true, loginID: true}
 
 // actionKey is where an operation says what the audit log calls it.
 const actionKey = "action"

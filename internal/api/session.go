@@ -30,9 +30,11 @@ const (
 	MaxSessionToken = 2_900
 )
 
-// SignIn is what a browser signs in with.
+// SignIn is what a browser signs in with: a token, or a code and its verifier.
 type SignIn struct {
-	Token string `json:"token" doc:"A token of this server, or a JWT of its issuer."`
+	Token    string `json:"token,omitempty" doc:"A token of this server, or a JWT of its issuer."`
+	Code     string `json:"code,omitempty" doc:"In place of a token: the code with which the issuer has sent a person back."`
+	Verifier string `json:"verifier,omitempty" doc:"With a code: what its challenge was made from (PKCE, S256)."`
 }
 
 // SignedIn is what a page keeps of it.
@@ -50,22 +52,32 @@ type signedOut struct {
 }
 
 // signIn checks a token and puts it into a cookie.
-func (s *Server) signIn(_ context.Context, x *exchange, _ *nothing) (*signedIn, error) {
+func (s *Server) signIn(ctx context.Context, x *exchange, _ *nothing) (*signedIn, error) {
 	data, err := x.body(MaxSmallBodyBytes, false)
 	if err != nil {
 		return nil, err
 	}
-	o, err := object(data, "token")
+	o, err := object(data, "token", "code", "verifier")
 	if err != nil {
 		return nil, err
 	}
-	token, err := o.OptionalString("token")
-	if err != nil {
-		return nil, err
+	var token, code, verifier string
+	for name, to := range map[string]*string{"token": &token, "code": &code, "verifier": &verifier} {
+		if *to, err = o.OptionalString(name); err != nil {
+			return nil, err
+		}
 	}
 	switch {
 	case !s.cfg.asks():
 		return nil, newProblem(http.StatusConflict, "", "this server asks for no token")
+	case code != "" && token != "":
+		return nil, strictjson.Errorf("code", "stands beside a token; send one of them")
+	case code != "":
+		if token, err = s.exchange(ctx, x.r, code, verifier); err != nil {
+			return nil, err
+		}
+	}
+	switch {
 	case len(token) > MaxSessionToken:
 		return nil, strictjson.Errorf("token", "is %d bytes long; a browser keeps at most %d", len(token),
 			MaxSessionToken)

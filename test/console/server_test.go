@@ -52,7 +52,7 @@ func startWith(t *testing.T, path string, args ...string) *system {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	s := &system{T: t, workspace: filepath.Join(dir, "workspace"), data: filepath.Join(dir, "data"),
+	s := &system{T: t, workspace: filepath.Join(dir, "workspace"), data: testenv.StoreDir(t),
 		bin: filepath.Join(bin, "dispatcher")}
 	if err := os.Mkdir(s.workspace, 0o755); err != nil {
 		t.Fatal(err)

@@ -432,6 +432,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/console/login": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get where people sign in
+         * @description Returns where a browser sends a person to sign in at the issuer of tokens.
+         */
+        get: operations["getLogin"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/console/session": {
         parameters: {
             query?: never;
@@ -1491,6 +1511,19 @@ export interface components {
             /** @description Stop nothing, and only end the calls that wait for a person, as the option supersede of a new batch does. */
             resolve?: boolean;
         };
+        /** @description Where a person signs in at the issuer of tokens. */
+        Login: {
+            /** @description The address at the issuer that a person is sent to. */
+            authorize?: string;
+            /** @description What the issuer calls this server. */
+            client?: string;
+            /** @description The issuer; absent where nobody signs in at one, like all else. */
+            issuer?: string;
+            /** @description Where the issuer sends the person back to. */
+            redirect?: string;
+            /** @description What the token is asked for. */
+            scope?: string;
+        };
         /** @description What the token of the request may do. */
         Me: {
             /** @description Whose token it is; empty for an operator's, and where nobody is asked. */
@@ -2010,10 +2043,14 @@ export interface components {
              */
             ticket?: number;
         };
-        /** @description The token that a browser signs in with. */
+        /** @description What a browser signs in with: a token, or a code and its verifier. */
         SignIn: {
+            /** @description In place of a token: the code with which the issuer has sent a person back. */
+            code?: string;
             /** @description A token of this server, or a JWT of its issuer. */
-            token: string;
+            token?: string;
+            /** @description With a code: what its challenge was made from (PKCE, S256). */
+            verifier?: string;
         };
         /** @description What a page keeps after its user has signed in. */
         SignedIn: {
@@ -4564,6 +4601,55 @@ export interface operations {
             };
         };
     };
+    getLogin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Where people sign in. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Login"];
+                };
+            };
+            /** @description The request is wrong. field says where, detail how to fix it. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request is from a page of another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Any other problem. With 503, the system behind the server does not answer. */
+            default: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     signInConsole: {
         parameters: {
             query?: never;
@@ -4571,7 +4657,7 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        /** @description The token. */
+        /** @description The token, or a code. */
         requestBody: {
             content: {
                 "application/json": components["schemas"]["SignIn"];

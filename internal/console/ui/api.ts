@@ -602,6 +602,19 @@ export interface Interruption {
   resolve?: boolean;
 }
 
+export interface Login {
+  /** The address at the issuer that a person is sent to. */
+  authorize?: string;
+  /** What the issuer calls this server. */
+  client?: string;
+  /** The issuer; absent where nobody signs in at one, like all else. */
+  issuer?: string;
+  /** Where the issuer sends the person back to. */
+  redirect?: string;
+  /** What the token is asked for. */
+  scope?: string;
+}
+
 export interface Me {
   /** Whose token it is; empty for an operator's, and where nobody is asked. */
   agent: string;
@@ -977,8 +990,12 @@ export interface ShapeGroup {
 }
 
 export interface SignIn {
+  /** In place of a token: the code with which the issuer has sent a person back. */
+  code?: string;
   /** A token of this server, or a JWT of its issuer. */
-  token: string;
+  token?: string;
+  /** With a code: what its challenge was made from (PKCE, S256). */
+  verifier?: string;
 }
 
 export interface SignedIn {

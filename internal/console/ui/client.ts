@@ -1,6 +1,6 @@
 // Requests to the HTTP API, and what of the session a page keeps.
 
-import type { Me, Problem, SignedIn } from "./api";
+import type { Login, Me, Problem, SignedIn } from "./api";
 
 const keyName = "toolyard.session";
 const signInPath = "/v1/console/session";
@@ -79,6 +79,55 @@ export async function post<T>(path: string, body: unknown): Promise<T> {
 /** Puts the token into a cookie that no script can read. */
 export async function signIn(token: string): Promise<void> {
   localStorage.setItem(keyName, (await post<SignedIn>(signInPath, { token })).key);
+}
+
+const loginName = "toolyard.login";
+
+/** What a tab keeps while its user is at the issuer. */
+interface Away {
+  state: string;
+  verifier: string;
+  /** The page that was asked for. */
+  hash: string;
+}
+
+const base64url = (bytes: Uint8Array) =>
+  btoa(String.fromCharCode(...bytes)).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+
+const secret = () => base64url(crypto.getRandomValues(new Uint8Array(32)));
+
+/** Where a person signs in; without an issuer nowhere. */
+export const whereToSignIn = (signal: AbortSignal) => get<Login>("/v1/console/login", signal);
+
+/** Sends the user to the issuer (authorization code with PKCE). */
+export async function leaveToSignIn(login: Login): Promise<void> {
+  if (!crypto.subtle) throw new Failed(0, "This browser signs in at an issuer over https only, or on localhost.");
+  const away: Away = { state: secret(), verifier: secret(), hash: location.hash };
+  const challenge = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(away.verifier));
+  sessionStorage.setItem(loginName, JSON.stringify(away));
+  const to = new URL(login.authorize ?? "");
+  for (const [name, value] of Object.entries({
+    response_type: "code", client_id: login.client, redirect_uri: login.redirect, scope: login.scope,
+    state: away.state, code_challenge: base64url(new Uint8Array(challenge)), code_challenge_method: "S256",
+  })) to.searchParams.set(name, value ?? "");
+  location.assign(to);
+}
+
+/** Signs in a user whom the issuer has sent back. */
+export async function comeBack(): Promise<void> {
+  const said = new URLSearchParams(location.search);
+  if (!said.has("code") && !said.has("error")) return;
+  const away = JSON.parse(sessionStorage.getItem(loginName) ?? "{}") as Partial<Away>;
+  sessionStorage.removeItem(loginName);
+  history.replaceState(null, "", location.pathname + (away.hash ?? ""));
+  if (!away.state || away.state !== said.get("state")) {
+    throw new Failed(0, "This is no answer to a sign-in of this tab. Sign in again.");
+  }
+  if (said.has("error")) {
+    throw new Failed(0, `The issuer says: ${said.get("error_description") ?? said.get("error")}`);
+  }
+  const body = { code: said.get("code"), verifier: away.verifier };
+  localStorage.setItem(keyName, (await post<SignedIn>(signInPath, body)).key);
 }
 
 export async function signOut(): Promise<void> {

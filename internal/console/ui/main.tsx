@@ -3,7 +3,8 @@
 import { h, Fragment, render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { Me, WaitingCalls } from "./api";
-import { Failed, get, onSignedOut, signIn, signOut, whenSignedOut, whoAmI } from "./client";
+import { comeBack, Failed, get, leaveToSignIn, onSignedOut, signIn, signOut, whenSignedOut, whereToSignIn, whoAmI }
+  from "./client";
 import { Problem, to, usePoll, useRoute, type Route } from "./parts";
 import { BatchesPage } from "./batches";
 import { BatchPage } from "./batch";
@@ -43,8 +44,10 @@ function useTheme(): [Theme, () => void] {
   return [theme, () => set(order[(order.indexOf(theme) + 1) % order.length])];
 }
 
-function SignIn({ done }: { done: () => void }) {
-  const [error, setError] = useState<Error>();
+function SignIn({ done, failed }: { done: () => void; failed?: Error }) {
+  const [error, setError] = useState(failed);
+  const where = usePoll(whereToSignIn, 0, []);
+  const login = where.data;
   const submit = async (e: SubmitEvent) => {
     e.preventDefault();
     const field = (e.currentTarget as HTMLFormElement).elements.namedItem("token") as HTMLInputElement;
@@ -57,10 +60,12 @@ function SignIn({ done }: { done: () => void }) {
   };
   return <main class="signin">
     <h1>Toolyard</h1>
+    {login?.issuer ? <p><button type="button" class="primary" onClick={() => void leaveToSignIn(login).catch(setError)}>
+      Sign in at {new URL(login.issuer).host}</button></p> : null}
     <form onSubmit={submit}>
       <label>Token <input name="token" type="password" autocomplete="off" required autofocus /></label>
       <button>Sign in</button>
-      <Problem error={error} />
+      <Problem error={error ?? where.error} />
       <p class="hint">A token of the server's token file, or a JWT of its issuer. An operator's token shows all agents;
         any other shows its agent.</p>
     </form>
@@ -106,6 +111,7 @@ function Frame({ me, leave }: { me: Me; leave: () => void }) {
 function App() {
   const [me, setMe] = useState<Me | null>();
   const [error, setError] = useState<Error>();
+  const [failed, setFailed] = useState<Error>();
   const look = async () => {
     try {
       setMe(await whoAmI());
@@ -117,12 +123,12 @@ function App() {
   };
   useEffect(() => {
     whenSignedOut(() => setMe(null));
-    void look();
+    void comeBack().catch(setFailed).then(look);
   }, []);
   if (error) return <main class="signin"><h1>Toolyard</h1><Problem error={error} />
     <button type="button" onClick={look}>Try again</button></main>;
   if (me === undefined) return null;
-  if (me === null) return <SignIn done={look} />;
+  if (me === null) return <SignIn done={look} failed={failed} />;
   const leave = () => void signOut().catch(() => {}).then(onSignedOut);
   return <Frame me={me} leave={leave} />;
 }

@@ -1,5 +1,5 @@
-// Package bubble gives tests a NATS server in memory, in a bubble whose clock jumps to when something happens next: a
-// test of what happens after seconds takes milliseconds.
+// Package bubble gives tests a NATS server in memory, and virtual time. The clock jumps to when something happens next,
+// so a test of what happens after seconds takes milliseconds.
 package bubble
 
 import (

@@ -694,6 +694,21 @@ class Interruption(TypedDict):
     resolve: NotRequired[bool]
 
 
+class Login(TypedDict):
+    """Where a person signs in at the issuer of tokens."""
+
+    # The address at the issuer that a person is sent to.
+    authorize: NotRequired[str]
+    # What the issuer calls this server.
+    client: NotRequired[str]
+    # The issuer; absent where nobody signs in at one, like all else.
+    issuer: NotRequired[str]
+    # Where the issuer sends the person back to.
+    redirect: NotRequired[str]
+    # What the token is asked for.
+    scope: NotRequired[str]
+
+
 class Me(TypedDict):
     """What the token of the request may do."""
 
@@ -1127,10 +1142,14 @@ class ShapeGroup(TypedDict):
 
 
 class SignIn(TypedDict):
-    """The token that a browser signs in with."""
+    """What a browser signs in with: a token, or a code and its verifier."""
 
+    # In place of a token: the code with which the issuer has sent a person back.
+    code: NotRequired[str]
     # A token of this server, or a JWT of its issuer.
-    token: str
+    token: NotRequired[str]
+    # With a code: what its challenge was made from (PKCE, S256).
+    verifier: NotRequired[str]
 
 
 class SignedIn(TypedDict):
