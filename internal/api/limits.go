@@ -39,8 +39,8 @@ const (
 	MaxTokenFileBytes = 4 << 20
 	// MaxIssuerBytes is how long an answer of the issuer of JWTs may be.
 	MaxIssuerBytes = 1 << 20
-	// MaxSigningIn is how many codes are exchanged for tokens at the issuer at a time.
-	MaxSigningIn = 16
+	// MaxCodeRate is how many codes a second are exchanged for tokens at the issuer.
+	MaxCodeRate = 10
 	// minVerifier and maxVerifier bound the verifier of a code in characters, as RFC 7636 does.
 	minVerifier, maxVerifier = 43, 128
 	// maxIssuerAddresses is for how many addresses of the issuer it is known when they were asked.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"golang.org/x/oauth2"
 
@@ -85,12 +86,11 @@ func (s *Server) exchange(ctx context.Context, r *http.Request, code, verifier s
 	if p != nil {
 		return "", p
 	}
-	select {
-	case i.exchanges <- struct{}{}:
-		defer func() { <-i.exchanges }()
-	default:
-		return "", newProblem(http.StatusTooManyRequests, "", "%d people sign in at this moment; try again later",
-			cap(i.exchanges)).again()
+	// Anybody may send codes. The issuer is asked no more often for that.
+	if wait := i.codes.try(time.Now(), "", 1, MaxCodeRate, MaxCodeRate); wait > 0 {
+		p := newProblem(http.StatusTooManyRequests, "", "too many people sign in at this moment; try again later")
+		p.retryAfter = max(retryAfter, wait)
+		return "", p
 	}
 	t, err := o.Exchange(context.WithValue(ctx, oauth2.HTTPClient, i.posts), code, oauth2.VerifierOption(verifier))
 	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok && e.Response.StatusCode/100 == 4 {

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/login"
@@ -133,5 +134,28 @@ func TestBackFromTheIssuer(t *testing.T) {
 	rebound := request("GET", "/", nil)
 	if rebound.Host = "toolyard.example"; s.sentBack(rebound) {
 		t.Error("another name of this machine")
+	}
+}
+
+// TestCodesAreBounded: whoever sends codes does not have the issuer asked more often than so many times a second.
+func TestCodesAreBounded(t *testing.T) {
+	t.Parallel()
+	s := signsIn(t, login.Start(t), "")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, signInPath, nil)
+	began, taken := time.Now(), 0
+	for range 100 * MaxCodeRate {
+		_, err := s.exchange(t.Context(), r, "guessed", verifier)
+		var p *Problem
+		if !errors.As(err, &p) {
+			t.Fatal(err)
+		}
+		if p.Status != http.StatusTooManyRequests {
+			taken++
+		} else if p.retryAfter < retryAfter {
+			t.Errorf("%+v", p)
+		}
+	}
+	if most := MaxCodeRate * (1 + int(time.Since(began).Seconds()+1)); taken < MaxCodeRate || taken > most {
+		t.Errorf("the issuer was asked about %d codes in %s", taken, time.Since(began))
 	}
 }

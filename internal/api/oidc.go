@@ -47,9 +47,9 @@ type Issuer struct {
 	cfg    IssuerConfig
 	client *http.Client
 	asks   *sparingly
-	// posts exchanges codes for tokens, and exchanges are those under way.
-	posts     *http.Client
-	exchanges chan struct{}
+	// posts exchanges codes for tokens, at the pace of codes.
+	posts *http.Client
+	codes *pace
 
 	asking  sync.Mutex // held while the issuer is asked
 	mu      sync.Mutex
@@ -92,8 +92,7 @@ func NewIssuer(cfg IssuerConfig) (*Issuer, error) {
 	client.Transport, client.Timeout, posts.Timeout = asks, issuerTimeout, issuerTimeout
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	posts.CheckRedirect = client.CheckRedirect
-	return &Issuer{cfg: cfg, client: &client, asks: asks, posts: &posts,
-		exchanges: make(chan struct{}, MaxSigningIn)}, nil
+	return &Issuer{cfg: cfg, client: &client, asks: asks, posts: &posts, codes: newPace()}, nil
 }
 
 // sparingly asks for each address at most once in [IssuerPause], and reads a bounded answer.
