@@ -29,6 +29,8 @@ type Fill struct {
 type Stock struct {
 	// Streams is how full each stream is, in percent of its limit. That of a bucket has its prefix, as in KV_.
 	Streams map[string]int
+	// DeadLetters is how many were ever stored, those included that are gone.
+	DeadLetters uint64
 	// Queues are the work queues that have workers or had some.
 	Queues []WorkQueue
 }

@@ -35,8 +35,10 @@ type Load struct {
 type Stock struct {
 	// Streams is how full each stream is, 1 being full.
 	Streams map[string]float64
-	Queues  []Queue
-	Shards  []Shard
+	// DeadLetters is how many were stored since the first reading.
+	DeadLetters uint64
+	Queues      []Queue
+	Shards      []Shard
 }
 
 // Shard is who serves a shard: dispatchers, and workers by their pool.
@@ -105,6 +107,9 @@ func (d *Dispatcher) readStock(read reader) {
 	stock := d.stock.Load()
 	for name, ratio := range stock.Streams {
 		read(streamFill, ratio, name)
+	}
+	if len(stock.Streams) > 0 { // otherwise nothing is known
+		read(deadLetters, float64(stock.DeadLetters))
 	}
 	for _, q := range stock.Queues {
 		age := time.Duration(0)

@@ -29,7 +29,7 @@ func whole() *Metrics {
 	d.Refused(503)
 	d.Result(res)
 	d.TicketGranted(ticket.Exclusive, time.Second)
-	d.Stock(Stock{Streams: map[string]float64{"TY_CALL": 0.5}, Queues: []Queue{
+	d.Stock(Stock{Streams: map[string]float64{"TY_CALL": 0.5}, DeadLetters: 4, Queues: []Queue{
 		{Pool: "p", Class: toolyard.ReadOnly, Waiting: 3, Taken: 2, Oldest: time.Now().Add(-time.Hour)},
 		{Pool: "q", Class: toolyard.Unsafe}}, Shards: []Shard{
 		{Shard: 0, Dispatchers: 2, Workers: map[toolyard.Pool]int{"p": 3}},
@@ -101,7 +101,7 @@ func TestValues(t *testing.T) {
 		`toolyard_call_attempts_total 2`,
 		`toolyard_slots 5`, `toolyard_slots_busy 6`, `toolyard_breakers_open 7`, `toolyard_calls_stalled_total 8`,
 		`toolyard_store_fill_ratio 0.5`, `toolyard_wanted_slots{class="READ_ONLY",pool="p"} 12`,
-		`toolyard_stream_fill_ratio{stream="TY_CALL"} 0.5`,
+		`toolyard_stream_fill_ratio{stream="TY_CALL"} 0.5`, `toolyard_dead_letters_total 4`,
 		`toolyard_queue_calls{class="READ_ONLY",pool="p"} 3`,
 		`toolyard_queue_taken_calls{class="READ_ONLY",pool="p"} 2`,
 		`toolyard_queue_oldest_seconds{class="UNSAFE",pool="q"} 0`,
@@ -135,6 +135,7 @@ func TestNothingIsKnownOfTheStore(t *testing.T) {
 	d.Stock(Stock{})
 	var b bytes.Buffer
 	if err := m.Write(&b); err != nil || strings.Contains(b.String(), "TY_CALL") ||
+		strings.Contains(b.String(), "\ntoolyard_dead_letters_total") ||
 		!strings.Contains(b.String(), "\ntoolyard_nats_connected 0\n") {
 		t.Errorf("%v\n%s", err, b.String())
 	}

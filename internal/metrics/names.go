@@ -39,7 +39,7 @@ func All() []Metric {
 		batchesCompleted, batchesRefused, batchesRunning, batchesIdle, batchesWaiting,
 		calls, attempts, callSeconds, executeSeconds, queueSeconds, ticketSeconds, stalledCalls,
 		workers, slots, slotsBusy, wantedSlots, breakersOpen,
-		storeFill, streamFill, queueCalls, queueTaken, queueOldest, shardDispatchers, shardWorkers,
+		storeFill, streamFill, deadLetters, queueCalls, queueTaken, queueOldest, shardDispatchers, shardWorkers,
 		workerRegistered, workerSlots, workerSlotsBusy, workerRuns, workerLeaseLosses, workerBreakersOpen,
 		workerStalledCalls, workerSandboxStarts, workerCacheUses, workerCacheBytes,
 	} {
@@ -95,6 +95,8 @@ var (
 		"How full the fullest of the streams and buckets is that running batches write to, 1 being full."}
 	streamFill = &Metric{"toolyard_stream_fill_ratio", gauge, ofDispatcher, []string{"stream"},
 		"How full each stream is, in bytes or messages, 1 being full. That of a bucket begins with KV_ or OBJ_."}
+	deadLetters = &Metric{"toolyard_dead_letters_total", counter, ofDispatcher, nil,
+		"Messages that could not be used, in the whole system, since this dispatcher began."}
 	queueCalls = &Metric{"toolyard_queue_calls", gauge, ofDispatcher, []string{"pool", "class"},
 		"Calls in the work queue that no worker has taken, in the whole system."}
 	queueTaken = &Metric{"toolyard_queue_taken_calls", gauge, ofDispatcher, []string{"pool", "class"},

@@ -92,6 +92,7 @@ var numbers = map[string]func(v float64) string{
 		`toolyard_stream_fill_ratio{stream="TY_EVENT"}`),
 	"ToolyardOutcomeUnknown": gauge(`toolyard_calls_total{class="UNSAFE",code="outcome_unknown"}`),
 	"ToolyardInternalErrors": gauge(`toolyard_calls_total{class="UNSAFE",code="internal_error"}`),
+	"ToolyardDeadLetters":    gauge(`toolyard_dead_letters_total`),
 	"ToolyardSetupRequired":  gauge(`toolyard_calls_total{class="UNSAFE",code="setup_required"}`),
 	"ToolyardLeaseLosses":    gauge(`toolyard_worker_lease_losses_total`),
 	"ToolyardBreakersOpen":   gauge(`toolyard_breakers_open`),

@@ -323,6 +323,7 @@ const stockEvery = 5 * time.Second
 
 // watchStock reads again and again what stands in the store, for the metrics. What cannot be read is not shown.
 func (n *node) watchStock(ctx context.Context) error {
+	var letters *uint64 // how many there were at first
 	for more := true; more; more = pause.For(ctx, stockEvery) == nil {
 		reading, cancel := context.WithTimeout(ctx, stockEvery)
 		read, err := n.broker.Stock(reading)
@@ -333,6 +334,10 @@ func (n *node) watchStock(ctx context.Context) error {
 		cancel()
 		stock := metrics.Stock{Streams: map[string]float64{}}
 		if err == nil {
+			if letters == nil || *letters > read.DeadLetters { // a stream that was made anew begins again
+				letters = &read.DeadLetters
+			}
+			stock.DeadLetters = read.DeadLetters - *letters
 			for name, percent := range read.Streams {
 				stock.Streams[name] = float64(percent) / 100
 			}

@@ -32,6 +32,9 @@ func (b *Broker) Stock(ctx context.Context) (broker.Stock, error) {
 	for info := range all.Info() {
 		if slices.ContainsFunc(ours, func(c jetstream.StreamConfig) bool { return c.Name == info.Config.Name }) {
 			s.Streams[info.Config.Name] = fillOf(info)
+			if info.Config.Name == streamDead {
+				s.DeadLetters = info.State.LastSeq
+			}
 		}
 	}
 	if err := all.Err(); err != nil {

@@ -80,4 +80,14 @@ func TestStock(t *testing.T) {
 	if len(s.Streams) != 11 {
 		t.Errorf("the streams are %v", s.Streams)
 	}
+	if s.DeadLetters != 0 {
+		t.Errorf("there are %d dead letters", s.DeadLetters)
+	}
+	if err := b.Bury(t.Context(), broker.DeadLetter{Kind: broker.DeadBatch, Agent: "a", Batch: "b",
+		Cause: "of a test"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if s := stock(); s.DeadLetters != 1 {
+		t.Errorf("there are %d dead letters, with one stored", s.DeadLetters)
+	}
 }

@@ -88,6 +88,11 @@ groups:
         labels: {severity: warning}
         annotations:
           summary: Calls ended as internal_error, which is a fault of Toolyard or of its store.
+      - alert: ToolyardDeadLetters
+        expr: max(increase(toolyard_dead_letters_total[15m])) > 0
+        labels: {severity: warning}
+        annotations:
+          summary: Messages could not be used, and were put aside as dead letters.
       - alert: ToolyardSetupRequired
         expr: sum(increase(toolyard_calls_total{code="setup_required"}[15m])) > 0
         labels: {severity: warning}
