@@ -154,12 +154,14 @@ export async function stream(path: string, signal: AbortSignal, each: (event: st
   const answer = await send("GET", path, undefined, signal, { Accept: "text/event-stream" });
   if (!answer.body) return;
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
+  let pieces: string[] = [];
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
-    const parts = (rest + value).split("\n\n");
-    rest = parts.pop() ?? "";
+    pieces.push(value);
+    if (!value.includes("\n")) continue; // in the middle of a line, which may be long
+    const parts = pieces.join("").split("\n\n");
+    pieces = [parts.pop() ?? ""];
     for (const part of parts) {
       let event = "message";
       const data: string[] = [];
