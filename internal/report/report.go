@@ -34,12 +34,18 @@ const (
 
 // Report is the sum of many batches. Its lists begin with what counts most.
 type Report struct {
-	Batches Batches `json:"batches"`
-	Calls   Calls   `json:"calls"`
-	Tools   []Tool  `json:"tools"`
-	Codes   []Code  `json:"codes"`
-	Phases  []Phase `json:"phases"`
-	Waits   Waits   `json:"waits"`
+	// Since and Until are the period in which the batches were submitted. Zero sets no bound.
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+	// Cut says that older batches of the period are left out, and Oldest is when the oldest was submitted that is not.
+	Cut     bool      `json:"cut"`
+	Oldest  time.Time `json:"oldest,omitzero"`
+	Batches Batches   `json:"batches"`
+	Calls   Calls     `json:"calls"`
+	Tools   []Tool    `json:"tools"`
+	Codes   []Code    `json:"codes"`
+	Phases  []Phase   `json:"phases"`
+	Waits   Waits     `json:"waits"`
 	// Aborts are the tools whose failures ended siblings.
 	Aborts []Abort `json:"aborts"`
 	// Denied says what denied permission, and how often: rules, modes, hooks, people.
@@ -87,7 +93,7 @@ type Tool struct {
 	Failed        int    `json:"failed"`
 	Retried       int    `json:"retried"`
 	RetriesHelped int    `json:"retries_helped"`
-	Times         `json:"times"`
+	Times         Times  `json:"times"`
 }
 
 // Code is how often calls ended with an error code, and for which tools most.
@@ -101,7 +107,7 @@ type Code struct {
 type Phase struct {
 	Phase  toolyard.Phase `json:"phase"`
 	Failed int            `json:"failed"`
-	Times  `json:"times"`
+	Times  Times          `json:"times"`
 }
 
 // Waits says how long calls waited in the queue and for people, and groups for the ticket of their workspace.

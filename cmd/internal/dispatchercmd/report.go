@@ -1,9 +1,7 @@
 package dispatchercmd
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -11,19 +9,22 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
-	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/report"
 )
 
 // reportRows is how many rows of a list the text shows. --json has all.
 const reportRows = 20
 
+// maxReported is what --limit may say.
+const maxReported = 1_000_000
+
 func (s *std) reportCommand() *cobra.Command {
 	var sys natsFlags
 	var of period
+	var most int
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "report [flags]",
@@ -43,9 +44,13 @@ when a batch was submitted.`,
 			if err := of.check(time.Now()); err != nil {
 				return err
 			}
+			if most < 0 || most > maxReported {
+				return cli.Usagef("--limit %d: use 1 to %d, or 0 for all", most, maxReported)
+			}
 			return s.overBroker(cmd.Context(), &sys, "report", func(b *natsbroker.Broker) error {
 				shown := progress{w: s.err, on: cli.IsTerminal(s.err), last: time.Now()}
-				r, err := makeReport(cmd.Context(), b, &of, &shown)
+				r, err := follow.AddUp(cmd.Context(), b, follow.Sum{Period: of.of, Most: most,
+					See: func(batches, calls int) error { return shown.show(time.Now(), batches, calls) }})
 				if err := shown.clear(); err != nil {
 					return err
 				}
@@ -62,53 +67,9 @@ when a batch was submitted.`,
 	f := cmd.Flags()
 	sys.add(f)
 	of.add(f)
+	f.IntVar(&most, "limit", 0, "add up the newest `N` batches only; 0: all")
 	f.BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd
-}
-
-// makeReport adds up a system's history.
-func makeReport(ctx context.Context, b *natsbroker.Broker, of *period, shown *progress) (report.Report, error) {
-	sum := report.New()
-	logs := inOrder(ctx, b.Kept(ctx, toolyard.Agent(of.agent), of.from, of.to),
-		func(k natsbroker.Kept) (*report.Log, error) {
-			log := report.NewLog(k.Key)
-			if kept, err := tell(ctx, b, k.Key, log); !kept || err != nil {
-				return nil, err
-			}
-			return log, nil
-		})
-	for log, err := range logs {
-		if err != nil {
-			return report.Report{}, err
-		}
-		sum.Add(log)
-		if err := shown.show(time.Now(), sum.Batches(), sum.Calls()); err != nil {
-			return report.Report{}, err
-		}
-	}
-	for _, hash := range sum.Surfaces() {
-		content, err := b.Surface(ctx, hash)
-		if errors.Is(err, natsbroker.ErrNoObject) {
-			continue // it has expired with the batches that saw it first
-		}
-		if err != nil {
-			return report.Report{}, err
-		}
-		surface, err := registry.Decode(content)
-		if err != nil {
-			return report.Report{}, fmt.Errorf("surface %s: %w", hash, err)
-		}
-		sizes := map[string]int{}
-		for _, e := range surface.Offered(nil) {
-			schema, err := json.Marshal(e.InputSchema)
-			if err != nil {
-				return report.Report{}, fmt.Errorf("surface %s: %s: %w", hash, e.Name, err)
-			}
-			sizes[e.Name] = len(e.Name) + len(e.Description) + len(schema)
-		}
-		sum.Offered(hash, sizes)
-	}
-	return sum.Report(), nil
 }
 
 // printReport prints a report for people, on lines of at most so many characters; 0 sets no limit. Rules are whole, to
@@ -121,6 +82,10 @@ func printReport(w io.Writer, r *report.Report, columns int) error {
 		count(b.Total, "batch", "batches"), b.Completed, b.Canceled, b.Refused, b.UnderWay, b.Unreadable, b.TakenOver)
 	text("%s: %d failed, %d under way; %d tried again, %d of these with success\n", count(c.Total, "call"), c.Failed,
 		c.UnderWay, c.Retried, c.RetriesHelped)
+	if r.Cut {
+		text("Older batches of the period are left out: the oldest that counts is of %s\n",
+			r.Oldest.UTC().Format(time.RFC3339))
+	}
 	section(&out, columns, "TOOL\tCALLS\tFAILED\tRETRIED\tP50\tP99\tLONGEST", r.Tools, func(t report.Tool) string {
 		return fmt.Sprintf("%s\t%d\t%d\t%d\t%s", cli.OneLine(t.Tool), t.Calls, t.Failed, t.Retried,
 			shownTimes(&t.Times))
