@@ -31,7 +31,7 @@ func numbered(n int) iter.Seq2[broker.Kept, error] {
 func TestInOrder(t *testing.T) {
 	broken := errors.New("broken")
 	var got []uint64
-	for v, err := range follow.InOrder(t.Context(), numbered(100), func(_ context.Context, k broker.Kept) (*uint64, error) {
+	read := func(_ context.Context, k broker.Kept) (*uint64, error) {
 		switch {
 		case k.Place == 50:
 			return nil, broken
@@ -39,7 +39,8 @@ func TestInOrder(t *testing.T) {
 			return nil, nil
 		}
 		return &k.Place, nil
-	}) {
+	}
+	for v, err := range follow.InOrder(t.Context(), numbered(100), read) {
 		if err != nil {
 			if !errors.Is(err, broken) {
 				t.Error(err)
@@ -58,12 +59,13 @@ func TestInOrder(t *testing.T) {
 func TestHalfAListIsNotTakenForTheWhole(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var last error
-	for _, err := range follow.InOrder(ctx, numbered(1_000), func(_ context.Context, k broker.Kept) (*uint64, error) {
+	read := func(_ context.Context, k broker.Kept) (*uint64, error) {
 		if k.Place == 20 {
 			cancel()
 		}
 		return &k.Place, nil
-	}) {
+	}
+	for _, err := range follow.InOrder(ctx, numbered(1_000), read) {
 		last = err
 	}
 	if !errors.Is(last, context.Canceled) {
