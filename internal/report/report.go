@@ -58,7 +58,7 @@ type Batches struct {
 	Refused    int `json:"refused" doc:"Those that were refused: none of their calls ran."`
 	UnderWay   int `json:"under_way" doc:"Those that are not over."`
 	Unreadable int `json:"unreadable" doc:"Those whose log cannot be followed to its end."`
-	TakenOver  int `json:"taken_over" doc:"Those that had more than one owner."`
+	TakenOver  int `json:"taken_over" doc:"Those that a dispatcher took over from another one."`
 }
 
 // Calls counts calls.
@@ -181,7 +181,7 @@ func (b *Builder) Add(l *Log) {
 	s := &l.state
 	n := &b.r.Batches
 	n.Total++
-	if s.Takeovers > 0 {
+	if l.takenOver {
 		n.TakenOver++
 	}
 	switch status := s.Status(); {
