@@ -2,9 +2,12 @@ package dispatchercmd
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/report"
@@ -101,5 +104,26 @@ func TestReportFits(t *testing.T) {
 		if len(long) > 0 || !strings.Contains(got, rule) {
 			t.Errorf("on %d columns these lines are too long: %q\n%s", columns, long, got)
 		}
+	}
+}
+
+// TestARulesOwnTextIsQuoted: what a terminal acts on, or does not show, is an escape in the rules that a report has to
+// be copied: a rule names a path that a model may have chosen.
+func TestARulesOwnTextIsQuoted(t *testing.T) {
+	const rule = "write_file(./a\u202eb\u009b2J\u200bc\U000e0041 \"d\" é)"
+	r := report.Report{Questions: report.Questions{Asked: 1, Allowed: 1, Rules: []report.Count{{Name: rule, Count: 1}}}}
+	var out strings.Builder
+	if err := printReport(&out, &r, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range out.String() {
+		if r != '\n' && !strconv.IsPrint(r) {
+			t.Errorf("the report has %U:\n%s", r, out.String())
+		}
+	}
+	file := out.String()[strings.Index(out.String(), "allow:\n"):]
+	var rules struct{ Allow []string }
+	if err := yaml.Unmarshal([]byte(file), &rules); err != nil || len(rules.Allow) != 1 || rules.Allow[0] != rule {
+		t.Errorf("%q is read as %q, %v", file, rules.Allow, err)
 	}
 }
