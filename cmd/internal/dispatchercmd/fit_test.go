@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
@@ -84,6 +85,7 @@ func TestReportFits(t *testing.T) {
 		Denied:      []report.Count{{Name: "rule deny: " + rule, Count: 3}},
 		NeverCalled: []report.Unused{{Tool: tool, Batches: 3, Tokens: 1234}},
 		Questions:   report.Questions{Asked: 3, Allowed: 3, Rules: []report.Count{{Name: rule, Count: 3}}},
+		Cut:         true, Oldest: time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC),
 	}
 	text := func(columns int) string {
 		var out strings.Builder
@@ -93,6 +95,10 @@ func TestReportFits(t *testing.T) {
 		return out.String()
 	}
 	piped := text(0)
+	if !strings.Contains(piped, "\nOlder batches of the period are left out: the oldest that counts is of "+
+		"2026-11-23T08:00:00Z\n") {
+		t.Errorf("it does not say what is left out:\n%s", piped)
+	}
 	if n := strings.Count(piped, tool); n != 3 || len(tooLong(piped, 80)) < 4 || piped != text(500) {
 		t.Errorf("off a terminal a long name stands there %d times, want 3:\n%s", n, piped)
 	}

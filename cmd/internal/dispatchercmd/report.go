@@ -1,6 +1,9 @@
 package dispatchercmd
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -9,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/follow"
@@ -22,7 +26,7 @@ const reportRows = 20
 const maxReported = 1_000_000
 
 func (s *std) reportCommand() *cobra.Command {
-	var sys natsFlags
+	var sys systemFlags
 	var of period
 	var most int
 	var asJSON bool
@@ -36,7 +40,10 @@ never call. Batches that are under way count as they are now.
 
 Times are to two digits. The tokens of a definition are an estimate: a quarter of its bytes.
 --since and --until take a time like 2026-11-23T08:00:00Z, or how long ago, like 36h; they are about
-when a batch was submitted.`,
+when a batch was submitted.
+
+Over HTTP (--server) the server adds up the newest batches only, and the report says when there are
+others. An agent's token gets a report of the agent's own batches.`,
 		Example: `  dispatcher report --since 24h
   dispatcher report --json | jq '.tools[] | select(.failed > 0)'`,
 		Args: cli.NoArgs,
@@ -47,29 +54,46 @@ when a batch was submitted.`,
 			if most < 0 || most > maxReported {
 				return cli.Usagef("--limit %d: use 1 to %d, or 0 for all", most, maxReported)
 			}
-			return s.overBroker(cmd.Context(), &sys, "report", func(b *natsbroker.Broker) error {
-				shown := progress{w: s.err, on: cli.IsTerminal(s.err), last: time.Now()}
-				r, err := follow.AddUp(cmd.Context(), b, follow.Sum{Period: of.of, Most: most,
-					See: func(batches, calls int) error { return shown.show(time.Now(), batches, calls) }})
-				if err := shown.clear(); err != nil {
-					return err
-				}
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					return printJSON(s.out, r)
-				}
-				return printReport(s.out, &r, fits(s.out))
-			})
+			r, err := s.makeReport(cmd.Context(), &sys, follow.Sum{Period: of.of, Most: most})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(s.out, r)
+			}
+			return printReport(s.out, &r, fits(s.out))
 		},
 	}
 	f := cmd.Flags()
-	sys.add(f)
+	sys.add(cmd)
 	of.add(f)
-	f.IntVar(&most, "limit", 0, "add up the newest `N` batches only; 0: all")
+	f.IntVar(&most, "limit", 0, "add up the newest `N` batches only; 0: all. Not over HTTP")
 	f.BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd
+}
+
+// makeReport adds up what a system has run, or has its server do so.
+func (s *std) makeReport(ctx context.Context, sys *systemFlags, sum follow.Sum) (r report.Report, err error) {
+	if sys.server != "" {
+		if sum.Most > 0 {
+			return r, cli.Usagef("--limit is for --nats: a server has a limit of its own; leave it out")
+		}
+		err = s.attach(ctx, sys, "report", func(c *client.Client) error {
+			data, err := c.Report(ctx, client.ReportFilter(sum.Period))
+			if err != nil {
+				return err
+			}
+			return json.Unmarshal(data, &r)
+		})
+		return r, err
+	}
+	err = s.overBroker(ctx, &sys.natsFlags, "report", func(b *natsbroker.Broker) error {
+		shown := progress{w: s.err, on: cli.IsTerminal(s.err), last: time.Now()}
+		sum.See = func(batches, calls int) error { return shown.show(time.Now(), batches, calls) }
+		r, err = follow.AddUp(ctx, b, sum)
+		return errors.Join(err, shown.clear())
+	})
+	return r, err
 }
 
 // printReport prints a report for people, on lines of at most so many characters; 0 sets no limit. Rules are whole, to
