@@ -3,11 +3,11 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/follow"
 )
 
 // ReportFilter says what a report is of. The zero value means all that is kept.
@@ -18,22 +18,18 @@ type ReportFilter struct {
 	Since, Until time.Time
 }
 
+// ErrNoReport says that a client speaks NATS, where nobody adds up what was run.
+var ErrNoReport = errors.New("only a dispatcher's HTTP API makes reports; connect with ConnectHTTP")
+
 // Report adds up what was run: tools, error codes, times, waits, denials and questions. It returns the JSON document of
-// GET /v1/report. A server adds up the newest batches, and says in cut that there are others; over NATS all are read,
-// which takes the credentials of an operator.
+// GET /v1/report. A server adds up the newest batches, and says in cut that there are others. Over NATS it fails with
+// [ErrNoReport].
 func (c *Client) Report(ctx context.Context, f ReportFilter) (json.RawMessage, error) {
 	return c.t.report(ctx, f)
 }
 
-func (t overNATS) report(ctx context.Context, f ReportFilter) (json.RawMessage, error) {
-	if err := t.platformOnly("adds up history"); err != nil {
-		return nil, err
-	}
-	r, err := t.AddUp(ctx, follow.Sum{Period: follow.Period(f)})
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(r)
+func (overNATS) report(context.Context, ReportFilter) (json.RawMessage, error) {
+	return nil, ErrNoReport
 }
 
 func (t *overHTTP) report(ctx context.Context, f ReportFilter) (json.RawMessage, error) {

@@ -84,8 +84,8 @@ const (
 	bodyTimeout = time.Minute
 	// requestTimeout bounds the work on a request; waits and streams come on top.
 	requestTimeout = 30 * time.Second
-	// ReportPeriod is how far back a report goes that does not say since when, and reportTime for how long one reads: what
-	// is older then is left out. It is less than requestTimeout.
+	// ReportPeriod is how far back a report goes that does not say since when, and reportTime for how long one reads:
+	// what is older then is left out. It is less than requestTimeout.
 	ReportPeriod = 24 * time.Hour
 	reportTime   = 20 * time.Second
 	// submitTimeout is how long storing a batch may take, and submitPerMiB how much longer for each MiB of it: then the

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/toolyard/toolyard/internal/follow"
+	"github.com/toolyard/toolyard/internal/recall"
 	"github.com/toolyard/toolyard/internal/report"
 )
 
@@ -16,7 +16,7 @@ type reportInput struct {
 
 // report adds up batches: the newest of a period, as many as there is time for. A caller gets what it may list.
 func (s *Server) report(ctx context.Context, x *exchange, in *reportInput) (*struct{ Body report.Report }, error) {
-	sum := follow.Sum{Most: MaxReportBatches}
+	sum := recall.Sum{Most: MaxReportBatches}
 	var err error
 	if sum.Agent, err = x.who.listed(in.Agent); err != nil {
 		return nil, err
@@ -42,6 +42,6 @@ func (s *Server) report(ctx context.Context, x *exchange, in *reportInput) (*str
 	enough, cancel := context.WithTimeout(alive, reportTime)
 	defer cancel()
 	sum.Enough = enough.Done()
-	out, err := s.cfg.Reader.AddUp(ctx, sum)
+	out, err := recall.AddUp(ctx, recall.InTurns(s.cfg.Reader), sum)
 	return &struct{ Body report.Report }{out}, err
 }

@@ -81,8 +81,8 @@ type History interface {
 	// those that were stored from the one on, and before the other. What expires meanwhile may be missing. After an
 	// error it yields nothing.
 	Kept(ctx context.Context, agent toolyard.Agent, since, until time.Time) iter.Seq2[Kept, error]
-	// Newest returns the newest of them, the newest first, and so many at most. cut says that there are others. It reads
-	// little more than these, however many others there are.
+	// Newest returns the newest of them, the newest first, and so many at most. cut says that there are others. It
+	// reads little more than these, however many others there are.
 	Newest(ctx context.Context, agent toolyard.Agent, since, until time.Time, most int) (list []Kept, cut bool,
 		err error)
 	// Tail is that of [Log], and Surface that of [Blobs].

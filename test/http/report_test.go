@@ -75,11 +75,12 @@ func TestReport(t *testing.T) {
 		t.Errorf("nobody's report: %s", r)
 	}
 	for query, field := range map[string]string{
-		"?since=yesterday": "since", "?until=-3h": "until", "?since=1h&until=2h": "since", "?since=1h&since=2h": "since",
-		"?agent=a%01b": "agent", "?days=3": "days",
+		"?since=yesterday": "since", "?until=-3h": "until", "?since=1h&until=2h": "since",
+		"?since=1h&since=2h": "since", "?agent=a%01b": "agent", "?days=3": "days",
 	} {
 		r := p.do(http.MethodGet, reportPath+query, "", olga...)
-		if problem := decode[api.Problem](p, string(r.body)); r.status != http.StatusBadRequest || problem.Field != field {
+		problem := decode[api.Problem](p, string(r.body))
+		if r.status != http.StatusBadRequest || problem.Field != field {
 			t.Errorf("%s: %s", query, r)
 		}
 	}
@@ -133,7 +134,8 @@ func TestReportsAreBounded(t *testing.T) {
 		go func() {
 			var got reply
 			for got.status == 0 || got.status == http.StatusTooManyRequests {
-				answer, err := http.DefaultClient.Do(p.request(http.MethodGet, reportPath, "", headers...).WithContext(ctx))
+				r := p.request(http.MethodGet, reportPath, "", headers...).WithContext(ctx)
+				answer, err := http.DefaultClient.Do(r)
 				if errors.Is(err, context.Canceled) {
 					break
 				}

@@ -1841,7 +1841,7 @@ export interface components {
             refused: number;
             /**
              * Format: int64
-             * @description Those that had more than one owner.
+             * @description Those that a dispatcher took over from another one.
              */
             taken_over: number;
             /**

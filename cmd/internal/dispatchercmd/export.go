@@ -20,9 +20,9 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/durable"
-	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/history"
 	"github.com/toolyard/toolyard/internal/parquet"
+	"github.com/toolyard/toolyard/internal/recall"
 	"github.com/toolyard/toolyard/internal/version"
 )
 
@@ -121,7 +121,7 @@ func (s *std) export(ctx context.Context, b *natsbroker.Broker, o *exporting) (e
 	}
 	defer func() { err = errors.Join(err, calls.discard()) }()
 	troubled, shown := 0, progress{w: s.err, on: cli.IsTerminal(s.err), last: time.Now()}
-	stories := follow.InOrder(ctx, b.Kept(ctx, o.of.Agent, o.of.Since, o.of.Until),
+	stories := recall.InOrder(ctx, b.Kept(ctx, o.of.Agent, o.of.Since, o.of.Until),
 		func(ctx context.Context, k broker.Kept) (*story, error) { return read(ctx, b, k) })
 	for story, serr := range stories {
 		if serr != nil {
@@ -204,7 +204,7 @@ type story struct {
 // read reads what an export writes of one batch; nil if the batch has expired.
 func read(ctx context.Context, b *natsbroker.Broker, k broker.Kept) (*story, error) {
 	log := history.New(k.Key, k.Place, k.Time)
-	if kept, err := follow.Tell(ctx, b, k.Key, log); !kept || err != nil {
+	if kept, err := recall.Tell(ctx, b, k.Key, log); !kept || err != nil {
 		return nil, err
 	}
 	out := new(story)

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/follow"
+	"github.com/toolyard/toolyard/internal/recall"
 	"github.com/toolyard/toolyard/internal/report"
 )
 
@@ -14,7 +14,7 @@ import (
 type period struct {
 	agent        string
 	since, until string
-	of           follow.Period // what they say
+	of           recall.Period // what they say
 }
 
 func (p *period) add(f *pflag.FlagSet) {

@@ -15,7 +15,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
-	"github.com/toolyard/toolyard/internal/follow"
+	"github.com/toolyard/toolyard/internal/recall"
 	"github.com/toolyard/toolyard/internal/report"
 )
 
@@ -54,7 +54,7 @@ others. An agent's token gets a report of the agent's own batches.`,
 			if most < 0 || most > maxReported {
 				return cli.Usagef("--limit %d: use 1 to %d, or 0 for all", most, maxReported)
 			}
-			r, err := s.makeReport(cmd.Context(), &sys, follow.Sum{Period: of.of, Most: most})
+			r, err := s.makeReport(cmd.Context(), &sys, recall.Sum{Period: of.of, Most: most})
 			if err != nil {
 				return err
 			}
@@ -73,7 +73,7 @@ others. An agent's token gets a report of the agent's own batches.`,
 }
 
 // makeReport adds up what a system has run, or has its server do so.
-func (s *std) makeReport(ctx context.Context, sys *systemFlags, sum follow.Sum) (r report.Report, err error) {
+func (s *std) makeReport(ctx context.Context, sys *systemFlags, sum recall.Sum) (r report.Report, err error) {
 	if sys.server != "" {
 		if sum.Most > 0 {
 			return r, cli.Usagef("--limit is for --nats: a server has a limit of its own; leave it out")
@@ -90,7 +90,7 @@ func (s *std) makeReport(ctx context.Context, sys *systemFlags, sum follow.Sum) 
 	err = s.overBroker(ctx, &sys.natsFlags, "report", func(b *natsbroker.Broker) error {
 		shown := progress{w: s.err, on: cli.IsTerminal(s.err), last: time.Now()}
 		sum.See = func(batches, calls int) error { return shown.show(time.Now(), batches, calls) }
-		r, err = follow.AddUp(ctx, b, sum)
+		r, err = recall.AddUp(ctx, b, sum)
 		return errors.Join(err, shown.clear())
 	})
 	return r, err

@@ -840,7 +840,7 @@ export interface ReportBatches {
   completed: number;
   /** Those that were refused: none of their calls ran. */
   refused: number;
-  /** Those that had more than one owner. */
+  /** Those that a dispatcher took over from another one. */
   taken_over: number;
   /** All of them. */
   total: number;

@@ -980,7 +980,7 @@ class ReportBatches(TypedDict):
     completed: int
     # Those that were refused: none of their calls ran.
     refused: int
-    # Those that had more than one owner.
+    # Those that a dispatcher took over from another one.
     taken_over: int
     # All of them.
     total: int

@@ -1,4 +1,4 @@
-package follow_test
+package recall_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/follow"
+	"github.com/toolyard/toolyard/internal/recall"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
@@ -40,7 +41,7 @@ func TestInOrder(t *testing.T) {
 		}
 		return &k.Place, nil
 	}
-	for v, err := range follow.InOrder(t.Context(), numbered(100), read) {
+	for v, err := range recall.InOrder(t.Context(), numbered(100), read) {
 		if err != nil {
 			if !errors.Is(err, broken) {
 				t.Error(err)
@@ -65,7 +66,7 @@ func TestHalfAListIsNotTakenForTheWhole(t *testing.T) {
 		}
 		return &k.Place, nil
 	}
-	for _, err := range follow.InOrder(ctx, numbered(1_000), read) {
+	for _, err := range recall.InOrder(ctx, numbered(1_000), read) {
 		last = err
 	}
 	if !errors.Is(last, context.Canceled) {
@@ -76,9 +77,10 @@ func TestHalfAListIsNotTakenForTheWhole(t *testing.T) {
 // TestAddUp: a report is of the batches that are asked for, and says which ones these are.
 func TestAddUp(t *testing.T) {
 	b := testenv.Broker(t, testenv.Server(t), "/reader")
-	r := follow.New(b, follow.Options{Shared: true})
+	h := recall.InTurns(follow.New(b, follow.Options{Shared: true}))
 	for i := range 10 {
-		sub := toolyard.Batch{Agent: toolyard.Agent(fmt.Sprint("agent-", i%2)), Calls: []toolyard.Call{{Tool: "t"}}}
+		agent := toolyard.Agent(fmt.Sprint("agent-", i%2))
+		sub := toolyard.Batch{Agent: agent, Calls: []toolyard.Call{{Tool: "t"}}}
 		sub.Normalize(toolyard.BatchID(fmt.Sprint("b", i)))
 		if err := b.Submit(t.Context(), sub); err != nil {
 			t.Fatal(err)
@@ -86,7 +88,8 @@ func TestAddUp(t *testing.T) {
 		if i%4 != 0 {
 			continue
 		}
-		if _, err := b.Append(t.Context(), sub.Key(), batch.ChainBatch, "", 0, 0, events.Refused{Status: 400}); err != nil {
+		refused := events.Refused{Status: 400}
+		if _, err := b.Append(t.Context(), sub.Key(), batch.ChainBatch, "", 0, 0, refused); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,34 +104,35 @@ func TestAddUp(t *testing.T) {
 	close(gone)
 	for _, c := range []struct {
 		what    string
-		sum     follow.Sum
+		sum     recall.Sum
 		batches int
 		oldest  time.Time
 		cut     bool
 	}{
-		{"all", follow.Sum{}, 10, kept[0].Time, false},
-		{"an agent's", follow.Sum{Period: follow.Period{Agent: "agent-1"}}, 5, kept[1].Time, false},
-		{"those of a period", follow.Sum{Period: follow.Period{Since: kept[3].Time, Until: kept[7].Time}}, 4,
+		{"all", recall.Sum{}, 10, kept[0].Time, false},
+		{"an agent's", recall.Sum{Period: recall.Period{Agent: "agent-1"}}, 5, kept[1].Time, false},
+		{"those of a period", recall.Sum{Period: recall.Period{Since: kept[3].Time, Until: kept[7].Time}}, 4,
 			kept[3].Time, false},
-		{"the newest", follow.Sum{Most: 3}, 3, kept[7].Time, true},
-		{"as many as there are", follow.Sum{Most: 10}, 10, kept[0].Time, false},
-		{"the newest of an agent", follow.Sum{Period: follow.Period{Agent: "agent-0"}, Most: 2}, 2, kept[6].Time, true},
-		{"when there is no time", follow.Sum{Most: 10, Enough: gone}, 0, time.Time{}, true},
-		{"nobody's", follow.Sum{Period: follow.Period{Agent: "nobody"}}, 0, time.Time{}, false},
+		{"the newest", recall.Sum{Most: 3}, 3, kept[7].Time, true},
+		{"as many as there are", recall.Sum{Most: 10}, 10, kept[0].Time, false},
+		{"the newest of an agent", recall.Sum{Period: recall.Period{Agent: "agent-0"}, Most: 2}, 2, kept[6].Time,
+			true},
+		{"when there is no time", recall.Sum{Most: 10, Enough: gone}, 0, time.Time{}, true},
+		{"nobody's", recall.Sum{Period: recall.Period{Agent: "nobody"}}, 0, time.Time{}, false},
 	} {
-		got, err := r.AddUp(t.Context(), c.sum)
+		got, err := recall.AddUp(t.Context(), h, c.sum)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got.Batches.Total != c.batches || got.Cut != c.cut || !got.Oldest.Equal(c.oldest) ||
 			!got.Since.Equal(c.sum.Since) || !got.Until.Equal(c.sum.Until) {
-			t.Errorf("%s: %d batches from %v on (want %v), cut %t, from %v to %v", c.what, got.Batches.Total, got.Oldest,
-				c.oldest, got.Cut, got.Since, got.Until)
+			t.Errorf("%s: %d batches from %v on (want %v), cut %t, from %v to %v", c.what, got.Batches.Total,
+				got.Oldest, c.oldest, got.Cut, got.Since, got.Until)
 		}
 	}
 	seen := 0
 	stop := errors.New("stop")
-	if _, err := r.AddUp(t.Context(), follow.Sum{See: func(batches, _ int) error {
+	if _, err := recall.AddUp(t.Context(), h, recall.Sum{See: func(batches, _ int) error {
 		if seen = batches; seen == 4 {
 			return stop
 		}
@@ -138,7 +142,7 @@ func TestAddUp(t *testing.T) {
 	}
 	away, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := r.AddUp(away, follow.Sum{}); !errors.Is(err, context.Canceled) {
+	if _, err := recall.AddUp(away, h, recall.Sum{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("for nobody: %v", err)
 	}
 }

@@ -1,4 +1,10 @@
-package follow
+// Package recall reads many logs, for reports and exports.
+//
+// Several logs are read at a time, and used in their order. What is read is only ever in memory for a moment, however
+// long the history is.
+//
+// It stands beside package follow because a report brings a histogram with it, which no client needs.
+package recall
 
 import (
 	"context"
@@ -207,26 +213,30 @@ func addSurface(ctx context.Context, h broker.History, sum *report.Builder, hash
 	return nil
 }
 
-// AddUp makes a report of what a system has run, beside all else that is read.
-func (r *Reader) AddUp(ctx context.Context, o Sum) (report.Report, error) {
-	return AddUp(ctx, inTurns{r}, o)
+// Shared is a history that others read too, who take turns.
+type Shared interface {
+	broker.History
+	// Turn waits for one of an agent's turns at reading, which lasts until done is called.
+	Turn(ctx context.Context, agent toolyard.Agent) (done func(), err error)
 }
 
-// inTurns is a history whose logs are read in their agents' turns.
-type inTurns struct{ *Reader }
+// InTurns is a history whose logs are read in their agents' turns.
+func InTurns(s Shared) broker.History { return inTurns{s} }
+
+type inTurns struct{ Shared }
 
 type turnedTail struct {
 	broker.Tail
-	r     *Reader
+	of    Shared
 	agent toolyard.Agent
 }
 
 func (h inTurns) Tail(k toolyard.BatchKey) broker.Tail {
-	return &turnedTail{h.Store.Tail(k), h.Reader, k.Agent}
+	return &turnedTail{h.Shared.Tail(k), h.Shared, k.Agent}
 }
 
 func (t *turnedTail) Next(ctx context.Context) (l broker.Logged, ok bool, err error) {
-	done, err := t.r.Turn(ctx, t.agent)
+	done, err := t.of.Turn(ctx, t.agent)
 	if err != nil {
 		return l, false, err
 	}
