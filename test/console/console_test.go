@@ -512,6 +512,35 @@ func TestWhatToolsSayIsText(t *testing.T) {
 	}
 }
 
+// TestRulesToCopyShowAllOfThem: the rules that a report has to be copied have escapes where a screen shows nothing.
+func TestRulesToCopyShowAllOfThem(t *testing.T) {
+	s := start(t)
+	s.submit("", "turn-1", "s", call{"id": "1", "tool": "write_file", "input": call{"file_path": "a\u200bb.txt",
+		"content": "x"}})
+	var list struct {
+		Approvals []struct {
+			ID, Remember string
+			SHA256       string `json:"input_sha256"`
+		}
+	}
+	s.ask("", http.MethodGet, "/v1/approvals", nil, &list)
+	if len(list.Approvals) != 1 || !strings.Contains(list.Approvals[0].Remember, "a\u200bb") {
+		t.Fatalf("what waits is %+v", list)
+	}
+	asked := list.Approvals[0]
+	s.ask("", http.MethodPost, "/v1/approvals/"+url.PathEscape(asked.ID), map[string]string{"decision": "allow",
+		"input_sha256": asked.SHA256}, nil)
+	s.ask("", http.MethodGet, "/v1/batches/turn-1?wait=60", nil, nil)
+	b := open(t, s.url)
+	b.visit("#/report")
+	b.until("the rule is there", `document.querySelector(".copy code")`)
+	if got := value[string](b, `document.querySelector(".copy code").textContent`); got !=
+		`allow:`+"\n"+`  - "write_file(./a\U0000200Bb.txt)" # 1 question` {
+		t.Errorf("the rules are %q", got)
+	}
+	b.accessible("a report with a rule")
+}
+
 // TestWithoutTokens: where the API asks for no token, neither does the console.
 func TestWithoutTokens(t *testing.T) {
 	s := start(t)
