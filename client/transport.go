@@ -44,6 +44,7 @@ type transport interface {
 	batches(ctx context.Context, f Filter) ([]BatchInfo, bool, error)
 	workers(ctx context.Context) ([]Worker, error)
 	surface(ctx context.Context, a toolyard.Agent, w toolyard.Workspace, deny []string) (json.RawMessage, error)
+	report(ctx context.Context, f ReportFilter) (json.RawMessage, error)
 	// blob reads what a result of an agent refers to; it wraps [tool.ErrNoBlob] when there is no such thing.
 	blob(ctx context.Context, a toolyard.Agent, ref string) ([]byte, error)
 	deadLetters(ctx context.Context, most int) ([]DeadLetter, error)

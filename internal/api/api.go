@@ -81,7 +81,7 @@ type Server struct {
 	logs                 *follow.Logs
 	digests              digests
 	streams, submissions *quota.Quota
-	looks                *quota.Quota
+	looks, reports       *quota.Quota
 	folding              *semaphore.Weighted // calls of logs that searches read
 	bytes, rates         *pace
 	conns                *connections
@@ -120,6 +120,7 @@ func New(cfg Config) (*Server, error) {
 		streams:     quota.New(cfg.MaxStreams, MaxAgentStreams),
 		submissions: quota.New(MaxSubmissions, MaxAgentSubmissions),
 		looks:       quota.New(MaxLooks, MaxAgentLooks),
+		reports:     quota.New(MaxReports, MaxAgentReports),
 		folding:     semaphore.NewWeighted(maxFoldedCalls),
 		logs:        follow.NewLogs(cfg.Reader),
 		public:      map[string]bool{},

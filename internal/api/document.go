@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/report"
 )
 
 // How the OpenAPI document is made from the types. Generators of clients read it, so each set of values that is closed
@@ -44,9 +45,18 @@ func set[T ~string](r huma.Registry, says string, values ...T) {
 	r.RegisterTypeAlias(reflect.TypeFor[T](), reflect.TypeFor[closed[T]]())
 }
 
+// schemaName is the name of a type's component. The parts of a report have names there that say so.
+func schemaName(t reflect.Type, hint string) string {
+	name, whole := huma.DefaultSchemaNamer(t, hint), reflect.TypeFor[report.Report]()
+	if t.PkgPath() == whole.PkgPath() && t != whole {
+		name = whole.Name() + name
+	}
+	return name
+}
+
 // newRegistry makes the registry of schemas. It has the closed sets.
 func newRegistry() huma.Registry {
-	r := huma.NewMapRegistry(schemasAt, huma.DefaultSchemaNamer)
+	r := huma.NewMapRegistry(schemasAt, schemaName)
 	set(r, "The state of a batch.", toolyard.Statuses...)
 	set(r, "A concurrency class: what may run beside a call.", toolyard.Classes...)
 	set(r, "Why a call failed. Empty on success.", append([]toolyard.Code{toolyard.OK}, toolyard.Codes...)...)

@@ -34,6 +34,11 @@ const (
 	// token's agent: each may hold a log in memory.
 	MaxLooks      = 16
 	MaxAgentLooks = 4
+	// MaxReports is how many reports are made at a time, and MaxAgentReports how many for one token's agent.
+	MaxReports      = 2
+	MaxAgentReports = 1
+	// MaxReportBatches is how many batches one report adds up.
+	MaxReportBatches = 5_000
 	// MaxTokens is how many tokens a token file may have, and MaxTokenFileBytes how long it may be.
 	MaxTokens         = 10_000
 	MaxTokenFileBytes = 4 << 20
@@ -83,6 +88,10 @@ const (
 	bodyTimeout = time.Minute
 	// requestTimeout bounds the work on a request; waits and streams come on top.
 	requestTimeout = 30 * time.Second
+	// ReportPeriod is how far back a report goes that does not say since when, and reportTime for how long one reads:
+	// what is older then is left out. It is less than requestTimeout.
+	ReportPeriod = 24 * time.Hour
+	reportTime   = 20 * time.Second
 	// submitTimeout is how long storing a batch may take, and submitPerMiB how much longer for each MiB of it: then the
 	// client is told to send it again.
 	submitTimeout = 3 * time.Second

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/report"
 )
 
 // The groups of operations in the document.
@@ -309,6 +310,11 @@ func (s *Server) systemOperations(api huma.API) {
 	o = operation(http.MethodGet, "/v1/dead", "listDeadLetters", "dead", tagSystem, "List dead letters",
 		"Returns messages that could not be used and batches that were given up. It takes an operator's token.")
 	register(s, api, answers(o, http.StatusOK, "The list.", schemaOf[DeadLetters](api), jsonType), s.dead)
+
+	o = operation(http.MethodGet, "/v1/report", "getReport", "report", tagSystem, "Get a report",
+		"Adds up the batches of a period: tools, error codes, times, waits, denials and questions. Where there are too "+
+			"many it has the newest, and cut says so.")
+	register(s, api, answers(o, http.StatusOK, "The report.", schemaOf[report.Report](api), jsonType), s.report)
 
 	register(s, api, text("/healthz", healthID, "healthz", "Check that the process is alive",
 		"Answers while the process runs.", "It is alive."), s.healthz)

@@ -39,6 +39,8 @@ var (
 	ErrCompleted = errors.New("the batch is completed")
 	// ErrNoCall is wrapped if a batch has no call of that index.
 	ErrNoCall = errors.New("no such call")
+	// ErrNoObject is wrapped if there is no object of that name, or no longer.
+	ErrNoObject = errors.New("no such object")
 )
 
 // LostError says what the store has lost. It is an [ErrDamaged].

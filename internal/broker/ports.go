@@ -74,6 +74,29 @@ type Tail interface {
 	Next(ctx context.Context) (l Logged, ok bool, err error)
 }
 
+// History is what a system has run, as far as it is kept.
+type History interface {
+	// Kept yields the submissions of an agent, or of all if it is empty, in the order in which they were stored, up to
+	// the last one that is stored now; archived ones come later, each once. If since or until is not zero, it yields
+	// those that were stored from the one on, and before the other. What expires meanwhile may be missing. After an
+	// error it yields nothing.
+	Kept(ctx context.Context, agent toolyard.Agent, since, until time.Time) iter.Seq2[Kept, error]
+	// Newest returns the newest of them, the newest first, and so many at most. cut says that there are others. It
+	// reads little more than these, however many others there are.
+	Newest(ctx context.Context, agent toolyard.Agent, since, until time.Time, most int) (list []Kept, cut bool,
+		err error)
+	// Tail is that of [Log], and Surface that of [Blobs].
+	Tail(k toolyard.BatchKey) Tail
+	Surface(ctx context.Context, hash string) ([]byte, error)
+}
+
+// Kept is a submission that is kept: whose it is, its sequence, and when it was stored.
+type Kept struct {
+	Key   toolyard.BatchKey
+	Place uint64
+	Time  time.Time
+}
+
 // Inbox receives what agents submit, and wakes for parked batches.
 type Inbox interface {
 	// Submit stores a batch. If it returns nil, the batch is accepted. Submitting the same batch again is accepted
@@ -220,6 +243,7 @@ type Approvals interface {
 // Blobs are objects that are too long for an event: surfaces, offloaded results, changed inputs.
 type Blobs interface {
 	PutSurface(ctx context.Context, hash string, content []byte) error
+	// Surface wraps [ErrNoObject] if there is none of that hash.
 	Surface(ctx context.Context, hash string) ([]byte, error)
 	// PutResult offloads a result of an agent. Result reads it, and wraps [tool.ErrNoBlob] if there is none.
 	PutResult(ctx context.Context, agent toolyard.Agent, content []byte) (ref string, err error)

@@ -55,6 +55,7 @@ func (e *RefusedError) Error() string { return "the batch was refused: " + e.Det
 // Store is what is read.
 type Store interface {
 	broker.Log
+	broker.History
 	broker.Live
 	broker.Link
 }

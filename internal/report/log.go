@@ -13,9 +13,11 @@ import (
 type Log struct {
 	state   batch.State
 	problem string
-	planned time.Time
-	started map[int]time.Time // groups
-	ended   map[int]time.Time // calls
+	// takenOver says that an owner has taken the batch from another one. A parked batch has none.
+	takenOver bool
+	planned   time.Time
+	started   map[int]time.Time // groups
+	ended     map[int]time.Time // calls
 	// given are the results that stand in a reply alone: those of a batch that was given up.
 	given map[int]*toolyard.Result
 }
@@ -38,9 +40,13 @@ func (l *Log) Add(r batch.Record) {
 	if l.problem != "" {
 		return
 	}
+	parked := l.state.Parked
 	if err := l.state.Apply(r); err != nil {
 		l.Stop(err.Error())
 		return
+	}
+	if _, ok := r.Body.(events.Adopted); ok && !parked {
+		l.takenOver = true
 	}
 	if _, ok := r.Body.(events.Planned); ok && l.planned.IsZero() {
 		l.planned = r.Time

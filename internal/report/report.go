@@ -34,114 +34,112 @@ const (
 
 // Report is the sum of many batches. Its lists begin with what counts most.
 type Report struct {
-	Batches Batches `json:"batches"`
-	Calls   Calls   `json:"calls"`
-	Tools   []Tool  `json:"tools"`
-	Codes   []Code  `json:"codes"`
-	Phases  []Phase `json:"phases"`
-	Waits   Waits   `json:"waits"`
-	// Aborts are the tools whose failures ended siblings.
-	Aborts []Abort `json:"aborts"`
-	// Denied says what denied permission, and how often: rules, modes, hooks, people.
-	Denied    []Count   `json:"denied"`
-	Questions Questions `json:"questions"`
-	// NeverCalled are tools that batches were offered and no call named.
-	NeverCalled []Unused `json:"never_called"`
+	Since       time.Time `json:"since,omitzero" doc:"The batches were submitted at this time or later. Left out: at any time."`
+	Until       time.Time `json:"until,omitzero" doc:"The batches were submitted before this time. Left out: until now."`
+	Cut         bool      `json:"cut" doc:"Older batches of the period are left out: there are too many."`
+	Oldest      time.Time `json:"oldest,omitzero" doc:"When the oldest batch was submitted that is added up. Left out: there is none."`
+	Batches     Batches   `json:"batches" doc:"How many batches there are, and how they stand."`
+	Calls       Calls     `json:"calls" doc:"How many calls they have, and how these ended."`
+	Tools       []Tool    `json:"tools" doc:"How the calls of each tool went."`
+	Codes       []Code    `json:"codes" doc:"How often calls ended with each error code."`
+	Phases      []Phase   `json:"phases" doc:"How long each phase took, in the order of the phases."`
+	Waits       Waits     `json:"waits" doc:"How long calls and groups waited."`
+	Aborts      []Abort   `json:"aborts" doc:"The tools whose failures ended siblings."`
+	Denied      []Count   `json:"denied" doc:"What denied permission, and how often: rules, modes, hooks, people."`
+	Questions   Questions `json:"questions" doc:"What people were asked."`
+	NeverCalled []Unused  `json:"never_called" doc:"Tools that batches were offered and no call named."`
 }
 
 // Batches counts batches.
 type Batches struct {
-	Total      int `json:"total"`
-	Completed  int `json:"completed"`
-	Canceled   int `json:"canceled"`
-	Refused    int `json:"refused"`
-	UnderWay   int `json:"under_way"`
-	Unreadable int `json:"unreadable"`
-	// TakenOver is how many had more than one owner.
-	TakenOver int `json:"taken_over"`
+	Total      int `json:"total" doc:"All of them."`
+	Completed  int `json:"completed" doc:"Those that are completed."`
+	Canceled   int `json:"canceled" doc:"Those that were canceled."`
+	Refused    int `json:"refused" doc:"Those that were refused: none of their calls ran."`
+	UnderWay   int `json:"under_way" doc:"Those that are not over."`
+	Unreadable int `json:"unreadable" doc:"Those whose log cannot be followed to its end."`
+	TakenOver  int `json:"taken_over" doc:"Those that a dispatcher took over from another one."`
 }
 
 // Calls counts calls.
 type Calls struct {
-	Total    int `json:"total"`
-	Failed   int `json:"failed"`
-	UnderWay int `json:"under_way"`
-	// Retried is how many were tried more than once, and RetriesHelped how many of these succeeded.
-	Retried       int `json:"retried"`
-	RetriesHelped int `json:"retries_helped"`
+	Total         int `json:"total" doc:"All of them."`
+	Failed        int `json:"failed" doc:"Those whose result is an error."`
+	UnderWay      int `json:"under_way" doc:"Those without a result."`
+	Retried       int `json:"retried" doc:"Those that were tried more than once."`
+	RetriesHelped int `json:"retries_helped" doc:"Those of retried that succeeded."`
 }
 
 // Times says how long something took.
 type Times struct {
-	Count int64   `json:"count"`
-	P50MS float64 `json:"p50_ms"`
-	P99MS float64 `json:"p99_ms"`
-	MaxMS float64 `json:"max_ms"`
+	Count int64   `json:"count" doc:"How often."`
+	P50MS float64 `json:"p50_ms" doc:"The median, in milliseconds, to two digits."`
+	P99MS float64 `json:"p99_ms" doc:"What 99 of 100 did not exceed, in milliseconds."`
+	MaxMS float64 `json:"max_ms" doc:"The longest, in milliseconds."`
 }
 
 // Tool is how the calls of one tool went. Times is from a call's start on a worker to its end; calls that no worker
 // took have none.
 type Tool struct {
-	Tool          string `json:"tool"`
-	Calls         int    `json:"calls"`
-	Failed        int    `json:"failed"`
-	Retried       int    `json:"retried"`
-	RetriesHelped int    `json:"retries_helped"`
-	Times         `json:"times"`
+	Tool          string `json:"tool" doc:"The tool's name."`
+	Calls         int    `json:"calls" doc:"How many calls it had."`
+	Failed        int    `json:"failed" doc:"How many of them failed."`
+	Retried       int    `json:"retried" doc:"How many of them were tried more than once."`
+	RetriesHelped int    `json:"retries_helped" doc:"How many of those succeeded."`
+	Times         Times  `json:"times" doc:"How long they took on a worker."`
 }
 
 // Code is how often calls ended with an error code, and for which tools most.
 type Code struct {
-	Code  toolyard.Code `json:"code"`
-	Calls int           `json:"calls"`
-	Tools []Count       `json:"tools"`
+	Code  toolyard.Code `json:"code" doc:"The code."`
+	Calls int           `json:"calls" doc:"How many calls ended with it."`
+	Tools []Count       `json:"tools" doc:"Whose calls these are, by tool."`
 }
 
 // Phase is how long a phase took where it ran, and how many calls it ended.
 type Phase struct {
-	Phase  toolyard.Phase `json:"phase"`
-	Failed int            `json:"failed"`
-	Times  `json:"times"`
+	Phase  toolyard.Phase `json:"phase" doc:"The phase."`
+	Failed int            `json:"failed" doc:"How many calls it ended."`
+	Times  Times          `json:"times" doc:"How long it took where it ran."`
 }
 
 // Waits says how long calls waited in the queue and for people, and groups for the ticket of their workspace.
 type Waits struct {
-	Queue    Times `json:"queue"`
-	Ticket   Times `json:"ticket"`
-	Approval Times `json:"approval"`
+	Queue    Times `json:"queue" doc:"How long calls waited in the queue."`
+	Ticket   Times `json:"ticket" doc:"How long groups waited for the ticket of their workspace."`
+	Approval Times `json:"approval" doc:"How long calls waited for a person."`
 }
 
 // Count is how often something was.
 type Count struct {
-	Name  string `json:"name"`
-	Count int    `json:"count"`
+	Name  string `json:"name" doc:"What it is."`
+	Count int    `json:"count" doc:"How often it was."`
 }
 
-// Abort is a tool whose failures ended siblings: how many calls, in how many groups.
+// Abort is a tool whose failures ended siblings.
 type Abort struct {
-	Tool   string `json:"tool"`
-	Groups int    `json:"groups"`
-	Calls  int    `json:"calls"`
+	Tool   string `json:"tool" doc:"The tool that failed. Empty: it is not known."`
+	Groups int    `json:"groups" doc:"In how many groups."`
+	Calls  int    `json:"calls" doc:"How many calls ended for it."`
 }
 
 // Questions counts the calls about which people were asked. Rules are those that would have spared the questions that
 // people answered with yes.
 type Questions struct {
-	Asked      int     `json:"asked"`
-	Allowed    int     `json:"allowed"`
-	Denied     int     `json:"denied"`
-	Superseded int     `json:"superseded"`
-	Open       int     `json:"open"`
-	Unanswered int     `json:"unanswered"`
-	Rules      []Count `json:"rules"`
+	Asked      int     `json:"asked" doc:"About how many calls people were asked."`
+	Allowed    int     `json:"allowed" doc:"How many of them they allowed."`
+	Denied     int     `json:"denied" doc:"How many they denied."`
+	Superseded int     `json:"superseded" doc:"How many were superseded by a later batch."`
+	Open       int     `json:"open" doc:"How many are still waited for."`
+	Unanswered int     `json:"unanswered" doc:"How many ended without an answer."`
+	Rules      []Count `json:"rules" doc:"The rules that would have spared what was allowed, with how many questions each."`
 }
 
-// Unused is a tool that was offered in so many batches and never called. Tokens estimates what its definition takes in
-// each request to the model.
+// Unused is a tool that was offered in so many batches and never called.
 type Unused struct {
-	Tool    string `json:"tool"`
-	Batches int    `json:"batches"`
-	Tokens  int    `json:"tokens_estimated"`
+	Tool    string `json:"tool" doc:"The tool's name."`
+	Batches int    `json:"batches" doc:"In how many batches it was offered."`
+	Tokens  int    `json:"tokens_estimated" doc:"About how many tokens its definition takes in each request to the model."`
 }
 
 // Builder adds up batches. It is not safe for concurrent use.
@@ -183,7 +181,7 @@ func (b *Builder) Add(l *Log) {
 	s := &l.state
 	n := &b.r.Batches
 	n.Total++
-	if s.Takeovers > 0 {
+	if l.takenOver {
 		n.TakenOver++
 	}
 	switch status := s.Status(); {

@@ -181,3 +181,24 @@ func TestManyNames(t *testing.T) {
 		t.Errorf("%d tools, first %+v; %d calls", len(r.Tools), r.Tools[0], r.Codes[0].Calls)
 	}
 }
+
+// TestParked: a batch that was parked goes on with an owner that has taken it from nobody.
+func TestParked(t *testing.T) {
+	b := New()
+	s := begin("b", "write")
+	s.planned([]string{"write"}, events.Group{Calls: []int{0}})
+	s.add(batch.ChainBatch, 0, events.Started{})
+	s.add(batch.ChainItem, 0, events.Waiting{Call: 0, Worker: "w", InputSHA256: "x"})
+	s.add(batch.ChainBatch, 0, events.Parked{RemainingMS: 1000})
+	s.add(batch.ChainItem, 0, events.Decided{Call: 0, Decision: events.Approve, InputSHA256: "x"})
+	s.add(batch.ChainBatch, 0, events.Adopted{Owner: "e", Takeover: 1})
+	b.Add(s.log)
+	if n := b.Report().Batches; n.UnderWay != 1 || n.TakenOver != 0 {
+		t.Errorf("woken: %+v", n)
+	}
+	s.add(batch.ChainBatch, 0, events.Adopted{Owner: "f", Takeover: 2})
+	b.Add(s.log)
+	if n := b.Report().Batches; n.UnderWay != 2 || n.TakenOver != 1 {
+		t.Errorf("taken from a dispatcher: %+v", n)
+	}
+}

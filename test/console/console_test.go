@@ -38,7 +38,7 @@ func TestConsole(t *testing.T) {
 		{"sign in", signIn}, {"batches", batches}, {"a batch", oneBatch}, {"a rerun", rerun},
 		{"approvals", approvals},
 		{"a call that runs", aRunningCall}, {"a long batch", longBatch}, {"tools", tools}, {"operations", operations},
-		{"an agent", anAgent},
+		{"a report", aReport}, {"an agent", anAgent},
 	} {
 		if !t.Run(part.name, func(t *testing.T) {
 			own := *s
@@ -412,6 +412,55 @@ func operations(s *system, b *tab) {
 	b.picture("system")
 }
 
+// aReport adds up what the parts before it have run.
+func aReport(s *system, b *tab) {
+	part := func(label string) string {
+		return strings.Join(b.words(fmt.Sprintf("[role=region][aria-label=%q] tbody tr", label)), "\n")
+	}
+	b.visit("#/report")
+	b.has("Never called")
+	for label, all := range map[string][]string{
+		"Tools":  {"read_file 10", "no_such_tool 1 1", "talk 2"},
+		"Errors": {"unknown_tool 1 no_such_tool 1", "approval_rejected 2 write_file 2"},
+		"Phases": {"permission 2 ", "execute 0 "}, "Waits": {"a worker", "the workspace's ticket", "a person 4 "},
+		"Denied": {"by olga 2"}, "Never called": {"bash"},
+	} {
+		for _, want := range all {
+			if got := part(label); !strings.Contains(got, want) {
+				b.Errorf("%s has no %q:\n%s", label, want, got)
+			}
+		}
+	}
+	rules := "allow:\n  - \"write_file(./new.txt)\" # 1 question"
+	if got := value[string](b, `document.querySelector(".copy code")?.innerText`); !strings.Contains(got, rules[7:]) ||
+		!strings.HasPrefix(got, rules[:7]) {
+		b.Errorf("the rules are %q", got)
+	}
+	b.has("Asked about")
+	b.accessible("a report")
+	b.picture("report")
+
+	b.fill("input[name=agent]", "agent-2")
+	b.button("Add up")
+	b.until("the report is the other agent's", `location.hash.includes("agent=agent-2") &&
+		!document.querySelector("[aria-label=Errors]")?.innerText.includes("unknown_tool") &&
+		document.querySelector(".cards")`)
+	b.script(`const s = document.querySelector("select[name=period]"); s.value = "between";
+		s.dispatchEvent(new Event("change", {bubbles: true}))`)
+	b.until("the times can be chosen", `document.querySelector("input[name=until]")`)
+	b.script(`document.querySelector("input[name=since]").value = "2001-01-01T00:00";
+		document.querySelector("input[name=until]").value = "2001-01-02T00:00"`)
+	b.button("Add up")
+	b.has("No tool was called.")
+	b.accessible("a report of nothing")
+	b.script(`document.querySelector("input[name=until]").value = "2000-01-02T00:00"`)
+	b.button("Add up")
+	b.until("the problem is there", `document.querySelector("[role=alert]")?.innerText.includes("since")`)
+	b.visit("#/report?since=36h")
+	b.until("a period of another length can be asked for",
+		`document.querySelector("select[name=period]").value === "36h" && document.querySelector(".cards")`)
+}
+
 // anAgent sees its own things alone, and allows nothing.
 func anAgent(s *system, b *tab) {
 	s.submit(other, "mine", "evening", call{"id": "c", "tool": "write_file", "input": call{"file_path": "mine.txt",
@@ -423,6 +472,8 @@ func anAgent(s *system, b *tab) {
 	b.has("agent agent-2")
 	b.visit("#/batches")
 	b.until("its batches are there", `document.querySelectorAll("tbody tr").length === 4`)
+	b.visit("#/report")
+	b.until("the report is of its batches", `document.querySelector(".card strong")?.innerText === "4"`)
 	b.visit("#/batch/agent-1/turn-1")
 	b.has("no such agent")
 	b.visit("#/approvals")
@@ -446,7 +497,7 @@ func TestWhatToolsSayIsText(t *testing.T) {
 	b := open(t, s.url)
 	for _, page := range []string{"#/batches?text=owned", "#/batch/default/" + url.PathEscape(name),
 		"#/batch/default/" + url.PathEscape(name) + "?call=0", "#/batch/default/" + url.PathEscape(name) + "?call=1",
-		"#/tools?agent=" + url.QueryEscape(markup)} {
+		"#/report", "#/tools?agent=" + url.QueryEscape(markup)} {
 		b.visit(page)
 		if !strings.HasPrefix(page, "#/tools") {
 			b.has(markup)
@@ -459,6 +510,35 @@ func TestWhatToolsSayIsText(t *testing.T) {
 	for _, c := range b.complaints.take() {
 		b.Errorf("the browser says: %s", c)
 	}
+}
+
+// TestRulesToCopyShowAllOfThem: the rules that a report has to be copied have escapes where a screen shows nothing.
+func TestRulesToCopyShowAllOfThem(t *testing.T) {
+	s := start(t)
+	s.submit("", "turn-1", "s", call{"id": "1", "tool": "write_file", "input": call{"file_path": "a\u200bb.txt",
+		"content": "x"}})
+	var list struct {
+		Approvals []struct {
+			ID, Remember string
+			SHA256       string `json:"input_sha256"`
+		}
+	}
+	s.ask("", http.MethodGet, "/v1/approvals", nil, &list)
+	if len(list.Approvals) != 1 || !strings.Contains(list.Approvals[0].Remember, "a\u200bb") {
+		t.Fatalf("what waits is %+v", list)
+	}
+	asked := list.Approvals[0]
+	s.ask("", http.MethodPost, "/v1/approvals/"+url.PathEscape(asked.ID), map[string]string{"decision": "allow",
+		"input_sha256": asked.SHA256}, nil)
+	s.ask("", http.MethodGet, "/v1/batches/turn-1?wait=60", nil, nil)
+	b := open(t, s.url)
+	b.visit("#/report")
+	b.until("the rule is there", `document.querySelector(".copy code")`)
+	if got := value[string](b, `document.querySelector(".copy code").textContent`); got !=
+		`allow:`+"\n"+`  - "write_file(./a\U0000200Bb.txt)" # 1 question` {
+		t.Errorf("the rules are %q", got)
+	}
+	b.accessible("a report with a rule")
 }
 
 // TestWithoutTokens: where the API asks for no token, neither does the console.

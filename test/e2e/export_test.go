@@ -49,12 +49,29 @@ func exported(t *testing.T, dir string) ([]history.Batch, []history.Call) {
 		linesOf[history.Call](t, filepath.Join(dir, "calls.jsonl"))
 }
 
-// reported compares a report with the rows of an export.
-func reported(t *testing.T, at func(string, ...string) []string, batches []history.Batch, calls []history.Call) {
+// reported compares a report with the rows of an export, and with that of a server.
+func reported(t *testing.T, at func(string, ...string) []string, server string, batches []history.Batch,
+	calls []history.Call) {
 	t.Helper()
-	var got report.Report
-	if err := json.Unmarshal([]byte(said(t, at("report", "--json", "--since", "1h")...)), &got); err != nil {
-		t.Fatal(err)
+	since := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+	made := func(args ...string) (r report.Report) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(said(t, args...)), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	got := made(at("report", "--json", "--since", since)...)
+	if diff := cmp.Diff(got, made("report", "--server", server, "--json", "--since", since)); diff != "" {
+		t.Errorf("over HTTP the report is another one (-NATS +HTTP):\n%s", diff)
+	}
+	all := made("report", "--server", server, "--json")
+	if all.Batches != got.Batches || all.Cut || got.Cut {
+		t.Errorf("of all batches the report is %+v", all)
+	}
+	if few := made(at("report", "--json", "--limit", "2")...); few.Batches.Total != 2 || !few.Cut ||
+		!few.Oldest.After(got.Oldest) {
+		t.Errorf("of the newest two batches the report is %+v", few)
 	}
 	tools, codes, failed := map[string]int{}, map[toolyard.Code]int{}, 0
 	for _, c := range calls {
@@ -219,7 +236,7 @@ func TestExport(t *testing.T) {
 	if n != len(gotCalls) {
 		t.Errorf("%d calls, want %d", len(gotCalls), n)
 	}
-	reported(t, at, gotBatches, gotCalls)
+	reported(t, at, d.says["http"], gotBatches, gotCalls)
 
 	files(t, out)
 	before, err := os.ReadFile(filepath.Join(out, "calls.jsonl"))

@@ -333,6 +333,13 @@ class Client(unittest.TestCase):
             self.assertIs(self.yard.tools(form), tools, "nothing has changed, so it is the same list")
         self.assertEqual(len(self.yard.workers()), 1)
 
+    def test_report(self):
+        self.yard.submit({"calls": [{"id": "r", "tool": "no_such_tool", "input": {}}]}).done()
+        report = self.yard.report(since="1h")
+        self.assertGreaterEqual(report["calls"]["total"], 1)
+        self.assertIn("unknown_tool", [c["code"] for c in report["codes"]])
+        self.assertEqual(self.yard.report(since="2001-01-01T00:00:00Z", until="1h")["calls"]["total"], 0)
+
     def test_blob(self):
         batch = self.yard.submit({"calls": [{"id": "long", "tool": "bash", "input": {"command": "seq 1 100000"}}]})
         result = batch.done()["results"][0]

@@ -12,6 +12,8 @@ import type {
   Decision,
   Happening,
   Interrupted,
+  Report,
+  ReportFilter,
   Session,
   SessionChange,
   StreamOptions,
@@ -138,6 +140,11 @@ export class Toolyard {
 
   async deadLetters(limit = 100): Promise<DeadLetter[]> {
     return (await this.#http.json<{ dead_letters: DeadLetter[] }>("GET", "/v1/dead", { query: { limit } })).dead_letters;
+  }
+
+  /** report returns what the batches of a period add up to: the newest, where there are too many. */
+  report(filter: ReportFilter = {}): Promise<Report> {
+    return this.#http.json("GET", "/v1/report", { query: { ...filter, agent: filter.agent ?? this.#agent } });
   }
 
   /** watch yields what happens to all batches from now on. A gap says that events are missing before it. */

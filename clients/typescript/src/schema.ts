@@ -536,6 +536,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/report": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a report
+         * @description Adds up the batches of a period: tools, error codes, times, waits, denials and questions. Where there are too many it has the newest, and cut says so.
+         */
+        get: operations["getReport"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/search": {
         parameters: {
             query?: never;
@@ -1780,6 +1800,270 @@ export interface components {
         };
         /** @description What goes back to the provider, or the batch with format=native. */
         Reply: components["schemas"]["ProviderReply"] | components["schemas"]["BatchView"];
+        /** @description The sum of many batches. Its lists begin with what counts most, and what has no room in them is (others). */
+        Report: {
+            /** @description The tools whose failures ended siblings. */
+            aborts: components["schemas"]["ReportAbort"][];
+            /** @description How many batches there are, and how they stand. */
+            batches: components["schemas"]["ReportBatches"];
+            /** @description How many calls they have, and how these ended. */
+            calls: components["schemas"]["ReportCalls"];
+            /** @description How often calls ended with each error code. */
+            codes: components["schemas"]["ReportCode"][];
+            /** @description Older batches of the period are left out: there are too many. */
+            cut: boolean;
+            /** @description What denied permission, and how often: rules, modes, hooks, people. */
+            denied: components["schemas"]["ReportCount"][];
+            /** @description Tools that batches were offered and no call named. */
+            never_called: components["schemas"]["ReportUnused"][];
+            /**
+             * Format: date-time
+             * @description When the oldest batch was submitted that is added up. Left out: there is none.
+             */
+            oldest?: string;
+            /** @description How long each phase took, in the order of the phases. */
+            phases: components["schemas"]["ReportPhase"][];
+            /** @description What people were asked. */
+            questions: components["schemas"]["ReportQuestions"];
+            /**
+             * Format: date-time
+             * @description The batches were submitted at this time or later. Left out: at any time.
+             */
+            since?: string;
+            /** @description How the calls of each tool went. */
+            tools: components["schemas"]["ReportTool"][];
+            /**
+             * Format: date-time
+             * @description The batches were submitted before this time. Left out: until now.
+             */
+            until?: string;
+            /** @description How long calls and groups waited. */
+            waits: components["schemas"]["ReportWaits"];
+        };
+        /** @description A tool whose failures ended siblings. */
+        ReportAbort: {
+            /**
+             * Format: int64
+             * @description How many calls ended for it.
+             */
+            calls: number;
+            /**
+             * Format: int64
+             * @description In how many groups.
+             */
+            groups: number;
+            /** @description The tool that failed. Empty: it is not known. */
+            tool: string;
+        };
+        /** @description Counts of batches. */
+        ReportBatches: {
+            /**
+             * Format: int64
+             * @description Those that were canceled.
+             */
+            canceled: number;
+            /**
+             * Format: int64
+             * @description Those that are completed.
+             */
+            completed: number;
+            /**
+             * Format: int64
+             * @description Those that were refused: none of their calls ran.
+             */
+            refused: number;
+            /**
+             * Format: int64
+             * @description Those that a dispatcher took over from another one.
+             */
+            taken_over: number;
+            /**
+             * Format: int64
+             * @description All of them.
+             */
+            total: number;
+            /**
+             * Format: int64
+             * @description Those that are not over.
+             */
+            under_way: number;
+            /**
+             * Format: int64
+             * @description Those whose log cannot be followed to its end.
+             */
+            unreadable: number;
+        };
+        /** @description Counts of calls. */
+        ReportCalls: {
+            /**
+             * Format: int64
+             * @description Those whose result is an error.
+             */
+            failed: number;
+            /**
+             * Format: int64
+             * @description Those that were tried more than once.
+             */
+            retried: number;
+            /**
+             * Format: int64
+             * @description Those of retried that succeeded.
+             */
+            retries_helped: number;
+            /**
+             * Format: int64
+             * @description All of them.
+             */
+            total: number;
+            /**
+             * Format: int64
+             * @description Those without a result.
+             */
+            under_way: number;
+        };
+        /** @description How often calls ended with an error code. */
+        ReportCode: {
+            /**
+             * Format: int64
+             * @description How many calls ended with it.
+             */
+            calls: number;
+            /** @description The code. */
+            code: components["schemas"]["Code"];
+            /** @description Whose calls these are, by tool. */
+            tools: components["schemas"]["ReportCount"][];
+        };
+        /** @description How often something was. */
+        ReportCount: {
+            /**
+             * Format: int64
+             * @description How often it was.
+             */
+            count: number;
+            /** @description What it is. */
+            name: string;
+        };
+        /** @description How long a phase took, and how many calls it ended. */
+        ReportPhase: {
+            /**
+             * Format: int64
+             * @description How many calls it ended.
+             */
+            failed: number;
+            /** @description The phase. */
+            phase: components["schemas"]["Phase"];
+            /** @description How long it took where it ran. */
+            times: components["schemas"]["ReportTimes"];
+        };
+        /** @description The calls about which people were asked. */
+        ReportQuestions: {
+            /**
+             * Format: int64
+             * @description How many of them they allowed.
+             */
+            allowed: number;
+            /**
+             * Format: int64
+             * @description About how many calls people were asked.
+             */
+            asked: number;
+            /**
+             * Format: int64
+             * @description How many they denied.
+             */
+            denied: number;
+            /**
+             * Format: int64
+             * @description How many are still waited for.
+             */
+            open: number;
+            /** @description The rules that would have spared what was allowed, with how many questions each. */
+            rules: components["schemas"]["ReportCount"][];
+            /**
+             * Format: int64
+             * @description How many were superseded by a later batch.
+             */
+            superseded: number;
+            /**
+             * Format: int64
+             * @description How many ended without an answer.
+             */
+            unanswered: number;
+        };
+        /** @description How long something took. */
+        ReportTimes: {
+            /**
+             * Format: int64
+             * @description How often.
+             */
+            count: number;
+            /**
+             * Format: double
+             * @description The longest, in milliseconds.
+             */
+            max_ms: number;
+            /**
+             * Format: double
+             * @description The median, in milliseconds, to two digits.
+             */
+            p50_ms: number;
+            /**
+             * Format: double
+             * @description What 99 of 100 did not exceed, in milliseconds.
+             */
+            p99_ms: number;
+        };
+        /** @description How the calls of a tool went. */
+        ReportTool: {
+            /**
+             * Format: int64
+             * @description How many calls it had.
+             */
+            calls: number;
+            /**
+             * Format: int64
+             * @description How many of them failed.
+             */
+            failed: number;
+            /**
+             * Format: int64
+             * @description How many of them were tried more than once.
+             */
+            retried: number;
+            /**
+             * Format: int64
+             * @description How many of those succeeded.
+             */
+            retries_helped: number;
+            /** @description How long they took on a worker. */
+            times: components["schemas"]["ReportTimes"];
+            /** @description The tool's name. */
+            tool: string;
+        };
+        /** @description A tool that was offered and never called. */
+        ReportUnused: {
+            /**
+             * Format: int64
+             * @description In how many batches it was offered.
+             */
+            batches: number;
+            /**
+             * Format: int64
+             * @description About how many tokens its definition takes in each request to the model.
+             */
+            tokens_estimated: number;
+            /** @description The tool's name. */
+            tool: string;
+        };
+        /** @description How long calls and groups waited. */
+        ReportWaits: {
+            /** @description How long calls waited for a person. */
+            approval: components["schemas"]["ReportTimes"];
+            /** @description How long calls waited in the queue. */
+            queue: components["schemas"]["ReportTimes"];
+            /** @description How long groups waited for the ticket of their workspace. */
+            ticket: components["schemas"]["ReportTimes"];
+        };
         /** @description How a batch runs again. */
         Rerun: {
             /** @description Whether calls run again too that were not READ_ONLY, and may act again. */
@@ -4933,6 +5217,82 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Me"];
+                };
+            };
+            /** @description The request is wrong. field says where, detail how to fix it. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or unknown. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request is from a page of another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is full, or the token's limit is reached. Send the same again, under the same id, after Retry-After seconds. */
+            429: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Any other problem. With 503, the system behind the server does not answer. */
+            default: {
+                headers: {
+                    /** @description After how many seconds to ask again. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getReport: {
+        parameters: {
+            query?: {
+                /** @description Only batches of this agent. */
+                agent?: string;
+                /** @description Only batches that were submitted at this time or later, or at most so long ago, as in 36h. Left out: 24 hours before until. */
+                since?: string;
+                /** @description Only batches that were submitted before this time, or longer ago. Left out: now. */
+                until?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The report. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Report"];
                 };
             };
             /** @description The request is wrong. field says where, detail how to fix it. */

@@ -17,6 +17,7 @@ export type Session = Schemas["Session"];
 export type SessionChange = Schemas["SessionChange"];
 export type Worker = Schemas["Worker"];
 export type DeadLetter = Schemas["DeadLetter"];
+export type Report = Schemas["Report"];
 export type Interrupted = Schemas["Interrupted"];
 export type CloudEvent = Schemas["CloudEvent"];
 export type Happening = Schemas["Happening"];
@@ -32,6 +33,7 @@ export type StreamOptions = NonNullable<operations["submitStream"]["parameters"]
 export type TurnOptions = Omit<StreamOptions, "id" | "format"> & { signal?: AbortSignal };
 /** The settings of a list of tools. */
 export type ToolOptions = Omit<operations["listTools"]["parameters"]["query"], "format">;
+export type ReportFilter = NonNullable<operations["getReport"]["parameters"]["query"]>;
 export type BatchFilter = NonNullable<operations["listBatches"]["parameters"]["query"]>;
 
 /** What goes back to each provider, as it is. */

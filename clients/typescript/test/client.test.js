@@ -257,6 +257,13 @@ test("sessions, tools, workers", async () => {
   assert.equal((await yard.workers()).length, 1);
 });
 
+test("a report", async () => {
+  await (await yard.submit({ calls: [{ id: "r", tool: "no_such_tool", input: {} }] })).done();
+  const report = await yard.report({ since: "1h" });
+  assert.ok(report.codes.some((c) => c.code === "unknown_tool"), JSON.stringify(report.codes));
+  assert.equal((await yard.report({ since: "2001-01-01T00:00:00Z", until: "1h" })).calls.total, 0);
+});
+
 test("a long result is read whole", async () => {
   const batch = await yard.submit({ calls: [{ id: "long", tool: "bash", input: { command: "seq 1 100000" } }] });
   const { results } = await batch.done();

@@ -17,10 +17,12 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/durable"
 	"github.com/toolyard/toolyard/internal/history"
 	"github.com/toolyard/toolyard/internal/parquet"
+	"github.com/toolyard/toolyard/internal/recall"
 	"github.com/toolyard/toolyard/internal/version"
 )
 
@@ -119,8 +121,8 @@ func (s *std) export(ctx context.Context, b *natsbroker.Broker, o *exporting) (e
 	}
 	defer func() { err = errors.Join(err, calls.discard()) }()
 	troubled, shown := 0, progress{w: s.err, on: cli.IsTerminal(s.err), last: time.Now()}
-	stories := inOrder(ctx, b.Kept(ctx, toolyard.Agent(o.agent), o.from, o.to),
-		func(k natsbroker.Kept) (*story, error) { return read(ctx, b, k) })
+	stories := recall.InOrder(ctx, b.Kept(ctx, o.of.Agent, o.of.Since, o.of.Until),
+		func(ctx context.Context, k broker.Kept) (*story, error) { return read(ctx, b, k) })
 	for story, serr := range stories {
 		if serr != nil {
 			return errors.Join(serr, shown.clear())
@@ -200,9 +202,9 @@ type story struct {
 }
 
 // read reads what an export writes of one batch; nil if the batch has expired.
-func read(ctx context.Context, b *natsbroker.Broker, k natsbroker.Kept) (*story, error) {
+func read(ctx context.Context, b *natsbroker.Broker, k broker.Kept) (*story, error) {
 	log := history.New(k.Key, k.Place, k.Time)
-	if kept, err := tell(ctx, b, k.Key, log); !kept || err != nil {
+	if kept, err := recall.Tell(ctx, b, k.Key, log); !kept || err != nil {
 		return nil, err
 	}
 	out := new(story)

@@ -27,24 +27,3 @@ func TestExportProgress(t *testing.T) {
 		}
 	}
 }
-
-// TestMoments: a time is one of RFC 3339, or how long ago.
-func TestMoments(t *testing.T) {
-	now := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
-	for text, want := range map[string]time.Time{
-		"":                            {},
-		"36h":                         now.Add(-36 * time.Hour),
-		"0s":                          now,
-		"2026-11-22T08:00:00Z":        now.Add(-24 * time.Hour),
-		"2026-11-23T09:00:00.5+01:00": now.Add(500 * time.Millisecond),
-	} {
-		if got, err := momentOf("--since", text, now); err != nil || !got.Equal(want) {
-			t.Errorf("%q is %v (%v), want %v", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"-1h", "yesterday", "2026-11-23", "36"} {
-		if got, err := momentOf("--since", text, now); err == nil || !strings.Contains(err.Error(), "--since") {
-			t.Errorf("%q is %v (%v)", text, got, err)
-		}
-	}
-}

@@ -2,9 +2,13 @@ package dispatchercmd
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/report"
@@ -81,6 +85,7 @@ func TestReportFits(t *testing.T) {
 		Denied:      []report.Count{{Name: "rule deny: " + rule, Count: 3}},
 		NeverCalled: []report.Unused{{Tool: tool, Batches: 3, Tokens: 1234}},
 		Questions:   report.Questions{Asked: 3, Allowed: 3, Rules: []report.Count{{Name: rule, Count: 3}}},
+		Cut:         true, Oldest: time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC),
 	}
 	text := func(columns int) string {
 		var out strings.Builder
@@ -90,6 +95,10 @@ func TestReportFits(t *testing.T) {
 		return out.String()
 	}
 	piped := text(0)
+	if !strings.Contains(piped, "\nOlder batches of the period are left out: the oldest that counts is of "+
+		"2026-11-23T08:00:00Z\n") {
+		t.Errorf("it does not say what is left out:\n%s", piped)
+	}
 	if n := strings.Count(piped, tool); n != 3 || len(tooLong(piped, 80)) < 4 || piped != text(500) {
 		t.Errorf("off a terminal a long name stands there %d times, want 3:\n%s", n, piped)
 	}
@@ -101,5 +110,26 @@ func TestReportFits(t *testing.T) {
 		if len(long) > 0 || !strings.Contains(got, rule) {
 			t.Errorf("on %d columns these lines are too long: %q\n%s", columns, long, got)
 		}
+	}
+}
+
+// TestARulesOwnTextIsQuoted: what a terminal acts on, or does not show, is an escape in the rules that a report has to
+// be copied: a rule names a path that a model may have chosen.
+func TestARulesOwnTextIsQuoted(t *testing.T) {
+	const rule = "write_file(./a\u202eb\u009b2J\u200bc\U000e0041 \"d\" é)"
+	r := report.Report{Questions: report.Questions{Asked: 1, Allowed: 1, Rules: []report.Count{{Name: rule, Count: 1}}}}
+	var out strings.Builder
+	if err := printReport(&out, &r, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range out.String() {
+		if r != '\n' && !strconv.IsPrint(r) {
+			t.Errorf("the report has %U:\n%s", r, out.String())
+		}
+	}
+	file := out.String()[strings.Index(out.String(), "allow:\n"):]
+	var rules struct{ Allow []string }
+	if err := yaml.Unmarshal([]byte(file), &rules); err != nil || len(rules.Allow) != 1 || rules.Allow[0] != rule {
+		t.Errorf("%q is read as %q, %v", file, rules.Allow, err)
 	}
 }

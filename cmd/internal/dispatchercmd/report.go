@@ -6,24 +6,29 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
-	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/recall"
 	"github.com/toolyard/toolyard/internal/report"
 )
 
 // reportRows is how many rows of a list the text shows. --json has all.
 const reportRows = 20
 
+// maxReported is what --limit may say.
+const maxReported = 1_000_000
+
 func (s *std) reportCommand() *cobra.Command {
-	var sys natsFlags
+	var sys systemFlags
 	var of period
+	var most int
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "report [flags]",
@@ -35,7 +40,10 @@ never call. Batches that are under way count as they are now.
 
 Times are to two digits. The tokens of a definition are an estimate: a quarter of its bytes.
 --since and --until take a time like 2026-11-23T08:00:00Z, or how long ago, like 36h; they are about
-when a batch was submitted.`,
+when a batch was submitted.
+
+Over HTTP (--server) the server adds up the newest batches only, and the report says when there are
+others. An agent's token gets a report of the agent's own batches.`,
 		Example: `  dispatcher report --since 24h
   dispatcher report --json | jq '.tools[] | select(.failed > 0)'`,
 		Args: cli.NoArgs,
@@ -43,72 +51,49 @@ when a batch was submitted.`,
 			if err := of.check(time.Now()); err != nil {
 				return err
 			}
-			return s.overBroker(cmd.Context(), &sys, "report", func(b *natsbroker.Broker) error {
-				shown := progress{w: s.err, on: cli.IsTerminal(s.err), last: time.Now()}
-				r, err := makeReport(cmd.Context(), b, &of, &shown)
-				if err := shown.clear(); err != nil {
-					return err
-				}
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					return printJSON(s.out, r)
-				}
-				return printReport(s.out, &r, fits(s.out))
-			})
+			if most < 0 || most > maxReported {
+				return cli.Usagef("--limit %d: use 1 to %d, or 0 for all", most, maxReported)
+			}
+			r, err := s.makeReport(cmd.Context(), &sys, recall.Sum{Period: of.of, Most: most})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(s.out, r)
+			}
+			return printReport(s.out, &r, fits(s.out))
 		},
 	}
 	f := cmd.Flags()
-	sys.add(f)
+	sys.add(cmd)
 	of.add(f)
+	f.IntVar(&most, "limit", 0, "add up the newest `N` batches only; 0: all. Not over HTTP")
 	f.BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd
 }
 
-// makeReport adds up a system's history.
-func makeReport(ctx context.Context, b *natsbroker.Broker, of *period, shown *progress) (report.Report, error) {
-	sum := report.New()
-	logs := inOrder(ctx, b.Kept(ctx, toolyard.Agent(of.agent), of.from, of.to),
-		func(k natsbroker.Kept) (*report.Log, error) {
-			log := report.NewLog(k.Key)
-			if kept, err := tell(ctx, b, k.Key, log); !kept || err != nil {
-				return nil, err
-			}
-			return log, nil
-		})
-	for log, err := range logs {
-		if err != nil {
-			return report.Report{}, err
+// makeReport adds up what a system has run, or has its server do so.
+func (s *std) makeReport(ctx context.Context, sys *systemFlags, sum recall.Sum) (r report.Report, err error) {
+	if sys.server != "" {
+		if sum.Most > 0 {
+			return r, cli.Usagef("--limit is for --nats: a server has a limit of its own; leave it out")
 		}
-		sum.Add(log)
-		if err := shown.show(time.Now(), sum.Batches(), sum.Calls()); err != nil {
-			return report.Report{}, err
-		}
-	}
-	for _, hash := range sum.Surfaces() {
-		content, err := b.Surface(ctx, hash)
-		if errors.Is(err, natsbroker.ErrNoObject) {
-			continue // it has expired with the batches that saw it first
-		}
-		if err != nil {
-			return report.Report{}, err
-		}
-		surface, err := registry.Decode(content)
-		if err != nil {
-			return report.Report{}, fmt.Errorf("surface %s: %w", hash, err)
-		}
-		sizes := map[string]int{}
-		for _, e := range surface.Offered(nil) {
-			schema, err := json.Marshal(e.InputSchema)
+		err = s.attach(ctx, sys, "report", func(c *client.Client) error {
+			data, err := c.Report(ctx, client.ReportFilter(sum.Period))
 			if err != nil {
-				return report.Report{}, fmt.Errorf("surface %s: %s: %w", hash, e.Name, err)
+				return err
 			}
-			sizes[e.Name] = len(e.Name) + len(e.Description) + len(schema)
-		}
-		sum.Offered(hash, sizes)
+			return json.Unmarshal(data, &r)
+		})
+		return r, err
 	}
-	return sum.Report(), nil
+	err = s.overBroker(ctx, &sys.natsFlags, "report", func(b *natsbroker.Broker) error {
+		shown := progress{w: s.err, on: cli.IsTerminal(s.err), last: time.Now()}
+		sum.See = func(batches, calls int) error { return shown.show(time.Now(), batches, calls) }
+		r, err = recall.AddUp(ctx, b, sum)
+		return errors.Join(err, shown.clear())
+	})
+	return r, err
 }
 
 // printReport prints a report for people, on lines of at most so many characters; 0 sets no limit. Rules are whole, to
@@ -121,6 +106,10 @@ func printReport(w io.Writer, r *report.Report, columns int) error {
 		count(b.Total, "batch", "batches"), b.Completed, b.Canceled, b.Refused, b.UnderWay, b.Unreadable, b.TakenOver)
 	text("%s: %d failed, %d under way; %d tried again, %d of these with success\n", count(c.Total, "call"), c.Failed,
 		c.UnderWay, c.Retried, c.RetriesHelped)
+	if r.Cut {
+		text("Older batches of the period are left out: the oldest that counts is of %s\n",
+			r.Oldest.UTC().Format(time.RFC3339))
+	}
 	section(&out, columns, "TOOL\tCALLS\tFAILED\tRETRIED\tP50\tP99\tLONGEST", r.Tools, func(t report.Tool) string {
 		return fmt.Sprintf("%s\t%d\t%d\t%d\t%s", cli.OneLine(t.Tool), t.Calls, t.Failed, t.Retried,
 			shownTimes(&t.Times))
@@ -161,11 +150,8 @@ func printReport(w io.Writer, r *report.Report, columns int) error {
 			text("These rules would have spared what they allowed. A file for --rules, if you want that:\n\n")
 			out.WriteString("allow:\n")
 			for _, rule := range q.Rules[:min(reportRows, len(q.Rules))] {
-				quoted, err := json.Marshal(rule.Name) // a JSON string is one of YAML too
-				if err != nil {
-					return err
-				}
-				fmt.Fprintf(&out, "  - %s # %s\n", quoted, count(rule.Count, "question"))
+				// Go's quotes are YAML's, and nothing in them acts on a terminal or is not seen.
+				fmt.Fprintf(&out, "  - %s # %s\n", strconv.Quote(rule.Name), count(rule.Count, "question"))
 			}
 		}
 	}

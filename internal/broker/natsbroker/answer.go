@@ -439,7 +439,7 @@ func (d *Answerer) get(ctx context.Context, who access.Principal, m *nats.Msg) e
 		return err
 	}
 	content, err := d.b.getObject(ctx, q.Name)
-	if errors.Is(err, ErrNoObject) {
+	if errors.Is(err, broker.ErrNoObject) {
 		return refusal(codeNone, "%v", err)
 	}
 	if err != nil {
@@ -491,7 +491,7 @@ func (d *Answerer) put(ctx context.Context, who access.Principal, m *nats.Msg) e
 			return refusal(codeBad, "these pieces make no object of at most %d bytes", broker.MaxObjectBytes)
 		}
 		piece, err := d.b.getObject(ctx, name)
-		if errors.Is(err, ErrNoObject) {
+		if errors.Is(err, broker.ErrNoObject) {
 			// The object was stored, and the answer lost; or another one has the same piece, and was made of it.
 			switch stored, err := d.b.isStored(ctx, q.Name); {
 			case err != nil:

@@ -276,14 +276,21 @@ func told(y *archiveYard, b *natsbroker.Broker, k toolyard.BatchKey) string {
 	if b.Who().Role != "" { // a guest lists nothing
 		return out.String()
 	}
-	var kept []natsbroker.Kept
+	var kept []broker.Kept
 	for k, err := range b.Kept(y.Context(), k.Agent, time.Time{}, time.Time{}) {
 		if kept = append(kept, k); err != nil {
 			y.Error(err)
 		}
 	}
-	slices.SortFunc(kept, func(a, b natsbroker.Kept) int { return int(a.Place) - int(b.Place) })
+	slices.SortFunc(kept, func(a, b broker.Kept) int { return int(a.Place) - int(b.Place) })
 	say("kept", kept, nil)
+	slices.Reverse(kept)
+	for most := 1; most <= len(kept)+1; most++ {
+		newest, cut, err := b.Newest(y.Context(), k.Agent, time.Time{}, time.Time{}, most)
+		if err != nil || cut != (most < len(kept)) || !reflect.DeepEqual(newest, kept[:min(most, len(kept))]) {
+			y.Errorf("the newest %d are %v, cut %t, %v; kept are %v", most, newest, cut, err, kept)
+		}
+	}
 	return out.String()
 }
 

@@ -16,9 +16,6 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// ErrNoObject says that there is no object of that name.
-var ErrNoObject = errors.New("no such object")
-
 // objectName names an object by its kind and content, so that storing it twice stores the same object.
 func objectName(kind string, content []byte) string {
 	return kind + "." + sumOf(content)
@@ -75,7 +72,7 @@ func (b *Broker) getObject(ctx context.Context, name string) ([]byte, error) {
 	})
 	switch {
 	case errors.Is(err, jetstream.ErrObjectNotFound):
-		return nil, ErrNoObject
+		return nil, broker.ErrNoObject
 	case errors.Is(err, jetstream.ErrDigestMismatch):
 		return nil, &broker.LostError{Subject: "object " + name, Problem: "what is left of it is not what was stored"}
 	case err != nil:
@@ -113,7 +110,7 @@ func (b *Broker) PutSurface(ctx context.Context, hash string, content []byte) er
 // Surface reads what [Broker.PutSurface] stored.
 func (b *Broker) Surface(ctx context.Context, hash string) ([]byte, error) {
 	content, err := b.getObject(ctx, "surface."+broker.Escape(hash))
-	if errors.Is(err, ErrNoObject) {
+	if errors.Is(err, broker.ErrNoObject) {
 		return nil, fmt.Errorf("surface %s: %w", hash, err)
 	}
 	return content, err
@@ -139,7 +136,7 @@ func (b *Broker) Result(ctx context.Context, agent toolyard.Agent, ref string) (
 			2*sha256.Size)
 	}
 	content, err := b.getObject(ctx, "result."+broker.Escape(string(agent))+"."+sum)
-	if errors.Is(err, ErrNoObject) {
+	if errors.Is(err, broker.ErrNoObject) {
 		return nil, fmt.Errorf("%w: %s", tool.ErrNoBlob, ref)
 	}
 	return content, err

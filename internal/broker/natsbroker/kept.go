@@ -1,10 +1,13 @@
 package natsbroker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -12,54 +15,46 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 )
 
-// Kept is a submission that is kept: whose it is, its sequence, and when it was stored.
-type Kept struct {
-	Key   toolyard.BatchKey
-	Place uint64
-	Time  time.Time
-}
-
 // maxClockStep bounds how far the times of two submissions may be from their order, because servers that led the stream
 // one after the other had different clocks.
 const maxClockStep = time.Minute
 
-// Kept yields the submissions of an agent, or of all if it is empty, in the order in which they were stored, up to the
-// last one that is stored now; archived ones come later, each once. If since or until is not zero, it yields those that
-// were stored from the one on, and before the other. What expires meanwhile may be missing. After an error it yields
-// nothing.
-func (b *Broker) Kept(ctx context.Context, agent toolyard.Agent, since, until time.Time) iter.Seq2[Kept, error] {
-	return func(yield func(Kept, error) bool) {
+// errGuest refuses lists to agents' accounts.
+var errGuest = errors.New("only the platform's own account may list what all agents have handed in; use the " +
+	"credentials of an operator")
+
+// Kept: see [broker.History].
+func (b *Broker) Kept(ctx context.Context, agent toolyard.Agent, since, until time.Time) iter.Seq2[broker.Kept, error] {
+	return func(yield func(broker.Kept, error) bool) {
 		if b.guest != nil {
-			yield(Kept{},
-				errors.New("only the platform's own account may list what all agents have handed in; use the "+
-					"credentials of an operator"))
+			yield(broker.Kept{}, errGuest)
 			return
 		}
 		if b.several() {
 			b.keptOfAll(ctx, agent, since, until, yield)
 			return
 		}
-		if err := b.yieldKept(ctx, agent, since, until, func(k Kept) bool { return yield(k, nil) }); err != nil {
-			yield(Kept{}, fmt.Errorf("list the submissions: %w", err))
+		if err := b.yieldKept(ctx, agent, since, until,
+			func(k broker.Kept) bool { return yield(k, nil) }); err != nil {
+			yield(broker.Kept{}, fmt.Errorf("list the submissions: %w", err))
 		}
 	}
 }
 
-func (b *Broker) yieldKept(ctx context.Context, agent toolyard.Agent, since, until time.Time,
-	yield func(Kept) bool) error {
-	subjects := prefixBatch + ">"
-	if agent != "" {
-		subjects = prefixBatch + broker.Escape(string(agent)) + ".*"
+// keptSubjects are the subjects of an agent's submissions, or of all if it is empty.
+func keptSubjects(agent toolyard.Agent) string {
+	if agent == "" {
+		return prefixBatch + ">"
 	}
-	oldest, newest, err := b.kept(ctx)
+	return prefixBatch + broker.Escape(string(agent)) + ".*"
+}
+
+func (b *Broker) yieldKept(ctx context.Context, agent toolyard.Agent, since, until time.Time,
+	yield func(broker.Kept) bool) error {
+	subjects := keptSubjects(agent)
+	at, newest, err := b.keptSince(ctx, subjects, since)
 	if err != nil {
 		return err
-	}
-	at := max(oldest, 1) - 1
-	if !since.IsZero() { // the record of an archived batch is behind its submission
-		if at, err = b.placeBefore(ctx, subjects, at, newest, since.Add(-maxClockStep)); err != nil {
-			return err
-		}
 	}
 	archives, err := b.hasArchive(ctx)
 	if err != nil {
@@ -72,35 +67,159 @@ func (b *Broker) yieldKept(ctx context.Context, agent toolyard.Agent, since, unt
 			return err
 		}
 		at = m.seq
-		if m.header.Get(headerType) == string(events.BatchMoved) {
-			continue // it is in another shard
-		}
-		p, err := parseSubject(m.subject)
-		if err != nil {
-			continue // it names no batch, and was refused
-		}
-		if archives && m.fence() {
-			rec, ok, err := b.recordIn(ctx, m)
-			if err != nil {
-				return err
-			}
-			if !ok {
-				continue
-			}
-			m.seq, m.time = rec.Place, rec.Submitted
-		} else if !archives && !until.IsZero() && m.time.After(until.Add(maxClockStep)) {
+		if !archives && !until.IsZero() && m.time.After(until.Add(maxClockStep)) {
 			return nil
 		}
-		if m.seq > newest || yielded[p.key] || m.time.Before(since) || !until.IsZero() && !m.time.Before(until) {
+		k, ok, err := b.keptIn(ctx, m, archives)
+		if err != nil {
+			return err
+		}
+		if !ok || k.Place > newest || yielded[k.Key] || !within(k.Time, since, until) {
 			continue
 		}
 		if archives {
-			yielded[p.key] = true
+			yielded[k.Key] = true
 		}
-		if !yield(Kept{p.key, m.seq, m.time}) {
+		if !yield(k) {
 			return nil
 		}
 	}
+}
+
+// keptSince is the range of the submissions since a time: all of them are behind the first sequence, and none is behind
+// the last.
+func (b *Broker) keptSince(ctx context.Context, subjects string, since time.Time) (at, newest uint64, err error) {
+	oldest, newest, err := b.kept(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	at = max(oldest, 1) - 1
+	if !since.IsZero() { // the record of an archived batch is behind its submission
+		at, err = b.placeBefore(ctx, subjects, at, newest, since.Add(-maxClockStep))
+	}
+	return at, newest, err
+}
+
+// keptIn is the submission that a message is, or that it says is archived. ok is false if it is neither.
+func (b *Broker) keptIn(ctx context.Context, m raw, archives bool) (k broker.Kept, ok bool, err error) {
+	if m.header.Get(headerType) == string(events.BatchMoved) {
+		return k, false, nil // it is in another shard
+	}
+	p, err := parseSubject(m.subject)
+	if err != nil {
+		return k, false, nil //nolint:nilerr // it names no batch, and was refused
+	}
+	k = broker.Kept{Key: p.key, Place: m.seq, Time: m.time}
+	if !archives || !m.fence() {
+		return k, true, nil
+	}
+	rec, ok, err := b.recordIn(ctx, m)
+	k.Place, k.Time = rec.Place, rec.Submitted
+	return k, ok, err
+}
+
+// within reports whether a time is in a period.
+func within(t, since, until time.Time) bool {
+	return !t.Before(since) && (until.IsZero() || t.Before(until))
+}
+
+// Newest: see [broker.History].
+func (b *Broker) Newest(ctx context.Context, agent toolyard.Agent, since, until time.Time, most int) (
+	list []broker.Kept, cut bool, err error) {
+	if b.guest != nil {
+		return nil, false, errGuest
+	}
+	if b.several() {
+		return b.newestOfAll(ctx, agent, since, until, most)
+	}
+	if list, err = b.newestKept(ctx, agent, since, until, most+1); err != nil {
+		return nil, false, fmt.Errorf("list the submissions: %w", err)
+	}
+	return list[:min(most, len(list))], len(list) > most, nil
+}
+
+// newestKept reads the stream from its end on, a block at a time. The record of an archived batch is behind its
+// submission: what was submitted after the beginning of a block is known when the block is read.
+func (b *Broker) newestKept(ctx context.Context, agent toolyard.Agent, since, until time.Time, most int) (
+	[]broker.Kept, error) {
+	subjects := keptSubjects(agent)
+	at, newest, err := b.keptSince(ctx, subjects, since)
+	if err != nil {
+		return nil, err
+	}
+	archives, err := b.hasArchive(ctx)
+	if err != nil {
+		return nil, err
+	}
+	end := newest
+	if !archives && !until.IsZero() {
+		if end, err = b.placeBefore(ctx, subjects, at, newest, until.Add(maxClockStep)); err != nil {
+			return nil, err
+		}
+	}
+	found := map[toolyard.BatchKey]broker.Kept{}
+	// read takes in what is behind one sequence, up to another.
+	read := func(from, to uint64) error {
+		for from < to {
+			m, ok, err := b.hotAfter(ctx, streamBatch, subjects, from)
+			if err != nil || !ok || m.seq > to {
+				return err
+			}
+			from = m.seq
+			k, ok, err := b.keptIn(ctx, m, archives)
+			if err != nil {
+				return err
+			}
+			if ok && k.Place <= newest && within(k.Time, since, until) {
+				found[k.Key] = k
+			}
+			if len(found) > 2*most {
+				for _, k := range inPlace(found)[most:] {
+					delete(found, k.Key)
+				}
+			}
+		}
+		return nil
+	}
+	block := uint64(most)
+	for low := end; low > at; {
+		high, had := low, len(found)
+		low = at
+		if high-at > block {
+			low = high - block
+		}
+		if err := read(low, high); err != nil {
+			return nil, err
+		}
+		whole := 0
+		for _, k := range found {
+			if k.Place > low {
+				whole++
+			}
+		}
+		if whole >= most {
+			break
+		}
+		if block = uint64(most); len(found) == had { // the next one may be as far away again
+			block = max(block, 2*(high-low))
+		}
+	}
+	if archives { // a batch that was archived meanwhile has its record there now
+		_, now, err := b.kept(ctx)
+		if err == nil {
+			err = read(newest, now)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	list := inPlace(found)
+	return list[:min(most, len(list))], nil
+}
+
+// inPlace are submissions, the newest first.
+func inPlace(found map[toolyard.BatchKey]broker.Kept) []broker.Kept {
+	return slices.SortedFunc(maps.Values(found), func(a, b broker.Kept) int { return cmp.Compare(b.Place, a.Place) })
 }
 
 // placeBefore finds a sequence from first to last such that what is stored up to it is older than a time.

@@ -12,12 +12,11 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
 )
 
 // TestKept compares what is listed with what was stored, at random times, of random agents, with wakes and holes
-// between.
+// between. The newest of them are the same, from the other end.
 func TestKept(t *testing.T) {
 	for range 8 {
 		seed := rand.Uint64()
@@ -34,7 +33,7 @@ func TestKept(t *testing.T) {
 				e.Fatal(err)
 			}
 			agents := []toolyard.Agent{"a", "a.b", "*"} // the names of the last two are escaped
-			var all []natsbroker.Kept
+			var all []broker.Kept
 			for i := range r.IntN(60) {
 				time.Sleep(time.Duration(r.IntN(300)) * time.Second)
 				sub := toolyard.Batch{Agent: agents[r.IntN(len(agents))], Calls: []toolyard.Call{{Tool: "t"}}}
@@ -51,7 +50,7 @@ func TestKept(t *testing.T) {
 						e.Fatal(err)
 					}
 				} else {
-					all = append(all, natsbroker.Kept{Key: sub.Key(), Place: info.State.LastSeq,
+					all = append(all, broker.Kept{Key: sub.Key(), Place: info.State.LastSeq,
 						Time: info.State.LastTime})
 				}
 				if r.IntN(4) == 0 {
@@ -74,7 +73,7 @@ func TestKept(t *testing.T) {
 				if r.IntN(2) == 0 {
 					until = time.Time{}
 				}
-				var want, got []natsbroker.Kept
+				var want, got []broker.Kept
 				for _, k := range all {
 					if (agent == "" || k.Key.Agent == agent) && !k.Time.Before(since) &&
 						(until.IsZero() || k.Time.Before(until)) {
@@ -87,11 +86,23 @@ func TestKept(t *testing.T) {
 					}
 					got = append(got, k)
 				}
-				if !slices.EqualFunc(want, got, func(a, b natsbroker.Kept) bool {
+				same := func(a, b broker.Kept) bool {
 					return a.Key == b.Key && a.Place == b.Place && a.Time.Equal(b.Time)
-				}) {
+				}
+				if !slices.EqualFunc(want, got, same) {
 					e.Fatalf("of agent %q from %v to %v there are\n%v\nand listed are\n%v", agent, since, until, want,
 						got)
+				}
+				most := 1 + r.IntN(8)
+				newest, cut, err := b.Newest(e.Context(), agent, since, until, most)
+				if err != nil {
+					e.Fatal(err)
+				}
+				slices.Reverse(want)
+				if first := want[:min(most, len(want))]; !slices.EqualFunc(first, newest, same) ||
+					cut != (len(want) > most) {
+					e.Fatalf("of agent %q from %v to %v the newest %d are\n%v\nand listed are\n%v, cut %t", agent,
+						since, until, most, first, newest, cut)
 				}
 			}
 		})

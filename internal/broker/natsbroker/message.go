@@ -159,7 +159,7 @@ func (b *Broker) dataBehind(ctx context.Context, ref string) ([]byte, error) {
 		return nil, &events.UnreadableError{Problem: fmt.Sprintf("the dataref %q is none of ours", ref)}
 	}
 	data, err := b.getObject(ctx, "data."+name)
-	if errors.Is(err, ErrNoObject) {
+	if errors.Is(err, broker.ErrNoObject) {
 		return nil, &events.UnreadableError{Problem: fmt.Sprintf("the dataref %q leads nowhere", ref)}
 	}
 	return data, err

@@ -146,10 +146,10 @@ func below(ctx context.Context, b *Broker, place uint64) (e broker.Entry, ok boo
 
 // keptOfAll yields the submissions of all shards.
 func (b *Broker) keptOfAll(ctx context.Context, agent toolyard.Agent, since, until time.Time,
-	yield func(Kept, error) bool) {
+	yield func(broker.Kept, error) bool) {
 	type source struct {
-		next func() (Kept, error, bool)
-		kept Kept
+		next func() (broker.Kept, error, bool)
+		kept broker.Kept
 		of   *Broker
 	}
 	var open []*source
@@ -165,7 +165,7 @@ func (b *Broker) keptOfAll(ctx context.Context, agent toolyard.Agent, since, unt
 		s := &source{next: next, of: one}
 		more, err := advance(s)
 		if err != nil {
-			yield(Kept{}, err)
+			yield(broker.Kept{}, err)
 			return
 		}
 		if more {
@@ -181,13 +181,31 @@ func (b *Broker) keptOfAll(ctx context.Context, agent toolyard.Agent, since, unt
 		}
 		more, err := advance(oldest)
 		if err != nil {
-			yield(Kept{}, err)
+			yield(broker.Kept{}, err)
 			return
 		}
 		if !more {
 			open = slices.DeleteFunc(open, func(s *source) bool { return s == oldest })
 		}
 	}
+}
+
+// newestOfAll lists the newest submissions of all shards.
+func (b *Broker) newestOfAll(ctx context.Context, agent toolyard.Agent, since, until time.Time, most int) (
+	list []broker.Kept, cut bool, err error) {
+	for _, one := range b.each() {
+		own, more, err := one.Newest(ctx, agent, since, until, most)
+		if err != nil {
+			return nil, false, err
+		}
+		cut = cut || more
+		for _, k := range own {
+			k.Place = one.numbered(k.Place)
+			list = append(list, k)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b broker.Kept) int { return b.Time.Compare(a.Time) })
+	return list[:min(most, len(list))], cut || len(list) > most, nil
 }
 
 // archiverOfAll archives the batches of all shards.

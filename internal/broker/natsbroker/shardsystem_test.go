@@ -209,7 +209,7 @@ func TestListsOfFourShards(t *testing.T) {
 			t.Errorf("pages of %d: %d of %d batches, sorted or not", limit, len(got), len(want))
 		}
 	}
-	var kept []natsbroker.Kept
+	var kept []broker.Kept
 	places := map[uint64]bool{}
 	for k, err := range b.Kept(t.Context(), "", time.Time{}, time.Time{}) {
 		if err != nil {
@@ -223,6 +223,13 @@ func TestListsOfFourShards(t *testing.T) {
 	}
 	if !slices.Equal(ids, want) || len(places) != len(want) {
 		t.Errorf("kept are %v at %d places", ids, len(places))
+	}
+	slices.Reverse(kept)
+	for most := 1; most <= len(kept)+1; most++ {
+		newest, cut, err := b.Newest(t.Context(), "", time.Time{}, time.Time{}, most)
+		if err != nil || cut != (most < len(kept)) || !slices.Equal(newest, kept[:min(most, len(kept))]) {
+			t.Errorf("the newest %d are %v, cut %t, %v; kept are %v", most, newest, cut, err, kept)
+		}
 	}
 }
 

@@ -806,6 +806,162 @@ export interface Remark {
 
 export type Reply = unknown;
 
+export interface Report {
+  /** The tools whose failures ended siblings. */
+  aborts: ReportAbort[];
+  /** How many batches there are, and how they stand. */
+  batches: ReportBatches;
+  /** How many calls they have, and how these ended. */
+  calls: ReportCalls;
+  /** How often calls ended with each error code. */
+  codes: ReportCode[];
+  /** Older batches of the period are left out: there are too many. */
+  cut: boolean;
+  /** What denied permission, and how often: rules, modes, hooks, people. */
+  denied: ReportCount[];
+  /** Tools that batches were offered and no call named. */
+  never_called: ReportUnused[];
+  /** When the oldest batch was submitted that is added up. Left out: there is none. */
+  oldest?: string;
+  /** How long each phase took, in the order of the phases. */
+  phases: ReportPhase[];
+  /** What people were asked. */
+  questions: ReportQuestions;
+  /** The batches were submitted at this time or later. Left out: at any time. */
+  since?: string;
+  /** How the calls of each tool went. */
+  tools: ReportTool[];
+  /** The batches were submitted before this time. Left out: until now. */
+  until?: string;
+  /** How long calls and groups waited. */
+  waits: ReportWaits;
+}
+
+export interface ReportAbort {
+  /** How many calls ended for it. */
+  calls: number;
+  /** In how many groups. */
+  groups: number;
+  /** The tool that failed. Empty: it is not known. */
+  tool: string;
+}
+
+export interface ReportBatches {
+  /** Those that were canceled. */
+  canceled: number;
+  /** Those that are completed. */
+  completed: number;
+  /** Those that were refused: none of their calls ran. */
+  refused: number;
+  /** Those that a dispatcher took over from another one. */
+  taken_over: number;
+  /** All of them. */
+  total: number;
+  /** Those that are not over. */
+  under_way: number;
+  /** Those whose log cannot be followed to its end. */
+  unreadable: number;
+}
+
+export interface ReportCalls {
+  /** Those whose result is an error. */
+  failed: number;
+  /** Those that were tried more than once. */
+  retried: number;
+  /** Those of retried that succeeded. */
+  retries_helped: number;
+  /** All of them. */
+  total: number;
+  /** Those without a result. */
+  under_way: number;
+}
+
+export interface ReportCode {
+  /** How many calls ended with it. */
+  calls: number;
+  /** The code. */
+  code: Code;
+  /** Whose calls these are, by tool. */
+  tools: ReportCount[];
+}
+
+export interface ReportCount {
+  /** How often it was. */
+  count: number;
+  /** What it is. */
+  name: string;
+}
+
+export interface ReportPhase {
+  /** How many calls it ended. */
+  failed: number;
+  /** The phase. */
+  phase: Phase;
+  /** How long it took where it ran. */
+  times: ReportTimes;
+}
+
+export interface ReportQuestions {
+  /** How many of them they allowed. */
+  allowed: number;
+  /** About how many calls people were asked. */
+  asked: number;
+  /** How many they denied. */
+  denied: number;
+  /** How many are still waited for. */
+  open: number;
+  /** The rules that would have spared what was allowed, with how many questions each. */
+  rules: ReportCount[];
+  /** How many were superseded by a later batch. */
+  superseded: number;
+  /** How many ended without an answer. */
+  unanswered: number;
+}
+
+export interface ReportTimes {
+  /** How often. */
+  count: number;
+  /** The longest, in milliseconds. */
+  max_ms: number;
+  /** The median, in milliseconds, to two digits. */
+  p50_ms: number;
+  /** What 99 of 100 did not exceed, in milliseconds. */
+  p99_ms: number;
+}
+
+export interface ReportTool {
+  /** How many calls it had. */
+  calls: number;
+  /** How many of them failed. */
+  failed: number;
+  /** How many of them were tried more than once. */
+  retried: number;
+  /** How many of those succeeded. */
+  retries_helped: number;
+  /** How long they took on a worker. */
+  times: ReportTimes;
+  /** The tool's name. */
+  tool: string;
+}
+
+export interface ReportUnused {
+  /** In how many batches it was offered. */
+  batches: number;
+  /** About how many tokens its definition takes in each request to the model. */
+  tokens_estimated: number;
+  /** The tool's name. */
+  tool: string;
+}
+
+export interface ReportWaits {
+  /** How long calls waited for a person. */
+  approval: ReportTimes;
+  /** How long calls waited in the queue. */
+  queue: ReportTimes;
+  /** How long groups waited for the ticket of their workspace. */
+  ticket: ReportTimes;
+}
+
 export interface Rerun {
   /** Whether calls run again too that were not READ_ONLY, and may act again. */
   allow_writes?: boolean;

@@ -12,6 +12,7 @@ import { ApprovalsPage } from "./approvals";
 import { ToolsPage } from "./tools";
 import { DeadPage, WorkersPage, WorkspacesPage } from "./operations";
 import { SystemPage } from "./system";
+import { ReportPage } from "./report";
 
 interface Page {
   name: string;
@@ -25,6 +26,7 @@ const pages: Page[] = [
   { name: "batches", title: "Batches", show: (r) => <BatchesPage route={r} /> },
   { name: "approvals", title: "Approvals", show: (r, me) => <ApprovalsPage route={r} me={me} /> },
   { name: "tools", title: "Tools", show: (r, me) => <ToolsPage route={r} me={me} /> },
+  { name: "report", title: "Report", show: (r, me) => <ReportPage route={r} me={me} /> },
   { name: "workers", title: "Workers", show: () => <WorkersPage /> },
   { name: "workspaces", title: "Workspaces", show: () => <WorkspacesPage />, operator: true },
   { name: "dead", title: "Dead letters", show: () => <DeadPage />, operator: true },

@@ -27,6 +27,12 @@ export function shown(text: string): string {
   return text.replace(unseen, (c) => `⟨U+${c.codePointAt(0)!.toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
 
+/** A text in quotes for YAML. What a screen does not show is an escape there, so that nobody copies it unseen. */
+export function quoted(text: string): string {
+  const code = (c: string) => c.codePointAt(0)!.toString(16).toUpperCase().padStart(8, "0");
+  return JSON.stringify(text).replace(unseen, (c) => `\\U${code(c)}`);
+}
+
 export function useRoute(): Route {
   const [route, set] = useState(parse);
   useLayoutEffect(() => { // at once: a change between the first picture and an effect would be lost

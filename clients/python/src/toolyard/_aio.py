@@ -227,6 +227,9 @@ class AsyncToolyard:
     async def dead_letters(self, limit: int = 100) -> list[types.DeadLetter]:
         return await self._threads.run(self._yard.dead_letters, limit)
 
+    async def report(self, **filter: Any) -> types.Report:
+        return await self._threads.run(self._yard.report, **filter)
+
     def watch(self) -> AsyncIterator[types.Happening]:
         stop = Stop()
         return self._threads.iterate(_until_stopped(self._yard.watch(stop)), stop)

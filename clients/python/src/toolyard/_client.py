@@ -209,6 +209,10 @@ class Toolyard:
     def dead_letters(self, limit: int = 100) -> list[types.DeadLetter]:
         return self._http.json("GET", "/v1/dead", query={"limit": limit})["dead_letters"]
 
+    def report(self, **filter: Any) -> types.Report:
+        """What the batches of a period add up to: the newest, where there are too many. filter are since, until."""
+        return self._http.json("GET", "/v1/report", query={"agent": self._agent, **filter})
+
     def watch(self, stop: Stop | None = None) -> Iterator[types.Happening]:
         """What happens to all batches from now on. A gap says that events are missing before it."""
 

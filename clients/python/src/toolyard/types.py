@@ -942,6 +942,186 @@ class Remark(TypedDict):
 Reply = Union["ProviderReply", "BatchView"]
 
 
+class Report(TypedDict):
+    """The sum of many batches. Its lists begin with what counts most, and what has no room in them is (others)."""
+
+    # The tools whose failures ended siblings.
+    aborts: list["ReportAbort"]
+    # How many batches there are, and how they stand.
+    batches: "ReportBatches"
+    # How many calls they have, and how these ended.
+    calls: "ReportCalls"
+    # How often calls ended with each error code.
+    codes: list["ReportCode"]
+    # Older batches of the period are left out: there are too many.
+    cut: bool
+    # What denied permission, and how often: rules, modes, hooks, people.
+    denied: list["ReportCount"]
+    # Tools that batches were offered and no call named.
+    never_called: list["ReportUnused"]
+    # When the oldest batch was submitted that is added up. Left out: there is none.
+    oldest: NotRequired[str]
+    # How long each phase took, in the order of the phases.
+    phases: list["ReportPhase"]
+    # What people were asked.
+    questions: "ReportQuestions"
+    # The batches were submitted at this time or later. Left out: at any time.
+    since: NotRequired[str]
+    # How the calls of each tool went.
+    tools: list["ReportTool"]
+    # The batches were submitted before this time. Left out: until now.
+    until: NotRequired[str]
+    # How long calls and groups waited.
+    waits: "ReportWaits"
+
+
+class ReportAbort(TypedDict):
+    """A tool whose failures ended siblings."""
+
+    # How many calls ended for it.
+    calls: int
+    # In how many groups.
+    groups: int
+    # The tool that failed. Empty: it is not known.
+    tool: str
+
+
+class ReportBatches(TypedDict):
+    """Counts of batches."""
+
+    # Those that were canceled.
+    canceled: int
+    # Those that are completed.
+    completed: int
+    # Those that were refused: none of their calls ran.
+    refused: int
+    # Those that a dispatcher took over from another one.
+    taken_over: int
+    # All of them.
+    total: int
+    # Those that are not over.
+    under_way: int
+    # Those whose log cannot be followed to its end.
+    unreadable: int
+
+
+class ReportCalls(TypedDict):
+    """Counts of calls."""
+
+    # Those whose result is an error.
+    failed: int
+    # Those that were tried more than once.
+    retried: int
+    # Those of retried that succeeded.
+    retries_helped: int
+    # All of them.
+    total: int
+    # Those without a result.
+    under_way: int
+
+
+class ReportCode(TypedDict):
+    """How often calls ended with an error code."""
+
+    # How many calls ended with it.
+    calls: int
+    # The code.
+    code: "Code"
+    # Whose calls these are, by tool.
+    tools: list["ReportCount"]
+
+
+class ReportCount(TypedDict):
+    """How often something was."""
+
+    # How often it was.
+    count: int
+    # What it is.
+    name: str
+
+
+class ReportPhase(TypedDict):
+    """How long a phase took, and how many calls it ended."""
+
+    # How many calls it ended.
+    failed: int
+    # The phase.
+    phase: "Phase"
+    # How long it took where it ran.
+    times: "ReportTimes"
+
+
+class ReportQuestions(TypedDict):
+    """The calls about which people were asked."""
+
+    # How many of them they allowed.
+    allowed: int
+    # About how many calls people were asked.
+    asked: int
+    # How many they denied.
+    denied: int
+    # How many are still waited for.
+    open: int
+    # The rules that would have spared what was allowed, with how many questions each.
+    rules: list["ReportCount"]
+    # How many were superseded by a later batch.
+    superseded: int
+    # How many ended without an answer.
+    unanswered: int
+
+
+class ReportTimes(TypedDict):
+    """How long something took."""
+
+    # How often.
+    count: int
+    # The longest, in milliseconds.
+    max_ms: float
+    # The median, in milliseconds, to two digits.
+    p50_ms: float
+    # What 99 of 100 did not exceed, in milliseconds.
+    p99_ms: float
+
+
+class ReportTool(TypedDict):
+    """How the calls of a tool went."""
+
+    # How many calls it had.
+    calls: int
+    # How many of them failed.
+    failed: int
+    # How many of them were tried more than once.
+    retried: int
+    # How many of those succeeded.
+    retries_helped: int
+    # How long they took on a worker.
+    times: "ReportTimes"
+    # The tool's name.
+    tool: str
+
+
+class ReportUnused(TypedDict):
+    """A tool that was offered and never called."""
+
+    # In how many batches it was offered.
+    batches: int
+    # About how many tokens its definition takes in each request to the model.
+    tokens_estimated: int
+    # The tool's name.
+    tool: str
+
+
+class ReportWaits(TypedDict):
+    """How long calls and groups waited."""
+
+    # How long calls waited for a person.
+    approval: "ReportTimes"
+    # How long calls waited in the queue.
+    queue: "ReportTimes"
+    # How long groups waited for the ticket of their workspace.
+    ticket: "ReportTimes"
+
+
 class Rerun(TypedDict):
     """How a batch runs again."""
 
