@@ -15,12 +15,16 @@ import (
 
 	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // Restore sets a workspace back to what it was before a group. A workspace that others have changed since is left as it
 // is, unless the wish says otherwise. A restore that was broken off is to be run again: until then the workspace is
 // partly the one and partly the other.
 func (s *Store) Restore(ctx context.Context, root *place.Root, w Wish) (report Report, err error) {
+	if root == nil {
+		return report, tool.SetupRequired("this worker serves no directory for workspace %q", w.Workspace)
+	}
 	top, home, leave, err := s.enter(ctx, root, &w.Key)
 	if err != nil {
 		return report, err
@@ -50,7 +54,7 @@ func (s *Store) Restore(ctx context.Context, root *place.Root, w Wish) (report R
 	if err := unix.Syncfs(int(top.Fd())); err != nil {
 		return r.report, err
 	}
-	return r.report, s.note(ctx, top, home, &w.Key, restored)
+	return r.report, s.note(ctx, top, home, &w.Key, restored, w.Act)
 }
 
 // complete reports content that is missing in the store: nothing is changed then.
@@ -99,6 +103,9 @@ func (s *Store) unchanged(ctx context.Context, top *os.File, home string, w *Wis
 		if err == nil && !last {
 			next, err = read(before, groups[n+1])
 		}
+		if err == nil {
+			err = w.betweenRuns(home, g)
+		}
 		if err != nil {
 			return err
 		}
@@ -107,6 +114,19 @@ func (s *Store) unchanged(ctx context.Context, top *os.File, home string, w *Wis
 		}
 	}
 	return nil
+}
+
+// betweenRuns is the refusal where others have changed the workspace between two runs of a group.
+func (w *Wish) betweenRuns(home string, group int) error {
+	k := Key{Batch: w.Batch, Group: group}
+	_, err := os.Lstat(filepath.Join(home, k.listingName(between)))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	return w.refusal(nil, 0, fmt.Sprintf("others have changed it while group %d waited for a person", group+1))
 }
 
 // refusal says why a workspace is not set back.

@@ -12,6 +12,7 @@
 //	DIR/<workspace>/lock             held while a snapshot is taken, restored or swept
 //	                objects/ab/cdef  the content of files
 //	                <batch>-<group>.before, .after   listings around one exclusive group
+//	                <batch>-<group>.between          one between two runs of it, where others changed something then
 //	                <batch>.restored                 a listing behind a restore of the batch
 //	                overlays/<batch>/tree            a copy of the workspace that the calls of a batch change
 //	                <batch>.base, .made              listings of the workspace and of its copy when that was made
@@ -132,6 +133,7 @@ func (s *Store) Dir() string { return s.dir }
 const (
 	before   = ".before"
 	after    = ".after"
+	between  = ".between"
 	restored = ".restored"
 	base     = ".base"
 	made     = ".made"
@@ -156,7 +158,7 @@ func (s *Store) home(w toolyard.Workspace, inode uint64) string {
 
 // listingName is the file of a listing.
 func (k *Key) listingName(kind string) string {
-	if kind == before || kind == after {
+	if kind == before || kind == after || kind == between {
 		return fmt.Sprintf("%s-%d%s", k.batchName(), k.Group, kind)
 	}
 	return k.batchName() + kind

@@ -83,7 +83,7 @@ func (y *yard) take(t *testing.T, k Key) Info {
 
 func (y *yard) after(t *testing.T, k Key) {
 	t.Helper()
-	if err := y.store.After(t.Context(), y.root, k); err != nil {
+	if err := y.store.After(t.Context(), y.root, k, nil); err != nil {
 		t.Fatal(err)
 	}
 }
