@@ -76,6 +76,7 @@ func (w *world) judge(r *report) {
 		w.checkCommands(r, h)
 		w.checkLeft(r, h)
 		w.checkUndone(r)
+		w.checkTasks(r)
 		w.checkSuperseded(h)
 		if err := w.checkBudgets(p.ctx, r, b, h); err != nil {
 			return err

@@ -565,6 +565,17 @@ var teeth = []tooth{
 			"(OFF || !other.SubmittedAt.After(s.SubmittedAt)), err"}},
 	},
 	{
+		fence: "all attempts of a call have one key", attack: silentWorkers, hint: 13, breaks: []string{"tasks"},
+		edits: []edit{{inExecute, "IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index),",
+			`IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index) +
+			strings.Repeat("x", map[bool]int{true: c.job.Attempt}[OFF]),`}},
+	},
+	{
+		fence: "no two calls have one key", attack: silentWorkers, hint: 13, breaks: []string{"tasks"},
+		edits: []edit{{inExecute, "raw, err := json.Marshal([]any{key.Agent, key.ID, index})",
+			"raw, err := json.Marshal([]any{key.Agent, key.ID, map[bool]int{false: index}[OFF]})"}},
+	},
+	{
 		fence: "what is behind a call was seen while it might act", attack: lateNote, breaks: []string{"undone"},
 		edits: []edit{{inKeeping, "act := func() error { return w.mayAct(r) }", `act := func() error {
 		if OFF {

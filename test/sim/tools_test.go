@@ -25,11 +25,15 @@ type book struct {
 	ranOn map[int]string
 	// answered has, for each line that says that a tool begins which asks people, with what it goes on.
 	answered map[int]*elicit.Answer
+	// tasks are those of a server outside: the lines that say that a tool begins, by the key that the server gets.
+	tasks map[string][]int
 	// heard is what scripts were told of their calls.
 	heard []heard
 }
 
-func newBook() *book { return &book{ranOn: map[int]string{}, answered: map[int]*elicit.Answer{}} }
+func newBook() *book {
+	return &book{ranOn: map[int]string{}, answered: map[int]*elicit.Answer{}, tasks: map[string][]int{}}
+}
 
 // begin writes that a party's tool begins.
 func (b *book) begin(ctx context.Context, p *party, k kind, env *tool.Env, in json.RawMessage) error {
@@ -43,9 +47,11 @@ func (b *book) begin(ctx context.Context, p *party, k kind, env *tool.Env, in js
 			return err
 		}
 	}
-	also := func(int) {}
-	if k.inquires {
-		also = func(line int) { b.answered[line] = elicit.From(ctx).Answer }
+	also := func(line int) {
+		b.tasks[env.IdempotencyKey] = append(b.tasks[env.IdempotencyKey], line)
+		if k.inquires {
+			b.answered[line] = elicit.From(ctx).Answer
+		}
 	}
 	return b.add(p, ledger.Begin, k.name, env, v.Hash(), of.File, also)
 }
