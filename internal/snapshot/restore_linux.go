@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -42,19 +43,55 @@ func (s *Store) Restore(ctx context.Context, root *place.Root, w Wish) (report R
 		return report, err
 	}
 	if !w.Force {
-		if err := s.unchanged(ctx, top, home, &w); err != nil {
+		if err := s.mayRestore(ctx, top, home, &w); err != nil {
 			return report, err
 		}
+	}
+	mark, acted := filepath.Join(home, w.listingName(underway)), false
+	err = keep(home, mark, &listing{head: head{Key: w.Key, Begun: time.Now(), Ticket: w.Ticket}})
+	if err != nil {
+		return report, err
+	}
+	act := w.Act
+	w.Act = func() error {
+		if act != nil {
+			if err := act(); err != nil {
+				return err
+			}
+		}
+		acted = true
+		return nil
 	}
 	r := newRestoring(ctx, top, home, l, &w)
 	r.partly = failpoint.RestorePartly
 	if err := r.run(); err != nil {
+		if !acted {
+			return r.report, errors.Join(err, os.Remove(mark))
+		}
 		return r.report, fmt.Errorf("the workspace is set back in part only; undo again: %w", err)
 	}
 	if err := unix.Syncfs(int(top.Fd())); err != nil {
 		return r.report, err
 	}
-	return r.report, s.note(ctx, top, home, &w.Key, restored, w.Act)
+	if err := s.note(ctx, top, home, &w.Key, restored, w.Act); err != nil {
+		return r.report, err
+	}
+	return r.report, os.Remove(mark)
+}
+
+// mayRestore is the refusal where a restore needs force: others have changed the workspace, or an earlier restore was
+// broken off and they may have changed it since.
+func (s *Store) mayRestore(ctx context.Context, top *os.File, home string, w *Wish) error {
+	begun, err := readHead(filepath.Join(home, w.listingName(underway)))
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && time.Since(begun.Begun) >= s.keep:
+		return s.unchanged(ctx, top, home, w)
+	case err != nil:
+		return err
+	case w.Ticket != 0 && begun.Ticket == w.Ticket && begun.Key.Group == w.Group:
+		return nil
+	}
+	return w.refusal(nil, 0, "an earlier undo of the batch was broken off, and others may have changed something since")
 }
 
 // complete reports content that is missing in the store: nothing is changed then.

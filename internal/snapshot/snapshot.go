@@ -14,6 +14,7 @@
 //	                <batch>-<group>.before, .after   listings around one exclusive group
 //	                <batch>-<group>.between          one between two runs of it, where others changed something then
 //	                <batch>.restored                 a listing behind a restore of the batch
+//	                <batch>.underway                 stands while one is under way, or was broken off
 //	                overlays/<batch>/tree            a copy of the workspace that the calls of a batch change
 //	                <batch>.base, .made              listings of the workspace and of its copy when that was made
 //	                <batch>.commit                   what is being committed
@@ -86,6 +87,9 @@ type Wish struct {
 	Groups []int
 	// Force restores although others may have changed the workspace since.
 	Force bool
+	// Ticket is the number under which the workspace is held. A restore that was broken off goes on under the same one
+	// without force: nobody else has had the workspace since. 0: none.
+	Ticket uint64
 	// Later are the batches that ran in the workspace since, for a refusal.
 	Later []string
 	// Hidden reports which paths a refusal must not name. Nil: none.
@@ -135,6 +139,8 @@ const (
 	after    = ".after"
 	between  = ".between"
 	restored = ".restored"
+	// underway stands while a restore is under way, or was broken off.
+	underway = ".underway"
 	base     = ".base"
 	made     = ".made"
 	commit   = ".commit"

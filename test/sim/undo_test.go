@@ -85,6 +85,8 @@ type shelf struct {
 	// between are the groups between whose runs others have changed something.
 	between  map[snapshot.Key]bool
 	restored map[toolyard.BatchKey]*kept
+	// underway are the tickets of restores that have begun, and not ended.
+	underway map[toolyard.BatchKey]uint64
 	undoings []undone
 }
 
@@ -100,7 +102,8 @@ type undone struct {
 
 func newShelf() *shelf {
 	return &shelf{now: map[toolyard.Workspace][]mark{}, before: map[snapshot.Key]*kept{},
-		behind: map[snapshot.Key]*kept{}, between: map[snapshot.Key]bool{}, restored: map[toolyard.BatchKey]*kept{}}
+		behind: map[snapshot.Key]*kept{}, between: map[snapshot.Key]bool{}, restored: map[toolyard.BatchKey]*kept{},
+		underway: map[toolyard.BatchKey]uint64{}}
 }
 
 // changes notes that a call has changed a workspace.
@@ -198,7 +201,11 @@ func (s ofParty) Restore(ctx context.Context, _ *place.Root, w snapshot.Wish) (s
 	}
 	s.mu.Lock()
 	then, why := s.before[w.Key], ""
-	if then != nil && !w.Force {
+	switch begun, cut := s.underway[w.Batch]; {
+	case then == nil, w.Force, cut && begun == w.Ticket:
+	case cut:
+		why = nobodyKnows
+	default:
 		why = s.changed(&w, now)
 	}
 	s.mu.Unlock()
@@ -211,7 +218,7 @@ func (s ofParty) Restore(ctx context.Context, _ *place.Root, w snapshot.Wish) (s
 		return snapshot.Report{}, err
 	}
 	s.mu.Lock()
-	s.now[w.Workspace] = then.is
+	s.now[w.Workspace], s.underway[w.Batch] = then.is, w.Ticket
 	s.mu.Unlock()
 	after, err := s.looks(ctx, w.Workspace, w.Batch, "restored")
 	if err == nil {
@@ -223,6 +230,7 @@ func (s ofParty) Restore(ctx context.Context, _ *place.Root, w snapshot.Wish) (s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.restored[w.Batch] = after
+	delete(s.underway, w.Batch)
 	return snapshot.Report{Unchanged: len(then.is)}, nil
 }
 
