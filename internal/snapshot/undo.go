@@ -86,7 +86,8 @@ func undo(ctx context.Context, s Restorer, env tool.Env, in toolyard.UndoInput) 
 	w := Wish{
 		Key: Key{Workspace: env.Workspace, Batch: toolyard.BatchKey{Agent: env.Agent, ID: in.Batch},
 			Group: said.Group},
-		Groups: said.Groups, Force: in.Force, Ticket: env.FencingToken, Later: said.Later, Hidden: env.Hidden, Act: env.CommitPoint,
+		Groups: said.Groups, Force: in.Force, Ticket: env.FencingToken, Later: said.Later, Hidden: env.Hidden,
+		Act:      env.CommitPoint,
 		Progress: func(share float64) { env.Progress(tool.Progress{Fraction: share}) },
 	}
 	r, err := s.Restore(ctx, root, w)
