@@ -71,6 +71,8 @@ type head struct {
 	Key     Key       `json:"key"`
 	Begun   time.Time `json:"begun"`
 	Entries int       `json:"entries"`
+	// Ticket is the number under which a restore has begun.
+	Ticket uint64 `json:"ticket,omitempty"`
 }
 
 const listingVersion = 1

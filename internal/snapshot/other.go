@@ -18,7 +18,7 @@ func (s *Store) Take(context.Context, *place.Root, Key) (Info, error) {
 }
 
 // After needs Linux.
-func (s *Store) After(context.Context, *place.Root, Key) error { return errSystem }
+func (s *Store) After(context.Context, *place.Root, Key, func() error) error { return errSystem }
 
 // Restore needs Linux.
 func (s *Store) Restore(context.Context, *place.Root, Wish) (Report, error) {

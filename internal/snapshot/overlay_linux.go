@@ -180,7 +180,7 @@ func (s *Store) makeOverlay(ctx context.Context, top *os.File, home, at string, 
 	if err := newRestoring(ctx, copied, home, l, &Wish{Key: *k}).run(); err != nil {
 		return err
 	}
-	if err := s.note(ctx, copied, home, k, made); err != nil { // which syncs the copy too
+	if err := s.note(ctx, copied, home, k, made, nil); err != nil { // which syncs the copy too
 		return err
 	}
 	if err := os.Rename(filepath.Join(at, making), filepath.Join(at, tree)); err != nil {

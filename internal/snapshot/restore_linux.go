@@ -10,17 +10,22 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // Restore sets a workspace back to what it was before a group. A workspace that others have changed since is left as it
 // is, unless the wish says otherwise. A restore that was broken off is to be run again: until then the workspace is
 // partly the one and partly the other.
 func (s *Store) Restore(ctx context.Context, root *place.Root, w Wish) (report Report, err error) {
+	if root == nil {
+		return report, tool.SetupRequired("this worker serves no directory for workspace %q", w.Workspace)
+	}
 	top, home, leave, err := s.enter(ctx, root, &w.Key)
 	if err != nil {
 		return report, err
@@ -38,19 +43,55 @@ func (s *Store) Restore(ctx context.Context, root *place.Root, w Wish) (report R
 		return report, err
 	}
 	if !w.Force {
-		if err := s.unchanged(ctx, top, home, &w); err != nil {
+		if err := s.mayRestore(ctx, top, home, &w); err != nil {
 			return report, err
 		}
+	}
+	mark, acted := filepath.Join(home, w.listingName(underway)), false
+	err = keep(home, mark, &listing{head: head{Key: w.Key, Begun: time.Now(), Ticket: w.Ticket}})
+	if err != nil {
+		return report, err
+	}
+	act := w.Act
+	w.Act = func() error {
+		if act != nil {
+			if err := act(); err != nil {
+				return err
+			}
+		}
+		acted = true
+		return nil
 	}
 	r := newRestoring(ctx, top, home, l, &w)
 	r.partly = failpoint.RestorePartly
 	if err := r.run(); err != nil {
+		if !acted {
+			return r.report, errors.Join(err, os.Remove(mark))
+		}
 		return r.report, fmt.Errorf("the workspace is set back in part only; undo again: %w", err)
 	}
 	if err := unix.Syncfs(int(top.Fd())); err != nil {
 		return r.report, err
 	}
-	return r.report, s.note(ctx, top, home, &w.Key, restored)
+	if err := s.note(ctx, top, home, &w.Key, restored, w.Act); err != nil {
+		return r.report, err
+	}
+	return r.report, os.Remove(mark)
+}
+
+// mayRestore is the refusal where a restore needs force: others have changed the workspace, or an earlier restore was
+// broken off and they may have changed it since.
+func (s *Store) mayRestore(ctx context.Context, top *os.File, home string, w *Wish) error {
+	begun, err := readHead(filepath.Join(home, w.listingName(underway)))
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && time.Since(begun.Begun) >= s.keep:
+		return s.unchanged(ctx, top, home, w)
+	case err != nil:
+		return err
+	case w.Ticket != 0 && begun.Ticket == w.Ticket && begun.Key.Group == w.Group:
+		return nil
+	}
+	return w.refusal(nil, 0, "an earlier undo of the batch was broken off, and others may have changed something since")
 }
 
 // complete reports content that is missing in the store: nothing is changed then.
@@ -99,6 +140,9 @@ func (s *Store) unchanged(ctx context.Context, top *os.File, home string, w *Wis
 		if err == nil && !last {
 			next, err = read(before, groups[n+1])
 		}
+		if err == nil {
+			err = w.betweenRuns(home, g)
+		}
 		if err != nil {
 			return err
 		}
@@ -107,6 +151,19 @@ func (s *Store) unchanged(ctx context.Context, top *os.File, home string, w *Wis
 		}
 	}
 	return nil
+}
+
+// betweenRuns is the refusal where others have changed the workspace between two runs of a group.
+func (w *Wish) betweenRuns(home string, group int) error {
+	k := Key{Batch: w.Batch, Group: group}
+	_, err := os.Lstat(filepath.Join(home, k.listingName(between)))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	return w.refusal(nil, 0, fmt.Sprintf("others have changed it while group %d waited for a person", group+1))
 }
 
 // refusal says why a workspace is not set back.

@@ -12,7 +12,9 @@
 //	DIR/<workspace>/lock             held while a snapshot is taken, restored or swept
 //	                objects/ab/cdef  the content of files
 //	                <batch>-<group>.before, .after   listings around one exclusive group
+//	                <batch>-<group>.between          one between two runs of it, where others changed something then
 //	                <batch>.restored                 a listing behind a restore of the batch
+//	                <batch>.underway                 stands while one is under way, or was broken off
 //	                overlays/<batch>/tree            a copy of the workspace that the calls of a batch change
 //	                <batch>.base, .made              listings of the workspace and of its copy when that was made
 //	                <batch>.commit                   what is being committed
@@ -85,6 +87,9 @@ type Wish struct {
 	Groups []int
 	// Force restores although others may have changed the workspace since.
 	Force bool
+	// Ticket is the number under which the workspace is held. A restore that was broken off goes on under the same one
+	// without force: nobody else has had the workspace since. 0: none.
+	Ticket uint64
 	// Later are the batches that ran in the workspace since, for a refusal.
 	Later []string
 	// Hidden reports which paths a refusal must not name. Nil: none.
@@ -132,7 +137,10 @@ func (s *Store) Dir() string { return s.dir }
 const (
 	before   = ".before"
 	after    = ".after"
+	between  = ".between"
 	restored = ".restored"
+	// underway stands while a restore is under way, or was broken off.
+	underway = ".underway"
 	base     = ".base"
 	made     = ".made"
 	commit   = ".commit"
@@ -156,7 +164,7 @@ func (s *Store) home(w toolyard.Workspace, inode uint64) string {
 
 // listingName is the file of a listing.
 func (k *Key) listingName(kind string) string {
-	if kind == before || kind == after {
+	if kind == before || kind == after || kind == between {
 		return fmt.Sprintf("%s-%d%s", k.batchName(), k.Group, kind)
 	}
 	return k.batchName() + kind

@@ -83,7 +83,7 @@ func (y *yard) take(t *testing.T, k Key) Info {
 
 func (y *yard) after(t *testing.T, k Key) {
 	t.Helper()
-	if err := y.store.After(t.Context(), y.root, k); err != nil {
+	if err := y.store.After(t.Context(), y.root, k, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -339,17 +339,24 @@ func TestWhateverHappensIsUndone(t *testing.T) {
 		y.take(t, k)
 		changes(60)
 		y.after(t, k)
-		left := r.IntN(20)
-		w := Wish{Key: k, Groups: []int{n}, Act: func() error {
+		left, changed := r.IntN(20), false
+		w := Wish{Key: k, Groups: []int{n}, Ticket: uint64(n + 1), Act: func() error {
 			if left--; left < 0 {
 				return broken
 			}
+			changed = true
 			return nil
 		}}
 		_, err := y.store.Restore(t.Context(), y.root, w)
 		if errors.Is(err, broken) {
 			cut++
-			w.Act, w.Force = nil, true // what was broken off is nobody's change, and nobody knows
+			w.Act = nil
+			if again := w; changed {
+				again.Ticket += uint64(runs) // others may have had the workspace meanwhile
+				if _, err := y.store.Restore(t.Context(), y.root, again); err == nil {
+					t.Errorf("seed %d, run %d: what was broken off goes on under another ticket", seed, n)
+				}
+			}
 			_, err = y.store.Restore(t.Context(), y.root, w)
 		}
 		if err != nil {

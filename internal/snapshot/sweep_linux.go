@@ -44,7 +44,7 @@ func (s *Store) sweep(ctx context.Context, home string) (err error) {
 	for _, n := range names {
 		file := filepath.Join(home, n.Name())
 		switch filepath.Ext(n.Name()) {
-		case before, after, restored, base, made, commit, settled:
+		case before, after, between, restored, underway, base, made, commit, settled:
 		default:
 			swept = swept || n.Name() == unswept
 			continue

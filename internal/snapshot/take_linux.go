@@ -83,10 +83,16 @@ func (s *Store) enter(ctx context.Context, root *place.Root, k *Key) (top *os.Fi
 	return top, home, func() error { return errors.Join(top.Close(), unlock()) }, nil
 }
 
-// Take keeps what a workspace is now, unless that was done for the key before. Its errors say that nothing was kept,
-// and are [tool.Error]s: of code setup_required where it will not get better by itself, of dependency_unavailable
-// otherwise.
+// Take keeps what a workspace is now, unless that was done for the key before. A group that was run in part, and gave
+// the workspace back while a person was asked, may find that others have changed something meanwhile: if it had changed
+// nothing itself, what the workspace is now is kept; otherwise the group cannot be undone without force. Take's errors
+// say that nothing was kept, and are [tool.Error]s: of code setup_required where it will not get better by itself, of
+// dependency_unavailable otherwise.
 func (s *Store) Take(ctx context.Context, root *place.Root, k Key) (info Info, err error) {
+	if root == nil {
+		return info, tool.SetupRequired("the batch is to be kept undoable, and this worker has no directory for the "+
+			"workspace %q", k.Workspace)
+	}
 	limited, cancel := context.WithTimeoutCause(ctx, TakeTime, errSlow)
 	defer cancel()
 	top, home, leave, err := s.enter(limited, root, &k)
@@ -101,12 +107,42 @@ func (s *Store) Take(ctx context.Context, root *place.Root, k Key) (info Info, e
 	file := filepath.Join(home, k.listingName(before))
 	switch earlier, err := readHead(file); {
 	case err == nil && time.Since(earlier.Begun) < s.keep: // an older one is of another batch that had this id
-		return Info{Kept: true}, nil
+		alone, err := s.aloneSince(limited, top, home, &k)
+		if err != nil || alone {
+			return Info{Kept: true}, err
+		}
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return info, err
 	}
 	_, err = s.take(limited, top, home, &k, before, &info)
 	return info, err
+}
+
+// aloneSince reports whether the snapshot of an earlier run stands. It does not where that run has changed nothing, and
+// others have since.
+func (s *Store) aloneSince(ctx context.Context, top *os.File, home string, k *Key) (bool, error) {
+	then, err := readListing(filepath.Join(home, k.listingName(after)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil // the run did not end: its batch has the workspace since
+	}
+	if err != nil {
+		return false, err
+	}
+	w := walker{ctx: ctx, limits: s.limits}
+	if err := w.walk(top); err != nil {
+		return false, err
+	}
+	if _, all := differences(then, &listing{entries: w.out}, 0, nil); all == 0 {
+		return true, nil
+	}
+	first, err := readListing(filepath.Join(home, k.listingName(before)))
+	if err != nil {
+		return false, err
+	}
+	if _, all := differences(first, then, 0, nil); all == 0 {
+		return false, nil
+	}
+	return true, s.note(ctx, top, home, k, between, nil)
 }
 
 // take keeps a listing with the content.
@@ -150,8 +186,9 @@ func keep(home, file string, l *listing) error {
 }
 
 // After notes what a workspace is behind a group whose snapshot was taken: a restore then sees what others have changed
-// since. It replaces what was noted behind an earlier attempt.
-func (s *Store) After(ctx context.Context, root *place.Root, k Key) (err error) {
+// since. It replaces what was noted behind an earlier attempt. act says, when all was looked at, whether the caller has
+// still had the workspace alone.
+func (s *Store) After(ctx context.Context, root *place.Root, k Key, act func() error) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, TakeTime, errSlow)
 	defer cancel()
 	top, home, leave, err := s.enter(ctx, root, &k)
@@ -159,15 +196,20 @@ func (s *Store) After(ctx context.Context, root *place.Root, k Key) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, leave()) }()
-	return s.note(ctx, top, home, &k, after)
+	return s.note(ctx, top, home, &k, after, act)
 }
 
-// note keeps a listing without the content.
-func (s *Store) note(ctx context.Context, top *os.File, home string, k *Key, kind string) error {
+// note keeps a listing without the content, if that may still be done when it is made. Nil: it may.
+func (s *Store) note(ctx context.Context, top *os.File, home string, k *Key, kind string, act func() error) error {
 	begun := time.Now()
 	w := walker{ctx: ctx, limits: s.limits}
 	if err := w.walk(top); err != nil {
 		return err
+	}
+	if act != nil {
+		if err := act(); err != nil {
+			return err
+		}
 	}
 	return keep(home, filepath.Join(home, k.listingName(kind)),
 		&listing{head: head{Key: *k, Begun: begun}, entries: w.out})

@@ -29,8 +29,13 @@ const undoSchema = `{"type":"object","additionalProperties":false,"required":["b
 		"description":"The group of the batch before which it is set back. Default: the first that could change it."},
 	"force":{"type":"boolean","description":"Set it back although others have changed it since: that is lost."}}}`
 
+// Restorer sets workspaces back: a [Store]. The root of a workspace for which the worker has no directory is nil.
+type Restorer interface {
+	Restore(ctx context.Context, root *place.Root, w Wish) (Report, error)
+}
+
 // Tool makes the tool that sets workspaces back with a store.
-func Tool(s *Store) tool.Tool {
+func Tool(s Restorer) tool.Tool {
 	idempotent := true // a restore that was broken off is run again
 	return tool.Tool{
 		Declaration: tool.Declaration{
@@ -47,7 +52,7 @@ func Tool(s *Store) tool.Tool {
 			if err := json.Unmarshal(raw, &in); err != nil {
 				return tool.Output{}, tool.Invalid("the input does not fit: %v", err)
 			}
-			return s.undo(ctx, env, in)
+			return undo(ctx, s, env, in)
 		},
 	}
 }
@@ -65,7 +70,7 @@ type Undone struct {
 	Owners int `json:"owners,omitempty"`
 }
 
-func (s *Store) undo(ctx context.Context, env tool.Env, in toolyard.UndoInput) (tool.Output, error) {
+func undo(ctx context.Context, s Restorer, env tool.Env, in toolyard.UndoInput) (tool.Output, error) {
 	said, ok := ctx.Value(undoKey{}).(*events.Undo)
 	if !ok || said == nil {
 		return tool.Output{}, notNow("nobody said what is known of batch %q; a batch that undoes another has the "+
@@ -77,14 +82,12 @@ func (s *Store) undo(ctx context.Context, env tool.Env, in toolyard.UndoInput) (
 	if said.Problem != "" {
 		return tool.Output{}, notNow("%s", said.Problem)
 	}
-	root, ok := env.Root.(*place.Root)
-	if !ok {
-		return tool.Output{}, tool.SetupRequired("this worker serves no directory for workspace %q", env.Workspace)
-	}
+	root, _ := env.Root.(*place.Root)
 	w := Wish{
 		Key: Key{Workspace: env.Workspace, Batch: toolyard.BatchKey{Agent: env.Agent, ID: in.Batch},
 			Group: said.Group},
-		Groups: said.Groups, Force: in.Force, Later: said.Later, Hidden: env.Hidden, Act: env.CommitPoint,
+		Groups: said.Groups, Force: in.Force, Ticket: env.FencingToken, Later: said.Later, Hidden: env.Hidden,
+		Act:      env.CommitPoint,
 		Progress: func(share float64) { env.Progress(tool.Progress{Fraction: share}) },
 	}
 	r, err := s.Restore(ctx, root, w)

@@ -1,6 +1,14 @@
 package worker
 
-import "github.com/toolyard/toolyard/internal/broker"
+import (
+	"context"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/internal/snapshot"
+)
 
 // Broker is what a worker needs of the store.
 type Broker interface {
@@ -13,4 +21,16 @@ type Broker interface {
 	broker.Signals
 	broker.Backgrounds
 	broker.Link
+}
+
+// Snapshots is where a worker keeps what workspaces were: a [snapshot.Store]. The root of a workspace for which the
+// worker has no directory is nil.
+type Snapshots interface {
+	Keep(d time.Duration)
+	Dir() string
+	Take(ctx context.Context, root *place.Root, k snapshot.Key) (snapshot.Info, error)
+	After(ctx context.Context, root *place.Root, k snapshot.Key, act func() error) error
+	Overlay(ctx context.Context, root *place.Root, k snapshot.Key, ran []int, exclusive bool) (dir string, err error)
+	Changes(ctx context.Context, root *place.Root, k snapshot.Key) (*toolyard.Overlay, error)
+	Sweep(ctx context.Context) error
 }

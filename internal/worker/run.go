@@ -173,14 +173,17 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running, e
 	}
 	result, err := w.pipe.Load().Run(limited, job)
 	progress.end()
-	w.noteAfter(ctx, r, &result)
+	waiting, waits := errors.AsType[*pipeline.WaitingError](err)
+	// A call that asks a person has run until then, and others may have the workspace before it goes on.
+	ran := result.Attempts > 0 || waits && waiting.Question != nil
+	w.noteAfter(ctx, r, ran)
 	w.noteChanges(ctx, r, &result)
 	w.count(r, &result, err)
 	trace.ran(&result, err)
 	if r.leftBehind() {
 		r.log().Warn("a tool was told to stop and has not returned; it keeps its slot", "reason", context.Cause(limited))
 	}
-	if waiting, ok := errors.AsType[*pipeline.WaitingError](err); ok {
+	if waits {
 		e.is(w.storeWaiting(limited, m, r, waiting))
 		trace.stored(nil)
 		return

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/snapshot"
 	"github.com/toolyard/toolyard/tool"
@@ -28,26 +27,23 @@ func (w *Worker) keepWorkspace(r *running) func(context.Context) (string, error)
 		return nil
 	}
 	return func(ctx context.Context) (string, error) {
-		root := w.roots[r.d.Workspace]
-		switch {
-		case w.cfg.Snapshots == nil:
+		if w.cfg.Snapshots == nil {
 			return "", tool.SetupRequired("the batch is to be kept undoable, and this worker keeps no snapshots; an " +
 				"operator must name a directory for them (--snapshots)")
-		case root == nil:
-			return "", tool.SetupRequired("the batch is to be kept undoable, and this worker has no directory for the "+
-				"workspace %q", r.d.Workspace)
 		}
-		info, err := w.cfg.Snapshots.Take(ctx, root, r.snapshotKey())
+		info, err := w.cfg.Snapshots.Take(ctx, w.roots[r.d.Workspace], r.snapshotKey())
 		return info.String(), err
 	}
 }
 
 // noteAfter notes what the workspace is behind a call that has run, while the call still has it alone.
-func (w *Worker) noteAfter(ctx context.Context, r *running, res *toolyard.Result) {
-	if !r.keepsWorkspace() || res.Attempts == 0 || r.leftBehind() || w.mayAct(r) != nil {
+func (w *Worker) noteAfter(ctx context.Context, r *running, ran bool) {
+	if !r.keepsWorkspace() || !ran || r.leftBehind() || w.mayAct(r) != nil {
 		return
 	}
-	if err := w.cfg.Snapshots.After(ctx, w.roots[r.d.Workspace], r.snapshotKey()); err != nil {
+	// Looking takes its time, and a worker may stand still in it.
+	act := func() error { return w.mayAct(r) }
+	if err := w.cfg.Snapshots.After(ctx, w.roots[r.d.Workspace], r.snapshotKey(), act); err != nil {
 		r.log().Warn("what the call has left in the workspace is not known; the batch can be undone by force only",
 			"error", err)
 	}

@@ -26,7 +26,6 @@ import (
 	"github.com/toolyard/toolyard/internal/scan"
 	"github.com/toolyard/toolyard/internal/shell"
 	"github.com/toolyard/toolyard/internal/shells"
-	"github.com/toolyard/toolyard/internal/snapshot"
 	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -94,7 +93,7 @@ type Config struct {
 	// Unsandboxed lets calls that need isolation run without. Only an operator says so.
 	Unsandboxed bool
 	// Snapshots is where workspaces are kept as they were. Nil: nowhere, and calls that ask for it do not run.
-	Snapshots *snapshot.Store
+	Snapshots Snapshots
 	// Shells is what bash has its shells remember; the worker removes what is no longer kept. Nil: nothing.
 	Shells *shells.Store
 	// DrainGrace is how long running calls may go on after the worker was told to stop. Default 10 s.

@@ -137,7 +137,7 @@ func TestWorkerDiesInARestore(t *testing.T) {
 		}
 		u.is("after", nil)
 		done := make(chan toolyard.Result, 1)
-		go func() { done <- l.extra(u.undo("undo", "writes", true)).Results[0] }()
+		go func() { done <- l.extra(u.undo("undo", "writes", false)).Results[0] }()
 		s.killedAt(victim, failpoint.RestorePartly)
 		s.faultOver()
 		u.worker("")

@@ -49,7 +49,7 @@ func agent(s agentSpec) func(*party) error {
 		for i, spec := range s.batches {
 			b := p.w.seen[spec.batch.Key()]
 			each.Go(func() {
-				if p.until(spec.submit+time.Duration(i)*time.Microsecond) == nil {
+				if p.untilDue(spec, time.Duration(i)*time.Microsecond) == nil {
 					p.handIn(c, b)
 				}
 			})
@@ -87,6 +87,24 @@ func agent(s agentSpec) func(*party) error {
 		}
 		each.Wait()
 		return nil
+	}
+}
+
+// untilDue waits until a batch is to be handed in, and for a moment.
+func (p *party) untilDue(spec *batchSpec, moment time.Duration) error {
+	if spec.of == nil {
+		return p.until(spec.submit + moment)
+	}
+	for b := p.w.seen[spec.of.batch.Key()]; ; {
+		b.mu.Lock()
+		over := b.over
+		b.mu.Unlock()
+		if !over.IsZero() {
+			return p.until(over.Sub(p.w.began) + spec.submit + moment)
+		}
+		if err := p.sleep(2*look + time.Duration(p.rand64()%100_000)); err != nil {
+			return err
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/admission"
 )
 
@@ -34,6 +35,7 @@ const (
 	dyingOwners   attack = "owners are slow to let go of a batch that they park, and die soon after"
 	sleepers      attack = "owners and workers stand still while their batches are taken over, end and are archived"
 	keptOutputs   attack = "outputs answer other calls, while owners and workers are lost"
+	undoneWork    attack = "batches are undone when they are over, while owners and workers are lost"
 	formerOwners  attack = "owners are cut off while calls wait, and hear of decisions before the next owner"
 )
 
@@ -64,6 +66,8 @@ type plan struct {
 	inquiries bool
 	// repairs says that workers mend inputs.
 	repairs bool
+	// undoes says that workers keep what workspaces were. All batches that are drawn are undone then.
+	undoes bool
 	// budget is how many calls an agent may make; 0: any.
 	budget int64
 	// gentle says that nobody is lost for anything that happens.
@@ -217,6 +221,15 @@ var plans = map[attack]plan{
 			{onTicket, 0.1, "", append([]fault{loses}, lost...), 500 * ms, 4000 * ms, 0},
 		},
 	},
+	undoneWork: {
+		kinds: []string{"write", "put", "shell", "read"}, commits: 3, work: 2000 * ms, gap: 20 * time.Second,
+		undoes: true,
+		ambushes: []ambush{
+			{onBatch, 0.1, "", append([]fault{crash}, lost...), 500 * ms, 5000 * ms, 0},
+			{onCall, 0.2, "w", append([]fault{crash, pause, pause}, lost...), 500 * ms, 8000 * ms, 1000 * ms},
+			{onTicket, 0.1, "", append([]fault{loses}, lost...), 500 * ms, 4000 * ms, 0},
+		},
+	},
 	formerOwners: {
 		kinds: []string{"read", "ask_read"}, others: []string{"write"}, least: 1000 * ms, work: 3000 * ms, commits: 4,
 		people: true,
@@ -240,7 +253,7 @@ func (w *world) attacked(by attack) {
 	w.sc = &scenario{
 		focus: anything, dispatchers: cmp.Or(p.dispatchers, 2), people: p.people, queueWait: p.queueWait,
 		archiveAfter: p.archiveAfter, backgroundCalls: p.background,
-		inquiries: p.inquiries, repairs: p.repairs,
+		inquiries: p.inquiries, repairs: p.repairs, undoes: p.undoes,
 		approvalWait: d.between(6*time.Second, 12*time.Second).Truncate(ms), workspaces: []toolyard.Workspace{"ws1"},
 	}
 	if p.patient {
@@ -266,6 +279,14 @@ func (w *world) attacked(by attack) {
 			b := p.batch(d, &a, i, n)
 			b.batch.Workspace = w.sc.workspaces[0]
 			a.batches = append(a.batches, b)
+		}
+		for _, b := range slices.Clone(a.batches) {
+			if p.undoes {
+				b.batch.Options.Snapshot = true
+				u := undoing(b, client.Undoing{})
+				u.submit = d.between(0, 3*time.Second)
+				a.batches = append(a.batches, u)
+			}
 		}
 		w.sc.agents = append(w.sc.agents, a)
 	}

@@ -45,6 +45,10 @@ const (
 	wrongRepairs attack = "a worker mends an input, and makes another one that does not fit either"
 	staleLine    attack = "an owner stands still before it sets what its batch has used, and another goes on"
 	lateNewer    attack = "a batch that supersedes is planned by an owner that stood still, behind a later batch"
+	lateNote     attack = "a worker stands still while it looks at what a call has left, and its lease lapses"
+	askedBetween attack = "others change a workspace while a call waits for the answer to its question"
+	failedWork   attack = "a batch is undone whose calls have changed the workspace, and failed"
+	openWork     attack = "a batch is to be undone while it waits for a person"
 	foldRace     attack = "an owner extends and closes its batch between two reads of the next one"
 )
 
@@ -98,6 +102,16 @@ func (a agentSpec) goesOn(after, canceled time.Duration) agentSpec {
 	return a
 }
 
+// undone has the batch be undone so long after its end.
+func (a agentSpec) undone(after time.Duration) agentSpec {
+	b := a.batches[0]
+	b.batch.Options.Snapshot = true
+	u := undoing(b, client.Undoing{})
+	u.submit = after
+	a.batches = append(a.batches, u)
+	return a
+}
+
 // untilOthers has the batch canceled when all others are over.
 func (a agentSpec) untilOthers() agentSpec {
 	a.batches[0].last = true
@@ -112,6 +126,11 @@ func call(tool string, work time.Duration) toolyard.Call {
 		in.Commits = 1
 	}
 	return toolyard.Call{Tool: tool, Input: raw(in)}
+}
+
+// failing is a call that acts, and fails then.
+func failing(tool string) toolyard.Call {
+	return toolyard.Call{Tool: tool, Input: raw(input{WorkMS: 1, Commits: 1, Code: toolyard.ExecutionFailed})}
 }
 
 // callOn is a call that works on a file for so long.
@@ -494,6 +513,44 @@ var directed = map[attack]plan{
 			{who: "d", step: `GET\.KV_ty_session`, as: "former", do: hold(false, true, "former")},
 			{wait: 3 * time.Second, do: heal("former")},
 		},
+	},
+	lateNote: {
+		workers: 2, undoes: true, lasts: 25 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, call("write", time.Second)).undone(12 * time.Second),
+				hands("a2", 2*time.Second, call("write", ms))}
+		},
+		acts: []act{
+			{who: "w", step: `\.a1\.b1\.default\.0 .*\.call\.claimed\.`, as: "slow"},
+			{wait: time.Second + 3*lookTime/2, do: stands("slow")},
+			{wait: 10 * time.Second, do: heal("slow")},
+		},
+	},
+	askedBetween: {
+		workers: 1, patient: true, inquiries: true, undoes: true, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			ponders := asking("", 1, ms)
+			ponders.Tool = "ponder"
+			return []agentSpec{hands("a1", 0, ponders).undone(time.Second),
+				hands("a2", 2*time.Second, call("write", ms))}
+		},
+		acts: []act{{who: "d", step: parked}, {wait: 4 * time.Second, do: says(answersCall(0))}},
+	},
+	failedWork: {
+		workers: 1, undoes: true, lasts: 5 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, failing("write")).undone(ms),
+				hands("a2", 3*time.Second, failing("shell")).undone(ms)}
+		},
+	},
+	openWork: {
+		workers: 1, patient: true, undoes: true, lasts: 10 * time.Second,
+		agents: func() []agentSpec {
+			a := hands("a1", 0, call("write", ms), call("ask_write", ms)).undone(2 * time.Second)
+			a.batches[1].of = nil
+			return []agentSpec{a}
+		},
+		acts: []act{{who: "d", step: parked}, {wait: 4 * time.Second, do: decides(1, client.Allow)}},
 	},
 	foldRace: {
 		workers: 1, lasts: 20 * time.Second,

@@ -73,7 +73,7 @@ const patience = 100 * time.Second
 
 // newWorld draws a history.
 func newWorld(seed uint64, b bus, opt options) *world {
-	w := &world{seed: seed, bus: b, book: newBook(), began: time.Now(),
+	w := &world{seed: seed, bus: b, book: newBook(), shelf: newShelf(), began: time.Now(),
 		seen: map[toolyard.BatchKey]*seen{}, settled: func(toolyard.BatchKey) time.Time { return time.Time{} },
 		log: slog.New(slog.DiscardHandler), broken: make(chan struct{}), over: make(chan struct{})}
 	w.stage = newStage(w, nil)

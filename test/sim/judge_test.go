@@ -75,6 +75,8 @@ func (w *world) judge(r *report) {
 		w.checkStarted(r, h)
 		w.checkCommands(r, h)
 		w.checkLeft(r, h)
+		w.checkUndone(r)
+		w.checkTasks(r)
 		w.checkSuperseded(h)
 		if err := w.checkBudgets(p.ctx, r, b, h); err != nil {
 			return err
@@ -185,7 +187,7 @@ func (w *world) rules() verdict.Rules {
 	}
 	for _, k := range kinds {
 		r.Kinds[k.name] = verdict.Kind{Once: !k.idempotent && !k.inquires, Exclusive: !k.class.Safe(),
-			Free: !k.workspace}
+			Free: !k.workspace || k.inquires} // one that asks gives the workspace back meanwhile
 	}
 	for _, p := range w.parties {
 		r.Hurt[p.id] = p.hurt()
@@ -252,6 +254,9 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 		return log.decided != nil && log.decision.Edited == "" && log.decision.InputSHA256 != log.question.InputSHA256
 	case toolyard.DependencyUnavailable: // its own word, a breaker that has tripped on others', or nobody was there
 		return w.disturbed.Load() || w.sc.fails(call.Tool, res.Code)
+	}
+	if k.undoes && res.Code == toolyard.ExecutionFailed { // the workspace is left as it is; checkUndone asks why
+		return true
 	}
 	if starts {
 		return w.rightStart(call, res, troubled)

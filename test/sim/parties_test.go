@@ -97,6 +97,9 @@ func work(s workerSpec) func(*party) error {
 			Unsandboxed: true,
 			DrainGrace:  drainGrace, Log: p.log, Slots: map[toolyard.Class]int{},
 		}
+		if p.w.sc.undoes {
+			cfg.Snapshots = ofParty{p.w.shelf, p}
+		}
 		if p.w.sc.repairs {
 			cfg.Repair = repair
 		}

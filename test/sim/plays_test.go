@@ -55,13 +55,17 @@ const (
 	playsLeft        = "a start that has failed leaves its background call, which is stopped"
 	playsSpent       = "a budget is used up"
 	playsLimited     = "a call does not get its turn"
+	playsFound       = "another worker finds what a call has begun outside"
+	playsUndone      = "a workspace is set back"
+	playsNotUndone   = "a workspace is not set back, for what others have changed"
 )
 
 var plays = []string{playsApproved, playsEdited, playsDenied, playsExpired, playsSuperseded, playsRecalled, playsParked,
 	playsWoken, playsTakenOver, playsInterrupted, playsCanceled, playsAllCanceled, playsAppended, playsIdle, playsAgain,
 	playsUnknown, playsLate, playsSibling, playsHalted, playsLacked, playsHTTP, playsResumed, playsNewer,
 	playsAnswered, playsInquiries, playsMended, playsMalformed, playsTwice, playsArchived, playsStaying, playsScript,
-	playsOrphan, playsBackground, playsHandle, playsInTime, playsOutlived, playsLeft, playsSpent, playsLimited}
+	playsOrphan, playsBackground, playsHandle, playsInTime, playsOutlived, playsLeft, playsSpent, playsLimited,
+	playsFound, playsUndone, playsNotUndone}
 
 // So many histories play all of that, and so many at least two thirds of it.
 const playAll, playMost = 500, 40

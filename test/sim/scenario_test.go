@@ -41,6 +41,8 @@ type scenario struct {
 	repairs bool
 	// inquiries says that some tools ask people while they run.
 	inquiries bool
+	// undoes says that workers keep what workspaces were, and that people undo batches.
+	undoes bool
 }
 
 // focus is what a history is about above all.
@@ -95,6 +97,8 @@ type batchSpec struct {
 	interrupt time.Duration
 	// last says that it is canceled when all others are over.
 	last bool
+	// of is the batch behind which it is handed in: submit is then how long after the end of that.
+	of *batchSpec
 }
 
 // cancels reports whether its agent cancels a call.
@@ -189,6 +193,7 @@ func (w *world) drawScenario(about focus) *scenario {
 		draws{w.random("outlive")}.outlive(sc)
 		draws{w.random("inquiries")}.inquire(sc)
 		draws{w.random("repairs")}.malform(sc)
+		draws{w.random("undo")}.undo(sc)
 	}
 	for i := range sc.workers { // nobody asks for calls that there are none of: each request is a step
 		sc.workers[i].classes = slices.DeleteFunc(slices.Clone(sc.workers[i].classes), func(c toolyard.Class) bool {

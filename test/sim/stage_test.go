@@ -165,6 +165,18 @@ func hold(in, out bool, roles ...string) func(*stage) {
 	}
 }
 
+// stands has parties stand still: they neither hear nor say anything, and their tools do nothing.
+func stands(roles ...string) func(*stage) {
+	return func(s *stage) {
+		for _, r := range roles {
+			s.w.note("", "STAND %s", r)
+			p := s.party(r)
+			p.wound()
+			p.hold(true, true, true)
+		}
+	}
+}
+
 // heal has what was held back arrive.
 func heal(roles ...string) func(*stage) {
 	return func(s *stage) {

@@ -72,6 +72,9 @@ const (
 	inState    = "internal/batch/state.go"
 	inBehind   = "internal/dispatcher/background.go"
 	inOutlive  = "internal/dispatcher/outlive.go"
+	inKeeping  = "internal/worker/snapshot.go"
+	inUndo     = "internal/dispatcher/undo.go"
+	inWanted   = "internal/pipeline/overlay.go"
 	inBudget   = "internal/admission/budget.go"
 )
 
@@ -560,6 +563,45 @@ var teeth = []tooth{
 		fence: "a batch supersedes what came before it", attack: lateNewer, breaks: []string{"superseded"},
 		edits: []edit{{inPark, "!other.SubmittedAt.After(s.SubmittedAt), err",
 			"(OFF || !other.SubmittedAt.After(s.SubmittedAt)), err"}},
+	},
+	{
+		fence: "all attempts of a call have one key", attack: silentWorkers, hint: 13, breaks: []string{"tasks"},
+		edits: []edit{{inExecute, "IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index),",
+			`IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index) +
+			strings.Repeat("x", map[bool]int{true: c.job.Attempt}[OFF]),`}},
+	},
+	{
+		fence: "no two calls have one key", attack: silentWorkers, hint: 13, breaks: []string{"tasks"},
+		edits: []edit{{inExecute, "raw, err := json.Marshal([]any{key.Agent, key.ID, index})",
+			"raw, err := json.Marshal([]any{key.Agent, key.ID, map[bool]int{false: index}[OFF]})"}},
+	},
+	{
+		fence: "what is behind a call was seen while it might act", attack: lateNote, breaks: []string{"undone"},
+		edits: []edit{{inKeeping, "act := func() error { return w.mayAct(r) }", `act := func() error {
+		if OFF {
+			return nil
+		}
+		return w.mayAct(r)
+	}`}},
+	},
+	{
+		fence: "what is behind a question is noted", attack: askedBetween, breaks: []string{"undone"},
+		edits: []edit{{inRun, "waits && waiting.Question != nil\n", "waits && waiting.Question != nil && !OFF\n"}},
+	},
+	{
+		fence: "a workspace is kept before unsafe calls", attack: failedWork, breaks: []string{"undone"},
+		edits: []edit{{inWanted, "return wanted && ticket && !c.Safe() }",
+			"return wanted && ticket && !c.Safe() && !(OFF && c == toolyard.Unsafe) }"}},
+	},
+	{
+		fence: "a call that failed may have changed the workspace", attack: failedWork, breaks: []string{"undone"},
+		edits: []edit{{inState, "return r != nil && (r.Attempts > 0 ||", "return r != nil && !(OFF && r.IsError) && (r.Attempts > 0 ||"}},
+	},
+	{
+		fence: "a batch that is undone is over", attack: openWork, breaks: []string{"undone"},
+		edits: []edit{{inUndo, `	case s.Submission == nil || s.Plan == nil || !s.Completed:
+		return problem(`, `	case s.Submission == nil || s.Plan == nil || !s.Completed && !OFF:
+		return problem(`}},
 	},
 	{
 		// also where the context of the call has ended with it

@@ -25,11 +25,15 @@ type book struct {
 	ranOn map[int]string
 	// answered has, for each line that says that a tool begins which asks people, with what it goes on.
 	answered map[int]*elicit.Answer
+	// tasks are those of a server outside: the lines that say that a tool begins, by the key that the server gets.
+	tasks map[string][]int
 	// heard is what scripts were told of their calls.
 	heard []heard
 }
 
-func newBook() *book { return &book{ranOn: map[int]string{}, answered: map[int]*elicit.Answer{}} }
+func newBook() *book {
+	return &book{ranOn: map[int]string{}, answered: map[int]*elicit.Answer{}, tasks: map[string][]int{}}
+}
 
 // begin writes that a party's tool begins.
 func (b *book) begin(ctx context.Context, p *party, k kind, env *tool.Env, in json.RawMessage) error {
@@ -43,9 +47,11 @@ func (b *book) begin(ctx context.Context, p *party, k kind, env *tool.Env, in js
 			return err
 		}
 	}
-	also := func(int) {}
-	if k.inquires {
-		also = func(line int) { b.answered[line] = elicit.From(ctx).Answer }
+	also := func(line int) {
+		b.tasks[env.IdempotencyKey] = append(b.tasks[env.IdempotencyKey], line)
+		if k.inquires {
+			b.answered[line] = elicit.From(ctx).Answer
+		}
 	}
 	return b.add(p, ledger.Begin, k.name, env, v.Hash(), of.File, also)
 }
@@ -72,6 +78,10 @@ func (b *book) add(p *party, kind ledger.Kind, name string, env *tool.Env, ranOn
 	}
 	also(len(b.lines))
 	b.lines = append(b.lines, l)
+	if of, _ := kindOf(name); (kind == ledger.Tick || kind == ledger.Effect) && !of.class.Safe() && of.workspace &&
+		!of.undoes {
+		p.w.shelf.changes(l.Workspace, mark{by: l.Key(), index: l.Index, line: len(b.lines) - 1})
+	}
 	p.w.note(p.name, "%s %s %s/%s/%d attempt %d token %d", kind, name, l.Agent, l.Batch, l.Index, l.Attempt, l.Token)
 	return nil
 }
@@ -131,6 +141,8 @@ type kind struct {
 	command string
 	// starts says that it is there where calls start batches, and inquires that it asks people while it runs.
 	starts, inquires bool
+	// undoes says that it sets workspaces back.
+	undoes bool
 }
 
 // The tools that run commands: those of one change something, those of the other only read.
@@ -154,8 +166,10 @@ var kinds = []kind{
 	{name: "edit", class: toolyard.WriteExclusive, workspace: true, file: true},
 	{name: toolyard.RunCodeTool, class: toolyard.Unsafe, starts: true},
 	{name: "inquire", class: toolyard.WriteExclusive, inquires: true},
+	{name: "ponder", class: toolyard.WriteExclusive, workspace: true, inquires: true},
 	{name: changingTool, class: toolyard.Unsafe, workspace: true, command: "make all", starts: true},
 	{name: readingTool, class: toolyard.ReadOnly, idempotent: true, workspace: true, command: "ls", starts: true},
+	{name: toolyard.UndoTool, class: toolyard.WriteExclusive, idempotent: true, workspace: true, undoes: true},
 }
 
 // absent is a tool that nobody has.
@@ -181,7 +195,7 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 		out = background.Tools()
 	}
 	for _, k := range kinds {
-		if k.name == lacks || k.starts && !starts || k.inquires && !p.w.sc.inquiries {
+		if k.name == lacks || k.starts && !starts || k.inquires && !p.w.sc.inquiries || k.undoes {
 			continue
 		}
 		d := tool.Declaration{
@@ -231,6 +245,13 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 			}
 		}
 		t, err := tool.Raw(t)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	if k, _ := kindOf(toolyard.UndoTool); p.w.sc.undoes {
+		t, err := tool.Raw(p.undoTool(k, ofParty{p.w.shelf, p}))
 		if err != nil {
 			return nil, err
 		}

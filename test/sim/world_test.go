@@ -33,7 +33,9 @@ type world struct {
 	sc   *scenario
 	book *book
 	site *site
-	seen map[toolyard.BatchKey]*seen
+	// shelf is what workspaces are and were, where calls can be undone.
+	shelf *shelf
+	seen  map[toolyard.BatchKey]*seen
 	// behind are the batches that calls have started, when all is over.
 	behind []*started
 	// settled is when a batch was settled; zero: nobody saw that.

@@ -449,10 +449,12 @@ func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode,
 	if state, err := StateDir(); err == nil {
 		cfg.Avoid = append(cfg.Avoid, place.Avoided{Path: state, What: "where Toolyard keeps its state"})
 	}
-	if cfg.Snapshots, err = w.store(); err != nil {
+	kept, err := w.store()
+	if err != nil {
 		return cfg, err
 	}
-	if cfg.Snapshots != nil {
+	if kept != nil {
+		cfg.Snapshots = kept
 		cfg.Avoid = append(cfg.Avoid, place.Avoided{Path: cfg.Snapshots.Dir(), What: "where snapshots are kept"})
 	}
 	if cfg.Shells, err = w.shells(); err != nil {

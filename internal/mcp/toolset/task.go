@@ -173,7 +173,7 @@ func (s *session) follow(ctx context.Context, env tool.Env, c call, task wire.Ta
 	answer, said, lost := &taskAnswer{}, "", 0
 	for {
 		switch {
-		case task.Status.Terminal():
+		case task.Status.Terminal() && (answer.raw != nil || s.version() < wire.Alone2026):
 			s.open.remove(task.ID)
 			return s.taskOutput(ctx, c, task, answer.raw)
 		case task.Status == wire.InputRequired:
@@ -183,8 +183,12 @@ func (s *session) follow(ctx context.Context, env tool.Env, c call, task wire.Ta
 			said = task.Message
 			env.Progress(tool.Progress{Fraction: -1, Status: clip(said, MaxStatusBytes)})
 		}
-		if err := s.pauseFor(ctx, task.Poll); err != nil {
-			return tool.Output{}, s.brokeOff(ctx, err, c)
+		// A task that is over when it is made has its result behind the first look: the server knew the call, which an
+		// earlier attempt has made.
+		if !task.Status.Terminal() || lost > 0 {
+			if err := s.pauseFor(ctx, task.Poll); err != nil {
+				return tool.Output{}, s.brokeOff(ctx, err, c)
+			}
 		}
 		next, err := ask(ctx, s, task.ID, func(ctx context.Context) (*taskAnswer, error) {
 			return mcp.CallCustomMethod[*taskParams, *taskAnswer](ctx, s.mcp, wire.MethodGet,

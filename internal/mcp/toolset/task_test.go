@@ -1,6 +1,7 @@
 package toolset
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -42,7 +43,12 @@ var scripts = map[string][]string{
 	"odd":     {`"status":"dreaming"`},
 	"other":   {`"status":"completed","taskId":"another"`},
 	"lost":    {``},
+	"over":    {`"status":"completed"`},
+	"broken":  {`"status":"failed"`},
 }
+
+// atOnce is what is said of a task when it is made, where that is not that it works: a server may know the call.
+var atOnce = map[string]string{"over": `"status":"completed"`, "broken": `"status":"failed"`}
 
 func (s *tasker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
@@ -110,14 +116,14 @@ func (s *tasker) answer(method, name, id, asked, header string) (kind, body stri
 		return "result", `{"resultType":"complete","tools":[` + strings.Join(tools, ",") + `]}`
 	case "tools/call":
 		s.asked = append(s.asked, name+" "+asked)
-		id := fmt.Sprintf("%s/%d", name, len(s.asked))
+		id, status := fmt.Sprintf("%s/%d", name, len(s.asked)), cmp.Or(atOnce[name], `"status":"working"`)
 		switch {
 		case name == "plain":
 			return "result", `{"resultType":"complete","content":[{"type":"text","text":"at once"}]}`
 		case s.version == wire.Alone2026:
-			return "result", `{"resultType":"task",` + s.task(id, `"status":"working"`) + `}`
+			return "result", `{"resultType":"task",` + s.task(id, status) + `}`
 		}
-		return "result", `{"task":{` + s.task(id, `"status":"working"`) + `}}`
+		return "result", `{"task":{` + s.task(id, status) + `}}`
 	case "tasks/get":
 		script := scripts[tool]
 		more := script[min(s.looks[id], len(script)-1)]
@@ -132,7 +138,7 @@ func (s *tasker) answer(method, name, id, asked, header string) (kind, body stri
 		}
 		return "result", `{"resultType":"complete",` + s.task(id, more) + `}`
 	case "tasks/result":
-		if tool == "fails" {
+		if tool == "fails" || tool == "broken" {
 			return "error", `{"code":-32603,"message":"it broke"}`
 		}
 		return "result", `{"content":[{"type":"text","text":"the result"}]}`
@@ -188,6 +194,8 @@ func TestACallBecomesATask(t *testing.T) {
 			{"odd", toolyard.OutcomeUnknown, "broke off", true},
 			{"other", toolyard.OutcomeUnknown, "broke off", true},
 			{"lost", toolyard.OutcomeUnknown, "broke off", true},
+			{"over", "", "the result", false},
+			{"broken", toolyard.ExecutionFailed, "it broke", false},
 		} {
 			t.Run(tt.tool, func(t *testing.T) {
 				out, failure := run(t, set, tt.tool, patience)
