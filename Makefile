@@ -75,13 +75,14 @@ setup: ## Name the tools that are missing, with the command that installs each
 build: ## Build the commands into bin/, without what only debuggers read
 	go build -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
 
-# One package more at a time than there are processors: the long ones wait more than they work. vet is a step of its own.
-# What many tests link is compiled before any of them runs: a machine that compiles keeps those with time limits waiting.
+# As many packages at a time as there are processors: with one more, programs that are linked keep tests with time limits
+# waiting for seconds. For the same reason what many tests link is compiled before any of them runs. vet is a step of its
+# own.
 .PHONY: test
 test: ## Run the tests, those of goroutines with the race detector, and count them
 	@all=$$(go list $(if $(ALL),$(SLOWEST)) $(PKG)); plain=$$(go list $(PLAIN)); \
 	raced=$$(grep -Fxv "$$plain" <<<"$$all" || true); plain=$$(grep -Fx "$$plain" <<<"$$all" || true); \
-	at_once=$$(($$(getconf _NPROCESSORS_ONLN) + 1)); \
+	at_once=$$(getconf _NPROCESSORS_ONLN); \
 	failed=0; run() { go test -p $$at_once -timeout $(MOST) -vet=off -json "$$@" || failed=1; }; \
 	{ \
 		$(if $(ALL),go build -race ./... >&2 || failed=1;) \

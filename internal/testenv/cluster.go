@@ -29,6 +29,15 @@ type System interface {
 	GuardedSince() time.Time
 }
 
+// Patient is a system whose dispatchers and workers may be silent for half a minute before others take what they have.
+// It is for tests about other things, on machines that stand still for seconds.
+func Patient(s System) System { return patient{s} }
+
+type patient struct{ System }
+
+// patientWait is how long they may be silent.
+const patientWait = 30 * time.Second
+
 // Cluster is a system of several nodes, with TLS, from the files that init-auth writes.
 type Cluster struct {
 	dir, url string
@@ -85,7 +94,11 @@ func settings(t testing.TB, s System) (broker.Settings, []nats.Option) {
 		return broker.Settings{Replicas: 3, MaxStoreBytes: 1 << 30, Shards: Shards(t)},
 			[]nats.Option{nats.RootCAs(c.CA())}
 	}
-	return broker.Settings{Shards: Shards(t)}, nil
+	with := broker.Settings{Shards: Shards(t)}
+	if _, ok := s.(patient); ok {
+		with.BatchAckWait, with.CallAckWait, with.WorkerTTL = patientWait, patientWait, patientWait
+	}
+	return with, nil
 }
 
 // clusterAt is where the written configuration says that a node's files are.

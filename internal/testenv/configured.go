@@ -12,7 +12,7 @@ import (
 )
 
 // readyWait bounds the wait for a server that was configured by a file.
-const readyWait = 20 * time.Second
+const readyWait = 90 * time.Second
 
 // Configured starts a nats-server as its own program starts it from a configuration file, and stops it with the test.
 // It listens on a free port of loopback, whatever the file says; adjust may change more. It returns its URL.

@@ -39,7 +39,7 @@ func ConnAs(t testing.TB, s System, p access.Principal) *nats.Conn {
 		t.Fatal(err)
 	}
 	_, opts := settings(t, s)
-	opts = append(opts, nats.UserCredentials(creds))
+	opts = append(opts, nats.UserCredentials(creds), nats.Timeout(readyWait))
 	nc, err := nats.Connect(s.ClientURL(), append(natsbroker.ConnectOptions("test", slog.New(slog.DiscardHandler)),
 		opts...)...)
 	if err != nil {

@@ -196,7 +196,7 @@ func settle(t *testing.T, nc *nats.Conn) {
 // platform's credentials succeed.
 func TestNothingIsForged(t *testing.T) {
 	t.Parallel()
-	nothingIsForged(t, testenv.Guarded(t))
+	nothingIsForged(t, testenv.Patient(testenv.Guarded(t)))
 }
 
 func nothingIsForged(t *testing.T, s testenv.System) {
@@ -329,7 +329,7 @@ func unattended(t *testing.T, js jetstream.JetStream) {
 // or made.
 func TestNothingIsPurged(t *testing.T) {
 	t.Parallel()
-	nothingIsPurged(t, testenv.Guarded(t))
+	nothingIsPurged(t, testenv.Patient(testenv.Guarded(t)))
 }
 
 // indexed waits until all batches that were planned are in the index.
@@ -432,7 +432,7 @@ func nothingIsPurged(t *testing.T, s testenv.System) {
 // dispatchers, the bodies of message gets, or subscriptions.
 func TestNothingIsRead(t *testing.T) {
 	t.Parallel()
-	nothingIsRead(t, testenv.Guarded(t))
+	nothingIsRead(t, testenv.Patient(testenv.Guarded(t)))
 }
 
 func nothingIsRead(t *testing.T, s testenv.System) {
@@ -585,7 +585,7 @@ func waitingOf(subject string) *nats.Msg {
 // nothing. The call does not run; an operator's decision about the same call is one.
 func TestNothingIsApproved(t *testing.T) {
 	t.Parallel()
-	nothingIsApproved(t, testenv.Guarded(t))
+	nothingIsApproved(t, testenv.Patient(testenv.Guarded(t)))
 }
 
 func nothingIsApproved(t *testing.T, s testenv.System) {

@@ -40,7 +40,7 @@ type scripted struct {
 // one slot of each class: a script that needed a place of its own for a call would wait for ever.
 func runScripts(t *testing.T, batches int, cfg worker.Config, more ...tool.Tool) *scripted {
 	t.Helper()
-	x := &scripted{s: testenv.Guarded(t), dir: realDir(t)}
+	x := &scripted{s: testenv.Patient(testenv.Guarded(t)), dir: realDir(t)}
 	begin(t, dispatcher.New(testenv.BrokerAs(t, x.s, platform, "/dispatcher/test"), dispatcher.Config{
 		Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}, RunCode: true,
 		MaxBatches: batches, MaxAgentBatches: batches,
