@@ -158,13 +158,17 @@ func TestASampledBatchTakenOver(t *testing.T) {
 		said = r.Output
 	}
 	var whole tracetest.SpanStub
-	eventually(t, "the batch has a span", func() bool {
+	eventually(t, "the batch and both calls have spans", func() bool { // a worker ends a call's span behind its result
+		calls := 0
 		for _, span := range seen.GetSpans() {
 			if span.Name == "batch" {
 				whole = span
 			}
+			if strings.HasPrefix(span.Name, "execute_tool") {
+				calls++
+			}
 		}
-		return whole.Name != ""
+		return whole.Name != "" && calls > 1
 	})
 	batches, calls := 0, 0
 	for _, span := range seen.GetSpans() {

@@ -1,7 +1,7 @@
 // What the batches of a period add up to.
 
 import { h, Fragment, type ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Me, Report, ReportQuestions, ReportTimes } from "./api";
 import { at, get } from "./client";
 import { Copy, Facts, ms, Problem, quoted, requery, shown, Table, to, usePoll, When, type Route } from "./parts";
@@ -104,7 +104,7 @@ export function ReportPage({ route, me }: { route: Route; me: Me }) {
   const form = useRef<HTMLFormElement>(null);
   const field = (name: string) => form.current?.elements.namedItem(name) as HTMLInputElement | null | undefined;
   useEffect(() => choose(chosen), [route]);
-  useEffect(() => { // only then: who types is not disturbed
+  useLayoutEffect(() => { // before a field can be seen, and only then: who types is not disturbed
     for (const [name, value] of Object.entries({ agent, since, until })) {
       const f = field(name);
       if (f) f.value = value;
