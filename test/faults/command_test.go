@@ -53,18 +53,10 @@ func (s *system) asleep(seconds string) (n int) {
 func TestCommandsIgnoreTheirEnd(t *testing.T) {
 	cell(t, "W7commands", func(s *system) rules {
 		s.basic()
-		workspace := filepath.Join(s.dir, "workspace")
-		if err := os.Mkdir(workspace, 0o755); err != nil {
-			s.t.Fatal(err)
-		}
+		workspace := s.workspace()
 		start := func() *process {
-			p := s.spawn("commands", "pool", "", "worker", "serve", "--nats", s.url, "--workspace", "dan="+
-				workspace, "--permission-mode", "bypass",
+			return s.serves("commands", "", "--workspace", "dan="+workspace, "--permission-mode", "bypass",
 				"--sandbox-memory", "64")
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.workers[p.said("id")] = p
-			return p
 		}
 		var victim *process
 		s.together(func() { victim = start() }, func() { s.worker("worker", "") })

@@ -201,18 +201,11 @@ func (s *system) offers(p *process, tool string) {
 func TestWorkerDiesBehindATask(t *testing.T) {
 	cell(t, "W17", func(s *system) rules {
 		s.basic()
-		workspace := filepath.Join(s.dir, "workspace")
-		if err := os.Mkdir(workspace, 0o755); err != nil {
-			s.t.Fatal(err)
-		}
+		workspace := s.workspace()
 		server, manifest := s.tasks()
 		start := func() *process {
-			p := s.spawn("tasks", "pool", "", "worker", "serve", "--nats", s.url, "--tools", manifest,
-				"--workspace", "dan="+workspace, "--allow", "mcp__tasks__*")
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.workers[p.said("id")] = p
-			return p
+			return s.serves("tasks", "", "--tools", manifest, "--workspace", "dan="+workspace, "--allow",
+				"mcp__tasks__*")
 		}
 		var victim *process
 		s.together(func() { victim = start() }, func() { s.worker("worker", "") })

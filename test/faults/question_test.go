@@ -40,11 +40,8 @@ func TestWorkerDiesWithAQuestion(t *testing.T) {
 			"servers:\n  - name: asker\n    url: %s\n    elicitation: true\n", web.URL), 0o600); err != nil {
 			s.t.Fatal(err)
 		}
-		victim := s.spawn("asks", "pool", string(failpoint.QuestionReady)+"=kill@1", "worker", "serve",
-			"--nats", s.url, "--tools", tools, "--allow", "mcp__asker__ask")
-		s.mu.Lock()
-		s.workers[victim.said("id")] = victim
-		s.mu.Unlock()
+		victim := s.serves("asks", string(failpoint.QuestionReady)+"=kill@1", "--tools", tools, "--allow",
+			"mcp__asker__ask")
 		s.worker("worker", "")
 		s.dispatcher("dispatcher", "")
 		l := s.load(mix{quiet: true})

@@ -4,8 +4,6 @@ package faults
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,19 +19,12 @@ import (
 func TestWorkerDiesInAScript(t *testing.T) {
 	cell(t, "W12", func(s *system) rules {
 		s.basic()
-		workspace := filepath.Join(s.dir, "workspace")
-		if err := os.Mkdir(workspace, 0o755); err != nil {
-			s.t.Fatal(err)
-		}
+		workspace := s.workspace()
 		const calls = 3
 		dies := 1 + s.rand.IntN(calls) // which of the script's calls its worker does not survive
 		start := func(failpoints string) *process {
-			p := s.spawn("scripts", "pool", failpoints, "worker", "serve", "--nats", s.url, "--workspace", "dan="+
-				workspace, "--permission-mode", "bypass", "--run-code")
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.workers[p.said("id")] = p
-			return p
+			return s.serves("scripts", failpoints, "--workspace", "dan="+workspace, "--permission-mode", "bypass",
+				"--run-code")
 		}
 		var victim *process
 		s.together(func() { victim = start(fmt.Sprintf("%s=kill@%d", failpoint.ChildStarted, dies)) },

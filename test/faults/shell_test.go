@@ -3,7 +3,6 @@
 package faults
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,17 +17,10 @@ import (
 func TestWorkerDiesInAShell(t *testing.T) {
 	cell(t, "W13", func(s *system) rules {
 		s.basic()
-		workspace := filepath.Join(s.dir, "workspace")
-		if err := os.Mkdir(workspace, 0o755); err != nil {
-			s.t.Fatal(err)
-		}
+		workspace := s.workspace()
 		start := func(failpoints string) *process {
-			p := s.spawn("shells", "pool", failpoints, "worker", "serve", "--nats", s.url,
-				"--workspace", "dan="+workspace, "--allow", "bash", "--shells", filepath.Join(s.dir, "shells"))
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.workers[p.said("id")] = p
-			return p
+			return s.serves("shells", failpoints, "--workspace", "dan="+workspace, "--allow", "bash", "--shells",
+				filepath.Join(s.dir, "shells"))
 		}
 		var victim *process
 		s.together(func() { victim = start(string(failpoint.ShellRan) + "=kill@2") }, func() { s.worker("worker", "") })

@@ -21,10 +21,7 @@ type undoable struct {
 
 func (s *system) undoable() *undoable {
 	s.t.Helper()
-	u := &undoable{s: s, workspace: filepath.Join(s.dir, "workspace"), files: 6}
-	if err := os.Mkdir(u.workspace, 0o755); err != nil {
-		s.t.Fatal(err)
-	}
+	u := &undoable{s: s, workspace: s.workspace(), files: 6}
 	for i := range u.files {
 		if err := os.WriteFile(u.file(i), []byte(fmt.Sprint("before ", i)), 0o644); err != nil {
 			s.t.Fatal(err)
@@ -38,13 +35,8 @@ func (u *undoable) file(i int) string { return filepath.Join(u.workspace, fmt.Sp
 func (u *undoable) worker(failpoints string) *process {
 	s := u.s
 	s.t.Helper()
-	p := s.spawn("files", "pool", failpoints, "worker", "serve", "--nats", s.url, "--workspace", "dan="+u.workspace,
-		"--permission-mode", "accept_edits", "--allow", toolyard.UndoTool, "--allow", toolyard.OverlayTool,
-		"--snapshots", filepath.Join(s.dir, "snapshots"))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.workers[p.said("id")] = p
-	return p
+	return s.serves("files", failpoints, "--workspace", "dan="+u.workspace, "--permission-mode", "accept_edits",
+		"--allow", toolyard.UndoTool, "--allow", toolyard.OverlayTool, "--snapshots", filepath.Join(s.dir, "snapshots"))
 }
 
 // writes is a batch that changes all files, each in a group of its own.

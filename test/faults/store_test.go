@@ -25,13 +25,16 @@ func (m *machine) hang(d time.Duration) {
 	}
 }
 
-// slow has each write wait for up to four tenths of a second, for five seconds.
-func (m *machine) slow() {
+// slowAndHangs has each write wait for up to four tenths of a second, for five seconds, and later for longer than a
+// lease.
+func (m *machine) slowAndHangs() {
 	m.s.t.Helper()
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
 		m.hang(time.Duration(20+m.s.rand.IntN(380)) * time.Millisecond)
 		m.s.pause(time.Duration(10+m.s.rand.IntN(40)) * time.Millisecond)
 	}
+	m.s.progress(5 + m.s.rand.IntN(20))
+	m.hang(m.s.settings.CallAckWait * 2)
 }
 
 // TestDiskIsSlow (S2): each write to the disk of the only NATS server waits for up to four tenths of a second, and then
@@ -45,9 +48,7 @@ func TestDiskIsSlow(t *testing.T) {
 		s.together(func() { s.dispatcher("dispatcher-a", "") }, func() { s.dispatcher("dispatcher-b", "") })
 		l := s.load(mix{})
 		s.progress(5 + s.rand.IntN(20))
-		m.slow()
-		s.progress(5 + s.rand.IntN(20))
-		m.hang(s.settings.CallAckWait * 2)
+		m.slowAndHangs()
 		s.faultOver()
 		l.finish()
 		return rules{harmed: []*process{a, b}}
@@ -65,9 +66,7 @@ func TestOneDiskIsSlow(t *testing.T) {
 		l := s.load(mix{})
 		s.progress(5 + s.rand.IntN(20))
 		m := machines[c.whole(s.ledStream())]
-		m.slow()
-		s.progress(5 + s.rand.IntN(20))
-		m.hang(s.settings.CallAckWait * 2)
+		m.slowAndHangs()
 		s.faultOver()
 		l.finish()
 		c.allWhole()

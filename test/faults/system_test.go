@@ -205,12 +205,32 @@ func (s *system) worker(name, failpoints string, args ...string) *process {
 
 func (s *system) workerAt(url, name, failpoints string, args ...string) *process {
 	s.t.Helper()
-	p := s.spawn(name, "id", failpoints, "ledgerworker",
-		append([]string{"--nats", url, "--ledger", s.ledger()}, args...)...)
+	return s.noted(s.spawn(name, "id", failpoints, "ledgerworker",
+		append([]string{"--nats", url, "--ledger", s.ledger()}, args...)...))
+}
+
+// serves starts the command worker.
+func (s *system) serves(name, failpoints string, args ...string) *process {
+	s.t.Helper()
+	return s.noted(s.spawn(name, "pool", failpoints, "worker", append([]string{"serve", "--nats", s.url}, args...)...))
+}
+
+// noted keeps a worker by its id, for what its calls are judged by.
+func (s *system) noted(p *process) *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.workers[p.said("id")] = p
 	return p
+}
+
+// workspace makes a directory for workers of the command, and returns it.
+func (s *system) workspace() string {
+	s.t.Helper()
+	dir := filepath.Join(s.dir, "workspace")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		s.t.Fatal(err)
+	}
+	return dir
 }
 
 // dispatcher starts a dispatcher. Workers are there first, so that it knows their tools.

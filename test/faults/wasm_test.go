@@ -83,17 +83,9 @@ func (s *system) saysSo(id toolyard.BatchID, status string) {
 func TestWorkerDiesInAModule(t *testing.T) {
 	cell(t, "W16", func(s *system) rules {
 		s.basic()
-		workspace, manifest := filepath.Join(s.dir, "workspace"), s.module()
-		if err := os.Mkdir(workspace, 0o755); err != nil {
-			s.t.Fatal(err)
-		}
+		workspace, manifest := s.workspace(), s.module()
 		start := func() *process {
-			p := s.spawn("modules", "pool", "", "worker", "serve", "--nats", s.url, "--tools", manifest,
-				"--workspace", "dan="+workspace, "--allow", "endless")
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.workers[p.said("id")] = p
-			return p
+			return s.serves("modules", "", "--tools", manifest, "--workspace", "dan="+workspace, "--allow", "endless")
 		}
 		var victim *process
 		s.together(func() { victim = start() }, func() { s.worker("worker", "") })
