@@ -163,11 +163,11 @@ func planned(l *listing, was map[string]*entry) (all []edit) {
 
 // free reports names that others have changed since the overlay was made.
 func (s *Store) free(ctx context.Context, top *os.File, all []edit, partly bool, w *Commit) error {
-	walk := walker{ctx: ctx, limits: s.limits}
-	if err := walk.walk(top); err != nil {
+	now, err := s.now(ctx, top)
+	if err != nil {
 		return err
 	}
-	paths, err := conflicts(all, walk.out, partly, func(c *edit, have *entry) (bool, error) {
+	paths, err := conflicts(all, now.entries, partly, func(c *edit, have *entry) (bool, error) {
 		if c.is == nil || c.is.Kind != have.Kind {
 			return false, nil
 		}

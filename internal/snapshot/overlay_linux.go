@@ -275,12 +275,10 @@ func (s *Store) openCopy(ctx context.Context, home string, k *Key) (c *copyOf, e
 	if err != nil {
 		return nil, err
 	}
-	w := walker{ctx: ctx, limits: s.limits}
-	if err := w.walk(top); err != nil {
+	if c.is, err = s.now(ctx, top); err != nil {
 		return nil, err
 	}
-	c.is = &listing{entries: w.out}
-	c.changes, err = changesOf(c.was.entries, first.entries, w.out, c.sum)
+	c.changes, err = changesOf(c.was.entries, first.entries, c.is.entries, c.sum)
 	return c, err
 }
 

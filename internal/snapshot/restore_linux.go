@@ -110,14 +110,13 @@ const shownPaths = 5
 // unchanged reports a workspace in which others have changed something behind the group, or between it and later ones
 // of its batch.
 func (s *Store) unchanged(ctx context.Context, top *os.File, home string, w *Wish) error {
-	walk := walker{ctx: ctx, limits: s.limits}
-	if err := walk.walk(top); err != nil {
+	now, err := s.now(ctx, top)
+	if err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		return w.refusal(nil, 0, "what is in it now cannot be compared with what the batch left")
 	}
-	now := &listing{entries: walk.out}
 	read := func(kind string, group int) (*listing, error) {
 		k := Key{Batch: w.Batch, Group: group}
 		l, err := readListing(filepath.Join(home, k.listingName(kind)))

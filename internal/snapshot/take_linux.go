@@ -128,11 +128,11 @@ func (s *Store) aloneSince(ctx context.Context, top *os.File, home string, k *Ke
 	if err != nil {
 		return false, err
 	}
-	w := walker{ctx: ctx, limits: s.limits}
-	if err := w.walk(top); err != nil {
+	now, err := s.now(ctx, top)
+	if err != nil {
 		return false, err
 	}
-	if _, all := differences(then, &listing{entries: w.out}, 0, nil); all == 0 {
+	if _, all := differences(then, now, 0, nil); all == 0 {
 		return true, nil
 	}
 	first, err := readListing(filepath.Join(home, k.listingName(before)))
@@ -202,8 +202,8 @@ func (s *Store) After(ctx context.Context, root *place.Root, k Key, act func() e
 // note keeps a listing without the content, if that may still be done when it is made. Nil: it may.
 func (s *Store) note(ctx context.Context, top *os.File, home string, k *Key, kind string, act func() error) error {
 	begun := time.Now()
-	w := walker{ctx: ctx, limits: s.limits}
-	if err := w.walk(top); err != nil {
+	l, err := s.now(ctx, top)
+	if err != nil {
 		return err
 	}
 	if act != nil {
@@ -211,8 +211,17 @@ func (s *Store) note(ctx context.Context, top *os.File, home string, k *Key, kin
 			return err
 		}
 	}
-	return keep(home, filepath.Join(home, k.listingName(kind)),
-		&listing{head: head{Key: *k, Begun: begun}, entries: w.out})
+	l.head = head{Key: *k, Begun: begun}
+	return keep(home, filepath.Join(home, k.listingName(kind)), l)
+}
+
+// now is what a directory is, without the content.
+func (s *Store) now(ctx context.Context, top *os.File) (*listing, error) {
+	w := walker{ctx: ctx, limits: s.limits}
+	if err := w.walk(top); err != nil {
+		return nil, err
+	}
+	return &listing{entries: w.out}, nil
 }
 
 var (
