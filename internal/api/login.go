@@ -44,7 +44,7 @@ type Login struct {
 func (s *Server) oauth(ctx context.Context, r *http.Request) (*oauth2.Config, *Problem) {
 	i := s.cfg.Issuer
 	if _, err := i.verifier(ctx); err != nil {
-		return nil, newProblem(http.StatusServiceUnavailable, "", "the issuer of tokens cannot be asked now").again()
+		return nil, issuerSilent("")
 	}
 	i.mu.Lock()
 	at := i.endpoint
@@ -88,9 +88,8 @@ func (s *Server) exchange(ctx context.Context, r *http.Request, code, verifier s
 	}
 	// Anybody may send codes. The issuer is asked no more often for that.
 	if wait := i.codes.try(time.Now(), "", 1, MaxCodeRate, MaxCodeRate); wait > 0 {
-		p := newProblem(http.StatusTooManyRequests, "", "too many people sign in at this moment; try again later")
-		p.retryAfter = max(retryAfter, wait)
-		return "", p
+		return "", newProblem(http.StatusTooManyRequests, "",
+			"too many people sign in at this moment; try again later").in(wait)
 	}
 	t, err := o.Exchange(context.WithValue(ctx, oauth2.HTTPClient, i.posts), code, oauth2.VerifierOption(verifier))
 	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok && e.Response.StatusCode/100 == 4 {
@@ -100,7 +99,7 @@ func (s *Server) exchange(ctx context.Context, r *http.Request, code, verifier s
 	}
 	if err != nil {
 		i.cfg.Log.Error("the issuer gave no token for a code", "issuer", i.cfg.URL, "error", err)
-		return "", newProblem(http.StatusServiceUnavailable, "", "the issuer of tokens cannot be asked now").again()
+		return "", issuerSilent("")
 	}
 	// An access token says what it may be used for. Where the issuer makes none that can be read, the ID token does if
 	// this client is its audience.

@@ -58,7 +58,7 @@ func TestSignInAtAnIssuer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			i := login.Start(t)
+			i := login.Start(t, nil)
 			i.Access, i.ID = c.access, c.id
 			if c.change != nil {
 				c.change(i)
@@ -107,7 +107,7 @@ func TestBackFromTheIssuer(t *testing.T) {
 		}
 		return r
 	}
-	s := signsIn(t, login.Start(t), "")
+	s := signsIn(t, login.Start(t, nil), "")
 	none := &Server{}
 	for _, c := range []struct {
 		name string
@@ -140,7 +140,7 @@ func TestBackFromTheIssuer(t *testing.T) {
 // TestCodesAreBounded: whoever sends codes does not have the issuer asked more often than so many times a second.
 func TestCodesAreBounded(t *testing.T) {
 	t.Parallel()
-	s := signsIn(t, login.Start(t), "")
+	s := signsIn(t, login.Start(t, nil), "")
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, signInPath, nil)
 	began, taken := time.Now(), 0
 	for range 100 * MaxCodeRate {

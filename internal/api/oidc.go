@@ -87,11 +87,10 @@ func NewIssuer(cfg IssuerConfig) (*Issuer, error) {
 	if len(cfg.Login.Scopes) == 0 {
 		cfg.Login.Scopes = []string{oidc.ScopeOpenID}
 	}
-	posts := client
-	asks := &sparingly{next: next, last: map[string]time.Time{}, lost: map[string]bool{}}
-	client.Transport, client.Timeout, posts.Timeout = asks, issuerTimeout, issuerTimeout
+	client.Timeout = issuerTimeout
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	posts.CheckRedirect = client.CheckRedirect
+	posts, asks := client, &sparingly{next: next, last: map[string]time.Time{}, lost: map[string]bool{}}
+	client.Transport = asks
 	return &Issuer{cfg: cfg, client: &client, asks: asks, posts: &posts, codes: newPace()}, nil
 }
 
@@ -197,8 +196,7 @@ func isJWT(token string) bool { return strings.Count(token, ".") == 2 }
 func (i *Issuer) identify(ctx context.Context, token string) (caller, *Problem) {
 	v, err := i.verifier(ctx)
 	if err != nil {
-		return caller{}, newProblem(http.StatusServiceUnavailable, "Authorization",
-			"the issuer of tokens cannot be asked now").again()
+		return caller{}, issuerSilent("Authorization")
 	}
 	id, err := v.Verify(ctx, token)
 	if err != nil && i.asks.silent() { // it has no keys, or not the newest ones
@@ -235,6 +233,11 @@ func (i *Issuer) identify(ctx context.Context, token string) (caller, *Problem) 
 		}
 	}
 	return c, nil
+}
+
+// issuerSilent is a 503 for what only the issuer knows.
+func issuerSilent(field string) *Problem {
+	return newProblem(http.StatusServiceUnavailable, field, "the issuer of tokens cannot be asked now").again()
 }
 
 // invalidToken is a 401 for a token that was sent.

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -15,59 +14,33 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coreos/go-oidc/v3/oidc"
-	"github.com/coreos/go-oidc/v3/oidc/oidctest"
-
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/login"
 )
 
-// issuer is one that signs tokens, and counts what it is asked.
+// issuer counts what it is asked.
 type issuer struct {
-	url   string
-	key   crypto.Signer
+	*login.Issuer
 	asked map[string]*atomic.Int64
 	down  atomic.Bool
 }
 
 func newIssuer(t *testing.T) *issuer {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	says := &oidctest.Server{PublicKeys: []oidctest.PublicKey{{PublicKey: key.Public(), KeyID: "k",
-		Algorithm: oidc.ES256}}, Algorithms: []string{oidc.ES256}}
-	i := &issuer{key: key, asked: map[string]*atomic.Int64{"/.well-known/openid-configuration": {}, "/keys": {}}}
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if n := i.asked[r.URL.Path]; n != nil {
-			n.Add(1)
-		}
-		if i.down.Load() {
-			http.Error(w, "later", http.StatusServiceUnavailable)
-			return
-		}
-		says.ServeHTTP(w, r)
-	}))
-	t.Cleanup(srv.Close)
-	i.url = srv.URL
-	says.SetIssuer(srv.URL)
+	i := &issuer{asked: map[string]*atomic.Int64{"/.well-known/openid-configuration": {}, "/keys": {}}}
+	i.Issuer = login.Start(t, func(answers http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if n := i.asked[r.URL.Path]; n != nil {
+				n.Add(1)
+			}
+			if i.down.Load() {
+				http.Error(w, "later", http.StatusServiceUnavailable)
+				return
+			}
+			answers.ServeHTTP(w, r)
+		})
+	})
 	return i
-}
-
-// token signs claims over those that are right.
-func (i *issuer) token(t *testing.T, key crypto.Signer, kid string, change map[string]any) string {
-	t.Helper()
-	claims := map[string]any{"iss": i.url, "aud": "toolyard", "sub": "ann", "exp": time.Now().Add(time.Hour).Unix()}
-	for k, v := range change {
-		if claims[k] = v; v == nil {
-			delete(claims, k)
-		}
-	}
-	data, err := json.Marshal(claims)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return oidctest.SignIDToken(key, kid, oidc.ES256, string(data))
 }
 
 func (i *issuer) server(t *testing.T, claim string) *Server {
@@ -76,7 +49,7 @@ func (i *issuer) server(t *testing.T, claim string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	is, err := NewIssuer(IssuerConfig{URL: i.url, Audience: "toolyard", AgentClaim: claim, Log: testenv.Log(t)})
+	is, err := NewIssuer(IssuerConfig{URL: i.URL, Audience: "toolyard", AgentClaim: claim, Log: testenv.Log(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,23 +78,24 @@ func TestJWT(t *testing.T) {
 		status             int
 		says               string
 	}{
-		{"a right one", i.token(t, i.key, "k", nil), "ann", 0, ""},
-		{"for several", i.token(t, i.key, "k", map[string]any{"aud": []string{"x", "toolyard"}}), "ann", 0, ""},
+		{"a right one", i.Token(i.Key, login.KeyID, nil), "ann", 0, ""},
+		{"for several", i.Token(i.Key, login.KeyID, map[string]any{"aud": []string{"x", "toolyard"}}), "ann", 0, ""},
 		{"of the file", "file-1", "bob", 0, ""},
 		{"of the file, in the form of a JWT", "like.a.jwt", "carol", 0, ""},
 		{"of nobody", "nobody", "", http.StatusUnauthorized, "none of this server's"},
-		{"expired", i.token(t, i.key, "k", map[string]any{"exp": time.Now().Add(-time.Minute).Unix()}), "",
+		{"expired", i.Token(i.Key, login.KeyID, map[string]any{"exp": time.Now().Add(-time.Minute).Unix()}), "",
 			http.StatusUnauthorized, "has run out"},
-		{"without an end", i.token(t, i.key, "k", map[string]any{"exp": nil}), "", http.StatusUnauthorized, ""},
-		{"for another audience", i.token(t, i.key, "k", map[string]any{"aud": "else"}), "",
+		{"without an end", i.Token(i.Key, login.KeyID, map[string]any{"exp": nil}), "", http.StatusUnauthorized, ""},
+		{"for another audience", i.Token(i.Key, login.KeyID, map[string]any{"aud": "else"}), "",
 			http.StatusUnauthorized, ""},
-		{"of another issuer", i.token(t, i.key, "k", map[string]any{"iss": "https://else"}), "",
+		{"of another issuer", i.Token(i.Key, login.KeyID, map[string]any{"iss": "https://else"}), "",
 			http.StatusUnauthorized, ""},
-		{"signed by another", i.token(t, other, "k", nil), "", http.StatusUnauthorized, ""},
-		{"an operator's", i.token(t, i.key, "k", map[string]any{"sub": "*"}), "", http.StatusUnauthorized,
+		{"signed by another", i.Token(other, login.KeyID, nil), "", http.StatusUnauthorized, ""},
+		{"an operator's", i.Token(i.Key, login.KeyID, map[string]any{"sub": "*"}), "", http.StatusUnauthorized,
 			"names no agent"},
-		{"nobody's", i.token(t, i.key, "k", map[string]any{"sub": nil}), "", http.StatusUnauthorized, "names no agent"},
-		{"a number's", i.token(t, i.key, "k", map[string]any{"sub": 7}), "", http.StatusUnauthorized, ""},
+		{"nobody's", i.Token(i.Key, login.KeyID, map[string]any{"sub": nil}), "", http.StatusUnauthorized,
+			"names no agent"},
+		{"a number's", i.Token(i.Key, login.KeyID, map[string]any{"sub": 7}), "", http.StatusUnauthorized, ""},
 		{"not signed", none("eyJhbGciOiJub25lIn0", "eyJzdWIiOiJhbm4ifQ"), "", http.StatusUnauthorized, ""},
 		{"nonsense", "a.b.c", "", http.StatusUnauthorized, ""},
 	} {
@@ -134,7 +108,7 @@ func TestJWT(t *testing.T) {
 			t.Errorf("%s: %d %s, %s", c.name, p.Status, p.Detail, p.challenge())
 		}
 	}
-	who, p := i.server(t, "https://x/agent").identify(bearer(t, "/v1/batches", i.token(t, i.key, "k",
+	who, p := i.server(t, "https://x/agent").identify(bearer(t, "/v1/batches", i.Token(i.Key, login.KeyID,
 		map[string]any{"https://x/agent": "planner", "scope": "openid toolyard:read toolyard:else"})))
 	if p != nil || who.agent != "planner" {
 		t.Fatalf("another claim: %q, %v", who.agent, p)
@@ -167,7 +141,7 @@ func TestTheIssuerIsAskedSparingly(t *testing.T) {
 	s := i.server(t, "")
 	i.down.Store(true)
 	for range 5 {
-		if _, p := s.identify(bearer(t, "/v1/batches", i.token(t, i.key, "k", nil))); p == nil ||
+		if _, p := s.identify(bearer(t, "/v1/batches", i.Token(i.Key, login.KeyID, nil))); p == nil ||
 			p.Status != http.StatusServiceUnavailable || p.retryAfter == 0 {
 			t.Fatalf("while the issuer is down: %v", p)
 		}
@@ -178,11 +152,11 @@ func TestTheIssuerIsAskedSparingly(t *testing.T) {
 	}
 	i.down.Store(false)
 	s = i.server(t, "")
-	if _, p := s.identify(bearer(t, "/v1/batches", i.token(t, i.key, "k", nil))); p != nil {
+	if _, p := s.identify(bearer(t, "/v1/batches", i.Token(i.Key, login.KeyID, nil))); p != nil {
 		t.Fatal(p)
 	}
 	for n := range 20 {
-		if _, p := s.identify(bearer(t, "/v1/batches", i.token(t, i.key, fmt.Sprint("unknown", n), nil))); p == nil {
+		if _, p := s.identify(bearer(t, "/v1/batches", i.Token(i.Key, fmt.Sprint("unknown", n), nil))); p == nil {
 			t.Error("a token of an unknown key is somebody's")
 		}
 	}
@@ -194,11 +168,11 @@ func TestTheIssuerIsAskedSparingly(t *testing.T) {
 	is.fetched, is.tried = time.Now().Add(-IssuerRefresh-time.Minute), time.Time{}
 	i.down.Store(true)
 	is.asks.forget()
-	if _, p := s.identify(bearer(t, "/v1/batches", i.token(t, i.key, "k", nil))); p != nil {
+	if _, p := s.identify(bearer(t, "/v1/batches", i.Token(i.Key, login.KeyID, nil))); p != nil {
 		t.Errorf("with keys that are a little old: %v", p)
 	}
 	is.fetched = time.Now().Add(-IssuerGrace - time.Minute)
-	if _, p := s.identify(bearer(t, "/v1/batches", i.token(t, i.key, "k", nil))); p == nil ||
+	if _, p := s.identify(bearer(t, "/v1/batches", i.Token(i.Key, login.KeyID, nil))); p == nil ||
 		p.Status != http.StatusServiceUnavailable {
 		t.Errorf("with keys that are too old: %v", p)
 	}
@@ -229,7 +203,7 @@ func TestResourceMetadata(t *testing.T) {
 			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 				t.Fatal(err)
 			}
-			if got.Resource != base+want || len(got.Servers) != 1 || got.Servers[0] != i.url {
+			if got.Resource != base+want || len(got.Servers) != 1 || got.Servers[0] != i.URL {
 				t.Errorf("%s: %s", path, w.Body)
 			}
 		}

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/login"
 )
 
 // TestKeysOutliveAnIssuerWhoseKeysCannotBeRead: docs/http.md: "Keys count for an hour while the issuer does not
@@ -15,7 +17,7 @@ import (
 func TestKeysOutliveAnIssuerWhoseKeysCannotBeRead(t *testing.T) {
 	i := newIssuer(t)
 	var keysDown atomic.Bool
-	u, err := url.Parse(i.url)
+	u, err := url.Parse(i.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +35,7 @@ func TestKeysOutliveAnIssuerWhoseKeysCannotBeRead(t *testing.T) {
 	fu, _ := url.Parse(front.URL)
 	s.cfg.Issuer.asks.next = roundTo(fu.Host)
 	ask := func() *Problem {
-		_, p := s.identify(bearer(t, "/v1/batches", i.token(t, i.key, "k", nil)))
+		_, p := s.identify(bearer(t, "/v1/batches", i.Token(i.Key, login.KeyID, nil)))
 		return p
 	}
 	if p := ask(); p != nil {

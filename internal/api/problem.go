@@ -46,8 +46,11 @@ func newProblem(status int, field, format string, args ...any) *Problem {
 }
 
 // again says when to come again.
-func (p *Problem) again() *Problem {
-	p.retryAfter = retryAfter
+func (p *Problem) again() *Problem { return p.in(0) }
+
+// in says that it is no use to come again before so long.
+func (p *Problem) in(wait time.Duration) *Problem {
+	p.retryAfter = max(retryAfter, wait)
 	return p
 }
 

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -26,11 +27,7 @@ func (s *Server) report(ctx context.Context, x *exchange, in *reportInput) (*str
 		return nil, err
 	}
 	if in.Since == "" {
-		end := now
-		if !sum.Until.IsZero() {
-			end = sum.Until
-		}
-		sum.Since = end.Add(-ReportPeriod)
+		sum.Since = cmp.Or(sum.Until, now).Add(-ReportPeriod)
 	}
 	leave, err := enter(s.reports, x.who)
 	if err != nil {

@@ -61,24 +61,11 @@ func (s *Server) signIn(ctx context.Context, x *exchange, _ *nothing) (*signedIn
 	if err != nil {
 		return nil, err
 	}
-	var token, code, verifier string
-	for name, to := range map[string]*string{"token": &token, "code": &code, "verifier": &verifier} {
-		if *to, err = o.OptionalString(name); err != nil {
-			return nil, err
-		}
+	token, err := s.tokenOf(ctx, x.r, o)
+	if err != nil {
+		return nil, err
 	}
-	switch {
-	case !s.cfg.asks():
-		return nil, newProblem(http.StatusConflict, "", "this server asks for no token")
-	case code != "" && token != "":
-		return nil, strictjson.Errorf("code", "stands beside a token; send one of them")
-	case code != "":
-		if token, err = s.exchange(ctx, x.r, code, verifier); err != nil {
-			return nil, err
-		}
-	}
-	switch {
-	case len(token) > MaxSessionToken:
+	if len(token) > MaxSessionToken {
 		return nil, strictjson.Errorf("token", "is %d bytes long; a browser keeps at most %d", len(token),
 			MaxSessionToken)
 	}
@@ -94,6 +81,30 @@ func (s *Server) signIn(ctx context.Context, x *exchange, _ *nothing) (*signedIn
 		return nil, err
 	}
 	return &signedIn{SetCookie: s.cookie(x.r, value), Body: SignedIn{Key: key}}, nil
+}
+
+// tokenOf is the token that somebody signs in with, or that the issuer gives for a code.
+func (s *Server) tokenOf(ctx context.Context, r *http.Request, o strictjson.Object) (string, error) {
+	token, err := o.OptionalString("token")
+	if err != nil {
+		return "", err
+	}
+	code, err := o.OptionalString("code")
+	if err != nil {
+		return "", err
+	}
+	verifier, err := o.OptionalString("verifier")
+	switch {
+	case err != nil:
+		return "", err
+	case !s.cfg.asks():
+		return "", newProblem(http.StatusConflict, "", "this server asks for no token")
+	case code == "":
+		return token, nil
+	case token != "":
+		return "", strictjson.Errorf("code", "stands beside a token; send one of them")
+	}
+	return s.exchange(ctx, r, code, verifier)
 }
 
 // seal encrypts a token with a new key. It returns the key for the page and the value for the cookie.

@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/login"
 )
 
 // TestASessionOfAJWT: a browser's session has the rights of its JWT, until that runs out.
@@ -23,12 +25,13 @@ func TestASessionOfAJWT(t *testing.T) {
 		r.Header.Set(sessionHeader, key)
 		return s.identify(r)
 	}
-	who, p := ask(i.token(t, i.key, "k", map[string]any{"scope": "toolyard:read"}))
+	who, p := ask(i.Token(i.Key, login.KeyID, map[string]any{"scope": "toolyard:read"}))
 	if p != nil || who.agent != "ann" || who.any || who.proof != ProvedByJWT || len(who.grant.scopes) != 1 ||
 		who.expires.IsZero() {
 		t.Errorf("a right one: %+v, %v", who, p)
 	}
-	if who, p := ask(i.token(t, i.key, "k", map[string]any{"exp": time.Now().Add(-time.Minute).Unix()})); p == nil ||
+	expired := i.Token(i.Key, login.KeyID, map[string]any{"exp": time.Now().Add(-time.Minute).Unix()})
+	if who, p := ask(expired); p == nil ||
 		p.Status != http.StatusUnauthorized {
 		t.Errorf("an expired one: %+v, %v", who, p)
 	}

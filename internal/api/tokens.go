@@ -395,10 +395,8 @@ func (s *Server) identify(r *http.Request) (caller, *Problem) {
 	}
 	if rate := float64(c.grant.rate); rate > 0 {
 		if wait := s.rates.try(time.Now(), c.token, 1, rate, rate); wait > 0 {
-			p := newProblem(http.StatusTooManyRequests, "", "the token may make %d requests a second; try again later",
-				c.grant.rate)
-			p.retryAfter = max(retryAfter, wait)
-			return caller{}, p
+			return caller{}, newProblem(http.StatusTooManyRequests, "",
+				"the token may make %d requests a second; try again later", c.grant.rate).in(wait)
 		}
 	}
 	return c, nil

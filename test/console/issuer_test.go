@@ -11,7 +11,7 @@ import (
 // that this tab has not asked for, and one that says no, sign nobody in.
 func TestSignInAtAnIssuer(t *testing.T) {
 	t.Parallel()
-	i := login.Start(t)
+	i := login.Start(t, nil)
 	i.ID = map[string]any{"sub": "ann"}
 	s := start(t, "--token-file", tokenFile(t), "--oidc-issuer", i.URL, "--oidc-audience", "toolyard",
 		"--oidc-client-id", i.ClientID)

@@ -23,6 +23,9 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc/oidctest"
 )
 
+// KeyID is what the issuer calls its key.
+const KeyID = "k"
+
 // Issuer is one.
 type Issuer struct {
 	URL string
@@ -33,29 +36,34 @@ type Issuer struct {
 	Access, ID map[string]any
 	// Refuses is the error that it sends people back with, if any.
 	Refuses string
+	// Key is what it signs with; its tokens name it [KeyID].
+	Key crypto.Signer
 
-	key  crypto.Signer
 	mu   sync.Mutex
 	next int
 	// challenges are by codes.
 	challenges map[string]string
 }
 
-// Start starts one, and stops it with the test.
-func Start(t testing.TB) *Issuer {
+// Start starts one, and stops it with the test. around stands before what it answers; nil: nothing.
+func Start(t testing.TB, around func(http.Handler) http.Handler) *Issuer {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &Issuer{ClientID: "console", key: key, challenges: map[string]string{}}
-	says := &oidctest.Server{PublicKeys: []oidctest.PublicKey{{PublicKey: key.Public(), KeyID: "k",
+	i := &Issuer{ClientID: "console", Key: key, challenges: map[string]string{}}
+	says := &oidctest.Server{PublicKeys: []oidctest.PublicKey{{PublicKey: key.Public(), KeyID: KeyID,
 		Algorithm: oidc.ES256}}, Algorithms: []string{oidc.ES256}}
 	mux := http.NewServeMux()
 	mux.Handle("/", says)
 	mux.HandleFunc("GET /auth", i.authorize)
 	mux.HandleFunc("POST /token", i.token)
-	srv := httptest.NewServer(mux)
+	var answers http.Handler = mux
+	if around != nil {
+		answers = around(mux)
+	}
+	srv := httptest.NewServer(answers)
 	t.Cleanup(srv.Close)
 	i.URL = srv.URL
 	says.SetIssuer(srv.URL)
@@ -129,10 +137,10 @@ func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 		out = map[string]any{"error": problem, "error_description": err.Error()}
 	} else {
 		if i.Access != nil {
-			out["access_token"] = i.signed(i.Access)
+			out["access_token"] = i.Token(i.Key, KeyID, i.Access)
 		}
 		if i.ID != nil {
-			out["id_token"] = i.signed(i.ID)
+			out["id_token"] = i.Token(i.Key, KeyID, i.ID)
 		}
 	}
 	if err := json.NewEncoder(w).Encode(out); err != nil {
@@ -140,14 +148,18 @@ func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (i *Issuer) signed(over map[string]any) string {
+// Token signs claims over those that are right: of agent ann, for the audience toolyard, for an hour. nil leaves one
+// out.
+func (i *Issuer) Token(key crypto.Signer, kid string, over map[string]any) string {
 	claims := map[string]any{"iss": i.URL, "aud": "toolyard", "sub": "ann", "exp": time.Now().Add(time.Hour).Unix()}
 	for k, v := range over {
-		claims[k] = v
+		if claims[k] = v; v == nil {
+			delete(claims, k)
+		}
 	}
 	data, err := json.Marshal(claims)
 	if err != nil {
 		panic(err) // they are of a test
 	}
-	return oidctest.SignIDToken(i.key, "k", oidc.ES256, string(data))
+	return oidctest.SignIDToken(key, kid, oidc.ES256, string(data))
 }
