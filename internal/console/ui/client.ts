@@ -1,6 +1,6 @@
 // Requests to the HTTP API, and what of the session a page keeps.
 
-import type { Login, Me, Problem, SignedIn } from "./api";
+import type { Login, Me, Problem, SignedIn, SignIn as SignInBody } from "./api";
 
 const keyName = "toolyard.session";
 const signInPath = "/v1/console/session";
@@ -76,10 +76,12 @@ export async function post<T>(path: string, body: unknown): Promise<T> {
   return (await (await send("POST", path, body)).json()) as T;
 }
 
-/** Puts the token into a cookie that no script can read. */
-export async function signIn(token: string): Promise<void> {
-  localStorage.setItem(keyName, (await post<SignedIn>(signInPath, { token })).key);
+/** Has a token put into a cookie that no script can read, and keeps the key to it. */
+async function begin(body: SignInBody): Promise<void> {
+  localStorage.setItem(keyName, (await post<SignedIn>(signInPath, body)).key);
 }
+
+export const signIn = (token: string) => begin({ token });
 
 const loginName = "toolyard.login";
 
@@ -126,8 +128,7 @@ export async function comeBack(): Promise<void> {
   if (said.has("error")) {
     throw new Failed(0, `The issuer says: ${said.get("error_description") ?? said.get("error")}`);
   }
-  const body = { code: said.get("code"), verifier: away.verifier };
-  localStorage.setItem(keyName, (await post<SignedIn>(signInPath, body)).key);
+  await begin({ code: said.get("code") ?? "", verifier: away.verifier });
 }
 
 export async function signOut(): Promise<void> {
