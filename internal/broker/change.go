@@ -28,7 +28,7 @@ type Content struct {
 	Oldest time.Time
 }
 
-// With returns the settings with another lifetime and another size of the store: those that a running system may
+// With returns the settings with another lifetime, size and compression of the store: those that a running system may
 // change. Zero fields of want stay as they are. It returns an error for another value of any other setting, and for a
 // relation that would be violated.
 func (s Settings) With(want Settings) (Settings, error) {
@@ -38,6 +38,9 @@ func (s Settings) With(want Settings) (Settings, error) {
 	}
 	if want.MaxStoreBytes != 0 {
 		next.MaxStoreBytes, want.MaxStoreBytes = want.MaxStoreBytes, 0
+	}
+	if want.Compression != "" {
+		next.Compression, want.Compression = want.Compression, ""
 	}
 	if err := s.Agree(want); err != nil {
 		return s, err

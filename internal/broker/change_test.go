@@ -26,6 +26,8 @@ func TestSettingsThatMayChange(t *testing.T) {
 		"nothing":                          {},
 		"a longer life under load":         {longer, Stored{full, true, true}, ""},
 		"a larger store under load":        {larger, Stored{full, true, true}, ""},
+		"compression under load":           {Settings{Compression: CompressionS2}, Stored{full, true, true}, ""},
+		"an unknown compression":           {Settings{Compression: "zstd"}, Stored{}, "use none or s2"},
 		"both":                             {both, Stored{full, true, true}, ""},
 		"a smaller store with room":        {smaller, Stored{room, true, true}, ""},
 		"a smaller store without":          {smaller, Stored{Streams: full}, "TY_EVENT holds 524288 bytes"},

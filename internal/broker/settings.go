@@ -43,9 +43,17 @@ const (
 	MaxWaitingPulls = 8_192
 )
 
+// How the NATS servers keep full blocks of the large streams on disk: [Settings.Compression].
+const (
+	// CompressionNone keeps them as they are.
+	CompressionNone = "none"
+	// CompressionS2 compresses them.
+	CompressionS2 = "s2"
+)
+
 // Settings are the times and sizes that all dispatchers, workers and clients of one NATS system share. The process that
-// creates the streams chooses them and stores them with the streams; all others read them. Lifetime and MaxStoreBytes
-// may change later ([Settings.With]). The zero Settings are the defaults for one node.
+// creates the streams chooses them and stores them with the streams; all others read them. Lifetime, MaxStoreBytes
+// and Compression may change later ([Settings.With]). The zero Settings are the defaults for one node.
 type Settings struct {
 	// Replicas is how many servers keep each stream: 1 (the default), 3 or 5.
 	Replicas int `json:"replicas"`
@@ -66,6 +74,9 @@ type Settings struct {
 	WorkerTTL time.Duration `json:"worker_ttl_ns"`
 	// MaxStoreBytes is what all streams together may use on disk, divided into fixed parts. Default 32 GiB.
 	MaxStoreBytes int64 `json:"max_store_bytes"`
+	// Compression is how the servers keep full blocks of submissions, events, replies and objects on disk:
+	// [CompressionNone] (the default) or [CompressionS2]. MaxStoreBytes counts bytes before compression.
+	Compression string `json:"compression,omitempty"`
 }
 
 // What a worker may do, and when others may act in its place, are fractions of one wait: the worker TTL for its
@@ -122,6 +133,9 @@ func (s Settings) WithDefaults() Settings {
 	pick(&s.WorkerTTL, 3*time.Second, 10*time.Second)
 	if s.MaxStoreBytes == 0 {
 		s.MaxStoreBytes = 32 << 30
+	}
+	if s.Compression == "" {
+		s.Compression = CompressionNone
 	}
 	return s
 }
@@ -180,6 +194,8 @@ func (s Settings) Check() error {
 	must(s.WorkerTTL%time.Second == 0, "the worker TTL is %s; use whole seconds", s.WorkerTTL)
 	must(s.MaxStoreBytes >= int64(s.ShardCount())*(64<<20),
 		"the store has %d bytes; use at least 64 MiB for each shard", s.MaxStoreBytes)
+	must(s.Compression == CompressionNone || s.Compression == CompressionS2, "the compression is %q; use %s or %s",
+		s.Compression, CompressionNone, CompressionS2)
 	return errors.Join(errs...)
 }
 
@@ -215,6 +231,10 @@ func (s Settings) Agree(want Settings) error {
 	if want.MaxStoreBytes != 0 && want.MaxStoreBytes != s.MaxStoreBytes {
 		differ("bytes of store", s.MaxStoreBytes, want.MaxStoreBytes,
 			"change the system (dispatcher settings max-store-bytes=…)")
+	}
+	if want.Compression != "" && want.Compression != s.Compression {
+		differ("compression", s.Compression, want.Compression,
+			"change the system (dispatcher settings store-compression=…)")
 	}
 	return errors.Join(errs...)
 }

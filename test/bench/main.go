@@ -38,6 +38,7 @@ type config struct {
 	server     string        // the address of the peer's server
 	replicas   int           // copies of each stream
 	shards     int           // sets of streams; Toolyard only
+	compress   string        // how the servers keep full blocks; Toolyard only
 	dir        string        // for files of the peer
 	dispatcher string        // the program of Toolyard's dispatcher
 	script     string        // the program of BullMQ
@@ -132,6 +133,7 @@ func parse(name string, modes, args []string) (config, error) {
 	fs.StringVar(&c.server, "server", "", "the address of the peer's server")
 	fs.IntVar(&c.replicas, "replicas", 1, "copies of each stream")
 	fs.IntVar(&c.shards, "shards", 1, "sets of streams; Toolyard only")
+	fs.StringVar(&c.compress, "compression", "none", "how the servers keep full blocks, none or s2; Toolyard only")
 	fs.StringVar(&c.dir, "dir", os.TempDir(), "the directory for files of the peer")
 	fs.StringVar(&c.dispatcher, "dispatcher", "dispatcher", "the program of Toolyard's dispatcher")
 	fs.StringVar(&c.script, "script", "bullmq.mjs", "the program of BullMQ")

@@ -36,6 +36,9 @@ type line struct {
 	// Stored and Kept are of JetStream only: messages that it stored, and bytes that it still has when all is done.
 	Stored float64 `json:"stored_msgs_per_call,omitempty"`
 	Kept   float64 `json:"kept_bytes_per_call,omitempty"`
+	// Disk is by how much one server's blocks of messages grew on disk: less than Kept if they are compressed. The
+	// block that each stream writes to never is.
+	Disk float64 `json:"disk_bytes_per_call,omitempty"`
 	// Resident is the memory of the server, and of the dispatcher, in MiB: before the open batches, before the others,
 	// and when all is done.
 	Resident resident3 `json:"server_resident_mib"`
@@ -123,6 +126,7 @@ func measure(ctx context.Context, name string, c config, start func(context.Cont
 		BrokerCPU: each(float64((after.broker - before.broker).Microseconds())),
 		Stored:    each(float64(after.stored.messages) - float64(before.stored.messages)),
 		Kept:      each(float64(after.stored.bytes) - float64(before.stored.bytes)),
+		Disk:      each(float64(after.disk-before.disk) / float64(c.replicas)),
 		Resident:  residents, Ours: ours, Idle: c.idle,
 	}
 	l.Load1, err = load1()
@@ -133,6 +137,7 @@ func measure(ctx context.Context, name string, c config, start func(context.Cont
 type usage struct {
 	client, broker time.Duration
 	stored         storedSum
+	disk           int64
 }
 
 func take(ctx context.Context, p peer, c config) (u usage, err error) {
@@ -143,7 +148,9 @@ func take(ctx context.Context, p peer, c config) (u usage, err error) {
 		return u, err
 	}
 	if s, ok := p.(storer); ok {
-		u.stored, err = s.stored(ctx)
+		if u.stored, err = s.stored(ctx); err == nil {
+			u.disk, err = blocksIn(c.dir)
+		}
 	}
 	return u, err
 }

@@ -133,7 +133,7 @@ func (p *toolyardPeer) start(ctx context.Context) error {
 // startDispatcher returns when the dispatcher has printed its first line: it is ready then.
 func (s *side) startDispatcher(ctx context.Context) error {
 	args := []string{"serve", "--nats", s.server, "--replicas", fmt.Sprint(s.c.replicas), "--shards",
-		fmt.Sprint(s.c.shards), "--listen", "127.0.0.1:0"}
+		fmt.Sprint(s.c.shards), "--store-compression", s.c.compress, "--listen", "127.0.0.1:0"}
 	if s.shards != nil {
 		args = append(args, "--serve-shards", strings.Trim(strings.ReplaceAll(fmt.Sprint(s.shards), " ", ","), "[]"))
 	}

@@ -289,7 +289,7 @@ func (o *serveFlags) nodeConfig(d *fileDecisions) nodeConfig {
 		url: o.url, reach: &o.reach, listen: o.natsListen, serves: o.serves,
 		syncAlways: o.syncAlways, migrate: o.migrate, reserve: o.reserve,
 		settings: broker.Settings{Replicas: o.replicas, Shards: o.shards, Lifetime: o.lifetime,
-			MaxStoreBytes: o.maxStore}.WithAckWait(o.ackWait),
+			MaxStoreBytes: o.maxStore, Compression: o.compression}.WithAckWait(o.ackWait),
 		dispatcher: dispatcher.Config{
 			// Tools of files come and go with them, and the worker of this process offers them. Not all workers have
 			// run_code.

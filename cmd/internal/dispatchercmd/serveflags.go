@@ -43,6 +43,7 @@ type serveFlags struct {
 	signingKey                       string
 	refuseSecrets                    bool
 	maxStore, reserve                int64
+	compression                      string
 	perms                            cli.Permissions
 	views, deferAllBut               []string
 	agentQuotas, teamQuotas          []string
@@ -134,6 +135,10 @@ func (o *serveFlags) addStore(f *pflag.FlagSet) {
 	f.Int64Var(&o.maxStore, "max-store-bytes", 0,
 		fmt.Sprintf("what the streams may use on disk together (default: as the system was made, or %d)",
 			standard.MaxStoreBytes))
+	f.StringVar(&o.compression, "store-compression", "",
+		fmt.Sprintf("how the NATS servers keep full blocks of the large streams on disk: %s or %s. The bytes of store "+
+			"count what is there before compression (default: as the system was made, or %s)", broker.CompressionNone,
+			broker.CompressionS2, standard.Compression))
 	f.Int64Var(&o.reserve, "disk-reserve", 0, fmt.Sprintf("how many bytes of the disk under --data are kept for "+
 		"batches under way: when less is free, new ones are refused "+
 		"(default: a hundredth of the disk, %d to %d)", natsd.MinReserve, natsd.MaxReserve))

@@ -30,9 +30,10 @@ const (
 
 // The settings that a running system may change, by the names of the flags of serve.
 const (
-	keyLifetime = "batch-lifetime"
-	keyStore    = "max-store-bytes"
-	keyShards   = "shards"
+	keyLifetime    = "batch-lifetime"
+	keyStore       = "max-store-bytes"
+	keyCompression = "store-compression"
+	keyShards      = "shards"
 )
 
 // printedSettings are what --json prints.
@@ -44,6 +45,7 @@ type printedSettings struct {
 	BatchLifetime string `json:"batch_lifetime"`
 	AckWait       string `json:"ack_wait"`
 	MaxStoreBytes int64  `json:"max_store_bytes"`
+	Compression   string `json:"store_compression"`
 	// Epochs are the numbers of shards that the system had and has, with when each began.
 	Epochs []shard.Epoch `json:"epochs,omitempty"`
 	// Unserved says which shards have no dispatcher, or no worker of a pool that has workers.
@@ -55,9 +57,10 @@ func (s *std) settingsCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "settings [flags] [KEY=VALUE ...]",
-		Short: "Show the settings of a running system, or change its batch lifetime, bytes of store and shards",
+		Short: "Show the settings of a running system, or change its batch lifetime, store and shards",
 		Long: `settings shows what the streams of a system say about it. With batch-lifetime=TIME,
-max-store-bytes=BYTES or shards=N it changes that while the system runs. Batches under way go on.
+max-store-bytes=BYTES, store-compression=WAY or shards=N it changes that while the system runs.
+Batches under way go on.
 Dispatchers that run work by the new values within seconds; give their flags and files the same
 values, since one that is started with others is refused.
 
@@ -65,6 +68,11 @@ Both may grow at any time; batches that are planned from then on live longer. A 
 refused unless every stream uses at most half of what it will have. A shorter lifetime is refused
 while a dispatcher or a worker runs, while a batch is under way, and when it would delete something
 now.
+
+With store-compression=s2 the NATS servers compress each full block of submissions, events, replies
+and objects on disk, and with none they keep it as it is. A server that runs does so from its next
+start on, and leaves alone what it has. Every server must be nats-server 2.15.2 or later. The bytes
+of store count what is there before compression, so they may be more than the disk holds.
 
 Shards only grow, to 16 at most. Each has an equal part of the store, so a larger number may need
 max-store-bytes too. The command waits until every dispatcher and worker that runs serves the new
@@ -109,17 +117,24 @@ func settingsOf(args []string) (want broker.Settings, err error) {
 			if want.MaxStoreBytes, err = strconv.ParseInt(value, 10, 64); err != nil || want.MaxStoreBytes <= 0 {
 				return want, cli.Usagef("%s: use a number of bytes", cli.OneLine(arg))
 			}
+		case keyCompression:
+			if want.Compression = value; value != broker.CompressionNone && value != broker.CompressionS2 {
+				return want, cli.Usagef("%s: use %s or %s", cli.OneLine(arg), broker.CompressionNone,
+					broker.CompressionS2)
+			}
 		case keyShards:
 			if want.Shards, err = strconv.Atoi(value); err != nil || want.Shards < 1 || want.Shards > shard.Max {
 				return want, cli.Usagef("%s: use a number from 1 to %d", cli.OneLine(arg), shard.Max)
 			}
 		default:
-			return want, cli.Usagef("%s: a running system may change %s=TIME, %s=BYTES and %s=N", cli.OneLine(arg),
-				keyLifetime, keyStore, keyShards)
+			return want, cli.Usagef("%s: a running system may change %s=TIME, %s=BYTES, %s=WAY and %s=N",
+				cli.OneLine(arg), keyLifetime, keyStore, keyCompression, keyShards)
 		}
 	}
-	if want.Shards != 0 && want.Lifetime != 0 {
-		return want, cli.Usagef("change %s and %s by two commands", keyShards, keyLifetime)
+	for key, too := range map[string]bool{keyLifetime: want.Lifetime != 0, keyCompression: want.Compression != ""} {
+		if want.Shards != 0 && too {
+			return want, cli.Usagef("change %s and %s by two commands", keyShards, key)
+		}
 	}
 	return want, nil
 }
@@ -153,7 +168,7 @@ func (s *std) settings(ctx context.Context, nc *nats.Conn, want broker.Settings,
 	if asJSON {
 		shown := printedSettings{Replicas: now.Replicas, Shards: now.Shards, NextShards: m.Next,
 			BatchLifetime: now.Lifetime.String(), AckWait: now.CallAckWait.String(), MaxStoreBytes: now.MaxStoreBytes,
-			Unserved: broker.Gaps(served)}
+			Compression: now.Compression, Unserved: broker.Gaps(served)}
 		if len(m.Epochs) > 1 {
 			shown.Epochs = m.Epochs
 		}
@@ -202,6 +217,10 @@ func showSettings(w io.Writer, was, now broker.Settings, m shard.Map,
 	line(keyLifetime, was.Lifetime, now.Lifetime)
 	line("ack-wait", was.CallAckWait, now.CallAckWait)
 	line(keyStore, was.MaxStoreBytes, now.MaxStoreBytes)
+	line(keyCompression, was.Compression, now.Compression)
+	if was.Compression != now.Compression {
+		p.printf("  a NATS server that runs works by that from its next start on\n")
+	}
 	if p.err != nil {
 		return fmt.Errorf("print the settings: %w", p.err)
 	}
@@ -217,7 +236,7 @@ func (n *node) followSettings(ctx context.Context) error {
 			n.log.Info("the system's settings could not be read again", "error", err)
 		case was != now:
 			n.log.Info("the system's settings were changed", "batch_lifetime", now.Lifetime, "max_store_bytes",
-				now.MaxStoreBytes, "shards", now.ShardCount())
+				now.MaxStoreBytes, "store_compression", now.Compression, "shards", now.ShardCount())
 		}
 	}
 	return nil

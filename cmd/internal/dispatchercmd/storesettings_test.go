@@ -33,11 +33,13 @@ func TestSettingsOfAnEmbeddedServer(t *testing.T) {
 		says []string
 	}{
 		{says: []string{"replicas: 1\n", "batch-lifetime: 72h0m0s\n", "ack-wait: 3s\n",
-			"max-store-bytes: 34359738368\n"}},
+			"max-store-bytes: 34359738368\n", "store-compression: none\n"}},
+		{want: broker.Settings{Compression: broker.CompressionS2},
+			says: []string{"store-compression: s2 (was none)\n", "from its next start"}},
 		{want: broker.Settings{MaxStoreBytes: 64 << 30, Lifetime: 96 * time.Hour},
 			says: []string{"batch-lifetime: 96h0m0s (was 72h0m0s)\n",
 				"max-store-bytes: 68719476736 (was 34359738368)\n"}},
-		{json: true, says: []string{`"batch_lifetime": "96h0m0s"`, `"max_store_bytes": 68719476736`}},
+		{json: true, says: []string{`"batch_lifetime": "96h0m0s"`, `"store_compression": "s2"`, `"max_store_bytes": 68719476736`}},
 	} {
 		out.Reset()
 		if err := s.settings(t.Context(), n.nc, c.want, c.json); err != nil {
@@ -56,12 +58,14 @@ func TestSettingsOfAnEmbeddedServer(t *testing.T) {
 }
 
 func TestSettingsToChange(t *testing.T) {
-	want, err := settingsOf([]string{"batch-lifetime=168h", "max-store-bytes=1073741824"})
-	if err != nil || want != (broker.Settings{Lifetime: 168 * time.Hour, MaxStoreBytes: 1 << 30}) {
+	want, err := settingsOf([]string{"batch-lifetime=168h", "max-store-bytes=1073741824",
+		"store-compression=s2"})
+	if err != nil || want != (broker.Settings{Lifetime: 168 * time.Hour, MaxStoreBytes: 1 << 30,
+		Compression: broker.CompressionS2}) {
 		t.Errorf("they are %+v, %v", want, err)
 	}
 	for _, bad := range []string{"batch-lifetime=3d", "batch-lifetime", "batch-lifetime=-1h", "max-store-bytes=64G",
-		"max-store-bytes=0", "ack-wait=4s", "replicas=3", ""} {
+		"max-store-bytes=0", "store-compression=zstd", "store-compression=", "ack-wait=4s", "replicas=3", ""} {
 		if _, err := settingsOf([]string{bad}); err == nil {
 			t.Errorf("%q is taken", bad)
 		}

@@ -115,6 +115,8 @@ func (b *Broker) open(ctx context.Context, wanted broker.Settings) error {
 			return err
 		}
 		b.held.Store(&f.settings) // also for what is missing
+	} else if err := b.mayCompress(b.Settings()); err != nil {
+		return err
 	}
 	if err := b.create(ctx); err != nil {
 		return err

@@ -14,10 +14,10 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// Change changes the lifetime of batches and the bytes of store of a system, as far as want has them, also while the
-// system is used. It returns the settings before and after. It fails, and has changed nothing, if there is no system
-// ([broker.ErrNoSystem]), if want has another value of a setting that cannot change, or if [broker.Settings.MayBecome]
-// forbids it. If it fails later, the same change again completes it, and the former values undo it: the batch stream,
+// Change changes the lifetime of batches, and the size and compression of the store, as far as want has them, also while
+// the system is used. It returns the settings before and after. It fails, and has changed nothing, if there is no system
+// ([broker.ErrNoSystem]), if want has another value of a setting that cannot change, if [broker.Settings.MayBecome]
+// forbids it, or if the server is too old for compression. If it fails later, the same change again completes it, and the former values undo it: the batch stream,
 // which says what the settings are, is changed last.
 //
 // Dispatchers that run read the new settings with [Broker.Renew].
@@ -41,7 +41,10 @@ func Change(ctx context.Context, nc *nats.Conn, want broker.Settings) (was, now 
 		return was, now, fmt.Errorf("the number of shards is being raised to %d: finish that first (dispatcher settings "+
 			"shards=%d)", f.Next, f.Next)
 	}
-	if now, err = was.With(want); err != nil {
+	if now, err = was.With(want); err == nil {
+		err = b.mayCompress(now)
+	}
+	if err != nil {
 		return was, now, err
 	}
 	return was, now, b.apply(ctx, f, want, now)
@@ -109,7 +112,10 @@ func (f *found) changes(want, now broker.Settings) (out []jetstream.StreamConfig
 		if want.Lifetime != 0 && d.MaxAge != 0 {
 			next.MaxAge, next.Duplicates = d.MaxAge, min(have.Duplicates, d.MaxAge)
 		}
-		changed := next.MaxBytes != have.MaxBytes || next.MaxAge != have.MaxAge
+		if want.Compression != "" {
+			next.Compression = d.Compression
+		}
+		changed := next.MaxBytes != have.MaxBytes || next.MaxAge != have.MaxAge || next.Compression != have.Compression
 		written := now
 		written.Shards = f.made.Shards
 		if d.Name == streamBatch && (written != f.made || f.revision > 0 && !f.raised) {

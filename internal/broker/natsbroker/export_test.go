@@ -63,3 +63,6 @@ func Mended(have jetstream.StreamConfig, replicas int) (what []string, _ jetstre
 	}
 	return what, have
 }
+
+// ReliedOn is reliedOn.
+func ReliedOn(version string) bool { return reliedOn(version) }
