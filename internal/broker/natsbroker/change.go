@@ -14,11 +14,12 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// Change changes the lifetime of batches, and the size and compression of the store, as far as want has them, also while
-// the system is used. It returns the settings before and after. It fails, and has changed nothing, if there is no system
-// ([broker.ErrNoSystem]), if want has another value of a setting that cannot change, if [broker.Settings.MayBecome]
-// forbids it, or if the server is too old for compression. If it fails later, the same change again completes it, and the former values undo it: the batch stream,
-// which says what the settings are, is changed last.
+// Change changes the lifetime of batches, and the size and compression of the store, as far as want has them, also
+// while the system is used. It returns the settings before and after. It fails, and has changed nothing, if there is no
+// system ([broker.ErrNoSystem]), if want has another value of a setting that cannot change, if
+// [broker.Settings.MayBecome] forbids it, or if the server is too old for compression. If it fails later, the same
+// change again completes it, and the former values undo it: the batch stream, which says what the settings are, is
+// changed last.
 //
 // Dispatchers that run read the new settings with [Broker.Renew].
 func Change(ctx context.Context, nc *nats.Conn, want broker.Settings) (was, now broker.Settings, err error) {

@@ -119,8 +119,8 @@ func TestCompressedStore(t *testing.T) {
 	read()
 	restart()
 	read()
-	if _, now, err = natsbroker.Change(t.Context(), nc, broker.Settings{Compression: broker.CompressionNone}); err != nil ||
-		now.Compression != broker.CompressionNone {
+	_, now, err = natsbroker.Change(t.Context(), nc, broker.Settings{Compression: broker.CompressionNone})
+	if err != nil || now.Compression != broker.CompressionNone {
 		t.Errorf("back to none: %+v, %v", now, err)
 	}
 	restart()
