@@ -125,11 +125,14 @@ func (r *runner) run(ctx context.Context) error {
 	defer beat.Stop()
 	wake := time.NewTimer(0)
 	defer wake.Stop()
-	for {
-		if over, err := r.step(ctx, inputs); err != nil || over {
-			return err
+	for rests := false; ; {
+		if !rests {
+			if over, err := r.step(ctx, inputs); err != nil || over {
+				return err
+			}
+			r.stepped(wake)
 		}
-		r.stepped(wake)
+		rests = false
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -146,7 +149,9 @@ func (r *runner) run(ctx context.Context) error {
 		case <-wake.C:
 			inputs = nil
 		case <-beat.C:
-			inputs, err = r.beaten(ctx)
+			if rests = r.rests(); !rests {
+				inputs, err = r.beaten(ctx)
+			}
 		}
 		if err != nil {
 			return err

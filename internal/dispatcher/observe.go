@@ -135,8 +135,23 @@ const (
 	rereadIdle  = 10 * time.Second
 )
 
+// rests reports whether nothing is due at this beat: the batch is idle, and its feed can be trusted. There may be
+// thousands of such batches, so this needs little of the processor and of the stack.
+func (r *runner) rests() bool {
+	if !r.idle.Load() {
+		return false
+	}
+	if r.feed.Lost() {
+		r.lastNews = time.Time{}
+	}
+	return time.Since(r.lastNews) < rereadIdle
+}
+
 // copies takes in a live copy of an event, and those that came meanwhile: they are one step, and one reply.
 func (r *runner) copies(ctx context.Context, m *broker.LiveMsg) (inputs []batch.Input, err error) {
+	if r.idle.Load() { // who serves the batch was not looked at while it rested
+		inputs = append(inputs, batch.Observed{Serving: r.d.workers.serving(r.submission().Shard)})
+	}
 	ends := map[int]uint64{} // of items, by what came and is not applied yet
 	for {
 		news, err := r.live(ctx, m, ends)
@@ -272,7 +287,7 @@ func (r *runner) beat(ctx context.Context) (inputs []batch.Input, err error) {
 		return err
 	}
 	trust := rereadAfter
-	if r.idle.Load() && !r.feed.Lost() {
+	if r.idle.Load() {
 		trust = rereadIdle
 	}
 	quiet := time.Since(r.lastNews) >= trust

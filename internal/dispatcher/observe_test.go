@@ -149,3 +149,45 @@ func TestAnOwnerTrustsItsFeedForASecond(t *testing.T) {
 		}
 	}
 }
+
+// losing is a feed that may have lost copies.
+type losing struct {
+	broker.Feed
+	lost bool
+}
+
+func (f *losing) Lost() bool { return f.lost }
+
+// TestAnIdleBatchRests: nothing is due at its beats, until it has heard nothing for long, or its feed has lost copies.
+// Then its chains are read at that beat.
+func TestAnIdleBatchRests(t *testing.T) {
+	for name, tt := range map[string]struct {
+		idle, lost bool
+		silence    time.Duration
+		rests      bool
+	}{
+		"idle":              {idle: true, rests: true},
+		"idle for a moment": {idle: true, silence: 2 * rereadAfter, rests: true},
+		"idle for long":     {idle: true, silence: rereadIdle},
+		"idle with a loss":  {idle: true, lost: true},
+		"not idle":          {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reads := 0
+			r := claimedBy(t, answers{newer: func() ([]batch.Record, error) { reads++; return nil, nil },
+				holds: func() (bool, bool, error) { return true, true, nil }}, "w")
+			r.feed = &losing{lost: tt.lost}
+			r.idle.Store(tt.idle)
+			r.lastHeard[0], r.lastNews = time.Now(), time.Now().Add(-tt.silence)
+			if rests := r.rests(); rests != tt.rests {
+				t.Fatalf("it rests: %t, want %t", rests, tt.rests)
+			}
+			if tt.rests {
+				return
+			}
+			if _, err := r.beat(t.Context()); err != nil || tt.idle != (reads == 2) { // control and input
+				t.Errorf("%d reads, %v", reads, err)
+			}
+		})
+	}
+}

@@ -2,7 +2,8 @@
 //
 // Go collects when the heap has grown by a share of what is in use. A dispatcher or a worker has a few megabytes in use
 // and makes some more of garbage in a hundredth of a second: it would collect thirty times a second. So a small heap
-// grows to a floor first, and to a higher one while there is much to do.
+// grows to a floor first, and to a higher one while there is much to do. A large one is collected seldom anyway, so it
+// grows by no more than [MaxGrowth], or by [leastPercent].
 package heap
 
 import (
@@ -23,11 +24,18 @@ const (
 	idleAfter  = 10 * time.Second
 )
 
+// MaxGrowth is by how many bytes a heap grows at most between two collections, and leastPercent by which part of what
+// is in use it grows at least.
+const (
+	MaxGrowth    = 64 << 20
+	leastPercent = 50
+)
+
 // smallest is the heap size below which Go does not collect with 100 percent. It grows with the percentage.
 const smallest = 4 << 20
 
 // Grow has the heap grow by percent of what is in use between two collections, and at least to floor bytes: to busy
-// bytes while collections are frequent. A memory limit of the runtime comes first. A later call replaces an earlier
+// bytes while collections are frequent. With floor 0 it grows by percent, however much that is. A memory limit of the runtime comes first. A later call replaces an earlier
 // one.
 func Grow(percent int, floor, busy uint64) {
 	grown.Lock()
@@ -87,11 +95,13 @@ func floorAfter(floor, idle, busy uint64, since time.Duration) uint64 {
 }
 
 // percentFor is the percentage with which a heap, of which so many bytes are in use, grows to the floor, or by percent
-// if that is more.
+// if that is more. By percent it grows by no more than MaxGrowth, but by leastPercent.
 func percentFor(live uint64, percent int, floor uint64) int {
+	live = max(live, 1)
+	percent = min(percent, max(leastPercent, int(MaxGrowth*100/live)))
 	if live >= floor {
 		return percent
 	}
 	most := floor * 100 / smallest
-	return max(percent, int(min((floor-live)*100/max(live, 1), most)))
+	return max(percent, int(min((floor-live)*100/live, most)))
 }

@@ -16,8 +16,8 @@ func TestPercentFor(t *testing.T) {
 		want  int
 	}{
 		{0, 48 * mib, 1200}, {1 * mib, 48 * mib, 1200}, {4 * mib, 48 * mib, 1100}, {8 * mib, 48 * mib, 500},
-		{16 * mib, 48 * mib, 200}, {40 * mib, 48 * mib, 200}, {48 * mib, 48 * mib, 200}, {1 << 40, 48 * mib, 200},
-		{8 * mib, 0, 200},
+		{16 * mib, 48 * mib, 200}, {40 * mib, 48 * mib, 160}, {48 * mib, 48 * mib, 133},
+		{32 * mib, 16 * mib, 200}, {64 * mib, 48 * mib, 100}, {128 * mib, 48 * mib, 50}, {1 << 40, 48 * mib, 50},
 	} {
 		if got := percentFor(c.live, 200, c.floor); got != c.want {
 			t.Errorf("percentFor(%d MiB in use, 200, %d MiB) = %d, want %d", c.live/mib, c.floor/mib, got, c.want)
@@ -45,7 +45,7 @@ func TestFloorAfter(t *testing.T) {
 }
 
 // TestASmallHeapGrowsToTheFloor: with little in use the collector runs when the heap has the floor's size, and with
-// much when it has grown by the percentage.
+// much when it has grown by half.
 func TestASmallHeapGrowsToTheFloor(t *testing.T) {
 	percent := debug.SetGCPercent(100)
 	t.Cleanup(func() { Grow(percent, 0, 0) })
@@ -53,7 +53,7 @@ func TestASmallHeapGrowsToTheFloor(t *testing.T) {
 	Grow(200, floor, floor)
 	settle(t, func(goal uint64) bool { return goal >= floor*3/4 && goal <= floor*5/4 })
 	kept := make([]byte, 2*floor)
-	settle(t, func(goal uint64) bool { return goal >= 6*floor && goal <= 8*floor })
+	settle(t, func(goal uint64) bool { return goal >= 5*floor/2 && goal <= 4*floor })
 	runtime.KeepAlive(kept)
 }
 
