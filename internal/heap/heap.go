@@ -35,8 +35,8 @@ const (
 const smallest = 4 << 20
 
 // Grow has the heap grow by percent of what is in use between two collections, and at least to floor bytes: to busy
-// bytes while collections are frequent. With floor 0 it grows by percent, however much that is. A memory limit of the runtime comes first. A later call replaces an earlier
-// one.
+// bytes while collections are frequent. With floor 0 it grows by percent, however much that is. A memory limit of the
+// runtime comes first. A later call replaces an earlier one.
 func Grow(percent int, floor, busy uint64) {
 	grown.Lock()
 	defer grown.Unlock()

@@ -48,13 +48,17 @@ function* anthropic(body, runner = false) {
   yield { type: "message_stop" };
 }
 
-function* responses(body) {
+// An SDK whose own loop starts the calls answers those of unknown tools itself, so here there is none.
+const known = calls.filter((c) => c.name === "glob");
+
+function* responses(body, said = calls) {
   const response = (output, status) => ({ id: "r", object: "response", created_at: 1, model: "m", status, output, tools: [], parallel_tool_calls: true });
   assert.ok(body.tools.some((t) => t.name === "glob"));
   yield { type: "response.created", sequence_number: 0, response: response([], "in_progress") };
   let output = [{ type: "message", id: "msg", role: "assistant", status: "completed", content: [{ type: "output_text", text: "Done.", annotations: [] }] }];
-  if (body.input.length === 1) {
-    output = calls.map((c) => ({ type: "function_call", id: `fc_${c.id}`, call_id: c.id, name: c.name, arguments: JSON.stringify(c.input), status: "completed" }));
+  const answers = body.input.filter((i) => i.type === "function_call_output");
+  if (answers.length === 0) {
+    output = said.map((c) => ({ type: "function_call", id: `fc_${c.id}`, call_id: c.id, name: c.name, arguments: JSON.stringify(c.input), status: "completed" }));
     for (const [i, item] of output.entries()) {
       yield { type: "response.output_item.added", output_index: i, item: { ...item, arguments: "" } };
       yield { type: "response.function_call_arguments.delta", output_index: i, item_id: item.id, delta: item.arguments };
@@ -62,23 +66,24 @@ function* responses(body) {
       yield { type: "response.output_item.done", output_index: i, item };
     }
   } else {
-    assert.deepEqual(body.input.slice(4).map((i) => [i.type, i.call_id]), calls.map((c) => ["function_call_output", c.id]));
+    assert.deepEqual(answers.map((i) => i.call_id), said.map((c) => c.id));
+    if (said === calls) assert.deepEqual(body.input.slice(4), answers);
   }
   yield { type: "response.completed", response: response(output, "completed") };
 }
 
-function* chat(body) {
-  const chunk = (delta, finish_reason = null) => ({ id: "c", object: "chat.completion.chunk", created: 1, model: "m", choices: [{ index: 0, delta, finish_reason }] });
+function* chat(body, said = calls) {
+  const chunk = (delta, finish_reason = null) => ({ id: `c${body.messages.length}`, object: "chat.completion.chunk", created: 1, model: "m", choices: [{ index: 0, delta, finish_reason }] });
   assert.ok(body.tools.some((t) => t.function.name === "glob"));
   yield chunk({ role: "assistant", content: "" });
   if (body.messages.length === 1) {
-    for (const [index, c] of calls.entries()) {
+    for (const [index, c] of said.entries()) {
       yield chunk({ tool_calls: [{ index, id: c.id, type: "function", function: { name: c.name, arguments: "" } }] });
       yield chunk({ tool_calls: [{ index, function: { arguments: JSON.stringify(c.input) } }] });
     }
     yield chunk({}, "tool_calls");
   } else {
-    assert.deepEqual(body.messages.slice(2).map((m) => [m.role, m.tool_call_id]), calls.map((c) => ["tool", c.id]));
+    assert.deepEqual(body.messages.slice(2).map((m) => [m.role, m.tool_call_id]), said.map((c) => ["tool", c.id]));
     yield chunk({ content: "Done." });
     yield chunk({}, "stop");
   }
@@ -87,9 +92,37 @@ function* chat(body) {
 const turns = {
   "/v1/messages": anthropic,
   "/runner/v1/messages": (body) => anthropic(body, true),
-  "/v1/responses": responses,
-  "/v1/chat/completions": chat,
+  "/v1/responses": (body) => responses(body),
+  "/v1/chat/completions": (body) => chat(body),
+  "/loop/v1/responses": (body) => responses(body, known),
+  "/loop/v1/chat/completions": (body) => chat(body, known),
 };
+
+// whole is what a stream's events add up to, for a request that wants no stream.
+function whole(events) {
+  if (events[0].type === "response.created") return events.at(-1).response;
+  if (events[0].object === "chat.completion.chunk") {
+    const message = { role: "assistant", content: null };
+    for (const { delta } of events.map((e) => e.choices[0])) {
+      if (delta.content) message.content = (message.content ?? "") + delta.content;
+      for (const { index, ...call } of delta.tool_calls ?? []) {
+        message.tool_calls ??= [];
+        message.tool_calls[index] ??= call;
+        message.tool_calls[index].function.arguments ||= call.function.arguments;
+      }
+    }
+    const finish_reason = events.at(-1).choices[0].finish_reason;
+    return { ...events[0], object: "chat.completion", choices: [{ index: 0, message, finish_reason }] };
+  }
+  const message = events[0].message;
+  for (const e of events) {
+    if (e.type === "content_block_start") message.content[e.index] = e.content_block;
+    if (e.delta?.partial_json) message.content[e.index].input = JSON.parse(e.delta.partial_json);
+    if (e.delta?.text) message.content[e.index].text = e.delta.text;
+    if (e.delta?.stop_reason) message.stop_reason = e.delta.stop_reason;
+  }
+  return message;
+}
 let base;
 const server = http.createServer(async (request, response) => {
   let text = "";
@@ -100,14 +133,7 @@ const server = http.createServer(async (request, response) => {
     const events = [...turns[path](body)];
     if (!body.stream) {
       response.writeHead(200, { "Content-Type": "application/json" });
-      const message = events[0].message;
-      for (const e of events) {
-        if (e.type === "content_block_start") message.content[e.index] = e.content_block;
-        if (e.delta?.partial_json) message.content[e.index].input = JSON.parse(e.delta.partial_json);
-        if (e.delta?.text) message.content[e.index].text = e.delta.text;
-        if (e.delta?.stop_reason) message.stop_reason = e.delta.stop_reason;
-      }
-      return response.end(JSON.stringify(message));
+      return response.end(JSON.stringify(whole(events)));
     }
     response.writeHead(200, { "Content-Type": "text/event-stream" });
     for (const e of events) response.write(`${e.type ? `event: ${e.type}\n` : ""}data: ${JSON.stringify(e)}\n\n`);
@@ -143,13 +169,21 @@ test("Anthropic's SDK, a whole turn", async () => {
   assert.deepEqual(await sizes("ts-anthropic", 3), [3]);
 });
 
-test("the example", async () => {
-  const env = { ...process.env, ANTHROPIC_API_KEY: "k", ANTHROPIC_BASE_URL: base };
-  const out = await new Promise((resolve, reject) =>
-    execFile(process.execPath, [new URL("turn.js", import.meta.url).pathname], { env }, (e, out) => (e ? reject(e) : resolve(out))),
-  );
-  assert.match(out, /Done\./);
-});
+for (const [example, env] of Object.entries({
+  "turn": { ANTHROPIC_API_KEY: "k", ANTHROPIC_BASE_URL: "" },
+  "turn-openai": { OPENAI_API_KEY: "k", OPENAI_BASE_URL: "/v1" },
+  "turn-ai-sdk": { OPENAI_API_KEY: "k", OPENAI_BASE_URL: "/loop/v1" },
+  "turn-langchain": { OPENAI_API_KEY: "k", OPENAI_BASE_URL: "/loop/v1" },
+})) {
+  test(`the example ${example}`, async () => {
+    const [at] = Object.keys(env).filter((name) => name.endsWith("_URL"));
+    const set = { ...process.env, ...env, [at]: base + env[at] };
+    const out = await new Promise((resolve, reject) =>
+      execFile(process.execPath, [new URL(`${example}.js`, import.meta.url).pathname], { env: set }, (e, out) => (e ? reject(e) : resolve(out))),
+    );
+    assert.match(out, /Done\./);
+  });
+}
 
 test("Anthropic's toolRunner", async () => {
   const client = new Anthropic({ apiKey: "k", baseURL: base + "/runner", maxRetries: 0 });

@@ -215,15 +215,17 @@ class Adapters(unittest.TestCase):
         self.assertEqual(len(messages), 4)
         self.assertEqual(self.sizes("py-anthropic-" + RUN, 3), [3], "a response is one batch")
 
-    def test_example(self):
-        """examples/turn.py, with the stand-in in the place of the SDK."""
-        example = pathlib.Path(__file__).parents[3] / "examples" / "turn.py"
-        sdk = types.SimpleNamespace(Anthropic=lambda: self.client)
-        said = io.StringIO()
-        with mock.patch.dict(sys.modules, {"anthropic": sdk}), mock.patch.object(sys, "argv", ["turn.py"]), \
-                mock.patch.dict(os.environ, {"TOOLYARD_URL": URL}), contextlib.redirect_stdout(said):
-            runpy.run_path(str(example))
-        self.assertIn("Done.", said.getvalue())
+    def test_examples(self):
+        """examples/turn.py and turn_openai.py, with the stand-in in the place of the SDK."""
+        for program, sdk in {"turn.py": "Anthropic", "turn_openai.py": "OpenAI"}.items():
+            example = pathlib.Path(__file__).parents[3] / "examples" / program
+            module = types.SimpleNamespace(**{sdk: lambda: self.client})
+            said = io.StringIO()
+            with self.subTest(program), mock.patch.dict(sys.modules, {sdk.lower(): module}), \
+                    mock.patch.object(sys, "argv", [program]), \
+                    mock.patch.dict(os.environ, {"TOOLYARD_URL": URL}), contextlib.redirect_stdout(said):
+                runpy.run_path(str(example))
+                self.assertIn("Done.", said.getvalue())
 
     def test_options_of_one_batch(self):
         with self.assertRaises(TypeError):
