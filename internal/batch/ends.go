@@ -228,7 +228,8 @@ func executed(r *toolyard.Result) bool {
 	return slices.ContainsFunc(r.Phases, func(f toolyard.Fact) bool { return f.Phase == toolyard.PhaseExecute })
 }
 
-// unserved returns since when call i waits in a queue that no worker serves.
+// unserved returns since when call i waits in a queue that no worker serves. What its batch knew of that queue before
+// counts too, once somebody has looked again since the call was queued: groups do not wait one after the other.
 func (m *Machine) unserved(i int) (time.Time, bool) {
 	queued, ok := m.flight.queued[i]
 	if !ok || m.flight.held[i] || m.state.Calls[i].Status == Claimed {
@@ -239,7 +240,7 @@ func (m *Machine) unserved(i int) (time.Time, bool) {
 	if !ok {
 		return time.Time{}, false
 	}
-	if queued.After(absent) {
+	if queued.After(absent) && !m.workers.observed.After(queued) {
 		return queued, true
 	}
 	return absent, true

@@ -112,9 +112,10 @@ type ends struct {
 
 // workers is what is known of them.
 type workers struct {
-	absent  map[Route]time.Time // since when no worker serves a route
-	serving map[Route]int       // how many workers serve each route, as far as is known
-	dropped map[int]uint64      // the sequence of a claim whose worker no longer runs the call, by call
+	absent   map[Route]time.Time // since when no worker serves a route
+	serving  map[Route]int       // how many workers serve each route, as far as is known
+	observed time.Time           // when both were looked at
+	dropped  map[int]uint64      // the sequence of a claim whose worker no longer runs the call, by call
 }
 
 // notice is what hooks say of the batch when all calls have their results.
@@ -467,7 +468,7 @@ func (m *Machine) apply(in Input) error {
 				seen[r] = since
 			}
 		}
-		m.workers.absent, m.workers.serving = seen, in.Serving
+		m.workers.absent, m.workers.serving, m.workers.observed = seen, in.Serving, m.now
 		maps.Copy(m.workers.dropped, in.Dropped)
 	}
 	return nil
