@@ -155,14 +155,20 @@ func (r *runner) tellAccounts(ctx context.Context, used, reserved admission.Amou
 
 // settleBudget tells the accounts what has become of calls since they were told last.
 func (r *runner) settleBudget(ctx context.Context) error {
-	if r.budget.owed == nil || !r.budget.told {
-		return nil
-	}
-	used, reserved := spent(r.m.State(), r.m.Active)
-	if used == r.budget.used && reserved == r.budget.reserved {
+	used, reserved, owes := r.unsettled()
+	if !owes {
 		return nil
 	}
 	return r.tellAccounts(ctx, used, reserved)
+}
+
+// unsettled reports whether calls have ended that the accounts do not know of, and what they are to know.
+func (r *runner) unsettled() (used, reserved admission.Amount, owes bool) {
+	if r.budget.owed == nil || !r.budget.told {
+		return used, reserved, false
+	}
+	used, reserved = spent(r.m.State(), r.m.Active)
+	return used, reserved, used != r.budget.used || reserved != r.budget.reserved
 }
 
 // closeBudget ends the lines of a batch that has its last reply: nobody owns it any more, and sets them again.

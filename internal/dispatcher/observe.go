@@ -141,6 +141,9 @@ func (r *runner) rests() bool {
 	if !r.idle.Load() {
 		return false
 	}
+	if _, _, owes := r.unsettled(); owes {
+		return false
+	}
 	if r.feed.Lost() {
 		r.lastNews = time.Time{}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
@@ -162,14 +163,15 @@ func (f *losing) Lost() bool { return f.lost }
 // Then its chains are read at that beat.
 func TestAnIdleBatchRests(t *testing.T) {
 	for name, tt := range map[string]struct {
-		idle, lost bool
-		silence    time.Duration
-		rests      bool
+		idle, lost, owes bool
+		silence          time.Duration
+		rests            bool
 	}{
 		"idle":              {idle: true, rests: true},
 		"idle for a moment": {idle: true, silence: 2 * rereadAfter, rests: true},
 		"idle for long":     {idle: true, silence: rereadIdle},
 		"idle with a loss":  {idle: true, lost: true},
+		"idle with a debt":  {idle: true, owes: true},
 		"not idle":          {},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -178,6 +180,9 @@ func TestAnIdleBatchRests(t *testing.T) {
 				holds: func() (bool, bool, error) { return true, true, nil }}, "w")
 			r.feed = &losing{lost: tt.lost}
 			r.idle.Store(tt.idle)
+			if tt.owes {
+				r.budget = budget{owed: []admission.Owed{{}}, told: true, used: admission.Amount{Calls: 7}}
+			}
 			r.lastHeard[0], r.lastNews = time.Now(), time.Now().Add(-tt.silence)
 			if rests := r.rests(); rests != tt.rests {
 				t.Fatalf("it rests: %t, want %t", rests, tt.rests)
@@ -185,8 +190,12 @@ func TestAnIdleBatchRests(t *testing.T) {
 			if tt.rests {
 				return
 			}
-			if _, err := r.beat(t.Context()); err != nil || tt.idle != (reads == 2) { // control and input
-				t.Errorf("%d reads, %v", reads, err)
+			want := 0
+			if tt.idle && !tt.owes {
+				want = 2 // of control and input
+			}
+			if _, err := r.beat(t.Context()); err != nil || reads != want {
+				t.Errorf("%d reads, want %d, %v", reads, want, err)
 			}
 		})
 	}
