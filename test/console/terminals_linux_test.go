@@ -297,6 +297,7 @@ func TestTerminals(t *testing.T) {
 	p.has("2s  33 of 41 tests")
 	p.has("2s  58 of 129 tests")
 	p.has("2s  3 of 15 tests")
+	p.has("? [5] read_file waits for a person")
 	live := s.terminal(20, "watch", "--agent", "reviewer", "turn-17")
 	for _, text := range []string{"33 of 41 tests", "58 of 129 tests", "3 of 15 tests", "press a"} {
 		live.has(text)
@@ -313,7 +314,7 @@ func TestTerminals(t *testing.T) {
 	p.ends()
 
 	p = s.terminal(60, "submit", "--interactive", "edit.json")
-	s.until("reviewer.turn-18.1", "approvals")
+	p.has("? [1] edit_file waits for a person")
 	asked := s.terminal(60, "approve", "reviewer.turn-18.1")
 	asked.has("May this call run?")
 	asked.picture(b, "approve")
