@@ -249,12 +249,21 @@ const (
 	leastBarWidth = 10
 )
 
-// Text draws the report: the batch, its groups and calls over time, how it ended, and the result of the checks.
-func (r *Report) Text() string { return r.TextIn(0) }
+// Look says how a report is drawn.
+type Look struct {
+	// Columns is how many characters lines of calls have at most, 60 or more: bars are shorter there, and names lose
+	// their middle. 0 sets no limit. Other lines may be longer.
+	Columns int
+	// Brief leaves out the phases of calls.
+	Brief bool
+}
 
-// TextIn is [Report.Text] with lines of calls that have at most so many characters, 60 or more: bars are shorter there,
-// and names lose their middle. 0 sets no limit. Other lines may be longer.
-func (r *Report) TextIn(columns int) string {
+// Text draws the report with all there is to say: the batch, its groups and calls over time, how it ended, and the
+// result of the checks.
+func (r *Report) Text() string { return r.Draw(Look{}) }
+
+// Draw is [Report.Text] in another form.
+func (r *Report) Draw(look Look) string {
 	var b strings.Builder
 	printf := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
 	s := &r.state
@@ -283,9 +292,9 @@ func (r *Report) TextIn(columns int) string {
 	if len(r.Groups) > 0 {
 		printf("each bar is the time from 0 to %s ms: · waits, █ runs, ! an attempt fails\n", millis(r.LastMS))
 	}
-	cells := r.cells(columns)
+	size := r.fit(look.Columns)
 	for _, g := range r.Groups {
-		b.WriteString(r.group(g, columns, cells))
+		b.WriteString(r.group(g, size, look.Brief))
 	}
 	for i, c := range s.Calls {
 		if res := c.Result; res != nil && res.Tool == toolyard.RunCodeTool && res.Attempts > 0 {
@@ -314,26 +323,27 @@ const callForm = "  %s |%s| %s"
 // aroundCall is how many characters a call's line has beside those.
 const aroundCall = len(callForm) - 3*len("%s")
 
-// cells is how wide the bars are, the same for all calls, so that titles and spans of calls that ran have room.
-func (r *Report) cells(columns int) int {
-	if columns <= 0 {
-		return barWidth
-	}
-	title, span := r.widest()
-	return max(leastBarWidth, min(barWidth, columns-aroundCall-title-span))
-}
+// size says how long the parts of calls' lines are, the same for all calls: bars that have one scale stand below each
+// other.
+type size struct{ columns, title, bar int }
 
-// widest is the length of the longest title and of the longest span of calls that have a bar.
-func (r *Report) widest() (title, span int) {
+// fit finds the sizes with which the lines of calls that ran fit.
+func (r *Report) fit(columns int) size {
+	all, ran, span := 0, 0, 0 // the longest title, that of calls that have a bar, and the longest span of these
 	for _, g := range r.Groups {
 		for _, c := range g.Calls {
+			title := utf8.RuneCountInString(r.title(c.Index))
+			all = max(all, title)
 			if c.NotRun == "" {
-				title = max(title, utf8.RuneCountInString(r.title(c.Index)))
-				span = max(span, utf8.RuneCountInString(r.span(c)))
+				ran, span = max(ran, title), max(span, utf8.RuneCountInString(r.span(c)))
 			}
 		}
 	}
-	return title, span
+	if columns <= 0 {
+		return size{title: all, bar: barWidth}
+	}
+	bar := max(leastBarWidth, min(barWidth, columns-aroundCall-ran-span))
+	return size{columns: columns, title: min(all, columns-aroundCall-bar-span), bar: bar}
 }
 
 // Middle takes the middle out of a text that has more than so many characters: its beginning and its end say most.
@@ -349,23 +359,22 @@ func Middle(text string, most int) string {
 	return string(runes[:most-1-end]) + "…" + string(runes[len(runes)-end:])
 }
 
-// callLine draws one call, whose title takes at least so many characters. Where not all has room, a call that was
-// answered without running has no bar, which would be empty.
-func (r *Report) callLine(g Group, c Call, width, columns, cells int) string {
+// callLine draws one call. Where not all has room, a call that was answered without running has no bar, which would be
+// empty.
+func (r *Report) callLine(g Group, c Call, s size) string {
 	title, span := r.title(c.Index), r.span(c)
-	if room := columns - utf8.RuneCountInString(span); columns > 0 {
-		if c.NotRun != "" && room < aroundCall+width+cells {
+	if room := s.columns - utf8.RuneCountInString(span); s.columns > 0 {
+		if c.NotRun != "" && room < aroundCall+s.title+s.bar {
 			return fmt.Sprintf("  %s %s", Middle(title, room-len("   ")), span)
 		}
-		width = min(width, room-aroundCall-cells)
-		title = Middle(title, width)
+		title = Middle(title, s.title)
 	}
-	title += strings.Repeat(" ", max(width-utf8.RuneCountInString(title), 0))
-	return fmt.Sprintf(callForm, title, r.bar(g, c, cells), span)
+	title += strings.Repeat(" ", max(s.title-utf8.RuneCountInString(title), 0))
+	return fmt.Sprintf(callForm, title, r.bar(g, c, s.bar), span)
 }
 
 // group draws one group.
-func (r *Report) group(g Group, columns, cells int) string {
+func (r *Report) group(g Group, s size, brief bool) string {
 	var b strings.Builder
 	how := "alone"
 	if len(g.Calls) > 1 {
@@ -377,13 +386,9 @@ func (r *Report) group(g Group, columns, cells int) string {
 	} else {
 		b.WriteString(" · never started\n")
 	}
-	width := 0
 	for _, c := range g.Calls {
-		width = max(width, utf8.RuneCountInString(r.title(c.Index)))
-	}
-	for _, c := range g.Calls {
-		b.WriteString(r.callLine(g, c, width, columns, cells) + "\n")
-		for _, line := range r.details(c) {
+		b.WriteString(r.callLine(g, c, s) + "\n")
+		for _, line := range r.details(c, brief) {
 			fmt.Fprintf(&b, "      %s\n", line)
 		}
 	}
@@ -464,7 +469,7 @@ func (r *Report) bar(g Group, c Call, width int) string {
 }
 
 // details are the lines below a call: its attempts, its times, its phases.
-func (r *Report) details(c Call) []string {
+func (r *Report) details(c Call, brief bool) []string {
 	var lines []string
 	for _, a := range c.Attempts {
 		line := fmt.Sprintf("attempt %d", a.Attempt)
@@ -488,6 +493,9 @@ func (r *Report) details(c Call) []string {
 		}
 		lines = append(lines, fmt.Sprintf("%s%s: queued %s, took %s, executed %s ms", ran, by(res.Worker),
 			millis(res.QueueMS), millis(res.DurationMS), millis(res.ExecuteMS)))
+	}
+	if brief {
+		return lines
 	}
 	var phases []string
 	for _, f := range res.Phases {

@@ -21,7 +21,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-var screenshots = flag.Bool("screenshots", false, "make the pictures of docs/console.md anew")
+var screenshots = flag.Bool("screenshots", false, "make the pictures of docs/console and docs/terminal anew")
 
 const (
 	// patience bounds how long a page takes to show something, on a machine that has much else to do.
@@ -278,15 +278,21 @@ func (b *tab) accessible(where string) {
 	}
 }
 
-// picture makes a screenshot for the documents.
+// picture makes a screenshot for docs/console.md.
 func (b *tab) picture(name string) {
+	b.Helper()
+	b.shoot(filepath.Join("console", name), page.CaptureScreenshotParams{})
+}
+
+// shoot makes a picture below docs.
+func (b *tab) shoot(name string, what page.CaptureScreenshotParams) {
 	b.Helper()
 	if !*screenshots {
 		return
 	}
 	quality := int64(80)
-	shot, err := chromedp.Call(b.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{
-		Format: page.CaptureScreenshotFormatWebp, Quality: &quality})
+	what.Format, what.Quality = page.CaptureScreenshotFormatWebp, &quality
+	shot, err := chromedp.Call(b.ctx, page.CaptureScreenshot, what)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -294,9 +300,8 @@ func (b *tab) picture(name string) {
 	if len(data) > maxPicture {
 		b.Errorf("the picture %s has %d bytes; at most %d may be", name, len(data), maxPicture)
 	}
-	dir := filepath.Join("..", "..", "docs", "console")
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name+".webp"), data,
-		0o644)); err != nil {
+	file := filepath.Join("..", "..", "docs", name+".webp")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, data, 0o644)); err != nil {
 		b.Error(err)
 	}
 }

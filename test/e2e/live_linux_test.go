@@ -1,21 +1,18 @@
 package e2e
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // terminal is a program on a terminal of its own.
@@ -31,44 +28,14 @@ type terminal struct {
 // onTerminal starts a command of the dispatcher on a new terminal of 80 columns and 24 lines.
 func onTerminal(t *testing.T, args ...string) *terminal {
 	t.Helper()
-	main, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = main.Close() })
-	fd := int(main.Fd())
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.SetNonblock(fd, true); err != nil { // so that a read ends when the file is closed
-		t.Fatal(err)
-	}
-	other, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = other.Close() }()
-	p := &terminal{t: t, main: main, read: make(chan struct{}), cmd: exec.Command(filepath.Join(bin, "dispatcher"),
-		args...)}
-	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = other, other, other
-	p.cmd.Env = append(append(os.Environ(), "TERM=xterm", "NO_COLOR=1"), reach(args)...)
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	cmd := exec.Command(filepath.Join(bin, "dispatcher"), args...)
+	cmd.Env = append(append(os.Environ(), "TERM=xterm", "NO_COLOR=1"), reach(args)...)
+	p := &terminal{t: t, main: testenv.OnTerminal(t, cmd, 80, 24), read: make(chan struct{}), cmd: cmd}
 	go func() {
 		defer close(p.read)
 		buffer := make([]byte, 4096)
 		for {
-			n, err := main.Read(buffer)
+			n, err := p.main.Read(buffer)
 			p.mu.Lock()
 			p.shown.Write(buffer[:n])
 			p.mu.Unlock()

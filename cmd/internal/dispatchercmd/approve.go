@@ -62,7 +62,7 @@ Only batches that say "interactive": true wait for a person; in others an undeci
 
 // listApprovals prints what people are asked, page by page on a terminal.
 func (s *std) listApprovals(list []client.Approval) error {
-	sheet := sheetOf(s.out)
+	sheet := s.sheetOf(s.out)
 	var lines []string
 	for _, a := range list {
 		text, _ := described(a, sheet.columns, nil) // the lines say what is wrong
@@ -230,7 +230,7 @@ func (s *std) askBefore(ctx context.Context, c *client.Client, agent toolyard.Ag
 	if !d.ForSession {
 		a.Remember = ""
 	}
-	k := &asker{sheetOf(s.err), bufio.NewScanner(s.in)}
+	k := &asker{s.sheetOf(s.err), bufio.NewScanner(s.in)}
 	text, err := described(a, k.columns, nil)
 	if err != nil {
 		return "", "", &cli.UsageError{Err: err}

@@ -60,12 +60,40 @@ func asks(t *testing.T, input, typed string) (answer, string) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	k := &asker{sheet{&out, 60, 20}, bufio.NewScanner(strings.NewReader(typed))}
+	k := &asker{sheet{&out, 60, 20, cli.Paint{}}, bufio.NewScanner(strings.NewReader(typed))}
 	said, err := k.ask("May this call run?", lines, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return said, out.String()
+}
+
+// TestAnEditIsAskedAboutInColours: what it removes and adds has the colours that it has in a result. Nothing else of an
+// input has any.
+func TestAnEditIsAskedAboutInColours(t *testing.T) {
+	lines, err := described(client.Approval{ID: "a.b.0", Tool: "edit_file", Input: json.RawMessage(
+		`{"file_path":"+ a.txt","old_string":"one\n","new_string":"two\n"}`)}, 60, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var color cli.Color
+	if err := color.Set("always"); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	k := &asker{sheet{&out, 60, 50, color.For(&out)}, bufio.NewScanner(strings.NewReader("y\n"))}
+	if _, err := k.ask("May this call run?", lines, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\x1b[1mMay this call run?\x1b[0m\n", "      \x1b[31m- one\x1b[0m\n",
+		"      \x1b[32m+ two\x1b[0m\n", "      | + a.txt\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it lacks %q:\n%q", want, out.String())
+		}
+	}
+	if n := strings.Count(out.String(), "\x1b["); n != 6 {
+		t.Errorf("it has %d changes of colour:\n%q", n, out.String())
+	}
 }
 
 func TestNobodySaysYesBeforeAllWasShown(t *testing.T) {

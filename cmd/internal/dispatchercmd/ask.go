@@ -53,7 +53,7 @@ func (s *std) askPerson(ctx context.Context, c *client.Client, agent toolyard.Ag
 func (s *std) askOne(ctx context.Context, c *client.Client, a client.Approval, lines *bufio.Scanner,
 	before *string) error {
 	defer s.bars.hold()()
-	k := &asker{sheetOf(s.err), lines}
+	k := &asker{s.sheetOf(s.err), lines}
 	decision := client.Decision{Verdict: client.Deny, By: person()}
 	text, partial := described(a, k.columns, before)
 	if partial != nil {

@@ -37,9 +37,11 @@ type bars struct {
 	calls map[int]*bar
 	// waiting says that the batch waits for its turn; nil when it does not, or nobody says so.
 	waiting *client.Waiting
-	drawn   int // lines below what is printed
-	held    int // somebody else writes there
-	broken  error
+	// asked are the calls that wait for a person who is somewhere else, and their tools.
+	asked  map[int]string
+	drawn  int // lines below what is printed
+	held   int // somebody else writes there
+	broken error
 }
 
 type bar struct {
@@ -108,6 +110,42 @@ func (b *bars) watch(ctx context.Context, batch *client.Batch, log *slog.Logger)
 		clear(b.calls)
 		b.erase()
 	}
+}
+
+// watchAsked shows which calls of a batch wait for a person, until stop is called.
+func (b *bars) watchAsked(ctx context.Context, batch *client.Batch, log *slog.Logger) (stop func()) {
+	if b == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var one sync.WaitGroup
+	one.Go(func() {
+		seen := newLive(batch.Key(), cli.Paint{})
+		for e, err := range batch.Watch(ctx) {
+			if err == nil {
+				err = seen.apply(e)
+			}
+			if err != nil {
+				if ctx.Err() == nil {
+					log.Debug("who waits for a person is not shown any more", "error", err)
+				}
+				return
+			}
+			b.ask(seen.waits())
+		}
+	})
+	return func() {
+		cancel()
+		one.Wait()
+		b.ask(nil)
+	}
+}
+
+// ask takes in which calls wait for a person now; they are drawn when it is time.
+func (b *bars) ask(asked map[int]string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked = asked
 }
 
 // report takes a report in; it is drawn when it is time.
@@ -212,6 +250,15 @@ func (b *bars) lines() (out []string) {
 			more++
 		default:
 			out = append(out, cut(one.line(took), width-1)+"\n")
+		}
+	}
+	for n, i := range slices.Sorted(maps.Keys(b.asked)) {
+		text := fmt.Sprintf("  ? [%d] %s waits for a person: dispatcher approvals", i, b.asked[i])
+		if n == maxBars {
+			text = fmt.Sprintf("  ? %s more", count(len(b.asked)-n, "call waits", "calls wait"))
+		}
+		if n <= maxBars {
+			out = append(out, cut(text, width-1)+"\n")
 		}
 	}
 	if w := b.waiting; w != nil {

@@ -109,6 +109,20 @@ func TestBarsLeaveNothingBehind(t *testing.T) {
 	for i := range 40 {
 		b.done(i)
 	}
+	b.ask(map[int]string{5: "u", 2: "t"})
+	b.redraw()
+	shows("one", "two", "three", "a question: y", "  ? [2] t waits for a person: dispatcher approvals",
+		"  ? [5] u waits for a person: dispatcher approvals")
+	many := map[int]string{}
+	for i := range 10 {
+		many[i] = "t"
+	}
+	b.ask(many)
+	b.redraw()
+	if lines := screen(t, out.String()); len(lines) != 4+maxBars+1+1 || lines[4+maxBars] != "  ? 2 calls wait more" {
+		t.Errorf("many that wait: %q", lines)
+	}
+	b.ask(nil)
 	say("four\n")
 	shows("one", "two", "three", "a question: y", "four")
 }
@@ -126,4 +140,5 @@ func TestNobodySeesBars(t *testing.T) {
 	b.done(0)
 	b.hold()()
 	b.watch(t.Context(), nil, nil)()
+	b.watchAsked(t.Context(), nil, nil)()
 }

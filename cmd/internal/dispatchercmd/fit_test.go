@@ -1,6 +1,7 @@
 package dispatchercmd
 
 import (
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/report"
 )
 
@@ -89,7 +91,7 @@ func TestReportFits(t *testing.T) {
 	}
 	text := func(columns int) string {
 		var out strings.Builder
-		if err := printReport(&out, &r, columns); err != nil {
+		if err := printReport(&out, cli.Paint{}, &r, columns); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()
@@ -119,7 +121,7 @@ func TestARulesOwnTextIsQuoted(t *testing.T) {
 	const rule = "write_file(./a\u202eb\u009b2J\u200bc\U000e0041 \"d\" é)"
 	r := report.Report{Questions: report.Questions{Asked: 1, Allowed: 1, Rules: []report.Count{{Name: rule, Count: 1}}}}
 	var out strings.Builder
-	if err := printReport(&out, &r, 0); err != nil {
+	if err := printReport(&out, cli.Paint{}, &r, 0); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range out.String() {
@@ -131,5 +133,31 @@ func TestARulesOwnTextIsQuoted(t *testing.T) {
 	var rules struct{ Allow []string }
 	if err := yaml.Unmarshal([]byte(file), &rules); err != nil || len(rules.Allow) != 1 || rules.Allow[0] != rule {
 		t.Errorf("%q is read as %q, %v", file, rules.Allow, err)
+	}
+}
+
+// TestTimelinesAndReportsHaveColours: headings and marks have those of the other commands, and a table's head does not
+// move because of them.
+func TestTimelinesAndReportsHaveColours(t *testing.T) {
+	var color cli.Color
+	if err := color.Set("always"); err != nil {
+		t.Fatal(err)
+	}
+	paint := color.For(io.Discard)
+	got := paintTimeline(paint, "batch b · 2 calls\n\ngroup 1 · 2 calls together\n  ✓ [0] read_file READ_ONLY ok |█| +1 ms\n"+
+		"      1 attempt\n  ✗ [1] glob READ_ONLY timeout | | +2 ms\n  … [2] glob READ_ONLY queued | | open\n\nreplies\n"+
+		"  +1 ms [0]\n  … 3 more\n\ncontradiction: it is\n")
+	want := "\x1b[1mbatch b · 2 calls\x1b[0m\n\n\x1b[1mgroup 1 · 2 calls together\x1b[0m\n" +
+		"  \x1b[32m✓\x1b[0m [0] read_file READ_ONLY ok |█| +1 ms\n\x1b[2m      1 attempt\x1b[0m\n" +
+		"  \x1b[31m✗\x1b[0m [1] glob READ_ONLY timeout | | +2 ms\n" +
+		"  \x1b[33m…\x1b[0m [2] glob READ_ONLY queued | | open\n\n\x1b[1mreplies\x1b[0m\n  +1 ms [0]\n  … 3 more\n\n" +
+		"\x1b[31mcontradiction: it is\x1b[0m\n"
+	if got != want {
+		t.Errorf("a timeline is\n%q\nand not\n%q", got, want)
+	}
+	var out strings.Builder
+	section(&out, paint, 80, "TOOL\tCALLS", []string{"read_file\t2"}, func(row string) string { return row })
+	if got, want := out.String(), "\n\x1b[1mTOOL       CALLS\x1b[0m\nread_file  2\n"; got != want {
+		t.Errorf("a table is\n%q\nand not\n%q", got, want)
 	}
 }

@@ -188,6 +188,17 @@ func (l *live) asked() int {
 	return slices.IndexFunc(l.state.Calls, waits)
 }
 
+// waits has the calls that wait for a person, and their tools.
+func (l *live) waits() map[int]string {
+	asked := map[int]string{}
+	for i, c := range l.state.Calls {
+		if c.Status == batch.Waiting {
+			asked[i] = l.tool(i)
+		}
+	}
+	return asked
+}
+
 // lines are what a screen of that size shows.
 func (l *live) lines(columns, rows int, now time.Time) []string {
 	head, foot := l.head(columns, now), l.foot(columns)

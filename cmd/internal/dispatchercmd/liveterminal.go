@@ -215,7 +215,7 @@ func (l *liveScreen) tell(text string) error {
 
 // draw shows the view as it is now.
 func (l *liveScreen) draw() {
-	sheet := sheetOf(l.out)
+	sheet := l.s.sheetOf(l.out)
 	lines := l.view.lines(max(sheet.columns, 1), max(sheet.rows, minRows), time.Now())
 	text := "\x1b[H" + strings.Join(lines, "\x1b[K\r\n") + "\x1b[K\x1b[J"
 	if text != l.drawn {
@@ -277,7 +277,7 @@ func (l *liveScreen) decide(ctx context.Context, index int) (note string, err er
 	if at < 0 {
 		return "this call does not wait any longer", nil
 	}
-	k := &asker{sheetOf(l.out), bufio.NewScanner(l.in)}
+	k := &asker{l.s.sheetOf(l.out), bufio.NewScanner(l.in)}
 	text, partial := described(list[at], k.columns, nil)
 	if partial != nil {
 		return cli.OneLine(partial.Error()) + "; nobody can approve it: dispatcher deny ends it", nil

@@ -33,16 +33,29 @@ const (
 type sheet struct {
 	w             io.Writer
 	columns, rows int
+	paint         cli.Paint
 }
 
-func sheetOf(w io.Writer) sheet {
-	s := sheet{w, cli.UsualColumns, usualRows}
+func (s *std) sheetOf(w io.Writer) sheet {
+	on := sheet{w, cli.UsualColumns, usualRows, s.color.For(w)}
 	if f, ok := w.(*os.File); ok {
 		if columns, rows, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 && rows > 0 {
-			s.columns, s.rows = columns, rows
+			on.columns, on.rows = columns, rows
 		}
 	}
-	return s
+	return on
+}
+
+// painted is a line that a person is shown of a call: comparisons have colours, as everywhere.
+func (s sheet) painted(line string) string {
+	of, ok := strings.CutPrefix(line, inputIndent)
+	switch {
+	case !ok:
+		return line
+	case strings.HasPrefix(of, "! "):
+		return inputIndent + s.paint.Bad(of)
+	}
+	return inputIndent + s.paint.Diff(of)
 }
 
 // described is a call as a person is asked about it, in lines. An error that wraps [display.ErrPart] says that not all
@@ -126,7 +139,7 @@ func (k *asker) ask(question string, lines []string, session bool) (answer, erro
 	if session {
 		choices += ", yes for the [s]ession"
 	}
-	lines = append([]string{"", question}, lines...)
+	lines = append([]string{"", k.paint.Bold(question)}, lines...)
 	got, err := k.pages(lines, "[n]o")
 	for err == nil && got == "" {
 		var said string
@@ -158,7 +171,11 @@ func (k *asker) pages(lines []string, leave string) (answer, error) {
 		if len(lines)-end == 1 { // the prompt would take its place
 			end = len(lines)
 		}
-		if _, err := io.WriteString(k.w, strings.Join(lines[shown:end], "\n")+"\n"); err != nil {
+		var text strings.Builder
+		for _, line := range lines[shown:end] {
+			text.WriteString(k.painted(line) + "\n")
+		}
+		if _, err := io.WriteString(k.w, text.String()); err != nil {
 			return "", err
 		}
 		if shown = end; shown == len(lines) {

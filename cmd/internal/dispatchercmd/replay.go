@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -82,8 +83,7 @@ func (s *std) printReports(reports []*replay.Report, asJSON bool) error {
 		err = printJSON(s.out, reports)
 	default:
 		for i, r := range reports {
-			columns := fits(s.out)
-			text := fold(cli.Printable(r.TextIn(columns)), columns, 2)
+			text := s.timeline(r)
 			if i > 0 {
 				text = "\n" + text
 			}
@@ -102,6 +102,40 @@ func (s *std) printReports(reports []*replay.Report, asJSON bool) error {
 		}
 	}
 	return err
+}
+
+// timeline draws what a log says. On a terminal it fits, and is brief unless more is asked for.
+func (s *std) timeline(r *replay.Report) string {
+	columns := fits(s.out)
+	brief := columns > 0 && !s.verbose
+	text := cli.Printable(r.Draw(replay.Look{Columns: columns, Brief: brief}))
+	if brief {
+		text = cli.ShortIDs(text)
+	}
+	return paintTimeline(s.paint(), fold(text, columns, 2))
+}
+
+// paintTimeline paints lines by what they begin with.
+func paintTimeline(p cli.Paint, text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		mark, call, _ := strings.Cut(strings.TrimPrefix(line, "  "), " [")
+		switch {
+		case strings.HasPrefix(line, "batch "), strings.HasPrefix(line, "group "), line == "replies":
+			lines[i] = p.Bold(line)
+		case strings.HasPrefix(line, "contradiction: "):
+			lines[i] = p.Bad(line)
+		case strings.HasPrefix(line, "      "): // of a call
+			lines[i] = p.Dim(line)
+		case mark == "✓":
+			lines[i] = "  " + p.Good(mark) + " [" + call
+		case mark == "✗":
+			lines[i] = "  " + p.Bad(mark) + " [" + call
+		case mark == "…":
+			lines[i] = "  " + p.Warn(mark) + " [" + call
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 func contradiction(r *replay.Report) error {

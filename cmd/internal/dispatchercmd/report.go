@@ -61,7 +61,7 @@ others. An agent's token gets a report of the agent's own batches.`,
 			if asJSON {
 				return printJSON(s.out, r)
 			}
-			return printReport(s.out, &r, fits(s.out))
+			return printReport(s.out, s.paint(), &r, fits(s.out))
 		},
 	}
 	f := cmd.Flags()
@@ -98,7 +98,7 @@ func (s *std) makeReport(ctx context.Context, sys *systemFlags, sum recall.Sum) 
 
 // printReport prints a report for people, on lines of at most so many characters; 0 sets no limit. Rules are whole, to
 // be copied.
-func printReport(w io.Writer, r *report.Report, columns int) error {
+func printReport(w io.Writer, p cli.Paint, r *report.Report, columns int) error {
 	var out strings.Builder
 	text := func(format string, args ...any) { out.WriteString(fold(fmt.Sprintf(format, args...), columns, 2)) }
 	b, c := &r.Batches, &r.Calls
@@ -110,37 +110,37 @@ func printReport(w io.Writer, r *report.Report, columns int) error {
 		text("Older batches of the period are left out: the oldest that counts is of %s\n",
 			r.Oldest.UTC().Format(time.RFC3339))
 	}
-	section(&out, columns, "TOOL\tCALLS\tFAILED\tRETRIED\tP50\tP99\tLONGEST", r.Tools, func(t report.Tool) string {
+	section(&out, p, columns, "TOOL\tCALLS\tFAILED\tRETRIED\tP50\tP99\tLONGEST", r.Tools, func(t report.Tool) string {
 		return fmt.Sprintf("%s\t%d\t%d\t%d\t%s", cli.OneLine(t.Tool), t.Calls, t.Failed, t.Retried,
 			shownTimes(&t.Times))
 	})
-	section(&out, columns, "CODE\tCALLS\tTOOLS", r.Codes, func(c report.Code) string {
+	section(&out, p, columns, "CODE\tCALLS\tTOOLS", r.Codes, func(c report.Code) string {
 		var tools []string
 		for _, t := range c.Tools[:min(3, len(c.Tools))] {
 			tools = append(tools, fmt.Sprintf("%s %d", cli.OneLine(t.Name), t.Count))
 		}
 		return fmt.Sprintf("%s\t%d\t%s", c.Code, c.Calls, strings.Join(tools, ", "))
 	})
-	section(&out, columns, "PHASE\tFAILED\tP50\tP99\tLONGEST", r.Phases, func(p report.Phase) string {
-		return fmt.Sprintf("%s\t%d\t%s", p.Phase, p.Failed, shownTimes(&p.Times))
+	section(&out, p, columns, "PHASE\tFAILED\tP50\tP99\tLONGEST", r.Phases, func(f report.Phase) string {
+		return fmt.Sprintf("%s\t%d\t%s", f.Phase, f.Failed, shownTimes(&f.Times))
 	})
 	waits := []struct {
 		name  string
 		times *report.Times
 	}{{"queue", &r.Waits.Queue}, {"ticket", &r.Waits.Ticket}, {"approval", &r.Waits.Approval}}
-	section(&out, columns, "WAIT FOR\tTIMES\tP50\tP99\tLONGEST", waits, func(v struct {
+	section(&out, p, columns, "WAIT FOR\tTIMES\tP50\tP99\tLONGEST", waits, func(v struct {
 		name  string
 		times *report.Times
 	}) string {
 		return fmt.Sprintf("%s\t%d\t%s", v.name, v.times.Count, shownTimes(v.times))
 	})
-	section(&out, columns, "FAILURES OF\tABORTED CALLS\tIN GROUPS", r.Aborts, func(a report.Abort) string {
+	section(&out, p, columns, "FAILURES OF\tABORTED CALLS\tIN GROUPS", r.Aborts, func(a report.Abort) string {
 		return fmt.Sprintf("%s\t%d\t%d", cli.OneLine(a.Tool), a.Calls, a.Groups)
 	})
-	section(&out, columns, "DENIED\tWHAT DECIDED", r.Denied, func(c report.Count) string {
+	section(&out, p, columns, "DENIED\tWHAT DECIDED", r.Denied, func(c report.Count) string {
 		return fmt.Sprintf("%d\t%s", c.Count, cli.OneLine(c.Name))
 	})
-	section(&out, columns, "NEVER CALLED\tOFFERED IN\tTOKENS EACH", r.NeverCalled, func(u report.Unused) string {
+	section(&out, p, columns, "NEVER CALLED\tOFFERED IN\tTOKENS EACH", r.NeverCalled, func(u report.Unused) string {
 		return fmt.Sprintf("%s\t%s\tabout %d", cli.OneLine(u.Tool), count(u.Batches, "batch", "batches"), u.Tokens)
 	})
 	if q := &r.Questions; q.Asked > 0 {
@@ -160,7 +160,7 @@ func printReport(w io.Writer, r *report.Report, columns int) error {
 }
 
 // section writes a table of the first rows of a list, if it has any.
-func section[T any](out *strings.Builder, columns int, head string, rows []T, line func(T) string) {
+func section[T any](out *strings.Builder, p cli.Paint, columns int, head string, rows []T, line func(T) string) {
 	if len(rows) == 0 {
 		return
 	}
@@ -168,7 +168,8 @@ func section[T any](out *strings.Builder, columns int, head string, rows []T, li
 	for _, row := range rows[:min(reportRows, len(rows))] {
 		lines = append(lines, line(row))
 	}
-	out.WriteString("\n" + fitTable(lines, columns))
+	first, rest, _ := strings.Cut(fitTable(lines, columns), "\n")
+	out.WriteString("\n" + p.Bold(first) + "\n" + rest)
 	if more := len(rows) - reportRows; more > 0 {
 		fmt.Fprintf(out, "and %d more; --json has all\n", more)
 	}

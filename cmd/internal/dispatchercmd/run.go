@@ -180,6 +180,13 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 	if show.on {
 		quiet = s.bars.watch(ctx, b, log)
 	}
+	if show.on && batch.Interactive && out.goesOn != nil { // run asks itself
+		asked, bars := s.bars.watchAsked(ctx, b, log), quiet
+		quiet = func() {
+			asked()
+			bars()
+		}
+	}
 	defer quiet()
 	view, results, err := collect(ctx, b, show)
 	quiet()
