@@ -137,6 +137,9 @@ type Quarantine struct {
 // restart.
 const quarantineMark = protect.MarkDir + "/quarantine"
 
+// marksIgnored has git not show the directory of marks.
+const marksIgnored = ".gitignore"
+
 // maxMarkBytes bounds what is read of a mark.
 const maxMarkBytes = 64 << 10
 
@@ -184,7 +187,7 @@ func (r *Root) Quarantined() (*Quarantine, error) {
 // left are those places of a quarantine where something still is, as far as that can be told.
 func (r *Root) left(q *Quarantine) (left []string) {
 	for _, p := range q.Places {
-		if _, err := r.held.Lstat(p); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := r.held.Lstat(p); !errors.Is(err, fs.ErrNotExist) && !isNotDirectory(err) {
 			left = append(left, p)
 		}
 	}
@@ -192,7 +195,8 @@ func (r *Root) left(q *Quarantine) (left []string) {
 }
 
 // ClearQuarantine takes the mark away. It fails while something is there that the quarantine is about, unless keep says
-// that it stays.
+// that it stays. Where that has gone, the record of what a sandbox has to undo stays, for it to undo the rest. When it
+// fails, the workspace is still in quarantine.
 func (r *Root) ClearQuarantine(keep bool) error {
 	q, err := r.Quarantined()
 	if err != nil || q == nil {
@@ -202,15 +206,54 @@ func (r *Root) ClearQuarantine(keep bool) error {
 		return fmt.Errorf("%s is still there; look at it and take it away, or say with --keep that it stays",
 			strings.Join(left, ", "))
 	}
-	if err := r.held.RemoveAll(protect.MarkDir); err != nil {
+	if keep || len(q.Places) == 0 {
+		if err := errors.Join(r.forget(protect.GitMarkDir), r.forget(protect.MarkDir)); err != nil {
+			return err
+		}
+	}
+	// Last: from here on a worker may write a record of its own.
+	if err := r.held.RemoveAll(quarantineMark); err != nil && !isNotDirectory(err) {
 		return err
 	}
-	err = r.held.RemoveAll(protect.GitMarkDir)
-	if isNotDirectory(err) {
-		err = nil
-	}
 	r.quarantine.Store(nil)
+	r.tidy()
+	return nil
+}
+
+// forget removes what is in a directory of marks, but for the mark of a quarantine.
+func (r *Root) forget(dir string) error {
+	if top, err := r.held.Lstat(path.Dir(dir)); err == nil && !top.IsDir() {
+		return nil // no sandbox has written through it
+	}
+	info, err := r.held.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return r.held.Remove(dir)
+	}
+	entries, err := fs.ReadDir(r.held.FS(), dir)
+	for _, e := range entries {
+		if p := path.Join(dir, e.Name()); p != quarantineMark {
+			err = errors.Join(err, r.held.RemoveAll(p))
+		}
+	}
 	return err
+}
+
+// tidy removes the directories of marks that nobody needs. Where a command has begun meanwhile they stay, as they do
+// when they cannot be removed: they do no harm.
+func (r *Root) tidy() {
+	_ = r.held.Remove(protect.GitMarkDir)
+	entries, err := fs.ReadDir(r.held.FS(), protect.MarkDir)
+	if err != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() != marksIgnored }) {
+		return
+	}
+	_ = r.held.Remove(path.Join(protect.MarkDir, marksIgnored))
+	_ = r.held.Remove(protect.MarkDir)
 }
 
 // Mark makes the directory of marks in a workspace, which git does not show.
@@ -221,7 +264,7 @@ func Mark(r *os.Root) error {
 	if info, err := r.Lstat(protect.MarkDir); err != nil || !info.IsDir() {
 		return errors.Join(err, fmt.Errorf("%s is no directory", protect.MarkDir))
 	}
-	return r.WriteFile(path.Join(protect.MarkDir, ".gitignore"), []byte("*\n"), 0o644)
+	return r.WriteFile(path.Join(protect.MarkDir, marksIgnored), []byte("*\n"), 0o644)
 }
 
 // Avoided is a path that no workspace may hold or lie in, and what it is.

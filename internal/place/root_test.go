@@ -163,6 +163,60 @@ func TestAQuarantineThatCannotBeNoted(t *testing.T) {
 	}
 }
 
+// TestWhatEndsAQuarantineIsSaid: an error says that it goes on, and then it does.
+func TestWhatEndsAQuarantineIsSaid(t *testing.T) {
+	for name, tt := range map[string]struct {
+		places []string
+		stand  func(dir string) error
+	}{
+		"git is elsewhere": {nil, func(dir string) error {
+			return os.Symlink(t.TempDir(), filepath.Join(dir, ".git"))
+		}},
+		"git is a file": {nil, func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, ".git"), nil, 0o644)
+		}},
+		"a file is where the directory was": {[]string{"a/.vscode"}, func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "a"), nil, 0o644)
+		}},
+	} {
+		dir := t.TempDir()
+		r := hold(t, dir)
+		if err := r.Quarantine(Quarantine{Why: "it stays", Since: time.Now(), Places: tt.places}); err != nil {
+			t.Fatal(err)
+		}
+		if err := tt.stand(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.ClearQuarantine(false); err != nil {
+			t.Errorf("%s: %v, and the check says %v", name, err, r.Check())
+		}
+		if _, err := os.Lstat(filepath.Join(dir, protect.MarkDir)); err == nil || r.Check() != nil {
+			t.Errorf("%s: the mark is still there (%v)", name, r.Check())
+		}
+	}
+}
+
+// TestTheRecordOutlivesItsQuarantine: a sandbox undoes the rest by it, unless what was made is to stay.
+func TestTheRecordOutlivesItsQuarantine(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		dir := t.TempDir()
+		r := hold(t, dir)
+		record := filepath.Join(dir, protect.MarkDir, "run")
+		if err := r.Quarantine(Quarantine{Why: "it stays", Places: []string{".vscode"}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(record, []byte("{}"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.ClearQuarantine(keep); err != nil || r.Check() != nil {
+			t.Fatal(err, r.Check())
+		}
+		if _, err := os.Lstat(record); (err == nil) == keep {
+			t.Errorf("keep is %t, and of the record: %v", keep, err)
+		}
+	}
+}
+
 func TestProtectedPlacesOfARoot(t *testing.T) {
 	dir := t.TempDir()
 	list, err := protect.New("deploy")

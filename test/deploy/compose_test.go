@@ -250,3 +250,24 @@ func TestDockerfile(t *testing.T) {
 		t.Errorf("the Dockerfile builds with %s, and go.mod says %s", got, module.Go.Version)
 	}
 }
+
+// TestUpgrade: who follows deploy/README.md has the new version write the accounts of NATS before a node is replaced,
+// and so before the processes that need them. No command of an upgrade does so by itself: a node comes without what it
+// depends on.
+func TestUpgrade(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join(top, "deploy/README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(content), "\n## Upgrade\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	at := -1
+	for _, step := range []string{"\n$ export DEPLOY_TAG=", "\n$ docker compose build\n",
+		"\n$ docker compose run --rm secrets\n", "--no-deps $node", "dispatcher worker worker-unsafe\n"} {
+		next := strings.Index(section, step)
+		if next <= at {
+			t.Fatalf("%q is not behind the step before it:\n%s", step, section)
+		}
+		at = next
+	}
+}

@@ -82,6 +82,7 @@ func TestFleet(t *testing.T) {
 // upgrade does what deploy/README.md says.
 func (f *fleet) upgrade(t *testing.T, l *load) {
 	f.tag = "test-next"
+	f.compose("run", "--rm", "-T", "secrets")
 	for _, node := range []string{"nats1", "nats2", "nats3"} {
 		f.compose("up", "--detach", "--wait", "--no-deps", node)
 	}

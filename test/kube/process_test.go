@@ -156,3 +156,25 @@ func TestProcesses(t *testing.T) {
 		t.Errorf("%d %v: %s", status, err, text)
 	}
 }
+
+// TestNATSAlone: a dispatcher without tokens starts, and its HTTP API is for its own pod. With an issuer in their place
+// it is for all.
+func TestNATSAlone(t *testing.T) {
+	cluster := testenv.GuardedCluster(t)
+	creds, _ := cluster.Creds()
+	o := rendered(t, values(t, "default"), fmt.Sprintf("nats: {url: %q}", cluster.ClientURL()),
+		"dispatcher: {tokens: false, settings: {max-store-bytes: 1073741824}}")
+	dispatcher := o.deployment(t, "toolyard-dispatcher").Spec.Template.Spec.Containers[0]
+	says := start(t, dispatcher, strings.NewReplacer("/secrets", secret(t, map[string]string{
+		"ca.pem": content(t, cluster.CA()), "mcp-key": strings.Repeat("k", 32),
+		"dispatcher.creds": content(t, filepath.Join(creds, "dispatcher.creds"))}),
+		"0.0.0.0:8080", "0.0.0.0:0", "127.0.0.1:8080", "127.0.0.1:0", "0.0.0.0:9464", "127.0.0.1:0"))
+	probe(t, dispatcher, says["metrics"])
+
+	o = rendered(t, values(t, "default"),
+		"dispatcher: {tokens: false, settings: {oidc-issuer: 'https://issuer.example', oidc-audience: a}}")
+	dispatcher = o.deployment(t, "toolyard-dispatcher").Spec.Template.Spec.Containers[0]
+	if at := environment(t, dispatcher)["TOOLYARD_LISTEN"]; at != "0.0.0.0:8080" {
+		t.Errorf("with an issuer it listens on %s", at)
+	}
+}

@@ -85,7 +85,8 @@ func (s *std) save(ctx context.Context, nc *nats.Conn, dir string, done *streams
 	if err != nil {
 		return err
 	}
-	order := natsbroker.BackupOrder(max(1, natsbroker.ShardsIn(there)))
+	shards := natsbroker.ShardsIn(there)
+	order := natsbroker.BackupOrder(max(1, shards))
 	all := inEverySystem(order)
 	if there = inEverySystem(there); len(there) < len(all) {
 		return fmt.Errorf("there is no whole system to save: of its %d streams there are %d (%s)", len(all), len(there),
@@ -115,6 +116,14 @@ func (s *std) save(ctx context.Context, nc *nats.Conn, dir string, done *streams
 			return err
 		}
 		b.Streams = append(b.Streams, saved)
+	}
+	// The map of shards is saved late: it may name shards that were not there when their streams would have been saved.
+	if there, err = natsbroker.Existing(ctx, nc); err != nil {
+		return err
+	}
+	if now := natsbroker.ShardsIn(there); now != shards {
+		return fmt.Errorf("%s is no whole backup: the system had %d shards, and got streams for %d while it was saved; "+
+			"save it again when their number is raised", dir, shards, now)
 	}
 	b.Ended = time.Now().UTC()
 	list, err := json.MarshalIndent(b, "", "  ")

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
@@ -156,5 +157,37 @@ func TestARestoreThatIsDoneWasNotInterrupted(t *testing.T) {
 	root.SetArgs([]string{"restore", "--data", testenv.StoreDir(t), dir})
 	if err := root.ExecuteContext(ctx); err != nil || ctx.Err() == nil {
 		t.Errorf("a restore that is done ends with %v", err)
+	}
+}
+
+// TestShardsThatAreAddedDuringABackup: the map of shards is saved last, and names shards whose streams were made when
+// the others had been saved. That is no whole backup.
+func TestShardsThatAreAddedDuringABackup(t *testing.T) {
+	testenv.OneShard(t)
+	server := testenv.Server(t)
+	b := testenv.Broker(t, server, "/a")
+	raise := func() {
+		_, _, err := natsbroker.Raise(t.Context(), testenv.Conn(t, server), broker.Settings{Shards: 2}, 0,
+			func(natsbroker.Raising) {
+				if _, _, err := b.Renew(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	s := &std{in: strings.NewReader(""), out: &lineFunc{do: raise}, err: os.Stderr}
+	dir := filepath.Join(t.TempDir(), "saved")
+	err := s.save(t.Context(), testenv.Conn(t, server), dir, &streamsDone{})
+	if err == nil || !strings.Contains(err.Error(), "shards") {
+		t.Errorf("the backup ends with %v", err)
+	}
+	if _, err := readBackup(dir); err == nil {
+		t.Error("what was saved counts as whole")
+	}
+	whole := filepath.Join(t.TempDir(), "whole")
+	if err := s.save(t.Context(), testenv.Conn(t, server), whole, &streamsDone{}); err != nil {
+		t.Errorf("when all shards are there: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/internal/sandbox"
 )
 
 func workspaceCommand(out io.Writer) *cobra.Command {
@@ -96,14 +97,19 @@ func clearCommand(out io.Writer) *cobra.Command {
 		Use:   "clear DIR",
 		Short: "End a workspace's quarantine",
 		Long: `clear ends the quarantine of the workspace in DIR. It refuses while something is there that the
-quarantine is about: look at it and take it away, or say with --keep that it stays. Workers see it at their next call;
-none has to be started anew.`,
+quarantine is about: look at it and take it away, or say with --keep that it stays. What else is left of the command is
+undone. Workers see it at their next call; none has to be started anew.`,
 		Example: `  worker workspace clear /srv/web`,
 		Args:    cli.OneArg("one DIR"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			return inWorkspace(args[0], func(r *place.Root) error {
 				if err := r.ClearQuarantine(keep); err != nil {
 					return fmt.Errorf("%s stays in quarantine: %w", r.Dir(), err)
+				}
+				// A worker does that too, before its next command. By then somebody may have made what it takes away.
+				if err := sandbox.Recover(cmd.Context(), r); err != nil {
+					return fmt.Errorf("%s was taken out of quarantine, and what is left of the command is not undone: %w",
+						r.Dir(), err)
 				}
 				_, err := fmt.Fprintf(out, "%s: in use as usual\n", cli.OneLine(r.Dir()))
 				return err

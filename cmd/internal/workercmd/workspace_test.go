@@ -3,6 +3,7 @@ package workercmd
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,5 +65,30 @@ func TestClearingAQuarantine(t *testing.T) {
 		if _, err := run(args...); err == nil {
 			t.Errorf("%q: no error", args)
 		}
+	}
+}
+
+// TestClearingUndoesTheRest: what stands in for a missing .git while a command runs does not stay for ever. git would
+// take the workspace for a broken repository.
+func TestClearingUndoesTheRest(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{".git": "", ".toolyard/.gitignore": "*\n",
+		".toolyard/run":        `{"made":[{"Path":".git","Make":"file"}],"absent":[".vscode"],"mode":493}`,
+		".toolyard/quarantine": `{"why":"after a command","since":"2026-11-27T00:00:00Z","places":[".vscode"]}`,
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte(content), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	cmd := Command(&out, &out)
+	cmd.SetArgs([]string{"workspace", "clear", dir})
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
 	}
 }

@@ -37,18 +37,7 @@ func optional(s broker.Settings) []jetstream.StreamConfig {
 // find looks for a system and reads its origin; nil if there is none.
 func (b *Broker) find(ctx context.Context) (*found, error) {
 	f := &found{have: map[string]jetstream.StreamConfig{}}
-	look := func(name string) (there bool, err error) {
-		s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, name) })
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			return false, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("stream %s: %w", name, err)
-		}
-		f.have[name] = s.CachedInfo().Config
-		return true, nil
-	}
-	there, err := look(streamBatch)
+	there, err := b.lookInto(ctx, f, streamBatch)
 	if err != nil || !there {
 		return nil, err
 	}
@@ -64,11 +53,24 @@ func (b *Broker) find(ctx context.Context) (*found, error) {
 		return nil, err
 	}
 	for _, d := range append(optional(f.settings), f.want...) {
-		if _, err := look(d.Name); err != nil {
+		if _, err := b.lookInto(ctx, f, d.Name); err != nil {
 			return nil, err
 		}
 	}
 	return f, nil
+}
+
+// lookInto reads the configuration of a stream, if it is there.
+func (b *Broker) lookInto(ctx context.Context, f *found, name string) (there bool, err error) {
+	s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) { return b.js.Stream(ctx, name) })
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("stream %s: %w", name, err)
+	}
+	f.have[name] = s.CachedInfo().Config
+	return true, nil
 }
 
 // check says in one line what prevents this version from running on the system's streams, and what to do about it. It

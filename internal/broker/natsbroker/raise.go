@@ -78,10 +78,21 @@ func Raise(ctx context.Context, nc *nats.Conn, want broker.Settings, announced t
 			return was, now, err
 		}
 		if next == shard.Done {
-			_, now, err = b.Renew(ctx)
+			if _, now, err = b.Renew(ctx); err == nil && want.MaxStoreBytes != 0 {
+				err = sameStore(now, want)
+			}
 			return was, now, err
 		}
 	}
+}
+
+// sameStore is an error where the store that somebody names beside a number of shards would not be what the system has.
+func sameStore(has, want broker.Settings) error {
+	if has.MaxStoreBytes == want.MaxStoreBytes {
+		return nil
+	}
+	return fmt.Errorf("the store has %d bytes, and max-store-bytes=%d beside shards changes that only before their "+
+		"number is raised: name it in a command of its own, behind the raise", has.MaxStoreBytes, want.MaxStoreBytes)
 }
 
 type raise struct {
@@ -161,6 +172,11 @@ func (r *raise) step(ctx context.Context) (shard.Kind, error) {
 
 // make gives each shard its part of the store, and creates what is missing of the new ones.
 func (r *raise) make(ctx context.Context, f *found) error {
+	if f.Map.Next != 0 && r.want.MaxStoreBytes != 0 {
+		if err := sameStore(f.settings, r.want); err != nil {
+			return err
+		}
+	}
 	now := f.settings
 	now.Shards = r.want.Shards
 	if r.want.MaxStoreBytes != 0 {
@@ -180,6 +196,9 @@ func (r *raise) make(ctx context.Context, f *found) error {
 		}
 	}
 	if f.Map.Next == 0 { // otherwise that was done before, and the streams may be full again
+		if err := r.adopt(ctx, f, now); err != nil {
+			return err
+		}
 		if err := r.b.apply(ctx, f, broker.Settings{MaxStoreBytes: now.MaxStoreBytes}, now); err != nil {
 			return err
 		}
@@ -203,6 +222,30 @@ func (r *raise) make(ctx context.Context, f *found) error {
 		}
 	}
 	return r.b.createMissing(ctx, mapBucket(now))
+}
+
+// adopt notes streams of the new shards that an earlier raise has made, with other parts of the store: they change with
+// those that are used. Beside streams of further shards there is no room for larger parts.
+func (r *raise) adopt(ctx context.Context, f *found, now broker.Settings) error {
+	further := false
+	if now.Shards < shard.Max { // what is made first of a shard
+		var err error
+		beyond := &found{have: map[string]jetstream.StreamConfig{}}
+		if further, err = r.b.lookInto(ctx, beyond, nameIn(now.Shards, streamTickets)); err != nil {
+			return err
+		}
+	}
+	for n := f.Map.Shards(); n < now.Shards; n++ {
+		for _, cfg := range definitionsIn(now, n, nil) {
+			if _, err := r.b.lookInto(ctx, f, cfg.Name); err != nil {
+				return err
+			}
+			if further && f.have[cfg.Name].MaxBytes < cfg.MaxBytes {
+				delete(f.have, cfg.Name)
+			}
+		}
+	}
+	return nil
 }
 
 // put stores the map in place of the one that was read.

@@ -98,6 +98,86 @@ func TestWhatARaiseRefuses(t *testing.T) {
 	}
 }
 
+// TestShardsHaveEqualParts: also where a raise to another number, or with another store, has stopped when its streams
+// were made. A raise to fewer than those goes on too.
+func TestShardsHaveEqualParts(t *testing.T) {
+	for _, c := range []struct {
+		first, then int
+		bytes       int64
+	}{{2, 4, 0}, {4, 4, 36 << 30}, {4, 2, 0}} {
+		g := growing(t, 1)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		steps := 0
+		if err := g.raise(ctx, c.first, func(natsbroker.Raising) {
+			if steps++; steps == 2 {
+				stop()
+			}
+		}); err == nil {
+			t.Fatal("it has not stopped")
+		}
+		_, now, err := natsbroker.Raise(t.Context(), testenv.Conn(t, g.s), broker.Settings{Shards: c.then,
+			MaxStoreBytes: c.bytes}, 0, g.renew)
+		if err != nil {
+			t.Fatalf("%+v: %v", c, err)
+		}
+		js, err := jetstream.New(testenv.Conn(t, g.s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := now.MaxStoreBytes / 4 / int64(c.then) // a quarter of a shard's part is for events
+		for n := range c.then {
+			name := "TY_EVENT"
+			if n > 0 {
+				name = fmt.Sprintf("TY%d_EVENT", n)
+			}
+			s, err := js.Stream(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := s.CachedInfo().Config.MaxBytes; got > want || got < want && c.then >= c.first {
+				t.Errorf("%+v: %s has %d bytes, want %d", c, name, got, want)
+			}
+		}
+	}
+}
+
+// TestAStoreThatARaiseDoesNotChange: who names a store beside a number of shards gets it, or hears that it is not
+// changed.
+func TestAStoreThatARaiseDoesNotChange(t *testing.T) {
+	g := growing(t, 1)
+	raise := func(shards int, bytes int64, say func(natsbroker.Raising)) error {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		want := broker.Settings{Shards: shards, MaxStoreBytes: bytes}
+		_, now, err := natsbroker.Raise(ctx, testenv.Conn(t, g.s), want, 0, func(r natsbroker.Raising) {
+			if say(r); r.Map.Next != 0 {
+				stop()
+			}
+		})
+		if err == nil && now.MaxStoreBytes != bytes {
+			t.Errorf("it says nothing, and the store has %d bytes, not %d", now.MaxStoreBytes, bytes)
+		}
+		return err
+	}
+	if err := raise(1, 36<<30, g.renew); err == nil || !strings.Contains(err.Error(), "max-store-bytes") {
+		t.Errorf("beside the number that the system has: %v", err)
+	}
+	if err := raise(2, 36<<30, g.renew); err == nil {
+		t.Fatal("it has not stopped when the number was announced")
+	}
+	if err := raise(2, 38<<30, func(natsbroker.Raising) {}); err == nil ||
+		!strings.Contains(err.Error(), "max-store-bytes") {
+		t.Errorf("another store while the number is raised: %v", err)
+	}
+	if err := g.raise(t.Context(), 2, g.renew); err != nil {
+		t.Error(err)
+	}
+	if err := raise(2, 36<<30, g.renew); err != nil {
+		t.Errorf("the same command again: %v", err)
+	}
+}
+
 // TestARaiseWaits: for a worker and a dispatcher that do not serve the new shards yet, and until the number was
 // announced for long enough.
 func TestARaiseWaits(t *testing.T) {
