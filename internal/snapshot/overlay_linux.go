@@ -96,10 +96,28 @@ func settle(ctx context.Context, home string, k *Key, as settlement) error {
 	return removeOverlay(ctx, home, k.batchName())
 }
 
-// Overlay returns the directory on which the calls of a batch run, and makes it as a copy of the workspace if there is
+// Overlay opens the directory on which the calls of a batch run, and makes it as a copy of the workspace if there is
 // none. ran are the exclusive groups of the batch that may have run on it before; k.Group is that of the call, which is
-// noted where it is exclusive. Its errors say that the call has no overlay to run on, as those of [Store.Take].
-func (s *Store) Overlay(ctx context.Context, root *place.Root, k Key, ran []int, exclusive bool,
+// noted where it is exclusive. Its errors say that the call has no overlay to run on, as those of [Store.Take]. The
+// caller closes what is opened.
+func (s *Store) Overlay(ctx context.Context, root *place.Root, k Key, ran []int, exclusive bool) (*place.Root, error) {
+	if root == nil {
+		return nil, tool.SetupRequired("the batch is to run on an overlay, and this worker has no directory for the "+
+			"workspace %q", k.Workspace)
+	}
+	dir, err := s.overlay(ctx, root, k, ran, exclusive)
+	if err != nil {
+		return nil, err
+	}
+	over, err := root.Beside(dir)
+	if err != nil {
+		return nil, Unusable(err)
+	}
+	return over, nil
+}
+
+// overlay is the directory of [Store.Overlay].
+func (s *Store) overlay(ctx context.Context, root *place.Root, k Key, ran []int, exclusive bool,
 ) (dir string, err error) {
 	limited, cancel := context.WithTimeoutCause(ctx, TakeTime, errSlow)
 	defer cancel()
@@ -318,6 +336,9 @@ func (s *Store) Changes(ctx context.Context, root *place.Root, k Key) (o *toolya
 // that is not nil. What the wish hides is named by nobody.
 func (s *Store) Diff(ctx context.Context, root *place.Root, w Commit, differ Differ) (o *toolyard.Overlay, text string,
 	err error) {
+	if root == nil {
+		return nil, "", noDirectory(&w.Key)
+	}
 	top, home, leave, err := s.enter(ctx, root, &w.Key)
 	if err != nil {
 		return nil, "", err
@@ -426,6 +447,9 @@ func (c *edit) kinds() string {
 
 // Drop removes the overlay of a batch.
 func (s *Store) Drop(ctx context.Context, root *place.Root, w Commit) (err error) {
+	if root == nil {
+		return noDirectory(&w.Key)
+	}
 	_, home, leave, err := s.enter(ctx, root, &w.Key)
 	if err != nil {
 		return err

@@ -19,11 +19,14 @@ import (
 // overlay makes the overlay of a batch, and returns it as another workspace of the store.
 func (y *yard) overlay(t *testing.T, k Key, ran ...int) *yard {
 	t.Helper()
-	dir, err := y.store.Overlay(t.Context(), y.root, k, ran, true)
+	over, err := y.store.Overlay(t.Context(), y.root, k, ran, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &yard{dir: dir, store: y.store}
+	if err := over.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &yard{dir: over.Dir(), store: y.store}
 }
 
 func (y *yard) commit(t *testing.T, w Commit) (*toolyard.Overlay, error) {
@@ -293,11 +296,14 @@ func TestCommitInClosedDirectories(t *testing.T) {
 	w := Commit{Key: key("b", 0)}
 	var want map[string]string
 	err := y.asAnother(t, func() error {
-		dir, err := y.store.Overlay(t.Context(), y.root, w.Key, nil, true)
+		over, err := y.store.Overlay(t.Context(), y.root, w.Key, nil, true)
 		if err != nil {
 			return err
 		}
-		o := &yard{dir: dir}
+		if err := over.Close(); err != nil {
+			return err
+		}
+		o := &yard{dir: over.Dir()}
 		err = errors.Join(os.Chmod(o.at("closed"), 0o700), os.WriteFile(o.at("closed", "f"), []byte("after"), 0o644),
 			os.Remove(o.at("closed", "gone")), os.WriteFile(o.at("closed", "new"), []byte("new"), 0o600),
 			os.Chmod(o.at("closed"), 0o500))
