@@ -34,7 +34,7 @@ func (s *Store) Commit(ctx context.Context, root *place.Root, w Commit) (o *tool
 	if as, err := s.over(home, &w.Key); err != nil || as.As == committed {
 		return as.Changes, err
 	}
-	c, err := s.openCopy(ctx, home, &w.Key)
+	c, err := s.openCopy(ctx, home, &w.Key, w.Ran)
 	if err != nil {
 		return nil, err
 	}

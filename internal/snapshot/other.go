@@ -26,7 +26,7 @@ func (s *Store) Restore(context.Context, *place.Root, Wish) (Report, error) {
 }
 
 // Overlay needs Linux.
-func (s *Store) Overlay(context.Context, *place.Root, Key, []int, bool) (*place.Root, error) {
+func (s *Store) Overlay(context.Context, *place.Root, Key, string, []Ran) (*place.Root, error) {
 	return nil, unable(errSystem, "the worker's system has no overlays")
 }
 

@@ -196,9 +196,33 @@ func parent(p string) string {
 	return atTheTop
 }
 
+// Ran is an exclusive group that has run on an overlay, and the worker that has claimed its call last; empty: nobody
+// says which.
+type Ran struct {
+	Group  int
+	Worker string
+}
+
+// RanOn are the groups that an event says have run on an overlay. Dispatchers of older versions do not name workers.
+func RanOn(o *events.Overlay) (ran []Ran) {
+	if o == nil {
+		return nil
+	}
+	for i, g := range o.Ran {
+		r := Ran{Group: g}
+		if i < len(o.By) {
+			r.Worker = o.By[i]
+		}
+		ran = append(ran, r)
+	}
+	return ran
+}
+
 // Commit says which overlay is committed, and how.
 type Commit struct {
 	Key
+	// Ran are the exclusive groups of the batch that may have changed its overlay.
+	Ran []Ran
 	// Force commits although others have changed the same names since.
 	Force bool
 	// Hidden reports which paths a refusal must not name. Nil: none.
@@ -277,7 +301,7 @@ func useOverlay(ctx context.Context, s Overlays, env tool.Env, in toolyard.Overl
 	}
 	root, _ := env.Root.(*place.Root)
 	c := Commit{Key: Key{Workspace: env.Workspace, Batch: toolyard.BatchKey{Agent: env.Agent, ID: in.Batch}},
-		Force: in.Force, Hidden: env.Hidden, Act: env.CommitPoint,
+		Ran: RanOn(said.Overlay), Force: in.Force, Hidden: env.Hidden, Act: env.CommitPoint,
 		Progress: func(share float64) { env.Progress(tool.Progress{Fraction: share}) }}
 	var o *toolyard.Overlay
 	var text string

@@ -29,8 +29,12 @@ func (w *Worker) layOver(ctx context.Context, r *running) (lift func(), err erro
 		return nothing, tool.SetupRequired("the batch is to run on an overlay, and this worker keeps none; an operator " +
 			"must name a directory for them (--snapshots)")
 	}
-	exclusive := !r.call.Judgement.Class.Safe()
-	over, err := w.cfg.Snapshots.Overlay(ctx, w.roots[r.d.Workspace], r.snapshotKey(), r.d.Overlay.Ran, exclusive)
+	exclusive, by := !r.call.Judgement.Class.Safe(), ""
+	if exclusive {
+		by = w.cfg.ID
+	}
+	over, err := w.cfg.Snapshots.Overlay(ctx, w.roots[r.d.Workspace], r.snapshotKey(), by,
+		snapshot.RanOn(r.d.Overlay))
 	if err != nil {
 		return nothing, err
 	}

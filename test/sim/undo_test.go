@@ -181,7 +181,7 @@ func (s ofParty) After(ctx context.Context, _ *place.Root, k snapshot.Key, act f
 var errNoOverlays = errors.New("there are no overlays")
 
 // Overlay implements [worker.Snapshots].
-func (s ofParty) Overlay(context.Context, *place.Root, snapshot.Key, []int, bool) (*place.Root, error) {
+func (s ofParty) Overlay(context.Context, *place.Root, snapshot.Key, string, []snapshot.Ran) (*place.Root, error) {
 	return nil, errNoOverlays
 }
 
