@@ -19,6 +19,9 @@ type Standing struct {
 	Submitted, Changed time.Time
 	// Asked says that a call waits for a person.
 	Asked bool
+	// Scripts are the calls of [toolyard.RunCodeTool] that have begun and not ended, as the parents of the calls that
+	// their scripts make. N is not set. Those calls are in batches of their own.
+	Scripts []toolyard.Parent
 	// Canceled says that a cancel of the whole batch was stored before its calls had ended. It stays, also when a call
 	// ended well after it.
 	Canceled bool
@@ -49,6 +52,13 @@ func (b *Batch) Standing(ctx context.Context) (Standing, error) {
 	out.BatchView, out.Canceled = s.View(), s.CanceledInTime()
 	out.Calls = len(s.Submission.Calls) + len(s.Input)
 	out.Asked = slices.ContainsFunc(s.Calls, func(c batch.Call) bool { return c.Status == batch.Waiting })
+	if s.Plan != nil {
+		for i, c := range s.Calls {
+			if s.Plan.Calls[i].Tool == toolyard.RunCodeTool && c.Attempt > 0 && c.Result == nil {
+				out.Scripts = append(out.Scripts, toolyard.Parent{Batch: s.Key.ID, Call: i, Attempt: c.Attempt})
+			}
+		}
+	}
 	if r := s.Refused; r != nil {
 		out.Refused = &RefusedError{Status: r.Status, Field: r.Field, Detail: r.Detail}
 	}

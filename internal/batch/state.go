@@ -88,9 +88,11 @@ type Call struct {
 	// Seq is the sequence of the last event about the call, 0 when there is none. It names a claim.
 	Seq uint64
 	// end is the sequence of the last event on the chain of the item that this call is the first of.
-	end     uint64
-	Worker  string
-	Attempt int
+	end    uint64
+	Worker string
+	// claimedBy is the worker that has claimed it last. It stays.
+	claimedBy string
+	Attempt   int
 	// Unstarted counts the attempts whose worker said that it had not started the tool.
 	Unstarted int
 	// Back says that a worker has given the call back, for its owner to queue it again.
@@ -621,13 +623,37 @@ func (s *State) overlay(group int) *events.Overlay {
 	if !s.Submission.Options.Overlay {
 		return nil
 	}
+	return s.ranOnOverlay(group)
+}
+
+// RanOnOverlay are the groups that may have changed the batch's overlay.
+func (s *State) RanOnOverlay() *events.Overlay { return s.ranOnOverlay(len(s.Plan.Groups) - 1) }
+
+func (s *State) ranOnOverlay(last int) *events.Overlay {
 	o := &events.Overlay{}
-	for g := range group + 1 {
-		if s.MayHaveChanged(g) {
-			o.Ran = append(o.Ran, g)
+	for g := range last + 1 {
+		if !s.MayHaveChanged(g) {
+			continue
 		}
+		by := ""
+		for _, i := range s.Plan.Groups[g].Calls {
+			if w := s.Calls[i].ranBy(); w != "" {
+				by = w
+			}
+		}
+		o.Ran, o.By = append(o.Ran, g), append(o.By, by)
 	}
 	return o
+}
+
+// ranBy is the worker that has claimed the call last; empty: nobody knows. Of a call whose result came in a reply, it
+// is the one that the result names, unless that may be one that did not run the call: it had no overlay to run it on.
+func (c *Call) ranBy() string {
+	r := c.Result
+	if c.claimedBy != "" || r == nil || r.Code == toolyard.SetupRequired || r.Code == toolyard.DependencyUnavailable {
+		return c.claimedBy
+	}
+	return r.Worker
 }
 
 // Open reports whether the call of that index has no result yet.

@@ -67,7 +67,11 @@ func (r *runner) overlayOf(ctx context.Context, input json.RawMessage) *events.U
 	if problem == "" {
 		problem = noOverlay(s, r.m.State().Plan.Workspace)
 	}
-	return &events.Undo{Batch: in.Batch, Problem: problem}
+	u := &events.Undo{Batch: in.Batch, Problem: problem}
+	if problem == "" {
+		u.Overlay = s.RanOnOverlay()
+	}
+	return u
 }
 
 // look reads another batch of the agent.

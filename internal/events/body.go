@@ -430,6 +430,8 @@ type Overlay struct {
 	// Ran are the exclusive groups that may have changed it before. A worker that does not see the overlay on which all
 	// of them ran must not run the calls.
 	Ran []int `json:"ran,omitempty"`
+	// By are the workers that have claimed the calls of these groups last, in the same order.
+	By []string `json:"by,omitempty"`
 }
 
 // RequestedCall is one call to run.
@@ -469,6 +471,8 @@ type Undo struct {
 	// have run.
 	Group  int   `json:"group"`
 	Groups []int `json:"groups"`
+	// Overlay says what has run on the overlay that is used, of a call that uses one.
+	Overlay *Overlay `json:"overlay,omitempty"`
 	// Later names batches that ran exclusive groups in the workspace since, as far as the index has them.
 	Later []string `json:"later,omitempty"`
 }

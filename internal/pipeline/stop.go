@@ -63,6 +63,12 @@ func (c *call) ended(ctx context.Context) *failure {
 	return c.stopped(context.Cause(ctx))
 }
 
+// Stopped says how a call ends that was stopped for a cause before it had begun; lost: with [ErrLost].
+func Stopped(cause error) (code toolyard.Code, message string, lost bool) {
+	f := (&call{}).stopped(cause)
+	return f.code, f.message, f.lost
+}
+
 // stopped says how a call ends for a cause.
 func (c *call) stopped(cause error) *failure {
 	f := &failure{detail: cause.Error()}

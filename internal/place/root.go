@@ -56,6 +56,9 @@ func Hold(dir string, list *protect.List) (*Root, error) {
 	return r, nil
 }
 
+// Beside opens another directory, in which the same is protected.
+func (r *Root) Beside(dir string) (*Root, error) { return Hold(dir, r.list) }
+
 // Dir is the directory's path, with no symbolic link in it, as it was found when it was held.
 func (r *Root) Dir() string { return r.names[0] }
 

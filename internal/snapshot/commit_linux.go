@@ -23,6 +23,9 @@ import (
 // changed, unless the wish says otherwise. A commit that was broken off is to be run again, and goes on then: what it
 // changes is stored before the first change.
 func (s *Store) Commit(ctx context.Context, root *place.Root, w Commit) (o *toolyard.Overlay, err error) {
+	if root == nil {
+		return nil, noDirectory(&w.Key)
+	}
 	top, home, leave, err := s.enter(ctx, root, &w.Key)
 	if err != nil {
 		return nil, err
@@ -31,7 +34,7 @@ func (s *Store) Commit(ctx context.Context, root *place.Root, w Commit) (o *tool
 	if as, err := s.over(home, &w.Key); err != nil || as.As == committed {
 		return as.Changes, err
 	}
-	c, err := s.openCopy(ctx, home, &w.Key)
+	c, err := s.openCopy(ctx, home, &w.Key, w.Ran)
 	if err != nil {
 		return nil, err
 	}

@@ -26,8 +26,8 @@ func (s *Store) Restore(context.Context, *place.Root, Wish) (Report, error) {
 }
 
 // Overlay needs Linux.
-func (s *Store) Overlay(context.Context, *place.Root, Key, []int, bool) (string, error) {
-	return "", unable(errSystem, "the worker's system has no overlays")
+func (s *Store) Overlay(context.Context, *place.Root, Key, string, []Ran) (*place.Root, error) {
+	return nil, unable(errSystem, "the worker's system has no overlays")
 }
 
 // Changes needs Linux.

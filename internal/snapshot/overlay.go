@@ -196,9 +196,33 @@ func parent(p string) string {
 	return atTheTop
 }
 
+// Ran is an exclusive group that has run on an overlay, and the worker that has claimed its call last; empty: nobody
+// says which.
+type Ran struct {
+	Group  int
+	Worker string
+}
+
+// RanOn are the groups that an event says have run on an overlay. Dispatchers of older versions do not name workers.
+func RanOn(o *events.Overlay) (ran []Ran) {
+	if o == nil {
+		return nil
+	}
+	for i, g := range o.Ran {
+		r := Ran{Group: g}
+		if i < len(o.By) {
+			r.Worker = o.By[i]
+		}
+		ran = append(ran, r)
+	}
+	return ran
+}
+
 // Commit says which overlay is committed, and how.
 type Commit struct {
 	Key
+	// Ran are the exclusive groups of the batch that may have changed its overlay.
+	Ran []Ran
 	// Force commits although others have changed the same names since.
 	Force bool
 	// Hidden reports which paths a refusal must not name. Nil: none.
@@ -220,8 +244,16 @@ const overlaySchema = `{"type":"object","additionalProperties":false,"required":
 // a file that is not there.
 type Differ func(name string, before, after []byte) (diff, note string)
 
+// Overlays shows, commits and drops overlays: a [Store]. The root of a workspace for which the worker has no directory
+// is nil.
+type Overlays interface {
+	Diff(ctx context.Context, root *place.Root, w Commit, differ Differ) (o *toolyard.Overlay, text string, err error)
+	Commit(ctx context.Context, root *place.Root, w Commit) (*toolyard.Overlay, error)
+	Drop(ctx context.Context, root *place.Root, w Commit) error
+}
+
 // OverlayTool makes the tool that shows, commits and drops the overlays of a store.
-func OverlayTool(s *Store, diff Differ) tool.Tool {
+func OverlayTool(s Overlays, diff Differ) tool.Tool {
 	idempotent := true // a commit that was broken off is run again
 	return tool.Tool{
 		Declaration: tool.Declaration{
@@ -250,12 +282,12 @@ func OverlayTool(s *Store, diff Differ) tool.Tool {
 			if err := json.Unmarshal(raw, &in); err != nil {
 				return tool.Output{}, tool.Invalid("the input does not fit: %v", err)
 			}
-			return s.useOverlay(ctx, env, in, diff)
+			return useOverlay(ctx, s, env, in, diff)
 		},
 	}
 }
 
-func (s *Store) useOverlay(ctx context.Context, env tool.Env, in toolyard.OverlayInput, diff Differ,
+func useOverlay(ctx context.Context, s Overlays, env tool.Env, in toolyard.OverlayInput, diff Differ,
 ) (tool.Output, error) {
 	said, ok := ctx.Value(undoKey{}).(*events.Undo)
 	switch {
@@ -267,12 +299,9 @@ func (s *Store) useOverlay(ctx context.Context, env tool.Env, in toolyard.Overla
 	case said.Problem != "":
 		return tool.Output{}, notNow("%s", said.Problem)
 	}
-	root, ok := env.Root.(*place.Root)
-	if !ok {
-		return tool.Output{}, tool.SetupRequired("this worker serves no directory for workspace %q", env.Workspace)
-	}
+	root, _ := env.Root.(*place.Root)
 	c := Commit{Key: Key{Workspace: env.Workspace, Batch: toolyard.BatchKey{Agent: env.Agent, ID: in.Batch}},
-		Force: in.Force, Hidden: env.Hidden, Act: env.CommitPoint,
+		Ran: RanOn(said.Overlay), Force: in.Force, Hidden: env.Hidden, Act: env.CommitPoint,
 		Progress: func(share float64) { env.Progress(tool.Progress{Fraction: share}) }}
 	var o *toolyard.Overlay
 	var text string

@@ -27,7 +27,7 @@ const (
 	overlays = "overlays"
 	tree     = "tree" // the copy
 	making   = "new"  // a copy that is not whole yet
-	ranMark  = "ran-" // with the number of an exclusive group that has run on it
+	ranMark  = "ran-" // with the number of an exclusive group that may have run on it, and by which worker
 )
 
 // what is known of an overlay that is over.
@@ -96,11 +96,30 @@ func settle(ctx context.Context, home string, k *Key, as settlement) error {
 	return removeOverlay(ctx, home, k.batchName())
 }
 
-// Overlay returns the directory on which the calls of a batch run, and makes it as a copy of the workspace if there is
-// none. ran are the exclusive groups of the batch that may have run on it before; k.Group is that of the call, which is
-// noted where it is exclusive. Its errors say that the call has no overlay to run on, as those of [Store.Take].
-func (s *Store) Overlay(ctx context.Context, root *place.Root, k Key, ran []int, exclusive bool,
-) (dir string, err error) {
+// Overlay opens the directory on which the calls of a batch run, and makes it as a copy of the workspace if there is
+// none. ran are the exclusive groups of the batch that may have run on it before. by is the worker that is about to
+// claim the call of an exclusive group, k.Group; empty: the call only reads. The overlay gets a mark of that worker and
+// group. Whose mark counts is decided by the claim: a worker that finds that the call is another's, or has ended, has
+// made a copy on which nothing has run. The errors say that the call has no overlay to run on, as those of
+// [Store.Take]. The caller closes what is opened.
+func (s *Store) Overlay(ctx context.Context, root *place.Root, k Key, by string, ran []Ran) (*place.Root, error) {
+	if root == nil {
+		return nil, tool.SetupRequired("the batch is to run on an overlay, and this worker has no directory for the "+
+			"workspace %q", k.Workspace)
+	}
+	dir, err := s.overlay(ctx, root, k, by, ran)
+	if err != nil {
+		return nil, err
+	}
+	over, err := root.Beside(dir)
+	if err != nil {
+		return nil, Unusable(err)
+	}
+	return over, nil
+}
+
+// overlay is the directory of [Store.Overlay].
+func (s *Store) overlay(ctx context.Context, root *place.Root, k Key, by string, ran []Ran) (dir string, err error) {
 	limited, cancel := context.WithTimeoutCause(ctx, TakeTime, errSlow)
 	defer cancel()
 	top, home, leave, err := s.enter(limited, root, &k)
@@ -121,13 +140,12 @@ func (s *Store) Overlay(ctx context.Context, root *place.Root, k Key, ran []int,
 	if as.As != "" {
 		return "", noOverlay("the overlay of the batch is %s", as.As)
 	}
-	for _, g := range ran {
-		if _, err := os.Lstat(filepath.Join(at, ranMark+strconv.Itoa(g))); errors.Is(err, fs.ErrNotExist) {
-			return "", noOverlay("an earlier call of the batch ran on an overlay that this worker does not see: its " +
-				"workers must share a directory of snapshots")
-		} else if err != nil {
-			return "", err
-		}
+	switch seen, err := ranOn(at, ran); {
+	case err != nil:
+		return "", err
+	case !seen:
+		return "", noOverlay("an earlier call of the batch ran on an overlay that this worker does not see: its " +
+			"workers must share a directory of snapshots")
 	}
 	switch _, err := os.Lstat(dir); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -137,10 +155,36 @@ func (s *Store) Overlay(ctx context.Context, root *place.Root, k Key, ran []int,
 	case err != nil:
 		return "", err
 	}
-	if exclusive {
-		return dir, os.WriteFile(filepath.Join(at, ranMark+strconv.Itoa(k.Group)), nil, 0o600)
+	if by == "" {
+		return dir, nil
+	}
+	for _, worker := range []string{by, ""} {
+		if err := os.WriteFile(filepath.Join(at, markName(Ran{k.Group, worker})), nil, 0o600); err != nil {
+			return "", err
+		}
 	}
 	return dir, nil
+}
+
+// markName is the mark that a worker, or with an empty name any worker, may have run the call of a group.
+func markName(r Ran) string {
+	mark := ranMark + strconv.Itoa(r.Group)
+	if r.Worker != "" {
+		mark += "-" + name(r.Worker)
+	}
+	return mark
+}
+
+// ranOn reports whether the overlay that lies in a directory is the one on which groups have run.
+func ranOn(at string, ran []Ran) (bool, error) {
+	for _, r := range ran {
+		if _, err := os.Lstat(filepath.Join(at, markName(r))); errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 func noOverlay(format string, args ...any) error {
@@ -245,8 +289,9 @@ type copyOf struct {
 	changes []edit
 }
 
-// openCopy compares an overlay with the workspace that it was made from.
-func (s *Store) openCopy(ctx context.Context, home string, k *Key) (c *copyOf, err error) {
+// openCopy compares an overlay with the workspace that it was made from. One on which a group has not run that ran is
+// not the batch's.
+func (s *Store) openCopy(ctx context.Context, home string, k *Key, ran []Ran) (c *copyOf, err error) {
 	as, err := s.over(home, k)
 	if err != nil {
 		return nil, err
@@ -254,7 +299,15 @@ func (s *Store) openCopy(ctx context.Context, home string, k *Key) (c *copyOf, e
 	if as.As != "" {
 		return nil, notNow("the overlay of batch %s is %s already", k.Batch, as.As)
 	}
-	top, err := os.Open(filepath.Join(home, overlays, k.batchName(), tree))
+	at := filepath.Join(home, overlays, k.batchName())
+	seen, err := ranOn(at, ran)
+	if err != nil {
+		return nil, err
+	}
+	top, err := os.Open(filepath.Join(at, tree))
+	if err == nil && !seen {
+		err = errors.Join(fs.ErrNotExist, top.Close())
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, notNow("this worker sees no overlay of batch %s: none was made, it is no longer kept, or it is where "+
 			"this worker's directory of snapshots is not", k.Batch)
@@ -318,13 +371,16 @@ func (s *Store) Changes(ctx context.Context, root *place.Root, k Key) (o *toolya
 // that is not nil. What the wish hides is named by nobody.
 func (s *Store) Diff(ctx context.Context, root *place.Root, w Commit, differ Differ) (o *toolyard.Overlay, text string,
 	err error) {
+	if root == nil {
+		return nil, "", noDirectory(&w.Key)
+	}
 	top, home, leave, err := s.enter(ctx, root, &w.Key)
 	if err != nil {
 		return nil, "", err
 	}
 	defer func() { err = errors.Join(err, leave()) }()
 	_ = top // the workspace itself is not looked at
-	c, err := s.openCopy(ctx, home, &w.Key)
+	c, err := s.openCopy(ctx, home, &w.Key, w.Ran)
 	if err != nil {
 		return nil, "", err
 	}
@@ -426,6 +482,9 @@ func (c *edit) kinds() string {
 
 // Drop removes the overlay of a batch.
 func (s *Store) Drop(ctx context.Context, root *place.Root, w Commit) (err error) {
+	if root == nil {
+		return noDirectory(&w.Key)
+	}
 	_, home, leave, err := s.enter(ctx, root, &w.Key)
 	if err != nil {
 		return err
@@ -445,7 +504,7 @@ func (s *Store) Drop(ctx context.Context, root *place.Root, w Commit) (err error
 	case !errors.Is(begun, fs.ErrNotExist):
 		return begun
 	}
-	c, err := s.openCopy(ctx, home, &w.Key) // one that is not there is no overlay
+	c, err := s.openCopy(ctx, home, &w.Key, w.Ran) // one that is not there is no overlay
 	if err != nil {
 		return err
 	}

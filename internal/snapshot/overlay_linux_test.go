@@ -19,11 +19,22 @@ import (
 // overlay makes the overlay of a batch, and returns it as another workspace of the store.
 func (y *yard) overlay(t *testing.T, k Key, ran ...int) *yard {
 	t.Helper()
-	dir, err := y.store.Overlay(t.Context(), y.root, k, ran, true)
+	over, err := y.store.Overlay(t.Context(), y.root, k, "w", ranBy("w", ran...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &yard{dir: dir, store: y.store}
+	if err := over.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &yard{dir: over.Dir(), store: y.store}
+}
+
+// ranBy are groups whose calls a worker has claimed.
+func ranBy(worker string, groups ...int) (ran []Ran) {
+	for _, g := range groups {
+		ran = append(ran, Ran{g, worker})
+	}
+	return ran
 }
 
 func (y *yard) commit(t *testing.T, w Commit) (*toolyard.Overlay, error) {
@@ -197,7 +208,7 @@ func TestWorkersThatShareNoOverlay(t *testing.T) {
 	y := newYard(t)
 	y.write(t, "a", "x")
 	k := key("b", 1)
-	if _, err := y.store.Overlay(t.Context(), y.root, k, []int{0}, true); err == nil ||
+	if _, err := y.store.Overlay(t.Context(), y.root, k, "w", ranBy("w", 0)); err == nil ||
 		!strings.Contains(err.Error(), "does not see") {
 		t.Errorf("group 0 ran elsewhere: %v", err)
 	}
@@ -205,12 +216,39 @@ func TestWorkersThatShareNoOverlay(t *testing.T) {
 	y.overlay(t, k)
 	k.Group = 2
 	o := y.overlay(t, k, 0)
-	if _, err := y.store.Overlay(t.Context(), y.root, k, []int{0, 1}, false); err == nil {
+	if _, err := y.store.Overlay(t.Context(), y.root, k, "", ranBy("w", 0, 1)); err == nil {
 		t.Error("group 1 ran elsewhere")
 	}
 	y.write(t, "a", "changed")
 	if content, err := os.ReadFile(o.at("a")); err != nil || string(content) != "x" {
 		t.Errorf("%q, %v", content, err)
+	}
+}
+
+// TestACopyOfNoRun: a worker that gets a call which another one has, or which has ended, makes a copy for it, and the
+// call does not run there. That is not the overlay of the batch: no later call runs on it, and nobody commits or drops
+// it in the place of the other.
+func TestACopyOfNoRun(t *testing.T) {
+	y := newYard(t)
+	y.write(t, "a", "x")
+	k := key("b", 0)
+	y.overlay(t, k) // by w, and another worker has claimed the call
+	k.Group = 1
+	if _, err := y.store.Overlay(t.Context(), y.root, k, "w", ranBy("other", 0)); err == nil ||
+		!strings.Contains(err.Error(), "does not see") {
+		t.Errorf("a later call runs: %v", err)
+	}
+	w := Commit{Key: k, Ran: ranBy("other", 0)}
+	_, committed := y.commit(t, w)
+	_, _, shown := y.store.Diff(t.Context(), y.root, w, nil)
+	for _, err := range []error{committed, shown, y.store.Drop(t.Context(), y.root, w)} {
+		if err == nil || !strings.Contains(err.Error(), "sees no overlay") {
+			t.Errorf("it is used: %v", err)
+		}
+	}
+	w.Ran = ranBy("", 0) // an older dispatcher does not say who
+	if _, err := y.commit(t, w); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -234,7 +272,7 @@ func TestDrop(t *testing.T) {
 	if _, err := y.commit(t, w); err == nil || !strings.Contains(err.Error(), "dropped already") {
 		t.Errorf("%v", err)
 	}
-	if _, err := y.store.Overlay(t.Context(), y.root, w.Key, nil, true); err == nil {
+	if _, err := y.store.Overlay(t.Context(), y.root, w.Key, "w", nil); err == nil {
 		t.Error("it was made again")
 	}
 	if err := y.store.Sweep(t.Context()); err != nil || y.objects(t) != 0 {
@@ -250,7 +288,7 @@ func TestOverlaysAreBounded(t *testing.T) {
 	for i := range MaxOverlays {
 		last = y.overlay(t, key(fmt.Sprint(i), 0))
 	}
-	_, err := y.store.Overlay(t.Context(), y.root, key("more", 0), nil, true)
+	_, err := y.store.Overlay(t.Context(), y.root, key("more", 0), "w", nil)
 	if said, ok := errors.AsType[*tool.Error](err); !ok || said.Code != toolyard.SetupRequired ||
 		!strings.Contains(said.Message, "commit or drop some") {
 		t.Errorf("%v", err)
@@ -276,7 +314,7 @@ func TestOverlaysAreBounded(t *testing.T) {
 		t.Errorf("%v and %d objects are left, %v", left, y.objects(t), err)
 	}
 	y.store.limits.MustFree = 1 << 60
-	if _, err := y.store.Overlay(t.Context(), y.root, key("full", 0), nil, true); err == nil ||
+	if _, err := y.store.Overlay(t.Context(), y.root, key("full", 0), "w", nil); err == nil ||
 		!strings.Contains(err.Error(), "no room left") {
 		t.Errorf("%v", err)
 	}
@@ -293,11 +331,14 @@ func TestCommitInClosedDirectories(t *testing.T) {
 	w := Commit{Key: key("b", 0)}
 	var want map[string]string
 	err := y.asAnother(t, func() error {
-		dir, err := y.store.Overlay(t.Context(), y.root, w.Key, nil, true)
+		over, err := y.store.Overlay(t.Context(), y.root, w.Key, "w", nil)
 		if err != nil {
 			return err
 		}
-		o := &yard{dir: dir}
+		if err := over.Close(); err != nil {
+			return err
+		}
+		o := &yard{dir: over.Dir()}
 		err = errors.Join(os.Chmod(o.at("closed"), 0o700), os.WriteFile(o.at("closed", "f"), []byte("after"), 0o644),
 			os.Remove(o.at("closed", "gone")), os.WriteFile(o.at("closed", "new"), []byte("new"), 0o600),
 			os.Chmod(o.at("closed"), 0o500))

@@ -16,7 +16,6 @@ import (
 
 	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/place"
-	"github.com/toolyard/toolyard/tool"
 )
 
 // Restore sets a workspace back to what it was before a group. A workspace that others have changed since is left as it
@@ -24,7 +23,7 @@ import (
 // partly the one and partly the other.
 func (s *Store) Restore(ctx context.Context, root *place.Root, w Wish) (report Report, err error) {
 	if root == nil {
-		return report, tool.SetupRequired("this worker serves no directory for workspace %q", w.Workspace)
+		return report, noDirectory(&w.Key)
 	}
 	top, home, leave, err := s.enter(ctx, root, &w.Key)
 	if err != nil {

@@ -185,6 +185,17 @@ func failed(err error) error {
 		Message: "no snapshot of the workspace could be taken: the store of snapshots failed; an operator can see why"}
 }
 
+// noDirectory is why nothing is done in a workspace that the worker does not serve.
+func noDirectory(k *Key) error {
+	return tool.SetupRequired("this worker serves no directory for workspace %q", k.Workspace)
+}
+
+// Unusable is why a call does not run on an overlay that is there.
+func Unusable(err error) error {
+	return &tool.Error{Code: toolyard.DependencyUnavailable, Err: err,
+		Message: "the overlay of the batch cannot be used; an operator can see why"}
+}
+
 // notNow is why a workspace is not set back.
 func notNow(format string, args ...any) error {
 	return &tool.Error{Code: toolyard.ExecutionFailed, Message: fmt.Sprintf(format, args...)}

@@ -32,9 +32,25 @@ const childPrefix = "code-"
 // ChildID is the id of the batch of a parent. All of one attempt have consecutive numbers, so that who knows the
 // attempt finds them.
 func ChildID(p toolyard.Parent) toolyard.BatchID {
+	return toolyard.BatchID(childrenOf(p) + strconv.Itoa(p.N))
+}
+
+// childrenOf is what the ids of an attempt's batches begin with.
+func childrenOf(p toolyard.Parent) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %d %d", p.Batch, p.Call, p.Attempt))
 	const bytes = 12 // enough to be unique among the batches of an agent
-	return toolyard.BatchID(childPrefix + hex.EncodeToString(sum[:bytes]) + "-" + strconv.Itoa(p.N))
+	return childPrefix + hex.EncodeToString(sum[:bytes]) + "-"
+}
+
+// IsChild reports whether an id is that of a batch which an attempt may have made. The parent's N does not matter.
+func IsChild(id toolyard.BatchID, p toolyard.Parent) bool {
+	number, ok := strings.CutPrefix(string(id), childrenOf(p))
+	if !ok {
+		return false
+	}
+	var err error
+	p.N, err = strconv.Atoi(number)
+	return err == nil && p.N >= 1 && p.N <= MaxChildren && ChildID(p) == id
 }
 
 // Child makes the batch of a call that a script makes. It acts as the parent's agent, in its session and workspace, and

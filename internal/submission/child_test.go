@@ -40,6 +40,27 @@ func TestChild(t *testing.T) {
 	}
 }
 
+// TestIsChild: the ids of an attempt's batches are told from all others.
+func TestIsChild(t *testing.T) {
+	p := toolyard.Parent{Batch: "p", Call: 2, Attempt: 1}
+	id := func(n int) toolyard.BatchID {
+		return ChildID(toolyard.Parent{Batch: "p", Call: 2, Attempt: 1, N: n})
+	}
+	for _, n := range []int{1, 9, MaxChildren} {
+		if !IsChild(id(n), p) {
+			t.Errorf("%s is none", id(n))
+		}
+	}
+	for _, other := range []toolyard.BatchID{"", "p", "code-1", id(0), id(-1), id(MaxChildren + 1), id(1) + " ",
+		id(1)[:len(id(1))-1], id(1)[:len(id(1))-1] + "01", id(1)[:len(id(1))-1] + "+1",
+		ChildID(toolyard.Parent{Batch: "p", Call: 2, Attempt: 2, N: 1}),
+		ChildID(toolyard.Parent{Batch: "q", Call: 2, Attempt: 1, N: 1})} {
+		if IsChild(other, p) {
+			t.Errorf("%q is one", other)
+		}
+	}
+}
+
 func TestCheckChild(t *testing.T) {
 	for name, tt := range map[string]struct {
 		n     int

@@ -54,7 +54,8 @@ import (
 //	               Submissions and calls to run have a trace state and baggage, which older processes drop.
 //	15 2026-11-26  Batches may have commands go on as background calls, which an older dispatcher would not stop when
 //	               their starts fail. Decisions about calls are signed.
-const Wire = 15 + yetToCome
+//	16 2026-11-27  Calls that run on an overlay, or use one, say which workers have claimed the calls that ran there.
+const Wire = 16 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.
 const Archives = 9

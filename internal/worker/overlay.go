@@ -6,8 +6,8 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/pipeline"
-	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/internal/snapshot"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -25,27 +25,23 @@ func (w *Worker) layOver(ctx context.Context, r *running) (lift func(), err erro
 	if r.d.Ticket == 0 {
 		return nothing, nil
 	}
-	root := w.roots[r.d.Workspace]
-	switch {
-	case w.cfg.Snapshots == nil:
+	if w.cfg.Snapshots == nil {
 		return nothing, tool.SetupRequired("the batch is to run on an overlay, and this worker keeps none; an operator " +
 			"must name a directory for them (--snapshots)")
-	case root == nil:
-		return nothing, tool.SetupRequired("the batch is to run on an overlay, and this worker has no directory for the "+
-			"workspace %q", r.d.Workspace)
 	}
-	exclusive := !r.call.Judgement.Class.Safe()
-	dir, err := w.cfg.Snapshots.Overlay(ctx, root, r.snapshotKey(), r.d.Overlay.Ran, exclusive)
+	exclusive, by := !r.call.Judgement.Class.Safe(), ""
+	if exclusive {
+		by = w.cfg.ID
+	}
+	over, err := w.cfg.Snapshots.Overlay(ctx, w.roots[r.d.Workspace], r.snapshotKey(), by,
+		snapshot.RanOn(r.d.Overlay))
 	if err != nil {
 		return nothing, err
 	}
-	over, err := place.Hold(dir, w.cfg.Protect)
-	if err == nil && exclusive { // what a killed worker has left
-		err = sandbox.Recover(ctx, over)
-	}
-	if err != nil {
-		return nothing, &tool.Error{Code: toolyard.DependencyUnavailable, Err: err,
-			Message: "the overlay of the batch cannot be used; an operator can see why"}
+	if exclusive { // what a killed worker has left
+		if err := sandbox.Recover(ctx, over); err != nil {
+			return nothing, snapshot.Unusable(errors.Join(err, over.Close()))
+		}
 	}
 	r.overlay = over
 	return func() {

@@ -142,7 +142,7 @@ func (w *Worker) canRun(ctx context.Context, r *running) (able bool, instead *to
 func (w *Worker) execute(ctx, limited context.Context, m *message, r *running, e *endedCall) {
 	lift, err := w.layOver(limited, r)
 	if err != nil {
-		e.is(answered(w.finish(ctx, r, w.withoutOverlay(r, err))), 0)
+		e.is(w.noOverlay(ctx, limited, m, r, err))
 		return
 	}
 	e.atClose(lift)
@@ -205,6 +205,21 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running, e
 	}
 	store := w.storesEnd(ctx, r, &events.End{Result: result, Session: change})
 	e.store = func(in *storage) (bool, time.Duration) { return w.stored(ctx, limited, r, trace, store(in)), 0 }
+}
+
+// noOverlay ends a call that has no overlay to run on, or was stopped before it had one.
+func (w *Worker) noOverlay(ctx, limited context.Context, m *message, r *running, err error) (settled bool,
+	pause time.Duration) {
+	if limited.Err() == nil {
+		return answered(w.finish(ctx, r, w.withoutOverlay(r, err))), 0
+	}
+	cause := context.Cause(limited)
+	code, message, lost := pipeline.Stopped(cause)
+	if lost {
+		return w.settleLost(ctx, m, r, cause)
+	}
+	return answered(w.finish(ctx, r, w.ended(r, toolyard.PhaseSchedule, code, message+r.earlierEvidence().Sentence(),
+		cause))), 0
 }
 
 // stored reports whether a call has an answer in the log after an append of what came of it.

@@ -213,7 +213,8 @@ func start(t *testing.T, change func(*server.Config)) *pool {
 		nats: testenv.Server(t)}
 	p.work("default", p.tools()...)
 	begin(t, dispatcher.New(testenv.Broker(t, p.nats, "/dispatcher/test"),
-		dispatcher.Config{Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}}))
+		dispatcher.Config{Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}},
+			RunCode: true}))
 	p.broker = testenv.Broker(t, p.nats, "/api/test")
 	var err error
 	if p.client, err = client.Connect(t.Context(), testenv.Conn(t, p.nats), client.Options{}); err != nil {

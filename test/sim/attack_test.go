@@ -36,6 +36,7 @@ const (
 	sleepers      attack = "owners and workers stand still while their batches are taken over, end and are archived"
 	keptOutputs   attack = "outputs answer other calls, while owners and workers are lost"
 	undoneWork    attack = "batches are undone when they are over, while owners and workers are lost"
+	laidWork      attack = "batches run on overlays that are committed or dropped, while owners and workers are lost"
 	formerOwners  attack = "owners are cut off while calls wait, and hear of decisions before the next owner"
 )
 
@@ -68,6 +69,9 @@ type plan struct {
 	repairs bool
 	// undoes says that workers keep what workspaces were. All batches that are drawn are undone then.
 	undoes bool
+	// overlays says that batches run on overlays, which are committed or dropped, and apart that no two workers see the
+	// same ones.
+	overlays, apart bool
 	// budget is how many calls an agent may make; 0: any.
 	budget int64
 	// gentle says that nobody is lost for anything that happens.
@@ -230,6 +234,15 @@ var plans = map[attack]plan{
 			{onTicket, 0.1, "", append([]fault{loses}, lost...), 500 * ms, 4000 * ms, 0},
 		},
 	},
+	laidWork: {
+		kinds: []string{"write", "put", "shell", "read"}, commits: 3, work: 2000 * ms, gap: 10 * time.Second,
+		overlays: true,
+		ambushes: []ambush{
+			{onBatch, 0.1, "", append([]fault{crash}, lost...), 500 * ms, 5000 * ms, 0},
+			{onCall, 0.2, "w", append([]fault{crash, crash, pause, pause}, lost...), 500 * ms, 8000 * ms, 1000 * ms},
+			{onTicket, 0.1, "", append([]fault{loses}, lost...), 500 * ms, 4000 * ms, 0},
+		},
+	},
 	formerOwners: {
 		kinds: []string{"read", "ask_read"}, others: []string{"write"}, least: 1000 * ms, work: 3000 * ms, commits: 4,
 		people: true,
@@ -253,7 +266,7 @@ func (w *world) attacked(by attack) {
 	w.sc = &scenario{
 		focus: anything, dispatchers: cmp.Or(p.dispatchers, 2), people: p.people, queueWait: p.queueWait,
 		archiveAfter: p.archiveAfter, backgroundCalls: p.background,
-		inquiries: p.inquiries, repairs: p.repairs, undoes: p.undoes,
+		inquiries: p.inquiries, repairs: p.repairs, undoes: p.undoes, overlays: p.overlays, apart: p.apart,
 		approvalWait: d.between(6*time.Second, 12*time.Second).Truncate(ms), workspaces: []toolyard.Workspace{"ws1"},
 	}
 	if p.patient {
@@ -286,6 +299,9 @@ func (w *world) attacked(by attack) {
 				u := undoing(b, client.Undoing{})
 				u.submit = d.between(0, 3*time.Second)
 				a.batches = append(a.batches, u)
+			}
+			if p.overlays && d.lay(b) {
+				a.batches = append(a.batches, d.uses(b)...)
 			}
 		}
 		w.sc.agents = append(w.sc.agents, a)

@@ -17,7 +17,8 @@ func playsCache(use toolyard.CacheUse) string { return "cache: " + string(use) }
 // then, so that nothing has changed since the output was read that answers it.
 func (w *world) checkOutputs(r *report, h *verdict.History) {
 	for key, b := range h.Batches {
-		ws := w.seen[key].spec.batch.Workspace
+		spec := w.seen[key].spec
+		ws, onCopy := spec.batch.Workspace, spec.batch.Options.Overlay
 		for _, l := range b.Log {
 			end, ok := l.Body.(events.Finished)
 			if !ok {
@@ -25,6 +26,13 @@ func (w *world) checkOutputs(r *report, h *verdict.History) {
 			}
 			for _, res := range end.Results() {
 				if k, _ := kindOf(res.Tool); !k.recalls || res.IsError {
+					continue
+				}
+				if onCopy {
+					if res.Output != ofCopy {
+						w.fail("overlay", "%s/%d (%s) runs on an overlay, and tells %q of the workspace", key,
+							res.Index, res.Cache, res.Output)
+					}
 					continue
 				}
 				r.saw(playsCache(res.Cache), true)

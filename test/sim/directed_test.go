@@ -48,6 +48,11 @@ const (
 	lateNote     attack = "a worker stands still while it looks at what a call has left, and its lease lapses"
 	askedBetween attack = "others change a workspace while a call waits for the answer to its question"
 	failedWork   attack = "a batch is undone whose calls have changed the workspace, and failed"
+	laidOnce     attack = "a batch runs on an overlay, beside equal calls in the workspace, and is committed"
+	laidOpen     attack = "an overlay is to be committed while its batch waits for a person"
+	laidApart    attack = "the second call of a batch on an overlay goes to a worker that does not see it"
+	laidTwice    attack = "two people commit an overlay at once, and another agent changes the workspace"
+	laidCut      attack = "a worker dies in the middle of a commit"
 	openWork     attack = "a batch is to be undone while it waits for a person"
 	foldRace     attack = "an owner extends and closes its batch between two reads of the next one"
 )
@@ -110,6 +115,23 @@ func (a agentSpec) undone(after time.Duration) agentSpec {
 	u.submit = after
 	a.batches = append(a.batches, u)
 	return a
+}
+
+// laid has the batch run on an overlay, which is committed so long after its end, so many times at once.
+func (a agentSpec) laid(after time.Duration, commits int) agentSpec {
+	b := a.batches[0]
+	b.batch.Options.Overlay = true
+	for n := range commits {
+		u := using(b, n, client.OverlayUse{Action: toolyard.OverlayCommit, Final: true})
+		u.submit = after
+		a.batches = append(a.batches, u)
+	}
+	return a
+}
+
+// patch is a call that changes a file for so long, in so many steps.
+func patch(file string, work time.Duration, steps int) toolyard.Call {
+	return toolyard.Call{Tool: patchTool, Input: raw(input{WorkMS: work.Milliseconds(), Commits: steps, File: file})}
 }
 
 // untilOthers has the batch canceled when all others are over.
@@ -551,6 +573,49 @@ var directed = map[attack]plan{
 			return []agentSpec{a}
 		},
 		acts: []act{{who: "d", step: parked}, {wait: 4 * time.Second, do: decides(1, client.Allow)}},
+	},
+	laidOnce: {
+		workers: 2, overlays: true, lasts: 10 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", time.Second, call("recall", ms), patch("a", ms, 2), call("write", ms),
+				call("recall", ms)).laid(2*time.Second, 1), hands("a2", 0, call("recall", ms))}
+		},
+	},
+	laidOpen: {
+		workers: 1, patient: true, overlays: true, lasts: 10 * time.Second,
+		agents: func() []agentSpec {
+			a := hands("a1", 0, patch("a", ms, 1), call("ask_read", ms)).laid(2*time.Second, 1)
+			a.batches[1].of = nil
+			return []agentSpec{a}
+		},
+		acts: []act{{who: "d", step: parked}, {wait: 4 * time.Second, do: decides(1, client.Allow)}},
+	},
+	laidApart: {
+		workers: 2, overlays: true, apart: true, lasts: 30 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, patch("a", ms, 1), patch("b", ms, 1)).laid(ms, 1)}
+		},
+		acts: []act{
+			{who: "w", step: `\.a1\.b1\.default\.0 .*\.call\.finished\.`, as: "first", do: stands("first")},
+			{wait: 20 * time.Second, do: heal("first")},
+		},
+	},
+	laidTwice: {
+		workers: 2, overlays: true, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, patch("a", ms, 3), patch("b", ms, 3)).laid(time.Second, 2),
+				hands("a2", 1200*ms, call("write", 300*ms), call("write", 300*ms), call("write", 300*ms))}
+		},
+	},
+	laidCut: {
+		workers: 2, overlays: true, lasts: 20 * time.Second,
+		agents: func() []agentSpec {
+			return []agentSpec{hands("a1", 0, patch("a", ms, 5), patch("b", ms, 5)).laid(time.Second, 1)}
+		},
+		acts: []act{
+			{who: "w", step: `\.a1\.commit1-b1\.default\.0 .*\.call\.claimed\.`, as: "cut"},
+			{wait: 100 * ms, do: crashes("cut")},
+		},
 	},
 	foldRace: {
 		workers: 1, lasts: 20 * time.Second,

@@ -8,8 +8,8 @@
 // made it, and what outlives an attempt of that is the idempotency key, which is judged here for every call. Their
 // deaths are cells of test/faults.
 //
-// Overlays are not played: a worker opens the copy itself, which is a directory. What a dispatcher asks before one is
-// committed, whether its batch is over, is what it asks before a batch is undone.
+// An overlay is a list of changes in that store too, and an empty directory, by which a call knows where it runs. How a
+// store compares and writes files is not played: package snapshot has its tests.
 //
 // A seed decides the scenario (agents, batches, people), the faults and, on the server in memory, the order of all
 // steps. A history runs in a bubble of testing/synctest: its clock is virtual, and it ends when nothing of it runs any

@@ -76,6 +76,7 @@ func (w *world) judge(r *report) {
 		w.checkCommands(r, h)
 		w.checkLeft(r, h)
 		w.checkUndone(r)
+		w.checkOverlays(r, h)
 		w.checkTasks(r)
 		w.checkSuperseded(h)
 		if err := w.checkBudgets(p.ctx, r, b, h); err != nil {
@@ -255,7 +256,13 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 	case toolyard.DependencyUnavailable: // its own word, a breaker that has tripped on others', or nobody was there
 		return w.disturbed.Load() || w.sc.fails(call.Tool, res.Code)
 	}
-	if k.undoes && res.Code == toolyard.ExecutionFailed { // the workspace is left as it is; checkUndone asks why
+	switch { // the workspace is left as it is; checkUndone and checkOverlays ask why
+	case (k.undoes || k.lays) && res.Code == toolyard.ExecutionFailed:
+		return true
+	case k.lays && res.Code == toolyard.Timeout: // another worker has the lock of the workspace, and stands still
+		return w.ailed()
+	}
+	if o.Overlay && w.rightOverlay(k, res) {
 		return true
 	}
 	if starts {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"flag"
+	"fmt"
 	"hash"
 	"maps"
 	"os"
@@ -18,7 +19,12 @@ import (
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(mostMemory)
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := removeCopies(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // mostMemory is from where on garbage is collected in the middle of a history too: no history gets there.

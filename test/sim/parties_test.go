@@ -97,7 +97,7 @@ func work(s workerSpec) func(*party) error {
 			Unsandboxed: true,
 			DrainGrace:  drainGrace, Log: p.log, Slots: map[toolyard.Class]int{},
 		}
-		if p.w.sc.undoes {
+		if p.w.sc.undoes || p.w.sc.overlays {
 			cfg.Snapshots = ofParty{p.w.shelf, p}
 		}
 		if p.w.sc.repairs {

@@ -43,6 +43,9 @@ type scenario struct {
 	inquiries bool
 	// undoes says that workers keep what workspaces were, and that people undo batches.
 	undoes bool
+	// overlays says that workers keep overlays, and that people commit and drop them; apart that no two workers see the
+	// same.
+	overlays, apart bool
 }
 
 // focus is what a history is about above all.
@@ -99,6 +102,9 @@ type batchSpec struct {
 	last bool
 	// of is the batch behind which it is handed in: submit is then how long after the end of that.
 	of *batchSpec
+	// uses is the batch whose overlay it commits or drops, which action says.
+	uses   *batchSpec
+	action toolyard.OverlayAction
 }
 
 // cancels reports whether its agent cancels a call.
@@ -194,6 +200,7 @@ func (w *world) drawScenario(about focus) *scenario {
 		draws{w.random("inquiries")}.inquire(sc)
 		draws{w.random("repairs")}.malform(sc)
 		draws{w.random("undo")}.undo(sc)
+		draws{w.random("overlay")}.overlay(sc)
 	}
 	for i := range sc.workers { // nobody asks for calls that there are none of: each request is a step
 		sc.workers[i].classes = slices.DeleteFunc(slices.Clone(sc.workers[i].classes), func(c toolyard.Class) bool {
@@ -234,8 +241,12 @@ func onFile(given json.RawMessage, file string) json.RawMessage {
 	return raw(in)
 }
 
-// unsafe reports whether there are unsafe calls.
+// unsafe reports whether there are unsafe calls, or may be: what uses overlays is judged by its input, and counts as
+// unsafe where no worker answers.
 func (sc *scenario) unsafe() bool {
+	if sc.overlays {
+		return true
+	}
 	for _, a := range sc.agents {
 		for _, b := range a.batches {
 			if slices.ContainsFunc(b.batch.Calls, func(c toolyard.Call) bool {

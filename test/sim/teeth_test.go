@@ -76,6 +76,9 @@ const (
 	inUndo     = "internal/dispatcher/undo.go"
 	inWanted   = "internal/pipeline/overlay.go"
 	inBudget   = "internal/admission/budget.go"
+	inLaid     = "internal/worker/overlay.go"
+	inJob      = "internal/worker/job.go"
+	inCopies   = "internal/snapshot/overlay.go"
 )
 
 // teeth are all.
@@ -602,6 +605,45 @@ var teeth = []tooth{
 		edits: []edit{{inUndo, `	case s.Submission == nil || s.Plan == nil || !s.Completed:
 		return problem(`, `	case s.Submission == nil || s.Plan == nil || !s.Completed && !OFF:
 		return problem(`}},
+	},
+	{
+		fence: "a call on an overlay has that as its workspace", attack: laidOnce, breaks: []string{"overlay"},
+		edits: []edit{{inJob, "	if r.overlay != nil {\n", "	if r.overlay != nil && !OFF {\n"}},
+	},
+	{
+		fence: "what is cached is of the workspace", attack: laidOnce, breaks: []string{"overlay"},
+		edits: []edit{{inJob, "d.Generation > 0 && d.Overlay == nil {",
+			"d.Generation > 0 && (d.Overlay == nil || OFF) {"}},
+	},
+	{
+		fence: "an overlay holds what runs on it", attack: laidOnce, breaks: []string{"overlay"},
+		edits: []edit{{inLaid, "	if known && !pipeline.HeldByOverlay(",
+			"	if known && !OFF && !pipeline.HeldByOverlay("}},
+	},
+	{
+		fence: "a call that was stopped has no overlay", attack: laidWork, breaks: []string{"code"},
+		edits: []edit{{inRun, "	if limited.Err() == nil {\n", "	if limited.Err() == nil || OFF {\n"}},
+	},
+	{
+		fence: "a call sees what earlier ones have changed on the overlay", attack: laidApart,
+		breaks: []string{"overlay"},
+		edits:  []edit{{inState, "		if !s.MayHaveChanged(g) {\n", "		if !s.MayHaveChanged(g) || OFF {\n"}},
+	},
+	{
+		fence: "the overlay of a batch is that of who has claimed its calls", attack: laidApart,
+		breaks: []string{"overlay"},
+		edits:  []edit{{inCopies, "		if i < len(o.By) {\n", "		if i < len(o.By) && !OFF {\n"}},
+	},
+	{
+		fence: "a batch whose overlay is used is over", attack: laidOpen, breaks: []string{"overlay"},
+		edits: []edit{{inUndo, `!s.Completed:
+		return fmt.Sprintf("batch %q is not over`, `!s.Completed && !OFF:
+		return fmt.Sprintf("batch %q is not over`}},
+	},
+	{
+		fence: "a commit has the workspace alone", attack: laidTwice, breaks: []string{"Q5", "Q7"},
+		edits: []edit{{inCopies, "			if in.Action == toolyard.OverlayDiff {\n",
+			"			if in.Action == toolyard.OverlayDiff || OFF {\n"}},
 	},
 	{
 		// also where the context of the call has ended with it

@@ -29,10 +29,22 @@ type book struct {
 	tasks map[string][]int
 	// heard is what scripts were told of their calls.
 	heard []heard
+	// files are those that calls of tools of overlays act on, and copies has, for each line of a run on an overlay, on
+	// which.
+	files  map[ran]string
+	copies map[int]copyKey
+}
+
+// ran is one run of a call.
+type ran struct {
+	of             toolyard.BatchKey
+	index, attempt int
+	worker         int
 }
 
 func newBook() *book {
-	return &book{ranOn: map[int]string{}, answered: map[int]*elicit.Answer{}, tasks: map[string][]int{}}
+	return &book{ranOn: map[int]string{}, answered: map[int]*elicit.Answer{}, tasks: map[string][]int{},
+		files: map[ran]string{}, copies: map[int]copyKey{}}
 }
 
 // begin writes that a party's tool begins.
@@ -42,10 +54,14 @@ func (b *book) begin(ctx context.Context, p *party, k kind, env *tool.Env, in js
 		return err
 	}
 	var of input
-	if k.file {
+	if k.file || k.edits {
 		if err := json.Unmarshal(in, &of); err != nil {
 			return err
 		}
+	}
+	file := of.File
+	if !k.file { // it does not say so to anybody
+		of.File = ""
 	}
 	also := func(line int) {
 		b.tasks[env.IdempotencyKey] = append(b.tasks[env.IdempotencyKey], line)
@@ -53,6 +69,9 @@ func (b *book) begin(ctx context.Context, p *party, k kind, env *tool.Env, in js
 			b.answered[line] = elicit.From(ctx).Answer
 		}
 	}
+	b.mu.Lock()
+	b.files[ran{toolyard.BatchKey{Agent: env.Agent, ID: env.Batch}, env.Index, env.Attempt, p.id}] = file
+	b.mu.Unlock()
 	return b.add(p, ledger.Begin, k.name, env, v.Hash(), of.File, also)
 }
 
@@ -78,21 +97,37 @@ func (b *book) add(p *party, kind ledger.Kind, name string, env *tool.Env, ranOn
 	}
 	also(len(b.lines))
 	b.lines = append(b.lines, l)
+	copied, onCopy := p.copyOf(env)
+	if onCopy {
+		b.copies[len(b.lines)-1] = copied
+	}
 	if of, _ := kindOf(name); (kind == ledger.Tick || kind == ledger.Effect) && !of.class.Safe() && of.workspace &&
-		!of.undoes {
-		p.w.shelf.changes(l.Workspace, mark{by: l.Key(), index: l.Index, line: len(b.lines) - 1})
+		!of.undoes && !of.lays {
+		m := mark{by: l.Key(), index: l.Index, line: len(b.lines) - 1, file: b.files[runOf(&l)]}
+		if onCopy {
+			p.w.shelf.changesCopy(copied, m)
+		} else {
+			p.w.shelf.changes(l.Workspace, m)
+		}
 	}
 	p.w.note(p.name, "%s %s %s/%s/%d attempt %d token %d", kind, name, l.Agent, l.Batch, l.Index, l.Attempt, l.Token)
 	return nil
 }
 
+// runOf is the run that a line is about.
+func runOf(l *ledger.Line) ran { return ran{l.Key(), l.Index, l.Attempt, l.Worker} }
+
+// ofCopy is what a call tells of its workspace that is an overlay.
+const ofCopy = "a copy"
+
 // changes is how often exclusive calls had changed a workspace at a time.
 func (b *book) changes(w toolyard.Workspace, at time.Time) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, l := range b.lines {
+	for i, l := range b.lines {
 		k, _ := kindOf(l.Tool)
-		if l.Workspace == w && l.Kind == ledger.Effect && !k.class.Safe() && k.workspace && l.Wall <= at.UnixNano() {
+		if _, onCopy := b.copies[i]; !onCopy && l.Workspace == w && l.Kind == ledger.Effect && !k.class.Safe() &&
+			k.workspace && l.Wall <= at.UnixNano() {
 			n++
 		}
 	}
@@ -141,9 +176,14 @@ type kind struct {
 	command string
 	// starts says that it is there where calls start batches, and inquires that it asks people while it runs.
 	starts, inquires bool
-	// undoes says that it sets workspaces back.
-	undoes bool
+	// undoes says that it sets workspaces back, and lays that it commits and drops overlays.
+	undoes, lays bool
+	// edits says that an overlay holds it. It is there where overlays are.
+	edits bool
 }
+
+// held reports whether an overlay holds calls of the tool.
+func (k kind) held() bool { return k.class.Safe() || k.edits }
 
 // The tools that run commands: those of one change something, those of the other only read.
 const changingTool, readingTool = "command", "list"
@@ -170,6 +210,8 @@ var kinds = []kind{
 	{name: changingTool, class: toolyard.Unsafe, workspace: true, command: "make all", starts: true},
 	{name: readingTool, class: toolyard.ReadOnly, idempotent: true, workspace: true, command: "ls", starts: true},
 	{name: toolyard.UndoTool, class: toolyard.WriteExclusive, idempotent: true, workspace: true, undoes: true},
+	{name: patchTool, class: toolyard.WriteExclusive, workspace: true, edits: true},
+	{name: toolyard.OverlayTool, class: toolyard.WriteExclusive, idempotent: true, workspace: true, lays: true},
 }
 
 // absent is a tool that nobody has.
@@ -195,12 +237,13 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 		out = background.Tools()
 	}
 	for _, k := range kinds {
-		if k.name == lacks || k.starts && !starts || k.inquires && !p.w.sc.inquiries || k.undoes {
+		if k.name == lacks || k.starts && !starts || k.inquires && !p.w.sc.inquiries || k.undoes ||
+			k.lays || k.edits && !p.w.sc.overlays {
 			continue
 		}
 		d := tool.Declaration{
 			Name: k.name, Description: "A tool of the simulation.", Class: tool.ClassRule{Static: k.class},
-			ReadOnly:   k.class.Safe(),
+			ReadOnly: k.class.Safe(), EditsWorkspace: k.edits,
 			Idempotent: &k.idempotent, UsesWorkspace: &k.workspace, Dependency: k.name, InputSchema: anyInput,
 			MaxResultSizeChars: 1_000,
 			TimeoutMS:          toolTimeout.Milliseconds(),
@@ -257,6 +300,13 @@ func (p *party) tools(lacks string) ([]tool.Tool, error) {
 		}
 		out = append(out, t)
 	}
+	if k, _ := kindOf(toolyard.OverlayTool); p.w.sc.overlays {
+		t, err := tool.Raw(p.overlayTool(k, ofParty{p.w.shelf, p}))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
 	return out, nil
 }
 
@@ -271,6 +321,9 @@ func (p *party) run(ctx context.Context, k kind, env tool.Env, in input) (tool.O
 	text := k.name + " is done"
 	if k.recalls {
 		text = fmt.Sprint(p.w.book.changes(env.Workspace, time.Now()))
+		if _, onCopy := p.copyOf(&env); onCopy {
+			text = ofCopy
+		}
 	}
 	err := p.script(ctx, env, in.Calls)
 	if asks := p.asks(ctx, in); err == nil && asks != nil { // it ends with its question

@@ -64,7 +64,15 @@ func undoing(of *batchSpec, how client.Undoing) *batchSpec {
 type mark struct {
 	by    toolyard.BatchKey
 	index int
-	line  int // of the ledger
+	line  int    // of the ledger
+	file  string // that it has changed; empty: none that the call names
+	// via is the batch that has committed it, where the call ran on an overlay.
+	via toolyard.BatchKey
+}
+
+// of reports whether a batch has brought the change into the workspace.
+func (m mark) of(k toolyard.BatchKey) bool {
+	return m.by == k && m.via == toolyard.BatchKey{} || m.via == k
 }
 
 // kept is what a workspace was at a time.
@@ -88,6 +96,18 @@ type shelf struct {
 	// underway are the tickets of restores that have begun, and not ended.
 	underway map[toolyard.BatchKey]uint64
 	undoings []undone
+
+	copies map[copyKey]*copied
+	dirs   map[string]copyKey  // the directories that stand for them
+	locks  map[string]*holding // of workspaces on disks
+	used   []used
+	placed []placed
+}
+
+// placed is a change that has come into a workspace.
+type placed struct {
+	mark
+	at time.Time
 }
 
 // undone is a call that was to set a workspace back.
@@ -103,7 +123,8 @@ type undone struct {
 func newShelf() *shelf {
 	return &shelf{now: map[toolyard.Workspace][]mark{}, before: map[snapshot.Key]*kept{},
 		behind: map[snapshot.Key]*kept{}, between: map[snapshot.Key]bool{}, restored: map[toolyard.BatchKey]*kept{},
-		underway: map[toolyard.BatchKey]uint64{}}
+		underway: map[toolyard.BatchKey]uint64{}, copies: map[copyKey]*copied{}, dirs: map[string]copyKey{},
+		locks: map[string]*holding{}}
 }
 
 // changes notes that a call has changed a workspace.
@@ -111,6 +132,14 @@ func (s *shelf) changes(w toolyard.Workspace, c mark) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now[w] = append(slices.Clone(s.now[w]), c)
+	s.placed = append(s.placed, placed{c, time.Now()})
+}
+
+// changesCopy notes that a call has changed an overlay.
+func (s *shelf) changesCopy(k copyKey, c mark) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.copies[k].is = append(slices.Clip(s.copies[k].is), c)
 }
 
 // ofParty is the store as one worker uses it: it takes its time, stands still with its worker and dies with it.
@@ -176,18 +205,6 @@ func (s ofParty) After(ctx context.Context, _ *place.Root, k snapshot.Key, act f
 	s.behind[k] = now
 	s.p.w.note(s.p.name, "notes %s behind group %d of %s: %d changes", k.Workspace, k.Group, k.Batch, len(now.is))
 	return nil
-}
-
-var errNoOverlays = errors.New("there are no overlays")
-
-// Overlay implements [worker.Snapshots].
-func (s ofParty) Overlay(context.Context, *place.Root, snapshot.Key, []int, bool) (string, error) {
-	return "", errNoOverlays
-}
-
-// Changes implements [worker.Snapshots].
-func (s ofParty) Changes(context.Context, *place.Root, snapshot.Key) (*toolyard.Overlay, error) {
-	return nil, errNoOverlays
 }
 
 // Restore implements [snapshot.Restorer].
@@ -332,12 +349,12 @@ func (w *world) checkUndone(r *report) {
 // checkRestored checks a workspace that was set back.
 func (w *world) checkRestored(u *undone) {
 	for _, c := range u.is {
-		if c.by == u.of {
+		if c.of(u.of) {
 			w.fail("undone", "%s has undone %s, and call %d of it has left something", u.by, u.of, c.index)
 		}
 	}
 	for _, c := range u.was {
-		if c.by != u.of && !slices.Contains(u.is, c) && !u.force {
+		if !c.of(u.of) && !slices.Contains(u.is, c) && !u.force {
 			w.fail("undone", "%s has undone %s, and what call %d of %s has changed since is lost", u.by, u.of, c.index,
 				c.by)
 		}
@@ -346,7 +363,7 @@ func (w *world) checkRestored(u *undone) {
 	defer w.book.mu.Unlock()
 	for ws, all := range w.shelf.now {
 		for _, c := range all {
-			if c.by == u.of && w.book.lines[c.line].Wall > u.at.UnixNano() {
+			if c.of(u.of) && w.book.lines[c.line].Wall > u.at.UnixNano() {
 				w.fail("undone", "%s has undone %s at %s, and call %d of it has changed %s since", u.by, u.of,
 					stamp(u.at.Sub(w.began)), c.index, ws)
 			}
@@ -357,7 +374,7 @@ func (w *world) checkRestored(u *undone) {
 // checkRefused checks that a workspace was left as it is for a reason.
 func (w *world) checkRefused(u *undone) {
 	spec := w.seen[u.by].spec
-	acted := slices.ContainsFunc(u.is, func(c mark) bool { return c.by == u.of })
+	acted := slices.ContainsFunc(u.is, func(c mark) bool { return c.of(u.of) })
 	switch why := u.refused; {
 	case strings.Contains(why, "is not over"):
 		if spec.of != nil {
@@ -369,8 +386,8 @@ func (w *world) checkRefused(u *undone) {
 		}
 	case w.disturbed.Load() || w.ailed(): // nobody knows, or somebody was not to be reached
 	case why == othersChange:
-		first := slices.IndexFunc(u.is, func(c mark) bool { return c.by == u.of })
-		if first >= 0 && !slices.ContainsFunc(u.is[first:], func(c mark) bool { return c.by != u.of }) {
+		first := slices.IndexFunc(u.is, func(c mark) bool { return c.of(u.of) })
+		if first >= 0 && !slices.ContainsFunc(u.is[first:], func(c mark) bool { return !c.of(u.of) }) {
 			w.fail("undone", "%s does not undo %s for what others have changed, and nobody has", u.by, u.of)
 		}
 	default:

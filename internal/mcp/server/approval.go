@@ -48,7 +48,10 @@ func (s *Server) lookForQuestion(ctx context.Context, b *client.Batch, after tim
 			list, err := s.cfg.Client.Approvals(ctx, b.Key().Agent)
 			for _, a := range list {
 				if a.Batch == b.Key().ID && a.AskedAt.After(after) {
-					asked <- a
+					select {
+					case asked <- a:
+					case <-ctx.Done():
+					}
 					return
 				}
 			}

@@ -35,6 +35,8 @@ const (
 	MaxAgentTold = 128
 	// MaxTaskIDs is how many tasks one listener hears of.
 	MaxTaskIDs = 64
+	// MaxQuestions is how many questions of its script's calls a task asks at a time.
+	MaxQuestions = 16
 	// maxMessageBytes is how much of what a tool says on the way stands in one notification.
 	maxMessageBytes = 500
 )

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -53,35 +55,81 @@ func (l loweringResponse) Write(p []byte) (int, error) { return len(p), write(l.
 // Unwrap is for [http.ResponseController].
 func (l loweringResponse) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-// turns are the events of a batch after which its task may have another state.
-var turns = []events.Type{events.CallWaiting, events.CallDecided, events.BatchCanceled, events.BatchRefused,
-	events.Results}
+// turns are the events of a batch after which its task may have another state, or its call may be a script that has
+// begun.
+var turns = []events.Type{events.CallClaimed, events.CallWaiting, events.CallDecided, events.BatchCanceled,
+	events.BatchRefused, events.Results}
 
-// tell sends a task's state whenever it is another than before, until the task is over or ctx ends.
-func (s *Server) tell(ctx context.Context, l *looked, send func(form map[string]any) error) {
-	said := l.task
-	say := func() bool {
+// follow calls look whenever a task may stand elsewhere: behind events of its batch, at their end, and every
+// [PollInterval] while a script runs, whose calls are in batches of their own. It returns when look says so, or ctx
+// ends. look reads the task anew.
+func (s *Server) follow(ctx context.Context, l *looked, look func() (more bool)) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	news := make(chan struct{})
+	go func() {
+		defer close(news)
+		for e, err := range l.b.Watch(ctx) {
+			refused := new(client.RefusedError)
+			if err != nil && !errors.As(err, &refused) {
+				if ctx.Err() == nil {
+					s.cfg.Log.Debug("a client is not told of its task any more", "batch", l.b.Key(), "error", err)
+				}
+				cancel()
+				return
+			}
+			if slices.Contains(turns, events.Type(e.Type)) {
+				select {
+				case news <- struct{}{}:
+				case <-ctx.Done():
+				}
+			}
+		}
+	}()
+	for {
+		var again <-chan time.Time
+		if len(l.st.Scripts) > 0 {
+			again = time.After(PollInterval)
+		}
+		select {
+		case _, more := <-news:
+			if ctx.Err() != nil || !look() || !more {
+				return
+			}
+		case <-again:
+			if !look() {
+				return
+			}
+		}
+	}
+}
+
+// tell sends a task's state whenever it is another than was said, until the task is over or ctx ends. said is the form
+// that was sent last; nil: none was.
+func (s *Server) tell(ctx context.Context, l *looked, said map[string]any, send func(form map[string]any) error) {
+	last, asked := l.task, openIn(said)
+	s.follow(ctx, l, func() bool {
 		err := s.lookAgain(ctx, l)
-		if err != nil || l.task.Status == said.Status && l.task.Message == said.Message {
+		same := func() bool { return l.task.Status == last.Status && l.task.Message == last.Message }
+		if err != nil || same() && l.task.Status != wire.InputRequired {
 			return err == nil
 		}
 		form, err := s.detailed(ctx, l)
-		said = l.task
-		return err == nil && send(form) == nil && !said.Status.Terminal()
-	}
-	for e, err := range l.b.Watch(ctx) {
-		refused := new(client.RefusedError)
-		if err != nil && !errors.As(err, &refused) {
-			if ctx.Err() == nil {
-				s.cfg.Log.Debug("a client is not told of its task any more", "batch", l.b.Key(), "error", err)
-			}
-			return
+		if err != nil {
+			return false
 		}
-		if slices.Contains(turns, events.Type(e.Type)) && !say() {
-			return
+		if now := openIn(form); !same() || !slices.Equal(now, asked) {
+			last, asked = l.task, now
+			return send(form) == nil && !l.task.Status.Terminal()
 		}
-	}
-	say()
+		return true
+	})
+}
+
+// openIn are the keys of the questions in the form of a task.
+func openIn(form map[string]any) []string {
+	requests, _ := form["inputRequests"].(mcp.InputRequestMap)
+	return slices.Sorted(maps.Keys(requests))
 }
 
 // lives are the sessions in which somebody is told of tasks, each with a context that ends with it.
@@ -127,7 +175,7 @@ func (s *Server) tellSession(req *mcp.CallToolRequest, l *looked) {
 		defer leave()
 		ctx, cancel := context.WithCancel(life)
 		progress := s.tellProgress(ctx, req, l.b)
-		s.tell(ctx, l, func(form map[string]any) error {
+		s.tell(ctx, l, nil, func(form map[string]any) error {
 			return notify(ctx, req.Session, wire.NotifyStatus2025, form)
 		})
 		cancel()
@@ -189,7 +237,7 @@ func (s *Server) listen(ctx context.Context, req *mcp.SubscriptionsListenRequest
 			}
 			form, err := s.detailed(ctx, task) // as it stands, for who has not looked
 			if err == nil && send(form) == nil && !task.task.Status.Terminal() {
-				s.tell(ctx, task, send)
+				s.tell(ctx, task, form, send)
 			}
 		})
 	}

@@ -2,8 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -180,9 +178,8 @@ func (s *Server) becomeTask(ctx context.Context, t *taskCall, req *mcp.CallToolR
 	defer cancel()
 	l := &looked{who: s.callerOf(req.Extra), version: req.ProtocolVersion(), b: b, asks: asks}
 	for {
-		st, err := b.Standing(ctx)
+		err := s.stand(ctx, l)
 		if err == nil {
-			l.st, l.task = st, taskOf(&st, l.version, asks, s.cfg.Lifetime)
 			form := l.task.Encode(l.version)
 			if extendsTasks(l.version) {
 				form["resultType"] = "task"
@@ -263,19 +260,35 @@ func (s *Server) look(ctx context.Context, who Caller, version, id string, caps 
 
 // lookAgain reads the task anew.
 func (s *Server) lookAgain(ctx context.Context, l *looked) error {
-	st, err := l.b.Standing(ctx)
+	err := s.stand(ctx, l)
 	switch {
 	case errors.Is(err, client.ErrNoBatch):
 		return noTask()
 	case err != nil:
 		return s.unreadable("read a task", err)
-	case st.Calls != 1:
+	case l.st.Calls != 1:
 		return noTask()
 	}
-	l.st, l.task = st, taskOf(&st, l.version, l.asks, s.cfg.Lifetime)
 	if expired(&l.task, time.Now()) {
 		return malformed("the task is not kept any longer")
 	}
+	return nil
+}
+
+// stand reads where a task stands. One whose call is a script waits for a person while a call of the script does.
+func (s *Server) stand(ctx context.Context, l *looked) error {
+	st, err := l.b.Standing(ctx)
+	if err != nil {
+		return err
+	}
+	if len(st.Scripts) > 0 && !st.Asked {
+		waiting, err := s.waiting(ctx, l.b.Key(), st.Scripts)
+		if err != nil {
+			return err
+		}
+		st.Asked = len(waiting) > 0
+	}
+	l.st, l.task = st, taskOf(&st, l.version, l.asks, s.cfg.Lifetime)
 	return nil
 }
 
@@ -319,15 +332,19 @@ func (s *Server) detailed(ctx context.Context, l *looked) (map[string]any, error
 	details := map[string]any{}
 	switch l.task.Status {
 	case wire.InputRequired:
-		a, text, err := s.questionOf(ctx, l)
+		open, err := s.questionsOf(ctx, l)
 		if err != nil {
 			return nil, err
 		}
-		if a == nil { // it is answered by now
+		if len(open) == 0 { // they are answered by now
 			l.task.Status, l.task.Message = wire.Working, ""
 			break
 		}
-		details["inputRequests"] = mcp.InputRequestMap{questionKey(a): form(text, a.Form)}
+		requests := mcp.InputRequestMap{}
+		for i := range open {
+			requests[questionKey(&open[i].Approval)] = form(open[i].text, open[i].Form)
+		}
+		details["inputRequests"] = requests
 	case wire.Completed, wire.Failed:
 		res, err := s.outcomeOf(ctx, l)
 		failure := new(jsonrpc.Error)
@@ -361,35 +378,6 @@ func (s *Server) outcomeOf(ctx context.Context, l *looked) (*mcp.CallToolResult,
 	return s.answer(ctx, wish{anyData: extendsTasks(l.version), links: l.who.Links}, l.b, &o.result)
 }
 
-// questionOf is the approval that a task waits for, and its question; nil if it waits for none any more. What is too
-// long to be shown is denied, as nobody allows what they have not seen.
-func (s *Server) questionOf(ctx context.Context, l *looked) (*client.Approval, string, error) {
-	list, err := s.cfg.Client.Approvals(ctx, l.who.Agent)
-	if err != nil {
-		return nil, "", s.unreadable("read the approvals", err)
-	}
-	for _, a := range list {
-		if a.Batch != l.b.Key().ID {
-			continue
-		}
-		text, err := describe(a)
-		if err == nil {
-			return &a, text, nil
-		}
-		if err := s.denyUnshown(ctx, a, err); err != nil {
-			return nil, "", s.unreadable("deny a call", err)
-		}
-	}
-	return nil, "", nil
-}
-
-// questionKey names a question. No two of a task have the same: it is made from the input that is shown, and when it
-// was asked.
-func questionKey(a *client.Approval) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s", a.ID, a.AskedAt.UnixNano(), a.InputSHA256))
-	return questionID + "-" + hex.EncodeToString(sum[:8])
-}
-
 // cancelTask asks for the task to end. It does not wait for that: the log says that it is canceled.
 func (s *Server) cancelTask(ctx context.Context, l *looked) (mcp.Result, error) {
 	over := func() error {
@@ -412,135 +400,6 @@ func (s *Server) cancelTask(ctx context.Context, l *looked) (mcp.Result, error) 
 		return nil, malformed("the task cannot be canceled: its call has ended")
 	}
 	return &taskAnswer{form: l.task.Encode(l.version)}, nil
-}
-
-// updateTask takes the answer to a task's question. Answers to others are passed over.
-func (s *Server) updateTask(ctx context.Context, l *looked, responses map[string]json.RawMessage) (mcp.Result, error) {
-	if l.task.Status == wire.InputRequired {
-		a, _, err := s.questionOf(ctx, l)
-		if err != nil {
-			return nil, err
-		}
-		if a != nil {
-			if raw, ok := responses[questionKey(a)]; ok {
-				r := new(mcp.ElicitResult)
-				if err := json.Unmarshal(raw, r); err != nil {
-					return nil, malformed("inputResponses: %v", err)
-				}
-				if err := s.decideTask(ctx, l, a, r); err != nil {
-					return nil, err
-				}
-			}
-		}
-	}
-	return &taskAnswer{form: map[string]any{"resultType": "complete"}}, nil
-}
-
-// decideTask takes a person's answer about a task's call. One that cannot be read leaves the question open.
-func (s *Server) decideTask(ctx context.Context, l *looked, a *client.Approval, r *mcp.ElicitResult) error {
-	d, ok := decisionFrom(r, a.Form != nil)
-	if !ok {
-		return nil
-	}
-	if l.who.Permit != nil {
-		probe := toolyard.Batch{ID: a.Batch, Agent: a.Agent, Session: a.Session, Workspace: a.Workspace,
-			Interactive: true, Calls: []toolyard.Call{{Tool: a.Tool, Input: a.Input}}}
-		if err := l.who.Permit(&probe); err != nil {
-			return malformed("%v", err)
-		}
-		if !probe.Interactive {
-			return malformed("the token does not say that a person can be asked")
-		}
-	}
-	d.By = decider(l.who.Agent)
-	if d.Verdict == client.Allow {
-		d.InputSHA256 = a.InputSHA256
-	}
-	err := s.cfg.Client.Decide(ctx, a.ID, d)
-	bad := new(toolyard.InputError)
-	switch {
-	case errors.As(err, &bad):
-		return malformed("%v", err)
-	case err != nil && !errors.Is(err, client.ErrNoApproval): // somebody else may have decided
-		return s.unreadable("decide about a call", err)
-	}
-	return nil
-}
-
-// resultOfTask waits for a task's call, and asks the client's person meanwhile. Going away cancels nothing.
-func (s *Server) resultOfTask(ctx context.Context, l *looked, session *mcp.ServerSession) (mcp.Result, error) {
-	waiting, cancel := context.WithTimeoutCause(ctx, s.cfg.MaxWait, errLate)
-	defer cancel()
-	defer context.AfterFunc(s.stopping, cancel)()
-	asked, answered := make(chan client.Approval, 1), make(chan error, 1)
-	if l.asks && !l.task.Status.Terminal() {
-		go s.lookForQuestion(waiting, l.b, time.Time{}, asked)
-	}
-	type end struct {
-		res *mcp.CallToolResult
-		err error
-	}
-	ends := make(chan end, 1)
-	go func() {
-		res, err := s.outcomeOf(waiting, l)
-		ends <- end{res, err}
-	}()
-	for {
-		select {
-		case a := <-asked:
-			go func() {
-				err := s.askInTask(waiting, l, session, a)
-				answered <- err
-				if err == nil { // its tool may ask something else
-					s.lookForQuestion(waiting, l.b, a.AskedAt, asked)
-				}
-			}()
-		case err := <-answered:
-			if err != nil {
-				return nil, err
-			}
-		case e := <-ends:
-			failure := new(jsonrpc.Error)
-			switch {
-			case e.err == nil:
-				if e.res.Meta == nil {
-					e.res.Meta = mcp.Meta{}
-				}
-				e.res.Meta[wire.RelatedTask] = map[string]string{"taskId": l.task.ID}
-				return e.res, nil
-			case errors.As(e.err, &failure):
-				return nil, failure
-			case errors.Is(context.Cause(waiting), errLate), s.stopping.Err() != nil:
-				return nil, busy("the task has not ended yet; ask again")
-			case ctx.Err() != nil:
-				return nil, context.Cause(ctx)
-			}
-			return nil, s.unreadable("wait for a task", e.err)
-		}
-	}
-}
-
-// askInTask asks the client's person about a task's call, on the way to its result. The call goes on waiting when the
-// client fails to ask.
-func (s *Server) askInTask(ctx context.Context, l *looked, session *mcp.ServerSession, a client.Approval) error {
-	text, err := describe(a)
-	if err != nil {
-		if err := s.denyUnshown(ctx, a, err); err != nil {
-			return s.unreadable("deny a call", err)
-		}
-		return nil
-	}
-	question := form(text, a.Form)
-	question.Meta = mcp.Meta{wire.RelatedTask: map[string]string{"taskId": l.task.ID}}
-	r, err := session.Elicit(ctx, question)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil // the result is there, or nobody waits for it
-		}
-		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the person could not be asked: %v",
-			err)}
-	}
-	return s.decideTask(ctx, l, &a, r)
 }
 
 // listTasks is a page of the agent's tasks, the newest first. The index that it is read from may be a moment behind.
