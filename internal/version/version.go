@@ -55,6 +55,7 @@ import (
 //	15 2026-11-26  Batches may have commands go on as background calls, which an older dispatcher would not stop when
 //	               their starts fail. Decisions about calls are signed.
 //	16 2026-11-27  Calls that run on an overlay, or use one, say which workers have claimed the calls that ran there.
+//	               A system's settings may name the compression of its streams.
 const Wire = 16 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.
