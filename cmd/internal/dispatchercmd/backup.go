@@ -31,6 +31,8 @@ const (
 	backupList = "backup.json"
 	// maxBackupList bounds the list of what is in a backup, in bytes.
 	maxBackupList = 1 << 20
+	// wakeTimeout bounds how long the batches of a restored system that wait for a person are woken.
+	wakeTimeout = 10 * time.Minute
 	// backupData ends the name of the file of a stream.
 	backupData = ".snapshot"
 )
@@ -374,6 +376,15 @@ func (s *std) restore(ctx context.Context, nc *nats.Conn, b backup, dir string, 
 		if err := done.say(s, stream.Name, stream.Bytes); err != nil {
 			return err
 		}
+	}
+	made = nil // the system is there, and others may use it
+	// A signal that comes now interrupts nothing.
+	waking, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTimeout)
+	defer cancel()
+	if err := natsbroker.WakeParked(waking, nc); err != nil {
+		return fmt.Errorf("the system is restored, and not all batches that wait for a person are woken: those of "+
+			"\"dispatcher batches --status waiting\" that \"dispatcher approvals\" does not list have to be canceled: %w",
+			err)
 	}
 	return done.end(s)
 }
