@@ -216,9 +216,9 @@ func (s *std) restoreCommand() *cobra.Command {
 which is --data and which no server may have open, or in the NATS system at --nats. There must be no system yet.
 
 The restored system knows nothing of what happened after the backup. A batch that was under way then goes on as soon
-as a dispatcher and workers are there, and calls that have run since may run again. Start a dispatcher alone first,
-look at "dispatcher batches --status running", cancel what must not run again, and then start the workers. What is
-older than the batch lifetime is gone at once.`,
+as a dispatcher and workers are there, and calls that have run since may run again. Start a dispatcher alone first, with
+--worker-wait 1h and --queue-wait 1h, so that calls wait for workers. Look at "dispatcher batches --status running",
+cancel what must not run again, and then start the workers. What is older than the batch lifetime is gone at once.`,
 		Example: `  dispatcher restore --data /var/lib/toolyard /var/backups/toolyard/2026-11-23
   dispatcher restore --nats nats://n1:4222 /var/backups/toolyard/2026-11-23`,
 		Args: cli.OneArg("one DIR"),
