@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/access"
@@ -95,6 +96,11 @@ func run(args []string, out, errw io.Writer) error {
 	for _, name := range agents {
 		if err := toolyard.CheckName("--agent", name); err != nil {
 			return err
+		}
+		// No dispatcher starts with a token file that it cannot read, and blanks divide its lines.
+		if name == operator || strings.ContainsFunc(name, unicode.IsSpace) {
+			return fmt.Errorf("--agent %q: a token file has no such agent; use a name without blanks that is not %q", name,
+				operator)
 		}
 		principals = append(principals, access.Principal{Role: access.Agent, Name: broker.Escape(name)})
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/api"
 )
 
 // made runs the program in a directory, and returns what is there by path.
@@ -42,7 +44,7 @@ func made(t *testing.T, dir string, args ...string) map[string]string {
 
 // TestSecrets: each kind of container has what it needs, and no container but this program's has a key that signs.
 func TestSecrets(t *testing.T) {
-	files := made(t, t.TempDir(), "--node=nats1", "--node=nats2", "--agent=re viewer", "--pool=words")
+	files := made(t, t.TempDir(), "--node=nats1", "--node=nats2", "--agent=re/viewer", "--pool=words")
 	var names []string
 	for name := range files {
 		if dir, _, _ := strings.Cut(name, "/"); dir != keysDir {
@@ -50,7 +52,7 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 	slices.Sort(names)
-	want := []string{"cli/agent.default.creds", "cli/agent.re=20viewer.creds", "cli/agent.re=20viewer.token",
+	want := []string{"cli/agent.default.creds", "cli/agent.re=2fviewer.creds", "cli/agent.re=2fviewer.token",
 		"cli/agent.token", "cli/ca.pem", "cli/operator.creds", "cli/operator.token", "dispatcher/ca.pem",
 		"dispatcher/dispatcher.creds", "dispatcher/mcp-key", "dispatcher/tokens",
 		"nats1/accounts.conf", "nats1/ca.pem", "nats1/cert.pem", "nats1/key.pem", "nats1/nats.conf",
@@ -58,6 +60,9 @@ func TestSecrets(t *testing.T) {
 		"worker/ca.pem", "worker/worker.default.creds", "worker/worker.words.creds"}
 	if !slices.Equal(names, want) {
 		t.Errorf("there are %q, want %q", names, want)
+	}
+	if _, err := api.ParseTokens([]byte(files["dispatcher/tokens"])); err != nil {
+		t.Errorf("no dispatcher starts with the tokens: %v", err)
 	}
 	for key, seed := range files {
 		if !strings.HasSuffix(key, ".nk") {
@@ -119,7 +124,9 @@ func TestPrint(t *testing.T) {
 
 // TestRefused: what names no principal makes nothing.
 func TestRefused(t *testing.T) {
-	for _, args := range [][]string{{"--pool=a b"}, {"--agent="}, {"--node=a_b"}, {"again"}, {"--no-such-flag"}, {}} {
+	for _, args := range [][]string{{"--pool=a b"}, {"--agent="}, {"--node=a_b"},
+		{"--node=a", "--agent=re viewer"}, {"--node=a", "--agent=ann agents=*"}, {"--node=a", "--agent=*"},
+		{"again"}, {"--no-such-flag"}, {}} {
 		dir := t.TempDir()
 		if err := run(append([]string{"--dir", dir}, args...), io.Discard, io.Discard); err == nil {
 			t.Errorf("%q is accepted", args)

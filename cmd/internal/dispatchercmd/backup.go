@@ -31,6 +31,8 @@ const (
 	backupList = "backup.json"
 	// maxBackupList bounds the list of what is in a backup, in bytes.
 	maxBackupList = 1 << 20
+	// wakeTimeout bounds how long the batches of a restored system that wait for a person are woken.
+	wakeTimeout = 10 * time.Minute
 	// backupData ends the name of the file of a stream.
 	backupData = ".snapshot"
 )
@@ -214,9 +216,9 @@ func (s *std) restoreCommand() *cobra.Command {
 which is --data and which no server may have open, or in the NATS system at --nats. There must be no system yet.
 
 The restored system knows nothing of what happened after the backup. A batch that was under way then goes on as soon
-as a dispatcher and workers are there, and calls that have run since may run again. Start a dispatcher alone first,
-look at "dispatcher batches --status running", cancel what must not run again, and then start the workers. What is
-older than the batch lifetime is gone at once.`,
+as a dispatcher and workers are there, and calls that have run since may run again. Start a dispatcher alone first, with
+--worker-wait 1h and --queue-wait 1h, so that calls wait for workers. Look at "dispatcher batches --status running",
+cancel what must not run again, and then start the workers. What is older than the batch lifetime is gone at once.`,
 		Example: `  dispatcher restore --data /var/lib/toolyard /var/backups/toolyard/2026-11-23
   dispatcher restore --nats nats://n1:4222 /var/backups/toolyard/2026-11-23`,
 		Args: cli.OneArg("one DIR"),
@@ -374,6 +376,15 @@ func (s *std) restore(ctx context.Context, nc *nats.Conn, b backup, dir string, 
 		if err := done.say(s, stream.Name, stream.Bytes); err != nil {
 			return err
 		}
+	}
+	made = nil // the system is there, and others may use it
+	// A signal that comes now interrupts nothing.
+	waking, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTimeout)
+	defer cancel()
+	if err := natsbroker.WakeParked(waking, nc); err != nil {
+		return fmt.Errorf("the system is restored, and not all batches that wait for a person are woken: those of "+
+			"\"dispatcher batches --status waiting\" that \"dispatcher approvals\" does not list have to be canceled: %w",
+			err)
 	}
 	return done.end(s)
 }

@@ -11,7 +11,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/pflag"
 
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
@@ -190,4 +194,101 @@ func TestShardsThatAreAddedDuringABackup(t *testing.T) {
 	if err := s.save(t.Context(), testenv.Conn(t, server), whole, &streamsDone{}); err != nil {
 		t.Errorf("when all shards are there: %v", err)
 	}
+}
+
+// withWorker starts a dispatcher and a worker for one workspace on the store of an embedded server.
+func withWorker(t *testing.T, store, workspace string) *node {
+	t.Helper()
+	var o serveFlags
+	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	o.add(f)
+	err := f.Parse([]string{"--with-worker", "--workspace", "default=" + workspace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	decided, err := o.decide(&o.worker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := o.nodeConfig(&decided)
+	cfg.store, cfg.listen, cfg.observed = store, "127.0.0.1:0", cli.NewObserved()
+	if cfg.worker, err = o.workerConfig(&decided, testenv.Log(t)); err != nil {
+		t.Fatal(err)
+	}
+	n, err := startNode(t.Context(), testenv.Log(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.close)
+	return n
+}
+
+// TestACallThatIsDecidedDuringABackup: of a batch that nobody runs, since it waits for a person, the backup has no
+// decision yet and its list of what waits has the call no more. It is restored as one that waits, and is listed again.
+func TestACallThatIsDecidedDuringABackup(t *testing.T) {
+	testenv.OneShard(t)
+	workspace, dir := t.TempDir(), filepath.Join(t.TempDir(), "saved")
+	n := withWorker(t, testenv.StoreDir(t), workspace)
+	ask := func(n *node) (*client.Client, func() []client.Approval) {
+		c, err := client.Connect(t.Context(), n.nc, client.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, func() []client.Approval {
+			list, err := c.Approvals(t.Context(), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return list
+		}
+	}
+	c, waiting := ask(n)
+	b, err := c.Submit(t.Context(), toolyard.Batch{ID: "waits", Interactive: true, Calls: []toolyard.Call{{ID: "c",
+		Tool: "write_file", Input: []byte(`{"file_path":"a","content":"a"}`)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(n.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Until(t, "nobody has the batch any more", func() bool {
+		took, err := js.Consumer(t.Context(), "TY_BATCH", "dispatchers")
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := took.CachedInfo()
+		return len(waiting()) == 1 && i.NumAckPending == 0 && i.NumPending == 0
+	})
+	said := ""
+	s := &std{in: strings.NewReader(""), err: os.Stderr, out: writeFunc(func(p []byte) (int, error) {
+		if said += string(p); bytes.HasPrefix(p, []byte("TY_EVENT: ")) {
+			a := waiting()[0]
+			if err := c.Decide(t.Context(), a.ID, client.Decision{Verdict: client.Allow, By: "ann",
+				InputSHA256: a.InputSHA256}); err != nil {
+				t.Error(err)
+			}
+			testenv.Until(t, "the batch is over", func() bool {
+				view, err := b.View(t.Context())
+				return err == nil && view.Status == toolyard.StatusCompleted && len(waiting()) == 0
+			})
+		}
+		return len(p), nil
+	})}
+	if err := s.save(t.Context(), n.nc, dir, &streamsDone{}); err != nil {
+		t.Fatal(err, said)
+	}
+	n.close()
+	data := testenv.StoreDir(t)
+	root := Command(nil, &bytes.Buffer{}, os.Stderr)
+	root.SetArgs([]string{"restore", "--data", data, dir})
+	if err := root.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, waiting = ask(withWorker(t, data, workspace))
+	view, err := c.Batch(toolyard.BatchKey{Agent: toolyard.DefaultAgent, ID: "waits"}).View(t.Context())
+	if err != nil || view.Status == toolyard.StatusCompleted {
+		t.Fatalf("the batch is restored as %s, %v", view.Status, err)
+	}
+	testenv.Until(t, "the call is on the list again", func() bool { return len(waiting()) == 1 })
 }

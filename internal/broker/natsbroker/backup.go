@@ -222,6 +222,31 @@ func Existing(ctx context.Context, nc *nats.Conn) (names []string, err error) {
 	return names, nil
 }
 
+// WakeParked wakes each batch of a restored system that waits for a person. Nobody has such a batch: the list of what
+// waits has somebody look at it. That list was saved behind the log, so it lacks the calls that were decided between
+// the two, and the log still waits for them. Who is woken lists them again.
+func WakeParked(ctx context.Context, nc *nats.Conn) (failed error) {
+	b, err := Join(ctx, nc, "/restore", nil) // a cluster may still elect leaders
+	if err != nil {
+		return err
+	}
+	filter := broker.Filter{Live: true}
+	for more := true; more; {
+		var page []broker.Entry
+		if page, more, err = b.Index().Page(ctx, filter); err != nil {
+			return err
+		}
+		for _, e := range page {
+			if _, err := b.WakeIfParked(ctx, e.Key()); err != nil && failed == nil {
+				failed = fmt.Errorf("batch %s: %w", e.Key(), err) // the others are woken all the same
+			}
+			filter.After = e.Place
+		}
+		more = more && len(page) > 0
+	}
+	return failed
+}
+
 // Remove removes a stream. It is for what a restore has made that failed.
 func Remove(ctx context.Context, nc *nats.Conn, stream string) error {
 	b, err := on(nc, broker.Settings{}, "")
