@@ -73,6 +73,10 @@ type Cluster struct {
 	At, Store string
 }
 
+// LameDuck is what a node of a cluster takes to let its clients go when it is told to end by SIGUSR2. It is the least
+// that nats-server allows; its own default is two minutes.
+const LameDuck = 30 * time.Second
+
 // CheckNode says what is wrong with the name of a node: it is a host name and the name of a directory.
 func CheckNode(name string) error {
 	if name == "" || len(name) > 253 || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "-") ||
@@ -307,6 +311,7 @@ func (c Cluster) conf(node string) ([]byte, error) {
 		"MaxStore":   strconv.FormatInt(DefaultMaxStoreBytes, 10),
 		"MaxMemory":  strconv.FormatInt(DefaultMaxMemoryBytes, 10),
 		"MaxPayload": strconv.FormatInt(DefaultMaxPayloadBytes, 10),
+		"LameDuck":   LameDuck.String(),
 	}
 	if len(c.Edges) > 0 {
 		leafnodes, err := fill(leafnodesText, values)

@@ -11,12 +11,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/compose-spec/compose-go/v2/cli"
 	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	"golang.org/x/mod/modfile"
+
+	"github.com/toolyard/toolyard/internal/natsd"
 )
 
 const top = "../.."
@@ -78,6 +81,23 @@ func TestContainers(t *testing.T) {
 				t.Errorf("%s does not have %s", name, what)
 			}
 		}
+	}
+}
+
+// TestNodesHaveTimeToGo: no NATS node is killed while it lets its clients go.
+func TestNodesHaveTimeToGo(t *testing.T) {
+	nodes := 0
+	for name, s := range project(t).Services {
+		if s.StopSignal != "SIGUSR2" {
+			continue
+		}
+		nodes++
+		if s.StopGracePeriod == nil || time.Duration(*s.StopGracePeriod) < natsd.LameDuck*3/2 {
+			t.Errorf("%s has %v to end, and its clients alone take %s", name, s.StopGracePeriod, natsd.LameDuck)
+		}
+	}
+	if nodes != 3 {
+		t.Errorf("%d services are told by SIGUSR2", nodes)
 	}
 }
 
