@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -160,10 +161,7 @@ func streamOf(subject string) string {
 // takes its batch over: on a busy machine it is silent for so long that it does. 0 when there is none.
 func forgedEnd(t *testing.T, js jetstream.JetStream, subject string) uint64 {
 	t.Helper()
-	stream, err := js.Stream(t.Context(), streamOf(subject))
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := answerOf(t, func() (jetstream.Stream, error) { return js.Stream(t.Context(), streamOf(subject)) })
 	var last uint64
 	for seq := uint64(1); ; {
 		m, err := stream.GetMsg(t.Context(), seq, jetstream.WithGetMsgSubject(subject))
@@ -277,50 +275,59 @@ func data(m *nats.Msg) string {
 // others end by themselves, as those of an earlier attack's dispatcher do.
 func states(t *testing.T, js jetstream.JetStream) map[string]string {
 	t.Helper()
-	out := map[string]string{}
-	list := js.ListStreams(t.Context())
-	for info := range list.Info() {
-		out[info.Config.Name] = fmt.Sprintf("%d to %d, %d messages, consumers %v, %v rollup, %v", info.State.FirstSeq,
-			info.State.LastSeq, info.State.Msgs, consumersOf(t, js, info.Config.Name),
-			info.Config.AllowRollup, info.Config.Subjects)
+	return answerOf(t, func() (map[string]string, error) {
+		out := map[string]string{}
+		list := js.ListStreams(t.Context())
+		for info := range list.Info() {
+			consumers, err := consumersOf(t.Context(), js, info.Config.Name)
+			if err != nil {
+				return nil, err
+			}
+			out[info.Config.Name] = fmt.Sprintf("%d to %d, %d messages, consumers %v, %v rollup, %v",
+				info.State.FirstSeq, info.State.LastSeq, info.State.Msgs, consumers, info.Config.AllowRollup,
+				info.Config.Subjects)
+		}
+		return out, list.Err()
+	})
+}
+
+// answerOf asks until there is an answer: a cluster drops requests while it has no leader for them.
+func answerOf[T any](t *testing.T, ask func() (T, error)) (answer T) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; {
+		answer, err := ask()
+		if err == nil {
+			return answer
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no answer in a minute: %v", err)
+		}
 	}
-	if err := list.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return out
 }
 
 // attackersConsumer is the name of the consumers that attackers try to make.
 const attackersConsumer = "mine"
 
-func consumersOf(t *testing.T, js jetstream.JetStream, name string) []string {
-	t.Helper()
-	stream, err := js.Stream(t.Context(), name)
+func consumersOf(ctx context.Context, js jetstream.JetStream, name string) (out []string, err error) {
+	stream, err := js.Stream(ctx, name)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	var out []string
-	list := stream.ListConsumers(t.Context())
+	list := stream.ListConsumers(ctx)
 	for info := range list.Info() {
 		if info.Config.Durable != "" || info.Name == attackersConsumer {
 			out = append(out, info.Name)
 		}
 	}
-	if err := list.Err(); err != nil {
-		t.Fatal(err)
-	}
 	slices.Sort(out)
-	return out
+	return out, list.Err()
 }
 
 // unattended waits until the workers of earlier attacks on the same system have left the registry.
 func unattended(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	eventually(t, "the registry is empty", func() bool {
-		s, err := js.Stream(t.Context(), "KV_ty_worker")
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := answerOf(t, func() (jetstream.Stream, error) { return js.Stream(t.Context(), "KV_ty_worker") })
 		return s.CachedInfo().State.Msgs == 0
 	})
 }
@@ -336,14 +343,13 @@ func TestNothingIsPurged(t *testing.T) {
 func indexed(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	subjects := func(stream, filter string) int {
-		s, err := js.Stream(t.Context(), stream)
-		if err != nil {
-			t.Fatal(err)
-		}
-		info, err := s.Info(t.Context(), jetstream.WithSubjectFilter(filter))
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := answerOf(t, func() (*jetstream.StreamInfo, error) {
+			s, err := js.Stream(t.Context(), stream)
+			if err != nil {
+				return nil, err
+			}
+			return s.Info(t.Context(), jetstream.WithSubjectFilter(filter))
+		})
 		return len(info.State.Subjects)
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
