@@ -23,9 +23,6 @@ import (
 // changed, unless the wish says otherwise. A commit that was broken off is to be run again, and goes on then: what it
 // changes is stored before the first change.
 func (s *Store) Commit(ctx context.Context, root *place.Root, w Commit) (o *toolyard.Overlay, err error) {
-	if root == nil {
-		return nil, noDirectory(&w.Key)
-	}
 	top, home, leave, err := s.enter(ctx, root, &w.Key)
 	if err != nil {
 		return nil, err

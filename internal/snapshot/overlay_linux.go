@@ -371,9 +371,6 @@ func (s *Store) Changes(ctx context.Context, root *place.Root, k Key) (o *toolya
 // that is not nil. What the wish hides is named by nobody.
 func (s *Store) Diff(ctx context.Context, root *place.Root, w Commit, differ Differ) (o *toolyard.Overlay, text string,
 	err error) {
-	if root == nil {
-		return nil, "", noDirectory(&w.Key)
-	}
 	top, home, leave, err := s.enter(ctx, root, &w.Key)
 	if err != nil {
 		return nil, "", err
@@ -482,9 +479,6 @@ func (c *edit) kinds() string {
 
 // Drop removes the overlay of a batch.
 func (s *Store) Drop(ctx context.Context, root *place.Root, w Commit) (err error) {
-	if root == nil {
-		return noDirectory(&w.Key)
-	}
 	_, home, leave, err := s.enter(ctx, root, &w.Key)
 	if err != nil {
 		return err

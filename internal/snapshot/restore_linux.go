@@ -22,9 +22,6 @@ import (
 // is, unless the wish says otherwise. A restore that was broken off is to be run again: until then the workspace is
 // partly the one and partly the other.
 func (s *Store) Restore(ctx context.Context, root *place.Root, w Wish) (report Report, err error) {
-	if root == nil {
-		return report, noDirectory(&w.Key)
-	}
 	top, home, leave, err := s.enter(ctx, root, &w.Key)
 	if err != nil {
 		return report, err

@@ -58,9 +58,13 @@ func lock(ctx context.Context, home string) (unlock func() error, err error) {
 	}
 }
 
-// enter opens a workspace and what the store has of it, and locks that.
+// enter opens a workspace and what the store has of it, and locks that. root is nil where the worker has no directory
+// for the workspace.
 func (s *Store) enter(ctx context.Context, root *place.Root, k *Key) (top *os.File, home string,
 	leave func() error, err error) {
+	if root == nil {
+		return nil, "", nil, noDirectory(k)
+	}
 	if err := root.Check(); err != nil {
 		return nil, "", nil, err
 	}
