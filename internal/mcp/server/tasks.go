@@ -245,6 +245,8 @@ type looked struct {
 	// asks says that the client has a person who can be asked about the call.
 	asks bool
 	task wire.Task
+	// waits are the calls of its scripts, and its own, that waited for a person when it was read; only with scripts.
+	waits []client.Approval
 }
 
 // look reads a task. What is no task of the agent, or no longer one, is not there.
@@ -281,12 +283,12 @@ func (s *Server) stand(ctx context.Context, l *looked) error {
 	if err != nil {
 		return err
 	}
-	if len(st.Scripts) > 0 && !st.Asked {
-		waiting, err := s.waiting(ctx, l.b.Key(), st.Scripts)
-		if err != nil {
+	l.waits = nil
+	if len(st.Scripts) > 0 {
+		if l.waits, err = s.waiting(ctx, l.b.Key(), st.Scripts); err != nil {
 			return err
 		}
-		st.Asked = len(waiting) > 0
+		st.Asked = st.Asked || len(l.waits) > 0
 	}
 	l.st, l.task = st, taskOf(&st, l.version, l.asks, s.cfg.Lifetime)
 	return nil
