@@ -131,10 +131,11 @@ func settingsOf(args []string) (want broker.Settings, err error) {
 				cli.OneLine(arg), keyLifetime, keyStore, keyCompression, keyShards)
 		}
 	}
-	for key, too := range map[string]bool{keyLifetime: want.Lifetime != 0, keyCompression: want.Compression != ""} {
-		if want.Shards != 0 && too {
-			return want, cli.Usagef("change %s and %s by two commands", keyShards, key)
-		}
+	switch {
+	case want.Shards != 0 && want.Lifetime != 0:
+		return want, cli.Usagef("change %s and %s by two commands", keyShards, keyLifetime)
+	case want.Shards != 0 && want.Compression != "":
+		return want, cli.Usagef("change %s and %s by two commands", keyShards, keyCompression)
 	}
 	return want, nil
 }

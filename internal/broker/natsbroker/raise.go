@@ -78,7 +78,7 @@ func Raise(ctx context.Context, nc *nats.Conn, want broker.Settings, announced t
 			return was, now, err
 		}
 		if next == shard.Done {
-			if _, now, err = b.Renew(ctx); err == nil && want.MaxStoreBytes != 0 {
+			if _, now, err = b.Renew(ctx); err == nil {
 				err = sameStore(now, want)
 			}
 			return was, now, err
@@ -86,9 +86,10 @@ func Raise(ctx context.Context, nc *nats.Conn, want broker.Settings, announced t
 	}
 }
 
-// sameStore is an error where the store that somebody names beside a number of shards would not be what the system has.
+// sameStore is an error where the store that somebody names beside a number of shards, if any, would not be what the
+// system has.
 func sameStore(has, want broker.Settings) error {
-	if has.MaxStoreBytes == want.MaxStoreBytes {
+	if want.MaxStoreBytes == 0 || has.MaxStoreBytes == want.MaxStoreBytes {
 		return nil
 	}
 	return fmt.Errorf("the store has %d bytes, and max-store-bytes=%d beside shards changes that only before their "+
@@ -172,7 +173,7 @@ func (r *raise) step(ctx context.Context) (shard.Kind, error) {
 
 // make gives each shard its part of the store, and creates what is missing of the new ones.
 func (r *raise) make(ctx context.Context, f *found) error {
-	if f.Map.Next != 0 && r.want.MaxStoreBytes != 0 {
+	if f.Map.Next != 0 {
 		if err := sameStore(f.settings, r.want); err != nil {
 			return err
 		}

@@ -78,7 +78,7 @@ func definitionsIn(s broker.Settings, shard int, settings map[string]string) []j
 			// If it is full, the newest message is refused and its writer gets an error; the oldest would vanish
 			// silently.
 			Discard: jetstream.DiscardNew, MaxMsgs: -1, MaxMsgsPerSubject: -1, MaxMsgSize: -1, AllowDirect: direct(s),
-			Compression: compression(s), Metadata: madeBy(),
+			Metadata: madeBy(),
 		}
 	}
 	event := common(streamEvent, prefixEvent+"*.*.*.*", part(partEvent))
@@ -88,12 +88,15 @@ func definitionsIn(s broker.Settings, shard int, settings map[string]string) []j
 	event.RePublish = live(prefixEvent, prefixLiveEvent)
 	call := common(streamCall, prefixCall+">", part(partCall))
 	call.Retention, call.MaxMsgs = jetstream.WorkQueuePolicy, broker.MaxQueuedCalls
-	call.Compression = jetstream.NoCompression // its messages go within moments
 	reply := common(streamReply, prefixReply+"*.*", part(partReply))
 	reply.RePublish = live(prefixReply, prefixLiveReply)
 	submissions := common(streamBatch, prefixBatch+"*.*", part(partBatch))
 	// its consumer delivers both
 	submissions.Subjects = append(submissions.Subjects, subjectIn(shard, prefixWake+"*.*"))
+	// Calls go within moments, and dead letters and keys fill no block.
+	for _, large := range []*jetstream.StreamConfig{&event, &reply, &submissions} {
+		large.Compression = compression(s)
+	}
 	small := smallBytes(s)
 	own := []jetstream.StreamConfig{
 		bucket(s, nameIn(shard, bucketLock), small/shards, 0, 0),
@@ -108,7 +111,6 @@ func definitionsIn(s broker.Settings, shard int, settings map[string]string) []j
 	dead := common(streamDead, prefixDead+"*.*.*", small)
 	// the only stream that drops the oldest messages: nobody waits for them
 	dead.Discard, dead.MaxMsgs = jetstream.DiscardOld, broker.MaxDeadLetters
-	dead.Compression = jetstream.NoCompression // a small stream never fills a block
 	return append(own,
 		bucket(s, bucketAlive, small, 0, s.WorkerTTL),
 		bucket(s, bucketSession, small, s.Lifetime+s.Slack, 0),
