@@ -294,15 +294,14 @@ func states(t *testing.T, js jetstream.JetStream) map[string]string {
 // answerOf asks until there is an answer: a cluster drops requests while it has no leader for them.
 func answerOf[T any](t *testing.T, ask func() (T, error)) (answer T) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; {
-		answer, err := ask()
-		if err == nil {
-			return answer
+	testenv.Until(t, "there is an answer", func() bool {
+		var err error
+		if answer, err = ask(); err != nil {
+			t.Log(err)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("no answer in a minute: %v", err)
-		}
-	}
+		return err == nil
+	})
+	return answer
 }
 
 // attackersConsumer is the name of the consumers that attackers try to make.
