@@ -1,6 +1,7 @@
 package brokertest_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -12,7 +13,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/brokertest"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
@@ -27,6 +30,13 @@ const (
 // startCluster starts three servers in this process.
 func startCluster(t *testing.T) []*server.Server {
 	t.Helper()
+	servers, _ := startNodes(t)
+	return servers
+}
+
+// startNodes starts three servers in this process. again starts one that was shut down.
+func startNodes(t *testing.T) (out []*server.Server, again func(i int)) {
+	t.Helper()
 	var addresses, routes []string
 	for range nodes {
 		free, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,9 +50,10 @@ func startCluster(t *testing.T) []*server.Server {
 		}
 	}
 	dir := testenv.StoreDir(t)
-	var out []*server.Server
-	for i, address := range addresses {
-		to, err := net.ResolveTCPAddr("tcp", address)
+	out = make([]*server.Server, nodes)
+	again = func(i int) {
+		t.Helper()
+		to, err := net.ResolveTCPAddr("tcp", addresses[i])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +72,10 @@ func startCluster(t *testing.T) []*server.Server {
 			s.Shutdown()
 			s.WaitForShutdown()
 		})
-		out = append(out, s)
+		out[i] = s
+	}
+	for i := range nodes {
+		again(i)
 	}
 	formed := func() bool {
 		return slices.ContainsFunc(out, func(s *server.Server) bool {
@@ -75,7 +89,40 @@ func startCluster(t *testing.T) []*server.Server {
 			t.Fatal("the cluster does not form")
 		}
 	}
-	return out
+	return out, again
+}
+
+// TestASystemWaitsForItsServers: a system whose streams need three servers is not made where the cluster has heard
+// nothing of one of them since it started, and is when that one is there. Until then whoever makes it waits.
+func TestASystemWaitsForItsServers(t *testing.T) {
+	t.Parallel()
+	servers, again := startNodes(t)
+	for _, s := range servers {
+		s.Shutdown()
+		s.WaitForShutdown()
+	}
+	again(0)
+	again(1)
+	for end := time.Now().Add(readyWithin); !servers[0].JetStreamIsLeader() && !servers[1].JetStreamIsLeader(); {
+		if time.Now().After(end) {
+			t.Fatal("two of three servers have no leader")
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	nc := connect(t, servers[0].ClientURL())
+	settings := broker.Settings{Replicas: nodes, MaxStoreBytes: 1 << 28}
+	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	_, err := natsbroker.Open(short, nc, settings, "/test")
+	if err == nil || !strings.Contains(err.Error(), "no suitable peers") || short.Err() == nil {
+		t.Fatalf("it does not wait for the server: %v", err)
+	}
+	again(2)
+	within, cancel := context.WithTimeout(t.Context(), readyWithin)
+	defer cancel()
+	if _, err := natsbroker.Open(within, nc, settings, "/test"); err != nil {
+		t.Error(err)
+	}
 }
 
 // runOnCluster runs the suite on three servers, each party on another one.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,6 +25,7 @@ const (
 	codeWrongLastSequence         jetstream.ErrorCode = 10071 // the subject has another last sequence
 	codeWrongLastSequenceConstant jetstream.ErrorCode = 10164 // another write to the subject is in flight
 	codeStreamFull                jetstream.ErrorCode = 10077 // a limit of the stream, and DiscardNew
+	codeNoPeers                   jetstream.ErrorCode = 10005 // no servers of the cluster can have the stream
 	codeInsufficientResources     jetstream.ErrorCode = 10023 // the server or account has no resources left
 	codeMemoryExceeded            jetstream.ErrorCode = 10028 // the same, for memory
 	codeStorageExceeded           jetstream.ErrorCode = 10047 // the same, for disk
@@ -195,11 +197,11 @@ func classify(err error) (again bool, verdict error) {
 	return true, err // timeouts, no responders, a connection that is being restored
 }
 
-// MayPass reports whether a failed operation may succeed if it is repeated: no answer came, there is no leader now, or
-// the connection is being restored.
+// MayPass reports whether a failed operation may succeed if it is repeated: no answer came, there is no leader now, the
+// cluster misses a server, or the connection is being restored.
 func MayPass(err error) bool {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
-		return api.Code >= 500
+		return api.Code >= 500 || api.ErrorCode == codeNoPeers && misses(api.Description)
 	}
 	for _, passes := range []error{
 		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, jetstream.ErrNoStreamResponse,
@@ -212,6 +214,13 @@ func MayPass(err error) bool {
 		}
 	}
 	return false
+}
+
+// misses reports whether a cluster that has no place for a stream misses servers, or has not heard of all of them since
+// it was started, and no server lacks room.
+func misses(description string) bool {
+	return !strings.Contains(description, "insufficient storage") &&
+		(strings.Contains(description, "peer offline") || strings.Contains(description, "miscellaneous issue"))
 }
 
 // MayPass calls the function of this name.
