@@ -3,6 +3,7 @@ package shard
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -12,7 +13,7 @@ var threeServers = []string{"n1", "n2", "n3"}
 func leading(shards, kinds int, of func(shard, kind int) string) (all []Led) {
 	for n := range shards {
 		for k := range kinds {
-			all = append(all, Led{fmt.Sprint("TY", n, "_", k), fmt.Sprint("TY_", k), of(n, k), threeServers})
+			all = append(all, Led{fmt.Sprint("TY", n, "_", k), n, fmt.Sprint("TY_", k), of(n, k), threeServers})
 		}
 	}
 	return all
@@ -68,6 +69,9 @@ func TestLeadersAreSpread(t *testing.T) {
 			if again := Spread(all); len(again) > 0 {
 				t.Errorf("again: %v", again)
 			}
+			if homes := Homes(all); len(homes) < shards-shards%3 {
+				t.Errorf("of %d shards these are led by one server: %v", shards, homes)
+			}
 		}
 	}
 }
@@ -75,12 +79,24 @@ func TestLeadersAreSpread(t *testing.T) {
 // TestLeadersMoveToTheirOwnServers: a stream goes only where it may.
 func TestLeadersMoveToTheirOwnServers(t *testing.T) {
 	t.Parallel()
-	all := []Led{{"TY_A", "TY_A", "n1", []string{"n1"}}, {"TY1_A", "TY_A", "n1", []string{"n1", "n2"}},
-		{"TY2_A", "TY_A", "n1", []string{"n1"}}}
-	if m := Spread(all); len(m) != 1 || m[0] != (Move{"TY1_A", "n1", "n2"}) {
+	all := []Led{{"TY_A", 0, "TY_A", "n1", []string{"n1"}}, {"TY1_A", 1, "TY_A", "n1", []string{"n1", "n2"}},
+		{"TY2_A", 2, "TY_A", "n1", []string{"n1"}}}
+	if m := Spread(all); len(m) != 1 || m[0] != (Move{Stream: "TY1_A", From: "n1", To: "n2"}) {
 		t.Errorf("%v", m)
 	}
 	if m := Spread(nil); m != nil {
 		t.Errorf("of nothing: %v", m)
+	}
+}
+
+// TestConsumersJoinTheirStreams: each consumer is led where its stream is led in the end, and one whose stream's leader
+// is not known stays.
+func TestConsumersJoinTheirStreams(t *testing.T) {
+	t.Parallel()
+	all := []Led{{"TY_A", 0, "TY_A", "n1", threeServers}, {"TY_B", 0, "TY_B", "n2", threeServers}}
+	got := Join(all, []Move{{Stream: "TY_A", From: "n1", To: "n3"}}, []Consumer{{"TY_A", "moves", "n1"},
+		{"TY_A", "stays", "n3"}, {"TY_B", "stays", "n2"}, {"TY_B", "moves", "n3"}, {"TY_C", "unknown", "n3"}})
+	if want := []Move{{"TY_A", "moves", "n1", "n3"}, {"TY_B", "moves", "n3", "n2"}}; !slices.Equal(got, want) {
+		t.Errorf("%v, and want %v", got, want)
 	}
 }

@@ -18,7 +18,9 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/shard"
 	"github.com/toolyard/toolyard/tool"
 	"github.com/toolyard/toolyard/worker"
 )
@@ -70,12 +72,8 @@ const (
 func newToolyard(ctx context.Context, c config) (peer, error) {
 	p := &toolyardPeer{c: c, agents: make(chan agentOf, c.inflight)}
 	servers := strings.Split(c.server, ",")
-	for i, server := range servers {
-		s := &side{c: c, server: server}
-		for shard := i; c.shards >= len(servers) && len(servers) > 1 && shard < c.shards; shard += len(servers) {
-			s.shards = append(s.shards, shard)
-		}
-		p.sides = append(p.sides, s)
+	for _, server := range servers {
+		p.sides = append(p.sides, &side{c: c, server: server})
 	}
 	for i := range c.inflight {
 		p.agents <- agentOf{toolyard.Agent(fmt.Sprint("agent-", i)), p.sides[i%len(p.sides)]}
@@ -95,7 +93,59 @@ func (s *side) connect(name string) (*nats.Conn, error) {
 	return nc, nil
 }
 
+// divide gives each side a part of the shards: those that its server leads, if the streams have replicas.
+func (p *toolyardPeer) divide(ctx context.Context) error {
+	homes := map[int]string{}
+	if p.c.replicas > 1 {
+		var err error
+		if homes, err = p.spread(ctx); err != nil {
+			return err
+		}
+	}
+	for i, s := range p.sides {
+		nc, err := s.connect("look")
+		if err != nil {
+			return err
+		}
+		for n := range p.c.shards {
+			if home, ok := homes[n]; ok && home == nc.ConnectedServerName() || !ok && n%len(p.sides) == i {
+				s.shards = append(s.shards, n)
+			}
+		}
+	}
+	return nil
+}
+
+// spread makes the streams, spreads their leaders, and says which server leads all of which shard.
+func (p *toolyardPeer) spread(ctx context.Context) (homes map[int]string, err error) {
+	maker := &side{c: p.c, server: p.sides[0].server}
+	if err := maker.startDispatcher(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, maker.close()) }()
+	cmd := exec.CommandContext(ctx, p.c.dispatcher, "spread", "--nats", maker.server)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("spread the leaders: %w", err)
+	}
+	nc, err := maker.connect("look")
+	if err != nil {
+		return nil, err
+	}
+	b, err := natsbroker.Attach(ctx, nc, "/bench")
+	if err != nil {
+		return nil, err
+	}
+	all, err := b.Leaders(ctx)
+	return shard.Homes(all), err
+}
+
 func (p *toolyardPeer) start(ctx context.Context) error {
+	if len(p.sides) > 1 && p.c.shards >= len(p.sides) {
+		if err := p.divide(ctx); err != nil {
+			return err
+		}
+	}
 	for _, s := range p.sides {
 		if err := s.startDispatcher(ctx); err != nil {
 			return err

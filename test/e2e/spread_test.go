@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -15,18 +16,18 @@ import (
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
-// TestSpread: on a cluster of three servers with accounts one server leads the large streams of two shards. spread says
+// TestSpread: on a cluster of three servers with accounts one server leads the streams of three shards. spread says
 // what would move, moves it while a batch runs, and the streams of each kind are then led by two servers.
 func TestSpread(t *testing.T) {
 	t.Parallel()
-	const shards = 2
+	const shards = 3
 	cluster := testenv.GuardedCluster(t, access.Principal{Role: access.Worker, Name: "default"})
 	dir, _ := cluster.Creds()
 	at := func(args ...string) []string {
 		return append(args, "--nats", cluster.ClientURL(), "--nats-ca", cluster.CA(), "--creds", dir)
 	}
 	ws := workspace(t, map[string]string{"a.txt": "one\n"})
-	start(t, 3, "dispatcher", at("serve", "--listen", "127.0.0.1:0", "--replicas", "3", "--shards", "2",
+	start(t, 3, "dispatcher", at("serve", "--listen", "127.0.0.1:0", "--replicas", "3", "--shards", "3",
 		"--max-store-bytes", "1000000000")...)
 	start(t, 3, "worker", at("serve", "--workspace", "default="+ws)...)
 	nc, err := nats.Connect(cluster.ClientURL(), nats.RootCAs(cluster.CA()),
@@ -99,7 +100,18 @@ func TestSpread(t *testing.T) {
 			t.Errorf("streams of kind %s are led by %v", kind, servers)
 		}
 	}
-	if text := said(t, at("spread")...); !strings.HasPrefix(text, "0 leaders of ") {
-		t.Errorf("again: %s", text)
+	if all, err = b.Leaders(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	consumers, err := b.ConsumersOf(t.Context(), all)
+	if apart := shard.Join(all, nil, consumers); err != nil || len(consumers) < shards || len(apart) > 0 {
+		t.Errorf("of %d consumers these are not led where their stream is: %v (%v)", len(consumers), apart, err)
+	}
+	homes := ""
+	for n := range shards {
+		homes += fmt.Sprintf("shard %d is led by %s\n", n, shard.Homes(all)[n])
+	}
+	if text := said(t, at("spread")...); !strings.HasPrefix(text, "0 leaders of ") || !strings.HasSuffix(text, homes) {
+		t.Errorf("again, and each shard is led by one server:\n%s\n%s", text, homes)
 	}
 }

@@ -3,6 +3,9 @@ package dispatchercmd
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,8 +26,11 @@ func (s *std) spreadCommand() *cobra.Command {
 		Use:   "spread [flags]",
 		Short: "Spread the leaders of a system's streams over its NATS servers",
 		Long: `spread has the NATS servers lead about as many streams each, and the streams of one kind (the
-events of all shards, say) be led by different servers, as far as there are some. NATS elects leaders without
-regard to that: after a raise of shards, or when a server was away, one may lead most of them.
+events of all shards, say) be led by different servers, as far as there are some. Where there are as many shards
+as servers, one server leads all of a shard, and the last lines say which: a dispatcher and a worker that serve
+this shard (--serve-shards), connected to that server, spare the others the work. Consumers are led where their
+stream is. NATS elects leaders without regard to that: after a raise of shards, or when a server was away, one
+may lead most of them.
 
 It moves one leader after the other, and only those that make a difference. A stream whose leader moves stores
 nothing for a moment; who writes to it asks again, and nothing is lost. Streams of one replica stay.`,
@@ -55,7 +61,12 @@ func (s *std) spread(ctx context.Context, b *natsbroker.Broker, dry, asJSON bool
 	if err != nil {
 		return err
 	}
+	consumers, err := b.ConsumersOf(ctx, all)
+	if err != nil {
+		return err
+	}
 	moves := shard.Spread(all)
+	moves = append(moves, shard.Join(all, moves, consumers)...)
 	p := s.lines()
 	for i, m := range moves {
 		if !dry {
@@ -64,7 +75,8 @@ func (s *std) spread(ctx context.Context, b *natsbroker.Broker, dry, asJSON bool
 			}
 		}
 		if !asJSON {
-			p.printf("%s: %s to %s\n", cli.OneLine(m.Stream), cli.OneLine(m.From), cli.OneLine(m.To))
+			what := strings.TrimSuffix(m.Stream+" "+m.Consumer, " ")
+			p.printf("%s: %s to %s\n", cli.OneLine(what), cli.OneLine(m.From), cli.OneLine(m.To))
 		}
 	}
 	if asJSON {
@@ -80,7 +92,11 @@ func (s *std) spread(ctx context.Context, b *natsbroker.Broker, dry, asJSON bool
 			servers[at] = true
 		}
 	}
-	p.printf("%s of %s on %s %s\n", count(len(moves), "leader"), count(len(all), "replicated stream"),
-		count(len(servers), "server"), what)
+	p.printf("%s of %s and %s on %s %s\n", count(len(moves), "leader"), count(len(all), "replicated stream"),
+		count(len(consumers), "consumer"), count(len(servers), "server"), what)
+	homes := shard.Homes(shard.After(all, moves))
+	for _, n := range slices.Sorted(maps.Keys(homes)) {
+		p.printf("shard %d is led by %s\n", n, cli.OneLine(homes[n]))
+	}
 	return p.err
 }

@@ -17,28 +17,30 @@ const (
 	leaderTimeout = 30 * time.Second
 	// leaderLook is how often it is looked at meanwhile.
 	leaderLook = 50 * time.Millisecond
-	// prefixStepDown is the subject of requests that a stream's leader steps down, without the stream's name.
-	prefixStepDown = "$JS.API.STREAM.LEADER.STEPDOWN."
+	// prefixStepDown is the subject of requests that a stream's leader steps down, without the stream's name, and
+	// prefixConsumerStepDown that of a consumer's, without the names of stream and consumer.
+	prefixStepDown         = "$JS.API.STREAM.LEADER.STEPDOWN."
+	prefixConsumerStepDown = "$JS.API.CONSUMER.LEADER.STEPDOWN."
 )
 
 // Leaders reads which server leads each stream of the system, and which others may: those whose replica is up to date.
 // Streams that have no leader at this time, and those of one replica, are left out.
 func (b *Broker) Leaders(ctx context.Context) (out []shard.Led, err error) {
 	s := b.Settings()
-	kinds := map[string]string{}
+	streams := map[string]shard.Led{}
 	for _, cfg := range definitionsIn(s, 0, nil) {
 		for n := range s.ShardCount() {
-			kinds[nameIn(n, cfg.Name)] = cfg.Name
+			name := nameIn(n, cfg.Name)
+			streams[name] = shard.Led{Stream: name, Shard: n, Kind: cfg.Name}
 		}
 	}
 	all := b.js.ListStreams(ctx)
 	for info := range all.Info() {
-		kind, ours := kinds[info.Config.Name]
+		led, ours := streams[info.Config.Name]
 		if !ours || info.Cluster == nil || info.Cluster.Leader == "" || info.Config.Replicas < 2 {
 			continue
 		}
-		led := shard.Led{Stream: info.Config.Name, Kind: kind, Leader: info.Cluster.Leader,
-			Servers: []string{info.Cluster.Leader}}
+		led.Leader, led.Servers = info.Cluster.Leader, []string{info.Cluster.Leader}
 		for _, r := range info.Cluster.Replicas {
 			if r.Current && !r.Offline {
 				led.Servers = append(led.Servers, r.Name)
@@ -52,16 +54,43 @@ func (b *Broker) Leaders(ctx context.Context) (out []shard.Led, err error) {
 	return out, nil
 }
 
-// Lead has another server lead a stream, and waits until one does. Meanwhile the stream stores nothing, for a moment,
-// and who writes to it asks again. It fails if another server leads it then than the one that was named.
+// ConsumersOf reads which server leads each consumer that these streams keep. Those that have no leader at this time are
+// left out.
+func (b *Broker) ConsumersOf(ctx context.Context, streams []shard.Led) (out []shard.Consumer, err error) {
+	for _, l := range streams {
+		s, err := b.js.Stream(ctx, l.Stream)
+		if err != nil {
+			return nil, fmt.Errorf("stream %s: %w", l.Stream, err)
+		}
+		all := s.ListConsumers(ctx)
+		for info := range all.Info() {
+			if info.Config.Durable != "" && info.Cluster != nil && info.Cluster.Leader != "" {
+				out = append(out, shard.Consumer{Stream: l.Stream, Name: info.Name, Leader: info.Cluster.Leader})
+			}
+		}
+		if err := all.Err(); err != nil {
+			return nil, fmt.Errorf("list the consumers of %s: %w", l.Stream, err)
+		}
+	}
+	return out, nil
+}
+
+// Lead has another server lead a stream or a consumer, and waits until one does. Meanwhile a stream stores nothing and
+// a consumer gives nothing, for a moment, and who needs it asks again. It fails if another server leads it then than
+// the one that was named.
 func (b *Broker) Lead(ctx context.Context, m shard.Move) error {
 	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
 	defer cancel()
+	what, subject := "stream "+m.Stream, prefixStepDown+m.Stream
+	if m.Consumer != "" {
+		what = fmt.Sprintf("consumer %s of %s", m.Consumer, m.Stream)
+		subject = prefixConsumerStepDown + m.Stream + "." + m.Consumer
+	}
 	request, err := json.Marshal(map[string]any{"placement": map[string]string{"preferred": m.To}})
 	if err != nil {
 		return fmt.Errorf("encode a request: %w", err)
 	}
-	reply, err := b.nc.RequestWithContext(ctx, prefixStepDown+m.Stream, request)
+	reply, err := b.nc.RequestWithContext(ctx, subject, request)
 	var answer struct {
 		Error *jetstream.APIError `json:"error"`
 	}
@@ -71,29 +100,53 @@ func (b *Broker) Lead(ctx context.Context, m shard.Move) error {
 	if err == nil && answer.Error != nil {
 		err = answer.Error
 	}
-	if err != nil {
-		return fmt.Errorf("the leader of stream %s steps down for %s: %w", m.Stream, m.To, err)
-	}
 	leader := ""
+	if err != nil {
+		// It may lead by now, and a consumer may have gone with its workers.
+		cluster, now := b.clusterOf(ctx, m)
+		if now == nil && cluster != nil {
+			leader = cluster.Leader
+		}
+		if leader == m.To || errors.Is(now, jetstream.ErrConsumerNotFound) {
+			return nil
+		}
+		return fmt.Errorf("the leader of %s steps down for %s: %w", what, m.To, err)
+	}
 	for {
 		// While there is no leader nobody answers.
-		s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) {
-			return b.js.Stream(ctx, m.Stream)
+		cluster, err := answered(ctx, func(ctx context.Context) (*jetstream.ClusterInfo, error) {
+			return b.clusterOf(ctx, m)
 		})
-		if err == nil && s.CachedInfo().Cluster != nil {
-			leader = s.CachedInfo().Cluster.Leader
+		if err == nil && cluster != nil {
+			leader = cluster.Leader
 		}
 		switch {
 		case leader == m.To:
 			return nil
 		case err != nil && !MayPass(err) && ctx.Err() == nil:
-			return fmt.Errorf("stream %s: %w", m.Stream, err)
+			return fmt.Errorf("%s: %w", what, err)
 		}
 		select {
 		case <-time.After(leaderLook):
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("stream %s is led by %q after %s, and not by %s", m.Stream, leader,
-				leaderTimeout, m.To), err)
+			return errors.Join(fmt.Errorf("%s is led by %q after %s, and not by %s", what, leader, leaderTimeout, m.To),
+				err)
 		}
 	}
+}
+
+// clusterOf says who leads what is to be moved.
+func (b *Broker) clusterOf(ctx context.Context, m shard.Move) (*jetstream.ClusterInfo, error) {
+	if m.Consumer == "" {
+		s, err := b.js.Stream(ctx, m.Stream)
+		if err != nil {
+			return nil, err
+		}
+		return s.CachedInfo().Cluster, nil
+	}
+	c, err := b.js.Consumer(ctx, m.Stream, m.Consumer)
+	if err != nil {
+		return nil, err
+	}
+	return c.CachedInfo().Cluster, nil
 }
