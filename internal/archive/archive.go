@@ -35,6 +35,9 @@ const (
 	MaxObjectBytes = 512 << 10
 	// MaxContentBytes is the size of an object's contents before they are compressed.
 	MaxContentBytes = 16 << 20
+	// windowBytes is how far back the compression of an object looks for what repeats: most contents are shorter. The
+	// default would have each object made in 16 MB of memory.
+	windowBytes = 1 << 20
 	// MaxMessages is how many messages the log of one batch may have. A longer one is not archived.
 	MaxMessages = 20_000
 	// maxHeaders bounds the header fields of one message, and the values of one field.
@@ -159,7 +162,8 @@ func seal(list []Entry, contents []byte) (Object, error) {
 	if err != nil {
 		return Object{}, fmt.Errorf("encode the list of an object: %w", err)
 	}
-	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBetterCompression))
+	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBetterCompression),
+		zstd.WithWindowSize(windowBytes), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		return Object{}, fmt.Errorf("compress: %w", err)
 	}
