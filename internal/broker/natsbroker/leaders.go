@@ -54,8 +54,8 @@ func (b *Broker) Leaders(ctx context.Context) (out []shard.Led, err error) {
 	return out, nil
 }
 
-// ConsumersOf reads which server leads each consumer that these streams keep. Those that have no leader at this time
-// are left out.
+// ConsumersOf reads which server leads each consumer that these streams keep. Those that have no leader at this time,
+// and those of one replica, are left out.
 func (b *Broker) ConsumersOf(ctx context.Context, streams []shard.Led) (out []shard.Consumer, err error) {
 	for _, l := range streams {
 		s, err := b.js.Stream(ctx, l.Stream)
@@ -64,7 +64,7 @@ func (b *Broker) ConsumersOf(ctx context.Context, streams []shard.Led) (out []sh
 		}
 		all := s.ListConsumers(ctx)
 		for info := range all.Info() {
-			if info.Config.Durable != "" && info.Cluster != nil && info.Cluster.Leader != "" {
+			if info.Cluster != nil && info.Cluster.Leader != "" && len(info.Cluster.Replicas) > 0 {
 				out = append(out, shard.Consumer{Stream: l.Stream, Name: info.Name, Leader: info.Cluster.Leader})
 			}
 		}
