@@ -64,6 +64,7 @@ func (d *Dispatcher) attempt(ctx context.Context, k *kept) (deadline time.Time, 
 	if err != nil || o == nil {
 		return deadline, err
 	}
+	k.submission().Release() // the state has what it said
 	deadline = o.state.Plan.Deadline
 	return deadline, d.newRunner(k, feed, o).run(o.trace.within(ctx))
 }
