@@ -16,6 +16,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/submission"
 	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
@@ -114,7 +115,7 @@ type request struct {
 func path(parts ...string) string {
 	var b strings.Builder
 	for _, p := range parts {
-		b.WriteString("/" + url.PathEscape(p))
+		b.WriteString("/" + submission.PathSegment(p))
 	}
 	return b.String()
 }

@@ -1,5 +1,6 @@
 // Command secrets makes the secrets of deploy/compose.yaml in volumes: one directory for each kind of container, which
-// gets nothing else. It runs before everything else, and makes only what is missing, so it may run at each start.
+// gets nothing else. It runs before everything else, and makes only what is missing, so it may run at each start. It
+// removes only what it is told to.
 //
 // It never runs twice at a time: Compose starts one container of it, and starts the others when that has ended.
 package main
@@ -62,15 +63,19 @@ func run(args []string, out, errw io.Writer) error {
 	f := flag.NewFlagSet("secrets", flag.ContinueOnError)
 	f.SetOutput(errw)
 	f.Usage = func() {
-		fmt.Fprint(errw, "secrets makes what is missing of the secrets in --dir.\n"+
+		fmt.Fprint(errw, "secrets makes what is missing of the secrets in --dir, and removes what it is told to.\n"+
 			"secrets print FILE prints one of those for people and agents, such as agent.token.\n\n")
 		f.PrintDefaults()
 	}
 	dir := f.String("dir", "/secrets", "where the volumes of secrets are")
-	var nodes, agents, pools list
+	var nodes, agents, pools, noAgents, noPools list
 	f.Var(&nodes, "node", "the host `NAME` of a node of the NATS cluster; repeat it for each. The first run counts")
 	f.Var(&agents, "agent", "make credentials and a token for the agent `NAME` too; may be repeated")
 	f.Var(&pools, "pool", "make credentials for the workers of the pool `NAME` too; may be repeated")
+	f.Var(&noAgents, "remove-agent", "remove the credentials and the tokens of the agent `NAME`; may be repeated. With "+
+		"-agent NAME it gets new ones")
+	f.Var(&noPools, "remove-pool", "remove the credentials of the workers of the pool `NAME`; may be repeated. With "+
+		"-pool NAME they get new ones")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -85,31 +90,51 @@ func run(args []string, out, errw io.Writer) error {
 			return fmt.Errorf("--node: %w", err)
 		}
 	}
-	principals := []access.Principal{{Role: access.Worker, Name: string(toolyard.DefaultPool)},
-		{Role: access.Agent, Name: string(toolyard.DefaultAgent)}}
-	for _, name := range pools {
-		if err := broker.CheckPool(toolyard.Pool(name)); err != nil {
-			return fmt.Errorf("--pool: %w", err)
-		}
-		principals = append(principals, access.Principal{Role: access.Worker, Name: name})
+	principals, err := named("--", append([]string{string(toolyard.DefaultPool)}, pools...),
+		append([]string{string(toolyard.DefaultAgent)}, agents...))
+	if err != nil {
+		return err
 	}
-	for _, name := range agents {
-		if err := toolyard.CheckName("--agent", name); err != nil {
-			return err
-		}
-		// No dispatcher starts with a token file that it cannot read, and blanks divide its lines.
-		if name == operator || strings.ContainsFunc(name, unicode.IsSpace) {
-			return fmt.Errorf("--agent %q: a token file has no such agent; use a name without blanks that is not %q", name,
-				operator)
-		}
-		principals = append(principals, access.Principal{Role: access.Agent, Name: broker.Escape(name)})
+	removed, err := named("--remove-", noPools, noAgents)
+	if err != nil {
+		return err
 	}
 	tokens := append([]string{operator, string(toolyard.DefaultAgent)}, agents...)
 	s := secrets{dir: *dir, log: slog.New(slog.NewTextHandler(errw, nil))}
-	if err := s.cluster(nodes, principals); err != nil {
+	none := s.cluster(nodes, principals, removed)
+	if none != nil && !errors.Is(none, natsd.ErrNoCreds) {
+		return none
+	}
+	had, err := s.remove(removed)
+	if err != nil {
 		return err
 	}
-	return errors.Join(s.handOut(), s.tokens(tokens), s.once(dispatcherDir, "mcp-key"))
+	if had { // a run before this one has ended half-way
+		none = nil
+	}
+	return errors.Join(s.handOut(), s.tokens(tokens), s.once(dispatcherDir, "mcp-key"), none)
+}
+
+// named are the workers of pools and the agents that flags name; those begin with prefix.
+func named(prefix string, pools, agents []string) (out []access.Principal, err error) {
+	for _, name := range pools {
+		if err := broker.CheckPool(toolyard.Pool(name)); err != nil {
+			return nil, fmt.Errorf("%spool: %w", prefix, err)
+		}
+		out = append(out, access.Principal{Role: access.Worker, Name: name})
+	}
+	for _, name := range agents {
+		if err := toolyard.CheckName(prefix+"agent", name); err != nil {
+			return nil, err
+		}
+		// No dispatcher starts with a token file that it cannot read, and blanks divide its lines.
+		if name == operator || strings.ContainsFunc(name, unicode.IsSpace) {
+			return nil, fmt.Errorf("%sagent %q: a token file has no such agent; use a name without blanks that is not %q",
+				prefix, name, operator)
+		}
+		out = append(out, access.Principal{Role: access.Agent, Name: broker.Escape(name)})
+	}
+	return out, nil
 }
 
 // show prints a file for people and agents.
@@ -132,13 +157,19 @@ type secrets struct {
 }
 
 // cluster makes what "dispatcher init-auth" makes: accounts, credentials and certificates. What is there already stays,
-// except for the certificates of nodes, which are renewed.
-func (s *secrets) cluster(nodes []string, principals []access.Principal) error {
+// except for the certificates of nodes, which are renewed, and for what is to be removed. [natsd.ErrNoCreds] says that
+// all is done, and that there was nothing to remove.
+func (s *secrets) cluster(nodes []string, principals, removed []access.Principal) error {
 	dir := filepath.Join(s.dir, keysDir, clusterDir)
 	if _, err := os.Stat(dir); err == nil {
-		return described(dir, nil, principals).Update(dir)
+		c := described(dir, nil, principals)
+		c.Removed = removed
+		return c.Update(dir)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	if len(removed) > 0 {
+		return errors.New("there is no cluster yet, so that nobody has credentials to remove")
 	}
 	if len(nodes) == 0 {
 		return errors.New("there is no cluster yet; name its nodes with --node")
@@ -197,22 +228,77 @@ func (s *secrets) handOut() error {
 	return nil
 }
 
+// tokensFile has the tokens that dispatchers take, and tokenFile is the file that an agent's own is in.
+const tokensFile = "tokens"
+
+func tokenFile(agent string) string {
+	switch agent {
+	case operator:
+		return "operator.token"
+	case string(toolyard.DefaultAgent):
+		return "agent.token"
+	}
+	return "agent." + broker.Escape(agent) + ".token"
+}
+
+// remove takes away what was handed out to pools and agents, and all tokens of the agents. It reports whether there was
+// anything.
+func (s *secrets) remove(who []access.Principal) (had bool, err error) {
+	gone := map[string]bool{}
+	for _, p := range who {
+		files := []string{filepath.Join(workerDir, natsd.CredsFile("", p, false))}
+		if p.Role == access.Agent {
+			agent, err := broker.Unescape(p.Name)
+			if err != nil {
+				return had, err
+			}
+			gone[agent] = true
+			files = []string{filepath.Join(cliDir, natsd.CredsFile("", p, false)),
+				filepath.Join(cliDir, tokenFile(agent))}
+		}
+		for _, file := range files {
+			err := os.Remove(filepath.Join(s.dir, file))
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return had, err
+			}
+			had = true
+			s.log.Info("removed", "file", file)
+		}
+	}
+	content, err := os.ReadFile(filepath.Join(s.dir, dispatcherDir, tokensFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return had, nil
+	}
+	if err != nil {
+		return had, err
+	}
+	var left strings.Builder
+	for line := range strings.Lines(string(content)) {
+		words := strings.Fields(line)
+		if len(words) > 1 && !strings.HasPrefix(words[0], "#") && gone[words[1]] {
+			had = true
+			continue
+		}
+		left.WriteString(line)
+	}
+	return had, s.write(dispatcherDir, tokensFile, left.String())
+}
+
 // tokens makes a bearer token for each agent that has none, beside those in the token file.
 func (s *secrets) tokens(agents []string) error {
-	const file = "tokens"
-	content, err := os.ReadFile(filepath.Join(s.dir, dispatcherDir, file))
+	content, err := os.ReadFile(filepath.Join(s.dir, dispatcherDir, tokensFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	lines := string(content)
+	if lines != "" && !strings.HasSuffix(lines, "\n") { // somebody has added a line
+		lines += "\n"
+	}
 	for _, agent := range agents {
-		name := "operator.token"
-		if agent != operator {
-			name = "agent.token"
-			if agent != string(toolyard.DefaultAgent) {
-				name = "agent." + broker.Escape(agent) + ".token"
-			}
-		}
+		name := tokenFile(agent)
 		if err := s.once(cliDir, name); err != nil {
 			return err
 		}
@@ -225,7 +311,7 @@ func (s *secrets) tokens(agents []string) error {
 			lines += line + "\n"
 		}
 	}
-	return s.write(dispatcherDir, file, lines)
+	return s.write(dispatcherDir, tokensFile, lines)
 }
 
 // once writes a file with a random secret, unless it is there.

@@ -99,6 +99,63 @@ func TestSecretsStay(t *testing.T) {
 	}
 }
 
+// TestSecretsAreRemoved: of an agent and a pool that are removed nothing is left, and others keep what they have. Who
+// is named beside gets new ones. What removes nothing says so.
+func TestSecretsAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	all := []string{"--node=nats1", "--agent=re/viewer", "--agent=eve", "--pool=words"}
+	before := made(t, dir, all...)
+	more := before["dispatcher/tokens"] + "# eve's\nanother re/viewer scopes=read\nlast default agents=re/viewer"
+	if err := os.WriteFile(filepath.Join(dir, "dispatcher/tokens"), []byte(more), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	after := made(t, dir, "--remove-agent=re/viewer", "--remove-agent=eve", "--agent=eve", "--remove-pool=words")
+	accounts := after["nats1/accounts.conf"]
+	if _, err := api.ParseTokens([]byte(after["dispatcher/tokens"])); err != nil {
+		t.Errorf("no dispatcher starts with the tokens: %v", err)
+	}
+	for name, content := range after {
+		if strings.Contains(name, "re=2fviewer") || strings.Contains(name, "worker.words") {
+			t.Errorf("there still is %s", name)
+		}
+		if strings.HasPrefix(name, "cli/agent.eve.") && content == before[name] {
+			t.Errorf("%s is the old one", name)
+		}
+	}
+	for _, token := range []string{before["cli/agent.re=2fviewer.token"], before["cli/agent.eve.token"], "another"} {
+		if token == "" || strings.Contains(after["dispatcher/tokens"], token) {
+			t.Errorf("the token %q still is one", token)
+		}
+	}
+	for _, token := range []string{after["cli/agent.eve.token"] + " eve\n", before["cli/agent.token"] + " default\n",
+		before["cli/operator.token"] + " *\n", "# eve's\n", "last default agents=re/viewer\n"} {
+		if !strings.Contains(after["dispatcher/tokens"], token) {
+			t.Errorf("the tokens lack %q", token)
+		}
+	}
+	if strings.Contains(accounts, "re=2fviewer") || strings.Contains(accounts, "worker.words") ||
+		!strings.Contains(accounts, "# agent.eve\n") || !strings.Contains(accounts, "# worker.default\n") {
+		t.Errorf("the accounts are\n%s", accounts)
+	}
+	for _, name := range []string{"cli/agent.default.creds", "cli/operator.creds", "worker/worker.default.creds",
+		"dispatcher/dispatcher.creds", "dispatcher/mcp-key"} {
+		if after[name] != before[name] || after[name] == "" {
+			t.Errorf("%s has changed", name)
+		}
+	}
+	if err := run([]string{"--dir", dir, "--remove-agent=re/viewer"}, io.Discard, io.Discard); err == nil ||
+		!strings.Contains(err.Error(), "no credentials") {
+		t.Errorf("nothing to remove: %v", err)
+	}
+	// What a run that was killed has left is removed by the next one.
+	if err := os.WriteFile(filepath.Join(dir, "dispatcher/tokens"), []byte(more), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if again := made(t, dir, "--remove-agent=re/viewer"); strings.Contains(again["dispatcher/tokens"], "another") {
+		t.Error("its token still is one")
+	}
+}
+
 // without leaves out the files that each run signs anew: accounts, and the certificates of nodes.
 func without(files map[string]string) map[string]string {
 	files = maps.Clone(files)
@@ -125,6 +182,7 @@ func TestPrint(t *testing.T) {
 // TestRefused: what names no principal makes nothing.
 func TestRefused(t *testing.T) {
 	for _, args := range [][]string{{"--pool=a b"}, {"--agent="}, {"--node=a_b"},
+		{"--node=a", "--remove-agent=b"}, {"--node=a", "--remove-pool=b c"}, {"--node=a", "--remove-agent=*"},
 		{"--node=a", "--agent=re viewer"}, {"--node=a", "--agent=ann agents=*"}, {"--node=a", "--agent=*"},
 		{"again"}, {"--no-such-flag"}, {}} {
 		dir := t.TempDir()

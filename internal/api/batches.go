@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/provider"
+	"github.com/toolyard/toolyard/internal/submission"
 )
 
 // Submitting a batch, looking at it and stopping it.
@@ -59,7 +60,7 @@ func (x *exchange) location(k toolyard.BatchKey) string { return x.under(k, "") 
 
 // under is a path of a batch, with the query that finds it.
 func (x *exchange) under(k toolyard.BatchKey, path string) string {
-	at := "/v1/batches/" + url.PathEscape(string(k.ID)) + path
+	at := "/v1/batches/" + submission.PathSegment(string(k.ID)) + path
 	if x.who.any && k.Agent != toolyard.DefaultAgent || !x.who.any && k.Agent != x.who.agent {
 		at += "?agent=" + url.QueryEscape(string(k.Agent))
 	}

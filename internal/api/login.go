@@ -71,35 +71,36 @@ func (s *Server) login(ctx context.Context, x *exchange, _ *nothing) (*struct{ B
 		Scope: strings.Join(o.Scopes, " "), Redirect: o.RedirectURL}}, nil
 }
 
-// exchange gets a token for the code that the issuer has sent a person back with.
-func (s *Server) exchange(ctx context.Context, r *http.Request, code, verifier string) (string, error) {
+// exchange gets a token for the code that the issuer has sent a person back with, and says whose it is.
+func (s *Server) exchange(ctx context.Context, r *http.Request, code, verifier string) (token string, who caller,
+	err error) {
 	i := s.cfg.Issuer
 	switch {
 	case !s.cfg.signsInAtIssuer():
-		return "", newProblem(http.StatusConflict, "code",
+		return "", who, newProblem(http.StatusConflict, "code",
 			"nobody signs in to this server at an issuer; the operator sets --oidc-client-id")
 	case len(verifier) < minVerifier || len(verifier) > maxVerifier:
-		return "", strictjson.Errorf("verifier", "has %d characters; RFC 7636 wants %d to %d", len(verifier),
+		return "", who, strictjson.Errorf("verifier", "has %d characters; RFC 7636 wants %d to %d", len(verifier),
 			minVerifier, maxVerifier)
 	}
 	o, p := s.oauth(ctx, r)
 	if p != nil {
-		return "", p
+		return "", who, p
 	}
 	// Anybody may send codes. The issuer is asked no more often for that.
 	if wait := i.codes.try(time.Now(), "", 1, MaxCodeRate, MaxCodeRate); wait > 0 {
-		return "", newProblem(http.StatusTooManyRequests, "",
+		return "", who, newProblem(http.StatusTooManyRequests, "",
 			"too many people sign in at this moment; try again later").in(wait)
 	}
 	t, err := o.Exchange(context.WithValue(ctx, oauth2.HTTPClient, i.posts), code, oauth2.VerifierOption(verifier))
 	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok && e.Response.StatusCode/100 == 4 {
 		i.cfg.Log.Info("the issuer took no code of a sign-in", "issuer", i.cfg.URL, "code", e.ErrorCode,
 			"says", e.ErrorDescription)
-		return "", invalidToken("the issuer does not take the code; sign in again")
+		return "", who, invalidToken("the issuer does not take the code; sign in again")
 	}
 	if err != nil {
 		i.cfg.Log.Error("the issuer gave no token for a code", "issuer", i.cfg.URL, "error", err)
-		return "", issuerSilent("")
+		return "", who, issuerSilent("")
 	}
 	// An access token says what it may be used for. Where the issuer makes none that can be read, the ID token does if
 	// this client is its audience.
@@ -109,8 +110,8 @@ func (s *Server) exchange(ctx context.Context, r *http.Request, code, verifier s
 		if !isJWT(token) {
 			continue
 		}
-		if _, refused = i.identify(ctx, token); refused == nil {
-			return token, nil
+		if who, refused = i.identify(ctx, token); refused == nil {
+			return token, who, nil
 		}
 	}
 	if refused == nil {
@@ -118,7 +119,7 @@ func (s *Server) exchange(ctx context.Context, r *http.Request, code, verifier s
 	}
 	i.cfg.Log.Error("the tokens of a sign-in are none of this server's", "issuer", i.cfg.URL, "audience",
 		i.cfg.Audience, "client", o.ClientID, "reason", refused.Detail)
-	return "", refused
+	return "", who, refused
 }
 
 // sentBack reports whether a browser comes back from the issuer to the page, which is a link from another site. The

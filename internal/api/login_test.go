@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -70,7 +71,7 @@ func TestSignInAtAnIssuer(t *testing.T) {
 			if v == "" {
 				v = verifier
 			}
-			token, err := s.exchange(t.Context(), r, code, v)
+			token, who, err := s.exchange(t.Context(), r, code, v)
 			if c.says != "" {
 				var p *Problem
 				if errors.As(err, &p) && !strings.Contains(p.Detail, c.says) ||
@@ -82,10 +83,11 @@ func TestSignInAtAnIssuer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if who, p := s.identify(bearer(t, "/v1/me", token)); p != nil || string(who.agent) != c.agent {
-				t.Errorf("the token is agent %q's, %v; want %q", who.agent, p, c.agent)
+			if again, p := s.identify(bearer(t, "/v1/me", token)); p != nil || string(who.agent) != c.agent ||
+				!reflect.DeepEqual(again, who) {
+				t.Errorf("the token is agent %q's, and later %q's, %v; want %q", who.agent, again.agent, p, c.agent)
 			}
-			if _, err := s.exchange(t.Context(), r, code, verifier); err == nil {
+			if _, _, err := s.exchange(t.Context(), r, code, verifier); err == nil {
 				t.Error("the code counts twice")
 			}
 		})
@@ -144,7 +146,7 @@ func TestCodesAreBounded(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, signInPath, nil)
 	began, taken := time.Now(), 0
 	for range 100 * MaxCodeRate {
-		_, err := s.exchange(t.Context(), r, "guessed", verifier)
+		_, _, err := s.exchange(t.Context(), r, "guessed", verifier)
 		var p *Problem
 		if !errors.As(err, &p) {
 			t.Fatal(err)

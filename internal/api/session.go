@@ -61,7 +61,7 @@ func (s *Server) signIn(ctx context.Context, x *exchange, _ *nothing) (*signedIn
 	if err != nil {
 		return nil, err
 	}
-	token, err := s.tokenOf(ctx, x.r, o)
+	token, whose, err := s.tokenOf(ctx, x.r, o)
 	if err != nil {
 		return nil, err
 	}
@@ -69,13 +69,16 @@ func (s *Server) signIn(ctx context.Context, x *exchange, _ *nothing) (*signedIn
 		return nil, strictjson.Errorf("token", "is %d bytes long; a browser keeps at most %d", len(token),
 			MaxSessionToken)
 	}
-	asked := x.r.Clone(x.r.Context())
-	asked.Header.Set("Authorization", "Bearer "+token)
-	who, p := s.identify(asked)
-	if p != nil {
-		return nil, p
+	if whose == nil {
+		asked := x.r.Clone(x.r.Context())
+		asked.Header.Set("Authorization", "Bearer "+token)
+		who, p := s.identify(asked)
+		if p != nil {
+			return nil, p
+		}
+		whose = &who
 	}
-	x.who = who
+	x.who = *whose
 	key, value, err := seal(token)
 	if err != nil {
 		return nil, err
@@ -83,28 +86,30 @@ func (s *Server) signIn(ctx context.Context, x *exchange, _ *nothing) (*signedIn
 	return &signedIn{SetCookie: s.cookie(x.r, value), Body: SignedIn{Key: key}}, nil
 }
 
-// tokenOf is the token that somebody signs in with, or that the issuer gives for a code.
-func (s *Server) tokenOf(ctx context.Context, r *http.Request, o strictjson.Object) (string, error) {
-	token, err := o.OptionalString("token")
-	if err != nil {
-		return "", err
+// tokenOf is the token that somebody signs in with, or that the issuer gives for a code. whose is nil if it is not
+// known yet.
+func (s *Server) tokenOf(ctx context.Context, r *http.Request, o strictjson.Object) (token string, whose *caller,
+	err error) {
+	if token, err = o.OptionalString("token"); err != nil {
+		return "", nil, err
 	}
 	code, err := o.OptionalString("code")
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	verifier, err := o.OptionalString("verifier")
 	switch {
 	case err != nil:
-		return "", err
+		return "", nil, err
 	case !s.cfg.asks():
-		return "", newProblem(http.StatusConflict, "", "this server asks for no token")
+		return "", nil, newProblem(http.StatusConflict, "", "this server asks for no token")
 	case code == "":
-		return token, nil
+		return token, nil, nil
 	case token != "":
-		return "", strictjson.Errorf("code", "stands beside a token; send one of them")
+		return "", nil, strictjson.Errorf("code", "stands beside a token; send one of them")
 	}
-	return s.exchange(ctx, r, code, verifier)
+	token, who, err := s.exchange(ctx, r, code, verifier)
+	return token, &who, err
 }
 
 // seal encrypts a token with a new key. It returns the key for the page and the value for the cookie.

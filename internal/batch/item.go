@@ -164,7 +164,7 @@ func (s *State) applyCall(i, n int, r Record) {
 	c := &s.Calls[i]
 	switch b := r.Body.(type) {
 	case events.Claimed:
-		c.Status, c.Worker, c.claimedBy, c.Attempt = Claimed, b.Worker, b.Worker, b.Attempt
+		c.Status, c.Worker, c.claimedBy, c.ClaimedAt, c.Attempt = Claimed, b.Worker, b.Worker, r.Time, b.Attempt
 	case events.Returned:
 		if len(b.Calls) > 0 { // otherwise the message itself comes back
 			c.Back, c.NotBefore = true, r.Time.Add(FirstRetryPause)

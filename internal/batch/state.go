@@ -90,8 +90,9 @@ type Call struct {
 	// end is the sequence of the last event on the chain of the item that this call is the first of.
 	end    uint64
 	Worker string
-	// claimedBy is the worker that has claimed it last. It stays.
+	// claimedBy is the worker that has claimed it last, and ClaimedAt when. They stay.
 	claimedBy string
+	ClaimedAt time.Time
 	Attempt   int
 	// Unstarted counts the attempts whose worker said that it had not started the tool.
 	Unstarted int

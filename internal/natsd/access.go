@@ -244,6 +244,30 @@ func (r keyring) creds(path string, p access.Principal) error {
 	return userCreds(path, label(p), account)
 }
 
+// remove takes the key and the credentials of a pool or an agent away. Its account, which is made of the key, goes with
+// the next configuration. It reports whether there was anything.
+func (r keyring) remove(creds string, p access.Principal) (removed bool, err error) {
+	if err := p.Check(); err != nil {
+		return false, fmt.Errorf("natsd: %w", err)
+	}
+	if p.Platform() {
+		return false, fmt.Errorf("natsd: the account of %s has the streams, and stays", p)
+	}
+	paths, err := filepath.Glob(filepath.Join(r.dir, keyName(p)+".*"+keyExt))
+	if err != nil {
+		return false, err
+	}
+	for _, path := range append(paths, CredsFile(creds, p, false)) { // the key first: it is what counts
+		switch err := os.Remove(path); {
+		case err == nil:
+			removed = true
+		case !errors.Is(err, fs.ErrNotExist):
+			return removed, fmt.Errorf("natsd: remove credentials: %w", err)
+		}
+	}
+	return removed, errors.Join(durable.SyncDir(r.dir), durable.SyncDir(creds))
+}
+
 // userCreds makes a file of credentials for a new user of an account, unless it is there.
 func userCreds(path, name string, account nkeys.KeyPair) error {
 	user, err := nkeys.CreateUser()

@@ -66,6 +66,8 @@ type Cluster struct {
 	Nodes []string
 	// Principals are the pools and agents that get credentials.
 	Principals []access.Principal
+	// Removed are the pools and agents that lose what they have. One that is among Principals too gets new ones.
+	Removed []access.Principal
 	// Edges are pools, all of them among Principals, whose workers are far away and have NATS servers of their own
 	// beside them. If there are any, the nodes listen for those.
 	Edges []string
@@ -149,8 +151,12 @@ func (c Cluster) Write(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "README.md"), readme, 0o644)
 }
 
-// Update makes credentials for further principals of the cluster in a directory, new certificates for its nodes, and
-// the accounts as this version grants them. Keys, credentials and what an operator may have changed stay.
+// ErrNoCreds says that a principal has no credentials that could be removed.
+var ErrNoCreds = errors.New("there are no credentials")
+
+// Update makes credentials for further principals of the cluster in a directory, removes others, and writes new
+// certificates for its nodes, and the accounts as this version grants them. Other keys and credentials, and what an
+// operator may have changed, stay. [ErrNoCreds] says that all is done, and that somebody had nothing to remove.
 func (c Cluster) Update(dir string) error {
 	ring := keyring{filepath.Join(c.Dir, keysDir)}
 	if operator, err := ring.find(keyOperator); err != nil || operator == nil {
@@ -160,7 +166,20 @@ func (c Cluster) Update(dir string) error {
 	if err != nil {
 		return err
 	}
-	return c.update(dir, acc)
+	var none error
+	for _, p := range c.Removed {
+		removed, err := ring.remove(c.Dir, p)
+		if err != nil {
+			return err
+		}
+		if !removed {
+			none = errors.Join(none, fmt.Errorf("%s: %w", p, ErrNoCreds))
+		}
+	}
+	if err := c.update(dir, acc); err != nil {
+		return err
+	}
+	return none
 }
 
 func (c Cluster) update(dir string, acc *accounts) error {

@@ -101,8 +101,8 @@ func TestClusterFiles(t *testing.T) {
 	}
 }
 
-// TestClusterUpdate: an update adds credentials, writes accounts and certificates again, and leaves all else. What is
-// removed has no account any more.
+// TestClusterUpdate: an update adds credentials, writes accounts and certificates again, and leaves all else. Of whom
+// it removes nothing is left.
 func TestClusterUpdate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
 	if err := cluster(dir, agent("ann")).Write(dir); err != nil {
@@ -139,16 +139,22 @@ func TestClusterUpdate(t *testing.T) {
 			t.Errorf("there is no account of %s", who)
 		}
 	}
-	keys, err := filepath.Glob(filepath.Join(dir, "creds", "keys", "agent.ann.*"))
-	if err != nil || len(keys) != 1 {
-		t.Fatalf("keys of ann: %v, %v", keys, err)
-	}
-	if err := errors.Join(os.Remove(keys[0]), os.Remove(filepath.Join(dir, "creds", "agent.ann.creds")),
-		cluster(dir).Update(dir)); err != nil {
+	remove := cluster(dir)
+	remove.Removed = []access.Principal{agent("ann")}
+	if err := remove.Update(dir); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(read()["nodes/node-2/accounts.conf"], "agent.ann") {
-		t.Error("an agent whose key was removed has an account")
+	for path, content := range read() {
+		if strings.Contains(path, "agent.ann") || strings.Contains(content, "agent.ann\n") {
+			t.Errorf("of an agent that was removed is left %s", path)
+		}
+	}
+	if err := remove.Update(dir); !errors.Is(err, ErrNoCreds) {
+		t.Errorf("an agent without credentials is removed: %v; want %v", err, ErrNoCreds)
+	}
+	remove.Removed = []access.Principal{{Role: access.Operator}}
+	if err := remove.Update(dir); err == nil {
+		t.Error("the operators' credentials are removed")
 	}
 }
 
@@ -221,10 +227,10 @@ func TestSystemCredentials(t *testing.T) {
 }
 
 // TestClusterReload: a server that reads its accounts again knows an agent who was added, and closes the connections of
-// one who was removed.
+// one who was removed, or has new credentials. It takes their old ones no more.
 func TestClusterReload(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
-	if err := cluster(dir, agent("ann")).Write(dir); err != nil {
+	if err := cluster(dir, agent("ann"), agent("eve")).Write(dir); err != nil {
 		t.Fatal(err)
 	}
 	conf := filepath.Join(dir, "nodes", "node-2", "test.conf")
@@ -245,30 +251,48 @@ func TestClusterReload(t *testing.T) {
 	if !s.ReadyForConnections(readyWait) {
 		t.Fatal("the server is not ready")
 	}
-	closed := make(chan struct{})
-	ann, err := nats.Connect(s.ClientURL(), nats.UserCredentials(filepath.Join(dir, "creds", "agent.ann.creds")),
-		nats.NoReconnect(), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
-	if err != nil {
+	closed := make(chan struct{}, 2)
+	creds := func(name string) string { return filepath.Join(dir, "creds", name+".creds") }
+	before := map[string]string{}
+	for _, name := range []string{"agent.ann", "agent.eve"} {
+		content, err := os.ReadFile(creds(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before[name] = filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(before[name], content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		nc, err := nats.Connect(s.ClientURL(), nats.UserCredentials(before[name]), nats.NoReconnect(),
+			nats.ClosedHandler(func(*nats.Conn) { closed <- struct{}{} }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+	}
+	change := cluster(dir, agent("bob"), agent("eve"))
+	change.Removed = []access.Principal{agent("ann"), agent("eve")}
+	if err := errors.Join(change.Update(dir), s.Reload()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(ann.Close)
-	keys, err := filepath.Glob(filepath.Join(dir, "creds", "keys", "agent.ann.*"))
-	if err != nil || len(keys) != 1 {
-		t.Fatalf("keys of ann: %v, %v", keys, err)
+	for range before {
+		<-closed
 	}
-	if err := errors.Join(os.Remove(keys[0]), cluster(dir, agent("bob")).Update(dir), s.Reload()); err != nil {
-		t.Fatal(err)
+	for name, path := range before {
+		if _, err := nats.Connect(s.ClientURL(), nats.UserCredentials(path)); !errors.Is(err, nats.ErrAuthorization) {
+			t.Errorf("the old credentials of %s: %v; want %v", name, err, nats.ErrAuthorization)
+		}
 	}
-	<-closed
-	if _, err := nats.Connect(s.ClientURL(), nats.UserCredentials(filepath.Join(dir, "creds",
-		"agent.ann.creds"))); !errors.Is(err, nats.ErrAuthorization) {
-		t.Errorf("whoever was removed: %v; want %v", err, nats.ErrAuthorization)
+	for _, name := range []string{"agent.bob", "agent.eve"} {
+		nc, err := nats.Connect(s.ClientURL(), nats.UserCredentials(creds(name)))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		nc.Close()
 	}
-	bob, err := nats.Connect(s.ClientURL(), nats.UserCredentials(filepath.Join(dir, "creds", "agent.bob.creds")))
-	if err != nil {
-		t.Fatal(err)
+	if _, err := os.Stat(creds("agent.ann")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the credentials that were removed: %v", err)
 	}
-	bob.Close()
 }
 
 // TestTheOperatorStays: accounts that are written again later name the operator in the same words. A server refuses to

@@ -63,7 +63,7 @@ func (c *call) permission(ctx context.Context) finding {
 		return c.wait(ctx, d)
 	case d.Behavior == Ask:
 		return failed(toolyard.PermissionDenied, "Permission is needed, and nobody could be asked"+because(d.Reason),
-			"undecided: "+source)
+			"nobody could be asked: "+source)
 	}
 	code, message := toolyard.PermissionDenied, "Permission denied"
 	switch d.Code {

@@ -111,7 +111,7 @@ var scenarios = []struct {
 		[]func(*rig){decides(PermissionDecision{Behavior: Deny, Source: "rule echo", Reason: "echo is not allowed"},
 			nil)}},
 	{"undecided, nobody to ask", toolyard.PermissionDenied, toolyard.PhasePermission,
-		[]func(*rig){decides(PermissionDecision{Behavior: Ask, Source: "mode default"}, nil)}},
+		[]func(*rig){decides(PermissionDecision{Behavior: Ask, Source: "undecided"}, nil)}},
 	{"an empty decision", toolyard.PermissionDenied, toolyard.PhasePermission,
 		[]func(*rig){decides(PermissionDecision{}, nil)}},
 	{"a permission that breaks", toolyard.PermissionDenied, toolyard.PhasePermission,

@@ -1,13 +1,11 @@
 package place
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -126,148 +124,6 @@ func (r *Root) Protected(forms []string) (protect.Place, bool) {
 		}
 	}
 	return protect.Place{}, false
-}
-
-// Quarantine says why nothing may be done in a workspace.
-type Quarantine struct {
-	Why   string    `json:"why"`
-	Since time.Time `json:"since"`
-	// Places are what could not be taken away.
-	Places []string `json:"places,omitempty"`
-}
-
-// quarantineMark is where a quarantine is noted: in the workspace itself, so that every worker sees it, also after a
-// restart.
-const quarantineMark = protect.MarkDir + "/quarantine"
-
-// marksIgnored has git not show the directory of marks.
-const marksIgnored = ".gitignore"
-
-// maxMarkBytes bounds what is read of a mark.
-const maxMarkBytes = 64 << 10
-
-// Quarantine moves the workspace to quarantine. Where the error says that the mark could not be written, it holds for
-// this root alone, for as long as something is there that it is about.
-func (r *Root) Quarantine(q Quarantine) error {
-	b, err := json.MarshalIndent(q, "", "  ")
-	if err == nil {
-		err = Mark(r.held)
-	}
-	if err == nil {
-		err = r.held.WriteFile(quarantineMark, append(b, '\n'), 0o644)
-	}
-	if err != nil {
-		r.quarantine.Store(&q)
-		return fmt.Errorf("note the quarantine: %w", err)
-	}
-	return nil
-}
-
-// Quarantined returns why the workspace is in quarantine; nil when it is not. A mark that cannot be read is one.
-func (r *Root) Quarantined() (*Quarantine, error) {
-	if q := r.quarantine.Load(); q != nil {
-		if len(q.Places) == 0 || len(r.left(q)) > 0 {
-			return q, nil
-		}
-		r.quarantine.CompareAndSwap(q, nil)
-	}
-	info, err := r.held.Lstat(quarantineMark)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), isNotDirectory(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("look for the mark of a quarantine: %w", err)
-	}
-	q := Quarantine{Why: "the mark cannot be read", Since: info.ModTime()}
-	if info.Mode().IsRegular() && info.Size() <= maxMarkBytes {
-		if b, err := r.held.ReadFile(quarantineMark); err == nil && json.Unmarshal(b, &q) != nil {
-			q.Why = "the mark cannot be read"
-		}
-	}
-	return &q, nil
-}
-
-// left are those places of a quarantine where something still is, as far as that can be told.
-func (r *Root) left(q *Quarantine) (left []string) {
-	for _, p := range q.Places {
-		if _, err := r.held.Lstat(p); !errors.Is(err, fs.ErrNotExist) && !isNotDirectory(err) {
-			left = append(left, p)
-		}
-	}
-	return left
-}
-
-// ClearQuarantine takes the mark away. It fails while something is there that the quarantine is about, unless keep says
-// that it stays. Where that has gone, the record of what a sandbox has to undo stays, for it to undo the rest. When it
-// fails, the workspace is still in quarantine.
-func (r *Root) ClearQuarantine(keep bool) error {
-	q, err := r.Quarantined()
-	if err != nil || q == nil {
-		return err
-	}
-	if left := r.left(q); len(left) > 0 && !keep {
-		return fmt.Errorf("%s is still there; look at it and take it away, or say with --keep that it stays",
-			strings.Join(left, ", "))
-	}
-	if keep || len(q.Places) == 0 {
-		if err := errors.Join(r.forget(protect.GitMarkDir), r.forget(protect.MarkDir)); err != nil {
-			return err
-		}
-	}
-	// Last: from here on a worker may write a record of its own.
-	if err := r.held.RemoveAll(quarantineMark); err != nil && !isNotDirectory(err) {
-		return err
-	}
-	r.quarantine.Store(nil)
-	r.tidy()
-	return nil
-}
-
-// forget removes what is in a directory of marks, but for the mark of a quarantine.
-func (r *Root) forget(dir string) error {
-	if top, err := r.held.Lstat(path.Dir(dir)); err == nil && !top.IsDir() {
-		return nil // no sandbox has written through it
-	}
-	info, err := r.held.Lstat(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		return r.held.Remove(dir)
-	}
-	entries, err := fs.ReadDir(r.held.FS(), dir)
-	for _, e := range entries {
-		if p := path.Join(dir, e.Name()); p != quarantineMark {
-			err = errors.Join(err, r.held.RemoveAll(p))
-		}
-	}
-	return err
-}
-
-// tidy removes the directories of marks that nobody needs. Where a command has begun meanwhile they stay, as they do
-// when they cannot be removed: they do no harm.
-func (r *Root) tidy() {
-	_ = r.held.Remove(protect.GitMarkDir)
-	entries, err := fs.ReadDir(r.held.FS(), protect.MarkDir)
-	if err != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() != marksIgnored }) {
-		return
-	}
-	_ = r.held.Remove(path.Join(protect.MarkDir, marksIgnored))
-	_ = r.held.Remove(protect.MarkDir)
-}
-
-// Mark makes the directory of marks in a workspace, which git does not show.
-func Mark(r *os.Root) error {
-	if err := r.Mkdir(protect.MarkDir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	if info, err := r.Lstat(protect.MarkDir); err != nil || !info.IsDir() {
-		return errors.Join(err, fmt.Errorf("%s is no directory", protect.MarkDir))
-	}
-	return r.WriteFile(path.Join(protect.MarkDir, marksIgnored), []byte("*\n"), 0o644)
 }
 
 // Avoided is a path that no workspace may hold or lie in, and what it is.

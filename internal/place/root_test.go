@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/protect"
@@ -102,117 +101,6 @@ func TestWhatIsAvoided(t *testing.T) {
 				{filepath.Join(base, "not/there"), "nothing"}})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", dir, err, want)
-		}
-	}
-}
-
-// TestQuarantineHoldsForEverybody: it stands in the workspace, so that every worker sees it, and ends when an operator
-// says so.
-func TestQuarantineHoldsForEverybody(t *testing.T) {
-	dir := t.TempDir()
-	ours, theirs := hold(t, dir), hold(t, dir)
-	if err := os.Mkdir(filepath.Join(dir, ".vscode"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := ours.Quarantine(Quarantine{Why: "it stays", Since: time.Now(), Places: []string{".vscode"}}); err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range []*Root{ours, theirs, hold(t, dir)} {
-		violates(t, r.Check())
-	}
-	if err := theirs.ClearQuarantine(false); err == nil || !strings.Contains(err.Error(), ".vscode is still there") {
-		t.Errorf("%v", err)
-	}
-	if err := theirs.ClearQuarantine(true); err != nil {
-		t.Fatal(err)
-	}
-	if err := theirs.Check(); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Lstat(filepath.Join(dir, protect.MarkDir)); err == nil {
-		t.Error("the mark is still there")
-	}
-	if err := ours.Check(); err != nil {
-		t.Errorf("the worker that has found it does not see that it is over: %v", err)
-	}
-	// A mark that nobody can read is one.
-	if err := os.MkdirAll(filepath.Join(dir, quarantineMark), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	violates(t, theirs.Check())
-}
-
-// TestAQuarantineThatCannotBeNoted holds for who has found it, for as long as what it is about is there.
-func TestAQuarantineThatCannotBeNoted(t *testing.T) {
-	dir := t.TempDir()
-	r := hold(t, dir)
-	for _, name := range []string{protect.MarkDir, ".envrc"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := r.Quarantine(Quarantine{Why: "it stays", Places: []string{".envrc"}}); err == nil {
-		t.Fatal("it was noted in a file")
-	}
-	violates(t, r.Check())
-	if err := os.Remove(filepath.Join(dir, ".envrc")); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Check(); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestWhatEndsAQuarantineIsSaid: an error says that it goes on, and then it does.
-func TestWhatEndsAQuarantineIsSaid(t *testing.T) {
-	for name, tt := range map[string]struct {
-		places []string
-		stand  func(dir string) error
-	}{
-		"git is elsewhere": {nil, func(dir string) error {
-			return os.Symlink(t.TempDir(), filepath.Join(dir, ".git"))
-		}},
-		"git is a file": {nil, func(dir string) error {
-			return os.WriteFile(filepath.Join(dir, ".git"), nil, 0o644)
-		}},
-		"a file is where the directory was": {[]string{"a/.vscode"}, func(dir string) error {
-			return os.WriteFile(filepath.Join(dir, "a"), nil, 0o644)
-		}},
-	} {
-		dir := t.TempDir()
-		r := hold(t, dir)
-		if err := r.Quarantine(Quarantine{Why: "it stays", Since: time.Now(), Places: tt.places}); err != nil {
-			t.Fatal(err)
-		}
-		if err := tt.stand(dir); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.ClearQuarantine(false); err != nil {
-			t.Errorf("%s: %v, and the check says %v", name, err, r.Check())
-		}
-		if _, err := os.Lstat(filepath.Join(dir, protect.MarkDir)); err == nil || r.Check() != nil {
-			t.Errorf("%s: the mark is still there (%v)", name, r.Check())
-		}
-	}
-}
-
-// TestTheRecordOutlivesItsQuarantine: a sandbox undoes the rest by it, unless what was made is to stay.
-func TestTheRecordOutlivesItsQuarantine(t *testing.T) {
-	for _, keep := range []bool{false, true} {
-		dir := t.TempDir()
-		r := hold(t, dir)
-		record := filepath.Join(dir, protect.MarkDir, "run")
-		if err := r.Quarantine(Quarantine{Why: "it stays", Places: []string{".vscode"}}); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(record, []byte("{}"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.ClearQuarantine(keep); err != nil || r.Check() != nil {
-			t.Fatal(err, r.Check())
-		}
-		if _, err := os.Lstat(record); (err == nil) == keep {
-			t.Errorf("keep is %t, and of the record: %v", keep, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package submission
 
 import (
+	"net/url"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -21,4 +22,12 @@ func ShownName(name string) string {
 		return `"` + shown + `"`
 	}
 	return `"` + strings.ToValidUTF8(shown[:min(len(shown), room)], "") + `"...`
+}
+
+// PathSegment is a name as one segment of a URL's path. Clients and servers drop the segments "." and ".." from a path.
+func PathSegment(name string) string {
+	if name == "." || name == ".." {
+		return strings.Repeat("%2E", len(name))
+	}
+	return url.PathEscape(name)
 }

@@ -83,6 +83,16 @@ func TestBench(t *testing.T) {
 		"1"); !strings.Contains(out, "bench") {
 		t.Errorf("its batches are not there:\n%s", out)
 	}
+	// An agent's credentials hand in batches under its name alone.
+	data, _ := stores.Load(d.says["nats"])
+	creds := strings.TrimSpace(p.ok(nil, "creds", "--agent", "re viewer", "--data", data.(string)))
+	if _, floor := measure("--nats", d.says["nats"], "--creds", creds); floor != nil {
+		t.Error("an agent's credentials make streams")
+	}
+	if out := p.ok(nil, "batches", "--nats", d.says["nats"], "--agent", "re viewer", "--limit", "1"); !strings.Contains(
+		out, "re viewer") {
+		t.Errorf("the batches are not those of the agent of the credentials:\n%s", out)
+	}
 	for _, c := range []struct{ args []string }{
 		{[]string{"--tool", "write_file", "--input", `{"file_path": "x", "content": "y"}`}},
 		{[]string{"--tool", "no_such_tool"}}, {[]string{"--calls", "0"}}, {[]string{"--input", "{"}},

@@ -61,8 +61,18 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("a line is too long: %s", line)
 		}
 	}
-	_, stderr, status = p.run(nil, nil, "doctor", "--nats", d.says["nats"], "--creds", "nowhere")
-	if status != 1 || !strings.Contains(stderr, "a check has failed") {
-		t.Errorf("credentials that are not there: %d %s", status, stderr)
+	// A flag that is wrong is said at the end too, behind what the other checks have found.
+	for _, args := range [][]string{{"--nats", d.says["nats"], "--creds", "nowhere"}, {"--sandbox", "none"},
+		{"--server", "localhost"}, {"--server", d.says["http"], "--server-ca", "nowhere"}} {
+		stdout, stderr, status := p.run(nil, nil, append([]string{"doctor"}, args...)...)
+		flag := args[len(args)-2]
+		if status != 2 || !strings.Contains(stderr, flag) || strings.Count(stderr, "\n") != 1 ||
+			!strings.Contains(stdout, "\nfail  ") || !strings.HasPrefix(stdout, "ok    machine ") {
+			t.Errorf("%q: exit status %d\n%s%s", args, status, stdout, stderr)
+		}
+	}
+	if stdout, stderr, status = p.run(nil, nil, "doctor", "--log-level", "x"); status != 2 || stdout != "" ||
+		!strings.Contains(stderr, "--log-level") {
+		t.Errorf("the log: exit status %d\n%s%s", status, stdout, stderr)
 	}
 }

@@ -3,7 +3,11 @@
 package e2e
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -150,8 +154,52 @@ func TestMCPOfAService(t *testing.T) {
 	if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusForbidden {
 		t.Errorf("another site's page gets %d (%v)", res.StatusCode, err)
 	}
-	if status := p.stop(syscall.SIGTERM); status != 0 && status != 130 {
+	if status := p.stop(syscall.SIGTERM); status != 0 {
 		t.Errorf("the service ended with %d", status)
+	}
+}
+
+// TestMCPEndsTidily: a client ends its server by closing standard input, and then with SIGTERM. Neither is a failure.
+func TestMCPEndsTidily(t *testing.T) {
+	t.Parallel()
+	d := dispatcher(t)
+	for _, args := range [][]string{{"--workspace", t.TempDir()}, {"--nats", d.says["nats"]}} {
+		for name, end := range map[string]func(*exec.Cmd, io.Closer) error{
+			"standard input is closed": func(_ *exec.Cmd, in io.Closer) error { return in.Close() },
+			"SIGTERM": func(c *exec.Cmd, _ io.Closer) error {
+				return c.Process.Signal(syscall.SIGTERM)
+			},
+		} {
+			cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "dispatcher"),
+				append([]string{"mcp"}, args...)...)
+			var errs bytes.Buffer
+			cmd.Stderr, cmd.Env = &errs, append(os.Environ(), reach(args)...)
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(in, `{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n"); err != nil {
+				t.Fatal(err)
+			}
+			answers := bufio.NewReader(out)
+			if line, err := answers.ReadString('\n'); err != nil { // it serves
+				t.Fatalf("%q: %q, %v", args, line, err)
+			}
+			if err := end(cmd, in); err != nil {
+				t.Fatal(err)
+			}
+			_, err = io.Copy(io.Discard, answers)
+			if err = errors.Join(err, cmd.Wait()); err != nil || strings.Contains(errs.String(), "interrupted") {
+				t.Errorf("%q, %s: %v, %s", args, name, err, &errs)
+			}
+		}
 	}
 }
 

@@ -77,6 +77,16 @@ func serveAsker(t *testing.T) *asker {
 		}
 		return asks("first", "a", form("And now?", `{"type":"object"}`)), nil
 	})
+	add("several", func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		who, when := content(r, "who"), content(r, "when")
+		if who == nil || when == nil {
+			both := asks("both", "who", form("Who is to be greeted?", nameForm))
+			both.InputRequests["when"] = form("And when?", `{"type":"object","properties":{"at":{"type":"integer"}}}`)
+			return both, nil
+		}
+		raw, err := json.Marshal([]any{who, when})
+		return says("state " + r.Params.RequestState + " answers " + string(raw)), err
+	})
 	add("endless", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return asks("", "a", form("Again?", `{"type":"object"}`)), nil
 	})
@@ -227,6 +237,26 @@ func TestQuestionsOfOneCall(t *testing.T) {
 	if n := s.rounds.Load() - before; r.Code != toolyard.ExecutionFailed || n != 8 ||
 		!strings.Contains(r.Error, "at most 7 times") {
 		t.Errorf("after %d rounds: %q %s", n, r.Code, r.Error)
+	}
+}
+
+// TestSeveralQuestionsAtOnce: a person answers one after the other, and the server gets all answers in one call. It is
+// not called between.
+func TestSeveralQuestionsAtOnce(t *testing.T) {
+	s := serveAsker(t)
+	_, c := pool(t, worker.Config{Toolsets: []worker.Toolset{set(t, s.manifest(true))}, ToolsetWait: patience})
+	b := hand(t, c, "a", true, call("mcp__asker__several", `{}`))
+	when := question(t, c, "a", asked("And when?"))
+	if err := c.Decide(t.Context(), when.ID, allow(`{"at":7}`)); err != nil {
+		t.Fatal(err)
+	}
+	who := question(t, c, "a", asked("Who is to be greeted?"))
+	if err := c.Decide(t.Context(), who.ID, allow(`{"name":"Ann"}`)); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, results(t, b)[0], `state both answers [{"name":"Ann"},{"at":7}]`)
+	if n := s.rounds.Load(); n != 2 {
+		t.Errorf("the server was called %d times", n)
 	}
 }
 

@@ -333,6 +333,13 @@ class Client(unittest.TestCase):
             self.assertIs(self.yard.tools(form), tools, "nothing has changed, so it is the same list")
         self.assertEqual(len(self.yard.workers()), 1)
 
+    def test_names_of_dots(self):
+        for name in (".", ".."):
+            batch = self.yard.submit({"id": name, "session": name, "calls": [glob("a")]})
+            self.assertEqual([r["call_id"] for r in batch.results()], ["a"])
+            self.assertEqual(batch.get()["id"], name)
+            self.assertFalse(self.yard.session(name)["alone"])
+
     def test_report(self):
         self.yard.submit({"calls": [{"id": "r", "tool": "no_such_tool", "input": {}}]}).done()
         report = self.yard.report(since="1h")

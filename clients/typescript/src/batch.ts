@@ -1,4 +1,4 @@
-import type { Query, Transport } from "./http.js";
+import { type Query, segment, type Transport } from "./http.js";
 import { answerTimeout, waitSeconds } from "./limits.js";
 import type { BatchView, Call, CloudEvent, Progress, Provider, Replies, Result, Waiting } from "./types.js";
 
@@ -12,15 +12,13 @@ export class Batch {
   readonly id: string;
   readonly agent: string | undefined;
   protected readonly http: Transport;
+  protected readonly path: string;
 
   constructor(http: Transport, id: string, agent?: string) {
     this.http = http;
     this.id = id;
     this.agent = agent;
-  }
-
-  protected get path(): string {
-    return `/v1/batches/${encodeURIComponent(this.id)}`;
+    this.path = `/v1/batches/${segment(id)}`;
   }
 
   protected get query(): Query {

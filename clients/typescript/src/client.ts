@@ -1,5 +1,5 @@
 import { Batch, OpenBatch, type Wait } from "./batch.js";
-import { Transport, type TransportOptions } from "./http.js";
+import { segment, Transport, type TransportOptions } from "./http.js";
 import { maxToolLists } from "./limits.js";
 import { AnswerStream, type ModelStream } from "./stream.js";
 import type {
@@ -44,8 +44,9 @@ export class Toolyard {
   async submit(batch: Submission, { signal }: Wait = {}): Promise<Batch> {
     const id = batch.id ?? crypto.randomUUID();
     const agent = batch.agent ?? this.#agent;
+    const handed = new Batch(this.#http, id, agent); // fails for an id that no path can have
     await this.#http.json<BatchView>("POST", "/v1/batches", { body: { ...batch, agent, id }, signal });
-    return new Batch(this.#http, id, agent);
+    return handed;
   }
 
   /** open hands in a batch to which calls can be appended until it is closed. */
@@ -101,33 +102,33 @@ export class Toolyard {
   async decide(approval: string | Approval, decision: Decision): Promise<void> {
     const id = typeof approval === "string" ? approval : approval.id;
     const seen = typeof approval === "string" || decision.decision === "deny" ? {} : { input_sha256: approval.input_sha256 };
-    await this.#http.json("POST", `/v1/approvals/${encodeURIComponent(id)}`, { body: { ...seen, ...decision }, once: true });
+    await this.#http.json("POST", `/v1/approvals/${segment(id)}`, { body: { ...seen, ...decision }, once: true });
   }
 
   session(id: string): Promise<Session> {
-    return this.#http.json("GET", `/v1/sessions/${encodeURIComponent(id)}`, { query: { agent: this.#agent } });
+    return this.#http.json("GET", `/v1/sessions/${segment(id)}`, { query: { agent: this.#agent } });
   }
 
   updateSession(id: string, change: SessionChange): Promise<Session> {
-    return this.#http.json("POST", `/v1/sessions/${encodeURIComponent(id)}`, { query: { agent: this.#agent }, body: change });
+    return this.#http.json("POST", `/v1/sessions/${segment(id)}`, { query: { agent: this.#agent }, body: change });
   }
 
   /** interrupt stops a session's batches where they may be stopped, and returns how many were asked. */
   async interrupt(session: string, reason = ""): Promise<number> {
-    const path = `/v1/sessions/${encodeURIComponent(session)}/interrupt`;
+    const path = `/v1/sessions/${segment(session)}/interrupt`;
     return (await this.#http.json<{ batches: number }>("POST", path, { query: { agent: this.#agent }, body: { reason } })).batches;
   }
 
   /** resolve ends a session's calls that wait for a person, stops nothing else, and says how many calls it has ended. */
   async resolve(session: string, reason = ""): Promise<Interrupted> {
-    const path = `/v1/sessions/${encodeURIComponent(session)}/interrupt`;
+    const path = `/v1/sessions/${segment(session)}/interrupt`;
     return this.#http.json("POST", path, { query: { agent: this.#agent }, body: { reason, resolve: true } });
   }
 
   /** blob yields an offloaded result part by part: texts, or bytes if it is not text. */
   async *blob(ref: string): AsyncGenerator<string | Uint8Array> {
     for (let offset = 0; ; ) {
-      const part: Blob = await this.#http.json("GET", `/v1/blobs/${encodeURIComponent(ref)}`, { query: { agent: this.#agent, offset } });
+      const part: Blob = await this.#http.json("GET", `/v1/blobs/${segment(ref)}`, { query: { agent: this.#agent, offset } });
       yield part.data === undefined ? part.content : Uint8Array.from(atob(part.data), (c) => c.charCodeAt(0));
       if (!part.next) return;
       offset = part.next;

@@ -58,6 +58,12 @@ export interface RequestOptions {
 
 const again = [429, 502, 503, 504];
 
+/** segment is a name as one segment of a path. A URL drops the segments "." and "..", however they are written. */
+export function segment(name: string): string {
+  if (name === "." || name === "..") throw new TypeError(`${JSON.stringify(name)} stands in no URL; use another name`);
+  return encodeURIComponent(name);
+}
+
 /** Transport makes requests, and repeats those that were not answered. */
 export class Transport {
   readonly url: string;

@@ -189,6 +189,15 @@ test("a mistake is a ToolyardError with its field", async () => {
   await assert.rejects(collect(yard.batch("none").results()), (e) => e.status === 404);
 });
 
+test("a name that no URL can have is an error, and not another's", async () => {
+  for (const id of [".", ".."]) {
+    await assert.rejects(yard.submit({ id, calls: [glob("a")] }), /stands in no URL/);
+    assert.throws(() => yard.batch(id), /stands in no URL/);
+    assert.throws(() => yard.session(id), /stands in no URL/);
+    await assert.rejects(yard.interrupt(id), /stands in no URL/);
+  }
+});
+
 test("results resume after cut connections, each once", async (t) => {
   const p = await proxy(t, [40, 5000, 60, 9000, 120]);
   const cut = new Toolyard({ url: p.url });

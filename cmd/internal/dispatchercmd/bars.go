@@ -15,7 +15,9 @@ import (
 
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/pause"
+	"github.com/toolyard/toolyard/internal/replay"
 )
 
 // How running calls are shown on a terminal.
@@ -33,8 +35,9 @@ type bars struct {
 	width func() int
 	now   func() time.Time
 
-	mu    sync.Mutex
-	calls map[int]*bar
+	mu     sync.Mutex
+	calls  map[int]*bar
+	claims map[int]claim
 	// waiting says that the batch waits for its turn; nil when it does not, or nobody says so.
 	waiting *client.Waiting
 	// asked are the calls that wait for a person who is somewhere else, and their tools.
@@ -46,8 +49,24 @@ type bars struct {
 
 type bar struct {
 	client.Progress
-	since time.Time
+	since time.Time // its first report
 	said  string
+}
+
+// claim is when an attempt of a call was claimed, as the log has it; the zero claim is none.
+type claim struct {
+	attempt int
+	at      time.Time
+}
+
+// ran is how long a call runs: since its claim, or since its first report where it has none. That one may be an old one
+// for who joins in the middle. Both clocks may differ.
+func (one *bar) ran(c claim, now time.Time) time.Duration {
+	since := one.since
+	if c.attempt == one.Attempt && !c.at.IsZero() {
+		since = c.at
+	}
+	return max(0, now.Sub(since))
 }
 
 // newBars makes bars for what is written to, or nil when nobody sees them.
@@ -168,6 +187,31 @@ func (b *bars) report(p client.Progress) {
 	one.take(p)
 }
 
+// claimed takes in an event, which may be that a worker has claimed a call.
+func (b *bars) claimed(e client.Event) {
+	if b == nil || e.Type != string(events.CallClaimed) {
+		return
+	}
+	r, err := replay.Decode(e.JSON, 1)
+	if err != nil {
+		return // its line says so
+	}
+	c, ok := r.Record.Body.(events.Claimed)
+	if !ok {
+		return
+	}
+	index := c.Call
+	if index == 0 { // of the first call of its item
+		index = r.Record.Index
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.claims == nil {
+		b.claims = map[int]claim{}
+	}
+	b.claims[index] = claim{c.Attempt, r.Record.Time}
+}
+
 // take takes in a report of a run.
 func (one *bar) take(p client.Progress) {
 	if p.Fraction < 0 {
@@ -243,7 +287,7 @@ func (b *bars) lines() (out []string) {
 	width, more := b.width(), 0
 	for _, i := range slices.Sorted(maps.Keys(b.calls)) {
 		one := b.calls[i]
-		took := b.now().Sub(one.since)
+		took := one.ran(b.claims[i], b.now())
 		switch {
 		case took < barsAfter:
 		case len(out) == maxBars:

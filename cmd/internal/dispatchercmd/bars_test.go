@@ -3,11 +3,13 @@ package dispatchercmd
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -141,4 +143,28 @@ func TestNobodySeesBars(t *testing.T) {
 	b.hold()()
 	b.watch(t.Context(), nil, nil)()
 	b.watchAsked(t.Context(), nil, nil)()
+}
+
+// TestWhoJoinsInTheMiddle sees how long a call runs from its claim on, and not from the first report that was heard. A
+// claim of an earlier attempt says nothing about this one.
+func TestWhoJoinsInTheMiddle(t *testing.T) {
+	now := time.Date(2026, 11, 23, 8, 0, 12, 0, time.UTC)
+	b := &bars{w: io.Discard, width: func() int { return 60 }, now: func() time.Time { return now },
+		calls: map[int]*bar{}}
+	b.claimed(client.Event{Type: string(events.CallClaimed), JSON: []byte(`{"specversion":"1.0","id":"e",` +
+		`"source":"/worker/w","type":"dev.toolyard.call.claimed.v1","subject":"a/b/2","time":"2026-11-23T08:00:00Z",` +
+		`"datacontenttype":"application/json","data":{"worker":"w","attempt":1}}`)})
+	for attempt, want := range map[int]string{1: "15s", 2: "3s"} {
+		clear(b.calls)
+		b.report(running(2, attempt, 0.5, "", ""))
+		now = now.Add(3 * time.Second)
+		if lines := strings.Join(b.lines(), ""); !strings.Contains(lines, " "+want) {
+			t.Errorf("attempt %d: %q, want %s", attempt, lines, want)
+		}
+		now = now.Add(-3 * time.Second)
+	}
+	now = now.Add(-time.Hour) // another clock
+	if lines := strings.Join(b.lines(), ""); strings.Contains(lines, "-") {
+		t.Errorf("%q", lines)
+	}
 }

@@ -20,6 +20,8 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/worker"
 )
@@ -105,7 +107,8 @@ docs/performance.md has figures and how they came about.`,
 	o.reach.Add(f)
 	o.addServer(cmd)
 	end()
-	f.StringVar(&o.agent, "agent", benchAgent, "whose batches they are")
+	f.StringVar(&o.agent, "agent", benchAgent, "whose batches they are (with an agent's credentials or "+
+		"token: that agent's, unless you say otherwise)")
 	f.StringVar(&o.workspace, "workspace", string(toolyard.DefaultWorkspace), "the name of their workspace")
 	f.StringVar(&o.tool, "tool", "glob", "the tool of all calls, which is READ_ONLY with this input")
 	f.StringVar(&o.input, "input", `{"pattern": "toolyard-bench-*"}`, "the input of all calls, as `JSON`")
@@ -162,7 +165,13 @@ func (s *std) bench(ctx context.Context, o *benchFlags) (got benched, err error)
 		replicas := 0
 		err := s.overBroker(ctx, &o.natsFlags, "bench", func(b *natsbroker.Broker) error {
 			replicas = b.Settings().Replicas
-			return nil
+			who := b.Who()
+			if who.Role != access.Agent || o.cmd.Flags().Changed("agent") {
+				return nil
+			}
+			var err error
+			o.agent, err = broker.Unescape(who.Name)
+			return err
 		})
 		if err != nil {
 			return err

@@ -30,9 +30,9 @@ pool. Neither reads or writes anything else. Whoever has the file has these righ
 			if (agent == "") == (pool == "") {
 				return cli.Usagef("say for whom: --agent NAME, or --pool NAME")
 			}
-			p, err := poolNamed(pool)
+			p, err := poolNamed("--pool", pool)
 			if agent != "" {
-				p, err = agentNamed(agent)
+				p, err = agentNamed("--agent", agent)
 			}
 			if err != nil {
 				return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"net/http"
 	"os"
@@ -50,23 +51,37 @@ type finding struct {
 	Level level  `json:"level"`
 	Says  string `json:"says"`
 	Fix   string `json:"fix,omitempty"`
+	// err is the error that has ended the check, if one has.
+	err error
 }
 
 func found(check string, l level, fix, says string, args ...any) finding {
 	if l == levelOK {
 		fix = ""
 	}
-	return finding{check, l, cli.OneLine(fmt.Sprintf(says, args...)), fix}
+	return finding{Check: check, Level: l, Says: cli.OneLine(fmt.Sprintf(says, args...)), Fix: fix}
+}
+
+// failed is a check that an error has ended.
+func failed(check, fix string, err error) finding {
+	f := found(check, levelFail, fix, "%v", err)
+	f.err = err
+	return f
 }
 
 // diagnosis is what doctor prints as JSON.
 type diagnosis struct {
 	Level    level     `json:"level"` // the worst
 	Findings []finding `json:"findings"`
+	// wrong is what is wrong with the flags, if that has ended a check.
+	wrong *cli.UsageError
 }
 
 func (d *diagnosis) add(all ...finding) {
 	for _, f := range all {
+		if wrong, ok := errors.AsType[*cli.UsageError](f.err); ok && d.wrong == nil {
+			d.wrong = wrong
+		}
 		if f.Level == levelFail || f.Level == levelWarn && d.Level == levelOK {
 			d.Level = f.Level
 		}
@@ -94,13 +109,20 @@ Exit status: 0 nothing has failed (there may be warnings), 1 a check has failed,
 			if err := sys.check(); err != nil {
 				return err
 			}
+			log, err := s.log.Logger(s.err)
+			if err != nil {
+				return err
+			}
 			d := diagnosis{Level: levelOK}
 			d.add(machine(), s.store(&sys), isolation(cmd.Context(), &box))
-			if err := s.examine(cmd.Context(), &sys, &d); err != nil {
+			if err := s.examine(cmd.Context(), &sys, &d, log); err != nil {
 				return err
 			}
 			if err := ended(cmd.Context(), s.printDiagnosis(&d, asJSON)); err != nil {
 				return err
+			}
+			if d.wrong != nil {
+				return d.wrong
 			}
 			if d.Level == levelFail {
 				return errors.New("a check has failed; see above")
@@ -149,7 +171,7 @@ func (s *std) store(sys *systemFlags) finding {
 	case errors.Is(err, fs.ErrNotExist):
 		return found("data", levelOK, "", "%s is not there; dispatcher serve makes it", dir)
 	case err != nil:
-		return found("data", levelFail, "let this user read it, or name another with --data", "%v", err)
+		return failed("data", "let this user read it, or name another with --data", err)
 	case !info.IsDir():
 		return found("data", levelFail, "name a directory with --data", "%s is no directory", dir)
 	case info.Mode().Perm()&0o077 != 0:
@@ -172,7 +194,7 @@ func (s *std) store(sys *systemFlags) finding {
 func isolation(ctx context.Context, flags *cli.Sandbox) finding {
 	box, err := flags.Box()
 	if err != nil {
-		return found("sandbox", levelFail, "see worker check --help", "%v", err)
+		return failed("sandbox", "see worker check --help", err)
 	}
 	caps, err := box.Probe(ctx)
 	if err != nil {
@@ -183,10 +205,10 @@ func isolation(ctx context.Context, flags *cli.Sandbox) finding {
 }
 
 // examine looks at a running system. What cannot be looked at after a failure is left out. The error is that ctx ended.
-func (s *std) examine(ctx context.Context, sys *systemFlags, d *diagnosis) error {
+func (s *std) examine(ctx context.Context, sys *systemFlags, d *diagnosis, log *slog.Logger) error {
 	if sys.server == "" {
 		d.add(credentials(sys, time.Now()))
-		if !s.examineNATS(ctx, sys, d) {
+		if !examineNATS(ctx, sys, d, log) {
 			return ended(ctx, nil)
 		}
 	}
@@ -211,7 +233,7 @@ func (s *std) examine(ctx context.Context, sys *systemFlags, d *diagnosis) error
 		return nil
 	})
 	if err != nil && ctx.Err() == nil {
-		d.add(found("system", levelFail, "see the reason", "%v", err))
+		d.add(failed("system", "see the reason", err))
 		return nil
 	}
 	return ended(ctx, nil)
@@ -222,7 +244,7 @@ func credentials(sys *systemFlags, now time.Time) finding {
 	as, expires, err := sys.reach.Shown(sys.nats, operator)
 	switch {
 	case err != nil:
-		return found("credentials", levelFail, "name others with --creds, or mend the file", "%v", err)
+		return failed("credentials", "name others with --creds, or mend the file", err)
 	case as == "":
 		return found("credentials", levelWarn, "name those of its dispatcher with --creds or --data, unless the server "+
 			"asks for none", "there are none here")
@@ -237,15 +259,10 @@ func credentials(sys *systemFlags, now time.Time) finding {
 }
 
 // examineNATS looks at the NATS server, its clock and the streams. It reports whether there is more to look at.
-func (s *std) examineNATS(ctx context.Context, sys *systemFlags, d *diagnosis) bool {
-	log, err := s.log.Logger(s.err)
-	if err != nil {
-		d.add(found("log", levelFail, "mend the flag", "%v", err))
-		return false
-	}
+func examineNATS(ctx context.Context, sys *systemFlags, d *diagnosis, log *slog.Logger) bool {
 	nc, err := sys.reach.Connect(sys.nats, operator, "toolyard doctor", log)
 	if err != nil {
-		d.add(found("nats", levelFail, "start it, or name another with --nats", "%v", err))
+		d.add(failed("nats", "start it, or name another with --nats", err))
 		return false
 	}
 	defer nc.Close()
@@ -259,25 +276,25 @@ func (s *std) examineNATS(ctx context.Context, sys *systemFlags, d *diagnosis) b
 	defer stop()
 	b, err := natsbroker.Attach(ctx, nc, "/doctor/"+broker.NewID())
 	if err != nil {
-		d.add(found("streams", levelFail, "start a dispatcher: the first one makes them", "%v", err))
+		d.add(failed("streams", "start a dispatcher: the first one makes them", err))
 		return false
 	}
 	asked := time.Now()
 	clock, err := b.Clock(ctx)
 	if err != nil {
-		d.add(found("clock", levelFail, "look at the server's log", "%v", err))
+		d.add(failed("clock", "look at the server's log", err))
 		return false
 	}
 	d.add(ofClock(clock, asked, time.Now()))
 	stock, err := b.Stock(ctx)
 	if err != nil {
-		d.add(found("streams", levelFail, "look at the server's log", "%v", err))
+		d.add(failed("streams", "look at the server's log", err))
 		return false
 	}
 	d.add(ofStreams(stock.Streams, b.Settings()))
 	served, err := b.Served(ctx)
 	if err != nil {
-		d.add(found("shards", levelFail, "look at the server's log", "%v", err))
+		d.add(failed("shards", "look at the server's log", err))
 		return false
 	}
 	d.add(ofShards(served))

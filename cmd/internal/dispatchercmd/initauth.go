@@ -18,6 +18,7 @@ import (
 // initAuthFlags are the flags of init-auth.
 type initAuthFlags struct {
 	nodes, agents, pools, edges []string
+	removeAgents, removePools   []string
 	at, store                   string
 	update, json                bool
 }
@@ -37,11 +38,14 @@ they say over one connection.
 
 --update adds credentials for more agents and pools to such a directory. It writes the accounts again, as this version
 grants them, and new certificates for the nodes. Keys, credentials and the nodes' own configuration stay as they are.
+With --remove-agent and --remove-pool it takes credentials away: nodes that have read the new accounts refuse them, and
+close connections that have them. Who is named with --agent or --pool too gets new ones.
 
 An agent with its credentials hands in batches under its name, and reads their results. A worker with its pool's
 credentials runs the calls of that pool. Neither reads or writes anything else.`,
 		Example: `  dispatcher init-auth secrets --node nats-1 --node nats-2 --node nats-3 --pool default --agent reviewer
-  dispatcher init-auth secrets --update --agent planner`,
+  dispatcher init-auth secrets --update --agent planner
+  dispatcher init-auth secrets --update --remove-agent reviewer`,
 		Args: cli.OneArg("one DIR"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			c, err := o.cluster(args[0])
@@ -63,6 +67,8 @@ credentials runs the calls of that pool. Neither reads or writes anything else.`
 			case errors.Is(err, natsd.ErrNoKeys):
 				return cli.Usagef("--update: %s has no keys that init-auth has written; leave --update out for a new "+
 					"directory", args[0])
+			case errors.Is(err, natsd.ErrNoCreds):
+				return cli.Usagef("--remove-agent, --remove-pool: %w; the rest is done", err)
 			case err != nil:
 				return err
 			}
@@ -87,6 +93,10 @@ credentials runs the calls of that pool. Neither reads or writes anything else.`
 		"a pool of workers that gets credentials, by its `NAME`; may be repeated (default: default)")
 	f.StringArrayVar(&o.agents, "agent", nil,
 		"an agent that gets credentials, by its `NAME`; may be repeated (default: default)")
+	f.StringArrayVar(&o.removeAgents, "remove-agent", nil,
+		"with --update: an agent that loses its credentials, by its `NAME`; may be repeated")
+	f.StringArrayVar(&o.removePools, "remove-pool", nil,
+		"with --update: a pool whose workers lose their credentials, by its `NAME`; may be repeated")
 	f.StringArrayVar(&o.edges, "edge", nil, "a `POOL` whose workers are far away, with a nats-server beside them that "+
 		"connects to the nodes as a leaf node; writes its configuration too; may be repeated")
 	f.StringVar(&o.at, "at", "/etc/nats", "the `DIR` where a node has its configuration")
@@ -106,6 +116,10 @@ func (o *initAuthFlags) cluster(dir string) (c natsd.Cluster, err error) {
 	if o.update && len(o.edges) > 0 {
 		return c, cli.Usagef("--edge: --update changes no node's configuration, and nodes have to listen for edges; " +
 			"write a new directory")
+	}
+	if !o.update && len(o.removeAgents)+len(o.removePools) > 0 {
+		return c, cli.Usagef("--remove-agent, --remove-pool: a new directory has no credentials; say --update to change " +
+			"one that is there")
 	}
 	c.Edges = slices.Compact(slices.Sorted(slices.Values(o.edges)))
 	pools, agents := o.pools, o.agents
@@ -141,32 +155,38 @@ func (o *initAuthFlags) cluster(dir string) (c natsd.Cluster, err error) {
 			pools = append(pools, p)
 		}
 	}
-	for _, p := range pools {
-		who, err := poolNamed(p)
-		if err != nil {
-			return c, err
+	for _, named := range []struct {
+		flag          string
+		pools, agents []string
+		to            *[]access.Principal
+	}{{"--", pools, agents, &c.Principals}, {"--remove-", o.removePools, o.removeAgents, &c.Removed}} {
+		for _, p := range named.pools {
+			who, err := poolNamed(named.flag+"pool", p)
+			if err != nil {
+				return c, err
+			}
+			*named.to = append(*named.to, who)
 		}
-		c.Principals = append(c.Principals, who)
-	}
-	for _, a := range agents {
-		who, err := agentNamed(a)
-		if err != nil {
-			return c, err
+		for _, a := range named.agents {
+			who, err := agentNamed(named.flag+"agent", a)
+			if err != nil {
+				return c, err
+			}
+			*named.to = append(*named.to, who)
 		}
-		c.Principals = append(c.Principals, who)
 	}
 	return c, nil
 }
 
-// poolNamed are the workers of the pool that --pool names.
-func poolNamed(name string) (access.Principal, error) {
+// poolNamed are the workers of the pool that a flag names.
+func poolNamed(flag, name string) (access.Principal, error) {
 	if err := broker.CheckPool(toolyard.Pool(name)); err != nil {
-		return access.Principal{}, cli.Usagef("--pool: %w", err)
+		return access.Principal{}, cli.Usagef("%s: %w", flag, err)
 	}
 	return access.Principal{Role: access.Worker, Name: name}, nil
 }
 
-// agentNamed is the agent that --agent names.
-func agentNamed(name string) (access.Principal, error) {
-	return access.Principal{Role: access.Agent, Name: broker.Escape(name)}, toolyard.CheckName("--agent", name)
+// agentNamed is the agent that a flag names.
+func agentNamed(flag, name string) (access.Principal, error) {
+	return access.Principal{Role: access.Agent, Name: broker.Escape(name)}, toolyard.CheckName(flag, name)
 }

@@ -54,7 +54,7 @@ type live struct {
 	paint cli.Paint
 	state batch.State
 	seq   uint64
-	// running has the reports of calls, and since when they run as far as this process knows.
+	// running has the reports of calls, and when the first one came.
 	running map[int]*bar
 	waiting *client.Waiting
 
@@ -294,11 +294,14 @@ func (l *live) line(i, tool, columns int, now time.Time) string {
 	case c.Status == batch.Retrying:
 		mark, said, paint = "…", "failed, and is tried again", l.paint.Warn
 	case one != nil:
-		mark, full, took, said, paint = "…", one.Fraction, cli.Human(now.Sub(one.since)), cli.OneLine(one.said), same
+		took = cli.Human(one.ran(claim{c.Attempt, c.ClaimedAt}, now))
+		mark, full, said, paint = "…", one.Fraction, cli.OneLine(one.said), same
 		if one.Attempt > 1 {
 			said = strings.TrimSpace(fmt.Sprintf("attempt %d %s", one.Attempt, said))
 		}
 	case c.Status == batch.Claimed:
+		one = &bar{since: now}
+		took = cli.Human(one.ran(claim{one.Attempt, c.ClaimedAt}, now))
 		mark, said, paint = "…", "runs", same
 	}
 	cells := int(full*liveBar + 0.5)

@@ -34,7 +34,8 @@ func watched() (*live, time.Time) {
 	l.state.Calls = []batch.Call{
 		{Status: batch.Finished, Result: &toolyard.Result{DurationMS: 2.5849, Output: "x\n\x1b[2Jy"}},
 		{Status: batch.Finished, Result: &toolyard.Result{IsError: true, Code: toolyard.Timeout, DurationMS: 2000}},
-		{Status: batch.Claimed, Worker: "w", Attempt: 1}, {Status: batch.Waiting}, {Status: batch.Pending},
+		{Status: batch.Claimed, Worker: "w", Attempt: 1, ClaimedAt: now.Add(-9 * time.Second)},
+		{Status: batch.Waiting}, {Status: batch.Pending},
 	}
 	l.report(client.Progress{Index: 2, Tool: "bash", Attempt: 1, Progress: tool.Progress{}}, now.Add(-4*time.Second))
 	l.report(client.Progress{Index: 2, Tool: "bash", Attempt: 1,
@@ -51,7 +52,7 @@ group 1 · together
 > ✓ [0] glob       ████████████████   2.6 ms  ok
   ✗ [1] grep       ████████████████    2.0 s  timeout
 group 2 · alone
-  … [2] bash       ████████░░░░░░░░    4.0 s  linking`+"\ufffd"+`[2J
+  … [2] bash       ████████░░░░░░░░    9.0 s  linking`+"\ufffd"+`[2J
 group 3 · alone
   ? [3] write_file ░░░░░░░░░░░░░░░░           waits for a person
 group 4 · alone

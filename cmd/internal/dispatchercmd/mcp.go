@@ -127,6 +127,8 @@ Calls that read inside the workspace need no permission. For others say so: with
 can ask its person is asked to. The rules of a running system are the system's: --nats takes --deny and --ask only as
 far as it has them itself.
 
+A client ends it by closing standard input, or with SIGTERM. Both are a tidy end, with exit status 0.
+
 The server at /mcp of "dispatcher serve" is the same over HTTP; docs/mcp.md says what both do.`,
 		Example: `  dispatcher mcp --workspace . --permission-mode accept_edits
   dispatcher mcp --nats nats://127.0.0.1:4222 --agent reviewer`,
@@ -163,14 +165,22 @@ func (s *std) mcp(ctx context.Context, o mcpCommandFlags) error {
 	if o.timeout <= 0 {
 		return cli.Usagef("--timeout %s: use a positive time", o.timeout)
 	}
-	if o.nats != "" {
-		return s.mcpOver(ctx, o, cfg, log)
+	served := false
+	pipe := func(ctx context.Context, p mcpParts, cfg server.Config) (err error) {
+		served, err = s.mcpPipe(ctx, p, cfg)
+		return err
 	}
-	return s.mcpAlone(ctx, o, cfg, log)
+	run := s.mcpAlone
+	if o.nats != "" {
+		run = s.mcpOver
+	}
+	err = run(ctx, o, cfg, log, pipe)
+	return tidy(served, err)
 }
 
-// mcpOver hands the calls to a running system.
-func (s *std) mcpOver(ctx context.Context, o mcpCommandFlags, cfg server.Config, log *slog.Logger) error {
+// mcpOver has a pipe hand the calls to a running system.
+func (s *std) mcpOver(ctx context.Context, o mcpCommandFlags, cfg server.Config, log *slog.Logger,
+	pipe func(context.Context, mcpParts, server.Config) error) error {
 	cfg.Pipe.Workspace = toolyard.Workspace(o.workspace)
 	if err := cfg.Pipe.Check(); err != nil {
 		return cli.Usagef("--%w", err)
@@ -195,12 +205,13 @@ func (s *std) mcpOver(ctx context.Context, o mcpCommandFlags, cfg server.Config,
 		if err != nil {
 			return err
 		}
-		return s.mcpPipe(ctx, mcpParts{broker: b, client: c, log: log, blocked: rules.Blocks}, cfg)
+		return pipe(ctx, mcpParts{broker: b, client: c, log: log, blocked: rules.Blocks}, cfg)
 	})
 }
 
-// mcpAlone runs the calls in this process.
-func (s *std) mcpAlone(ctx context.Context, o mcpCommandFlags, cfg server.Config, log *slog.Logger) error {
+// mcpAlone has a pipe hand the calls to this process.
+func (s *std) mcpAlone(ctx context.Context, o mcpCommandFlags, cfg server.Config, log *slog.Logger,
+	pipe func(context.Context, mcpParts, server.Config) error) error {
 	if o.workspace == "" {
 		o.workspace = "."
 	}
@@ -215,20 +226,19 @@ func (s *std) mcpAlone(ctx context.Context, o mcpCommandFlags, cfg server.Config
 	return withAlone(ctx, log, here, func(ctx context.Context, a *alone) error {
 		b := a.broker.As("/mcp/" + broker.NewID())
 		cfg.Notices = a.notices
-		return s.mcpPipe(ctx, mcpParts{broker: b, client: a.client, log: log, base: a.base, blocked: a.rules.Blocks},
-			cfg)
+		return pipe(ctx, mcpParts{broker: b, client: a.client, log: log, base: a.base, blocked: a.rules.Blocks}, cfg)
 	})
 }
 
-// mcpPipe serves the client on standard input and output until it goes.
-func (s *std) mcpPipe(ctx context.Context, p mcpParts, cfg server.Config) error {
+// mcpPipe serves the client on standard input and output until it goes. served says that it came to that.
+func (s *std) mcpPipe(ctx context.Context, p mcpParts, cfg server.Config) (served bool, err error) {
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m, err := newMCP(running, p, cfg)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return m.Run(running, io.NopCloser(s.in), nopWriteCloser{s.out})
+	return true, m.Run(running, io.NopCloser(s.in), nopWriteCloser{s.out})
 }
 
 // nopWriteCloser leaves standard output open: the process ends with it.

@@ -396,6 +396,14 @@ func (n *node) ready() error {
 	return nil
 }
 
+// tidy is the end of a service. That it was told to stop is no error when it has served before.
+func tidy(served bool, err error) error {
+	if served && errors.Is(err, cli.ErrInterrupted) {
+		return nil
+	}
+	return err
+}
+
 // ended turns the end of a command's context into what is reported.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {

@@ -70,10 +70,7 @@ service names; with --server it is the token's name.`,
 				served = err == nil
 				return err
 			})
-			if served && errors.Is(err, cli.ErrInterrupted) {
-				return nil // a service that is told to stop
-			}
-			return err
+			return tidy(served, err)
 		},
 	}
 	sys.add(cmd)

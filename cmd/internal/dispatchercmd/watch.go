@@ -116,6 +116,9 @@ func (p *eventPrinter) batch(ctx context.Context, c *client.Client, k toolyard.B
 		if err := p.print(e); err != nil {
 			return err
 		}
+		if !p.json {
+			p.s.bars.claimed(e)
+		}
 	}
 	return nil
 }

@@ -49,8 +49,13 @@ func write(w io.Writer, piece []byte) error {
 // loweringResponse is the stream of a session. The library writes each event in one piece.
 type loweringResponse struct{ http.ResponseWriter }
 
-// Write implements [io.Writer].
-func (l loweringResponse) Write(p []byte) (int, error) { return len(p), write(l.ResponseWriter, p) }
+// Write implements [io.Writer]. The stream of a request that is canceled ends without an answer.
+func (l loweringResponse) Write(p []byte) (int, error) {
+	if answersCanceled(p) {
+		return len(p), nil
+	}
+	return len(p), write(l.ResponseWriter, p)
+}
 
 // Unwrap is for [http.ResponseController].
 func (l loweringResponse) Unwrap() http.ResponseWriter { return l.ResponseWriter }

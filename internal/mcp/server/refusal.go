@@ -2,12 +2,49 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
+
+// codeCanceled is the code of what stands for the answer to a canceled request: that of the Language Server Protocol,
+// as MCP has none.
+const codeCanceled = -32800
+
+// errCanceled stands for the answer to a request that its client has canceled, or whose session it has ended. MCP wants
+// none: a pipe and a session keep it back.
+var errCanceled = &jsonrpc.Error{Code: codeCanceled, Message: "the client has canceled the request"}
+
+// coded gives each error a code of JSON-RPC. The library sends an error that has none with the code 0.
+func coded(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		res, err := next(ctx, method, req)
+		if errors.Is(context.Cause(ctx), context.Canceled) || errors.Is(err, errSessionOver) {
+			return nil, errCanceled
+		}
+		if _, has := errors.AsType[*jsonrpc.Error](err); err == nil || has {
+			return res, err
+		}
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
+	}
+}
+
+// answersCanceled reports whether an event is errCanceled.
+func answersCanceled(event []byte) bool {
+	_, data, ok := bytes.Cut(event, []byte("data: "))
+	if !ok || !bytes.Contains(data, []byte(errCanceled.Message)) {
+		return false
+	}
+	var answer struct {
+		Error *jsonrpc.Error `json:"error"`
+	}
+	return json.Unmarshal(data, &answer) == nil && answer.Error != nil && answer.Error.Code == codeCanceled
+}
 
 // refusing is the response to a message over HTTP. The library answers what is no JSON, and in the older revisions a
 // method that it does not know, with a text of its own; clients look for an error of JSON-RPC, as over a pipe.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolyard/toolyard/client"
@@ -158,6 +160,7 @@ func FuzzServe(f *testing.F) {
 type cutting struct {
 	cut      context.CancelFunc
 	canceled chan string
+	sent     chan struct{} // gets one for each batch; nil: nobody wants to know
 }
 
 func (c *cutting) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -169,6 +172,9 @@ func (c *cutting) RoundTrip(r *http.Request) (*http.Response, error) {
 		w.WriteHeader(http.StatusAccepted)
 	case r.URL.Path == "/v1/batches":
 		c.cut()
+		if c.sent != nil {
+			c.sent <- struct{}{}
+		}
 		w.WriteHeader(http.StatusAccepted)
 		_, _ = w.WriteString(`{"id": "b", "agent": "default"}`) // into memory
 	default: // results that never come
@@ -205,5 +211,95 @@ func TestARequestCanceledWhileItsBatchIsStored(t *testing.T) {
 		}
 	default:
 		t.Error("the batch goes on")
+	}
+}
+
+// answering is a server whose tool waits, over HTTP. its system.sent gets one for each batch that is stored.
+func answering(t *testing.T) (at string, system *cutting) {
+	t.Helper()
+	system = &cutting{cut: func() {}, canceled: make(chan string, 1), sent: make(chan struct{}, 1)}
+	c, err := client.ConnectHTTP(t.Context(), "http://pool.example",
+		client.HTTPOptions{Client: &http.Client{Transport: system}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{Client: c, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	if err := s.SetSurface(surfaceOf(t, map[string]string{"t": `{"type":"object"}`})); err != nil {
+		t.Fatal(err)
+	}
+	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.Serve(w, r, "a", nil)
+	}))
+	t.Cleanup(door.Close)
+	return door.URL, system
+}
+
+// TestACanceledRequestOfASessionHasNoAnswer: MCP wants none. Nor has one whose session has ended.
+func TestACanceledRequestOfASessionHasNoAnswer(t *testing.T) {
+	for name, c := range map[string]struct{ method, body string }{
+		"canceled": {http.MethodPost,
+			`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`},
+		"the session ends": {http.MethodDelete, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at, system := answering(t)
+			session := ""
+			send := func(method, body string) (header http.Header, text string) {
+				r, err := http.NewRequestWithContext(t.Context(), method, at, strings.NewReader(body))
+				if err != nil {
+					t.Error(err)
+					return nil, ""
+				}
+				r.Header = http.Header{"Content-Type": {"application/json"},
+					"Accept": {"application/json, text/event-stream"}, versionHeader: {"2025-11-25"}}
+				if session != "" {
+					r.Header.Set(sessionHeader, session)
+				}
+				res, err := http.DefaultClient.Do(r)
+				if err != nil {
+					t.Error(err)
+					return nil, ""
+				}
+				data, err := io.ReadAll(res.Body)
+				if err = errors.Join(err, res.Body.Close()); err != nil {
+					t.Error(err)
+				}
+				return res.Header, string(data)
+			}
+			begun, _ := send(http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{`+
+				`"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`)
+			session = begun.Get(sessionHeader)
+			send(http.MethodPost, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+			answers := make(chan string, 1)
+			go func() {
+				_, text := send(http.MethodPost, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t"}}`)
+				answers <- text
+			}()
+			<-system.sent
+			send(c.method, c.body)
+			if got := <-answers; got != "" {
+				t.Errorf("the answer is %q", got)
+			}
+		})
+	}
+}
+
+// TestErrorsHaveCodes: the library would answer 0 for an error that has none.
+func TestErrorsHaveCodes(t *testing.T) {
+	for err, want := range map[error]int64{
+		errors.New("a fault"):                jsonrpc.CodeInternalError,
+		malformed("a field"):                 jsonrpc.CodeInvalidParams,
+		fmt.Errorf("read: %w", busy("full")): -32000,
+	} {
+		_, got := coded(func(context.Context, string, mcp.Request) (mcp.Result, error) { return nil, err })(t.Context(),
+			"tools/call", nil)
+		if e, ok := errors.AsType[*jsonrpc.Error](got); !ok || e.Code != want ||
+			!strings.Contains(got.Error(), err.Error()) {
+			t.Errorf("%v is answered with %v, want the code %d", err, got, want)
+		}
 	}
 }

@@ -127,7 +127,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Options(opts)
 	}
 	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "toolyard", Title: "Toolyard", Version: cfg.Version}, opts)
-	s.mcp.AddReceivingMiddleware(s.around)
+	s.mcp.AddReceivingMiddleware(coded, s.around)
 	s.mcp.AddSendingMiddleware(acknowledging)
 	s.addResources()
 	if err := s.addTasks(); err != nil {

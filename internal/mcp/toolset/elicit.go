@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -19,7 +21,8 @@ import (
 // A server may ask a person something before it goes on, if the manifest lets it.
 //
 // From the revision 2026-07-28 on it ends the call with the question, and goes on when the call comes again with the
-// answer: nothing of the call is left meanwhile, so it can wait as long as a person needs.
+// answer: nothing of the call is left meanwhile, so it can wait as long as a person needs. Of several questions at once
+// a person answers one after the other, and the call comes again with all answers.
 //
 // A server of an older revision asks while the call runs. A running call cannot wait for a person without its slot and
 // its workspace. So the server gets an error for its question, the call ends, and is made again from its beginning when
@@ -219,19 +222,26 @@ var (
 	errTask    = errors.New("it is a task that asks")
 )
 
-// answered puts a person's answer into a call that comes again with it, where the server has ended the call with its
-// question.
-func (s *session) answered(ctx context.Context, params *mcp.CallToolParams) error {
+// answered puts a person's answers into a call that comes again with them, where the server has ended the call with its
+// questions. next is what the person is asked before the server is.
+func (s *session) answered(ctx context.Context, params *mcp.CallToolParams) (next *elicit.Question, err error) {
 	a := elicit.From(ctx).Answer
 	if a == nil || elicit.IsReplay(a) || s.version() < wire.Alone2026 {
-		return nil
+		return nil, nil
 	}
-	res := &mcp.ElicitResult{Action: "accept"}
-	if err := json.Unmarshal(a.Content, &res.Content); err != nil {
-		return fmt.Errorf("read the answer to what the server asked: %w", err)
+	answers, state, next, err := a.Answers()
+	if err != nil || next != nil {
+		return next, err
 	}
-	params.InputResponses, params.RequestState = mcp.InputResponseMap{a.Key: res}, a.State
-	return nil
+	params.InputResponses, params.RequestState = mcp.InputResponseMap{}, state
+	for key, content := range answers {
+		res := &mcp.ElicitResult{Action: "accept"}
+		if err := json.Unmarshal(content, &res.Content); err != nil {
+			return nil, fmt.Errorf("read the answer to what the server asked: %w", err)
+		}
+		params.InputResponses[key] = res
+	}
+	return nil, nil
 }
 
 // question is the error of a call that ended with a question: an [*elicit.Question], or why nobody is asked.
@@ -251,21 +261,19 @@ func (s *session) questionOf(ctx context.Context, res *mcp.CallToolResult) (*eli
 	if mute := elicit.From(ctx).Mute; mute != "" {
 		return nil, errors.New(mute)
 	}
-	if len(res.InputRequests) != 1 {
-		return nil, fmt.Errorf("it asks %d things at once, and one is asked at a time", len(res.InputRequests))
-	}
-	for key, request := range res.InputRequests {
-		asked, ok := request.(*mcp.ElicitParams)
+	var all []elicit.Asked
+	for _, key := range slices.Sorted(maps.Keys(res.InputRequests)) {
+		asked, ok := res.InputRequests[key].(*mcp.ElicitParams)
 		if !ok || asked == nil {
-			return nil, fmt.Errorf("what it asks for is no form (%T)", request)
+			return nil, fmt.Errorf("what it asks for is no form (%T)", res.InputRequests[key])
 		}
 		form, err := s.formOf(asked)
 		if err != nil {
 			return nil, err
 		}
-		return elicit.New(form, key, res.RequestState)
+		all = append(all, elicit.Asked{Key: key, Form: form})
 	}
-	return nil, errors.New("it asks nothing")
+	return elicit.Ask(all, res.RequestState)
 }
 
 // formOf is what a server asks.

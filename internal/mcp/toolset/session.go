@@ -329,8 +329,11 @@ func (s *session) call(ctx context.Context, env tool.Env, c call, input json.Raw
 		params.Meta[name] = value
 	}
 	params.SetProgressToken(token)
-	if err := s.answered(ctx, params); err != nil {
+	switch next, err := s.answered(ctx, params); {
+	case err != nil:
 		return tool.Output{}, err
+	case next != nil:
+		return tool.Output{}, next
 	}
 	s.askFor(ctx, c, params)
 	asks, answered := s.begins(ctx, token, c), false

@@ -46,6 +46,11 @@ class Stopped(Exception):
     """A stream or a wait was ended by its Stop."""
 
 
+def segment(name: str) -> str:
+    """A name as one segment of a path. Servers drop the segments "." and ".."."""
+    return "%2E" * len(name) if name in (".", "..") else urllib.parse.quote(name, safe="")
+
+
 def passes(error: BaseException) -> bool:
     """Whether what failed so may succeed when it is repeated."""
     return isinstance(error, LostError) or isinstance(error, ToolyardError) and error.status in AGAIN

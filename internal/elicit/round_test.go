@@ -1,0 +1,77 @@
+package elicit
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestSeveralQuestionsAtOnce: a person answers one after the other, and the tool gets all answers and its state at the
+// end.
+func TestSeveralQuestionsAtOnce(t *testing.T) {
+	for n := 1; n <= MaxAtOnce; n++ {
+		var all []Asked
+		want := map[string]string{}
+		for i := range n {
+			key := fmt.Sprintf("k%d", i)
+			all, want[key] = append(all, Asked{key, formOf(key + "?")}), fmt.Sprintf(`{"n":%d}`, i)
+		}
+		q, err := Ask(all, "state")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			if q.Message != all[i].Form.Message {
+				t.Fatalf("question %d of %d is %q", i, n, q.Message)
+			}
+			answers, state, next, err := answered(q, fmt.Sprintf(`{"n":%d}`, i)).Answers()
+			if err != nil || (next == nil) != (i == n-1) {
+				t.Fatalf("behind answer %d of %d: %+v, %v", i, n, next, err)
+			}
+			if q = next; q != nil {
+				continue
+			}
+			got := map[string]string{}
+			for key, a := range answers {
+				got[key] = string(a)
+			}
+			if d := cmp.Diff(want, got); d != "" || state != "state" {
+				t.Errorf("%d at once: state %q, answers (-want +got)\n%s", n, state, d)
+			}
+		}
+	}
+}
+
+// TestWhatIsNotAskedAtOnce: a person is asked nothing of it, and what a server calls its question means nothing.
+func TestWhatIsNotAskedAtOnce(t *testing.T) {
+	bad := formOf("")
+	long := formOf("long?")
+	long.Schema = json.RawMessage(`{"type":"object","description":"` + strings.Repeat("x", MaxSchemaBytes/2) + `"}`)
+	for name, c := range map[string]struct {
+		all  []Asked
+		says string
+	}{
+		"nothing":                  {nil, "nothing"},
+		"too many":                 {make([]Asked, MaxAtOnce+1), "at most 7"},
+		"one that cannot be asked": {[]Asked{{"a", formOf("a?")}, {"b", bad}}, "its words"},
+		"forms that are too long":  {[]Asked{{"a", long}, {"b", long}, {"c", long}, {"d", long}}, "its state"},
+	} {
+		if q, err := Ask(c.all, ""); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %+v, %v", name, q, err)
+		}
+	}
+	q, err := Ask([]Asked{{together + "k", formOf("a?")}}, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, state, next, err := answered(q, `{}`).Answers()
+	if err != nil || state != "s" || next != nil || string(answers[together+"k"]) != "{}" {
+		t.Errorf("%q, %q, %+v, %v", answers, state, next, err)
+	}
+	if _, _, _, err := (&Answer{Key: together + "k", State: "{"}).Answers(); err == nil {
+		t.Error("a state that cannot be read is no error")
+	}
+}
