@@ -222,6 +222,34 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
+// TestOtherMethods: whoever asks a path with a method that it does not take is told those that it takes.
+func TestOtherMethods(t *testing.T) {
+	p := start(t, nil)
+	for _, c := range []struct{ method, path, allow string }{
+		{http.MethodPut, batches, "GET, POST"}, {http.MethodHead, batches, "GET, POST"},
+		{http.MethodOptions, batches + "/b", "GET"}, {http.MethodHead, batches + "/b/results", "GET"},
+		{http.MethodHead, batches + "/b/cancel", "POST"}, {http.MethodGet, "/v1/stream/anthropic", "POST"},
+		{http.MethodDelete, "/v1/sessions/s", "GET, POST"}, {http.MethodPost, "/healthz", "GET, HEAD"},
+	} {
+		res, err := http.DefaultClient.Do(p.request(c.method, c.path, ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusMethodNotAllowed ||
+			res.Header.Get("Allow") != c.allow {
+			t.Errorf("%s %s: %d, which takes %q; want %q", c.method, c.path, res.StatusCode, res.Header.Get("Allow"),
+				c.allow)
+		}
+	}
+	for _, path := range []string{"/v1/approvals/..", "/v1/sessions/s/..", "/v1/nothing/../none"} {
+		r := p.do(http.MethodPost, path, "{}")
+		if problem := decode[api.Problem](p, string(r.body)); r.status != http.StatusNotFound ||
+			problem.Status != http.StatusNotFound {
+			t.Errorf("%s, which is no path: %s", path, r)
+		}
+	}
+}
+
 // TestTooLong: bodies and headers past their limits are refused, and what is just within is taken.
 func TestTooLong(t *testing.T) {
 	p := start(t, nil)
