@@ -541,6 +541,7 @@ func TestRequestsThatMeanSomethingElse(t *testing.T) {
 		"text/event-stream": "text/event-stream",
 		"application/x-ndjson, text/event-stream;q=0.1": "application/x-ndjson",
 		"text/event-stream;q=0, */*":                    "application/x-ndjson",
+		"text/*":                                        "text/event-stream",
 		"text/event-stream, application/x-ndjson;q=0.5": "text/event-stream",
 	} {
 		r := p.do(http.MethodGet, batches+"/b/events?follow=false", "", "Accept", accept)
