@@ -114,9 +114,17 @@ type request struct {
 func path(parts ...string) string {
 	var b strings.Builder
 	for _, p := range parts {
-		b.WriteString("/" + url.PathEscape(p))
+		b.WriteString("/" + segment(p))
 	}
 	return b.String()
+}
+
+// segment escapes a part of a path. Dots alone would lead to another path.
+func segment(name string) string {
+	if name == "." || name == ".." {
+		return strings.ReplaceAll(name, ".", "%2E")
+	}
+	return url.PathEscape(name)
 }
 
 // of is the query that names an agent; an empty one is the token's.

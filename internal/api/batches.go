@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -59,11 +60,19 @@ func (x *exchange) location(k toolyard.BatchKey) string { return x.under(k, "") 
 
 // under is a path of a batch, with the query that finds it.
 func (x *exchange) under(k toolyard.BatchKey, path string) string {
-	at := "/v1/batches/" + url.PathEscape(string(k.ID)) + path
+	at := "/v1/batches/" + segment(string(k.ID)) + path
 	if x.who.any && k.Agent != toolyard.DefaultAgent || !x.who.any && k.Agent != x.who.agent {
 		at += "?agent=" + url.QueryEscape(string(k.Agent))
 	}
 	return at
+}
+
+// segment is a name as a part of a path. Dots alone would lead to another path.
+func segment(name string) string {
+	if name == "." || name == ".." {
+		return strings.ReplaceAll(name, ".", "%2E")
+	}
+	return url.PathEscape(name)
 }
 
 func (s *Server) submit(ctx context.Context, x *exchange, in *submitInput) (*batchAnswer, error) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/api"
 )
 
@@ -69,6 +70,30 @@ func TestNoBatchNamesTheAgent(t *testing.T) {
 		r := p.do(http.MethodPost, batches+"/none/cancel"+c.query, "{}", "Authorization", "Bearer "+c.token)
 		if r.status != http.StatusNotFound || strings.Contains(string(r.body), "?agent=") != c.names {
 			t.Errorf("%s, cancel: %s", c.token, r)
+		}
+	}
+}
+
+// TestIDsOfDots: a batch or a session whose name is what a path has for "here" or "above" is found where the answer
+// says.
+func TestIDsOfDots(t *testing.T) {
+	p := start(t, nil)
+	c, err := client.ConnectHTTP(t.Context(), p.url, client.HTTPOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{".", "..", "...", "a/../b", "%2E"} {
+		r := p.do(http.MethodPost, batches, echoes(id, 1))
+		shown := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, r.header.Get("Location")+"?wait=60", "")
+		if string(shown.ID) != id || len(shown.Results) != 1 {
+			t.Errorf("at %q is %+v; want batch %q", r.header.Get("Location"), shown, id)
+		}
+		key := toolyard.BatchKey{Agent: toolyard.DefaultAgent, ID: toolyard.BatchID(id)}
+		if v, err := c.Batch(key).View(t.Context()); err != nil || string(v.ID) != id {
+			t.Errorf("the Go client finds %+v as %q: %v", v, id, err)
+		}
+		if _, err := c.SetUnattended(t.Context(), toolyard.DefaultAgent, toolyard.Session(id), true); err != nil {
+			t.Errorf("session %q: %v", id, err)
 		}
 	}
 }

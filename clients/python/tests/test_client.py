@@ -181,6 +181,13 @@ class Client(unittest.TestCase):
             once.yard.decide("x", {"decision": "deny"})
         self.assertEqual(len(once.seen), 1, "a decision is not repeated")
 
+    def test_names_of_dots(self):
+        for id in (".", "..", "..."):
+            batch = self.yard.submit({"id": id, "session": str(uuid.uuid4()), "agent": str(uuid.uuid4()),
+                                      "calls": [glob("a")]})
+            self.assertEqual([r["call_id"] for r in batch.results()], ["a"])
+            self.assertEqual(batch.get()["id"], id)
+
     def test_a_stream_goes_on_behind_its_last_event(self):
         a = self.answers(
             sse(result(0) + "event: behind\ndata: {}\n\n"), sse(": hello\n\n"), problem(503),

@@ -18,13 +18,18 @@ Provider = Literal["anthropic", "openai", "openai-chat", "gemini"]
 StreamProvider = Literal["anthropic", "openai", "openai-chat"]
 
 
+def _segment(name: str) -> str:
+    """A name as a part of a path. Dots alone would lead to another path."""
+    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
+
+
 class Batch:
     """A batch that was handed in."""
 
     def __init__(self, http: Transport, id: str, agent: str | None = None) -> None:
         self.id, self.agent = id, agent
         self._http = http
-        self._path = "/v1/batches/" + quote(id, safe="")
+        self._path = "/v1/batches/" + _segment(id)
         self._query = {"agent": agent}
 
     def results(self, stop: Stop | None = None) -> Iterator[types.Result]:
@@ -174,22 +179,22 @@ class Toolyard:
         if not isinstance(approval, str) and body["decision"] == "allow":
             body.setdefault("input_sha256", approval["input_sha256"])
         id = approval if isinstance(approval, str) else approval["id"]
-        self._http.json("POST", "/v1/approvals/" + quote(id, safe=""), body=body, once=True)
+        self._http.json("POST", "/v1/approvals/" + _segment(id), body=body, once=True)
 
     def session(self, id: str) -> types.Session:
-        return self._http.json("GET", "/v1/sessions/" + quote(id, safe=""), query={"agent": self._agent})
+        return self._http.json("GET", "/v1/sessions/" + _segment(id), query={"agent": self._agent})
 
     def update_session(self, id: str, change: types.SessionChange) -> types.Session:
-        return self._http.json("POST", "/v1/sessions/" + quote(id, safe=""), query={"agent": self._agent}, body=change)
+        return self._http.json("POST", "/v1/sessions/" + _segment(id), query={"agent": self._agent}, body=change)
 
     def interrupt(self, session: str, reason: str = "") -> int:
         """Stops a session's batches where they may be stopped, and returns how many were asked."""
-        path = "/v1/sessions/" + quote(session, safe="") + "/interrupt"
+        path = "/v1/sessions/" + _segment(session) + "/interrupt"
         return self._http.json("POST", path, query={"agent": self._agent}, body={"reason": reason})["batches"]
 
     def resolve(self, session: str, reason: str = "") -> types.Interrupted:
         """Ends a session's calls that wait for a person, stops nothing else, and says how many calls it has ended."""
-        path = "/v1/sessions/" + quote(session, safe="") + "/interrupt"
+        path = "/v1/sessions/" + _segment(session) + "/interrupt"
         body = {"reason": reason, "resolve": True}
         return self._http.json("POST", path, query={"agent": self._agent}, body=body)
 
@@ -197,7 +202,7 @@ class Toolyard:
         """An offloaded result part by part: texts, or bytes if it is not text."""
         offset = 0
         while True:
-            part = self._http.json("GET", "/v1/blobs/" + quote(ref, safe=""),
+            part = self._http.json("GET", "/v1/blobs/" + _segment(ref),
                                    query={"agent": self._agent, "offset": offset})
             yield base64.b64decode(part["data"]) if "data" in part else part["content"]
             if not (offset := part.get("next", 0)):
