@@ -139,28 +139,33 @@ func misplaced(o strictjson.Object) error {
 	return nil
 }
 
-// decodeCalls reads calls that are appended to a batch, in any form, and nothing beside them.
-func decodeCalls(data []byte) ([]toolyard.Call, error) {
+// decodeCalls reads calls that are appended to a batch, in any form, which it returns, and nothing beside them.
+func decodeCalls(data []byte) (_ []toolyard.Call, form provider.Format, err error) {
 	b, err := decodeBatch(data)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if data, err = provider.MendJSON(data); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	o, err := strictjson.ReadObject("", data)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
+	form = provider.Native
 	for _, name := range o.Names() {
-		if name != "calls" && !slices.ContainsFunc(wrappers, func(w wrapper) bool { return w.field == name }) {
-			return nil, strictjson.Errorf(name, "was settled when the batch was opened; send calls alone")
+		i := slices.IndexFunc(wrappers, func(w wrapper) bool { return w.field == name })
+		switch {
+		case i >= 0:
+			form = wrappers[i].format
+		case name != "calls":
+			return nil, "", strictjson.Errorf(name, "was settled when the batch was opened; send calls alone")
 		}
 	}
 	if len(b.Calls) == 0 {
-		return nil, strictjson.Errorf("calls", "has no calls; append at least one")
+		return nil, "", strictjson.Errorf("calls", "has no calls; append at least one")
 	}
-	return b.Calls, nil
+	return b.Calls, form, nil
 }
 
 // object reads a small body that has these fields at most; nil stands for an empty object.

@@ -121,3 +121,45 @@ func TestKeptIDs(t *testing.T) {
 		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, echoes(id, 1))
 	}
 }
+
+// TestCallsOfGeminiAreAppended: Gemini gives its calls no ids. Those of each piece of a response are calls of their
+// own, also where they are equal, and what goes back names none of the ids that they get.
+func TestCallsOfGeminiAreAppended(t *testing.T) {
+	p := start(t, nil)
+	piece := func(texts ...string) string {
+		var parts []string
+		for _, text := range texts {
+			parts = append(parts, `{"functionCall": {"name": "echo", "args": {"text": "`+text+`"}}}`)
+		}
+		return `{"gemini": {"role": "model", "parts": [` + strings.Join(parts, ", ") + `]}`
+	}
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, piece("a")+`, "id": "g", "open": true}`)
+	for i, c := range []struct {
+		body  string
+		first int
+	}{{piece("b", "c") + "}", 1}, {piece("c") + "}", 3}, {piece("c") + "}", 4},
+		{`{"gemini": {"parts": [{"functionCall": {"id": "own", "name": "echo", "args": {"text": "d"}}}]}}`, 5},
+		{`{"gemini": {"parts": [{"functionCall": {"id": "own", "name": "echo", "args": {"text": "d"}}}]}}`, 5},
+	} {
+		if got := want[api.Appended](p, http.StatusAccepted, http.MethodPost, batches+"/g/calls",
+			c.body); got.First != c.first {
+			t.Errorf("piece %d is call %d, want %d", i, got.First, c.first)
+		}
+	}
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"/g/close", "")
+	reply := want[struct {
+		Parts []struct {
+			FunctionResponse struct {
+				ID       string
+				Response struct{ Output string }
+			}
+		}
+	}](p, http.StatusOK, http.MethodGet, batches+"/g?wait=60&format=gemini", "")
+	var said []string
+	for _, part := range reply.Parts {
+		said = append(said, part.FunctionResponse.ID+":"+part.FunctionResponse.Response.Output)
+	}
+	if got := strings.Join(said, " "); got != ":a :b :c :c :c own:d" {
+		t.Errorf("the reply has %s", got)
+	}
+}
