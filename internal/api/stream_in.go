@@ -96,7 +96,7 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 	}
 	b.Normalize(s.newID(b.Agent))
 	x.of(b.Key())
-	if err := cmp.Or(b.Validate(), submission.CheckID(b.ID)); err != nil {
+	if err := cmp.Or(b.Validate(), submission.CheckID(b.ID), s.cfg.CheckOptions(b.Options)); err != nil {
 		return nil, err
 	}
 	if err := s.takesNew(ctx, b.Key()); err != nil { // before anything was said

@@ -519,6 +519,8 @@ func TestRequestsThatMeanSomethingElse(t *testing.T) {
 		{http.MethodPost, batches + "?wait=1&wait=2", `{` + call + `}`, "wait", "give it once", nil},
 		{http.MethodGet, batches + "?limit=1&limit=2", "", "limit", "give it once", nil},
 		{http.MethodPost, batches, `{"id": "bad", ` + call + `, "options": {"deny": ["echo("]}}`, "options.deny[0]", "", nil},
+		{http.MethodPost, "/v1/stream/anthropic?deny=echo(", over, "options.deny[0]", "",
+			[]string{"Content-Type", "text/event-stream"}},
 		{http.MethodPost, batches, `{"openai-chat": {}}`, "openai-chat", `did you mean "openai_chat"`, nil},
 		{http.MethodPost, batches, `{"role": "assistant", "content": []}`, "content", `"anthropic"`, nil},
 		{http.MethodPost, batches, `{` + call + `}`, "Content-Encoding", "gzip", []string{"Content-Encoding", "gzip"}},
