@@ -376,3 +376,26 @@ func TestTokensThatAreNeverMade(t *testing.T) {
 		}
 	}
 }
+
+// TestLongReplies: results that are long together come in replies that hold them whole: nobody has to fetch anything.
+func TestLongReplies(t *testing.T) {
+	t.Parallel()
+	line := strings.Repeat("x", 99) + "\n"
+	dir := workspace(t, map[string]string{"long.txt": strings.Repeat(line, 2_000)})
+	d := dispatcher(t, "--with-worker", "--workspace", "default="+dir)
+	a := newAgent(t, d.says["nats"])
+	var calls []string
+	for i := range 30 {
+		calls = append(calls, fmt.Sprintf(`{"id":"c%d","tool":"read_file","input":{"file_path":"long.txt"}}`, i))
+	}
+	a.submit(byHand("agent-1.long", `{"calls":[`+strings.Join(calls, ",")+`]}`))
+	results := checkReplies(t, "agent-1.long", a.replies("agent-1.long"))
+	for _, r := range results {
+		if r.Code != "" || strings.Count(r.Output, "xxx\n") != 2_000 {
+			t.Errorf("result %d: %s, %d bytes", r.Index, r.Code, len(r.Output))
+		}
+	}
+	if len(results) != len(calls) {
+		t.Errorf("%d results of %d", len(results), len(calls))
+	}
+}
