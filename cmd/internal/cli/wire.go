@@ -493,6 +493,9 @@ func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode,
 		if err != nil {
 			return cfg, err
 		}
+		if other, ok := cfg.Workspaces[toolyard.Workspace(name)]; ok && other != abs {
+			return cfg, Usagef("--workspace %q is given two directories, %s and %s; leave one out", name, other, abs)
+		}
 		cfg.Workspaces[toolyard.Workspace(name)] = abs
 	}
 	// The worker holds them; here it is only said early what is wrong.
