@@ -25,10 +25,17 @@ func (x *exchange) body(most int64, optional bool) ([]byte, error) {
 	if err := deadlines(x.conn.SetReadDeadline(time.Now().Add(bodyTimeout))); err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, most))
-	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+	var data []byte
+	var err error
+	long := x.r.ContentLength > most
+	if !long {
+		data, err = io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, most))
+		_, long = errors.AsType[*http.MaxBytesError](err)
+	}
+	if long {
+		x.discard()
 		return nil, newProblem(http.StatusRequestEntityTooLarge, "",
-			"the body is longer than %d bytes, the most that is taken here; split it", large.Limit)
+			"the body is longer than %d bytes, the most that is taken here; split it", most)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, newProblem(http.StatusBadRequest, "", "the body is shorter than its Content-Length says")
@@ -54,6 +61,14 @@ func (x *exchange) body(most int64, optional bool) ([]byte, error) {
 			"the body must be application/json, and say so")
 	}
 	return data, nil
+}
+
+// discard reads what is left of a body that is too long: most clients read the answer when they have sent all, and miss
+// it when the connection is closed before. One that asks whether it may send (Expect) is told at once that it may not.
+func (x *exchange) discard() {
+	if x.r.Header.Get("Expect") == "" {
+		_, _ = io.CopyN(io.Discard, x.r.Body, maxDiscarded) // whoever has not sent all by then misses the answer
+	}
 }
 
 // wrapper is a field that holds a provider's form. has is a field by which that is known without the wrapper.

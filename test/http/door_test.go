@@ -1,14 +1,17 @@
 package http
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -277,6 +280,39 @@ func TestTooLong(t *testing.T) {
 	r := p.do(http.MethodPost, batches, `{"calls": [`+calls.String()+`]}`)
 	if r.status != http.StatusRequestEntityTooLarge || decode[api.Problem](p, string(r.body)).Field != "calls" {
 		t.Errorf("too many calls: %.300s", r)
+	}
+}
+
+// TestALongBodyIsAnswered: a client that sends all of a body that is too long before it reads is told so, and so is one
+// that asks first whether it may send it.
+func TestALongBodyIsAnswered(t *testing.T) {
+	p := start(t, nil)
+	const length = 40 << 20
+	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n", batches)
+	whole, spaces := fmt.Sprintf("Content-Length: %d\r\n", length), strings.Repeat(" ", length)
+	chunk := fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", length, spaces)
+	for name, says := range map[string]string{
+		"a length":    head + whole + "\r\n" + spaces,
+		"one chunk":   head + chunk,
+		"ask first":   head + whole + "Expect: 100-continue\r\n\r\n",
+		"another way": strings.Replace(head, batches, batches+"/b/cancel", 1) + whole + "\r\n" + spaces,
+	} {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(p.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = io.WriteString(conn, says); err != nil {
+			t.Errorf("%s: what is sent is not read: %v", name, err)
+		}
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err := errors.Join(err, conn.Close()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if res.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("%s: status %d", name, res.StatusCode)
+		}
 	}
 }
 
