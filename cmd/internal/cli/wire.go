@@ -526,6 +526,9 @@ func StateDir() (string, error) {
 
 // Dir makes a directory's path absolute and checks that it is one.
 func Dir(flag, dir string) (string, error) {
+	if dir == "" { // of a variable that is not set, say: it would be read as this directory
+		return "", Usagef("%s: names no directory; write . for this one", flag)
+	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return "", Usagef("%s %q: %w", flag, dir, err)

@@ -64,6 +64,7 @@ func TestWorkerFlags(t *testing.T) {
 		"missing":           {Workspaces: []string{"a=" + dir + "/missing"}},
 		"file":              {Workspaces: []string{"a=" + file}},
 		"overlap":           {Workspaces: []string{"a=" + dir, "b=" + dir}}, "protect": {Protect: []string{"../x"}},
+		"no directory":   {Workspaces: []string{"a="}},
 		"one name twice": {Workspaces: []string{"a=" + dir, "a=" + other}},
 		"class":          {Classes: []string{"FAST"}},
 	} {
