@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -10,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/follow"
+	"github.com/toolyard/toolyard/internal/submission"
 	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
@@ -71,7 +73,7 @@ func (c *Client) SubmitAndListen(ctx context.Context, b toolyard.Batch) (*Batch,
 func (c *Client) submit(ctx context.Context, b toolyard.Batch, listens bool) (*Batch, error) {
 	agent := b.Agent
 	b.Normalize(NewBatchID())
-	if err := b.Validate(); err != nil {
+	if err := cmp.Or(b.Validate(), submission.CheckID(b.ID)); err != nil {
 		return nil, err
 	}
 	var l *follow.Listening

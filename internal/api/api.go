@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -227,18 +228,35 @@ func (s *Server) admit(x *exchange) *Problem {
 	if pattern == "" { // the mux says why, in a text
 		found := &quiet{header: http.Header{}}
 		h.ServeHTTP(found, x.r)
-		p := newProblem(found.status, "", "there is no %s; /openapi.json lists what there is", x.r.URL.Path)
-		if p.allow = found.header.Get("Allow"); p.allow != "" {
-			p.Detail = "this path takes " + p.allow
+		if found.status == http.StatusMethodNotAllowed {
+			return s.otherMethod(x.r)
 		}
-		return p
+		// or the status of a redirection to another path that there is not
+		return newProblem(http.StatusNotFound, "", "there is no %s; /openapi.json lists what there is", x.r.URL.Path)
 	}
 	if x.r.Method == http.MethodHead && s.needsToken(x.r.URL.Path) { // a stream's would never end
-		p := newProblem(http.StatusMethodNotAllowed, "", "ask with GET")
-		p.allow = http.MethodGet
-		return p
+		return s.otherMethod(x.r)
 	}
 	return nil
+}
+
+// otherMethod says which methods a path takes. HEAD is one where no token is needed.
+func (s *Server) otherMethod(r *http.Request) *Problem {
+	methods := []string{http.MethodGet}
+	// no path takes this one, so that the mux lists what it does take
+	none := &http.Request{Method: "NONE", Host: r.Host, URL: r.URL}
+	if h, pattern := s.mux.Handler(none); pattern == "" {
+		found := &quiet{header: http.Header{}}
+		h.ServeHTTP(found, none)
+		methods = strings.Split(found.header.Get("Allow"), ", ")
+	}
+	if s.needsToken(r.URL.Path) {
+		methods = slices.DeleteFunc(methods, func(m string) bool { return m == http.MethodHead })
+	}
+	p := newProblem(http.StatusMethodNotAllowed, "", "")
+	p.allow = strings.Join(methods, ", ")
+	p.Detail = "this path takes " + p.allow
+	return p
 }
 
 // quiet keeps what an answer says about itself.

@@ -81,6 +81,7 @@ func (s *Server) decide(ctx context.Context, x *exchange, in *approvalPath) (*st
 	if errors.Is(err, client.ErrNoApproval) {
 		st, ferr := s.fold(ctx, k)
 		switch {
+		case errors.Is(ferr, client.ErrNoBatch): // nor has it a call that waits
 		case ferr != nil:
 			return nil, ferr
 		case index >= len(st.Calls) || st.Calls[index].Asked == nil && st.Calls[index].Result == nil: // it never waited

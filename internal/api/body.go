@@ -25,10 +25,17 @@ func (x *exchange) body(most int64, optional bool) ([]byte, error) {
 	if err := deadlines(x.conn.SetReadDeadline(time.Now().Add(bodyTimeout))); err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, most))
-	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+	var data []byte
+	var err error
+	long := x.r.ContentLength > most
+	if !long {
+		data, err = io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, most))
+		_, long = errors.AsType[*http.MaxBytesError](err)
+	}
+	if long {
+		x.discard()
 		return nil, newProblem(http.StatusRequestEntityTooLarge, "",
-			"the body is longer than %d bytes, the most that is taken here; split it", large.Limit)
+			"the body is longer than %d bytes, the most that is taken here; split it", most)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, newProblem(http.StatusBadRequest, "", "the body is shorter than its Content-Length says")
@@ -54,6 +61,14 @@ func (x *exchange) body(most int64, optional bool) ([]byte, error) {
 			"the body must be application/json, and say so")
 	}
 	return data, nil
+}
+
+// discard reads what is left of a body that is too long: most clients read the answer when they have sent all, and miss
+// it when the connection is closed before. One that asks whether it may send (Expect) is told at once that it may not.
+func (x *exchange) discard() {
+	if x.r.Header.Get("Expect") == "" {
+		_, _ = io.CopyN(io.Discard, x.r.Body, maxDiscarded) // whoever has not sent all by then misses the answer
+	}
 }
 
 // wrapper is a field that holds a provider's form. has is a field by which that is known without the wrapper.
@@ -139,28 +154,33 @@ func misplaced(o strictjson.Object) error {
 	return nil
 }
 
-// decodeCalls reads calls that are appended to a batch, in any form, and nothing beside them.
-func decodeCalls(data []byte) ([]toolyard.Call, error) {
+// decodeCalls reads calls that are appended to a batch, in any form, which it returns, and nothing beside them.
+func decodeCalls(data []byte) (_ []toolyard.Call, form provider.Format, err error) {
 	b, err := decodeBatch(data)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if data, err = provider.MendJSON(data); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	o, err := strictjson.ReadObject("", data)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
+	form = provider.Native
 	for _, name := range o.Names() {
-		if name != "calls" && !slices.ContainsFunc(wrappers, func(w wrapper) bool { return w.field == name }) {
-			return nil, strictjson.Errorf(name, "was settled when the batch was opened; send calls alone")
+		i := slices.IndexFunc(wrappers, func(w wrapper) bool { return w.field == name })
+		switch {
+		case i >= 0:
+			form = wrappers[i].format
+		case name != "calls":
+			return nil, "", strictjson.Errorf(name, "was settled when the batch was opened; send calls alone")
 		}
 	}
 	if len(b.Calls) == 0 {
-		return nil, strictjson.Errorf("calls", "has no calls; append at least one")
+		return nil, "", strictjson.Errorf("calls", "has no calls; append at least one")
 	}
-	return b.Calls, nil
+	return b.Calls, form, nil
 }
 
 // object reads a small body that has these fields at most; nil stands for an empty object.

@@ -179,7 +179,7 @@ func FuzzBodies(f *testing.F) {
 		} else {
 			mistake(err)
 		}
-		calls, err := decodeCalls(data)
+		calls, _, err := decodeCalls(data)
 		if mistake(err); err == nil {
 			if len(calls) == 0 {
 				t.Error("there are no calls to append")

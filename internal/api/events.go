@@ -105,6 +105,8 @@ func wantsLines(accept string) (bool, error) {
 		return named == ndjsonType, nil
 	case lower == "", strings.Contains(lower, "*/*"), strings.Contains(lower, "application/"):
 		return true, nil
+	case strings.Contains(lower, "text/*"):
+		return false, nil
 	}
 	return false, newProblem(http.StatusNotAcceptable, "Accept", "events come as %s or %s", ndjsonType, sseType)
 }

@@ -12,6 +12,8 @@ const (
 	MaxBodyBytes = toolyard.MaxBatchBytes + 1<<20
 	// MaxSmallBodyBytes is how long any other body may be.
 	MaxSmallBodyBytes = 2 << 20
+	// maxDiscarded is how much of a body that is longer is read all the same, so that its client sees the answer.
+	maxDiscarded = 128 << 20
 	// MaxHeaderBytes is how long all headers of a request may be; the server of the process sets it.
 	MaxHeaderBytes = 64 << 10
 	// MaxStreams is how many event streams and waits are open at a time, and MaxAgentStreams how many of one token's

@@ -2,8 +2,10 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/audit"
@@ -56,7 +58,8 @@ func (s *Server) mounted(x *exchange, maxBody int64, answer Answer) error {
 	defer cancel()
 	r := x.r.WithContext(ctx)
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	answer(&mountedWriter{x.w, x}, r, agent, func(b *toolyard.Batch) error {
+	to := &mountedWriter{ResponseWriter: x.w, x: x}
+	answer(to, r, agent, func(b *toolyard.Batch) error {
 		b.Interactive = b.Interactive && x.who.interactive()
 		err := x.who.permit(b)
 		did := audit.Entry{Action: "mcp.call", Agent: string(b.Agent), Batch: string(b.ID), Session: string(b.Session)}
@@ -67,25 +70,54 @@ func (s *Server) mounted(x *exchange, maxBody int64, answer Answer) error {
 		x.put(did)
 		return err
 	})
-	return nil
+	return to.end()
 }
 
-// mountedWriter gives the client time for each write anew: nobody knows how long an answer is under way.
+// mountedWriter gives the client time for each write anew: nobody knows how long an answer is under way. An error that
+// is a text becomes a problem document, as all errors of this API are.
 type mountedWriter struct {
 	http.ResponseWriter
 	x *exchange
+	// status is that of an error whose text is held; 0: there is none.
+	status int
+	text   []byte
+}
+
+// maxErrorText is how much of the text of an error is told.
+const maxErrorText = 4 << 10
+
+func (p *mountedWriter) WriteHeader(status int) {
+	if status >= http.StatusBadRequest && strings.HasPrefix(p.Header().Get("Content-Type"), "text/plain") {
+		p.status = status
+		return
+	}
+	p.ResponseWriter.WriteHeader(status)
 }
 
 func (p *mountedWriter) Write(b []byte) (int, error) {
+	if p.status != 0 {
+		p.text = append(p.text, b[:min(len(b), maxErrorText-len(p.text))]...)
+		return len(b), nil
+	}
 	if err := p.x.writeWithin(writeTimeout); err != nil {
 		return 0, err
 	}
 	return p.ResponseWriter.Write(b)
 }
 
+// end sends the error that is held.
+func (p *mountedWriter) end() error {
+	if p.status == 0 {
+		return nil
+	}
+	p.Header().Del("Content-Length") // of the text
+	text := bytes.TrimSpace(bytes.ToValidUTF8(p.text, nil))
+	return newProblem(p.status, "", "%s", cmp.Or(string(text), http.StatusText(p.status)))
+}
+
 // Flush sends what was written. An error shows in the next write.
 func (p *mountedWriter) Flush() {
-	if f, ok := p.ResponseWriter.(http.Flusher); ok {
+	if f, ok := p.ResponseWriter.(http.Flusher); ok && p.status == 0 {
 		f.Flush()
 	}
 }

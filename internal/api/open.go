@@ -7,6 +7,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/provider"
 )
 
 // Open batches. No process holds one: each request reads what was appended so far, and appends behind exactly that.
@@ -37,7 +38,7 @@ func (s *Server) appendCalls(ctx context.Context, x *exchange, in *BatchPath) (*
 	if err != nil {
 		return nil, err
 	}
-	calls, err := decodeCalls(data)
+	calls, form, err := decodeCalls(data)
 	if err != nil {
 		return nil, err
 	}
@@ -52,6 +53,13 @@ func (s *Server) appendCalls(ctx context.Context, x *exchange, in *BatchPath) (*
 	defer done()
 	if err := s.appends(ctx, x.who, k); err != nil {
 		return nil, err
+	}
+	if provider.Unnamed(form, calls) {
+		st, err := s.fold(ctx, k)
+		if err != nil {
+			return nil, err
+		}
+		provider.Renumber(form, calls, len(st.Submission.Calls)+len(st.Input))
 	}
 	first, err := s.cfg.Client.Reopen(k).AppendAt(ctx, calls...)
 	if err != nil {

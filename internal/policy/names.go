@@ -152,9 +152,14 @@ func (n Names) Check(name string) error {
 // relies on it.
 func (rs Rules) CheckNames(n Names) error {
 	var errs []error
-	for _, r := range slices.Concat(rs.Deny, rs.Ask, rs.Allow) {
-		if err := n.Check(r.Tool); err != nil {
-			errs = append(errs, fmt.Errorf("rule %q: %w", r, err))
+	for _, list := range []struct {
+		name  string
+		rules []Rule
+	}{{"deny", rs.Deny}, {"ask", rs.Ask}, {"allow", rs.Allow}} {
+		for _, r := range list.rules {
+			if err := n.Check(r.Tool); err != nil {
+				errs = append(errs, fmt.Errorf("%s rule %q: %w", list.name, r, err))
+			}
 		}
 	}
 	return errors.Join(errs...)

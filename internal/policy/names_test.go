@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -85,7 +86,8 @@ func TestUnknownNames(t *testing.T) {
 		"Charge": false, "mcp__": false,
 	} {
 		err := Rules{Deny: mustRules(t, rule)}.CheckNames(here)
-		if (err == nil) != known || err != nil && !strings.Contains(err.Error(), "there is no tool") {
+		says := fmt.Sprintf("deny rule %q: there is no tool", rule)
+		if (err == nil) != known || err != nil && !strings.HasPrefix(err.Error(), says) {
 			t.Errorf("%s: %v, known %v", rule, err, known)
 		}
 	}

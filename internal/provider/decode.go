@@ -2,6 +2,7 @@ package provider
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider/anthropic"
@@ -45,6 +46,19 @@ func Decode(data []byte, force Format) (toolyard.Batch, Format, error) {
 		return toolyard.Batch{}, format, err
 	}
 	return batch, format, nil
+}
+
+// Unnamed reports whether calls that [Decode] has read in a format have ids that were made there.
+func Unnamed(format Format, calls []toolyard.Call) bool {
+	return format == Gemini && slices.ContainsFunc(calls, gemini.Unnamed)
+}
+
+// Renumber has the ids that [Decode] has made in a format count on behind the first before calls of a batch: the calls
+// are appended to these.
+func Renumber(format Format, calls []toolyard.Call, before int) {
+	if format == Gemini {
+		gemini.Renumber(calls, before)
+	}
 }
 
 func decodeAs(data []byte, format Format) (batch toolyard.Batch, err error) {

@@ -557,6 +557,7 @@ func TestBadFlags(t *testing.T) {
 		{args: []string{"run", "--config", "list.yaml", "fine.json"}, want: []string{"list.yaml", "line 1"}},
 		{args: []string{"run", "--config", "twice.yaml", "fine.json"},
 			want: []string{"twice.yaml", `"json"`, "line 2"}},
+		{args: []string{"run", "--workspace", "", "fine.json"}, want: []string{"--workspace", "no directory"}},
 		{args: []string{"run", "--config", "alias.yaml", "fine.json"}, want: []string{"alias.yaml", "line 1"}},
 		{args: []string{"run", "--config", "rule.yaml", "fine.json"}, want: []string{"--deny", `"bad rule("`}},
 	} {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -373,6 +374,120 @@ func TestTokensThatAreNeverMade(t *testing.T) {
 		a.submit(byHand(names, fine))
 		if replies := a.replies(names); len(replies) != 1 || replies[0].Type() != "dev.toolyard.batch.refused.v1" {
 			t.Errorf("%s: answered with %v", names, replies)
+		}
+	}
+}
+
+// TestLongReplies: results that are long together come in replies that hold them whole: nobody has to fetch anything.
+func TestLongReplies(t *testing.T) {
+	t.Parallel()
+	line := strings.Repeat("x", 99) + "\n"
+	dir := workspace(t, map[string]string{"long.txt": strings.Repeat(line, 2_000)})
+	d := dispatcher(t, "--with-worker", "--workspace", "default="+dir)
+	a := newAgent(t, d.says["nats"])
+	var calls []string
+	for i := range 30 {
+		calls = append(calls, fmt.Sprintf(`{"id":"c%d","tool":"read_file","input":{"file_path":"long.txt"}}`, i))
+	}
+	a.submit(byHand("agent-1.long", `{"calls":[`+strings.Join(calls, ",")+`]}`))
+	results := checkReplies(t, "agent-1.long", a.replies("agent-1.long"))
+	for _, r := range results {
+		if r.Code != "" || strings.Count(r.Output, "xxx\n") != 2_000 {
+			t.Errorf("result %d: %s, %d bytes", r.Index, r.Code, len(r.Output))
+		}
+	}
+	if len(results) != len(calls) {
+		t.Errorf("%d results of %d", len(results), len(calls))
+	}
+}
+
+// TestAgentsCredentials: what the contract says about agent.creds is all that an agent needs that has no code of ours.
+func TestAgentsCredentials(t *testing.T) {
+	t.Parallel()
+	dir := workspace(t, map[string]string{"a.txt": "one\n"})
+	store := t.TempDir()
+	url := start(t, 3, "dispatcher", "serve", "--with-worker", "--workspace", "default="+dir, "--listen", "127.0.0.1:0",
+		"--nats-listen", "127.0.0.1:0", "--data", store).says["nats"]
+	nc, err := nats.Connect(url, nats.UserCredentials(filepath.Join(store, "creds", "agent.creds")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	subs := map[string]*nats.Subscription{}
+	for _, kind := range []string{"ty.live.reply", "ty.live.event", "ty.progress"} {
+		if subs[kind], err = nc.SubscribeSync(kind + ".default.>"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish := func(names string) (ack struct{ Error *struct{ Code int } }) {
+		t.Helper()
+		m := byHand(names, agentBatch)
+		m.Header.Set("Nats-Expected-Last-Subject-Sequence", "0")
+		got, err := nc.RequestMsg(m, 20*time.Second)
+		if err != nil {
+			t.Fatalf("publish to %s: %v", m.Subject, err)
+		}
+		decode(t, got.Data, &ack)
+		return ack
+	}
+	if ack := publish("default.mine"); ack.Error != nil {
+		t.Fatalf("the submission was refused: %+v", ack.Error)
+	}
+	if ack := publish("default.mine"); ack.Error == nil {
+		t.Error("the same id was accepted again")
+	}
+	next := func(s *nats.Subscription) event.Event {
+		t.Helper()
+		m, err := s.NextMsg(30 * time.Second)
+		if err != nil {
+			t.Fatalf("%s: %v", s.Subject, err)
+		}
+		e, err := binding.ToEvent(t.Context(), cejs.NewMessage(m))
+		if err != nil {
+			t.Fatalf("%s: %v", s.Subject, err)
+		}
+		return *e
+	}
+	results := func(s *nats.Subscription) []repliedResult {
+		t.Helper()
+		var replies []event.Event
+		for data := (struct{ Completed bool }{}); !data.Completed; {
+			replies = append(replies, next(s))
+			decode(t, replies[len(replies)-1].Data(), &data)
+		}
+		return checkReplies(t, "default.mine", replies)
+	}
+	heard := results(subs["ty.live.reply"])
+	if len(heard) != len(agentCodes) {
+		t.Errorf("it heard %+v", heard)
+	}
+	if e := next(subs["ty.live.event"]); e.Subject() != "default/mine" &&
+		!strings.HasPrefix(e.Subject(), "default/mine/") {
+		t.Errorf("the first event is %s", e)
+	}
+	// What was said before is asked for.
+	inbox, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.PublishRequest("ty.get.default.mine", inbox.Subject, []byte(`{"from": 0}`)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(heard, results(inbox)); diff != "" {
+		t.Errorf("it heard other results than it gets (-heard +got):\n%s", diff)
+	}
+	// Nothing of others, and no stream.
+	m := byHand("other.b", agentBatch)
+	if got, err := nc.RequestMsg(m, 5*time.Second); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("in another agent's name: %v, %v", got, err)
+	}
+	var found struct{ Streams []string }
+	switch got, err := nc.Request("$JS.API.STREAM.NAMES", nil, 20*time.Second); {
+	case err != nil:
+		t.Error(err)
+	default:
+		if decode(t, got.Data, &found); len(found.Streams) > 0 {
+			t.Errorf("it finds the streams %v", found.Streams)
 		}
 	}
 }

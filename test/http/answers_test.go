@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/api"
 )
 
@@ -70,5 +71,95 @@ func TestNoBatchNamesTheAgent(t *testing.T) {
 		if r.status != http.StatusNotFound || strings.Contains(string(r.body), "?agent=") != c.names {
 			t.Errorf("%s, cancel: %s", c.token, r)
 		}
+	}
+}
+
+// TestIDsOfDots: a batch or a session whose name is what a path has for "here" or "above" is found where the answer
+// says.
+func TestIDsOfDots(t *testing.T) {
+	p := start(t, nil)
+	c, err := client.ConnectHTTP(t.Context(), p.url, client.HTTPOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{".", "..", "...", "a/../b", "%2E"} {
+		r := p.do(http.MethodPost, batches, echoes(id, 1))
+		shown := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, r.header.Get("Location")+"?wait=60", "")
+		if string(shown.ID) != id || len(shown.Results) != 1 {
+			t.Errorf("at %q is %+v; want batch %q", r.header.Get("Location"), shown, id)
+		}
+		key := toolyard.BatchKey{Agent: toolyard.DefaultAgent, ID: toolyard.BatchID(id)}
+		if v, err := c.Batch(key).View(t.Context()); err != nil || string(v.ID) != id {
+			t.Errorf("the Go client finds %+v as %q: %v", v, id, err)
+		}
+		if _, err := c.SetUnattended(t.Context(), toolyard.DefaultAgent, toolyard.Session(id), true); err != nil {
+			t.Errorf("session %q: %v", id, err)
+		}
+	}
+}
+
+// TestKeptIDs: an id that is kept for background calls is refused before anything is stored.
+func TestKeptIDs(t *testing.T) {
+	p := start(t, nil)
+	for _, id := range []string{"bg-1", "bgw-1"} {
+		open := strings.Replace(echoes(id, 1), "{", `{"open": true, `, 1)
+		for path, body := range map[string]string{batches: echoes(id, 1), batches + "?open=true": open} {
+			if got := want[api.Problem](p, http.StatusBadRequest, http.MethodPost, path, body); got.Field != "id" ||
+				!strings.Contains(got.Detail, "is kept for background calls") {
+				t.Errorf("%s %s: %+v", path, body, got)
+			}
+		}
+		if r := p.do(http.MethodPost, "/v1/stream/anthropic?id="+id, "", "Content-Type",
+			"text/event-stream"); r.status != http.StatusBadRequest || !strings.Contains(string(r.body), `"field":"id"`) {
+			t.Errorf("a stream: %s", r)
+		}
+		if r := p.do(http.MethodGet, batches+"/"+id, ""); r.status != http.StatusNotFound {
+			t.Errorf("it was stored: %s", r)
+		}
+	}
+	for _, id := range []string{"bg", "bgx-1", "BG-1"} {
+		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, echoes(id, 1))
+	}
+}
+
+// TestCallsOfGeminiAreAppended: Gemini gives its calls no ids. Those of each piece of a response are calls of their
+// own, also where they are equal, and what goes back names none of the ids that they get.
+func TestCallsOfGeminiAreAppended(t *testing.T) {
+	p := start(t, nil)
+	piece := func(texts ...string) string {
+		var parts []string
+		for _, text := range texts {
+			parts = append(parts, `{"functionCall": {"name": "echo", "args": {"text": "`+text+`"}}}`)
+		}
+		return `{"gemini": {"role": "model", "parts": [` + strings.Join(parts, ", ") + `]}`
+	}
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, piece("a")+`, "id": "g", "open": true}`)
+	for i, c := range []struct {
+		body  string
+		first int
+	}{{piece("b", "c") + "}", 1}, {piece("c") + "}", 3}, {piece("c") + "}", 4},
+		{`{"gemini": {"parts": [{"functionCall": {"id": "own", "name": "echo", "args": {"text": "d"}}}]}}`, 5},
+		{`{"gemini": {"parts": [{"functionCall": {"id": "own", "name": "echo", "args": {"text": "d"}}}]}}`, 5},
+	} {
+		if got := want[api.Appended](p, http.StatusAccepted, http.MethodPost, batches+"/g/calls",
+			c.body); got.First != c.first {
+			t.Errorf("piece %d is call %d, want %d", i, got.First, c.first)
+		}
+	}
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"/g/close", "")
+	reply := want[struct {
+		Parts []struct {
+			FunctionResponse struct {
+				ID       string
+				Response struct{ Output string }
+			}
+		}
+	}](p, http.StatusOK, http.MethodGet, batches+"/g?wait=60&format=gemini", "")
+	var said []string
+	for _, part := range reply.Parts {
+		said = append(said, part.FunctionResponse.ID+":"+part.FunctionResponse.Response.Output)
+	}
+	if got := strings.Join(said, " "); got != ":a :b :c :c :c own:d" {
+		t.Errorf("the reply has %s", got)
 	}
 }

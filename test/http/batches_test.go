@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
@@ -270,40 +269,6 @@ func TestCancel(t *testing.T) {
 	})
 	if got := code("talked"); got[1] != toolyard.Canceled {
 		t.Errorf("the interrupted session's batch has %v", got)
-	}
-}
-
-// TestNamesOfDots: names that clients and servers take out of paths are found where they are written as %2E.
-func TestNamesOfDots(t *testing.T) {
-	p := start(t, nil)
-	c, err := client.ConnectHTTP(t.Context(), p.url, client.HTTPOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{".", ".."} {
-		r := p.do(http.MethodPost, batches, fmt.Sprintf(
-			`{"id": %q, "session": %[1]q, "agent": %[1]q, "calls": [{"tool": "echo", "input": {"text": "found"}}]}`, name))
-		if r.status != http.StatusAccepted {
-			t.Fatal(r)
-		}
-		if at := r.header.Get("Location"); p.do(http.MethodGet, at, "").status != http.StatusOK {
-			t.Errorf("there is nothing at %s", at)
-		}
-		k := toolyard.BatchKey{Agent: toolyard.Agent(name), ID: toolyard.BatchID(name)}
-		for r, err := range c.Batch(k).Results(t.Context()) {
-			if err != nil || r.Output != "found" {
-				t.Errorf("%s: %+v, %v", name, r, err)
-			}
-		}
-		if v, err := c.Batch(k).View(t.Context()); err != nil || v.ID != k.ID {
-			t.Errorf("%s: %+v, %v", name, v, err)
-		}
-		if _, err := c.Session(t.Context(), k.Agent, toolyard.Session(name)); err != nil {
-			t.Errorf("session %s: %v", name, err)
-		}
-		if _, err := c.Interrupt(t.Context(), k.Agent, toolyard.Session(name), "stop"); err != nil {
-			t.Errorf("interrupt %s: %v", name, err)
-		}
 	}
 }
 

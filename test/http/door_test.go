@@ -1,14 +1,17 @@
 package http
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -222,6 +225,34 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
+// TestOtherMethods: whoever asks a path with a method that it does not take is told those that it takes.
+func TestOtherMethods(t *testing.T) {
+	p := start(t, nil)
+	for _, c := range []struct{ method, path, allow string }{
+		{http.MethodPut, batches, "GET, POST"}, {http.MethodHead, batches, "GET, POST"},
+		{http.MethodOptions, batches + "/b", "GET"}, {http.MethodHead, batches + "/b/results", "GET"},
+		{http.MethodHead, batches + "/b/cancel", "POST"}, {http.MethodGet, "/v1/stream/anthropic", "POST"},
+		{http.MethodDelete, "/v1/sessions/s", "GET, POST"}, {http.MethodPost, "/healthz", "GET, HEAD"},
+	} {
+		res, err := http.DefaultClient.Do(p.request(c.method, c.path, ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusMethodNotAllowed ||
+			res.Header.Get("Allow") != c.allow {
+			t.Errorf("%s %s: %d, which takes %q; want %q", c.method, c.path, res.StatusCode, res.Header.Get("Allow"),
+				c.allow)
+		}
+	}
+	for _, path := range []string{"/v1/approvals/..", "/v1/sessions/s/..", "/v1/nothing/../none"} {
+		r := p.do(http.MethodPost, path, "{}")
+		if problem := decode[api.Problem](p, string(r.body)); r.status != http.StatusNotFound ||
+			problem.Status != http.StatusNotFound {
+			t.Errorf("%s, which is no path: %s", path, r)
+		}
+	}
+}
+
 // TestTooLong: bodies and headers past their limits are refused, and what is just within is taken.
 func TestTooLong(t *testing.T) {
 	p := start(t, nil)
@@ -249,6 +280,39 @@ func TestTooLong(t *testing.T) {
 	r := p.do(http.MethodPost, batches, `{"calls": [`+calls.String()+`]}`)
 	if r.status != http.StatusRequestEntityTooLarge || decode[api.Problem](p, string(r.body)).Field != "calls" {
 		t.Errorf("too many calls: %.300s", r)
+	}
+}
+
+// TestALongBodyIsAnswered: a client that sends all of a body that is too long before it reads is told so, and so is one
+// that asks first whether it may send it.
+func TestALongBodyIsAnswered(t *testing.T) {
+	p := start(t, nil)
+	const length = 40 << 20
+	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n", batches)
+	whole, spaces := fmt.Sprintf("Content-Length: %d\r\n", length), strings.Repeat(" ", length)
+	chunk := fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", length, spaces)
+	for name, says := range map[string]string{
+		"a length":    head + whole + "\r\n" + spaces,
+		"one chunk":   head + chunk,
+		"ask first":   head + whole + "Expect: 100-continue\r\n\r\n",
+		"another way": strings.Replace(head, batches, batches+"/b/cancel", 1) + whole + "\r\n" + spaces,
+	} {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(p.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = io.WriteString(conn, says); err != nil {
+			t.Errorf("%s: what is sent is not read: %v", name, err)
+		}
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err := errors.Join(err, conn.Close()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if res.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("%s: status %d", name, res.StatusCode)
+		}
 	}
 }
 
@@ -491,6 +555,8 @@ func TestRequestsThatMeanSomethingElse(t *testing.T) {
 		{http.MethodPost, batches + "?wait=1&wait=2", `{` + call + `}`, "wait", "give it once", nil},
 		{http.MethodGet, batches + "?limit=1&limit=2", "", "limit", "give it once", nil},
 		{http.MethodPost, batches, `{"id": "bad", ` + call + `, "options": {"deny": ["echo("]}}`, "options.deny[0]", "", nil},
+		{http.MethodPost, "/v1/stream/anthropic?deny=echo(", over, "options.deny[0]", "",
+			[]string{"Content-Type", "text/event-stream"}},
 		{http.MethodPost, batches, `{"openai-chat": {}}`, "openai-chat", `did you mean "openai_chat"`, nil},
 		{http.MethodPost, batches, `{"role": "assistant", "content": []}`, "content", `"anthropic"`, nil},
 		{http.MethodPost, batches, `{` + call + `}`, "Content-Encoding", "gzip", []string{"Content-Encoding", "gzip"}},
@@ -513,6 +579,7 @@ func TestRequestsThatMeanSomethingElse(t *testing.T) {
 		"text/event-stream": "text/event-stream",
 		"application/x-ndjson, text/event-stream;q=0.1": "application/x-ndjson",
 		"text/event-stream;q=0, */*":                    "application/x-ndjson",
+		"text/*":                                        "text/event-stream",
 		"text/event-stream, application/x-ndjson;q=0.5": "text/event-stream",
 	} {
 		r := p.do(http.MethodGet, batches+"/b/events?follow=false", "", "Accept", accept)

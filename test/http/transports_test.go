@@ -384,7 +384,8 @@ var scenarios = map[string]func(*scenario){
 		if got := outcomes(must(s, sub.Results(s.Context()))); got != "0:wrote a 1:approval_rejected 2:wrote z" {
 			s.Errorf("results: %s", got)
 		}
-		for _, id := range []string{ids[0], "nonsense"} {
+		agent, _, _ := strings.Cut(ids[0], ".")
+		for _, id := range []string{ids[0], "nonsense", agent + ".none.0"} {
 			err := s.c.Decide(s.Context(), id, client.Decision{Verdict: client.Allow, By: "ann"})
 			if !errors.Is(err, client.ErrNoApproval) {
 				s.Errorf("%s: %v", id, err)

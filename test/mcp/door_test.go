@@ -3,6 +3,8 @@ package mcp
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/mcp/server"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv"
@@ -64,6 +67,46 @@ func TestTheDoor(t *testing.T) {
 				t.Errorf("got %d %s, want %d", status, says, tt.status)
 			}
 		})
+	}
+}
+
+// TestErrorsAtTheDoor: what is no answer of the protocol is a problem document, as in the rest of the API.
+func TestErrorsAtTheDoor(t *testing.T) {
+	p := start(t, nil)
+	for _, c := range []struct {
+		method, body string
+		headers      []string
+		status       int
+		says         string
+	}{
+		{http.MethodPut, "", nil, 405, "Method Not Allowed"}, {http.MethodDelete, "", nil, 400, "Mcp-Session-Id"},
+		{http.MethodGet, "", []string{"Accept", "text/event-stream"}, 400, "Mcp-Session-Id"},
+		{http.MethodPost, handshake, []string{"Mcp-Session-Id", "made-up"}, 404, "session not found"},
+		{http.MethodPost, handshake, []string{"Accept", "text/plain"}, 400, "Accept"},
+	} {
+		r, err := http.NewRequestWithContext(waiting(t), c.method, p.url, strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		headers := append([]string{"Authorization", "Bearer token-of-a", "Content-Type", "application/json", "Accept",
+			"application/json, text/event-stream"}, c.headers...)
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var problem api.Problem
+		err = json.NewDecoder(res.Body).Decode(&problem)
+		if err := errors.Join(err, res.Body.Close()); err != nil || res.StatusCode != c.status ||
+			problem.Status != c.status || !strings.Contains(problem.Detail, c.says) ||
+			res.Header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: %d %s, %v, %+v", c.method, res.StatusCode, res.Header.Get("Content-Type"), err, problem)
+		}
+		if c.status == 405 && res.Header.Get("Allow") == "" {
+			t.Error("it does not say what is allowed")
+		}
 	}
 }
 

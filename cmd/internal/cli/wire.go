@@ -493,6 +493,9 @@ func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode,
 		if err != nil {
 			return cfg, err
 		}
+		if other, ok := cfg.Workspaces[toolyard.Workspace(name)]; ok && other != abs {
+			return cfg, Usagef("--workspace %q is given two directories, %s and %s; leave one out", name, other, abs)
+		}
 		cfg.Workspaces[toolyard.Workspace(name)] = abs
 	}
 	// The worker holds them; here it is only said early what is wrong.
@@ -523,6 +526,9 @@ func StateDir() (string, error) {
 
 // Dir makes a directory's path absolute and checks that it is one.
 func Dir(flag, dir string) (string, error) {
+	if dir == "" { // of a variable that is not set, say: it would be read as this directory
+		return "", Usagef("%s: names no directory; write . for this one", flag)
+	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return "", Usagef("%s %q: %w", flag, dir, err)

@@ -64,12 +64,22 @@ func TestWorkerFlags(t *testing.T) {
 		"missing":           {Workspaces: []string{"a=" + dir + "/missing"}},
 		"file":              {Workspaces: []string{"a=" + file}},
 		"overlap":           {Workspaces: []string{"a=" + dir, "b=" + dir}}, "protect": {Protect: []string{"../x"}},
-		"class": {Classes: []string{"FAST"}},
+		"no directory":   {Workspaces: []string{"a="}},
+		"one name twice": {Workspaces: []string{"a=" + dir, "a=" + other}},
+		"class":          {Classes: []string{"FAST"}},
 	} {
+		w.ReadSlots, w.WriteSlots = 3, 2
+		flag := "--workspace"
+		switch {
+		case w.Classes != nil:
+			flag = "--classes"
+		case w.Protect != nil:
+			flag = "--protect"
+		}
 		_, err := w.Config(nil, policy.Rules{}, "", nil)
 		_, usage := errors.AsType[*UsageError](err)
 		_, input := errors.AsType[*toolyard.InputError](err)
-		if !usage && !input || !strings.Contains(err.Error(), "--") {
+		if !usage && !input || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%s: %T %v", name, err, err)
 		}
 	}

@@ -33,7 +33,7 @@ func runnable(t *testing.T) (out []*cobra.Command) {
 // TestEveryCommandIsForScriptsToo: each command that prints data has --json, each has an example, and a place in the
 // help.
 func TestEveryCommandIsForScriptsToo(t *testing.T) {
-	printsNoData := []string{"serve", "relay", "mcp", "man", "init"} // addresses when it is ready, a protocol, files
+	printsNoData := []string{"serve", "relay", "mcp", "man"} // addresses when it is ready, a protocol, files
 	for _, c := range runnable(t) {
 		if (c.Flags().Lookup("json") == nil) != slices.Contains(printsNoData, c.Name()) {
 			t.Errorf("%s has --json: %t", c.CommandPath(), c.Flags().Lookup("json") != nil)

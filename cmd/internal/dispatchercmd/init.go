@@ -17,14 +17,23 @@ import (
 // initFile is the configuration file that init writes unless it is told another name.
 const initFile = "toolyard.yaml"
 
+// initialized is what --json prints.
+type initialized struct {
+	File string `json:"file"`
+	// Text is what would be in the file, when it is standard output.
+	Text string `json:"text,omitempty"`
+}
+
 func (s *std) initCommand() *cobra.Command {
 	var o serveFlags
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "init [flags] [FILE|-]",
 		Short: "Write a configuration file for serve, with every setting explained",
-		Long: `init writes a YAML file for "dispatcher serve --config": every setting by topic, with what it does. The flags of
-init are those of serve. What they or the environment set stands in the file; all else is commented out, with its
-default. FILE is ` + initFile + ` unless you say otherwise, and - is standard output. What is there is not overwritten.`,
+		Long: `init writes a YAML file for "dispatcher serve --config": every setting by topic, with what it does. The flags
+of init are those of serve, and --json. What they or the environment set stands in the file; all else is commented
+out, with its default. FILE is ` + initFile + ` unless you say otherwise, and - is standard output. What is there is
+not overwritten.`,
 		Example: `  dispatcher init
   dispatcher init --listen 0.0.0.0:8080 --token-file tokens --with-worker --workspace default=. serve.yaml
   dispatcher serve --config serve.yaml`,
@@ -48,7 +57,10 @@ default. FILE is ` + initFile + ` unless you say otherwise, and - is standard ou
 			if len(args) == 1 {
 				name = args[0]
 			}
-			if name == "-" {
+			switch {
+			case name == "-" && asJSON:
+				return printJSON(s.out, initialized{File: name, Text: text})
+			case name == "-":
 				_, err := fmt.Fprint(s.out, text)
 				return err
 			}
@@ -64,12 +76,18 @@ default. FILE is ` + initFile + ` unless you say otherwise, and - is standard ou
 			if err := errors.Join(err, f.Close()); err != nil {
 				return fmt.Errorf("write %s: %w", name, err)
 			}
+			if asJSON {
+				return printJSON(s.out, initialized{File: name})
+			}
 			_, err = fmt.Fprintf(s.out, "%s: dispatcher serve --config %s takes it\n", cli.OneLine(name),
 				cli.OneLine(name))
 			return err
 		},
 	}
 	o.add(cmd.Flags())
+	defer cli.Topic(cmd.Flags(), cli.TopicOutput)()
+	cmd.Flags().BoolVar(&asJSON, "json", false,
+		"print one JSON document: the file, or what would be in it where FILE is -")
 	return cmd
 }
 
@@ -81,7 +99,7 @@ func configuration(cmd *cobra.Command) (string, error) {
 	for _, s := range cli.Sections(cmd) {
 		wrote := false
 		for _, f := range s.Flags {
-			if f.Name == "help" || f.Name == "config" {
+			if f.Name == "help" || f.Name == "config" || f.Name == "json" { // no settings of serve
 				continue
 			}
 			if !wrote {

@@ -2,6 +2,7 @@ package dispatchercmd
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -85,5 +86,37 @@ func TestInit(t *testing.T) {
 	if status := cli.Main(Command(nil, &out, &out), []string{"init", "--max-batches", "0", "-"}, &out); status != 2 ||
 		!strings.Contains(out.String(), "--max-batches 0") {
 		t.Errorf("a wrong value: %d %s", status, out.String())
+	}
+}
+
+// TestInitAsJSON: with --json init prints one document: which file it has written, or what would be in it.
+func TestInitAsJSON(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "serve.yaml")
+	ask := func(args ...string) (got initialized) {
+		t.Helper()
+		var out, errs bytes.Buffer
+		if status := cli.Main(Command(nil, &out, &errs), append([]string{"init", "--json", "--max-batches", "7"},
+			args...), &errs); status != 0 {
+			t.Fatalf("%q: %d %s", args, status, errs.String())
+		}
+		d := json.NewDecoder(&out)
+		d.DisallowUnknownFields()
+		if err := d.Decode(&got); err != nil || d.More() {
+			t.Fatalf("%q: it is not one document: %v", args, err)
+		}
+		return got
+	}
+	if got := ask(file); got != (initialized{File: file}) {
+		t.Errorf("it says %+v", got)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ask("-"); got != (initialized{File: "-", Text: string(text)}) {
+		t.Errorf("on standard output: %+v", got)
+	}
+	if bytes.Contains(text, []byte("json:")) {
+		t.Error("the file has --json, which serve does not take")
 	}
 }

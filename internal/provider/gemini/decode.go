@@ -72,6 +72,18 @@ func Decode(data []byte) ([]toolyard.Call, error) {
 	return calls, nil
 }
 
+// Unnamed reports whether a call that [Decode] has read came without an id.
+func Unnamed(c toolyard.Call) bool { return strings.HasPrefix(c.ID, madeID) }
+
+// Renumber gives the calls that came without an id those that they have behind the first before calls of a batch.
+func Renumber(calls []toolyard.Call, before int) {
+	for i := range calls {
+		if Unnamed(calls[i]) {
+			calls[i].ID = madeID + strconv.Itoa(before+i+1)
+		}
+	}
+}
+
 func callsOf(c strictjson.Object, finish string) ([]toolyard.Call, error) {
 	if err := c.Expect("role", "model"); err != nil {
 		return nil, err
