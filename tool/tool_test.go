@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/tool"
@@ -135,6 +137,31 @@ func TestErrorsKeepTheirCauseFromTheModel(t *testing.T) {
 	}
 	if e := tool.AsError(cause); e.Code != toolyard.ExecutionFailed || e.Message != "password=1" {
 		t.Errorf("%+v", e)
+	}
+}
+
+// TestCutAmongManySecrets: what a cut shows has as many characters as it may have, and no half of a secret, however
+// much shorter the text becomes without its secrets.
+func TestCutAmongManySecrets(t *testing.T) {
+	secrets := regexp.MustCompile(`<7{30,}>`)
+	env := tool.Env{Redact: func(text string) string { return secrets.ReplaceAllString(text, "[redacted]") }}
+	for _, digits := range []int{30, 300, 1_500} {
+		for _, between := range []string{",", ", é", strings.Repeat("word ", 5)} {
+			text := strings.Repeat("<"+strings.Repeat("7", digits)+">"+between, 60_000/digits)
+			whole := env.Redact(text)
+			for _, n := range []int{1, 100, 1_000, 5_000} {
+				shown, more := env.Cut(text, n)
+				if strings.Contains(shown, "7") || !more {
+					t.Errorf("secrets of %d digits with %q between them, %d characters: %q, %t", digits, between, n, shown,
+						more)
+				}
+				if got := utf8.RuneCountInString(shown); got != min(n, utf8.RuneCountInString(whole)) ||
+					!strings.HasPrefix(whole, shown) {
+					t.Errorf("secrets of %d digits with %q between them, %d characters: %d are shown", digits, between, n,
+						got)
+				}
+			}
+		}
 	}
 }
 

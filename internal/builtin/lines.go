@@ -142,6 +142,10 @@ func (l *lines) next() (line, error) {
 	if l.read == ln.bytes {
 		text = strings.TrimPrefix(text, "\ufeff") // a byte order mark
 	}
+	if ln.bytes > int64(len(kept)) {
+		ln.text, ln.cut = l.clean.cutOf(text, MaxLineChars)
+		return ln, nil
+	}
 	ln.text, ln.cut = l.clean.cut(text, MaxLineChars)
 	return ln, nil
 }

@@ -163,7 +163,6 @@ func (e *endpoint) repeatable() bool { return e.Complete(tool.Judgement{}, e.Rea
 
 // status is the error of a failed response.
 func (e *endpoint) status(env tool.Env, at *url.URL, res *http.Response, content []byte) error {
-	content = content[:min(len(content), MaxErrorChars*utf8.UTFMax+tool.SecretRoom)] // what Cut looks at
 	said, _ := env.Cut(strings.ToValidUTF8(string(content), "\uFFFD"), MaxErrorChars)
 	said = strings.TrimSpace(said)
 	message := fmt.Sprintf("%s answered %d %s", at.Host, res.StatusCode, http.StatusText(res.StatusCode))

@@ -232,3 +232,19 @@ func TestNoHalfASecretOfAService(t *testing.T) {
 		t.Errorf("…%s", m[max(0, len(m)-100):])
 	}
 }
+
+// TestNoHalfAmongManySecretsOfAService: also where so many are taken out that far more of the answer is shown.
+func TestNoHalfAmongManySecretsOfAService(t *testing.T) {
+	secret := "<" + strings.Repeat("7", 301) + ">"
+	at := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, strings.Repeat(secret+",", 1_000))
+	})
+	e := env()
+	e.Redact = func(text string) string { return strings.ReplaceAll(text, secret, "[redacted]") }
+	_, err := declared(t, "", `{"url":"`+at+`"}`).Run(t.Context(), e, json.RawMessage(`{"a":"b"}`))
+	if m := tool.AsError(errors.Join(err)).Message; err == nil || strings.Contains(m, "77") ||
+		!strings.Contains(m, "[redacted") {
+		t.Errorf("…%s", m[max(0, len(m)-100):])
+	}
+}
