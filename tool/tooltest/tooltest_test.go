@@ -107,6 +107,15 @@ func TestCallsGoThroughThePipeline(t *testing.T) {
 				d.Class, d.ReadOnly = tool.ClassRule{Ask: true}, false
 				d.Judge = func(in) (tool.Judgement, error) { return tool.Judgement{}, errors.New("who knows") }
 			}},
+		"panics when it judges itself": {input: `{"path":"a.txt"}`, code: toolyard.SetupRequired,
+			change: func(d *tool.Typed[in, tool.Output]) {
+				d.Class, d.ReadOnly = tool.ClassRule{Ask: true}, false
+				d.Judge = func(in) (tool.Judgement, error) { panic("no") }
+			}},
+		"half a character": {input: `{"path":"a.txt\ud800"}`, code: toolyard.SchemaValidationFailed,
+			phase: toolyard.PhaseParseSchema},
+		"bytes that are no text": {input: "{\"path\":\"a.txt\xff\"}", code: toolyard.SchemaValidationFailed,
+			phase: toolyard.PhaseParseSchema},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.o.Workspace, c.o.Credentials, c.o.Context = dir, credentials, map[string]string{"end": "."}
