@@ -88,6 +88,13 @@ func (t *Tool) check() error {
 		}
 		return nil
 	}
+	for key, name := range map[string]string{"specifier.path": t.Specifier.Path, "specifier.url": t.Specifier.URL,
+		"specifier.command": t.Specifier.Command, "concurrency_class.shell": t.Class.Shell} {
+		if _, ok := in.Properties[name]; name != "" && !ok {
+			return fmt.Errorf("%s: %q is no property of the input schema; its properties are %q", key, name,
+				slices.Sorted(maps.Keys(in.Properties)))
+		}
+	}
 	integers := map[string]bool{}
 	for name, raw := range in.Properties {
 		var field struct {
@@ -255,8 +262,13 @@ func (h *HTTP) check(t *Tool, known func(string, template) error, required func(
 
 // checkHeaders looks at headers that go to an address, and returns the credentials that they hold.
 func checkHeaders(key, address string, headers map[string]string) (used []string, err error) {
+	spelled := map[string]string{} // by the name as all spell it
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		value := headers[name]
+		if other, ok := spelled[strings.ToLower(name)]; ok {
+			return nil, fmt.Errorf("%s.%s: is the same header as %s; write one of them", key, name, other)
+		}
+		spelled[strings.ToLower(name)] = name
 		if !headerName.MatchString(name) || strings.ContainsFunc(value, func(r rune) bool {
 			return r < ' ' &&
 				r != '\t' || r == 0x7f

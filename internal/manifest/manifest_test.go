@@ -146,9 +146,14 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		request + `{"url":"http://x/","headers":{"A":"${KEY}"}}}]}`:      "in the clear",
 		request +
 			`{"url":"https://x/","headers":{"Host":"y"}}}]}`: "is set for each request",
-		request + `{"url":"https://x/","headers":{"A":"b\nc"}}}]}`: "no header",
-		"tools: []\n---\ntools: []\n":                              "more than one document",
-		server + `"command":["x"],"url":"https://y"}]}`:            "either command or url",
+		request + `{"url":"https://x/","headers":{"A":"b\nc"}}}]}`:          "no header",
+		request + `{"url":"https://x/","headers":{"X-A":"1","x-a":"2"}}}]}`: "http.headers.x-a: is the same header as X-A",
+		shell + `{"argv":["wc"]},"specifier":{"path":"fiel"}}]}`:            `specifier.path: "fiel" is no property`,
+		shell + `{"argv":["wc"]},"specifier":{"url":"b"}}]}`:                `specifier.url: "b" is no property`,
+		shell + `{"argv":["wc"]},"specifier":{"command":"b"}}]}`:            `its properties are ["a"]`,
+		shell + `{"argv":["wc"]},"concurrency_class":{"shell":"b"}}]}`:      `concurrency_class.shell: "b" is no property`,
+		"tools: []\n---\ntools: []\n":                                       "more than one document",
+		server + `"command":["x"],"url":"https://y"}]}`:                     "either command or url",
 		server +
 			`"url":"https://y/{a}"}]}`: "a server's address is fixed",
 		server + `"url":"https://y","env":{"A":"b"}}]}`:                "env and dir",
