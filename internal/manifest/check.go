@@ -269,10 +269,7 @@ func checkHeaders(key, address string, headers map[string]string) (used []string
 			return nil, fmt.Errorf("%s.%s: is the same header as %s; write one of them", key, name, other)
 		}
 		spelled[strings.ToLower(name)] = name
-		if !headerName.MatchString(name) || strings.ContainsFunc(value, func(r rune) bool {
-			return r < ' ' &&
-				r != '\t' || r == 0x7f
-		}) {
+		if !headerName.MatchString(name) || !isHeaderValue(value) {
 			return nil, fmt.Errorf("%s.%s: is no header that can be sent", key, name)
 		}
 		if slices.ContainsFunc(ourHeaders, func(o string) bool { return strings.EqualFold(o, name) }) {
@@ -286,6 +283,11 @@ func checkHeaders(key, address string, headers map[string]string) (used []string
 		return nil, fmt.Errorf("%s: a credential would be sent in the clear to %s; use https", key, address)
 	}
 	return used, nil
+}
+
+// isHeaderValue reports whether a text can be sent as the value of a header.
+func isHeaderValue(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
 
 var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")
@@ -312,6 +314,10 @@ func FillHeaders(headers map[string]string, lookup func(name string) (string, er
 		var failed error
 		filled := credential.ReplaceAllStringFunc(value, func(m string) string {
 			v, err := lookup(m[2 : len(m)-1])
+			if err == nil && !isHeaderValue(v) {
+				err = tool.SetupRequired("the credential %q has a character that no header can have, such as a line break "+
+					"at its end; the worker's operator has to mend that", m[2:len(m)-1])
+			}
 			failed = errors.Join(failed, err)
 			return v
 		})
