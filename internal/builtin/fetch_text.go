@@ -27,6 +27,17 @@ func toUTF8(body []byte, contentType string, cut bool) string {
 	return strings.TrimPrefix(strings.ToValidUTF8(string(text), "\uFFFD"), "\ufeff")
 }
 
+// isBytes reports whether a body is no text, whatever its server says: it has a NUL, and no charset in which that may
+// be a part of a character.
+func isBytes(body []byte, contentType string) bool {
+	head := body[:min(len(body), BinaryProbeBytes)]
+	if bytes.IndexByte(head, 0) < 0 {
+		return false
+	}
+	_, name, _ := charset.DetermineEncoding(body, contentType)
+	return !strings.HasPrefix(name, "utf-16")
+}
+
 // unread are the elements whose content is not readable text.
 var unread = map[atom.Atom]bool{
 	atom.Script: true, atom.Style: true, atom.Noscript: true, atom.Template: true, atom.Svg: true, atom.Math: true,

@@ -106,6 +106,11 @@ func (f *fetcher) run(ctx context.Context, env tool.Env, in webFetchInput) (stri
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return "", badStatus(u, resp, time.Now())
 	}
+	// of those that a server may choose by itself, net/http decodes gzip, and asks for no other
+	if coding := resp.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return "", tool.Failed(nil, "%s answered with the content encoding %s, which was not asked for and cannot be read",
+			show(u.Hostname()), show(coding))
+	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, MaxFetchBytes+1))
 	if err != nil {
 		return "", f.fetchFault(ctx, within, u, err)
@@ -115,13 +120,16 @@ func (f *fetcher) run(ctx context.Context, env tool.Env, in webFetchInput) (stri
 		body = body[:MaxFetchBytes]
 	}
 	kind, ok := textKind(resp.Header.Get("Content-Type"), body)
+	what := show(kind)
+	if ok && isBytes(body, resp.Header.Get("Content-Type")) {
+		what, ok = "binary data (sent as "+what+")", false
+	}
 	if !ok {
 		size := bytesWhole(int64(len(body)))
 		if cut {
 			size = bytesWhole(max(resp.ContentLength, MaxFetchBytes)) + " or more"
 		}
-		return "", tool.Invalid("url %s is %s of %s, not text; this tool reads text only", show(in.URL), show(kind),
-			size)
+		return "", tool.Invalid("url %s is %s of %s, not text; this tool reads text only", show(in.URL), what, size)
 	}
 	p := fetched{text: toUTF8(body, resp.Header.Get("Content-Type"), cut)}
 	if cut {

@@ -48,6 +48,13 @@ func newWebBench(t *testing.T, allow ...string) *webBench {
 	mux.HandleFunc("/nonsense-charset", answer("text/plain; charset=klingon", "é"))
 	mux.HandleFunc("/json", answer("application/vnd.x+json", `{"a":1}`))
 	mux.HandleFunc("/png", answer("image/png", "\x89PNG\r\n\x1a\n12345678"))
+	mux.HandleFunc("/bytes", answer("text/plain", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"))
+	mux.HandleFunc("/utf16", answer("text/plain; charset=utf-16le", "h\x00i\x00"))
+	mux.HandleFunc("/utf16-mark", answer("text/plain", "\xff\xfeh\x00i\x00"))
+	mux.HandleFunc("/coded", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", r.URL.RawQuery)
+		answer("text/plain", "coded")(w, r)
+	})
 	mux.HandleFunc("/empty", answer("text/html", ""))
 	mux.HandleFunc("/html", answer("text/html", `<!doctype html><html><head><title> A
 		title </title><style>.x{}</style><script>alert("no")</script></head><body><h1>Head &amp; line</h1>
@@ -136,6 +143,9 @@ func TestWebFetch(t *testing.T) {
 		"/nonsense-charset": "é",
 		"/json":             `{"a":1}`,
 		"/empty":            "[the page has no text]",
+		"/utf16":            "hi",
+		"/utf16-mark":       "hi",
+		"/coded?identity":   "coded",
 		"/loop?5":           "arrived",
 		"/to?url=/headers":  `cookie "" referer "" auth ""`,
 	} {
@@ -152,6 +162,9 @@ func TestWebFetch(t *testing.T) {
 	b.contains(b.ok("web_fetch", in{"url": b.server.URL + "/huge"}), "[cut after 40000 of 5242880",
 		"[the page is larger than 5 MiB")
 	b.contains(b.fails(toolyard.InvalidArguments, b.server.URL+"/png").Message, "image/png of 16 bytes")
+	b.contains(b.fails(toolyard.InvalidArguments, b.server.URL+"/bytes").Message,
+		"is binary data (sent as text/plain) of 16 bytes, not text")
+	b.contains(b.fails(toolyard.ExecutionFailed, b.server.URL+"/coded?br").Message, "content encoding br")
 	b.contains(b.fails(toolyard.ExecutionFailed, b.server.URL+"/loop?6").Message, "more than 5 times")
 	b.contains(b.fails(toolyard.ExecutionFailed, b.server.URL+"/status/404").Message, "404 Not Found")
 	b.fails(toolyard.ExecutionFailed, b.server.URL+"/status/304")
