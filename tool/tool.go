@@ -330,8 +330,11 @@ func Unavailable(err error, format string, args ...any) error {
 }
 
 // AsError returns the [*Error] that err is or wraps. If there is none, it returns an execution_failed one with err's
-// text.
+// text; of nil it is nil.
 func AsError(err error) *Error {
+	if err == nil {
+		return nil
+	}
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}

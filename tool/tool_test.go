@@ -135,6 +135,9 @@ func TestErrorsKeepTheirCauseFromTheModel(t *testing.T) {
 	if err.Code != toolyard.ExecutionFailed || err.Message != "the query failed" || !errors.Is(err, cause) {
 		t.Errorf("%+v", err)
 	}
+	if e := tool.AsError(nil); e != nil {
+		t.Errorf("no error: %+v", e)
+	}
 	if e := tool.AsError(cause); e.Code != toolyard.ExecutionFailed || e.Message != "password=1" {
 		t.Errorf("%+v", e)
 	}
