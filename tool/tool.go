@@ -25,8 +25,6 @@ import (
 	"maps"
 	"reflect"
 
-	"github.com/google/jsonschema-go/jsonschema"
-
 	"github.com/toolyard/toolyard"
 )
 
@@ -151,12 +149,9 @@ func New[In, Out any](t Typed[In, Out]) (Tool, error) {
 		return Tool{}, fmt.Errorf("tool %q: Run is nil", t.Name)
 	}
 	if t.InputSchema == nil {
-		s, err := jsonschema.For[In](nil)
-		if err != nil {
+		var err error
+		if t.InputSchema, err = schemaOf[In](); err != nil {
 			return Tool{}, fmt.Errorf("tool %q: derive the input schema: %w", t.Name, err)
-		}
-		if t.InputSchema, err = json.Marshal(s); err != nil {
-			return Tool{}, fmt.Errorf("tool %q: encode the input schema: %w", t.Name, err)
 		}
 	}
 	raw := Tool{Declaration: t.Declaration, Enabled: t.Enabled}
