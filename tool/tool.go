@@ -129,7 +129,7 @@ func ContextProblem(context map[string]string) string {
 }
 
 // Typed is a tool over Go types. In is decoded from the input, and the input schema is derived from it unless the
-// declaration has one. Out may be a string or an [Output]; any other value is encoded as JSON.
+// declaration has one. Out may be a string, an [Output] or an *Output; any other value is encoded as JSON.
 type Typed[In, Out any] struct {
 	Declaration
 	Check func(ctx context.Context, env Env, in In) error
@@ -266,6 +266,11 @@ func render(out any) (Output, error) {
 	switch o := out.(type) {
 	case Output:
 		return o, nil
+	case *Output:
+		if o == nil {
+			return Output{}, nil
+		}
+		return *o, nil
 	case string:
 		return Output{Text: o}, nil
 	}

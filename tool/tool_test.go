@@ -70,6 +70,23 @@ func TestOutputOfOtherTypesIsJSON(t *testing.T) {
 	}
 }
 
+// TestAPointerToAnOutputIsAnOutput, and nil is an empty one.
+func TestAPointerToAnOutputIsAnOutput(t *testing.T) {
+	for want, out := range map[string]*tool.Output{"text": {Text: "text"}, "": nil} {
+		made, err := tool.New(tool.Typed[struct{}, *tool.Output]{
+			Declaration: tool.Declaration{Name: "t", Description: "d"},
+			Run:         func(context.Context, tool.Env, struct{}) (*tool.Output, error) { return out, nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := made.Run(t.Context(), tool.Env{}, json.RawMessage("{}")); err != nil || got.Text != want ||
+			got.Structured != nil {
+			t.Errorf("%+v, %v, want %q", got, err, want)
+		}
+	}
+}
+
 // TestWhatIsLeftOutIsStrict: the zero declaration claims nothing.
 func TestWhatIsLeftOutIsStrict(t *testing.T) {
 	var d tool.Declaration
