@@ -23,7 +23,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
+	"time"
 
 	"github.com/toolyard/toolyard"
 )
@@ -244,10 +246,10 @@ func Raw(t Tool) (Tool, error) {
 			InService, InWasm)
 	case t.MaxResultSizeChars < -1:
 		return bad("MaxResultSizeChars is %d; use -1, 0 or a positive number", t.MaxResultSizeChars)
-	case t.TimeoutMS < 0:
-		return bad("TimeoutMS is %d; use 0 or a positive number of milliseconds", t.TimeoutMS)
-	case t.IdleTimeoutMS < 0:
-		return bad("IdleTimeoutMS is %d; use 0 or a positive number of milliseconds", t.IdleTimeoutMS)
+	case t.TimeoutMS < 0 || t.TimeoutMS > maxMS:
+		return bad("TimeoutMS is %d; use 0 to %d milliseconds", t.TimeoutMS, maxMS)
+	case t.IdleTimeoutMS < 0 || t.IdleTimeoutMS > maxMS:
+		return bad("IdleTimeoutMS is %d; use 0 to %d milliseconds", t.IdleTimeoutMS, maxMS)
 	case t.MaxInFlight < 0:
 		return bad("MaxInFlight is %d; use 0 or a positive number of calls", t.MaxInFlight)
 	case t.Cost < 0 || t.Cost > MaxCost:
@@ -261,6 +263,9 @@ func Raw(t Tool) (Tool, error) {
 	}
 	return t, nil
 }
+
+// maxMS is the longest time limit, in milliseconds: what a [time.Duration] holds.
+const maxMS = math.MaxInt64 / int64(time.Millisecond)
 
 func render(out any) (Output, error) {
 	switch o := out.(type) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"reflect"
 	"regexp"
 	"strings"
@@ -131,12 +132,14 @@ func TestDeclarationsThatAreNotWhole(t *testing.T) {
 			t.Class = tool.ClassRule{Shell: "c",
 				Static: toolyard.ReadOnly}
 		},
-		"Judge is nil":           func(t *tool.Tool) { t.Class.Ask = true },
-		"MaxResultSizeChars":     func(t *tool.Tool) { t.MaxResultSizeChars = -2 },
-		"TimeoutMS":              func(t *tool.Tool) { t.TimeoutMS = -1 },
-		"IdleTimeoutMS":          func(t *tool.Tool) { t.IdleTimeoutMS = -1 },
-		"MaxInFlight":            func(t *tool.Tool) { t.MaxInFlight = -1 },
-		"JSON Schema of an obje": func(t *tool.Tool) { t.InputSchema = json.RawMessage(`{"type":"string"}`) },
+		"Judge is nil":       func(t *tool.Tool) { t.Class.Ask = true },
+		"MaxResultSizeChars": func(t *tool.Tool) { t.MaxResultSizeChars = -2 },
+		"TimeoutMS":          func(t *tool.Tool) { t.TimeoutMS = -1 },
+		"IdleTimeoutMS":      func(t *tool.Tool) { t.IdleTimeoutMS = -1 },
+		"TimeoutMS is 9223372036854775807; use 0 to": func(t *tool.Tool) { t.TimeoutMS = math.MaxInt64 },
+		"IdleTimeoutMS is 4611686018427387904;":      func(t *tool.Tool) { t.IdleTimeoutMS = 1 << 62 },
+		"MaxInFlight":                                func(t *tool.Tool) { t.MaxInFlight = -1 },
+		"JSON Schema of an obje":                     func(t *tool.Tool) { t.InputSchema = json.RawMessage(`{"type":"string"}`) },
 	} {
 		bad := good
 		spoil(&bad)
