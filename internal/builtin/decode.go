@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
-	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -19,7 +19,7 @@ func decode[In any](input json.RawMessage) (In, error) {
 	switch {
 	case !utf8.Valid(input):
 		return in, tool.Invalid("the input is not valid UTF-8; send text as UTF-8")
-	case schema.HalfSurrogate(input):
+	case strictjson.HalfSurrogate(input):
 		return in, tool.Invalid("the input holds half of a surrogate pair (\\uD800 to \\uDFFF alone), which is no " +
 			"character; send both halves or the character itself")
 	}

@@ -11,8 +11,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
 // Value is a parsed JSON value within the limits of this package, and its canonical bytes.
@@ -67,42 +68,11 @@ func ParseInput(raw json.RawMessage) (Value, error) {
 	switch {
 	case !utf8.Valid(raw):
 		return Value{}, &Error{Problems: []string{"the arguments are not valid UTF-8; send text as UTF-8"}}
-	case HalfSurrogate(raw):
+	case strictjson.HalfSurrogate(raw):
 		return Value{}, &Error{Problems: []string{"the arguments have half of a surrogate pair (\\uD800 to \\uDFFF " +
 			"alone), which is no character; send both halves or the character itself"}}
 	}
 	return Parse(raw)
-}
-
-// HalfSurrogate reports whether JSON text escapes one half of a surrogate pair.
-func HalfSurrogate(text []byte) bool {
-	if !bytes.Contains(text, []byte(`\u`)) {
-		return false
-	}
-	escape := func(i int) (rune, bool) {
-		if i+6 > len(text) || text[i] != '\\' || text[i+1] != 'u' {
-			return 0, false
-		}
-		n, err := strconv.ParseUint(string(text[i+2:i+6]), 16, 16)
-		return rune(n), err == nil
-	}
-	for i := 0; i < len(text); i++ {
-		if text[i] != '\\' {
-			continue
-		}
-		if r, ok := escape(i); ok {
-			if utf16.IsSurrogate(r) {
-				low, _ := escape(i + 6)
-				if utf16.DecodeRune(r, low) == utf8.RuneError {
-					return true
-				}
-				i += 6
-			}
-			i += 4
-		}
-		i++ // skip the escaped character
-	}
-	return false
 }
 
 // parseAny decodes any JSON within the limits of this package.
