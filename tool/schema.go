@@ -3,7 +3,10 @@ package tool
 import (
 	"encoding"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 
 	"github.com/google/jsonschema-go/jsonschema"
 )
@@ -58,4 +61,25 @@ func inside(t reflect.Type, seen map[reflect.Type]bool, found func(reflect.Type)
 		}
 	default: // nothing is inside
 	}
+}
+
+// missingField says which field the declaration names for rules or for the class that the input, whose schema was
+// derived, does not have; empty if there is none. A map may have any.
+func (d *Declaration) missingField() string {
+	var s struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	if json.Unmarshal(d.InputSchema, &s) != nil || s.Properties == nil {
+		return ""
+	}
+	for _, f := range []struct{ by, name string }{
+		{"Specifier.Path", d.Specifier.Path}, {"Specifier.Command", d.Specifier.Command},
+		{"Specifier.URL", d.Specifier.URL}, {"Class.Shell", d.Class.Shell},
+	} {
+		if _, ok := s.Properties[f.name]; f.name != "" && !ok {
+			return fmt.Sprintf("%s names %q, which is no field of the input; its fields are %q", f.by, f.name,
+				slices.Sorted(maps.Keys(s.Properties)))
+		}
+	}
+	return ""
 }

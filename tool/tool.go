@@ -155,6 +155,9 @@ func New[In, Out any](t Typed[In, Out]) (Tool, error) {
 		if t.InputSchema, err = schemaOf[In](); err != nil {
 			return Tool{}, fmt.Errorf("tool %q: derive the input schema: %w", t.Name, err)
 		}
+		if problem := t.missingField(); problem != "" {
+			return Tool{}, fmt.Errorf("tool %q: %s", t.Name, problem)
+		}
 	}
 	raw := Tool{Declaration: t.Declaration, Enabled: t.Enabled}
 	if t.Check != nil {

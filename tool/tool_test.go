@@ -71,6 +71,30 @@ func TestOutputOfOtherTypesIsJSON(t *testing.T) {
 	}
 }
 
+// TestFieldsThatThereAreNot: a declaration that names a field by its name in Go, say, is refused.
+func TestFieldsThatThereAreNot(t *testing.T) {
+	for want, d := range map[string]tool.Declaration{
+		`Specifier.Path names "Name", which is no field of the input; its fields are ["name" "times"]`: {
+			Specifier: tool.Specifier{Path: "Name"}},
+		`Specifier.URL names "url"`:     {Specifier: tool.Specifier{URL: "url"}},
+		`Specifier.Command names "cmd"`: {Specifier: tool.Specifier{Command: "cmd"}},
+		`Class.Shell names "cmd"`:       {Class: tool.ClassRule{Shell: "cmd"}},
+		"":                              {Specifier: tool.Specifier{Path: "name"}},
+	} {
+		d.Name, d.Description = "t", "d"
+		_, err := tool.New(tool.Typed[greeting, string]{Declaration: d,
+			Run: func(context.Context, tool.Env, greeting) (string, error) { return "", nil }})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		_, err = tool.New(tool.Typed[map[string]any, string]{Declaration: d,
+			Run: func(context.Context, tool.Env, map[string]any) (string, error) { return "", nil }})
+		if err != nil {
+			t.Errorf("a map: %v", err)
+		}
+	}
+}
+
 // TestAPointerToAnOutputIsAnOutput, and nil is an empty one.
 func TestAPointerToAnOutputIsAnOutput(t *testing.T) {
 	for want, out := range map[string]*tool.Output{"text": {Text: "text"}, "": nil} {
