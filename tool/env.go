@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"time"
+	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
 )
@@ -102,10 +103,33 @@ const SecretRoom = 4 << 10
 // secret is not recognised, so nothing behind the tool could remove it. A whole text is returned as it is.
 func (e Env) Cut(text string, n int) (shown string, more bool) {
 	shown, more = firstChars(text, n)
-	if more && e.Redact != nil {
-		shown, _ = firstChars(e.Redact(text[:min(len(text), len(shown)+SecretRoom)]), n)
+	if !more || e.Redact == nil {
+		return shown, more
 	}
-	return shown, more
+	// A text without its secrets is shorter, so that more of it may be shown. What is looked at must end so far behind
+	// that no secret which is cut there can be shown.
+	for end := len(shown) + SecretRoom; end < len(text); end *= 2 {
+		clean := e.Redact(text[:end])
+		if safe, _ := firstChars(withoutHalf(text[:end], clean), n); utf8.RuneCountInString(safe) == n {
+			return safe, true
+		}
+	}
+	shown, _ = firstChars(e.Redact(text), n)
+	return shown, true
+}
+
+// withoutHalf is the beginning of a text that was cut and has no secrets any more (clean) in which no half of one can
+// be: it stands at the end, behind all that was taken out.
+func withoutHalf(text, clean string) string {
+	same := 0
+	for same < min(len(text), len(clean), SecretRoom) && text[len(text)-1-same] == clean[len(clean)-1-same] {
+		same++
+	}
+	end := len(clean) - same
+	for end > 0 && end < len(clean) && !utf8.RuneStart(clean[end]) {
+		end--
+	}
+	return clean[:end]
 }
 
 // firstChars returns the first n characters of s, and whether there were more.

@@ -23,9 +23,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
-
-	"github.com/google/jsonschema-go/jsonschema"
+	"time"
 
 	"github.com/toolyard/toolyard"
 )
@@ -131,7 +131,7 @@ func ContextProblem(context map[string]string) string {
 }
 
 // Typed is a tool over Go types. In is decoded from the input, and the input schema is derived from it unless the
-// declaration has one. Out may be a string or an [Output]; any other value is encoded as JSON.
+// declaration has one. Out may be a string, an [Output] or an *Output; any other value is encoded as JSON.
 type Typed[In, Out any] struct {
 	Declaration
 	Check func(ctx context.Context, env Env, in In) error
@@ -151,12 +151,12 @@ func New[In, Out any](t Typed[In, Out]) (Tool, error) {
 		return Tool{}, fmt.Errorf("tool %q: Run is nil", t.Name)
 	}
 	if t.InputSchema == nil {
-		s, err := jsonschema.For[In](nil)
-		if err != nil {
+		var err error
+		if t.InputSchema, err = schemaOf[In](); err != nil {
 			return Tool{}, fmt.Errorf("tool %q: derive the input schema: %w", t.Name, err)
 		}
-		if t.InputSchema, err = json.Marshal(s); err != nil {
-			return Tool{}, fmt.Errorf("tool %q: encode the input schema: %w", t.Name, err)
+		if problem := t.missingField(); problem != "" {
+			return Tool{}, fmt.Errorf("tool %q: %s", t.Name, problem)
 		}
 	}
 	raw := Tool{Declaration: t.Declaration, Enabled: t.Enabled}
@@ -249,10 +249,10 @@ func Raw(t Tool) (Tool, error) {
 			InService, InWasm)
 	case t.MaxResultSizeChars < -1:
 		return bad("MaxResultSizeChars is %d; use -1, 0 or a positive number", t.MaxResultSizeChars)
-	case t.TimeoutMS < 0:
-		return bad("TimeoutMS is %d; use 0 or a positive number of milliseconds", t.TimeoutMS)
-	case t.IdleTimeoutMS < 0:
-		return bad("IdleTimeoutMS is %d; use 0 or a positive number of milliseconds", t.IdleTimeoutMS)
+	case t.TimeoutMS < 0 || t.TimeoutMS > maxMS:
+		return bad("TimeoutMS is %d; use 0 to %d milliseconds", t.TimeoutMS, maxMS)
+	case t.IdleTimeoutMS < 0 || t.IdleTimeoutMS > maxMS:
+		return bad("IdleTimeoutMS is %d; use 0 to %d milliseconds", t.IdleTimeoutMS, maxMS)
 	case t.MaxInFlight < 0:
 		return bad("MaxInFlight is %d; use 0 or a positive number of calls", t.MaxInFlight)
 	case t.Cost < 0 || t.Cost > MaxCost:
@@ -267,10 +267,18 @@ func Raw(t Tool) (Tool, error) {
 	return t, nil
 }
 
+// maxMS is the longest time limit, in milliseconds: what a [time.Duration] holds.
+const maxMS = math.MaxInt64 / int64(time.Millisecond)
+
 func render(out any) (Output, error) {
 	switch o := out.(type) {
 	case Output:
 		return o, nil
+	case *Output:
+		if o == nil {
+			return Output{}, nil
+		}
+		return *o, nil
 	case string:
 		return Output{Text: o}, nil
 	}
@@ -330,8 +338,11 @@ func Unavailable(err error, format string, args ...any) error {
 }
 
 // AsError returns the [*Error] that err is or wraps. If there is none, it returns an execution_failed one with err's
-// text.
+// text; of nil it is nil.
 func AsError(err error) *Error {
+	if err == nil {
+		return nil
+	}
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}

@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/tool"
@@ -68,6 +71,47 @@ func TestOutputOfOtherTypesIsJSON(t *testing.T) {
 	}
 }
 
+// TestFieldsThatThereAreNot: a declaration that names a field by its name in Go, say, is refused.
+func TestFieldsThatThereAreNot(t *testing.T) {
+	for want, d := range map[string]tool.Declaration{
+		`Specifier.Path names "Name", which is no field of the input; its fields are ["name" "times"]`: {
+			Specifier: tool.Specifier{Path: "Name"}},
+		`Specifier.URL names "url"`:     {Specifier: tool.Specifier{URL: "url"}},
+		`Specifier.Command names "cmd"`: {Specifier: tool.Specifier{Command: "cmd"}},
+		`Class.Shell names "cmd"`:       {Class: tool.ClassRule{Shell: "cmd"}},
+		"":                              {Specifier: tool.Specifier{Path: "name"}},
+	} {
+		d.Name, d.Description = "t", "d"
+		_, err := tool.New(tool.Typed[greeting, string]{Declaration: d,
+			Run: func(context.Context, tool.Env, greeting) (string, error) { return "", nil }})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		_, err = tool.New(tool.Typed[map[string]any, string]{Declaration: d,
+			Run: func(context.Context, tool.Env, map[string]any) (string, error) { return "", nil }})
+		if err != nil {
+			t.Errorf("a map: %v", err)
+		}
+	}
+}
+
+// TestAPointerToAnOutputIsAnOutput, and nil is an empty one.
+func TestAPointerToAnOutputIsAnOutput(t *testing.T) {
+	for want, out := range map[string]*tool.Output{"text": {Text: "text"}, "": nil} {
+		made, err := tool.New(tool.Typed[struct{}, *tool.Output]{
+			Declaration: tool.Declaration{Name: "t", Description: "d"},
+			Run:         func(context.Context, tool.Env, struct{}) (*tool.Output, error) { return out, nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := made.Run(t.Context(), tool.Env{}, json.RawMessage("{}")); err != nil || got.Text != want ||
+			got.Structured != nil {
+			t.Errorf("%+v, %v, want %q", got, err, want)
+		}
+	}
+}
+
 // TestWhatIsLeftOutIsStrict: the zero declaration claims nothing.
 func TestWhatIsLeftOutIsStrict(t *testing.T) {
 	var d tool.Declaration
@@ -112,12 +156,14 @@ func TestDeclarationsThatAreNotWhole(t *testing.T) {
 			t.Class = tool.ClassRule{Shell: "c",
 				Static: toolyard.ReadOnly}
 		},
-		"Judge is nil":           func(t *tool.Tool) { t.Class.Ask = true },
-		"MaxResultSizeChars":     func(t *tool.Tool) { t.MaxResultSizeChars = -2 },
-		"TimeoutMS":              func(t *tool.Tool) { t.TimeoutMS = -1 },
-		"IdleTimeoutMS":          func(t *tool.Tool) { t.IdleTimeoutMS = -1 },
-		"MaxInFlight":            func(t *tool.Tool) { t.MaxInFlight = -1 },
-		"JSON Schema of an obje": func(t *tool.Tool) { t.InputSchema = json.RawMessage(`{"type":"string"}`) },
+		"Judge is nil":       func(t *tool.Tool) { t.Class.Ask = true },
+		"MaxResultSizeChars": func(t *tool.Tool) { t.MaxResultSizeChars = -2 },
+		"TimeoutMS":          func(t *tool.Tool) { t.TimeoutMS = -1 },
+		"IdleTimeoutMS":      func(t *tool.Tool) { t.IdleTimeoutMS = -1 },
+		"TimeoutMS is 9223372036854775807; use 0 to": func(t *tool.Tool) { t.TimeoutMS = math.MaxInt64 },
+		"IdleTimeoutMS is 4611686018427387904;":      func(t *tool.Tool) { t.IdleTimeoutMS = 1 << 62 },
+		"MaxInFlight":                                func(t *tool.Tool) { t.MaxInFlight = -1 },
+		"JSON Schema of an obje":                     func(t *tool.Tool) { t.InputSchema = json.RawMessage(`{"type":"string"}`) },
 	} {
 		bad := good
 		spoil(&bad)
@@ -133,8 +179,36 @@ func TestErrorsKeepTheirCauseFromTheModel(t *testing.T) {
 	if err.Code != toolyard.ExecutionFailed || err.Message != "the query failed" || !errors.Is(err, cause) {
 		t.Errorf("%+v", err)
 	}
+	if e := tool.AsError(nil); e != nil {
+		t.Errorf("no error: %+v", e)
+	}
 	if e := tool.AsError(cause); e.Code != toolyard.ExecutionFailed || e.Message != "password=1" {
 		t.Errorf("%+v", e)
+	}
+}
+
+// TestCutAmongManySecrets: what a cut shows has as many characters as it may have, and no half of a secret, however
+// much shorter the text becomes without its secrets.
+func TestCutAmongManySecrets(t *testing.T) {
+	secrets := regexp.MustCompile(`<7{30,}>`)
+	env := tool.Env{Redact: func(text string) string { return secrets.ReplaceAllString(text, "[redacted]") }}
+	for _, digits := range []int{30, 300, 1_500} {
+		for _, between := range []string{",", ", é", strings.Repeat("word ", 5)} {
+			text := strings.Repeat("<"+strings.Repeat("7", digits)+">"+between, 60_000/digits)
+			whole := env.Redact(text)
+			for _, n := range []int{1, 100, 1_000, 5_000} {
+				shown, more := env.Cut(text, n)
+				if strings.Contains(shown, "7") || !more {
+					t.Errorf("secrets of %d digits with %q between them, %d characters: %q, %t", digits, between, n, shown,
+						more)
+				}
+				if got := utf8.RuneCountInString(shown); got != min(n, utf8.RuneCountInString(whole)) ||
+					!strings.HasPrefix(whole, shown) {
+					t.Errorf("secrets of %d digits with %q between them, %d characters: %d are shown", digits, between, n,
+						got)
+				}
+			}
+		}
 	}
 }
 

@@ -41,6 +41,15 @@ func TestAWorkerChecksItsTools(t *testing.T) {
 		}
 		cancel()
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if err := worker.Run(ctx, nc, worker.Options{}); err == nil || !strings.Contains(err.Error(), "Tools is empty") {
+		t.Errorf("without tools: it started, or said %v", err)
+	}
+	if err := worker.Run(ctx, nil, worker.Options{Tools: []tool.Tool{good}}); err == nil ||
+		!strings.Contains(err.Error(), "connection is nil") {
+		t.Errorf("without a connection: it started, or said %v", err)
+	}
 	d := tool.Declaration{MaxResultSizeChars: -5}
 	if got := d.MaxResultChars(); got != tool.DefaultMaxResultSizeChars {
 		t.Errorf("a size of -5 means %d characters", got)

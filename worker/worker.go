@@ -122,6 +122,12 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
+	switch {
+	case len(o.Tools) == 0:
+		return errors.New("worker: Tools is empty; give the tools that it runs")
+	case nc == nil:
+		return errors.New("worker: the connection is nil; make one with Connect")
+	}
 	cfg := worker.Config{
 		ID: broker.WorkerID(o.Pool), Pool: o.Pool, Tools: o.Tools, Origin: registry.Toolset, Workspaces: o.Workspaces,
 		DrainGrace: o.DrainGrace, Log: o.Log, Fence: o.Fence, Credentials: o.Credentials,

@@ -216,7 +216,7 @@ func answer(ctx context.Context, s Store, k toolyard.BatchKey, asked events.Wait
 
 // edit puts another input into a decision.
 func edit(ctx context.Context, s Store, k toolyard.BatchKey, d *events.Decided, input json.RawMessage) error {
-	v, err := schema.Parse(input)
+	v, err := schema.ParseInput(input)
 	if err != nil {
 		return &toolyard.InputError{Field: "input", Problem: err.Error()}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -288,7 +289,7 @@ func TestInputThatIsNoText(t *testing.T) {
 		b.contains(out.Text, "1\tsmile")
 	}
 	b.ok("read_file", in{"file_path": "a\ufffdb"})
-	if halfSurrogate([]byte(`"\\ud800"`)) {
+	if strictjson.HalfSurrogate([]byte(`"\\ud800"`)) {
 		t.Error("an escaped backslash before u is taken for an escape")
 	}
 	b.refusedRaw(toolyard.InvalidArguments, "read_file", json.RawMessage(`{"file_path":"x","offset":1.5}`))

@@ -5,6 +5,7 @@ package builtin
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -57,6 +58,35 @@ func TestNoHalfASecret(t *testing.T) {
 		t.Errorf("edit_file: %v", err)
 	}
 }
+
+// TestNoHalfASecretAmongMany: secrets that are taken out make a text shorter, so that the end of what was looked at
+// comes into view. Nothing is shown of a secret that is cut there.
+func TestNoHalfASecretAmongMany(t *testing.T) {
+	b := newBench(t)
+	b.env.Redact = func(text string) string { return longSecret.ReplaceAllString(text, "[redacted]") }
+	for _, digits := range []int{30, 300, 1_500} {
+		secret := "<" + strings.Repeat("7", digits) + ">"
+		for _, between := range []string{",", ", é", strings.Repeat("word ", 5)} {
+			line := strings.Repeat(secret+between, 100_000/len(secret))
+			b.put("f", line+"\n")
+			b.put("g", line+"MATCH"+between+line+"\n")
+			for name, text := range map[string]string{
+				"read_file":           b.ok("read_file", in{"file_path": "f"}),
+				"grep":                b.ok("grep", in{"pattern": "MATCH", "path": "g"}),
+				"grep from the start": b.ok("grep", in{"pattern": "^", "path": "g"}),
+			} {
+				if strings.Contains(text, "77") {
+					t.Errorf("%s, secrets of %d digits: %s", name, digits, text)
+				}
+				if !strings.Contains(text, "[redacted]") || name == "grep" && !strings.Contains(text, "MATCH") {
+					t.Errorf("%s, secrets of %d digits, shows no place of them: %s", name, digits, text)
+				}
+			}
+		}
+	}
+}
+
+var longSecret = regexp.MustCompile(`<7{30,}>`)
 
 // TestAround: without a redactor a long line is cut around the match as with one that finds nothing.
 func TestAround(t *testing.T) {

@@ -1,14 +1,13 @@
 package builtin
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
-	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -20,7 +19,7 @@ func decode[In any](input json.RawMessage) (In, error) {
 	switch {
 	case !utf8.Valid(input):
 		return in, tool.Invalid("the input is not valid UTF-8; send text as UTF-8")
-	case halfSurrogate(input):
+	case strictjson.HalfSurrogate(input):
 		return in, tool.Invalid("the input holds half of a surrogate pair (\\uD800 to \\uDFFF alone), which is no " +
 			"character; send both halves or the character itself")
 	}
@@ -28,37 +27,6 @@ func decode[In any](input json.RawMessage) (In, error) {
 		return in, tool.Invalid("the input does not fit the tool: %v", err)
 	}
 	return in, nil
-}
-
-// halfSurrogate reports whether JSON text escapes one half of a surrogate pair.
-func halfSurrogate(text []byte) bool {
-	if !bytes.Contains(text, []byte(`\u`)) {
-		return false
-	}
-	escape := func(i int) (rune, bool) {
-		if i+6 > len(text) || text[i] != '\\' || text[i+1] != 'u' {
-			return 0, false
-		}
-		n, err := strconv.ParseUint(string(text[i+2:i+6]), 16, 16)
-		return rune(n), err == nil
-	}
-	for i := 0; i < len(text); i++ {
-		if text[i] != '\\' {
-			continue
-		}
-		if r, ok := escape(i); ok {
-			if utf16.IsSurrogate(r) {
-				low, _ := escape(i + 6)
-				if utf16.DecodeRune(r, low) == utf8.RuneError {
-					return true
-				}
-				i += 6
-			}
-			i += 4
-		}
-		i++ // skip the escaped character
-	}
-	return false
 }
 
 // whole is an integer in the input. JSON Schema also calls 5.0 and 5e0 integers, and models write them.

@@ -27,6 +27,17 @@ func toUTF8(body []byte, contentType string, cut bool) string {
 	return strings.TrimPrefix(strings.ToValidUTF8(string(text), "\uFFFD"), "\ufeff")
 }
 
+// isBytes reports whether a body is no text, whatever its server says: it has a NUL, and no charset in which that may
+// be a part of a character.
+func isBytes(body []byte, contentType string) bool {
+	head := body[:min(len(body), BinaryProbeBytes)]
+	if bytes.IndexByte(head, 0) < 0 {
+		return false
+	}
+	_, name, _ := charset.DetermineEncoding(body, contentType)
+	return !strings.HasPrefix(name, "utf-16")
+}
+
 // unread are the elements whose content is not readable text.
 var unread = map[atom.Atom]bool{
 	atom.Script: true, atom.Style: true, atom.Noscript: true, atom.Template: true, atom.Svg: true, atom.Math: true,
@@ -57,12 +68,13 @@ type htmlPage struct {
 	lines   int      // line ends at the end of out, at most 2
 	space   bool     // white space was read but not written
 	prefix  string   // the prefix of the next text
-	links   []string // the addresses of the open links
+	links   []string // the addresses of the open links, as the page has them
 }
 
 // htmlText reduces HTML to its title and readable text. It reads tokens and builds no tree, so that its time and memory
-// are linear in the page's size, whatever its nesting.
-func htmlText(source string, base *url.URL) (title, text string) {
+// are linear in the page's size, whatever its nesting. A link may be far shorter in the page than its whole address:
+// cut says that the text came to [MaxFetchText], and what follows is left out.
+func htmlText(source string, base *url.URL) (title, text string, cut bool) {
 	z := html.NewTokenizer(strings.NewReader(source))
 	p := &htmlPage{base: base, lines: 2}
 	var skip atom.Atom // the unread element that is open
@@ -79,9 +91,13 @@ func htmlText(source string, base *url.URL) (title, text string) {
 		}
 	}
 	for {
-		switch z.Next() {
+		next := z.Next()
+		if cut = p.out.Len() > MaxFetchText; cut {
+			next = html.ErrorToken
+		}
+		switch next {
 		case html.ErrorToken: // the end: a string gives no other error
-			return strings.Join(strings.Fields(p.title.String()), " "), strings.TrimSpace(p.out.String())
+			return strings.Join(strings.Fields(p.title.String()), " "), strings.TrimSpace(p.out.String()), cut
 		case html.TextToken:
 			if depth == 0 {
 				p.text(string(z.Text()))
@@ -115,7 +131,7 @@ func (p *htmlPage) open(t html.Token) {
 			p.write(" | ")
 		}
 	case t.DataAtom == atom.A:
-		p.links = append(p.links, p.link(t))
+		p.links = append(p.links, href(t))
 	case t.DataAtom == atom.Img:
 		for _, a := range t.Attr {
 			if a.Key == "alt" && strings.TrimSpace(a.Val) != "" {
@@ -138,7 +154,7 @@ func (p *htmlPage) close(t html.Token) {
 	case t.DataAtom == atom.Title:
 		p.inTitle = false
 	case t.DataAtom == atom.A && len(p.links) > 0:
-		to := p.links[len(p.links)-1]
+		to := p.link(p.links[len(p.links)-1])
 		p.links = p.links[:len(p.links)-1]
 		if to != "" {
 			p.write(" (" + to + ")")
@@ -162,15 +178,23 @@ func gap(a atom.Atom) int {
 	return 1
 }
 
-// link is the absolute address of a link to another page, or empty.
-func (p *htmlPage) link(t html.Token) string {
+// href is the address of a link, as the page has it; empty if it leads to the page itself.
+func href(t html.Token) string {
 	for _, a := range t.Attr {
-		if a.Key != "href" || strings.HasPrefix(a.Val, "#") {
-			continue
+		if a.Key == "href" && !strings.HasPrefix(a.Val, "#") {
+			return strings.TrimSpace(a.Val)
 		}
-		if u, err := p.base.Parse(strings.TrimSpace(a.Val)); err == nil && (u.Scheme == "http" || u.Scheme == "https") {
-			return u.String()
-		}
+	}
+	return ""
+}
+
+// link is the absolute address of a link to another page, or empty.
+func (p *htmlPage) link(address string) string {
+	if address == "" {
+		return ""
+	}
+	if u, err := p.base.Parse(address); err == nil && (u.Scheme == "http" || u.Scheme == "https") {
+		return u.String()
 	}
 	return ""
 }

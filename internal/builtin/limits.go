@@ -61,6 +61,8 @@ const (
 	MaxURLBytes       = 8 << 10   // bytes of a URL
 	MaxRedirects      = 5         // all at the same host
 	MaxFetchBytes     = 5 << 20   // bytes of a body after decompression; the rest is left out
+	MaxFetchText      = 8 << 20   // bytes of text to which a page is reduced, with the whole addresses of its links
+	MaxFetchTitle     = 500       // characters of a page's title
 	MaxFetchHeader    = 64 << 10  // bytes of a response's header
 	DefaultFetchChars = 40_000    // characters of text if the call sets no max_chars
 	MaxFetchChars     = 1_000_000 // characters that a call may ask for

@@ -18,8 +18,8 @@ type lines struct {
 	max int64 // bytes
 	// read counts the bytes read so far.
 	read int64
-	// crlf is set after a line ended in CRLF.
-	crlf bool
+	// crlf is set after a line ended in CRLF, lf after one ended in LF alone.
+	crlf, lf bool
 	// clean takes secrets out of lines that are cut.
 	clean cleaner
 }
@@ -135,12 +135,16 @@ func (l *lines) next() (line, error) {
 	if ln.bytes == int64(len(kept)) {
 		if body, ok := strings.CutSuffix(text, "\r\n"); ok {
 			text, l.crlf = body, true
-		} else {
-			text = strings.TrimSuffix(text, "\n")
+		} else if body, ok := strings.CutSuffix(text, "\n"); ok {
+			text, l.lf = body, true
 		}
 	}
 	if l.read == ln.bytes {
 		text = strings.TrimPrefix(text, "\ufeff") // a byte order mark
+	}
+	if ln.bytes > int64(len(kept)) {
+		ln.text, ln.cut = l.clean.cutOf(text, MaxLineChars)
+		return ln, nil
 	}
 	ln.text, ln.cut = l.clean.cut(text, MaxLineChars)
 	return ln, nil

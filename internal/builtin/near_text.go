@@ -54,7 +54,7 @@ func withoutNumbers(s string) string {
 	return numbered.ReplaceAllString(s, "")
 }
 
-// otherSpace finds lines that differ from old's only in white space.
+// otherSpace finds lines that differ from old's only in white space. Its time is in proportion to the two texts.
 func otherSpace(lines []string, old string) (from, to int, ok bool) {
 	var want []string
 	for l := range strings.SplitSeq(strings.Trim(old, "\n"), "\n") {
@@ -63,16 +63,22 @@ func otherSpace(lines []string, old string) (from, to int, ok bool) {
 	if strings.Join(want, "") == "" {
 		return 0, 0, false
 	}
-	have := make([]string, len(lines))
-	for i, l := range lines {
-		have[i] = squeeze(l)
+	var have strings.Builder // a line break stands before and behind each line
+	have.WriteByte('\n')
+	for _, l := range lines {
+		have.WriteString(squeeze(l))
+		have.WriteByte('\n')
 	}
-	for i := range len(have) - len(want) + 1 {
-		if len(want) == 1 && strings.Contains(have[i], want[0]) || slices.Equal(have[i:i+len(want)], want) {
-			return i, i + len(want), true
-		}
+	text := strings.Join(want, "\n")
+	if len(want) > 1 {
+		text = "\n" + text + "\n"
 	}
-	return 0, 0, false
+	at := strings.Index(have.String(), text)
+	if at < 0 {
+		return 0, 0, false
+	}
+	from = strings.Count(have.String()[:at+1], "\n") - 1
+	return from, from + len(want), true
 }
 
 // squeeze makes each run of white space one space, and none at the ends.

@@ -165,7 +165,10 @@ func render(t target, l *lines, s span, size int64) (string, error) {
 	var b strings.Builder
 	number := s.offset
 	note := func(format string, args ...any) (string, error) {
-		if l.crlf {
+		switch {
+		case l.crlf && l.lf:
+			b.WriteString("[some lines of this file end in \\r\\n, others in \\n]\n")
+		case l.crlf:
 			b.WriteString("[lines of this file end in \\r\\n]\n")
 		}
 		fmt.Fprintf(&b, format, args...)

@@ -37,6 +37,7 @@ func TestReadFile(t *testing.T) {
 	b.put("empty", "")
 	b.put("no-end", "one\ntwo")
 	b.put("crlf", "one\r\ntwo\r\n")
+	b.put("mixed", "one\r\ntwo\nthree")
 	b.put("bom", "\ufeffone\n")
 	b.put("blank", "\n\n")
 	b.put("tab\there\n", "odd name\n")
@@ -52,6 +53,9 @@ func TestReadFile(t *testing.T) {
 		{in{"file_path": "no-end"}, "1\tone\n2\ttwo\n"},
 		{in{"file_path": "no-end", "offset": 2}, "2\ttwo\n"},
 		{in{"file_path": "crlf"}, "1\tone\n2\ttwo\n[lines of this file end in \\r\\n]\n"},
+		{in{"file_path": "mixed"}, "1\tone\n2\ttwo\n3\tthree\n[some lines of this file end in \\r\\n, others in \\n]\n"},
+		{in{"file_path": "mixed", "limit": 1}, "1\tone\n[lines of this file end in \\r\\n]\n" +
+			"[more lines follow: call read_file again with offset 2]"},
 		{in{"file_path": "bom"}, "1\tone\n"},
 		{in{"file_path": "blank"}, "1\t\n2\t\n"},
 		{in{"file_path": "empty"}, "[empty is an empty file]"},

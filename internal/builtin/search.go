@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"regexp"
 	"strings"
+	"unicode/utf8"
 )
 
 // search is the state of one grep.
@@ -107,7 +109,12 @@ func (s *search) text(ctx context.Context, data []byte, shown string) error {
 		var line []byte
 		line, data, _ = bytes.Cut(data, newline)
 		line = bytes.TrimSuffix(line, []byte{'\r'})
-		at := s.re.FindIndex(line)
+		at := s.find(ctx, line)
+		if len(line) > longLineBytes {
+			if err := stopped(ctx); err != nil {
+				return err
+			}
+		}
 		switch {
 		case at != nil:
 			if s.matches == MaxGrepMatches {
@@ -140,6 +147,41 @@ func (s *search) text(ctx context.Context, data []byte, shown string) error {
 		}
 	}
 	return nil
+}
+
+// longLineBytes is the length from which on a line is searched in a way that stops with the call's context. A pattern
+// may take a long time for each byte.
+const longLineBytes = 4 << 10
+
+// find returns where the first match in a line begins and ends; nil if there is none, or the context has ended.
+func (s *search) find(ctx context.Context, line []byte) []int {
+	if len(line) <= longLineBytes {
+		return s.re.FindIndex(line)
+	}
+	prefix, whole := s.re.LiteralPrefix()
+	if at := bytes.Index(line, []byte(prefix)); at < 0 {
+		return nil
+	} else if whole && regexp.QuoteMeta(prefix) == s.re.String() {
+		return []int{at, at + len(prefix)}
+	}
+	return s.re.FindReaderIndex(&runesUntilStopped{ctx: ctx, text: line})
+}
+
+// runesUntilStopped reads characters, and ends once the context has ended.
+type runesUntilStopped struct {
+	ctx  context.Context
+	text []byte
+	read int
+}
+
+func (r *runesUntilStopped) ReadRune() (c rune, size int, err error) {
+	const often = 256 // characters between two looks at the context
+	if r.read++; len(r.text) == 0 || r.read%often == 0 && r.ctx.Err() != nil {
+		return 0, 0, io.EOF
+	}
+	c, size = utf8.DecodeRune(r.text)
+	r.text = r.text[size:]
+	return c, size, nil
 }
 
 // row writes one line of the answer. Of a long line it shows the part around the match.

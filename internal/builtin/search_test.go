@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -208,4 +210,34 @@ func TestGrepIsBounded(t *testing.T) {
 	}
 	b.put("large", "hit\n"+strings.Repeat("x", MaxGrepFileBytes))
 	b.contains(b.ok("grep", in{"pattern": "hit", "path": "large"}), "1 over 10 MiB")
+}
+
+// TestGrepOfALongLineStops: the call's end stops a search also in the middle of a line.
+func TestGrepOfALongLineStops(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	for _, c := range []struct{ pattern, line string }{
+		{"a+b", strings.Repeat("a", 1<<20)},
+		{"x.*y|z", strings.Repeat("é", 1<<20)},
+	} {
+		s := &search{grepPlan: grepPlan{re: regexp.MustCompile(c.pattern)}}
+		if err := s.text(ctx, []byte(c.line), "f"); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", c.pattern, err)
+		}
+	}
+}
+
+// TestGrepOfLongLinesAgreesWithShort: a match is found in a long line where it is found in a short one.
+func TestGrepOfLongLinesAgreesWithShort(t *testing.T) {
+	long := strings.Repeat("é \xff", longLineBytes)
+	for _, pattern := range []string{"lit", "lit+", "^é", "^lit", "^lit$", "(?i)LIT", `\blit\b`, "t$", "$", "l(i|o)t|é$",
+		"", "q*", "."} {
+		re := regexp.MustCompile(pattern)
+		for _, line := range []string{"lit" + long, long + "lit", long + " lit " + long, long} {
+			s := &search{grepPlan: grepPlan{re: re}}
+			if got, want := s.find(t.Context(), []byte(line)), re.FindStringIndex(line); !slices.Equal(got, want) {
+				t.Errorf("%q in a line of %d bytes: %v, want %v", pattern, len(line), got, want)
+			}
+		}
+	}
 }

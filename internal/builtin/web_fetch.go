@@ -106,6 +106,11 @@ func (f *fetcher) run(ctx context.Context, env tool.Env, in webFetchInput) (stri
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return "", badStatus(u, resp, time.Now())
 	}
+	// of those that a server may choose by itself, net/http decodes gzip, and asks for no other
+	if coding := resp.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return "", tool.Failed(nil, "%s answered with the content encoding %s, which was not asked for and cannot be read",
+			show(u.Hostname()), show(coding))
+	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, MaxFetchBytes+1))
 	if err != nil {
 		return "", f.fetchFault(ctx, within, u, err)
@@ -115,30 +120,47 @@ func (f *fetcher) run(ctx context.Context, env tool.Env, in webFetchInput) (stri
 		body = body[:MaxFetchBytes]
 	}
 	kind, ok := textKind(resp.Header.Get("Content-Type"), body)
+	what := show(kind)
+	if ok && isBytes(body, resp.Header.Get("Content-Type")) {
+		what, ok = "binary data (sent as "+what+")", false
+	}
 	if !ok {
 		size := bytesWhole(int64(len(body)))
 		if cut {
 			size = bytesWhole(max(resp.ContentLength, MaxFetchBytes)) + " or more"
 		}
-		return "", tool.Invalid("url %s is %s of %s, not text; this tool reads text only", show(in.URL), show(kind),
-			size)
+		return "", tool.Invalid("url %s is %s of %s, not text; this tool reads text only", show(in.URL), what, size)
 	}
-	title, text := "", toUTF8(body, resp.Header.Get("Content-Type"), cut)
+	p := fetched{text: toUTF8(body, resp.Header.Get("Content-Type"), cut)}
+	if cut {
+		p.rest = fmt.Sprintf("the page is larger than %d MiB; what comes after was not read", MaxFetchBytes>>20)
+	}
 	if kind == "text/html" || kind == "application/xhtml+xml" {
-		title, text = htmlText(text, resp.Request.URL)
+		if p.title, p.text, cut = htmlText(p.text, resp.Request.URL); cut {
+			p.rest = fmt.Sprintf("the page has more than %d MiB of text; what comes after is left out", MaxFetchText>>20)
+		}
 	}
-	return fetchAnswer(env.Redact, resp, kind, title, text, most, cut), nil
+	return p.answer(env.Redact, resp, kind, most), nil
 }
 
-// fetchAnswer is the text of a page, after a few lines about it.
-func fetchAnswer(clean cleaner, resp *http.Response, kind, title, text string, most int, cut bool) string {
+// fetched is what was read of a page. rest says what was not.
+type fetched struct{ title, text, rest string }
+
+// answer is the text of a page, after a few lines about it.
+func (p *fetched) answer(clean cleaner, resp *http.Response, kind string, most int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "URL: %s\nContent-Type: %s\n", resp.Request.URL, show(kind))
-	if title != "" {
+	if title, more := clean.cut(p.title, MaxFetchTitle); more {
+		fmt.Fprintf(&b, "Title: %s…\n", title)
+	} else if title != "" {
 		fmt.Fprintf(&b, "Title: %s\n", title)
 	}
 	b.WriteByte('\n')
+	text := p.text
 	shown, left := clean.cut(text, most)
+	if p.rest != "" && !left { // its end may be half a secret
+		shown, _ = clean.cutOf(text, most)
+	}
 	switch {
 	case strings.TrimSpace(text) == "":
 		b.WriteString("[the page has no text]")
@@ -148,8 +170,8 @@ func fetchAnswer(clean cleaner, resp *http.Response, kind, title, text string, m
 	default:
 		b.WriteString(shown)
 	}
-	if cut {
-		fmt.Fprintf(&b, "\n[the page is larger than %d MiB; what comes after was not read]", MaxFetchBytes>>20)
+	if p.rest != "" {
+		fmt.Fprintf(&b, "\n[%s]", p.rest)
 	}
 	return b.String()
 }

@@ -27,6 +27,7 @@ type webBench struct {
 	fetch  *fetcher
 	server *httptest.Server
 	asked  atomic.Int64
+	serve  string // the page below /given
 }
 
 func newWebBench(t *testing.T, allow ...string) *webBench {
@@ -47,12 +48,20 @@ func newWebBench(t *testing.T, allow ...string) *webBench {
 	mux.HandleFunc("/nonsense-charset", answer("text/plain; charset=klingon", "é"))
 	mux.HandleFunc("/json", answer("application/vnd.x+json", `{"a":1}`))
 	mux.HandleFunc("/png", answer("image/png", "\x89PNG\r\n\x1a\n12345678"))
+	mux.HandleFunc("/bytes", answer("text/plain", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"))
+	mux.HandleFunc("/utf16", answer("text/plain; charset=utf-16le", "h\x00i\x00"))
+	mux.HandleFunc("/utf16-mark", answer("text/plain", "\xff\xfeh\x00i\x00"))
+	mux.HandleFunc("/coded", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", r.URL.RawQuery)
+		answer("text/plain", "coded")(w, r)
+	})
 	mux.HandleFunc("/empty", answer("text/html", ""))
 	mux.HandleFunc("/html", answer("text/html", `<!doctype html><html><head><title> A
 		title </title><style>.x{}</style><script>alert("no")</script></head><body><h1>Head &amp; line</h1>
 		<p>One <b>bold</b> word, <a href="/next?a=1">a link</a>.</p><noscript>no js</noscript><ul><li>first</li><li><p>second</p></li><li></li></ul>
 		<pre>a
   b</pre><table><tr><th>k</th><td>v</td></tr></table><svg><text>picture</text></svg><script/>hidden</script><img alt="a cat"><br>end`))
+	mux.HandleFunc("/given/", func(w http.ResponseWriter, r *http.Request) { answer("text/html", b.serve)(w, r) })
 	mux.HandleFunc("/huge", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
 		for range 3 * MaxFetchBytes / (64 << 10) {
@@ -134,6 +143,9 @@ func TestWebFetch(t *testing.T) {
 		"/nonsense-charset": "é",
 		"/json":             `{"a":1}`,
 		"/empty":            "[the page has no text]",
+		"/utf16":            "hi",
+		"/utf16-mark":       "hi",
+		"/coded?identity":   "coded",
 		"/loop?5":           "arrived",
 		"/to?url=/headers":  `cookie "" referer "" auth ""`,
 	} {
@@ -150,6 +162,9 @@ func TestWebFetch(t *testing.T) {
 	b.contains(b.ok("web_fetch", in{"url": b.server.URL + "/huge"}), "[cut after 40000 of 5242880",
 		"[the page is larger than 5 MiB")
 	b.contains(b.fails(toolyard.InvalidArguments, b.server.URL+"/png").Message, "image/png of 16 bytes")
+	b.contains(b.fails(toolyard.InvalidArguments, b.server.URL+"/bytes").Message,
+		"is binary data (sent as text/plain) of 16 bytes, not text")
+	b.contains(b.fails(toolyard.ExecutionFailed, b.server.URL+"/coded?br").Message, "content encoding br")
 	b.contains(b.fails(toolyard.ExecutionFailed, b.server.URL+"/loop?6").Message, "more than 5 times")
 	b.contains(b.fails(toolyard.ExecutionFailed, b.server.URL+"/status/404").Message, "404 Not Found")
 	b.fails(toolyard.ExecutionFailed, b.server.URL+"/status/304")
@@ -401,9 +416,37 @@ func FuzzHTMLText(f *testing.F) {
 	}
 	base := &url.URL{Scheme: "http", Host: "x"}
 	f.Fuzz(func(t *testing.T, source string) {
-		_, text := htmlText(toUTF8([]byte(source), "text/html", false), base)
+		_, text, _ := htmlText(toUTF8([]byte(source), "text/html", false), base)
 		if strings.ToValidUTF8(text, "") != text {
 			t.Errorf("%q became %q", source, text)
 		}
 	})
+}
+
+// TestAPageDoesNotGrow: a page has at most so many bytes of text and so many characters of a title, whatever short
+// links become when they are whole.
+func TestAPageDoesNotGrow(t *testing.T) {
+	base, err := url.Parse("http://example.com/" + strings.Repeat("x", MaxURLBytes-100) + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const more = 1_000 // links past the limit
+	links := strings.Repeat("<a href=y>z</a>", MaxFetchText/MaxURLBytes+more)
+	_, text, cut := htmlText(links, base)
+	if len(text) > MaxFetchText+2*MaxURLBytes || !cut {
+		t.Errorf("%d bytes of links have become %d bytes of text; cut: %t", len(links), len(text), cut)
+	}
+	b := newWebBench(t, "127.0.0.1")
+	for _, c := range []struct{ page, want string }{
+		{"<title>" + strings.Repeat("t", 1<<20) + "</title>short", "Title: " + strings.Repeat("t", MaxFetchTitle) +
+			"…\n\nshort"},
+		{"<title>" + strings.Repeat("t", MaxFetchTitle) + "</title>", "Title: " + strings.Repeat("t", MaxFetchTitle) +
+			"\n\n[the page has no text]"},
+	} {
+		b.serve = c.page
+		b.contains(b.ok("web_fetch", in{"url": b.server.URL + "/given/", "max_chars": 100}), c.want)
+	}
+	b.serve = strings.Repeat("<a href=y>z</a>", MaxFetchText/8_000+more)
+	b.contains(b.ok("web_fetch", in{"url": b.server.URL + "/given/" + strings.Repeat("x", 8_000) + "/"}),
+		"has more than 8 MiB of text")
 }

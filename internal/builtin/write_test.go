@@ -251,6 +251,15 @@ func TestEditFile(t *testing.T) {
 	b.contains(b.refused(toolyard.InvalidArguments, "edit_file", edit("absent", "b", false)), "too large to look for")
 }
 
+// TestAnEditOfManyLinesIsSoonRefused: to look for text like old_string takes no time that grows with the product of two
+// lengths. It took minutes here.
+func TestAnEditOfManyLinesIsSoonRefused(t *testing.T) {
+	b := newBench(t)
+	b.put("f", strings.Repeat("\n", 400_000))
+	b.contains(b.refused(toolyard.InvalidArguments, "edit_file", in{"file_path": "f", "new_string": "y",
+		"old_string": strings.Repeat(" \n", 200_000) + "x"}), "nor is anything like it")
+}
+
 // TestWritesThroughLinksIntoProtectedPlaces: the permission was given for the path as written, and not for where a link
 // leads.
 func TestWritesThroughLinksIntoProtectedPlaces(t *testing.T) {

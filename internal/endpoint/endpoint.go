@@ -17,11 +17,12 @@ import (
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -70,6 +71,10 @@ func New(t manifest.Tool) (tool.Tool, error) {
 // errElsewhere is the error of a redirect that is not followed.
 var errElsewhere = errors.New("it redirects to another place")
 
+// errMoved is the error of a redirect that would make another request of this one: net/http asks a 301 with GET and
+// without the body, and a service that answers that has done nothing.
+var errMoved = errors.New("it is elsewhere, and asks for another method there")
+
 // sameOrigin follows redirects only within the service, because the request is meant for no other.
 func sameOrigin(req *http.Request, via []*http.Request) error {
 	if len(via) > MaxRedirects {
@@ -77,6 +82,9 @@ func sameOrigin(req *http.Request, via []*http.Request) error {
 	}
 	if first := via[0].URL; req.URL.Scheme != first.Scheme || req.URL.Host != first.Host {
 		return fmt.Errorf("%w, %s://%s", errElsewhere, req.URL.Scheme, req.URL.Host)
+	}
+	if req.Method != via[0].Method && req.Response.StatusCode == http.StatusMovedPermanently {
+		return fmt.Errorf("%w, %s", errMoved, req.URL.Path)
 	}
 	return nil
 }
@@ -117,15 +125,18 @@ func (e *endpoint) run(ctx context.Context, env tool.Env, input json.RawMessage)
 			return tool.Output{}, err
 		}
 	}
+	var connected atomic.Bool
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}))
 	res, err := e.http.Do(req)
 	if err != nil {
-		return tool.Output{}, e.requestError(ctx, at, err)
+		return tool.Output{}, e.requestError(ctx, at, err, connected.Load())
 	}
 	defer res.Body.Close() //nolint:errcheck // it was only read
 	content, err := io.ReadAll(io.LimitReader(res.Body, MaxBodyBytes+1))
 	switch {
 	case err != nil:
-		return tool.Output{}, e.requestError(ctx, at, err)
+		return tool.Output{}, e.requestError(ctx, at, err, true)
 	case res.StatusCode < 200 || res.StatusCode > 299:
 		return tool.Output{}, e.status(env, at, res, content)
 	case len(content) > MaxBodyBytes:
@@ -135,20 +146,23 @@ func (e *endpoint) run(ctx context.Context, env tool.Env, input json.RawMessage)
 	return output(at, res.Header.Get("Content-Type"), content)
 }
 
-// requestError is the error of a request without a complete response.
-func (e *endpoint) requestError(ctx context.Context, at *url.URL, err error) error {
+// requestError is the error of a request without a complete response. connected says that there was a connection on
+// which it could be sent.
+func (e *endpoint) requestError(ctx context.Context, at *url.URL, err error, connected bool) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err // without the URL, whose query may be secret
 	}
-	dial, ok := errors.AsType[*net.OpError](err)
 	switch {
+	case errors.Is(err, errMoved):
+		return tool.Failed(err, "%s redirects %s requests of this address to another one, where they would become GET; "+
+			"an operator has to put the new address into the manifest", at.Host, e.spec.Method)
 	case errors.Is(err, errElsewhere):
 		return tool.Failed(err, "%s redirects to another place, which is not followed; an operator has to put the "+
 			"new address into the manifest", at.Host)
-	case ok && dial.Op == "dial":
+	case !connected:
 		return tool.Unavailable(err, "%s could not be reached; the request was not sent", at.Host)
 	case e.repeatable():
 		return tool.Unavailable(err, "%s broke off before it had answered", at.Host)
@@ -163,7 +177,6 @@ func (e *endpoint) repeatable() bool { return e.Complete(tool.Judgement{}, e.Rea
 
 // status is the error of a failed response.
 func (e *endpoint) status(env tool.Env, at *url.URL, res *http.Response, content []byte) error {
-	content = content[:min(len(content), MaxErrorChars*utf8.UTFMax+tool.SecretRoom)] // what Cut looks at
 	said, _ := env.Cut(strings.ToValidUTF8(string(content), "\uFFFD"), MaxErrorChars)
 	said = strings.TrimSpace(said)
 	message := fmt.Sprintf("%s answered %d %s", at.Host, res.StatusCode, http.StatusText(res.StatusCode))

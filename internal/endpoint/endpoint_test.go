@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -131,6 +132,43 @@ func TestStatusesAreCodes(t *testing.T) {
 	}
 }
 
+// TestARedirectMakesNoOtherRequest: a POST that is redirected is sent again, or is an error.
+func TestARedirectMakesNoOtherRequest(t *testing.T) {
+	for status, want := range map[int]toolyard.Code{http.StatusMovedPermanently: toolyard.ExecutionFailed,
+		http.StatusPermanentRedirect: "", http.StatusTemporaryRedirect: "", http.StatusSeeOther: ""} {
+		at := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/tickets" {
+				http.Redirect(w, r, "/tickets/", status)
+				return
+			}
+			if r.Method != http.MethodPost && status != http.StatusSeeOther {
+				t.Errorf("%d: the service was asked with %s", status, r.Method)
+			}
+			_, _ = io.WriteString(w, "ok")
+		})
+		out, err := declared(t, "", `{"url":"`+at+`/tickets"}`).Run(t.Context(), env(), json.RawMessage(`{"a":"b"}`))
+		if want == "" && (err != nil || out.Text != "ok") ||
+			want != "" && (err == nil || tool.AsError(err).Code != want || !strings.Contains(err.Error(), "manifest")) {
+			t.Errorf("%d: %q, %v", status, out.Text, err)
+		}
+	}
+}
+
+// TestACredentialThatIsNoHeader is the operator's to mend, and nothing is sent.
+func TestACredentialThatIsNoHeader(t *testing.T) {
+	at := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("the service was asked") })
+	x := declared(t, "", `{"url":"`+at+`","headers":{"Authorization":"Bearer ${KEY}"}}`)
+	e := env()
+	e.Granted = func(string) (string, bool) { return "hunter2-hunter2\n", true }
+	_, err := x.Run(t.Context(), e, json.RawMessage(`{"a":"b"}`))
+	for name, err := range map[string]error{"check": x.Check(t.Context(), e, json.RawMessage(`{"a":"b"}`)), "run": err} {
+		if err == nil || tool.AsError(err).Code != toolyard.SetupRequired || !strings.Contains(err.Error(), `"KEY"`) ||
+			strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestServicesThatMisbehave harm only their own calls.
 func TestServicesThatMisbehave(t *testing.T) {
 	elsewhere := serve(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -178,6 +216,14 @@ func TestServicesThatMisbehave(t *testing.T) {
 		json.RawMessage(`{"a":"b"}`)); tool.AsError(err).Code != toolyard.DependencyUnavailable ||
 		!tool.AsError(err).Retryable {
 		t.Errorf("nobody is there: %v", err)
+	}
+	secure := httptest.NewTLSServer(http.NotFoundHandler()) // with a certificate that nobody trusts
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	t.Cleanup(secure.Close)
+	if _, err := declared(t, "", `{"url":"`+secure.URL+`"}`).Run(t.Context(), env(),
+		json.RawMessage(`{"a":"b"}`)); tool.AsError(err).Code != toolyard.DependencyUnavailable ||
+		!strings.Contains(err.Error(), "was not sent") {
+		t.Errorf("a certificate that nobody trusts: %v", err)
 	}
 	asked, hold := make(chan struct{}), make(chan struct{})
 	slow := serve(t, func(http.ResponseWriter, *http.Request) { close(asked); <-hold })
@@ -228,6 +274,22 @@ func TestNoHalfASecretOfAService(t *testing.T) {
 	e.Redact = func(text string) string { return strings.ReplaceAll(text, secret, "[redacted]") }
 	_, err := declared(t, "", `{"url":"`+at+`"}`).Run(t.Context(), e, json.RawMessage(`{"a":"b"}`))
 	if m := tool.AsError(errors.Join(err)).Message; err == nil || strings.Contains(m, "hunter2") ||
+		!strings.Contains(m, "[redacted") {
+		t.Errorf("…%s", m[max(0, len(m)-100):])
+	}
+}
+
+// TestNoHalfAmongManySecretsOfAService: also where so many are taken out that far more of the answer is shown.
+func TestNoHalfAmongManySecretsOfAService(t *testing.T) {
+	secret := "<" + strings.Repeat("7", 301) + ">"
+	at := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, strings.Repeat(secret+",", 1_000))
+	})
+	e := env()
+	e.Redact = func(text string) string { return strings.ReplaceAll(text, secret, "[redacted]") }
+	_, err := declared(t, "", `{"url":"`+at+`"}`).Run(t.Context(), e, json.RawMessage(`{"a":"b"}`))
+	if m := tool.AsError(errors.Join(err)).Message; err == nil || strings.Contains(m, "77") ||
 		!strings.Contains(m, "[redacted") {
 		t.Errorf("…%s", m[max(0, len(m)-100):])
 	}

@@ -88,6 +88,13 @@ func (t *Tool) check() error {
 		}
 		return nil
 	}
+	for key, name := range map[string]string{"specifier.path": t.Specifier.Path, "specifier.url": t.Specifier.URL,
+		"specifier.command": t.Specifier.Command, "concurrency_class.shell": t.Class.Shell} {
+		if _, ok := in.Properties[name]; name != "" && !ok {
+			return fmt.Errorf("%s: %q is no property of the input schema; its properties are %q", key, name,
+				slices.Sorted(maps.Keys(in.Properties)))
+		}
+	}
 	integers := map[string]bool{}
 	for name, raw := range in.Properties {
 		var field struct {
@@ -255,12 +262,14 @@ func (h *HTTP) check(t *Tool, known func(string, template) error, required func(
 
 // checkHeaders looks at headers that go to an address, and returns the credentials that they hold.
 func checkHeaders(key, address string, headers map[string]string) (used []string, err error) {
+	spelled := map[string]string{} // by the name as all spell it
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		value := headers[name]
-		if !headerName.MatchString(name) || strings.ContainsFunc(value, func(r rune) bool {
-			return r < ' ' &&
-				r != '\t' || r == 0x7f
-		}) {
+		if other, ok := spelled[strings.ToLower(name)]; ok {
+			return nil, fmt.Errorf("%s.%s: is the same header as %s; write one of them", key, name, other)
+		}
+		spelled[strings.ToLower(name)] = name
+		if !headerName.MatchString(name) || !isHeaderValue(value) {
 			return nil, fmt.Errorf("%s.%s: is no header that can be sent", key, name)
 		}
 		if slices.ContainsFunc(ourHeaders, func(o string) bool { return strings.EqualFold(o, name) }) {
@@ -274,6 +283,11 @@ func checkHeaders(key, address string, headers map[string]string) (used []string
 		return nil, fmt.Errorf("%s: a credential would be sent in the clear to %s; use https", key, address)
 	}
 	return used, nil
+}
+
+// isHeaderValue reports whether a text can be sent as the value of a header.
+func isHeaderValue(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
 
 var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")
@@ -300,6 +314,10 @@ func FillHeaders(headers map[string]string, lookup func(name string) (string, er
 		var failed error
 		filled := credential.ReplaceAllStringFunc(value, func(m string) string {
 			v, err := lookup(m[2 : len(m)-1])
+			if err == nil && !isHeaderValue(v) {
+				err = tool.SetupRequired("the credential %q has a character that no header can have, such as a line break "+
+					"at its end; the worker's operator has to mend that", m[2:len(m)-1])
+			}
 			failed = errors.Join(failed, err)
 			return v
 		})

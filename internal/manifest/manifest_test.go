@@ -69,6 +69,16 @@ func TestAFileIsRead(t *testing.T) {
 	}
 }
 
+// TestJSONIsRead: also with what JSON has and YAML has not.
+func TestJSONIsRead(t *testing.T) {
+	doc := "{\n\t\"tools\": [{\"name\": \"x\", \"description\": \"a\\/b \\ud83d\\ude00 \\\\ud83d \\\\\\uD83D\\uDE00 \\u007f \x7f\",\n" +
+		"\t\"input_schema\":{\"type\":\"object\"},\"command\":{\"argv\":[\"wc\"]}}]}\n"
+	f, err := Decode([]byte(doc))
+	if err != nil || f.Tools[0].Description != "a/b \U0001F600 \\ud83d \\\U0001F600 \u007f \u007f" {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
 // TestWhatIsWrongIsNamed: each error has the key in it.
 // TestAFailedCallEndsOthersWhereTheManifestSaysSo: what reads beside others is worth as much without them.
 func TestAFailedCallEndsOthersWhereTheManifestSaysSo(t *testing.T) {
@@ -136,8 +146,14 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		request + `{"url":"http://x/","headers":{"A":"${KEY}"}}}]}`:      "in the clear",
 		request +
 			`{"url":"https://x/","headers":{"Host":"y"}}}]}`: "is set for each request",
-		request + `{"url":"https://x/","headers":{"A":"b\nc"}}}]}`: "no header",
-		server + `"command":["x"],"url":"https://y"}]}`:            "either command or url",
+		request + `{"url":"https://x/","headers":{"A":"b\nc"}}}]}`:          "no header",
+		request + `{"url":"https://x/","headers":{"X-A":"1","x-a":"2"}}}]}`: "http.headers.x-a: is the same header as X-A",
+		shell + `{"argv":["wc"]},"specifier":{"path":"fiel"}}]}`:            `specifier.path: "fiel" is no property`,
+		shell + `{"argv":["wc"]},"specifier":{"url":"b"}}]}`:                `specifier.url: "b" is no property`,
+		shell + `{"argv":["wc"]},"specifier":{"command":"b"}}]}`:            `its properties are ["a"]`,
+		shell + `{"argv":["wc"]},"concurrency_class":{"shell":"b"}}]}`:      `concurrency_class.shell: "b" is no property`,
+		"tools: []\n---\ntools: []\n":                                       "more than one document",
+		server + `"command":["x"],"url":"https://y"}]}`:                     "either command or url",
 		server +
 			`"url":"https://y/{a}"}]}`: "a server's address is fixed",
 		server + `"url":"https://y","env":{"A":"b"}}]}`:                "env and dir",

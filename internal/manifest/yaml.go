@@ -1,9 +1,13 @@
 package manifest
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -21,12 +25,23 @@ func toJSON(data []byte) ([]byte, error) {
 	if len(data) > MaxFileBytes {
 		return nil, fmt.Errorf("the file has %d bytes; at most %d are allowed", len(data), MaxFileBytes)
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil {
-		return nil, fmt.Errorf("it is no YAML: %s", strings.Join(strings.Fields(err.Error()), " "))
+	if json.Valid(data) {
+		data = surrogates.ReplaceAllFunc(data, decoded)
 	}
-	if doc.Kind == 0 {
+	var doc, more yaml.Node
+	in := yaml.NewDecoder(bytes.NewReader(data))
+	err := in.Decode(&doc)
+	switch {
+	case errors.Is(err, io.EOF) || err == nil && doc.Kind == 0:
 		return nil, fmt.Errorf("the file is empty; it has the keys tools and servers")
+	case err == nil:
+		if err = in.Decode(&more); err == nil {
+			return nil, fmt.Errorf("line %d: the file has more than one document; put all tools and servers into one",
+				more.Line)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("it is no YAML: %s", strings.Join(strings.Fields(err.Error()), " "))
 	}
 	nodes := maxNodes
 	v, err := value(&doc, 0, &nodes)
@@ -34,6 +49,19 @@ func toJSON(data []byte) ([]byte, error) {
 		return nil, err
 	}
 	return json.Marshal(v)
+}
+
+// surrogates are the escapes of JSON for characters beyond the first 65,536, two for each, which YAML does not have;
+// and a backslash that is escaped, so that what follows it is not taken for one.
+var surrogates = regexp.MustCompile(`\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}`)
+
+// decoded is the character of two escapes.
+func decoded(escapes []byte) []byte {
+	var char string
+	if json.Unmarshal([]byte(`"`+string(escapes)+`"`), &char) != nil || char == `\` {
+		return escapes
+	}
+	return []byte(char)
 }
 
 // value is a node as JSON has it. What JSON has no word for is an error, not a guess.

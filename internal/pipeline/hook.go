@@ -99,7 +99,7 @@ func (c *call) replaceInput(ctx context.Context, v HookVerdict) (changed bool, w
 	if who == "" {
 		who = "a hook"
 	}
-	update, err := schema.Parse(v.Input)
+	update, err := schema.ParseInput(v.Input)
 	if err != nil {
 		return false, "the input of " + who + " can't be parsed: " + err.Error()
 	}

@@ -185,7 +185,7 @@ func (c *call) parseSchema(context.Context) finding {
 			"can be checked.", err.Error())
 	}
 	if !c.again { // again: the value is the hook's, already parsed
-		if c.value, err = schema.Parse(c.job.Call.Input); err != nil {
+		if c.value, err = schema.ParseInput(c.job.Call.Input); err != nil {
 			return c.misfit(err)
 		}
 		c.value = c.value.Hashed()

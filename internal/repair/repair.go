@@ -33,6 +33,9 @@ func Input(input json.RawMessage) (mended json.RawMessage, what string, ok bool)
 	if len(input) > MaxBytes || json.Unmarshal(input, &text) != nil {
 		return nil, "", false
 	}
+	if strictjson.HalfSurrogate(input) || strictjson.HalfSurrogate([]byte(text)) { // nobody knows which character it is
+		return nil, "", false
+	}
 	r := reader{rest: text, did: map[string]bool{}}
 	r.fence()
 	r.space()

@@ -57,6 +57,8 @@ func TestInput(t *testing.T) {
 		{`{"a": 1} and {"b": 2}`, "", ""},
 		{`Here it is: {"a": 1}`, "", ""},
 		{`{"a": "\x41"}`, "", ""},
+		{`{"a": "\ud800"}`, "", ""},
+		{`{'a': 'x\udc00'}`, "", ""},
 		{`[1]`, "", ""},
 		{`true`, "", ""},
 		{``, "", ""},
@@ -69,6 +71,9 @@ func TestInput(t *testing.T) {
 		if string(mended) != c.want || ok != (c.want != "") || !strings.Contains(what, c.what) {
 			t.Errorf("%.60q: %q (%s), %t; want %q (%s)", c.text, mended, what, ok, c.want, c.what)
 		}
+	}
+	if mended, _, ok := Input(json.RawMessage(`"{\"a\": \"x\ud800\"}"`)); ok {
+		t.Errorf("half a character became %q", mended)
 	}
 	for _, input := range []string{`{"a": 1}`, `1`, `null`, `[]`, `{`, ``} {
 		if _, _, ok := Input(json.RawMessage(input)); ok {

@@ -25,7 +25,11 @@ func linear(source string, unicodeMode bool) (re *regexp.Regexp, size int, ok bo
 	if !t.expression() {
 		return nil, 0, false
 	}
-	text := t.out.String()
+	return bounded(t.out.String())
+}
+
+// bounded compiles an expression of Go's, and counts its instructions. ok is false if it has too many.
+func bounded(text string) (re *regexp.Regexp, size int, ok bool) {
 	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil { // Go's own limits
 		return nil, 0, false

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
 // Value is a parsed JSON value within the limits of this package, and its canonical bytes.
@@ -58,6 +60,19 @@ func Parse(raw json.RawMessage) (Value, error) {
 		return Value{}, &Error{Problems: []string{"input: can't be encoded: " + err.Error()}}
 	}
 	return Value{doc: doc, canonical: canonical}, nil
+}
+
+// ParseInput is [Parse] for the input of a call. It refuses text that is none: to decode it would put U+FFFD in its
+// place, and a tool would then act on another path, or write another text, than the model wrote.
+func ParseInput(raw json.RawMessage) (Value, error) {
+	switch {
+	case !utf8.Valid(raw):
+		return Value{}, &Error{Problems: []string{"the arguments are not valid UTF-8; send text as UTF-8"}}
+	case strictjson.HalfSurrogate(raw):
+		return Value{}, &Error{Problems: []string{"the arguments have half of a surrogate pair (\\uD800 to \\uDFFF " +
+			"alone), which is no character; send both halves or the character itself"}}
+	}
+	return Parse(raw)
 }
 
 // parseAny decodes any JSON within the limits of this package.

@@ -77,8 +77,8 @@ func readPattern(source string) (p *pattern, err error) {
 		p := &pattern{source: source, backtracks: re}
 		if d.ecma {
 			p.linear, p.size, _ = linear(source, d.unicode)
-		} else if goes, err := regexp.Compile(source); err == nil {
-			p.linear, p.size = goes, len(source)
+		} else {
+			p.linear, p.size, _ = bounded(source)
 		}
 		return p, nil
 	}

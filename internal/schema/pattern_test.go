@@ -184,6 +184,22 @@ func TestLinearMeansTheSame(t *testing.T) {
 	}
 }
 
+// TestPatternsOfGoAreMeasured: the work of a pattern of Go's or Python's is bounded by its instructions as well, of
+// which a short text may make many.
+func TestPatternsOfGoAreMeasured(t *testing.T) {
+	for source, least := range map[string]int{`(?P<n>ab)`: 4, `(?P<n>x){500}`: 1_500,
+		`(?P<n>x)` + strings.Repeat(`[ab]{1000}`, 9): 9_000} {
+		p, err := readPattern(source)
+		if err != nil || p.linear == nil || p.size < least {
+			t.Errorf("%.40s: %v, %v; it has at least %d instructions", source, p, err, least)
+		}
+	}
+	p, err := readPattern(`(?P<n>x)` + strings.Repeat(`[ab]{1000}`, 11))
+	if err != nil || p.linear != nil {
+		t.Errorf("a pattern of more than %d instructions: %.40v, %v", maxProgram, p, err)
+	}
+}
+
 // FuzzPattern: any pattern is read or refused, and where both engines can match it they say the same.
 func FuzzPattern(f *testing.F) {
 	for _, s := range []string{`^(?=a)\1[^\]-]*$`, `\p{Script=Greek}+|[\w-.]{2,}?`, `(?<n>\d)\k<n>`, `[^]`,

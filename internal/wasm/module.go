@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -77,10 +78,12 @@ const (
 	sectionCustom    = 0 // this and the two others below do not begin with the number of their entries
 	sectionStart     = 8
 	sectionDataCount = 12
+	sectionImport    = 2
 	sectionTable     = 4
 	sectionMemory    = 5
 	tableWithInit    = 0x40 // a table that says what its entries are at first
 	hasMaximum       = 1    // a flag of limits
+	importFunction   = 0    // the kind of an import
 )
 
 // checkSizes looks at what a module has from the beginning: its tables, which wazero does not bound, and its memory,
@@ -103,6 +106,8 @@ func checkSizes(code []byte, memory int64) error {
 			return err
 		}
 		switch id {
+		case sectionImport:
+			err = checkImports(section)
 		case sectionTable:
 			err = eachLimit(section, true, func(least uint64) error {
 				if least > MaxTableEntries {
@@ -134,6 +139,43 @@ func checkCount(id byte, section []byte) error {
 	}
 	if count, err := number(&section); err != nil || count > uint64(len(section)) {
 		return fmt.Errorf("has a section (%d) that says it has more entries than fit into it", id)
+	}
+	return nil
+}
+
+// checkImports refuses imports that are no functions: WASI preview 1 has nothing else. Of each import only what stands
+// in front of it in the section is read, up to the first that is refused.
+func checkImports(section []byte) error {
+	broken := errors.New("has a section of imports that cannot be read")
+	count, err := number(&section)
+	if err != nil {
+		return broken
+	}
+	for range count {
+		var names [2]string // the module's and the import's
+		for i := range names {
+			size, err := number(&section)
+			if err != nil || size > uint64(len(section)) {
+				return broken
+			}
+			names[i], section = string(section[:size]), section[size:]
+		}
+		if len(section) == 0 {
+			return broken
+		}
+		kind := section[0]
+		section = section[1:]
+		if kind != importFunction {
+			what := "something else than a function"
+			if known := []string{"", "a table", "a memory", "a global"}; int(kind) < len(known) {
+				what = known[kind]
+			}
+			return fmt.Errorf("imports %s, %s.%s; there is WASI preview 1 only, which has functions", what, names[0],
+				names[1])
+		}
+		if _, err := number(&section); err != nil { // its type
+			return broken
+		}
 	}
 	return nil
 }
@@ -191,7 +233,8 @@ func compile(ctx context.Context, code []byte) (wazero.Runtime, wazero.CompiledM
 	wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(host)
 	// Of wazero 1.12.0, this one makes room for all descriptors up to the one that it is asked for.
 	host.NewFunctionBuilder().WithFunc(func(_, _ int32) int32 { return notSupported }).Export("fd_renumber")
-	if _, err := host.Instantiate(ctx); err != nil {
+	wasi, err := host.Instantiate(ctx)
+	if err != nil {
 		return nil, nil, err
 	}
 	module, err := r.CompileModule(ctx, code)
@@ -201,10 +244,17 @@ func compile(ctx context.Context, code []byte) (wazero.Runtime, wazero.CompiledM
 	if _, ok := module.ExportedFunctions()[start]; !ok {
 		return nil, nil, errors.New("exports no function _start: it is a library, and no program of WASI preview 1")
 	}
+	offered := wasi.ExportedFunctionDefinitions()
 	for _, f := range module.ImportedFunctions() {
 		from, name, _ := f.Import()
-		if from != wasi_snapshot_preview1.ModuleName {
+		has, ok := offered[name]
+		switch {
+		case from != wasi_snapshot_preview1.ModuleName:
 			return nil, nil, fmt.Errorf("imports %s.%s; there is WASI preview 1 only", from, name)
+		case !ok:
+			return nil, nil, fmt.Errorf("imports %s.%s, which WASI preview 1 does not have", from, name)
+		case !slices.Equal(f.ParamTypes(), has.ParamTypes()) || !slices.Equal(f.ResultTypes(), has.ResultTypes()):
+			return nil, nil, fmt.Errorf("imports %s.%s with other types than WASI preview 1 has for it", from, name)
 		}
 	}
 	return r, module, nil

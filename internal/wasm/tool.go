@@ -148,7 +148,8 @@ var errOutput = errors.New("it wrote too much")
 // ended turns the end of a module into the call's error; nil for success.
 func (p *program) ended(ctx context.Context, err error, memory *allocator, m *mounts) error {
 	exit, exited := errors.AsType[*sys.ExitError](err)
-	if err == nil || exited && exit.ExitCode() == 0 {
+	tooMuch := errors.Is(context.Cause(ctx), errOutput) // it may have ended by itself before it was stopped
+	if !tooMuch && (err == nil || exited && exit.ExitCode() == 0) {
 		return nil
 	}
 	fail := func(format string, args ...any) error {
@@ -162,7 +163,7 @@ func (p *program) ended(ctx context.Context, err error, memory *allocator, m *mo
 		return tool.Failed(err, "%s", why)
 	}
 	switch {
-	case errors.Is(context.Cause(ctx), errOutput):
+	case tooMuch:
 		return fail("the program was stopped: it wrote more than %d bytes", p.output)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

@@ -315,13 +315,19 @@ func section(id byte, content ...byte) []byte {
 
 // assembled is a module that imports one function of two numbers of WASI, and whose _start has a body.
 func assembled(imported string, body []byte, more ...[]byte) []byte {
+	return assembledWith(2, imported, body, more...)
+}
+
+// assembledWith is assembled for a function of so many numbers.
+func assembledWith(numbers int, imported string, body []byte, more ...[]byte) []byte {
 	const i32, function = 0x7f, 0x60
 	from := "wasi_snapshot_preview1"
 	imports := append([]byte{1, byte(len(from))}, from...)
 	imports = append(append(imports, byte(len(imported))), imported...)
 	code := append([]byte{0}, body...) // no locals
 	module := slices.Concat([]byte(magic),
-		section(1, 2, function, 2, i32, i32, 1, i32, function, 0, 0),
+		section(1, slices.Concat([]byte{2, function, byte(numbers)}, bytes.Repeat([]byte{i32}, numbers),
+			[]byte{1, i32, function, 0, 0})...),
 		section(2, append(imports, 0, 0)...),
 		section(3, 1, 1))
 	for _, s := range more {
@@ -398,6 +404,45 @@ func TestWhatGoCannotWrite(t *testing.T) {
 	if _, err := declared("", `"sha256":"`+hex.EncodeToString(make([]byte, 32))+`"`); err == nil ||
 		!strings.Contains(err.Error(), "the manifest says 0000") {
 		t.Errorf("another digest: %v", err)
+	}
+}
+
+// TestImportsThatNobodyHas: what no call could be given is said when the worker starts.
+func TestImportsThatNobodyHas(t *testing.T) {
+	noBody := []byte{0x0b}
+	imports := func(kind byte, more ...byte) []byte {
+		return slices.Concat([]byte(magic), section(2, append([]byte{1, 3, 'e', 'n', 'v', 1, 'x', kind}, more...)...))
+	}
+	for words, code := range map[string][]byte{
+		"imports a memory, env.x;":                                   imports(2, 0, 1),
+		"imports a table, env.x;":                                    imports(1, 0x70, 0, 1),
+		"imports a global, env.x;":                                   imports(3, 0x7f, 0),
+		"imports something else than a function, env.x;":             imports(4, 0, 0),
+		"a section of imports that cannot be read":                   imports(0),
+		"preview1.proc_spawn, which WASI preview 1 does not have":    assembled("proc_spawn", noBody),
+		"preview1.fd_write with other types than WASI preview 1 has": assembled("fd_write", noBody),
+	} {
+		if _, err := made(t, code); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("got the error %v, want one about %q", err, words)
+		}
+	}
+}
+
+// TestAModuleThatEndsWithTooMuchOutput: what was cut off is a failure, also if the module does not look and ends well.
+func TestAModuleThatEndsWithTooMuchOutput(t *testing.T) {
+	i32 := func(n uint64) []byte { return binary.AppendUvarint([]byte{0x41}, n) }
+	store := func(at, n uint64) []byte { return slices.Concat(i32(at), i32(n), []byte{0x36, 2, 0}) }
+	const piece, call, drop, end = 600_000, 0x10, 0x1a, 0x0b // bytes; two pieces are too much
+	x, err := made(t, assembledWith(4, "fd_write", slices.Concat(store(4, piece), store(12, piece),
+		i32(1), i32(0), i32(2), i32(16), []byte{call, 0, drop, end}), section(5, 1, 0, 10)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		out, err := x.Run(t.Context(), env(t, ""), json.RawMessage(`{}`))
+		if err == nil || !strings.Contains(tool.AsError(err).Message, "wrote more than 1048576 bytes") {
+			t.Fatalf("%d bytes, %v", len(out.Text), err)
+		}
 	}
 }
 

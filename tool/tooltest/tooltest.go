@@ -163,11 +163,16 @@ func (o *Options) permission(tl *tool.Tool) (p worker.Permission, err error) {
 }
 
 // judge is what a dispatcher knows of a call, with the tool's own answer where only its code can tell.
-func judge(tl *tool.Tool, input json.RawMessage) tool.Judgement {
+func judge(tl *tool.Tool, input json.RawMessage) (j tool.Judgement) {
 	j, ask := registry.Judge(tl.Declaration, input, shell.Judge)
 	if !ask {
 		return j
 	}
+	defer func() {
+		if p := recover(); p != nil {
+			j = tool.Strictest(registry.Why(fmt.Sprintf("the tool's judge panicked: %v", p)))
+		}
+	}()
 	own, err := tl.Judge(input)
 	if err != nil {
 		return tool.Strictest("the tool cannot judge the call: " + err.Error())

@@ -2,11 +2,15 @@ package tooltest_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/tool"
@@ -107,6 +111,15 @@ func TestCallsGoThroughThePipeline(t *testing.T) {
 				d.Class, d.ReadOnly = tool.ClassRule{Ask: true}, false
 				d.Judge = func(in) (tool.Judgement, error) { return tool.Judgement{}, errors.New("who knows") }
 			}},
+		"panics when it judges itself": {input: `{"path":"a.txt"}`, code: toolyard.SetupRequired,
+			change: func(d *tool.Typed[in, tool.Output]) {
+				d.Class, d.ReadOnly = tool.ClassRule{Ask: true}, false
+				d.Judge = func(in) (tool.Judgement, error) { panic("no") }
+			}},
+		"half a character": {input: `{"path":"a.txt\ud800"}`, code: toolyard.SchemaValidationFailed,
+			phase: toolyard.PhaseParseSchema},
+		"bytes that are no text": {input: "{\"path\":\"a.txt\xff\"}", code: toolyard.SchemaValidationFailed,
+			phase: toolyard.PhaseParseSchema},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.o.Workspace, c.o.Credentials, c.o.Context = dir, credentials, map[string]string{"end": "."}
@@ -189,5 +202,55 @@ func TestWhatNoWorkerWouldTakeEndsTheTest(t *testing.T) {
 			}()
 			tooltest.Call(f, c.tool, `{"path":"a"}`, c.o)
 		}()
+	}
+}
+
+// level is a number that is read from a word.
+type level int
+
+func (l *level) UnmarshalText(text []byte) error {
+	if string(text) != "high" {
+		return errors.New("no such level")
+	}
+	*l = 9
+	return nil
+}
+
+// TestTypesThatReadText: the schema that is derived from a type accepts what the type reads.
+func TestTypesThatReadText(t *testing.T) {
+	type base struct {
+		At netip.Addr `json:"at"`
+	}
+	type in struct {
+		base
+		Level level            `json:"level"`
+		Maybe *level           `json:"maybe,omitempty"`
+		List  []netip.Prefix   `json:"list"`
+		By    map[string]level `json:"by"`
+		When  time.Time        `json:"when"`
+		Raw   json.RawMessage  `json:"raw"`
+		More  *struct {
+			Level level `json:"level"`
+		} `json:"more"`
+	}
+	x, err := tool.New(tool.Typed[in, string]{
+		Declaration: tool.Declaration{Name: "x", Description: "d", ReadOnly: true,
+			Class: tool.ClassRule{Static: toolyard.ReadOnly}},
+		Run: func(_ context.Context, _ tool.Env, i in) (string, error) {
+			return fmt.Sprint(i.At, i.Level, *i.Maybe, i.List, i.By, i.When.Year(), string(i.Raw), i.More.Level), nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const input = `{"at":"::1","level":"high","maybe":"high","list":["10.0.0.0/8"],"by":{"a":"high"},` +
+		`"when":"2026-01-02T03:04:05Z","raw":{"a":[1]},"more":{"level":"high"}}`
+	if got := tooltest.Call(t, x, input, tooltest.Options{}); got.Output !=
+		`::1 9 9 [10.0.0.0/8] map[a:9] 2026{"a":[1]}9` {
+		t.Errorf("%q: %s", got.Code, got.Text())
+	}
+	if got := tooltest.Call(t, x, strings.Replace(input, `"high"`, `5`, 1),
+		tooltest.Options{}); got.FailedAt() != toolyard.PhaseParseSchema {
+		t.Errorf("a number for a word: %q at %q: %s", got.Code, got.FailedAt(), got.Text())
 	}
 }
