@@ -198,9 +198,10 @@ func TestAProgramsOwnTools(t *testing.T) {
 	nc := testenv.Conn(t, s)
 	ctx, stop := context.WithCancel(t.Context())
 	ready, ended := make(chan struct{}), make(chan error, 1)
+	mine := []tool.Tool{make1(t, writer("write"), says("mine"))}
 	go func() {
 		ended <- public.Run(ctx, nc, public.Options{
-			Pool: "mine", Tools: []tool.Tool{make1(t, writer("write"), says("mine"))}, Allow: []string{"write"},
+			Pool: "mine", Tools: mine, Allow: []string{"write"},
 			Ready: func(string) { close(ready) },
 		})
 	}()
@@ -220,7 +221,7 @@ func TestAProgramsOwnTools(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("it ended with %v", err)
 	}
-	if err := public.Run(t.Context(), nc, public.Options{Allow: []string{"write("}}); err == nil ||
+	if err := public.Run(t.Context(), nc, public.Options{Tools: mine, Allow: []string{"write("}}); err == nil ||
 		!strings.Contains(err.Error(), "allow") {
 		t.Errorf("a rule that cannot be read: %v", err)
 	}
