@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -11,7 +10,6 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/follow"
-	"github.com/toolyard/toolyard/internal/submission"
 	"github.com/toolyard/toolyard/internal/traceparent"
 )
 
@@ -73,7 +71,7 @@ func (c *Client) SubmitAndListen(ctx context.Context, b toolyard.Batch) (*Batch,
 func (c *Client) submit(ctx context.Context, b toolyard.Batch, listens bool) (*Batch, error) {
 	agent := b.Agent
 	b.Normalize(NewBatchID())
-	if err := cmp.Or(b.Validate(), submission.CheckID(b.ID)); err != nil {
+	if err := b.Validate(); err != nil {
 		return nil, err
 	}
 	var l *follow.Listening

@@ -22,7 +22,6 @@ import (
 	"github.com/toolyard/toolyard/internal/outcome"
 	"github.com/toolyard/toolyard/internal/provider"
 	"github.com/toolyard/toolyard/internal/provider/eventstream"
-	"github.com/toolyard/toolyard/internal/submission"
 )
 
 // A model's response while it is still being written: its raw event stream comes in, and results go out at the same
@@ -96,7 +95,7 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 	}
 	b.Normalize(s.newID(b.Agent))
 	x.of(b.Key())
-	if err := cmp.Or(b.Validate(), submission.CheckID(b.ID), s.cfg.CheckOptions(b.Options)); err != nil {
+	if err := cmp.Or(b.Validate(), s.cfg.CheckOptions(b.Options)); err != nil {
 		return nil, err
 	}
 	if err := s.takesNew(ctx, b.Key()); err != nil { // before anything was said

@@ -16,7 +16,6 @@ import (
 	"github.com/toolyard/toolyard/internal/catalog"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/registry"
-	"github.com/toolyard/toolyard/internal/submission"
 )
 
 // plan decides about a new batch. It returns the event that makes this dispatcher the owner, unless another one is
@@ -38,8 +37,9 @@ func (d *Dispatcher) plan(ctx context.Context, k *kept, s *batch.State, read fun
 	if err != nil {
 		return planned, nil, err
 	}
-	if err := submission.CheckID(s.Key.ID); err != nil && !session.HasBackground(s.Key.ID) {
-		return planned, nil, err
+	if background, _ := s.Key.ID.Background(); background && !session.HasBackground(s.Key.ID) {
+		return planned, nil, &toolyard.InputError{Field: "id", Problem: fmt.Sprintf(
+			"%q is kept for background calls, which %s starts; use another", s.Key.ID, toolyard.BackgroundStart)}
 	}
 	if len(session.Loaded) > 0 {
 		if plan, err = d.planned(ctx, k.log, s.Submission, session.Loaded); err != nil {

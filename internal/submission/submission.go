@@ -69,15 +69,6 @@ func (in *Input) Fit(calls []toolyard.Call) ([]toolyard.Call, error) {
 	return calls, nil
 }
 
-// CheckID says why nobody but a dispatcher may hand in a batch of this id, as a [*toolyard.InputError], or returns nil.
-func CheckID(id toolyard.BatchID) error {
-	if background, _ := id.Background(); !background {
-		return nil
-	}
-	return &toolyard.InputError{Field: "id", Problem: fmt.Sprintf(
-		"%q is kept for background calls, which %s starts; use another", id, toolyard.BackgroundStart)}
-}
-
 // Canonical is a JSON value whatever its white space and the order of its keys. Numbers stay as they are written.
 func Canonical(text []byte) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(text))

@@ -98,30 +98,6 @@ func TestIDsOfDots(t *testing.T) {
 	}
 }
 
-// TestKeptIDs: an id that is kept for background calls is refused before anything is stored.
-func TestKeptIDs(t *testing.T) {
-	p := start(t, nil)
-	for _, id := range []string{"bg-1", "bgw-1"} {
-		open := strings.Replace(echoes(id, 1), "{", `{"open": true, `, 1)
-		for path, body := range map[string]string{batches: echoes(id, 1), batches + "?open=true": open} {
-			if got := want[api.Problem](p, http.StatusBadRequest, http.MethodPost, path, body); got.Field != "id" ||
-				!strings.Contains(got.Detail, "is kept for background calls") {
-				t.Errorf("%s %s: %+v", path, body, got)
-			}
-		}
-		if r := p.do(http.MethodPost, "/v1/stream/anthropic?id="+id, "", "Content-Type",
-			"text/event-stream"); r.status != http.StatusBadRequest || !strings.Contains(string(r.body), `"field":"id"`) {
-			t.Errorf("a stream: %s", r)
-		}
-		if r := p.do(http.MethodGet, batches+"/"+id, ""); r.status != http.StatusNotFound {
-			t.Errorf("it was stored: %s", r)
-		}
-	}
-	for _, id := range []string{"bg", "bgx-1", "BG-1"} {
-		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, echoes(id, 1))
-	}
-}
-
 // TestCallsOfGeminiAreAppended: Gemini gives its calls no ids. Those of each piece of a response are calls of their
 // own, also where they are equal, and what goes back names none of the ids that they get.
 func TestCallsOfGeminiAreAppended(t *testing.T) {
