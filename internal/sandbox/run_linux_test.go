@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 // sh runs a shell command and returns what it said.
 func sh(t *testing.T, box Sandbox, p Policy, command string) (Result, string) {
 	t.Helper()
+	p.Limits.Wall = cmp.Or(p.Limits.Wall, 4*DefaultWall) // the machine may have much else to do
 	var out bytes.Buffer
 	res, err := box.Run(t.Context(), p, Command{Argv: []string{"bash", "-c", command}},
 		Streams{Stdout: &out, Stderr: &out})
