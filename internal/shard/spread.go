@@ -95,30 +95,30 @@ func Spread(all []Led) (moves []Move) {
 	return moves
 }
 
-// Join decides which leaders of consumers move so that each consumer is led where its stream is, once moves of streams
-// are made. So a message goes from its stream to who asked for it without a third server.
-func Join(all []Led, moves []Move, consumers []Consumer) (joined []Move) {
-	leads := map[string]string{}
-	for _, l := range After(all, moves) {
-		leads[l.Stream] = l.Leader
-	}
-	for _, c := range consumers {
-		if to := leads[c.Stream]; to != "" && to != c.Leader {
-			joined = append(joined, Move{c.Stream, c.Name, c.Leader, to})
-		}
-	}
-	return joined
-}
-
 // After is who leads the streams once the moves are made.
 func After(all []Led, moves []Move) []Led {
 	all = slices.Clone(all)
 	for _, m := range moves {
-		if i := slices.IndexFunc(all, func(l Led) bool { return m.Consumer == "" && l.Stream == m.Stream }); i >= 0 {
+		if i := slices.IndexFunc(all, func(l Led) bool { return l.Stream == m.Stream }); i >= 0 {
 			all[i].Leader = m.To
 		}
 	}
 	return all
+}
+
+// Join decides which leaders of consumers move so that each consumer is led where its stream is. So a message goes from
+// its stream to who asked for it without a third server.
+func Join(all []Led, consumers []Consumer) (moves []Move) {
+	leads := map[string]string{}
+	for _, l := range all {
+		leads[l.Stream] = l.Leader
+	}
+	for _, c := range consumers {
+		if to := leads[c.Stream]; to != "" && to != c.Leader {
+			moves = append(moves, Move{c.Stream, c.Name, c.Leader, to})
+		}
+	}
+	return moves
 }
 
 // Homes are the shards of which one server leads all streams of the kinds that every shard has. A process that serves

@@ -94,8 +94,9 @@ func TestLeadersMoveToTheirOwnServers(t *testing.T) {
 func TestConsumersJoinTheirStreams(t *testing.T) {
 	t.Parallel()
 	all := []Led{{"TY_A", 0, "TY_A", "n1", threeServers}, {"TY_B", 0, "TY_B", "n2", threeServers}}
-	got := Join(all, []Move{{Stream: "TY_A", From: "n1", To: "n3"}}, []Consumer{{"TY_A", "moves", "n1"},
-		{"TY_A", "stays", "n3"}, {"TY_B", "stays", "n2"}, {"TY_B", "moves", "n3"}, {"TY_C", "unknown", "n3"}})
+	led := After(all, []Move{{Stream: "TY_A", From: "n1", To: "n3"}})
+	got := Join(led, []Consumer{{"TY_A", "moves", "n1"}, {"TY_A", "stays", "n3"}, {"TY_B", "stays", "n2"},
+		{"TY_B", "moves", "n3"}, {"TY_C", "unknown", "n3"}})
 	if want := []Move{{"TY_A", "moves", "n1", "n3"}, {"TY_B", "moves", "n3", "n2"}}; !slices.Equal(got, want) {
 		t.Errorf("%v, and want %v", got, want)
 	}

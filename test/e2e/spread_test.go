@@ -104,7 +104,7 @@ func TestSpread(t *testing.T) {
 		t.Fatal(err)
 	}
 	consumers, err := b.ConsumersOf(t.Context(), all)
-	if apart := shard.Join(all, nil, consumers); err != nil || len(consumers) < shards || len(apart) > 0 {
+	if apart := shard.Join(all, consumers); err != nil || len(consumers) < shards || len(apart) > 0 {
 		t.Errorf("of %d consumers these are not led where their stream is: %v (%v)", len(consumers), apart, err)
 	}
 	homes := ""

@@ -66,7 +66,8 @@ func (s *std) spread(ctx context.Context, b *natsbroker.Broker, dry, asJSON bool
 		return err
 	}
 	moves := shard.Spread(all)
-	moves = append(moves, shard.Join(all, moves, consumers)...)
+	led := shard.After(all, moves)
+	moves = append(moves, shard.Join(led, consumers)...)
 	p := s.lines()
 	for i, m := range moves {
 		if !dry {
@@ -94,7 +95,7 @@ func (s *std) spread(ctx context.Context, b *natsbroker.Broker, dry, asJSON bool
 	}
 	p.printf("%s of %s and %s on %s %s\n", count(len(moves), "leader"), count(len(all), "replicated stream"),
 		count(len(consumers), "consumer"), count(len(servers), "server"), what)
-	homes := shard.Homes(shard.After(all, moves))
+	homes := shard.Homes(led)
 	for _, n := range slices.Sorted(maps.Keys(homes)) {
 		p.printf("shard %d is led by %s\n", n, cli.OneLine(homes[n]))
 	}

@@ -100,25 +100,19 @@ func (b *Broker) Lead(ctx context.Context, m shard.Move) error {
 	if err == nil && answer.Error != nil {
 		err = answer.Error
 	}
-	leader := ""
 	if err != nil {
 		// It may lead by now, and a consumer may have gone with its workers.
-		cluster, now := b.clusterOf(ctx, m)
-		if now == nil && cluster != nil {
-			leader = cluster.Leader
-		}
+		leader, now := b.leaderOf(ctx, m)
 		if leader == m.To || errors.Is(now, jetstream.ErrConsumerNotFound) {
 			return nil
 		}
 		return fmt.Errorf("the leader of %s steps down for %s: %w", what, m.To, err)
 	}
-	for {
+	for leader := ""; ; {
 		// While there is no leader nobody answers.
-		cluster, err := answered(ctx, func(ctx context.Context) (*jetstream.ClusterInfo, error) {
-			return b.clusterOf(ctx, m)
-		})
-		if err == nil && cluster != nil {
-			leader = cluster.Leader
+		now, err := answered(ctx, func(ctx context.Context) (string, error) { return b.leaderOf(ctx, m) })
+		if err == nil {
+			leader = now
 		}
 		switch {
 		case leader == m.To:
@@ -135,18 +129,24 @@ func (b *Broker) Lead(ctx context.Context, m shard.Move) error {
 	}
 }
 
-// clusterOf says who leads what is to be moved.
-func (b *Broker) clusterOf(ctx context.Context, m shard.Move) (*jetstream.ClusterInfo, error) {
+// leaderOf says which server leads what is to be moved; empty if that is not known.
+func (b *Broker) leaderOf(ctx context.Context, m shard.Move) (string, error) {
+	var cluster *jetstream.ClusterInfo
 	if m.Consumer == "" {
 		s, err := b.js.Stream(ctx, m.Stream)
 		if err != nil {
-			return nil, err
+			return "", err
 		}
-		return s.CachedInfo().Cluster, nil
+		cluster = s.CachedInfo().Cluster
+	} else {
+		c, err := b.js.Consumer(ctx, m.Stream, m.Consumer)
+		if err != nil {
+			return "", err
+		}
+		cluster = c.CachedInfo().Cluster
 	}
-	c, err := b.js.Consumer(ctx, m.Stream, m.Consumer)
-	if err != nil {
-		return nil, err
+	if cluster == nil {
+		return "", nil
 	}
-	return c.CachedInfo().Cluster, nil
+	return cluster.Leader, nil
 }

@@ -186,10 +186,9 @@ func (c *cutting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// TestARequestCanceledWhileItsBatchIsStored: its batch may run by then, so that it is canceled.
-func TestARequestCanceledWhileItsBatchIsStored(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	system := &cutting{cut: cancel, canceled: make(chan string, 1)}
+// before is a server in front of a system.
+func before(t *testing.T, system http.RoundTripper) *Server {
+	t.Helper()
 	c, err := client.ConnectHTTP(t.Context(), "http://pool.example",
 		client.HTTPOptions{Client: &http.Client{Transport: system}})
 	if err != nil {
@@ -200,7 +199,15 @@ func TestARequestCanceledWhileItsBatchIsStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
-	_, err = s.callTool(listed{name: "t"})(ctx, &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "t"}})
+	return s
+}
+
+// TestARequestCanceledWhileItsBatchIsStored: its batch may run by then, so that it is canceled.
+func TestARequestCanceledWhileItsBatchIsStored(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	system := &cutting{cut: cancel, canceled: make(chan string, 1)}
+	s := before(t, system)
+	_, err := s.callTool(listed{name: "t"})(ctx, &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "t"}})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("the call ended with %v", err)
 	}
@@ -218,16 +225,7 @@ func TestARequestCanceledWhileItsBatchIsStored(t *testing.T) {
 func answering(t *testing.T) (at string, system *cutting) {
 	t.Helper()
 	system = &cutting{cut: func() {}, canceled: make(chan string, 1), sent: make(chan struct{}, 1)}
-	c, err := client.ConnectHTTP(t.Context(), "http://pool.example",
-		client.HTTPOptions{Client: &http.Client{Transport: system}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(Config{Client: c, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
+	s := before(t, system)
 	if err := s.SetSurface(surfaceOf(t, map[string]string{"t": `{"type":"object"}`})); err != nil {
 		t.Fatal(err)
 	}
