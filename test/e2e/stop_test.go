@@ -5,6 +5,7 @@ package e2e
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -149,6 +150,32 @@ func TestInterruptedSubmit(t *testing.T) {
 		}
 		if _, stderr, status := p.run(nil, nil, strings.Fields(again[2])[1:]...); status != 0 {
 			t.Errorf("%q: exit status %d, %s", again[2], status, stderr)
+		}
+	}
+}
+
+// TestInterruptedWhileItHandsIn: whoever interrupts a command whose batch may have been stored is told which one it is,
+// and how to reach it.
+func TestInterruptedWhileItHandsIn(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{}, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body) // only then the server notices that the client has gone
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	p := newPlace(t, nil)
+	p.write("in.json", `{"agent":"default","calls":[{"tool":"glob","input":{"pattern":"*"}}]}`)
+	lines := interruptedBatch(p, asked, []string{"submit", "--server", server.URL, "in.json"})
+	which := fmt.Sprintf("--server %s --agent default %s", server.URL,
+		strings.TrimPrefix(strings.Fields(lines[0])[1], "default/"))
+	for n, want := range []string{"may have been handed in", "watch " + which, "cancel " + which} {
+		if !strings.Contains(lines[n], want) {
+			t.Errorf("%q does not say %q", lines[n], want)
 		}
 	}
 }

@@ -18,8 +18,9 @@ var (
 		"nats-client-key"}
 )
 
-// goesOn tells a person whose command was interrupted that its batch was not, and what to do about it.
-func (f *systemFlags) goesOn(k toolyard.BatchKey) string {
+// goesOn tells a person whose command was interrupted that its batch was not, and what to do about it. If stored is
+// false it is not known whether the batch was handed in.
+func (f *systemFlags) goesOn(k toolyard.BatchKey, stored bool) string {
 	commands := f.cmd.Root().Name()
 	if parent := f.cmd.Parent(); parent != nil {
 		commands = parent.CommandPath()
@@ -45,8 +46,15 @@ func (f *systemFlags) goesOn(k toolyard.BatchKey) string {
 		which += " --"
 	}
 	which += " " + shellWord(string(k.ID))
-	return fmt.Sprintf("batch %s goes on; to follow it, or to end it:\n  %s watch%s\n  %[2]s cancel%[3]s\n",
-		cli.OneLine(k.String()), commands, cli.Printable(which))
+	name, goesOn := k.String(), "goes on"
+	if k.Agent == "" { // the token says whose it is
+		name = string(k.ID)
+	}
+	if !stored {
+		goesOn = "may have been handed in"
+	}
+	return fmt.Sprintf("batch %s %s; to follow it, or to end it:\n  %s watch%s\n  %[3]s cancel%[4]s\n",
+		cli.OneLine(name), goesOn, commands, cli.Printable(which))
 }
 
 // plainWord is what a shell takes as one word as it is.

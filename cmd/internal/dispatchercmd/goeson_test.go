@@ -1,6 +1,7 @@
 package dispatchercmd
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -30,10 +31,12 @@ func TestGoesOn(t *testing.T) {
 		if err := cmd.Flags().Parse(tt.args); err != nil {
 			t.Fatal(err)
 		}
-		want := "batch " + tt.key.String() + " goes on; to follow it, or to end it:\n  dispatcher watch" + tt.want +
-			"\n  dispatcher cancel" + tt.want + "\n"
-		if got := sys.goesOn(tt.key); got != want {
-			t.Errorf("%q:\n%s\nwant\n%s", tt.args, got, want)
+		for stored, is := range map[bool]string{true: " goes on", false: " may have been handed in"} {
+			want := "batch " + strings.TrimPrefix(tt.key.String(), "/") + is + "; to follow it, or to end it:\n" +
+				"  dispatcher watch" + tt.want + "\n  dispatcher cancel" + tt.want + "\n"
+			if got := sys.goesOn(tt.key, stored); got != want {
+				t.Errorf("%q:\n%s\nwant\n%s", tt.args, got, want)
+			}
 		}
 	}
 }

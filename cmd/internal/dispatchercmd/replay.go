@@ -260,7 +260,7 @@ func (s *std) rerun(ctx context.Context, report *replay.Report, sys *systemFlags
 	}
 	out := rerun{Of: toolyard.BatchKey{Agent: report.Batch.Agent, ID: report.Batch.ID}}
 	err = s.attach(ctx, sys, "rerun", func(c *client.Client) error {
-		b, err := c.Submit(ctx, batch)
+		b, err := s.handIn(ctx, c, batch, sys.goesOn, log)
 		if err != nil {
 			return err
 		}

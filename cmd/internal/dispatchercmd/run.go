@@ -36,7 +36,7 @@ type outputFlags struct {
 	// lines are how many of an output are shown; 0: few.
 	lines int
 	// goesOn says what a batch does that nobody follows any more; nil where it ends with the command.
-	goesOn func(toolyard.BatchKey) string
+	goesOn func(k toolyard.BatchKey, stored bool) string
 
 	as   provider.Format // what format says
 	file *os.File        // of the events, opened before anything runs
@@ -166,7 +166,7 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 	}
 	ctx = client.WithTraceParent(ctx, os.Getenv(traceparent.Env))
 	ctx = client.WithTraceState(ctx, os.Getenv(traceparent.StateEnv))
-	b, err := c.Submit(client.WithBaggage(ctx, os.Getenv(traceparent.BaggageEnv)), batch)
+	b, err := s.handIn(client.WithBaggage(ctx, os.Getenv(traceparent.BaggageEnv)), c, batch, out.goesOn, log)
 	if err != nil {
 		return turnedAway(err)
 	}
@@ -212,6 +212,27 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 	return nil
 }
 
+// handIn submits a batch. If it is interrupted, or nobody answers, the batch may have been stored: then it says which
+// one that is.
+func (s *std) handIn(ctx context.Context, c *client.Client, batch toolyard.Batch,
+	goesOn func(toolyard.BatchKey, bool) string, log *slog.Logger) (*client.Batch, error) {
+	if batch.ID == "" {
+		batch.ID = client.NewBatchID()
+	}
+	b, err := c.Submit(ctx, batch)
+	if err != nil && goesOn != nil && (ctx.Err() != nil || errors.Is(err, client.ErrNoAnswer)) {
+		s.sayOfBatch(goesOn(batch.Key(), false), log)
+	}
+	return b, err
+}
+
+// sayOfBatch writes what a person is told of a batch whose command has an error already.
+func (s *std) sayOfBatch(text string, log *slog.Logger) {
+	if _, err := fmt.Fprint(s.err, text); err != nil {
+		log.Warn("standard error cannot be written to", "error", err)
+	}
+}
+
 // collect shows the results of a batch as they come, and returns them all with the batch as it is then.
 func collect(ctx context.Context, b *client.Batch, show *show) (view toolyard.BatchView, results []toolyard.Result,
 	err error) {
@@ -244,9 +265,7 @@ func (s *std) cutOff(ctx context.Context, b *client.Batch, out outputFlags, log 
 		}
 	}
 	if ctx.Err() != nil && out.goesOn != nil {
-		if _, err := fmt.Fprint(s.err, out.goesOn(b.Key())); err != nil {
-			log.Warn("standard error cannot be written to", "error", err)
-		}
+		s.sayOfBatch(out.goesOn(b.Key(), true), log)
 	}
 }
 

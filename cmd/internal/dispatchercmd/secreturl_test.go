@@ -41,7 +41,7 @@ func TestAPasswordInAURLIsNotShown(t *testing.T) {
 		if err := cmd.ParseFlags([]string{"--nats", "nats://" + who + at}); err != nil {
 			t.Fatal(err)
 		}
-		if says := f.goesOn(toolyard.BatchKey{Agent: "a", ID: "b"}); strings.Contains(says, "hunter2") ||
+		if says := f.goesOn(toolyard.BatchKey{Agent: "a", ID: "b"}, true); strings.Contains(says, "hunter2") ||
 			!strings.Contains(says, "--nats nats://xxxxx@"+at) {
 			t.Errorf("what goes on: %s", says)
 		}
