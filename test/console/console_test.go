@@ -97,6 +97,21 @@ func batches(s *system, b *tab) {
 	}
 	s.submit(agent, "turn-3", "morning", call{"id": "c", "tool": "glob", "input": call{"pattern": "*"}})
 	b.has("turn-3") // by itself
+
+	// Reading logs may take seconds: what the index has is shown before.
+	b.script(`window.real = window.fetch; window.read = new Promise(done => window.done = done);
+		window.fetch = async (path, init) => {
+			if (path.startsWith("/v1/search")) await window.read;
+			return window.real(path, init);
+		}`)
+	b.script(`location.hash = "#/batches?agent=agent-2"`)
+	b.until("the batch of the other agent is there", `document.querySelectorAll("tbody tr").length === 1`)
+	if all := rows(); !strings.Contains(all[0], "evening") || !strings.Contains(all[0], "…") {
+		b.Errorf("before the logs are read the batches are %q", all)
+	}
+	b.script(`window.done(); window.fetch = window.real`)
+	b.has("read_file")
+	b.visit("#/batches")
 }
 
 func oneBatch(s *system, b *tab) {

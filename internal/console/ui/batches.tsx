@@ -2,19 +2,28 @@
 
 import { h, Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import type { Found } from "./api";
+import type { BatchInfo, Digest, Found, Page } from "./api";
 import { at, get } from "./client";
 import { ms, Problem, requery, shown, Status, Table, to, usePoll, When, type Route } from "./parts";
 
 const filters = ["agent", "session", "status", "tool", "code", "text", "since", "until"] as const;
+const indexed: readonly string[] = ["agent", "session", "status"];
+const onAPage = "50";
+
+/** A batch of the list. What stands in its log comes later. */
+type Row = BatchInfo & Partial<Digest>;
 
 export function BatchesPage({ route }: { route: Route }) {
   const query: Record<string, string | undefined> = {};
   for (const f of filters) query[f] = route.query.get(f) ?? undefined;
   const after = route.query.get("after") ?? "";
   const time = (s?: string) => (s && !isNaN(Date.parse(s)) ? new Date(s).toISOString() : undefined);
-  const ask = at("/v1/search", { ...query, since: time(query.since), until: time(query.until), after });
-  const found = usePoll((signal) => get<Found>(ask, signal), after ? 0 : 2000, [ask]);
+  const ask = at("/v1/search", { ...query, since: time(query.since), until: time(query.until), after, limit: onAPage });
+  const found = usePoll(async (signal) => ({ ask, ...await get<Found>(ask, signal) }), after ? 0 : 2000, [ask]);
+  // To read what is no longer in the memory of the servers takes seconds. The index is in memory.
+  const fast = filters.every((f) => !query[f] || indexed.includes(f));
+  const listed = usePoll(async (signal) => ({ ask, ...(fast ? await get<Page>(at("/v1/batches", { agent: query.agent,
+    session: query.session, status: query.status, after, limit: onAPage }), signal) : undefined) }), 0, [ask]);
   const change = (e: Event) => {
     const form = e.currentTarget as HTMLFormElement;
     e.preventDefault();
@@ -27,7 +36,8 @@ export function BatchesPage({ route }: { route: Route }) {
     for (const f of filters) (form.current!.elements.namedItem(f) as HTMLInputElement).value = query[f] ?? "";
   }, [route]);
   const filtered = filters.some((f) => query[f]);
-  const list = found.data?.batches ?? [];
+  const page = found.data?.ask !== ask && listed.data?.ask === ask && listed.data.batches ? listed.data : found.data;
+  const list: Row[] = page?.batches ?? [];
   return <>
     <h1>Batches</h1>
     <form class="filters" ref={form} onSubmit={change} onChange={change} role="search" aria-label="Batches">
@@ -51,19 +61,19 @@ export function BatchesPage({ route }: { route: Route }) {
         <td><Status status={b.status} /></td>
         <td><a href={to(["batch", b.agent, b.id])}>{shown(b.id)}</a></td>
         <td>{shown(b.agent)}</td><td>{shown(b.session)}</td><td>{shown(b.workspace)}</td>
-        <td class="words">{b.opaque ? "cannot be read" : shown(b.tools.join(", "))}</td>
+        <td class="words">{b.opaque ? "cannot be read" : b.tools ? shown(b.tools.join(", ")) : "…"}</td>
         <td class="number">{b.calls}</td>
-        <td class="words">{b.failed ? <span class="bad">{b.failed}: {b.codes.join(", ")}</span> : ""}</td>
+        <td class="words">{b.failed ? <span class="bad">{b.failed}: {b.codes?.join(", ")}</span> : ""}</td>
         <td><When at={b.submitted} /></td>
         <td class="number">{b.status === "completed" || b.status === "canceled" ?
           ms(Date.parse(b.changed) - Date.parse(b.submitted)) : ""}</td>
       </tr>)}
     </Table>
-    {found.data && !list.length ? <p class="none">{filtered ? "No batch here is like that." :
+    {page && !list.length ? <p class="none">{filtered ? "No batch here is like that." :
       "There are no batches."}</p> : null}
     <p class="pages" aria-live="polite">
       {after ? <a href={to(["batches"], query)}>Newest</a> : null}
-      {found.data?.next ? <a href={to(["batches"], { ...query, after: found.data.next })}>Older</a> : null}
+      {page?.next ? <a href={to(["batches"], { ...query, after: page.next })}>Older</a> : null}
       {found.data && filtered ? <span class="hint">{found.data.looked} batches were looked at</span> : null}
     </p>
   </>;
