@@ -12,10 +12,12 @@ import (
 )
 
 // schemaOf derives the schema of a type. A type that is read from text is a string, whatever it is made of, and a
-// [json.RawMessage] is any value: without that, the schema would accept only what the type refuses.
+// [json.RawMessage] is any value: without that, the schema would accept only what the type refuses. Bytes are a string
+// in base64, as JSON has them.
 func schemaOf[T any]() (json.RawMessage, error) {
 	known := map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[json.RawMessage](): {
-		Types: []string{"null", "boolean", "object", "array", "number", "string"}}}
+		Types: []string{"null", "boolean", "object", "array", "number", "string"}},
+		reflect.TypeFor[[]byte](): {Types: []string{"null", "string"}, ContentEncoding: "base64"}}
 	inside(reflect.TypeFor[T](), map[reflect.Type]bool{}, func(t reflect.Type) {
 		read := reflect.PointerTo(t)
 		if read.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) &&
@@ -63,13 +65,15 @@ func inside(t reflect.Type, seen map[reflect.Type]bool, found func(reflect.Type)
 	}
 }
 
-// missingField says which field the declaration names for rules or for the class that the input, whose schema was
-// derived, does not have; empty if there is none. A map may have any.
+// missingField says which field the declaration names for rules or for the class that no input has; empty if there is
+// none. A schema that is not closed may let any in.
 func (d *Declaration) missingField() string {
 	var s struct {
 		Properties map[string]json.RawMessage `json:"properties"`
+		Patterns   map[string]json.RawMessage `json:"patternProperties"`
+		Additional any                        `json:"additionalProperties"`
 	}
-	if json.Unmarshal(d.InputSchema, &s) != nil || s.Properties == nil {
+	if json.Unmarshal(d.InputSchema, &s) != nil || s.Additional != false || len(s.Patterns) > 0 {
 		return ""
 	}
 	for _, f := range []struct{ by, name string }{

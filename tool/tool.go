@@ -155,9 +155,6 @@ func New[In, Out any](t Typed[In, Out]) (Tool, error) {
 		if t.InputSchema, err = schemaOf[In](); err != nil {
 			return Tool{}, fmt.Errorf("tool %q: derive the input schema: %w", t.Name, err)
 		}
-		if problem := t.missingField(); problem != "" {
-			return Tool{}, fmt.Errorf("tool %q: %s", t.Name, problem)
-		}
 	}
 	raw := Tool{Declaration: t.Declaration, Enabled: t.Enabled}
 	if t.Check != nil {
@@ -263,6 +260,8 @@ func Raw(t Tool) (Tool, error) {
 		return bad("%v", toolyard.CheckTags("Tags", t.Tags, toolyard.MaxTagsAsked))
 	case json.Unmarshal(t.InputSchema, &object) != nil || object["type"] != "object":
 		return bad("InputSchema is not a JSON Schema of an object")
+	case t.missingField() != "":
+		return bad("%s", t.missingField())
 	}
 	return t, nil
 }

@@ -92,6 +92,36 @@ func TestFieldsThatThereAreNot(t *testing.T) {
 		if err != nil {
 			t.Errorf("a map: %v", err)
 		}
+		for schema, closed := range map[string]bool{
+			`{"type":"object","properties":{"name":{}},"additionalProperties":false}`:                             true,
+			`{"type":"object","properties":{"name":{}}}`:                                                          false,
+			`{"type":"object","properties":{"name":{}},"patternProperties":{"":{}},"additionalProperties":false}`: false,
+		} {
+			d.InputSchema = json.RawMessage(schema)
+			_, err := tool.Raw(tool.Tool{Declaration: d,
+				Run: func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) { return tool.Output{}, nil }})
+			if (err == nil) != (want == "" || !closed) {
+				t.Errorf("%s: %v, want %q", schema, err, want)
+			}
+		}
+	}
+}
+
+// TestBytesAreBase64: a field of bytes is a string for the model, as encoding/json reads it.
+func TestBytesAreBase64(t *testing.T) {
+	type image struct {
+		Data []byte `json:"data"`
+	}
+	save, err := tool.New(tool.Typed[image, string]{Declaration: tool.Declaration{Name: "save", Description: "Saves."},
+		Run: func(_ context.Context, _ tool.Env, in image) (string, error) { return string(in.Data), nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(save.InputSchema), `"contentEncoding":"base64"`) {
+		t.Errorf("the schema is %s", save.InputSchema)
+	}
+	if out, err := save.Run(t.Context(), tool.Env{}, json.RawMessage(`{"data":"aGk="}`)); err != nil || out.Text != "hi" {
+		t.Errorf("it gave %+v, %v", out, err)
 	}
 }
 
