@@ -60,7 +60,7 @@ help: ## Say what can be made
 	@echo "  FUZZTIME=1m, BENCH=Fold and FAULT_SEEDS=5 are for fuzz, bench and faults."
 
 .PHONY: check
-check: ## All that CI checks except MCP's suites and openapi: setup, gofmt, vet, lint, mod, generated, test
+check: ## All that CI checks except MCP's suites, openapi and the release: setup, gofmt, vet, lint, mod, generated, test
 	@for step in $(STEPS); do \
 		echo "== $$step"; begin=$$SECONDS; \
 		$(MAKE) $$step; \
@@ -156,12 +156,16 @@ cross: ## Vet everything and link toolyard for macOS and Windows
 	done
 
 .PHONY: release-check
-release-check: ## Check .goreleaser.yaml with GoReleaser (builds it first: four minutes; not in CI)
+release-check: ## Check .goreleaser.yaml with GoReleaser (builds it the first time: minutes)
 	@$(GORELEASER) check
 
 .PHONY: snapshot
-snapshot: ## Make all of a release in dist/ but the image, and publish nothing (not in CI)
+snapshot: ## Make all of a release in dist/ but the image, and publish nothing
 	@$(GORELEASER) release --snapshot --clean --skip=docker
+
+.PHONY: release-dry-run
+release-dry-run: ## Make a snapshot and the npm packages of it, and check that they are whole (needs npm)
+	@test/install/dry-run
 
 .PHONY: npm
 npm: ## Make npm packages of the binaries in dist/ (needs npm)
