@@ -99,7 +99,7 @@ func TestFieldsThatThereAreNot(t *testing.T) {
 		} {
 			d.InputSchema = json.RawMessage(schema)
 			_, err := tool.Raw(tool.Tool{Declaration: d,
-				Run: func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) { return tool.Output{}, nil }})
+				Run: func(context.Context, tool.Env, json.RawMessage) (out tool.Output, err error) { return }})
 			if (err == nil) != (want == "" || !closed) {
 				t.Errorf("%s: %v, want %q", schema, err, want)
 			}

@@ -119,8 +119,10 @@ func loadsOf(t *testing.T, n, loads int) (took []pageLoads) {
 				of = append(of, load{value[float64](b, `window.shownAt`), value[float64](b,
 					`performance.getEntriesByType("resource").find(e => e.name.includes("/v1/search")).duration`)})
 				rows := b.words("tbody tr")
-				if first := fmt.Sprintf("kept-%d ", p.first); len(rows) != onAPage || !strings.Contains(rows[0], first) {
-					t.Fatalf("%s: %d batches, not %d; the first is not %q: %q", p.name, len(rows), onAPage, first, rows[0])
+				first := fmt.Sprintf("kept-%d ", p.first)
+				if len(rows) != onAPage || !strings.Contains(rows[0], first) {
+					t.Fatalf("%s: %d batches, not %d; the first is not %q: %q", p.name, len(rows), onAPage,
+						first, rows[0])
 				}
 			}
 			took = append(took, of)
