@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/batch"
 )
 
 // Batches by what stands in their logs, and not in the index. A search looks at a bounded part of the list at a time,
@@ -150,31 +151,51 @@ func (s *Server) digest(ctx context.Context, list []client.BatchInfo) ([]Digest,
 			if out[i].Tools != nil {
 				return nil
 			}
-			out[i].Tools, out[i].Codes = []string{}, []toolyard.Code{}
 			room := int64(min(max(b.Calls, 1), maxFoldedCalls))
 			if err := s.folding.Acquire(ctx, room); err != nil {
 				return err
 			}
 			defer s.folding.Release(room)
-			st, err := s.cfg.Reader.State(ctx, toolyard.BatchKey{Agent: b.Agent, ID: b.ID})
+			over, err := s.lookInto(ctx, &out[i])
 			if err != nil { // it is damaged, too new, or has just expired: the others can be shown
 				out[i].Opaque = true
 				return ctx.Err()
 			}
-			tools, codes := map[string]bool{}, map[toolyard.Code]bool{}
-			for n := range st.Calls {
-				tools[st.Plan.Calls[n].Tool] = true
-				if r := st.Calls[n].Result; r != nil && r.IsError {
-					codes[r.Code] = true
-					out[i].Failed++
-				}
-			}
-			out[i].Tools, out[i].Codes = sorted(tools), sorted(codes)
-			s.digests.put(out[i], st.Completed, time.Now())
+			s.digests.put(out[i], over, time.Now())
 			return nil
 		})
 	}
 	return out, g.Wait()
+}
+
+// lookInto fills a digest with what stands in the log of its batch. Of a batch that is over the replies say all, in few
+// messages: to read one that its server does not have in memory takes as long as to read the whole block around it.
+func (s *Server) lookInto(ctx context.Context, d *Digest) (over bool, err error) {
+	d.Tools, d.Codes = []string{}, []toolyard.Code{}
+	tools, codes, failed := map[string]bool{}, map[toolyard.Code]bool{}, 0
+	add := func(tool string, r *toolyard.Result) {
+		tools[tool] = true
+		if r != nil && r.IsError {
+			codes[r.Code] = true
+			failed++
+		}
+	}
+	k := toolyard.BatchKey{Agent: d.Agent, ID: d.ID}
+	if over = d.Status == toolyard.StatusCompleted || d.Status == toolyard.StatusCanceled; over {
+		err = s.cfg.Reader.Results(ctx, k, func(r *toolyard.Result) { add(r.Tool, r) })
+	} else {
+		var st batch.State
+		st, err = s.cfg.Reader.State(ctx, k)
+		for n := range st.Calls {
+			add(st.Plan.Calls[n].Tool, st.Calls[n].Result)
+		}
+		over = st.Completed
+	}
+	if err != nil {
+		return false, err
+	}
+	d.Tools, d.Codes, d.Failed = sorted(tools), sorted(codes), failed
+	return over, nil
 }
 
 func sorted[T ~string](set map[T]bool) []T {

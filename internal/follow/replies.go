@@ -136,6 +136,32 @@ func (r *Reader) replies(ctx context.Context, k toolyard.BatchKey, slow func() b
 	}
 }
 
+// Results gives all results of a batch that is over, and fails if it is not, or is no longer kept. It reads nothing but
+// the replies.
+func (r *Reader) Results(ctx context.Context, k toolyard.BatchKey, each func(*toolyard.Result)) error {
+	for after := uint64(0); ; {
+		records, err := r.RepliesFrom(ctx, k, after, maxPieceReplies)
+		if err != nil {
+			return err
+		}
+		if len(records) == 0 {
+			return fmt.Errorf("batch %s has no last reply: %w", k, broker.ErrNoBatch)
+		}
+		for _, rec := range records {
+			p, _, err := readReply(rec)
+			if err != nil {
+				return err
+			}
+			for i := range p.Results {
+				each(&p.Results[i])
+			}
+			if after = p.seq; broker.Over(rec) {
+				return nil
+			}
+		}
+	}
+}
+
 // liveReplies takes replies from the topic of a batch. over is false when some are missing before what the topic has.
 func (r *Reader) liveReplies(ctx context.Context, k toolyard.BatchKey, slow func() bool, seen uint64, isNew bool,
 	take func(Reply) (bool, error)) (over bool, err error) {
