@@ -37,6 +37,7 @@ const (
 	// DefaultAdmitPercent leaves the rest of the store to batches that are under way.
 	DefaultAdmitPercent = 85
 	DefaultOpenIdle     = 5 * time.Minute
+	DefaultRestAfter    = 5 * time.Second
 	DefaultQueueWait    = 5 * time.Minute
 	DefaultApprovalWait = 24 * time.Hour
 	DefaultTicketIdle   = time.Minute
@@ -61,6 +62,9 @@ type Config struct {
 	WorkerWait time.Duration
 	// OpenIdle is how long an open batch may get no calls before it is closed. Default 5 minutes.
 	OpenIdle time.Duration
+	// RestAfter is how long an open batch is idle before its state is dropped, and read again when something comes.
+	// Default 5 s.
+	RestAfter time.Duration
 	// QueueWait is how long a queued call waits for a free worker, under one owner. Default 5 minutes.
 	QueueWait time.Duration
 	// ApprovalWait is how long a call waits for a person, within the batch's lifetime. Default 24 hours.
@@ -151,6 +155,9 @@ func New(b Broker, cfg Config) *Dispatcher {
 	}
 	if cfg.OpenIdle == 0 {
 		cfg.OpenIdle = DefaultOpenIdle
+	}
+	if cfg.RestAfter == 0 {
+		cfg.RestAfter = DefaultRestAfter
 	}
 	if cfg.QueueWait == 0 {
 		cfg.QueueWait = DefaultQueueWait
