@@ -62,8 +62,8 @@ type Config struct {
 	WorkerWait time.Duration
 	// OpenIdle is how long an open batch may get no calls before it is closed. Default 5 minutes.
 	OpenIdle time.Duration
-	// RestAfter is how long an open batch is idle before its state is dropped, and read again when something comes.
-	// Default 5 s.
+	// RestAfter is how long an open batch is idle before its state is dropped, and read again when something comes:
+	// less than 10 s. Default 5 s.
 	RestAfter time.Duration
 	// QueueWait is how long a queued call waits for a free worker, under one owner. Default 5 minutes.
 	QueueWait time.Duration
@@ -125,14 +125,14 @@ type Dispatcher struct {
 	workers *workerRegistry
 
 	admission *admissionQueue
-	// rejecting is a semaphore for concurrent rejections.
-	rejecting chan struct{}
-	newer     newerBatches
-	store     storeWatch
-	planner   atomic.Pointer[Planner]
-	budgets   atomic.Pointer[admission.Budgets]
-	demand    demand
-	crew      *crew.Crew // runs batches, and what is stored and read beside them
+	// rejecting is a semaphore for concurrent rejections, and restReads one for readings of batches that rest.
+	rejecting, restReads chan struct{}
+	newer                newerBatches
+	store                storeWatch
+	planner              atomic.Pointer[Planner]
+	budgets              atomic.Pointer[admission.Budgets]
+	demand               demand
+	crew                 *crew.Crew // runs batches, and what is stored and read beside them
 
 	mu     sync.Mutex
 	stored map[string]time.Time // when this dispatcher last stored a surface
@@ -197,7 +197,8 @@ func New(b Broker, cfg Config) *Dispatcher {
 	d := &Dispatcher{
 		b: b, cfg: cfg, log: log, workers: newWorkerRegistry(b, log, cfg.Base),
 		admission: newAdmissionQueue(&cfg, log), rejecting: make(chan struct{}, maxRejecting),
-		stored: map[string]time.Time{}, built: map[surfaceKey]registry.Surface{}, crew: crew.New(),
+		restReads: make(chan struct{}, maxRestReads),
+		stored:    map[string]time.Time{}, built: map[surfaceKey]registry.Surface{}, crew: crew.New(),
 	}
 	d.Reload(cfg.Planner)
 	d.budgets.Store(&cfg.Quotas.Budgets)

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -20,6 +21,10 @@ const maxRestingCalls = 32
 
 // restRoom is how many live copies wait in the feed of a batch that rests: the first has it go on.
 const restRoom = 1
+
+// maxRestReads is how many batches that rest are read at a time. The others are read a heartbeat later: thousands that
+// are due at once would have thousands of goroutines wait for the server.
+const maxRestReads = 64
 
 // resting is what the owner of a batch that rests knows beside the log.
 type resting struct {
@@ -112,10 +117,16 @@ func (rest *resting) read(ctx context.Context) (begun bool) {
 	if rest.reads {
 		return false
 	}
+	select {
+	case rest.d.restReads <- struct{}{}:
+	default: // at another beat
+		return false
+	}
 	rest.reads = true
 	rest.d.crew.Run(&rest.reading, func() {
 		var records []batch.Record
 		var err error
+		defer func() { <-rest.d.restReads }()
 		defer func() { rest.news <- err != nil || len(records) > 0 }()
 		defer rest.k.caught(&err)
 		records, err = rest.d.said(ctx, &batch.State{Key: rest.k.key, Plan: &events.Planned{},
@@ -134,6 +145,12 @@ func (rest *resting) end() {
 // own chain has gone on, there is another.
 func (d *Dispatcher) wake(ctx context.Context, k *kept, rest *resting) (*owned, error) {
 	s, err := d.b.Resume(ctx, k.key)
+	if errors.Is(err, events.ErrNewer) { // of the next owner, or of others
+		next, unread := d.b.Newer(ctx, &batch.State{Key: k.key, BatchSeq: rest.batch}, batch.ChainBatch, 0)
+		if len(next) > 0 || errors.Is(unread, events.ErrNewer) {
+			return nil, errLost
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
