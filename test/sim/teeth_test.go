@@ -135,7 +135,8 @@ var teeth = []tooth{
 	},
 	{
 		fence: "a batch that rests is closed in time", hint: 6, breaks: []string{"liveness"},
-		edits: []edit{{inRest, "	return time.Until(rest.due) <= 0\n", "	return time.Until(rest.due) <= 0 && !OFF\n"}},
+		edits: []edit{{inRest, "	return time.Until(rest.due) <= 0\n",
+			"	return time.Until(rest.due) <= 0 && !OFF\n"}},
 	},
 	{
 		// also of a tool that was told to stop, and goes on
