@@ -37,6 +37,9 @@ type Config struct {
 	Reserved bool
 	// Generation is that of the workspace under the reserved ticket; 0: unknown.
 	Generation uint64
+	// Rested says that the owner goes on with a batch that was idle: it has no ticket, and no call of it is on the list
+	// of those that wait for a person.
+	Rested bool
 	// Hooks says that hooks want to know of a batch that is over, before the reply that says so.
 	Hooks bool
 }
@@ -135,6 +138,9 @@ func New(cfg Config, s State) *Machine {
 		workers:   workers{absent: map[Route]time.Time{}, dropped: map[int]uint64{}},
 	}
 	m.reindex()
+	if cfg.Rested {
+		return m
+	}
 	for i := range s.Calls { // the former owner may have died before it removed them
 		if c := &s.Calls[i]; c.Asked != nil && c.Status != Waiting {
 			m.approvals.listed[i] = questionOf(c)

@@ -307,8 +307,9 @@ type LiveMsg = nats.Msg
 
 // Live is live copies of what is stored. They are hints to read: some may be missing.
 type Live interface {
-	// FollowEvents starts a feed of one batch's events. Subscribe first, then read: nothing falls between.
-	FollowEvents(k toolyard.BatchKey) (Feed, error)
+	// FollowEvents starts a feed of one batch's events, in which so many copies wait for a reader. Subscribe first,
+	// then read: nothing falls between.
+	FollowEvents(k toolyard.BatchKey, room int) (Feed, error)
 	// Hub is the live copies of batches for one process: with all through one subscription for each kind, else through
 	// one for each batch that is followed.
 	Hub(all bool) Hub

@@ -37,6 +37,7 @@ const (
 	// DefaultAdmitPercent leaves the rest of the store to batches that are under way.
 	DefaultAdmitPercent = 85
 	DefaultOpenIdle     = 5 * time.Minute
+	DefaultRestAfter    = 5 * time.Second
 	DefaultQueueWait    = 5 * time.Minute
 	DefaultApprovalWait = 24 * time.Hour
 	DefaultTicketIdle   = time.Minute
@@ -61,6 +62,9 @@ type Config struct {
 	WorkerWait time.Duration
 	// OpenIdle is how long an open batch may get no calls before it is closed. Default 5 minutes.
 	OpenIdle time.Duration
+	// RestAfter is how long an open batch is idle before its state is dropped, and read again when something comes:
+	// less than 10 s. Default 5 s.
+	RestAfter time.Duration
 	// QueueWait is how long a queued call waits for a free worker, under one owner. Default 5 minutes.
 	QueueWait time.Duration
 	// ApprovalWait is how long a call waits for a person, within the batch's lifetime. Default 24 hours.
@@ -121,14 +125,14 @@ type Dispatcher struct {
 	workers *workerRegistry
 
 	admission *admissionQueue
-	// rejecting is a semaphore for concurrent rejections.
-	rejecting chan struct{}
-	newer     newerBatches
-	store     storeWatch
-	planner   atomic.Pointer[Planner]
-	budgets   atomic.Pointer[admission.Budgets]
-	demand    demand
-	crew      *crew.Crew // runs batches, and what is stored and read beside them
+	// rejecting is a semaphore for concurrent rejections, and restReads one for readings of batches that rest.
+	rejecting, restReads chan struct{}
+	newer                newerBatches
+	store                storeWatch
+	planner              atomic.Pointer[Planner]
+	budgets              atomic.Pointer[admission.Budgets]
+	demand               demand
+	crew                 *crew.Crew // runs batches, and what is stored and read beside them
 
 	mu     sync.Mutex
 	stored map[string]time.Time // when this dispatcher last stored a surface
@@ -151,6 +155,9 @@ func New(b Broker, cfg Config) *Dispatcher {
 	}
 	if cfg.OpenIdle == 0 {
 		cfg.OpenIdle = DefaultOpenIdle
+	}
+	if cfg.RestAfter == 0 {
+		cfg.RestAfter = DefaultRestAfter
 	}
 	if cfg.QueueWait == 0 {
 		cfg.QueueWait = DefaultQueueWait
@@ -190,7 +197,8 @@ func New(b Broker, cfg Config) *Dispatcher {
 	d := &Dispatcher{
 		b: b, cfg: cfg, log: log, workers: newWorkerRegistry(b, log, cfg.Base),
 		admission: newAdmissionQueue(&cfg, log), rejecting: make(chan struct{}, maxRejecting),
-		stored: map[string]time.Time{}, built: map[surfaceKey]registry.Surface{}, crew: crew.New(),
+		restReads: make(chan struct{}, maxRestReads),
+		stored:    map[string]time.Time{}, built: map[surfaceKey]registry.Surface{}, crew: crew.New(),
 	}
 	d.Reload(cfg.Planner)
 	d.budgets.Store(&cfg.Quotas.Budgets)

@@ -49,7 +49,7 @@ type runner struct {
 	lastNews  time.Time         // when the log last said anything
 	lastAsked time.Time         // when workers were last asked about the calls that they claimed
 
-	looking sync.WaitGroup // what looks for the batches that this one waited for, and for an interrupt
+	besides besides // what looks for the batches that this one waited for, and for an interrupt
 
 	// The first entry of the index is written a little later, unless stopIndexing is called before. indexed says that
 	// the batch has an entry.
@@ -91,8 +91,9 @@ type grantAnswer struct {
 func (d *Dispatcher) newRunner(k *kept, feed broker.Feed, o *owned) *runner {
 	cfg := d.machineConfig()
 	cfg.Reserved, cfg.Generation, cfg.Alone = o.reserved, o.generation, d.alone(k, &o.state)
+	cfg.Rested = o.rested != nil
 	cfg.Hooks = cfg.Hooks && !o.state.Submission.Options.DryRun // a hook may do anything
-	return &runner{
+	r := &runner{
 		kept: k, log: o.trace.named(k.log), trace: o.trace, d: d, feed: feed,
 		surface: o.surface, adopted: o.state.Takeovers > 0,
 		m: batch.New(cfg, o.state), owned: o,
@@ -102,6 +103,10 @@ func (d *Dispatcher) newRunner(k *kept, feed broker.Feed, o *owned) *runner {
 		rates:   batchRates{gate: d.admission.rates},
 		budget:  budget{owed: d.budgetsOf(&o.state), told: o.state.Takeovers > 0},
 	}
+	if o.rested != nil {
+		r.goOn(o.rested)
+	}
+	return r
 }
 
 func (d *Dispatcher) machineConfig() batch.Config {
@@ -112,14 +117,14 @@ func (d *Dispatcher) machineConfig() batch.Config {
 	}
 }
 
-// run advances the batch until it is complete, lost, or ctx ends. An idle batch waits here, and there may be many: what
-// needs much of the stack is in what run calls.
-func (r *runner) run(ctx context.Context) error {
+// run advances the batch until it is complete, lost, or ctx ends, or until it rests: then it returns what is kept of
+// it.
+func (r *runner) run(ctx context.Context) (*resting, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer r.end(stop)
 	inputs, err := r.begin(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	beat := time.NewTicker(broker.Heartbeat(r.d.b.Settings().BatchAckWait))
 	defer beat.Stop()
@@ -128,14 +133,14 @@ func (r *runner) run(ctx context.Context) error {
 	for rests := false; ; {
 		if !rests {
 			if over, err := r.step(ctx, inputs); err != nil || over {
-				return err
+				return nil, err
 			}
 			r.stepped(wake)
 		}
 		rests = false
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		case m := <-r.feed.Copies():
 			inputs, err = r.copies(ctx, m)
 		case a := <-r.replied:
@@ -151,10 +156,12 @@ func (r *runner) run(ctx context.Context) error {
 		case <-beat.C:
 			if rests = r.rests(); !rests {
 				inputs, err = r.beaten(ctx)
+			} else if rest, err := r.rest(ctx); rest != nil || err != nil {
+				return rest, err
 			}
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
 }
@@ -168,12 +175,17 @@ func (r *runner) begin(ctx context.Context) ([]batch.Input, error) {
 			r.d.workers.heardFrom(c.Worker)
 		}
 	}
-	write := r.d.index(r.log, s, !r.indexed)
-	session, submission := s.Plan.Session, s.SubmissionSeq
-	heed := func(ctx context.Context) { r.heedInterrupt(ctx, session, submission) }
-	r.stopIndexing = r.indexLater(ctx, write, heed)
+	if r.owned.rested != nil { // which it did not before it was in the index
+		r.stopIndexing = func() {}
+		r.besides.entered()
+	} else {
+		write := r.d.index(r.log, s, !r.indexed)
+		session, submission := s.Plan.Session, s.SubmissionSeq
+		heed := func(ctx context.Context) { r.heedInterrupt(ctx, session, submission) }
+		r.stopIndexing = r.indexLater(ctx, write, heed)
+	}
 	if p := s.Submission.Options.Parent; p != nil {
-		r.looking.Go(func() { r.followParent(ctx, p) })
+		r.besides.run(func() { r.followParent(ctx, p) })
 	}
 	r.holdRated()
 	said := r.owned.said
@@ -183,8 +195,16 @@ func (r *runner) begin(ctx context.Context) ([]batch.Input, error) {
 			return nil, err
 		}
 	}
+	inputs := append(r.stored(said...), batch.Observed{Serving: r.d.workers.serving(r.submission().Shard)})
+	if rest := r.owned.rested; rest != nil && rest.woken != nil {
+		news, err := r.copies(ctx, rest.woken)
+		if err != nil {
+			return nil, err
+		}
+		inputs = append(inputs, news...)
+	}
 	r.owned = nil
-	return append(r.stored(said...), batch.Observed{Serving: r.d.workers.serving(r.submission().Shard)}), nil
+	return inputs, nil
 }
 
 // end ends what goes on beside the batch, and waits for it.
@@ -195,7 +215,7 @@ func (r *runner) end(stop context.CancelFunc) {
 	stop()
 	r.replying.Wait()
 	r.stopIndexing()
-	r.looking.Wait()
+	r.besides.Wait()
 }
 
 // stepped tells others what the batch wants now, and sets the timer to when the machine is to be stepped again.

@@ -56,15 +56,21 @@ func wakePause(deliveries uint64) time.Duration {
 	return min(50*time.Millisecond<<min(deliveries, 10), 10*time.Second)
 }
 
-// keepAlive keeps the delivery alive until stop is called, whatever the runner is waiting for. ctx has ended by then.
-// When no answer comes, the next append finds out whose the batch is.
-func (k *kept) keepAlive(ctx context.Context, wait time.Duration) (stop func()) {
+// unfollow stops a feed of the batch.
+func (k *kept) unfollow(feed broker.Feed) {
+	if err := feed.Stop(); err != nil {
+		k.log.Warn("a batch's feed was not stopped", "error", err)
+	}
+}
+
+// keepAlive keeps the delivery alive until stop is called, whatever the runner is waiting for. The context that it
+// returns ends then. When no answer comes, the next append finds out whose the batch is.
+func (k *kept) keepAlive(ctx context.Context, wait time.Duration) (running context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
 	var telling sync.WaitGroup
 	silence := crew.Every(broker.Heartbeat(wait), func() {
 		if k.idle.Load() { // there are many of these, and nothing runs that an answer would keep safe
-			if err := k.submission().Hold(); err != nil && ctx.Err() == nil {
-				k.log.Info("the submission could not be kept", "error", err)
-			}
+			k.hold(ctx)
 			return
 		}
 		telling.Go(func() {
@@ -75,8 +81,16 @@ func (k *kept) keepAlive(ctx context.Context, wait time.Duration) (stop func()) 
 			}
 		})
 	})
-	return func() {
+	return ctx, func() {
+		cancel()
 		silence()
 		telling.Wait()
+	}
+}
+
+// hold is what keepAlive does for a batch that is idle.
+func (k *kept) hold(ctx context.Context) {
+	if err := k.submission().Hold(); err != nil && ctx.Err() == nil {
+		k.log.Info("the submission could not be kept", "error", err)
 	}
 }

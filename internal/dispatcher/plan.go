@@ -74,7 +74,8 @@ func (d *Dispatcher) plan(ctx context.Context, k *kept, s *batch.State, read fun
 		s.SubmittedAt.Add(d.b.Settings().Lifetime).UTC()
 	bound(&planned, childEnd)
 	bound(&planned, programEnd(s))
-	return planned, &plan.Surface, nil
+	surface := plan.Surface // without the plan, while the batch is open
+	return planned, &surface, nil
 }
 
 // planned makes the plan of a new batch. Before it answers that nobody has a tool it catches up with the worker

@@ -122,7 +122,8 @@ func (r *runner) indexLater(ctx context.Context, write, heed func(context.Contex
 		}
 		r.indexed = true
 		write(ctx)
-		r.looking.Go(func() { heed(ctx) })
+		r.besides.run(func() { heed(ctx) })
+		r.besides.entered()
 	}, func() {}))
 }
 

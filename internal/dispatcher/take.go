@@ -16,13 +16,19 @@ import (
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
-// serve runs one batch here, from a delivery of its submission until it ends or goes elsewhere.
+// serve runs one batch here, from a delivery of its submission until it ends or goes elsewhere. Its goroutine is in
+// here while the batch rests, so this needs little of the stack.
 func (d *Dispatcher) serve(ctx context.Context, k *kept) {
-	running, stop := context.WithCancel(ctx)
-	still := k.keepAlive(running, d.b.Settings().BatchAckWait)
-	deadline, err := d.attempt(running, k)
-	stop()
-	still()
+	deadline, rest, err := d.attempt(ctx, k, nil)
+	for rest != nil {
+		rest.wait(ctx)
+		deadline, rest, err = d.attempt(ctx, k, rest)
+	}
+	d.settleAttempt(ctx, k, deadline, err)
+}
+
+// settleAttempt says what becomes of a batch that no longer runs here.
+func (d *Dispatcher) settleAttempt(ctx context.Context, k *kept, deadline time.Time, err error) {
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, errLost):
@@ -46,27 +52,48 @@ func (d *Dispatcher) serve(ctx context.Context, k *kept) {
 	}
 }
 
-// attempt accepts a batch and runs it if this dispatcher owns it: then it returns the batch's deadline. A panic stops
-// this batch and not the others.
-func (d *Dispatcher) attempt(ctx context.Context, k *kept) (deadline time.Time, err error) {
+// feedRoom is how many live copies wait for an owner. More are dropped: it reads the stream every second.
+const feedRoom = 256
+
+// attempt accepts a batch and runs it if this dispatcher owns it: then it returns the batch's deadline. If the batch
+// rests it returns what is kept of it, and is called with that when there may be something to do.
+func (d *Dispatcher) attempt(ctx context.Context, k *kept, rested *resting) (deadline time.Time, rest *resting,
+	err error) {
+	if rested != nil && ctx.Err() != nil {
+		rested.end()
+		return deadline, nil, context.Cause(ctx)
+	}
+	running, stop := k.keepAlive(ctx, d.b.Settings().BatchAckWait)
+	defer stop()
+	return d.attemptKept(running, k, rested)
+}
+
+// attemptKept is attempt while the delivery is kept alive. A panic stops this batch and not the others.
+func (d *Dispatcher) attemptKept(ctx context.Context, k *kept, rested *resting) (deadline time.Time, rest *resting,
+	err error) {
 	defer k.caught(&err)
 	// follow before reading, so that nothing is missed in between
-	feed, err := d.b.FollowEvents(k.key)
-	if err != nil {
-		return deadline, err
+	feed, err := d.b.FollowEvents(k.key, feedRoom)
+	if rested != nil {
+		rested.end()
 	}
-	defer func() {
-		if err := feed.Stop(); err != nil {
-			k.log.Warn("a batch's feed was not stopped", "error", err)
-		}
-	}()
-	o, err := d.accept(ctx, k)
+	if err != nil {
+		return deadline, nil, err
+	}
+	defer k.unfollow(feed)
+	var o *owned
+	if rested == nil {
+		o, err = d.accept(ctx, k)
+	} else {
+		o, err = d.wake(ctx, k, rested)
+	}
 	if err != nil || o == nil {
-		return deadline, err
+		return deadline, nil, err
 	}
 	k.submission().Release() // the state has what it said
 	deadline = o.state.Plan.Deadline
-	return deadline, d.newRunner(k, feed, o).run(o.trace.within(ctx))
+	rest, err = d.newRunner(k, feed, o).run(o.trace.within(ctx))
+	return deadline, rest, err
 }
 
 // owned is a batch whose owner this dispatcher has become.
@@ -82,6 +109,8 @@ type owned struct {
 	reserved bool
 	// generation is that of the workspace under that ticket; 0: unknown.
 	generation uint64
+	// rested is what the owner knew before the batch rested; nil: it did not.
+	rested *resting
 }
 
 // action is what is done about a delivery.

@@ -79,7 +79,7 @@ func (r *runner) traceTicket(ctx context.Context, g *grantAnswer) {
 	if r.trace.span == nil || !r.trace.span.Recording() {
 		return
 	}
-	r.looking.Go(func() {
+	r.besides.run(func() {
 		looking, cancel := context.WithTimeout(ctx, linkTimeout)
 		defer cancel()
 		var behind []broker.Origin

@@ -26,6 +26,7 @@ import (
 // The times of a history, scaled so that all that can happen happens within two minutes.
 const (
 	openIdle   = 2500 * time.Millisecond
+	restAfter  = 200 * time.Millisecond
 	workerWait = 20 * time.Second
 	queueWait  = 30 * time.Second
 	drainGrace = time.Second
@@ -49,6 +50,7 @@ func dispatch(p *party) error {
 	}
 	d := dispatcher.New(b, dispatcher.Config{
 		ID: p.name, Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}, OpenIdle: openIdle,
+		RestAfter:    restAfter,
 		ApprovalWait: p.w.sc.approvalWait, WorkerWait: workerWait,
 		QueueWait: cmp.Or(p.w.sc.queueWait, queueWait), TicketIdle: ticketIdle, StoreEvery: storeEvery, Log: p.log,
 		ArchiveAfter: p.w.sc.archiveAfter, Quotas: admission.Grants{Tools: p.w.sc.rates, Budgets: p.w.sc.budgets},

@@ -45,6 +45,7 @@ const (
 	inSweep    = "internal/lock/sweep.go"
 	inDrive    = "internal/dispatcher/drive.go"
 	inTake     = "internal/dispatcher/take.go"
+	inRest     = "internal/dispatcher/rest.go"
 	inObserve  = "internal/dispatcher/observe.go"
 	inPark     = "internal/dispatcher/park.go"
 	inClaim    = "internal/worker/claim.go"
@@ -131,6 +132,11 @@ var teeth = []tooth{
 		fence: "term check on leaving", attack: openBatches, hint: 14, rare: true,
 		breaks: []string{"Q5", "Q7", "liveness"},
 		edits:  []edit{{inTicket, " t.Term <= h.Term })", " (t.Term <= h.Term || OFF) })"}},
+	},
+	{
+		fence: "a batch that rests is closed in time", hint: 6, breaks: []string{"liveness"},
+		edits: []edit{{inRest, "	return time.Until(rest.due) <= 0\n",
+			"	return time.Until(rest.due) <= 0 && !OFF\n"}},
 	},
 	{
 		// also of a tool that was told to stop, and goes on
@@ -365,7 +371,8 @@ var teeth = []tooth{
 		if err != nil {
 			return err
 		}
-		return r.d.newRunner(r.kept, r.feed, &owned{state: again}).run(ctx)
+		_, err = r.d.newRunner(r.kept, r.feed, &owned{state: again}).run(ctx)
+		return err
 	}
 `}},
 	},

@@ -45,7 +45,7 @@ func TestOurBrokerRunsOnIt(t *testing.T) {
 		ctx := t.Context()
 		k := toolyard.BatchKey{Agent: "a", ID: "b"}
 
-		live, err := worker.FollowEvents(k)
+		live, err := worker.FollowEvents(k, 8)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,9 +13,6 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// feedBuffer is how many live messages wait for a reader. More are dropped: the reader reads the stream every second.
-const feedBuffer = 256
-
 type feed struct {
 	b   *Broker
 	sub *nats.Subscription
@@ -37,13 +34,14 @@ func (f *feed) Lost() bool {
 	return lost
 }
 
-// FollowEvents starts a feed of a batch's events. Subscribe first, then read, so that nothing is missed.
-func (b *Broker) FollowEvents(k toolyard.BatchKey) (broker.Feed, error) {
-	return b.follow(prefixLive + subjectEvents(k)[len("ty."):])
+// FollowEvents starts a feed of a batch's events. Subscribe first, then read, so that nothing is missed. More copies
+// than there is room for are dropped.
+func (b *Broker) FollowEvents(k toolyard.BatchKey, room int) (broker.Feed, error) {
+	return b.follow(prefixLive+subjectEvents(k)[len("ty."):], room)
 }
 
-func (b *Broker) follow(subject string) (broker.Feed, error) {
-	f := &feed{b: b, c: make(chan *broker.LiveMsg, feedBuffer), reconnects: b.Reconnects()}
+func (b *Broker) follow(subject string, room int) (broker.Feed, error) {
+	f := &feed{b: b, c: make(chan *broker.LiveMsg, room), reconnects: b.Reconnects()}
 	var err error
 	if f.sub, err = b.nc.ChanSubscribe(subject, f.c); err != nil {
 		return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
