@@ -28,6 +28,16 @@ type fleet struct {
 	n    int
 }
 
+// fleetOf is a fleet whose programs are there: to build those of the next version takes minutes where nothing of them is
+// built yet, and in the middle of a test all leases would lapse meanwhile.
+func fleetOf(s *system) *fleet {
+	s.t.Helper()
+	if _, err := nextBin(); err != nil {
+		s.t.Fatal(err)
+	}
+	return &fleet{system: s}
+}
+
 func (f *fleet) worker(next bool) *process {
 	f.t.Helper()
 	f.version(next)
@@ -124,7 +134,7 @@ func (f *fleet) logged(what string, k toolyard.BatchKey, by ...*process) {
 func TestRollingUpgrade(t *testing.T) {
 	cell(t, "U1", func(s *system) rules {
 		s.basic()
-		f := &fleet{system: s}
+		f := fleetOf(s)
 		const this, next = false, true
 		w1, w2 := f.worker(this), f.worker(this)
 		d1, d2 := f.dispatcher(this), f.dispatcher(this)
@@ -200,7 +210,7 @@ func TestRollingUpgrade(t *testing.T) {
 // begun and not ended goes on when a process of it joins.
 func TestUpgradeOfOneMachine(t *testing.T) {
 	cell(t, "U1embedded", func(s *system) rules {
-		f := &fleet{system: s}
+		f := fleetOf(s)
 		const this, next = false, true
 		listen := s.freePorts(1)[0]
 		serve := func(v bool) *process {
