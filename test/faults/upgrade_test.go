@@ -28,8 +28,8 @@ type fleet struct {
 	n    int
 }
 
-// fleetOf is a fleet whose programs are there: to build those of the next version takes minutes where nothing of them is
-// built yet, and in the middle of a test all leases would lapse meanwhile.
+// fleetOf is a fleet whose programs are there. Where nothing of the next version is built yet its build takes minutes,
+// and in the middle of a test all leases would lapse meanwhile.
 func fleetOf(s *system) *fleet {
 	s.t.Helper()
 	if _, err := nextBin(); err != nil {
