@@ -5,8 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -134,19 +132,7 @@ func loadsOf(t *testing.T, n, loads int) (took []pageLoads) {
 // serving starts a dispatcher with a worker on a NATS server.
 func serving(t *testing.T, server *natsd.Server) *system {
 	t.Helper()
-	bin, err := testenv.Binaries("", "cmd/dispatcher")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	s := &system{T: t, workspace: filepath.Join(dir, "workspace"), bin: filepath.Join(bin, "dispatcher")}
-	if err := os.Mkdir(s.workspace, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	s.write("notes.txt", "one\ntwo\nthree\n")
-	cmd := exec.Command(s.bin, "serve", "--with-worker", "--workspace", "default="+s.workspace, "--nats",
-		server.ClientURL(), "--listen", "127.0.0.1:0", "--token-file", tokenFile(t))
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
+	s, cmd := prepare(t, os.Getenv("PATH"), "--nats", server.ClientURL(), "--token-file", tokenFile(t))
 	s.url = testenv.Start(t, cmd, "http")["http"]
 	return s
 }

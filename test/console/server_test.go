@@ -47,24 +47,31 @@ func start(t *testing.T, args ...string) *system {
 // startWith is start with programs of these directories.
 func startWith(t *testing.T, path string, args ...string) *system {
 	t.Helper()
+	s, cmd := prepare(t, path, args...)
+	s.data = testenv.StoreDir(t)
+	cmd.Args = append(cmd.Args, "--data", s.data, "--nats-listen", "127.0.0.1:0")
+	says := testenv.Start(t, cmd, "nats")
+	s.url, s.nats = says["http"], says["nats"]
+	return s
+}
+
+// prepare makes what a dispatcher with a worker needs, and the command that starts both.
+func prepare(t *testing.T, path string, args ...string) (*system, *exec.Cmd) {
+	t.Helper()
 	bin, err := testenv.Binaries("", "cmd/dispatcher")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	s := &system{T: t, workspace: filepath.Join(dir, "workspace"), data: testenv.StoreDir(t),
-		bin: filepath.Join(bin, "dispatcher")}
+	s := &system{T: t, workspace: filepath.Join(dir, "workspace"), bin: filepath.Join(bin, "dispatcher")}
 	if err := os.Mkdir(s.workspace, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	s.write("notes.txt", "one\ntwo\nthree\n")
-	cmd := exec.Command(s.bin, append([]string{"serve", "--with-worker", "--workspace",
-		"default=" + s.workspace, "--data", s.data, "--listen", "127.0.0.1:0", "--nats-listen",
-		"127.0.0.1:0"}, args...)...)
+	cmd := exec.Command(s.bin, append([]string{"serve", "--with-worker", "--workspace", "default=" + s.workspace,
+		"--listen", "127.0.0.1:0"}, args...)...)
 	cmd.Env = []string{"PATH=" + path, "HOME=" + dir}
-	says := testenv.Start(t, cmd, "nats")
-	s.url, s.nats = says["http"], says["nats"]
-	return s
+	return s, cmd
 }
 
 // tokenFile is a file with the tokens of the test.
