@@ -146,9 +146,7 @@ func New(cfg Config, s State) *Machine {
 			m.approvals.listed[i] = questionOf(c)
 		}
 	}
-	for _, group := range s.Plan.Groups {
-		m.tickets.inQueue = m.tickets.inQueue || group.Ticket && s.Takeovers > 0 // the former owner's
-	}
+	m.tickets.inQueue = s.Takeovers > 0 && m.needsTickets() // the former owner's
 	if cfg.Reserved {
 		m.tickets.inQueue = true
 		if start := s.Plan.Start; start != nil && start.Ticket != 0 {
@@ -317,7 +315,7 @@ func (m *Machine) Step(now time.Time, inputs ...Input) ([]Effect, error) {
 	}
 	if m.state.Parked { // a person has the batch now, or nobody: who is woken for it adopts it
 		m.done = true
-		return append(slices.Concat(m.listApprovals(), m.releaseTickets(m.group)), Park{}), nil
+		return append(slices.Concat(m.listApprovals(), m.leaveQueue()), Park{}), nil
 	}
 	m.decideEnds()
 	return slices.Concat(m.input(), m.endCalls(), m.listApprovals(), m.reply(), m.advance()), nil
@@ -650,6 +648,18 @@ func (m *Machine) releaseTickets(group int) []Effect {
 	}
 	m.tickets.group, m.tickets.number, m.tickets.inQueue = -1, nil, false
 	return []Effect{ReleaseTickets{Group: group}}
+}
+
+// leaveQueue takes the batch out of its workspace's queue, also if this owner has no ticket there: a dispatcher whose
+// plan of the batch came too late may have reserved one, and leaves it to the owner until the batch is parked.
+func (m *Machine) leaveQueue() []Effect {
+	m.tickets.inQueue = m.tickets.inQueue || m.needsTickets()
+	return m.releaseTickets(len(m.state.Plan.Groups) - 1)
+}
+
+// needsTickets reports whether any group runs under a ticket.
+func (m *Machine) needsTickets() bool {
+	return slices.ContainsFunc(m.state.Plan.Groups, func(g events.Group) bool { return g.Ticket })
 }
 
 // allEnd reports whether every open call of the group is to end without running.

@@ -88,6 +88,7 @@ func (r *runner) settle(ctx context.Context) {
 	r.trace.completed(r.m.State())
 	failpoint.Hit(failpoint.BatchOver)
 	r.indexNow(ctx)
+	r.leaveLate(ctx)
 	// An owner that has adopted the batch may have told no account yet of what its former owner has begun, and an
 	// account without a line for the batch closes nothing.
 	err := r.settleBudget(ctx)
@@ -104,6 +105,18 @@ func (r *runner) settle(ctx context.Context) {
 			level = slog.LevelDebug
 		}
 		r.log.Log(ctx, level, "the batch is complete, but its submission could not be acknowledged", "error", err)
+	}
+}
+
+// leaveLate takes out the ticket of a dispatcher whose plan of the batch came too late. It left it to the batch's owner,
+// which had given its own back. One that is not known here yet is swept later.
+func (r *runner) leaveLate(ctx context.Context) {
+	s := r.m.State()
+	if !r.d.locks.InQueue(s.Plan.Workspace, r.key) {
+		return
+	}
+	if err := r.d.locks.Release(ctx, s.Plan.Workspace, holder(s, len(s.Plan.Groups)-1)); err != nil {
+		r.log.Info("a ticket that was reserved may stay for a while", "error", err)
 	}
 }
 

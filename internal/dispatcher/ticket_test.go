@@ -6,6 +6,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
 )
 
 // queue is the default workspace's queue, as it is stored.
@@ -133,6 +134,47 @@ func TestATicketOfAPlanThatLost(t *testing.T) {
 			if n, _ := y.queue(); n == 0 != over {
 				y.Errorf("the batch is over: %t, and %d tickets are in the queue", over, n)
 			}
+		})
+	}
+}
+
+// TestATicketOfAPlanThatLostToABatchThatWaits: the batch's owner has no ticket, because a person is asked, when another
+// dispatcher reserves one for its own plan of the batch, too late. It goes when the batch is parked, or is over.
+func TestATicketOfAPlanThatLostToABatchThatWaits(t *testing.T) {
+	for name, end := range map[string]func(*yard, toolyard.BatchKey){
+		"parked": func(y *yard, k toolyard.BatchKey) {
+			y.input(k, events.Closed{By: "agent"})
+			y.Eventually("the batch is parked", func() bool { return y.fold(k).Parked })
+		},
+		"over": func(y *yard, k toolyard.BatchKey) {
+			if err := y.b.Cancel(y.Context(), k, ""); err != nil {
+				y.Fatal(err)
+			}
+			y.codes(k)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inYard(t, func(y *yard) {
+				y.dispatcher("d")
+				k := y.submitBatch(toolyard.Batch{Calls: []toolyard.Call{{Tool: "write"}}, Open: true})
+				y.ask(k, y.take(toolyard.WriteExclusive))
+				y.Eventually("the workspace is free", func() bool { n, _ := y.queue(); return n == 0 })
+				late := New(y.Broker("late"), Config{ID: "late", Base: y.entries(), Log: y.Log(), Planner: planner()})
+				y.Start(late)
+				own, reserved, _ := late.reserve(y.Context(), &batch.State{Key: k}, toolyard.DefaultWorkspace,
+					batch.TakeTicket{Mode: "exclusive"})
+				if err := late.locks.Settle(y.Context(), toolyard.DefaultWorkspace, own); !reserved || err != nil {
+					y.Fatalf("reserved %t: %v", reserved, err)
+				}
+				if n, _ := y.queue(); n != 1 {
+					y.Fatalf("%d tickets are in the queue of a batch that goes on", n)
+				}
+				end(y, k)
+				time.Sleep(100 * time.Millisecond)
+				if n, _ := y.queue(); n != 0 {
+					y.Errorf("%d tickets are in the queue", n)
+				}
+			})
 		})
 	}
 }

@@ -20,7 +20,14 @@ import (
 func (y *yard) park() toolyard.BatchKey {
 	y.Helper()
 	k := y.submit("write")
-	d := y.take(toolyard.WriteExclusive)
+	y.ask(k, y.take(toolyard.WriteExclusive))
+	y.Eventually("the batch is parked", func() bool { return y.fold(k).Parked })
+	return k
+}
+
+// ask has a worker ask a person about a call.
+func (y *yard) ask(k toolyard.BatchKey, d *broker.Delivery) {
+	y.Helper()
 	if _, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, d.Item, d.Expected,
 		events.Waiting{Worker: "w", Input: json.RawMessage("{}"), InputSHA256: "11"}); err != nil {
 		y.Fatal(err)
@@ -28,8 +35,6 @@ func (y *yard) park() toolyard.BatchKey {
 	if err := d.Done(); err != nil {
 		y.Fatal(err)
 	}
-	y.Eventually("the batch is parked", func() bool { return y.fold(k).Parked })
-	return k
 }
 
 // TestADecisionWhoseWakeFailed: a decision is stored, and there is no room for the wake. Who decides again is told that

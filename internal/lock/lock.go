@@ -189,6 +189,16 @@ func (ls *Locks) Settle(ctx context.Context, w toolyard.Workspace, own ticket.Ti
 	return ls.store(ctx, w, out)
 }
 
+// InQueue reports whether a batch has a ticket, as far as is known.
+func (ls *Locks) InQueue(w toolyard.Workspace, k toolyard.BatchKey) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l, ok := ls.queues[w]
+	return ok && slices.ContainsFunc(l.stored.Tickets, func(t ticket.Ticket) bool {
+		return t.Agent == k.Agent && t.Batch == k.ID
+	})
+}
+
 // ReleaseAll takes out all tickets of a batch, of every group and owner. It is for a batch that has ended.
 func (ls *Locks) ReleaseAll(ctx context.Context, w toolyard.Workspace, k toolyard.BatchKey) error {
 	return ls.Release(ctx, w, ticket.Holder{Agent: k.Agent, Batch: k.ID, Group: math.MaxInt, Term: math.MaxInt})

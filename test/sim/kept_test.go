@@ -13,8 +13,8 @@ import (
 )
 
 // keeping checks while a history runs that a batch which has an owner is kept by a message that nobody has
-// acknowledged, so that it goes on if its owner dies at this instant; and that an owner which parks a batch has given
-// its tickets back.
+// acknowledged, so that it goes on if its owner dies at this instant; and that an owner which parks a batch gives its
+// tickets back, and those that were reserved for the batch before, and then its message.
 type keeping struct {
 	w       *world
 	batches []*keptBatch
@@ -31,6 +31,8 @@ type keptBatch struct {
 	handle uint64 // of the message by which it is kept
 	term   int    // of its owner
 	owned  bool
+	// left are the tickets that stood in the queue when it was parked, while its message is not acknowledged.
+	left []uint64
 	// settled is when its message was acknowledged for good; zero: it was not seen.
 	settled time.Time
 }
@@ -72,6 +74,7 @@ func (k *keeping) before() {
 		if b.over && b.settled.IsZero() && b.handle != 0 && !s.Unacknowledged("TY_BATCH", "dispatchers", b.handle) {
 			b.settled = time.Now()
 		}
+		b.checkLeft(k.w)
 		if b.owned && !s.Unacknowledged("TY_BATCH", "dispatchers", b.handle) {
 			k.w.fail("kept", "%s has an owner, and message %d is acknowledged, by which it is kept", b.key, b.handle)
 		}
@@ -115,24 +118,40 @@ func (b *keptBatch) look(w *world) {
 			b.handle = a.Handle
 		}
 	case is(events.BatchParked):
-		b.owned = false
-		b.checkTickets(w)
+		b.owned, b.left = false, b.tickets(w)
 	}
 }
 
-// checkTickets checks that the owner which parks the batch has none.
-func (b *keptBatch) checkTickets(w *world) {
+// checkLeft checks, when the message by which a parked batch was kept is acknowledged, that its owner has taken out the
+// tickets that stood in the queue when it was parked. One that was reserved since is another dispatcher's to take out.
+func (b *keptBatch) checkLeft(w *world) {
+	if b.owned { // whoever adopted it keeps the ticket under which calls may run
+		b.left = nil
+	}
+	if len(b.left) == 0 || w.bus.server().Unacknowledged("TY_BATCH", "dispatchers", b.handle) {
+		return
+	}
+	now := b.tickets(w)
+	if slices.ContainsFunc(b.left, func(n uint64) bool { return slices.Contains(now, n) }) {
+		w.fail("kept", "%s is parked and released, and its tickets %d stay in the queue of %s: %d", b.key, b.left, b.ws, now)
+	}
+	b.left = nil
+}
+
+// tickets are the numbers of the batch's tickets that its owner, or an earlier one, may take out.
+func (b *keptBatch) tickets(w *world) (out []uint64) {
 	m := w.bus.server().Last("KV_ty_ticket", "$KV.ty_ticket."+broker.Escape(string(b.ws)))
 	if m == nil || len(m.Data) == 0 {
-		return
+		return nil
 	}
 	var q ticket.Queue
 	if err := json.Unmarshal(m.Data, &q); err != nil {
 		w.fail("kept", "the tickets of %s cannot be read: %v", b.ws, err)
 	}
-	if slices.ContainsFunc(q.Tickets, func(t ticket.Ticket) bool {
-		return t.Agent == b.key.Agent && t.Batch == b.key.ID && t.Term >= b.term
-	}) {
-		w.fail("kept", "%s is parked, and its owner has a ticket of %s: %+v", b.key, b.ws, q.Tickets)
+	for _, t := range q.Tickets {
+		if t.Agent == b.key.Agent && t.Batch == b.key.ID && t.Term <= b.term {
+			out = append(out, t.N)
+		}
 	}
+	return out
 }
