@@ -157,9 +157,10 @@ type attemptKey struct {
 	attempt int
 }
 
-// noteBegun notes that an attempt was started, until its end is stored.
-func (w *Worker) noteBegun(r *running) {
-	if r.call.Judgement.Idempotent {
+// noteBegun notes that an attempt was started, until its end is stored. A call that may run twice and is not claimed
+// needs none: its next delivery counts as the next attempt.
+func (w *Worker) noteBegun(r *running, claimed bool) {
+	if r.call.Judgement.Idempotent && !claimed {
 		return
 	}
 	w.mu.Lock()

@@ -78,8 +78,9 @@ func (w *Worker) start(ctx context.Context, r *running) (release func(), err err
 	returned := make(chan struct{})
 	r.mu.Lock()
 	r.started, r.returned = true, returned
+	claimed := r.claimed
 	r.mu.Unlock()
-	w.noteBegun(r)
+	w.noteBegun(r, claimed)
 	return func() { close(returned) }, nil
 }
 
@@ -117,7 +118,7 @@ func (w *Worker) claimLocked(ctx context.Context, r *running) error {
 			return pipeline.ErrLost
 		}
 		r.seen, r.claimed = rec.Seq, true
-		if w.hasBegun(r) { // and what became of it could not be stored: it is not run a second time
+		if w.hasBegun(r) { // and what became of it could not be stored: the attempt counts
 			r.started = true
 			r.cancel(errForgotten)
 			return errForgotten

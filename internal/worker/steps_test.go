@@ -281,6 +281,37 @@ func TestAResultThatCouldNotBeStored(t *testing.T) {
 	})
 }
 
+// TestAnAttemptWhoseEndCouldNotBeStored: a write that may run twice is delivered again to the worker that ran it. That
+// attempt counts: it is for the owner to begin the next one, and after the last one nobody knows what came of the call.
+func TestAnAttemptWhoseEndCouldNotBeStored(t *testing.T) {
+	for attempt, ends := range map[int]func(events.Body) bool{
+		1: func(b events.Body) bool {
+			f, ok := b.(events.AttemptFailed)
+			return ok && f.Attempt == 1 && !f.NotStarted
+		},
+		3: func(b events.Body) bool {
+			f, ok := b.(events.Finished)
+			return ok && f.Result.Code == toolyard.OutcomeUnknown && f.Result.Attempts == 3
+		},
+	} {
+		t.Run(fmt.Sprint("attempt ", attempt), func(t *testing.T) {
+			inYard(t, 1, func(y *yard) {
+				y.run = func(context.Context, string) error { y.Server.Fill("TY_EVENT", true); return nil }
+				q := y.queue("put", func(c *events.RequestedCall) { c.Attempt = attempt })
+				time.Sleep(storeTimeout + time.Second)
+				y.Server.Fill("TY_EVENT", false)
+				y.Eventually("the attempt is over", func() bool {
+					_, claimed := q.end().Body.(events.Claimed)
+					return !claimed
+				})
+				if end := q.end().Body; !ends(end) || y.ran.Load() != 1 {
+					y.Errorf("it ran %d times, and ends with %T: %+v", y.ran.Load(), end, end)
+				}
+			})
+		})
+	}
+}
+
 // TestAWorkerThatIsStopped hands over what may run again, says of the rest that nobody knows
 // what came of it, and gives back what has not begun.
 func TestAWorkerThatIsStopped(t *testing.T) {

@@ -149,7 +149,8 @@ type Worker struct {
 	inLine map[callKey]func()
 	// messages are those that this worker has.
 	messages map[*message]bool
-	// begun are attempts of calls that may not run twice which were started here and whose end is not stored yet.
+	// begun are attempts that were started here and whose end is not stored yet: of calls that were claimed, or may not
+	// run twice.
 	begun map[attemptKey]bool
 	// newer are the messages of newer versions that the log has spoken of.
 	newer map[string]bool
