@@ -230,8 +230,10 @@ type Sessions interface {
 
 // Approvals is the list of calls that wait for a person.
 type Approvals interface {
+	// PutApproval lists a call, with what it asks. A question that was asked later stays in its place.
 	PutApproval(ctx context.Context, a Approval) error
-	DropApproval(ctx context.Context, k toolyard.BatchKey, index int) error
+	// DropApproval takes a call off the list whose question of that time was answered. One that was asked later stays.
+	DropApproval(ctx context.Context, k toolyard.BatchKey, index int, asked time.Time) error
 	// Approvals returns the waiting calls, newest first.
 	Approvals(ctx context.Context, agent toolyard.Agent) ([]Approval, error)
 	WatchApprovals(ctx context.Context, see func(ApprovalChange)) error

@@ -20,7 +20,7 @@ func (r *runner) listApproval(ctx context.Context, e batch.ListApproval) error {
 	if e.Remove {
 		_, err := r.d.b.WakeIfParked(ctx, r.key)
 		if err == nil {
-			err = r.d.b.DropApproval(ctx, r.key, e.Index)
+			err = r.d.b.DropApproval(ctx, r.key, e.Index, r.m.State().Calls[e.Index].AskedAt)
 		}
 		if err != nil {
 			r.log.Warn("a call stays on the list of those that wait for a person", "call", e.Index, "error", err)
@@ -172,7 +172,7 @@ func (w *approvalWatch) wakeDue(ctx context.Context, now time.Time) {
 		_, err = w.d.b.WakeIfParked(ctx, c.Key())
 		// the list is late; whoever owns the batch, or is woken for it, finds the decision in the log
 		if err == nil && decided {
-			err = w.d.b.DropApproval(ctx, c.Key(), c.Index)
+			err = w.d.b.DropApproval(ctx, c.Key(), c.Index, c.AskedAt)
 		}
 		if err != nil {
 			c.checked = now.Add(wakeAgain - missedEvery)

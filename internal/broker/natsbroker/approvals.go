@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -20,7 +21,7 @@ import (
 // The list of approvals has a key for each call that waits for a person. The batch's owner writes and removes it. The
 // call's own chain decides whether it still waits: a decision is an append to it, and only one can succeed.
 
-// PutApproval adds a call to the list.
+// PutApproval adds a call to the list, or puts its question in the place of an earlier one.
 func (b *Broker) PutApproval(ctx context.Context, a broker.Approval) error {
 	b, err := b.of(ctx, a.Key())
 	if err != nil {
@@ -32,30 +33,66 @@ func (b *Broker) PutApproval(ctx context.Context, a broker.Approval) error {
 	if err != nil {
 		return fmt.Errorf("encode approval %s: %w", a.ID, err)
 	}
-	if _, err := retry(ctx, func(ctx context.Context) (uint64,
-		error) {
-		return b.approvals.Put(ctx, a.ID, value)
-	}); err != nil {
+	err = b.changeApproval(ctx, a.ID, a.AskedAt, func(ctx context.Context, revision uint64) (err error) {
+		if revision == 0 {
+			_, err = b.approvals.Create(ctx, a.ID, value)
+		} else {
+			_, err = b.approvals.Update(ctx, a.ID, value, revision)
+		}
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("list approval %s: %w", a.ID, err)
 	}
 	return nil
 }
 
-// DropApproval removes a call from the list. The marker of the removal expires, so that decided calls leave nothing
-// behind.
-func (b *Broker) DropApproval(ctx context.Context, k toolyard.BatchKey, index int) error {
+// DropApproval removes a call from the list, unless it asks something later there. The marker of the removal expires,
+// so that decided calls leave nothing behind.
+func (b *Broker) DropApproval(ctx context.Context, k toolyard.BatchKey, index int, asked time.Time) error {
 	b, err := b.of(ctx, k)
 	if err != nil {
 		return err
 	}
 	id := broker.ApprovalID(k, index)
-	_, err = retry(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, b.approvals.Purge(ctx, id, jetstream.PurgeTTL(b.Settings().WorkerTTL))
+	err = b.changeApproval(ctx, id, asked, func(ctx context.Context, revision uint64) error {
+		if revision == 0 {
+			return nil
+		}
+		return b.approvals.Purge(ctx, id, jetstream.LastRevision(revision), jetstream.PurgeTTL(b.Settings().WorkerTTL))
 	})
-	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+	if err != nil {
 		return fmt.Errorf("take approval %s off the list: %w", id, err)
 	}
 	return nil
+}
+
+// changeApproval changes what the list has of a call, with a compare-and-set, for a question that was asked at a time.
+// Whoever does it may have stood still since it looked: a later question stays. Revision 0: the call is not listed.
+func (b *Broker) changeApproval(ctx context.Context, id string, asked time.Time,
+	change func(ctx context.Context, revision uint64) error) error {
+	for pause := firstPause / 10; ; {
+		was, _, revision, err := load[broker.Approval](ctx, b.approvals, id)
+		if err != nil && revision == 0 { // what is there and cannot be read is replaced
+			return err
+		}
+		if err == nil && was.AskedAt.After(asked) {
+			return nil
+		}
+		_, err = ask(ctx, func(ctx context.Context, _ int) (struct{}, error) {
+			return struct{}{}, change(ctx, revision)
+		})
+		if err == nil {
+			return nil
+		}
+		again, verdict := classify(err)
+		if !again && !errors.Is(verdict, broker.ErrConflict) && !errors.Is(err, jetstream.ErrKeyExists) {
+			return verdict
+		}
+		if err := wait(ctx, &pause); err != nil {
+			return err
+		}
+	}
 }
 
 // Approvals returns the waiting calls, newest first: of one agent, or of all if agent is empty. If an owner dies, a

@@ -46,7 +46,7 @@ func TestApprovals(t *testing.T) {
 	}
 	for i := 20; i < 30; i++ {
 		a := approval(i)
-		if err := b.DropApproval(ctx, a.Key(), a.Index); err != nil {
+		if err := b.DropApproval(ctx, a.Key(), a.Index, a.AskedAt); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,6 +78,56 @@ func TestApprovals(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond) // between two looks
 	}
+}
+
+// TestTheLatestQuestionIsListed: what is late about an earlier question of a call, or an owner that does not know the
+// later one, changes nothing on the list.
+func TestTheLatestQuestionIsListed(t *testing.T) {
+	b := testenv.Broker(t, testenv.Server(t), "/test")
+	asked := time.Now().UTC()
+	question := func(attempt int) broker.Approval {
+		return broker.Approval{Agent: "a", Batch: "b", Waiting: events.Waiting{Attempt: attempt},
+			AskedAt: asked.Add(time.Duration(attempt) * time.Nanosecond)}
+	}
+	listed := func(when string, want int) {
+		t.Helper()
+		list, err := b.Approvals(t.Context(), "a")
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case want == 0 && len(list) == 0:
+		case len(list) != 1 || list[0].Attempt != want || !list[0].AskedAt.Equal(question(want).AskedAt):
+			t.Errorf("%s: %+v is listed, want the question of attempt %d", when, list, want)
+		}
+	}
+	put := func(attempt int) {
+		t.Helper()
+		if err := b.PutApproval(t.Context(), question(attempt)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drop := func(attempt int) {
+		t.Helper()
+		k := toolyard.BatchKey{Agent: "a", ID: "b"}
+		if err := b.DropApproval(t.Context(), k, 0, question(attempt).AskedAt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drop(1)
+	listed("before any question", 0)
+	put(1)
+	put(2)
+	listed("after the second question", 2)
+	put(1)
+	listed("when a former owner lists the first one", 2)
+	drop(1)
+	listed("when a former owner takes the first one off", 2)
+	drop(2)
+	listed("when the second one is answered", 0)
+	put(3)
+	listed("after the third one", 3)
+	drop(4) // by whoever gives the batch up
+	listed("when the call is over", 0)
 }
 
 // TestWhatNobodyHasSeenIsNotApproved: an input of which only the beginning exists, as a worker of an older version
