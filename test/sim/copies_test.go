@@ -329,6 +329,7 @@ const (
 	partlyIn     = "the overlay is committed in part"
 	othersPatch  = "the overlay was not committed: others have changed the same names"
 	isNotOver    = "is not over"
+	isNoBatch    = "the agent has no batch"
 	nobodyKnown  = "cannot be read now"
 	changesParts = "in part only"
 )

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/test/faults/ledger"
 	"github.com/toolyard/toolyard/test/verdict"
@@ -43,7 +44,7 @@ func (w *world) checkOverlays(r *report, h *verdict.History) {
 		u := &w.shelf.used[i]
 		r.saw(playsResumedIn, u.resumed)
 		r.saw(playsConflict, u.refused == othersPatch)
-		w.checkLeftAlone(u)
+		w.checkLeftAlone(h, u)
 	}
 }
 
@@ -130,8 +131,18 @@ func completedAt(b *verdict.Batch) (at time.Time) {
 	return at
 }
 
+// submittedAt is when a batch was stored; zero: never.
+func submittedAt(b *verdict.Batch) (at time.Time) {
+	for _, e := range b.Log {
+		if e.Chain == batch.ChainSubmission {
+			return e.Time
+		}
+	}
+	return at
+}
+
 // checkLeftAlone checks that an overlay was left as it is for a reason. The mutex is held.
-func (w *world) checkLeftAlone(u *used) {
+func (w *world) checkLeftAlone(h *verdict.History, u *used) {
 	c, spec := w.shelf.copies[copyKey{u.disk, u.of}], w.seen[u.by].spec
 	right := true
 	switch why := u.refused; {
@@ -140,6 +151,9 @@ func (w *world) checkLeftAlone(u *used) {
 		right = spec.of == nil
 	case strings.Contains(why, nobodyKnown), strings.Contains(why, changesParts):
 		right = w.disturbed.Load() || w.ailed()
+	case strings.Contains(why, isNoBatch): // an agent's requests over HTTP may pass one another
+		of := submittedAt(h.Batches[u.of])
+		right = of.IsZero() || of.After(submittedAt(h.Batches[u.by]))
 	case why == noCopy:
 		right = c == nil || !c.saw(u.ran) && w.sc.apart
 	case why == partlyIn:
