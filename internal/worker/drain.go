@@ -58,3 +58,11 @@ func (w *Worker) settleLost(ctx context.Context, m *message, r *running, why err
 	}
 	return false, 0 // it is delivered again, or has been
 }
+
+// settleBegun settles a call whose attempt was begun here before, and whose end could not be stored. Nothing else is
+// said of it, also when it is to end or may not run any more: that would read as if it had not run.
+func (w *Worker) settleBegun(ctx context.Context, m *message, r *running) (settled bool, pause time.Duration) {
+	claiming, stop := storing(ctx)
+	defer stop()
+	return w.settleLost(ctx, m, r, w.claim(claiming, r)) // which meets the claim of before, or what stands behind it
+}

@@ -91,6 +91,9 @@ func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedC
 		r.log().Warn("a call that was delivered before is given back", "error", err)
 		return e.is(false, returnPause)
 	}
+	if w.hasBegun(r) {
+		return e.is(w.settleBegun(ctx, m, r))
+	}
 	switch able, instead := w.canRun(ctx, r); {
 	case instead != nil:
 		_, trace := w.follow(ctx, r)

@@ -281,6 +281,24 @@ func TestAResultThatCouldNotBeStored(t *testing.T) {
 	})
 }
 
+// TestACallThatIsStoppedBehindItsEnd: a call is canceled when what came of it could not be stored. Its worker, which is
+// handed it again, does not say that it never ran.
+func TestACallThatIsStoppedBehindItsEnd(t *testing.T) {
+	inYard(t, 1, func(y *yard) {
+		y.run = func(context.Context, string) error { y.Server.Fill("TY_EVENT", true); return nil }
+		q := y.queue("write")
+		time.Sleep(storeTimeout + time.Second)
+		if err := y.b.Abort(broker.AbortNotice{Agent: q.key.Agent, Batch: q.key.ID, Calls: []int{0},
+			Code: toolyard.Canceled, By: "somebody"}); err != nil {
+			y.Fatal(err)
+		}
+		y.Server.Fill("TY_EVENT", false)
+		if r := q.result(); r.Code != toolyard.OutcomeUnknown || r.Attempts != 1 || y.ran.Load() != 1 {
+			y.Errorf("it ran %d times: %+v", y.ran.Load(), r)
+		}
+	})
+}
+
 // TestAnAttemptWhoseEndCouldNotBeStored: a write that may run twice is delivered again to the worker that ran it. That
 // attempt counts: it is for the owner to begin the next one, and after the last one nobody knows what came of the call.
 func TestAnAttemptWhoseEndCouldNotBeStored(t *testing.T) {
