@@ -65,19 +65,36 @@ func (r *runner) shown(input json.RawMessage) json.RawMessage {
 }
 
 // remember writes what the batch's calls have changed into their session. What exceeds a session's limits is left
-// out and logged.
+// out and logged. A former owner writes nothing: the next one has done it, and a later batch may have changed the
+// session since. So the replies are read behind the session, whose revision the change expects.
 func (r *runner) remember(ctx context.Context, change tool.SessionChange) error {
 	var left []string
+	var lost error
 	_, err := r.d.b.ChangeSession(ctx, r.key.Agent, r.m.State().Plan.Session, func(s *broker.Session) {
+		if lost = r.repliedSince(ctx); lost != nil {
+			return
+		}
 		s.Load(change.Loads...)
 		left = s.Set(change.Context)
 	})
+	if lost != nil {
+		return lost
+	}
 	if errors.Is(err, broker.ErrFull) { // for what stood in it before
 		r.log.Error("the session is full; what the batch has changed in it is lost", "error", err)
 		return nil
 	}
 	if len(left) > 0 {
 		r.log.Warn("the session has no room for all that the batch has set in it", "left_out", left)
+	}
+	return err
+}
+
+// repliedSince is [errLost] if there are replies that this owner does not know.
+func (r *runner) repliedSince(ctx context.Context) error {
+	news, err := r.d.b.Newer(ctx, r.m.State(), batch.ChainReply, 0)
+	if err == nil && len(news) > 0 {
+		return errLost
 	}
 	return err
 }
