@@ -214,6 +214,9 @@ func (m *Machine) Idle() bool {
 		!m.appends.batch && !m.appends.reply && !m.appends.input && !m.tickets.inQueue
 }
 
+// InQueue reports whether a ticket that this owner knows of may be in the workspace's queue.
+func (m *Machine) InQueue() bool { return m.tickets.inQueue }
+
 // State returns the fold so far. The caller must not change it.
 func (m *Machine) State() *State { return &m.state }
 

@@ -154,6 +154,7 @@ func (r *runner) run(ctx context.Context) (*resting, error) {
 		case <-wake.C:
 			inputs = nil
 		case <-beat.C:
+			r.leaveLate(ctx)
 			if rests = r.rests(); !rests {
 				inputs, err = r.beaten(ctx)
 			} else if rest, err := r.rest(ctx); rest != nil || err != nil {

@@ -6,10 +6,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/ticket"
 )
 
 // An open batch that is idle rests after a while: its owner drops the state and the machine, and keeps the delivery,
@@ -35,6 +37,9 @@ type resting struct {
 	batch, control, input uint64
 	// due is when the machine has something to decide, and lastNews when the log last said anything.
 	due, lastNews time.Time
+	// workspace is the batch's, where a ticket of held is none that its owner needs.
+	workspace toolyard.Workspace
+	held      ticket.Holder
 	// news gets what a reading of the log finds. reads says that one has begun whose news was not taken.
 	news    chan bool
 	reads   bool
@@ -69,6 +74,7 @@ func (r *runner) rest(ctx context.Context) (*resting, error) {
 	return &resting{
 		d: r.d, k: r.kept, feed: feed, news: make(chan bool, 1),
 		batch: s.BatchSeq, control: s.ControlSeq, input: s.InputSeq, due: r.m.Wake(), lastNews: time.Now(),
+		workspace: s.Plan.Workspace, held: holder(s, len(s.Plan.Groups)-1),
 		trace: r.trace, surface: r.surface, adopted: r.adopted, queueReconnects: r.queueReconnects, budget: r.budget,
 	}, nil
 }
@@ -99,7 +105,8 @@ func (rest *resting) untilBeat() time.Duration {
 	return max(min(broker.Heartbeat(rest.d.b.Settings().BatchAckWait), time.Until(rest.due)), time.Millisecond)
 }
 
-// beat reports whether the batch is to go on because of the time. If the feed may have lost something, the log is read.
+// beat reports whether the batch is to go on, because of the time or of a ticket that came too late. If the feed may
+// have lost something, the log is read.
 func (rest *resting) beat(ctx context.Context) (due bool) {
 	rest.k.hold(ctx)
 	if rest.feed.Lost() {
@@ -108,7 +115,7 @@ func (rest *resting) beat(ctx context.Context) (due bool) {
 	if time.Since(rest.lastNews) >= rereadIdle && rest.read(ctx) {
 		rest.lastNews = time.Now()
 	}
-	return time.Until(rest.due) <= 0
+	return time.Until(rest.due) <= 0 || rest.d.locks.InQueue(rest.workspace, rest.held)
 }
 
 // read has news tell whether the log has a cancel, an interrupt or a call that the owner does not know, or cannot be

@@ -125,14 +125,16 @@ func (r *runner) settle(ctx context.Context) {
 	}
 }
 
-// leaveLate takes out the ticket of a dispatcher whose plan of the batch came too late. It left it to the batch's owner,
-// which had given its own back. One that is not known here yet is swept later.
+// leaveLate takes out the ticket of a dispatcher whose plan of the batch came too late, or of a former owner that
+// joined the queue too late. It is left to the batch's owner, which has given its own back, and may need none for long.
+// One that is not known here yet is taken out at another heartbeat, or is swept when the batch is over.
 func (r *runner) leaveLate(ctx context.Context) {
 	s := r.m.State()
-	if !r.d.locks.InQueue(s.Plan.Workspace, r.key) {
+	h := holder(s, len(s.Plan.Groups)-1)
+	if r.m.InQueue() || !r.d.locks.InQueue(s.Plan.Workspace, h) {
 		return
 	}
-	if err := r.d.locks.Release(ctx, s.Plan.Workspace, holder(s, len(s.Plan.Groups)-1)); err != nil {
+	if err := r.d.locks.Release(ctx, s.Plan.Workspace, h); err != nil {
 		r.log.Info("a ticket that was reserved may stay for a while", "error", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 )
 
@@ -159,20 +160,65 @@ func TestATicketOfAPlanThatLostToABatchThatWaits(t *testing.T) {
 				k := y.submitBatch(toolyard.Batch{Calls: []toolyard.Call{{Tool: "write"}}, Open: true})
 				y.ask(k, y.take(toolyard.WriteExclusive))
 				y.Eventually("the workspace is free", func() bool { n, _ := y.queue(); return n == 0 })
-				late := New(y.Broker("late"), Config{ID: "late", Base: y.entries(), Log: y.Log(), Planner: planner()})
-				y.Start(late)
-				own, reserved, _ := late.reserve(y.Context(), &batch.State{Key: k}, toolyard.DefaultWorkspace,
-					batch.TakeTicket{Mode: "exclusive"})
-				if err := late.locks.Settle(y.Context(), toolyard.DefaultWorkspace, own); !reserved || err != nil {
-					y.Fatalf("reserved %t: %v", reserved, err)
-				}
-				if n, _ := y.queue(); n != 1 {
-					y.Fatalf("%d tickets are in the queue of a batch that goes on", n)
-				}
+				y.reserveLate(k)
 				end(y, k)
 				time.Sleep(100 * time.Millisecond)
 				if n, _ := y.queue(); n != 0 {
 					y.Errorf("%d tickets are in the queue", n)
+				}
+			})
+		})
+	}
+}
+
+// reserveLate has a dispatcher reserve a ticket for its own plan of a batch that another one has planned.
+func (y *yard) reserveLate(k toolyard.BatchKey) {
+	y.Helper()
+	late := New(y.Broker("late"), Config{ID: "late", Base: y.entries(), Log: y.Log(), Planner: planner()})
+	y.Start(late)
+	own, reserved, _ := late.reserve(y.Context(), &batch.State{Key: k}, toolyard.DefaultWorkspace,
+		batch.TakeTicket{Mode: "exclusive"})
+	if err := late.locks.Settle(y.Context(), toolyard.DefaultWorkspace, own); !reserved || err != nil {
+		y.Fatalf("reserved %t: %v", reserved, err)
+	}
+	if n, _ := y.queue(); n != 1 {
+		y.Fatalf("%d tickets are in the queue of a batch that goes on", n)
+	}
+}
+
+// TestATicketOfAPlanThatLostBlocksNobody: the batch's owner has no ticket and needs none for as long as it lasts. It
+// takes out the one that came too late, and another batch gets the workspace.
+func TestATicketOfAPlanThatLostBlocksNobody(t *testing.T) {
+	for name, leave := range map[string]func(*yard) toolyard.BatchKey{
+		"a call waits for a person": func(y *yard) toolyard.BatchKey {
+			y.dispatcher("d")
+			k := y.submitBatch(toolyard.Batch{Calls: []toolyard.Call{{Tool: "write"}}, Open: true})
+			y.ask(k, y.take(toolyard.WriteExclusive))
+			y.Eventually("the workspace is free", func() bool { n, _ := y.queue(); return n == 0 })
+			return k
+		},
+		"open": func(y *yard) toolyard.BatchKey {
+			y.work()
+			y.dispatcher("d", func(c *Config) { c.OpenIdle, c.RestAfter = time.Hour, time.Hour })
+			k := y.submitBatch(toolyard.Batch{Calls: []toolyard.Call{{Tool: "write"}}, Open: true})
+			y.Eventually("the workspace is free", func() bool {
+				n, _ := y.queue()
+				return n == 0 && y.fold(k).Replied == 1
+			})
+			return k
+		},
+		"open, and rests": func(y *yard) toolyard.BatchKey { _, _, k := y.rest(false); return k },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inYard(t, func(y *yard) {
+				k := leave(y)
+				y.reserveLate(k)
+				time.Sleep(3 * broker.Heartbeat(y.b.Settings().BatchAckWait))
+				if n, _ := y.queue(); n != 0 {
+					y.Errorf("%d tickets are in the queue", n)
+				}
+				if s := y.fold(k); s.Completed || s.Takeovers > 0 {
+					y.Errorf("the batch is %s, after %d takeovers", s.Status(), s.Takeovers)
 				}
 			})
 		})

@@ -189,14 +189,12 @@ func (ls *Locks) Settle(ctx context.Context, w toolyard.Workspace, own ticket.Ti
 	return ls.store(ctx, w, out)
 }
 
-// InQueue reports whether a batch has a ticket, as far as is known.
-func (ls *Locks) InQueue(w toolyard.Workspace, k toolyard.BatchKey) bool {
+// InQueue reports whether [Locks.Release] would take out a ticket, as far as is known.
+func (ls *Locks) InQueue(w toolyard.Workspace, h ticket.Holder) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l, ok := ls.queues[w]
-	return ok && slices.ContainsFunc(l.stored.Tickets, func(t ticket.Ticket) bool {
-		return t.Agent == k.Agent && t.Batch == k.ID
-	})
+	return ok && len(l.stored.Leave(h).Tickets) < len(l.stored.Tickets)
 }
 
 // ReleaseAll takes out all tickets of a batch, of every group and owner. It is for a batch that has ended.
