@@ -92,8 +92,19 @@ func (d *Dispatcher) attemptKept(ctx context.Context, k *kept, rested *resting) 
 	}
 	k.submission().Release() // the state has what it said
 	deadline = o.state.Plan.Deadline
+	workspace := o.state.Plan.Workspace
 	rest, err = d.newRunner(k, feed, o).run(o.trace.within(ctx))
+	if errors.Is(err, errLost) {
+		d.leaveLost(ctx, k, workspace)
+	}
 	return deadline, rest, err
+}
+
+// leaveLost takes out the ticket of a batch that another dispatcher owns, if that one will not do it any more.
+func (d *Dispatcher) leaveLost(ctx context.Context, k *kept, w toolyard.Workspace) {
+	if err := d.locks.Settle(ctx, w, k.key); err != nil && !errors.Is(err, events.ErrNewer) {
+		k.log.Info("a ticket of a batch that another dispatcher owns may stay for a while", "error", err)
+	}
 }
 
 // owned is a batch whose owner this dispatcher has become.
@@ -260,9 +271,7 @@ func (d *Dispatcher) planNew(ctx context.Context, k *kept, s batch.State) (*owne
 	}
 	s, err = d.becomeOwner(ctx, k, s, append([]events.Body{planned}, behindPlan()...)...)
 	if errors.Is(err, errLost) && reserved {
-		if err := d.locks.Settle(ctx, planned.Workspace, own); err != nil {
-			k.log.Info("a ticket that was reserved may stay for a while", "error", err)
-		}
+		d.leaveLost(ctx, k, planned.Workspace)
 	}
 	if err != nil {
 		return nil, err

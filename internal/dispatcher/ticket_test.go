@@ -1,12 +1,14 @@
 package dispatcher
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/membroker"
 	"github.com/toolyard/toolyard/internal/events"
 )
 
@@ -124,12 +126,12 @@ func TestATicketOfAPlanThatLost(t *testing.T) {
 			late := New(y.Broker("late"), Config{ID: "late", Base: y.entries(), Log: y.Log(), Planner: planner()})
 			y.Start(late)
 			s := batch.State{Key: k}
-			own, reserved, granted := late.reserve(y.Context(), &s, toolyard.DefaultWorkspace,
+			_, reserved, granted := late.reserve(y.Context(), &s, toolyard.DefaultWorkspace,
 				batch.TakeTicket{Mode: "exclusive"})
 			if !reserved || !granted {
 				y.Fatalf("reserved %t, granted %t", reserved, granted)
 			}
-			if err := late.locks.Settle(y.Context(), toolyard.DefaultWorkspace, own); err != nil {
+			if err := late.locks.Settle(y.Context(), toolyard.DefaultWorkspace, k); err != nil {
 				y.Error(err)
 			}
 			if n, _ := y.queue(); n == 0 != over {
@@ -176,9 +178,9 @@ func (y *yard) reserveLate(k toolyard.BatchKey) {
 	y.Helper()
 	late := New(y.Broker("late"), Config{ID: "late", Base: y.entries(), Log: y.Log(), Planner: planner()})
 	y.Start(late)
-	own, reserved, _ := late.reserve(y.Context(), &batch.State{Key: k}, toolyard.DefaultWorkspace,
+	_, reserved, _ := late.reserve(y.Context(), &batch.State{Key: k}, toolyard.DefaultWorkspace,
 		batch.TakeTicket{Mode: "exclusive"})
-	if err := late.locks.Settle(y.Context(), toolyard.DefaultWorkspace, own); !reserved || err != nil {
+	if err := late.locks.Settle(y.Context(), toolyard.DefaultWorkspace, k); !reserved || err != nil {
 		y.Fatalf("reserved %t: %v", reserved, err)
 	}
 	if n, _ := y.queue(); n != 1 {
@@ -223,6 +225,42 @@ func TestATicketOfAPlanThatLostBlocksNobody(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAFormerOwnerJoinsTooLate: an owner stands still when it joins the queue. The next owner runs the batch to its
+// end, and then the former one joins. It takes its ticket out, since nobody else does.
+func TestAFormerOwnerJoinsTooLate(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("former")
+		first := y.submit("write")
+		held := y.take(toolyard.WriteExclusive)
+		joins := 0
+		y.Server.Hold(func(st membroker.Step) bool {
+			is := st.Party == "former" && st.Kind == membroker.Operation && strings.Contains(st.What, "ty_ticket")
+			if is {
+				joins++
+			}
+			return is
+		})
+		k := y.submit("write")
+		y.Eventually("the former owner joins", func() bool { return joins > 0 })
+		y.run(held)
+		y.dispatcher("next")
+		y.work()
+		for _, k := range []toolyard.BatchKey{first, k} {
+			if got := y.codes(k); got != "ok" {
+				y.Errorf("the results of %s are %s", k, got)
+			}
+		}
+		y.Eventually("the workspace is free", func() bool { n, _ := y.queue(); return n == 0 })
+		_, before := y.queue()
+		y.Server.Hold(nil)
+		y.Eventually("the former owner has joined", func() bool { _, now := y.queue(); return now > before })
+		time.Sleep(time.Second)
+		if n, _ := y.queue(); n != 0 {
+			y.Errorf("%d tickets are in the queue", n)
+		}
+	})
 }
 
 // TestACanceledBatchLeavesNoReservation: a ticket that was reserved and not granted goes with the batch, although its

@@ -173,20 +173,27 @@ func (ls *Locks) Kept(w toolyard.Workspace, h ticket.Holder, mode ticket.Mode, l
 	return own, ok && own.Group < h.Group && own.Term == h.Term
 }
 
-// Settle takes out what a dispatcher has reserved for a batch that another one has planned, if the batch is over: no
-// owner will do it any more.
-func (ls *Locks) Settle(ctx context.Context, w toolyard.Workspace, own ticket.Ticket) error {
+// Settle takes out the tickets of a batch that another dispatcher owns, if the batch is over or parked: no owner will
+// do it any more. This one has reserved one for its own plan, or has joined as a former owner.
+func (ls *Locks) Settle(ctx context.Context, w toolyard.Workspace, k toolyard.BatchKey) error {
+	var own []ticket.Ticket
 	ls.mu.Lock()
-	found, ok := ls.queueOf(w).stored.Find(own.Holder, own.Mode, own.Locks...)
+	for _, t := range ls.queueOf(w).stored.Tickets {
+		if t.Agent == k.Agent && t.Batch == k.ID {
+			own = append(own, t)
+		}
+	}
 	ls.mu.Unlock()
-	if !ok {
-		return nil
+	for _, t := range own {
+		out, unneeded, err := ls.unneeded(ctx, t)
+		if err == nil && unneeded {
+			err = ls.store(ctx, w, out)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	out, unneeded, err := ls.unneeded(ctx, found)
-	if err != nil || !unneeded {
-		return err
-	}
-	return ls.store(ctx, w, out)
+	return nil
 }
 
 // InQueue reports whether [Locks.Release] would take out a ticket, as far as is known.
@@ -281,18 +288,33 @@ func (ls *Locks) flush(w toolyard.Workspace, l *waitQueue) {
 			}
 		}
 		if err == nil {
+			var left []toolyard.BatchKey // that have joined, and whose owner here has gone
 			ls.mu.Lock()
 			for i, c := range changes {
 				if c.waiter != nil && refused[i] == nil {
 					c.waiter.joined = &q
+					if l.waiting[c.holder.Key()] == nil {
+						left = append(left, toolyard.BatchKey{Agent: c.holder.Agent, ID: c.holder.Batch})
+					}
 				}
 			}
 			ls.mu.Unlock()
 			ls.observe(q)
+			for _, k := range left {
+				ls.flows.Go(func() { ls.settleLeft(w, k) })
+			}
 		}
 		for i, c := range changes {
 			c.done(errors.Join(refused[i], err))
 		}
+	}
+}
+
+// settleLeft settles a batch that has joined too late for its owner here.
+func (ls *Locks) settleLeft(w toolyard.Workspace, k toolyard.BatchKey) {
+	if err := ls.Settle(ls.ctx, w, k); err != nil {
+		ls.log.Info("a ticket of a batch that went on elsewhere may stay for a while", "workspace", w, "batch", k,
+			"error", err)
 	}
 }
 

@@ -22,8 +22,8 @@
 // Failure: joining and leaving name the group, and a batch's groups only go forward. So repeating either changes
 // nothing, and a former owner that wakes up late can neither take the ticket of a later group nor release it. Several
 // dispatchers may plan one batch and reserve tickets for it, of which one plan is stored. Nobody takes out a reserved
-// ticket before: any of them may be in that plan. The plan's owner takes out the others, when it joins or leaves, and while
-// it needs none.
+// ticket before: any of them may be in that plan. The plan's owner takes out the others, when it joins or leaves, and
+// while it needs none.
 //
 // Generations: a shared ticket says which exclusive ticket was given out last before it. Two shared tickets that say
 // the same have none between them, so that nothing in the workspace was changed between them either. A new key begins
