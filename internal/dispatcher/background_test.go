@@ -158,3 +158,28 @@ func TestALateStart(t *testing.T) {
 		y.Eventually("the background call is refused", func() bool { return y.fold(child.Key()).Refused != nil })
 	})
 }
+
+// TestAQuestionWhileDispatchersStart: a worker that asks about a background call while no dispatcher is there, as
+// between two of a rolling restart, is answered by the next one.
+func TestAQuestionWhileDispatchersStart(t *testing.T) {
+	inYard(t, func(y *yard) {
+		first := y.dispatcher("d1")
+		k := y.submit("write")
+		y.Eventually("the batch is planned", func() bool { return y.fold(k).Plan != nil })
+		first.End()
+		answered := make(chan broker.BackgroundAnswer, 1)
+		go func() {
+			a, err := y.Broker("worker").Background(y.Context(), toolyard.DefaultPool,
+				broker.BackgroundAsk{Call: broker.AskedCall{Agent: k.Agent, Batch: k.ID}})
+			if err != nil {
+				y.Error(err)
+			}
+			answered <- a
+		}()
+		time.Sleep(3 * time.Second)
+		y.dispatcher("d2")
+		if a := <-answered; a.Problem == "" {
+			y.Errorf("the answer is %+v", a)
+		}
+	})
+}

@@ -24,10 +24,7 @@ func (b *Broker) Background(ctx context.Context, pool toolyard.Pool, q broker.Ba
 	if b.guest == nil { // the server adds this to what guests ask
 		m.Subject = prefixAsk + string(access.Worker) + "." + string(pool) + "." + string(opBackground)
 	}
-	answer, err := b.nc.RequestMsgWithContext(ctx, m)
-	if err == nil {
-		err = problem(answer)
-	}
+	answer, err := b.askDispatcher(ctx, m)
 	if err != nil {
 		return a, fmt.Errorf("ask a dispatcher about background calls: %w", err)
 	}
@@ -35,6 +32,23 @@ func (b *Broker) Background(ctx context.Context, pool toolyard.Pool, q broker.Ba
 		return a, fmt.Errorf("a dispatcher answered unreadably: %w", err)
 	}
 	return a, nil
+}
+
+// askDispatcher sends a question until a dispatcher answers it: while they are started anew nobody does, or one that
+// is being stopped says so. The question is one that may be repeated.
+func (b *Broker) askDispatcher(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
+	for pause := firstPause; ; {
+		answer, err := b.nc.RequestMsgWithContext(ctx, m)
+		if err == nil {
+			err = problem(answer)
+		}
+		if err == nil || !MayPass(err) {
+			return answer, err
+		}
+		if wait(ctx, &pause) != nil {
+			return nil, err
+		}
+	}
 }
 
 // forBackground answers a worker what its dispatcher has done for one of its calls.
