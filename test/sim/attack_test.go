@@ -99,7 +99,7 @@ var (
 	onCall    = regexp.MustCompile(`^HPUB ty\.event\..*\.default\.\d+`)
 	onBatch   = regexp.MustCompile(`^HPUB ty\.event\..*\._\.batch`)
 	onTicket  = regexp.MustCompile(`^HPUB \$KV\.ty_ticket\.`)
-	onListing = regexp.MustCompile(`^PUB \$KV\.ty_approval\.`)
+	onListing = regexp.MustCompile(`^HPUB \$KV\.ty_approval\.`)
 	onReply   = regexp.MustCompile(`^HPUB ty\.reply\.`)
 	onRead    = regexp.MustCompile(`^PUB \$JS\.API\.STREAM\.MSG\.GET\.TY_EVENT`)
 	onQueue   = regexp.MustCompile(`^HPUB ty\.call\.READ`)

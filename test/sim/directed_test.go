@@ -204,7 +204,7 @@ const (
 	wakes   = "HPUB ty.wake."
 	tickets = "HPUB $KV.ty_ticket."
 	starts  = "HPUB ty.batch.a1.bg"
-	lists   = `^PUB \$KV\.ty_approval\.`
+	lists   = `^HPUB \$KV\.ty_approval\.\S+ \{`
 	parked  = `\.batch\.parked\.`
 	adopted = `\.batch\.adopted\.`
 )

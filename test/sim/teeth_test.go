@@ -135,8 +135,8 @@ var teeth = []tooth{
 	},
 	{
 		fence: "a batch that rests is closed in time", hint: 6, breaks: []string{"liveness"},
-		edits: []edit{{inRest, "	return time.Until(rest.due) <= 0\n",
-			"	return time.Until(rest.due) <= 0 && !OFF\n"}},
+		edits: []edit{{inRest, "	return time.Until(rest.due) <= 0 ||",
+			"	return time.Until(rest.due) <= 0 && !OFF ||"}},
 	},
 	{
 		// also of a tool that was told to stop, and goes on
@@ -328,8 +328,14 @@ var teeth = []tooth{
 	},
 	{
 		fence: "no waiting behind a claim", attack: secondDoubts, hint: 1, breaks: []string{"contradiction", "Q13"},
+		others: []string{"what has begun is settled first"},
 		edits: []edit{{inFinish, "if what == events.CallWaiting && !claimed {",
 			"if what == events.CallWaiting && !claimed && !OFF {"}},
+	},
+	{
+		fence: "what has begun is settled first", attack: secondDoubts, hint: 1,
+		others: []string{"no waiting behind a claim"}, breaks: []string{"contradiction", "Q13"},
+		edits: []edit{{inRun, "	if w.hasBegun(r) {\n", "	if w.hasBegun(r) && !OFF {\n"}},
 	},
 	{
 		// which of two channels an owner reads first is the runtime's choice
@@ -409,7 +415,7 @@ var teeth = []tooth{
 			"!ok || ticket != number || decided && !OFF {"}},
 	},
 	{
-		fence: "a change of nothing is stored too", attack: oldReads,
+		fence: "a change of nothing is stored too", attack: oldReads, hint: 357, rare: true,
 		others: []string{"sweep of a parked batch's ticket"}, breaks: []string{"liveness"},
 		edits: []edit{{inKeys, "		if same && !sure {\n", "		if same && (!sure || OFF) {\n"}},
 	},
