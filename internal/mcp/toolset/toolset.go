@@ -210,6 +210,7 @@ func (t *Toolset) current() (*session, error) {
 		down = context.Cause(t.session.life)
 	}
 	e := tool.AsError(tool.Unavailable(down, "The MCP server %q is not there; the call was not made.", t.o.Server.Name))
-	e.RetryAfterMS = max(1, time.Until(t.retryAt).Milliseconds())
+	// No sooner than a session can be there that begins now, or is beginning: failures at once would open the breaker.
+	e.RetryAfterMS = max(1, t.o.MinPause.Milliseconds(), time.Until(t.retryAt).Milliseconds())
 	return nil, e
 }

@@ -341,8 +341,9 @@ func TestADownServerAnswersAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := set.current(); tool.AsError(err).Code != toolyard.DependencyUnavailable {
-		t.Errorf("before it was started: %v", err)
+	_, err = set.current()
+	if e := tool.AsError(err); e.Code != toolyard.DependencyUnavailable || e.RetryAfterMS < 59*60_000 {
+		t.Errorf("before it was started: %+v", e)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
