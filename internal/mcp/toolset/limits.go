@@ -12,6 +12,7 @@ const (
 	MaxLinesAtOnce      = 1_000    // burst above that rate
 	MaxStatusBytes      = 1_000    // of one progress message
 	maxStderrBytes      = 4 << 10  // of the end of its stderr, for the operator
+	maxNoiseBytes       = 200      // of a line of its stdout that is no message, for the operator
 	maxFailureBytes     = 8 << 10  // of a failure's text in its error; a longer text is its output
 
 	DefaultMinPause = 500 * time.Millisecond

@@ -3,6 +3,7 @@ package toolset
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -26,9 +28,11 @@ type stdio struct {
 	over   chan struct{}
 	end    error
 	stderr *tail
-	stdin  *os.File
-	read   *io.PipeReader
-	once   sync.Once
+	// noise is the first line of its stdout that is no message.
+	noise atomic.Pointer[string]
+	stdin *os.File
+	read  *io.PipeReader
+	once  sync.Once
 }
 
 // overStdio starts the server.
@@ -42,7 +46,7 @@ func (t *Toolset) overStdio() (link, error) {
 	running, kill := context.WithCancel(context.Background())
 	w := &stdio{kill: kill, over: make(chan struct{}), stderr: &tail{}, stdin: ours, read: read}
 	w.IOTransport = mcp.IOTransport{MaxLineLength: MaxMessageBytes, Writer: lowering{patient{ours}},
-		Reader: wire.Lines(&metered{ReadCloser: read}, MaxMessageBytes, wire.LiftResponse)}
+		Reader: wire.Lines(&metered{ReadCloser: read}, MaxMessageBytes, w.lift)}
 	s := &t.o.Server
 	dir := s.Dir
 	if dir == "" {
@@ -66,11 +70,24 @@ func (t *Toolset) overStdio() (link, error) {
 	return w, nil
 }
 
-// ending says how the server ended, with the end of its stderr.
+// lift is [wire.LiftResponse]. It remembers a line that is no message: the library ends the session for it.
+func (w *stdio) lift(line []byte) []byte {
+	text := bytes.TrimSpace(line)
+	if len(text) > 0 && text[0] != '{' && (text[0] != '[' || !json.Valid(text)) {
+		said := strings.ToValidUTF8(string(text[:min(len(text), maxNoiseBytes)]), "\uFFFD")
+		w.noise.CompareAndSwap(nil, &said)
+	}
+	return wire.LiftResponse(line)
+}
+
+// ending says how the server ended, with a line that made an end of it and the end of its stderr.
 func (w *stdio) ending(res sandbox.Result) error {
 	how := fmt.Sprintf("the server ended with exit status %d", res.ExitCode)
 	if res.Signal != 0 {
 		how = fmt.Sprintf("the server was ended by signal %d", res.Signal)
+	}
+	if line := w.noise.Load(); line != nil {
+		how = fmt.Sprintf("the server wrote a line to its stdout that is no message: %q; %s", *line, how)
 	}
 	if said := w.stderr.String(); said != "" {
 		how += "; its stderr ends: " + said

@@ -152,7 +152,11 @@ func (t *Toolset) runSession(ctx context.Context, legacy bool) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() {
+		if end := s.close(); !errors.Is(err, end) { // which may have been the reason already
+			err = errors.Join(err, end)
+		}
+	}()
 	tools, err := s.list(ctx)
 	if err != nil {
 		return err

@@ -155,6 +155,40 @@ func TestAReadThatBreaksOffMayBeTriedAgain(t *testing.T) {
 	}
 }
 
+// TestANoisyServer: the reason that the operator reads is what the server wrote in place of a message, once.
+func TestANoisyServer(t *testing.T) {
+	t.Parallel()
+	o := manifest.Override{}
+	if err := json.Unmarshal([]byte(`{"concurrency_class":"READ_ONLY","is_read_only":true}`), &o); err != nil {
+		t.Fatal(err)
+	}
+	s := fakeServer("plain")
+	s.Tools = map[string]manifest.Override{"noise": o}
+	set, err := New(Options{Server: s, Lookup: os.LookupEnv, MinPause: time.Hour, MaxPause: time.Hour,
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { set.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	wait(t, set.Settled(), "the first attempt is over")
+	const line = `"Traceback (most recent call last):"`
+	if _, err := run(t, set, "noise", patience); err == nil || !strings.Contains(err.Error(), line) {
+		t.Errorf("the call: %v", err)
+	}
+	for late := time.Now().Add(patience); set.Down() == nil; {
+		if time.Now().After(late) {
+			t.Fatal("the server is not held to be down")
+		}
+		time.Sleep(time.Millisecond) // between two looks
+	}
+	if down := set.Down().Error(); strings.Count(down, line) != 1 {
+		t.Errorf("it is down: %s", down)
+	}
+}
+
 // TestAServerThatDoesNotAnswer is given up after some calls, each of which ended in its time.
 func TestAServerThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
