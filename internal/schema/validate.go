@@ -148,9 +148,13 @@ func (s *Schema) run(doc any, within *budget) (err error) {
 	return err
 }
 
-// brokenArguments explains a string in place of an object: if what the model wrote is not JSON, providers pass it on as
-// a string.
+// brokenArguments explains a string in place of an object: what the model wrote is passed on as a string if it is not
+// JSON, or nests too deep for a batch.
 func brokenArguments(text string) error {
+	if most := strictjson.MaxInputDepth; strictjson.TooDeep([]byte(text), most) {
+		return &Error{Problems: []string{fmt.Sprintf("input: is nested more than %d deep; send something flatter",
+			most)}}
+	}
 	if _, err := Parse(json.RawMessage(text)); err != nil {
 		return err
 	}

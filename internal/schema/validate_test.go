@@ -43,6 +43,10 @@ func TestValidateMessages(t *testing.T) {
 			`the arguments were empty; send a JSON object, {} when there is nothing to say`},
 		{"twice encoded", readFile, `"{\"file_path\":\"a\"}"`,
 			`the arguments are a JSON string that holds JSON; send the object itself, not a string of it`},
+		{"too deep for a batch", readFile, `"{\"file_path\":` + strings.Repeat("[", 509) + strings.Repeat("]", 509) + `}"`,
+			`input: is nested more than 509 deep; send something flatter`},
+		{"far too deep", readFile, `"` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `"`,
+			`input: is nested more than 509 deep; send something flatter`},
 		{"a key twice", readFile, `"{\"file_path\":\"a\",\"file_path\":\"b\"}"`,
 			`file_path: appears twice in its object, the second time at line 1, column 18; keep one`},
 		{"control characters", readFile, `{"file_path":7,"a\u0000\u202eb":1}`, "2 problems:\n" +

@@ -71,6 +71,12 @@ func Valid(text []byte, maxDepth int) bool {
 	return utf8.Valid(text) && newScanner(text, maxDepth, false).scan(nil) == nil
 }
 
+// TooDeep reports whether text nests deeper than maxDepth before anything else is wrong with it.
+func TooDeep(text []byte, maxDepth int) bool {
+	f := newScanner(text, maxDepth, false).scan(nil)
+	return f != nil && f.kind == tooDeep
+}
+
 // invalidUTF8 returns the offset of the first byte that is not part of valid UTF-8, or -1.
 func invalidUTF8(data []byte) int {
 	if utf8.Valid(data) {
