@@ -71,7 +71,11 @@ func (c *call) check(ctx context.Context) finding {
 	default: // a check that says no, without saying how
 		code = toolyard.InvalidArguments
 	}
-	return finding{fail: &failure{code: code, message: e.Message, detail: cause(e), retryable: e.Retryable,
+	message := e.Message
+	if code == toolyard.InvalidArguments || code == toolyard.SandboxViolation {
+		message += c.notYours()
+	}
+	return finding{fail: &failure{code: code, message: message, detail: cause(e), retryable: e.Retryable,
 		retryAfterMS: e.RetryAfterMS}}
 }
 

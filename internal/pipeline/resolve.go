@@ -236,9 +236,13 @@ func (c *call) misfit(err error) finding {
 	if err == nil {
 		return finding{}
 	}
-	message := err.Error()
-	if c.again {
-		message += "\n(A hook of this installation changed the input; the fault is not in what you sent.)"
+	return failed(toolyard.SchemaValidationFailed, err.Error()+c.notYours(), "")
+}
+
+// notYours tells the model, behind what is wrong with an input, if that is not the input that it wrote.
+func (c *call) notYours() string {
+	if !c.again {
+		return ""
 	}
-	return failed(toolyard.SchemaValidationFailed, message, "")
+	return "\n(A hook of this installation changed the input; the fault is not in what you sent.)"
 }

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
@@ -102,6 +103,16 @@ var scenarios = []struct {
 		[]func(*rig){before(HookVerdict{Input: json.RawMessage(`{"text":"changed"}`), By: "changer"}, nil)}},
 	{"a hook changes the input into one that does not fit", toolyard.SchemaValidationFailed, toolyard.PhaseParseSchema,
 		[]func(*rig){before(HookVerdict{Input: json.RawMessage(`{"txt":"changed"}`), By: "changer"}, nil)}},
+	{"a hook changes the input into one that leads outside", toolyard.SandboxViolation, toolyard.PhaseValidateValues,
+		[]func(*rig){before(HookVerdict{Input: json.RawMessage(`{"text":"/etc"}`), By: "changer"}, nil),
+			with(func(t *tool.Tool) {
+				t.Check = func(_ context.Context, _ tool.Env, input json.RawMessage) error {
+					if bytes.Contains(input, []byte("/etc")) {
+						return tool.Violation("the path leaves the workspace")
+					}
+					return nil
+				}
+			})}},
 	{"a hook adds context", toolyard.OK, "", []func(*rig){before(HookVerdict{Context: "the build is red"}, nil)}},
 
 	{"a hook adds context and the tool fails", toolyard.ExecutionFailed, toolyard.PhaseExecute,
