@@ -25,7 +25,8 @@ func (c *call) errorText(output string) string {
 		const invalid = "ValidationError: "
 		message = invalid + strings.TrimPrefix(message, invalid)
 	}
-	if message != "" && !strings.ContainsAny(message[len(message)-1:], ".!?)\n") {
+	// A bracket ends a sentence only around a whole one.
+	if last := strings.TrimSuffix(message, ")"); last != "" && !strings.ContainsAny(last[len(last)-1:], ".!?\n") {
 		message += "."
 	}
 	next := cmp.Or(f.next, advice(f.code, c.executed, f.retryable, f.retryAfterMS))

@@ -113,3 +113,18 @@ func TestHookContextIsNoOutput(t *testing.T) {
 			fmt.Sprint(res.Output[len(res.Output)-100:]))
 	}
 }
+
+// TestAnErrorIsASentence: what to do next begins another one.
+func TestAnErrorIsASentence(t *testing.T) {
+	for message, want := range map[string]string{
+		"it was killed by signal 9 (killed)": "it was killed by signal 9 (killed). Read the error",
+		"it failed (as it should.)":          "it failed (as it should.) Read the error",
+		"it failed":                          "it failed. Read the error",
+		"why?":                               "why? Read the error",
+	} {
+		r := newRig(returns("", &tool.Error{Code: toolyard.ExecutionFailed, Message: message}))
+		if res := r.result(t); !strings.HasPrefix(res.Error, want) {
+			t.Errorf("%q: %s", message, res.Error)
+		}
+	}
+}
