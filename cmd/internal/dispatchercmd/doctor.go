@@ -1,9 +1,12 @@
 package dispatchercmd
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -35,6 +38,9 @@ const (
 	doctorClockFail   = 30 * time.Second       // between this clock and the server's: doctor fails from here on
 	doctorRTT         = 100 * time.Millisecond // of a request to NATS: doctor warns beyond
 )
+
+// maxReadyBytes bounds what a server may say about why it is not ready.
+const maxReadyBytes = 64 << 10
 
 // level is how a check has ended.
 type level string
@@ -97,8 +103,8 @@ func (s *std) doctorCommand() *cobra.Command {
 		Use:   "doctor [flags]",
 		Short: "Check this machine and a running system, and say how to mend what is wrong",
 		Long: `doctor looks at this machine, the store and the credentials that a dispatcher on it has, and what isolates commands
-here. Then it looks at the system at --nats, or at --server: whether it answers, clocks, streams, workers, versions and
-dead letters. Each check is a line: ok, warn or fail, and what to do. It changes nothing.
+here. Then it looks at the system at --nats, or at --server: whether it answers and is ready, clocks, streams,
+workers, versions and dead letters. Each check is a line: ok, warn or fail, and what to do. It changes nothing.
 
 Exit status: 0 nothing has failed (there may be warnings), 1 a check has failed, 2 the flags are wrong.`,
 		Example: `  dispatcher doctor
@@ -182,8 +188,16 @@ func (s *std) store(sys *systemFlags) finding {
 	if err != nil {
 		return found("data", levelWarn, "look at the disk yourself", "%v", err)
 	}
+	return ofDisk(dir, free, total)
+}
+
+// ofDisk judges the room that is left. Below what a dispatcher keeps for what is under way it refuses new batches.
+func ofDisk(dir string, free, total int64) finding {
 	l := levelOK
-	if free < doctorFree {
+	switch {
+	case free < natsd.MinReserve:
+		l = levelFail
+	case free < doctorFree:
 		l = levelWarn
 	}
 	return found("data", l, "make room, or move --data to another disk", "%s: %d MiB of %d MiB are free", dir, free>>20,
@@ -214,7 +228,11 @@ func (s *std) examine(ctx context.Context, sys *systemFlags, d *diagnosis, log *
 	}
 	err := s.ask(ctx, sys, "doctor", func(ctx context.Context, c *client.Client) error {
 		if sys.server != "" {
-			d.add(found("http", levelOK, "", "%s answers", sys.server))
+			f, err := ofReady(ctx, sys)
+			if err != nil {
+				return err
+			}
+			d.add(f)
 		}
 		workers, err := c.Workers(ctx)
 		if err != nil {
@@ -237,6 +255,34 @@ func (s *std) examine(ctx context.Context, sys *systemFlags, d *diagnosis, log *
 		return nil
 	}
 	return ended(ctx, nil)
+}
+
+// ofReady asks the server whether it can do its work: it answers also while its store is full, or NATS is away.
+func ofReady(ctx context.Context, sys *systemFlags) (finding, error) {
+	with, err := cli.HTTPClient("--server-ca", sys.serverCA)
+	if err != nil {
+		return finding{}, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(sys.server, "/")+"/readyz", nil)
+	if err != nil {
+		return finding{}, err
+	}
+	resp, err := cmp.Or(with, http.DefaultClient).Do(req)
+	if err != nil {
+		return finding{}, err
+	}
+	defer func() { _ = resp.Body.Close() }() // it is read as far as it is needed
+	if resp.StatusCode != http.StatusServiceUnavailable {
+		return found("http", levelOK, "", "%s answers", sys.server), nil
+	}
+	var why struct {
+		Detail string `json:"detail"`
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxReadyBytes)).Decode(&why); err != nil || why.Detail == "" {
+		why.Detail = resp.Status
+	}
+	return found("http", levelFail, "see the reason, and the server's log", "%s answers, but is not ready: %s",
+		sys.server, why.Detail), nil
 }
 
 // credentials looks at as whom this machine's commands connect.

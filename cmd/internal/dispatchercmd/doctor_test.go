@@ -2,6 +2,8 @@ package dispatchercmd
 
 import (
 	"bytes"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +32,9 @@ func TestDoctorJudges(t *testing.T) {
 		{"the clock is right", one(ofClock(now.Add(time.Millisecond), now, now.Add(2*time.Millisecond))), "ok", "0 ms"},
 		{"the clock is behind", one(ofClock(now.Add(-2*time.Second), now, now)), "warn", "2.0 s"},
 		{"the clock is ahead", one(ofClock(now.Add(time.Minute), now, now)), "fail", "1 min 0 s"},
+		{"the disk has room", one(ofDisk("/data", 2<<30, 4<<30)), "ok", "2048 MiB of 4096 MiB are free"},
+		{"the disk fills", one(ofDisk("/data", 64<<20, 4<<30)), "warn", "64 MiB of 4096"},
+		{"the disk is full", one(ofDisk("/data", 63<<20, 4<<30)), "fail", "63 MiB of 4096"},
 		{"streams", one(ofStreams(map[string]int{"A": 3, "B": 20}, settings)), "ok", "2 streams with 1 replica, the " +
 			"fullest is B with 20 percent"},
 		{"streams fill", one(ofStreams(map[string]int{"A": 70, "B": 20}, settings)), "warn", "A with 70 percent"},
@@ -69,5 +74,32 @@ func TestDoctorJudges(t *testing.T) {
 	if err := s.printDiagnosis(&d, false); err != nil || d.Level != levelFail ||
 		out.String() != "ok    a  well\nfail  b  broken: mend it\nwarn  c  odd: look\n" {
 		t.Errorf("%s, %v\n%s", d.Level, err, out.String())
+	}
+}
+
+// TestDoctorAsksWhetherAServerIsReady: one that answers and can store nothing is not well.
+func TestDoctorAsksWhetherAServerIsReady(t *testing.T) {
+	for _, c := range []struct {
+		status     int
+		body, want string
+	}{
+		{http.StatusOK, "ok\n", "ok: URL answers"},
+		{http.StatusNotFound, "a proxy", "ok: URL answers"},
+		{http.StatusServiceUnavailable, `{"detail":"the disk is full"}`,
+			"fail: URL answers, but is not ready: the disk is full"},
+		{http.StatusServiceUnavailable, "", "fail: URL answers, but is not ready: 503 Service Unavailable"},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/readyz" {
+				w.WriteHeader(c.status)
+				_, _ = w.Write([]byte(c.body)) // the test sees what is missing
+			}
+		}))
+		f, err := ofReady(t.Context(), &systemFlags{server: server.URL + "/"})
+		server.Close()
+		got := strings.ReplaceAll(string(f.Level)+": "+f.Says, server.URL+"/", "URL")
+		if err != nil || got != c.want || (f.Fix == "") != (f.Level == levelOK) {
+			t.Errorf("%d %q: %s, %v; want %s", c.status, c.body, got, err, c.want)
+		}
 	}
 }
