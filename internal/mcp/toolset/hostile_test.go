@@ -9,6 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/manifest"
 )
 
 // modeVariable has this test binary be an MCP server on stdio, of the kind that its value names.
@@ -215,6 +218,37 @@ func TestAResultHarmsItsOwnCall(t *testing.T) {
 		out, err := run(t, start(t, fakeServer("result "+result)), "echo", patience)
 		if err == nil && out.Text == "" && len(out.Content) == 0 && out.Structured == nil {
 			t.Logf("%s is an empty result", result)
+		}
+	}
+}
+
+// TestAResultThatCannotBeRead: the tool ran, whatever may run twice, and the server does not count as broken.
+func TestAResultThatCannotBeRead(t *testing.T) {
+	o := manifest.Override{}
+	if err := json.Unmarshal([]byte(`{"concurrency_class":"READ_ONLY","is_read_only":true}`), &o); err != nil {
+		t.Fatal(err)
+	}
+	for name, result := range map[string]string{
+		"no base64":       `{"content":[{"type":"image","mimeType":"image/png","data":"!!!"}]}`,
+		"a number":        `{"content":[{"type":"text","text":5}]}`,
+		"no list":         `{"content":"done"}`,
+		"an unknown part": `{"content":[{"type":"hologram"}]}`,
+	} {
+		for _, again := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, again %t", name, again), func(t *testing.T) {
+				t.Parallel()
+				s := fakeServer("result " + result)
+				if again {
+					s.Tools = map[string]manifest.Override{"echo": o}
+				}
+				set := start(t, s)
+				if _, err := run(t, set, "echo", patience); err == nil || err.Code != toolyard.ResultMappingFailed {
+					t.Errorf("got %v", err)
+				}
+				if set.Down() != nil {
+					t.Errorf("the server is down: %v", set.Down())
+				}
+			})
 		}
 	}
 }

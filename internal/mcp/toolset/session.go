@@ -41,8 +41,10 @@ type session struct {
 	relist chan struct{}
 	// life ends with the session, and its cause is the reason.
 	life context.Context
-	end  context.CancelCauseFunc
-	mu   sync.Mutex
+	// broken says that no message comes any more; life ends when the server has ended too.
+	broken atomic.Bool
+	end    context.CancelCauseFunc
+	mu     sync.Mutex
 	// watching are the receivers of progress, by token.
 	watching map[string]func(tool.Progress)
 	tokens   atomic.Int64
@@ -111,6 +113,7 @@ func (t *Toolset) open(ctx context.Context, legacy bool) (*session, error) {
 	}
 	go func() {
 		err := s.mcp.Wait()
+		s.broken.Store(true)
 		s.wire.cut()
 		if end := s.wire.wait(); end != nil { // it knows more than the last read
 			err = end
@@ -456,6 +459,12 @@ func (s *session) failed(err error, again bool, res *responses) error {
 		case <-s.life.Done():
 			err = context.Cause(s.life)
 		case <-time.After(stopGrace):
+			// It is there and has read the call: what it answered is no result.
+			if w, started := s.wire.(*stdio); started && !s.broken.Load() && !w.unwritten.Load() {
+				s.silent.Store(0)
+				return &tool.Error{Code: toolyard.ResultMappingFailed, Err: err,
+					Message: "the server's result cannot be read"}
+			}
 		}
 	}
 	return brokeOff(server, err, again)

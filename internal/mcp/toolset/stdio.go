@@ -30,9 +30,11 @@ type stdio struct {
 	stderr *tail
 	// noise is the first line of its stdout that is no message.
 	noise atomic.Pointer[string]
-	stdin *os.File
-	read  *io.PipeReader
-	once  sync.Once
+	// unwritten says that something could not be written to it.
+	unwritten atomic.Bool
+	stdin     *os.File
+	read      *io.PipeReader
+	once      sync.Once
 }
 
 // overStdio starts the server.
@@ -45,7 +47,7 @@ func (t *Toolset) overStdio() (link, error) {
 	// It lives until the session cuts it.
 	running, kill := context.WithCancel(context.Background())
 	w := &stdio{kill: kill, over: make(chan struct{}), stderr: &tail{}, stdin: ours, read: read}
-	w.IOTransport = mcp.IOTransport{MaxLineLength: MaxMessageBytes, Writer: lowering{patient{ours}},
+	w.IOTransport = mcp.IOTransport{MaxLineLength: MaxMessageBytes, Writer: lowering{patient{ours, &w.unwritten}},
 		Reader: wire.Lines(&metered{ReadCloser: read}, MaxMessageBytes, w.lift)}
 	s := &t.o.Server
 	dir := s.Dir
@@ -116,13 +118,19 @@ func (w *stdio) wait() error {
 }
 
 // patient writes to a server, and fails if the server does not read for too long.
-type patient struct{ *os.File }
+type patient struct {
+	*os.File
+	failed *atomic.Bool
+}
 
-func (p patient) Write(b []byte) (int, error) {
-	if err := p.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return 0, err
+func (p patient) Write(b []byte) (n int, err error) {
+	if err = p.SetWriteDeadline(time.Now().Add(writeTimeout)); err == nil {
+		n, err = p.File.Write(b)
 	}
-	return p.File.Write(b)
+	if err != nil {
+		p.failed.Store(true)
+	}
+	return n, err
 }
 
 // metered fails if a server sends lines faster than the limit.
