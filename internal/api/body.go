@@ -196,7 +196,11 @@ func object(data []byte, fields ...string) (strictjson.Object, error) {
 		return o, err
 	}
 	for _, name := range o.Names() {
-		if !slices.Contains(fields, name) {
+		switch {
+		case slices.Contains(fields, name):
+		case len(fields) == 0:
+			return o, strictjson.Errorf(name, "is not a field here; send an empty object, or nothing")
+		default:
 			return o, strictjson.Errorf(name, "is not a field here; the fields are %s", strings.Join(fields, ", "))
 		}
 	}

@@ -54,6 +54,21 @@ func TestDescribedBodies(t *testing.T) {
 	}
 }
 
+// TestFieldsThatAreNone: what is wrong with a small body is said with what may be there.
+func TestFieldsThatAreNone(t *testing.T) {
+	for _, c := range []struct {
+		fields []string
+		want   string
+	}{
+		{nil, "x: is not a field here; send an empty object, or nothing"},
+		{[]string{"a", "b"}, "x: is not a field here; the fields are a, b"},
+	} {
+		if _, err := object([]byte(`{"x": 1}`), c.fields...); err == nil || err.Error() != c.want {
+			t.Errorf("%q: %v", c.fields, err)
+		}
+	}
+}
+
 // TestLimitsInTags: the limits that the library reads from tags are the named ones.
 func TestLimitsInTags(t *testing.T) {
 	for _, c := range []struct {
