@@ -208,7 +208,11 @@ func (b *Broker) cancelable(ctx context.Context, k toolyard.BatchKey, calls []in
 			n += len(s.Input)
 		}
 		for _, i := range calls {
-			if i < 0 || i >= n {
+			switch {
+			case 0 <= i && i < n:
+			case n == 0:
+				return fmt.Errorf("%w: batch %s has no calls yet", broker.ErrNoCall, k)
+			default:
 				return fmt.Errorf("%w: batch %s has no call %d; its calls are 0 to %d", broker.ErrNoCall, k, i, n-1)
 			}
 		}

@@ -78,6 +78,15 @@ func TestCancel(t *testing.T) {
 	if n := len(cancels()); n != 0 {
 		t.Errorf("%d cancels of what is not there", n)
 	}
+	open := submission("open")
+	open.Open, open.Calls = true, []toolyard.Call{}
+	if err := b.Submit(ctx, open); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Cancel(ctx, open.Key(), "", 0, 0); !errors.Is(err, broker.ErrNoCall) ||
+		!strings.Contains(err.Error(), "has no calls yet") {
+		t.Errorf("a call of an open batch without any: %v", err)
+	}
 
 	// Any agent can write to its control chain, and an invalid event there stops nothing.
 	junk := nats.NewMsg("ty.event.default.b._.control")
