@@ -583,7 +583,8 @@ func (m *Machine) advance() []Effect {
 	}
 	// A former owner may learn of a decision when the next one has parked the batch, or while it counts on a ticket
 	// that the next one has released when the call waited. So the start of the group is appended once more before the
-	// call is queued: only the owner can do that, and every later owner then knows of the decision and keeps the ticket.
+	// call is queued: only the owner can do that, and every later owner then knows of the decision and keeps the
+	// ticket.
 	decided := slices.ContainsFunc(g.Calls, func(i int) bool { return m.approvals.unproven[i] && s.Open(i) })
 	if ticket, ok := s.Started[m.group]; !ok || ticket != number || decided {
 		if m.appends.batch {
