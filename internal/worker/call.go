@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -165,18 +167,42 @@ func (w *Worker) noteBegun(r *running, claimed bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.begun[attemptKey{r.key(), r.call.Attempt}] = true
+	w.begun.note(attemptKey{r.key(), r.call.Attempt}, time.Now(), w.b.Settings())
+}
+
+// begun are attempts, and when they began.
+type begun struct {
+	at map[attemptKey]time.Time
+	// room is how many are kept before those are looked for that are too old.
+	room int
+}
+
+// leastBegun is how many attempts a worker remembers that have begun, however old they are.
+const leastBegun = 1_024
+
+// note adds an attempt. Those of messages that went elsewhere are never taken out, so what no stream keeps any more is
+// dropped now and then: it cannot be delivered again.
+func (b *begun) note(k attemptKey, now time.Time, s broker.Settings) {
+	if len(b.at) >= b.room {
+		maps.DeleteFunc(b.at, func(_ attemptKey, at time.Time) bool { return now.Sub(at) > s.Lifetime+2*s.Slack })
+		b.room = max(leastBegun, 2*len(b.at))
+	}
+	if b.at == nil {
+		b.at = map[attemptKey]time.Time{}
+	}
+	b.at[k] = now
 }
 
 // noteEnded notes that the end of an attempt is stored.
 func (w *Worker) noteEnded(r *running) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.begun, attemptKey{r.key(), r.call.Attempt})
+	delete(w.begun.at, attemptKey{r.key(), r.call.Attempt})
 }
 
 func (w *Worker) hasBegun(r *running) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.begun[attemptKey{r.key(), r.call.Attempt}]
+	_, has := w.begun.at[attemptKey{r.key(), r.call.Attempt}]
+	return has
 }

@@ -151,7 +151,7 @@ type Worker struct {
 	messages map[*message]bool
 	// begun are attempts that were started here and whose end is not stored yet: of calls that were claimed, or may not
 	// run twice.
-	begun map[attemptKey]bool
+	begun begun
 	// newer are the messages of newer versions that the log has spoken of.
 	newer map[string]bool
 	peers peers
@@ -234,7 +234,7 @@ func New(b Broker, cfg Config) (*Worker, error) {
 		roots: roots, b: b, cfg: cfg, log: b.Quiet(cfg.Log).With("worker", cfg.ID), tools: tools,
 		ready:   make(chan struct{}),
 		running: map[callKey]*running{}, inLine: map[callKey]func(){}, messages: map[*message]bool{}, crew: crew.New(),
-		begun: map[attemptKey]bool{}, newer: map[string]bool{},
+		newer:    map[string]bool{},
 		breakers: breaker.New(breaker.Options{}), slots: newSlots(slots),
 		reoffer: make(chan struct{}, 1), judging: make(chan struct{}, maxJudging),
 		repairing: make(chan struct{}, maxRepairing),

@@ -245,6 +245,9 @@ func orEnded[T any](ctx context.Context, do func() (T, error)) (T, error) {
 }
 
 func readAll(in io.Reader, path string) ([]byte, error) {
+	if path == "" {
+		return nil, cli.Usagef("FILE is empty; name a file, or - for standard input")
+	}
 	if path != "-" {
 		info, err := os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -124,6 +124,7 @@ func TestReadFile(t *testing.T) {
 		path string
 		want string
 	}{
+		"no name":   {nil, "", "FILE is empty; name a file, or - for standard input"},
 		"directory": {nil, dir, "is a directory; name a file"},
 		"missing":   {nil, path + "x", "in.jsonx: no such file"},
 		"broken":    {brokenReader{strings.NewReader("{")}, "-", "the line is dead"},

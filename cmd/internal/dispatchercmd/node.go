@@ -285,12 +285,13 @@ func (n *node) close() {
 }
 
 // guardedSince is when workers and agents got accounts of their own; the zero time where they have none. On a NATS
-// system elsewhere they have some if the credentials of this process are ours.
+// system elsewhere they have some if the credentials of this process are ours, and the system asks for any: those of
+// another system of this user may lie on this machine.
 func (n *node) guardedSince() (time.Time, error) {
 	if n.server != nil {
 		return n.server.GuardedSince(), nil
 	}
-	if n.nc.Opts.UserJWT == nil {
+	if n.nc.Opts.UserJWT == nil || !n.nc.AuthRequired() {
 		return time.Time{}, nil
 	}
 	token, err := n.nc.Opts.UserJWT()

@@ -55,7 +55,7 @@ func TestDecisionsNeedProofsWhereWorkersHaveAccounts(t *testing.T) {
 		t.Errorf("proofs are asked for from %s on; want from about now", at)
 	}
 	open := testenv.Server(t)
-	start(open.ClientURL(), cli.Reach{Data: t.TempDir()}) // without credentials that this user has here
+	start(open.ClientURL(), cli.Reach{Creds: creds}) // those of another system, which this user has here
 	if js, err = jetstream.New(testenv.Conn(t, open)); err != nil {
 		t.Fatal(err)
 	}
