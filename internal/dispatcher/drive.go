@@ -50,6 +50,8 @@ type runner struct {
 	lastAsked time.Time         // when workers were last asked about the calls that they claimed
 
 	besides besides // what looks for the batches that this one waited for, and for an interrupt
+	// startsOver are calls that start background calls and have ended since they were last looked at.
+	startsOver []int
 
 	// The first entry of the index is written a little later, unless stopIndexing is called before. indexed says that
 	// the batch has an entry.
@@ -135,6 +137,7 @@ func (r *runner) run(ctx context.Context) (*resting, error) {
 			if over, err := r.step(ctx, inputs); err != nil || over {
 				return nil, err
 			}
+			r.stopFailedStarts(ctx)
 			r.stepped(wake)
 		}
 		rests = false
@@ -171,7 +174,10 @@ func (r *runner) run(ctx context.Context) (*resting, error) {
 // appended before the feed began, and who serves the batch. end follows it, also when it fails.
 func (r *runner) begin(ctx context.Context) ([]batch.Input, error) {
 	s := r.m.State()
-	for _, c := range s.Calls {
+	for i, c := range s.Calls {
+		if c.Result != nil && r.owned.rested == nil {
+			r.noteOver(i)
+		}
 		if c.Status == batch.Claimed { // when it was claimed is not known here: this owner's patience begins now
 			r.d.workers.heardFrom(c.Worker)
 		}

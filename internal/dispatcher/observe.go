@@ -269,12 +269,24 @@ func (r *runner) ofNextOwner(rec batch.Record) bool {
 // stored takes in events. What a worker has written is a sign of its life.
 func (r *runner) stored(records ...batch.Record) (inputs []batch.Input) {
 	for _, rec := range records {
-		if c, ok := rec.Body.(events.Claimed); ok {
-			r.d.workers.heardFrom(c.Worker)
+		switch b := rec.Body.(type) {
+		case events.Claimed:
+			r.d.workers.heardFrom(b.Worker)
+		case events.Finished:
+			for e := range b.Ends() {
+				r.noteOver(e.Result.Index)
+			}
 		}
 		inputs = append(inputs, batch.Stored{Record: rec})
 	}
 	return inputs
+}
+
+// noteOver notes that a call is over, if it is a start of a background call.
+func (r *runner) noteOver(i int) {
+	if plan := r.m.State().Plan; i >= 0 && i < len(plan.Calls) && plan.Calls[i].Tool == toolyard.BackgroundStart {
+		r.startsOver = append(r.startsOver, i)
+	}
 }
 
 // beat looks at the workers, and reads what the feed may have missed.

@@ -63,26 +63,56 @@ func (d *Dispatcher) stopLeft(ctx context.Context, s *batch.State) error {
 	return nil
 }
 
-// stopIfLeft stops the background call of one call, if that one is a start that has failed. One that is not there may
-// be submitted by now, by a dispatcher that dies next: it is taken off the list of its session, without which it is not
-// planned. Whoever submits one lists it, and looks whether its start goes on, before that.
+// stopIfLeft stops the background call of one call, if that one is a start that has failed.
 func (d *Dispatcher) stopIfLeft(ctx context.Context, s *batch.State, i int) error {
-	if s.Plan.Calls[i].Tool != toolyard.BackgroundStart || s.Calls[i].Result == nil || !s.Calls[i].Result.IsError {
+	if !failedStart(s, i) {
 		return nil
 	}
-	ids := []toolyard.BatchID{toolyard.BackgroundID(s.Key, i, false), toolyard.BackgroundID(s.Key, i, true)}
-	reason := "the call that started it ended as " + string(s.Calls[i].Result.Code)
-	none, err := d.stopAll(ctx, s.Key.Agent, ids, reason)
+	return d.stopStarted(ctx, s.Key, s.Plan.Session, i, s.Calls[i].Result.Code)
+}
+
+// failedStart reports whether a call is a start of a background call that has failed.
+func failedStart(s *batch.State, i int) bool {
+	return s.Plan.Calls[i].Tool == toolyard.BackgroundStart && s.Calls[i].Result != nil && s.Calls[i].Result.IsError
+}
+
+// stopFailedStarts stops the background calls of starts that have failed since, beside the batch: one may have the
+// workspace that the next call waits for. What fails here is done again when the batch is over.
+func (r *runner) stopFailedStarts(ctx context.Context) {
+	s := r.m.State()
+	for _, i := range r.startsOver {
+		if !failedStart(s, i) {
+			continue
+		}
+		session, code := s.Plan.Session, s.Calls[i].Result.Code
+		r.besides.run(func() {
+			if err := r.d.stopStarted(ctx, r.key, session, i, code); err != nil && ctx.Err() == nil {
+				r.log.Warn("a background call whose start has failed goes on until its batch is over", "call", i,
+					"error", err)
+			}
+		})
+	}
+	r.startsOver = nil
+}
+
+// stopStarted stops the background call that a call has started, which ended with a code. One that is not there may be
+// submitted by now, by a dispatcher that dies next: it is taken off the list of its session, without which it is not
+// planned. Whoever submits one lists it, and looks whether its start goes on, before that.
+func (d *Dispatcher) stopStarted(ctx context.Context, k toolyard.BatchKey, of toolyard.Session, i int,
+	code toolyard.Code) error {
+	ids := []toolyard.BatchID{toolyard.BackgroundID(k, i, false), toolyard.BackgroundID(k, i, true)}
+	reason := "the call that started it ended as " + string(code)
+	none, err := d.stopAll(ctx, k.Agent, ids, reason)
 	if err != nil || len(none) == 0 {
 		return err
 	}
-	session, err := d.b.Session(ctx, s.Key.Agent, s.Plan.Session)
+	session, err := d.b.Session(ctx, k.Agent, of)
 	if err != nil || !slices.ContainsFunc(none, session.HasBackground) {
 		return err
 	}
-	_, err = d.b.ChangeSession(ctx, s.Key.Agent, s.Plan.Session, func(v *broker.Session) { v.DropBackground(none) })
+	_, err = d.b.ChangeSession(ctx, k.Agent, of, func(v *broker.Session) { v.DropBackground(none) })
 	if err == nil {
-		_, err = d.stopAll(ctx, s.Key.Agent, none, reason) // it may have been planned before that
+		_, err = d.stopAll(ctx, k.Agent, none, reason) // it may have been planned before that
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -234,16 +235,16 @@ func TestAFormerOwnerJoinsTooLate(t *testing.T) {
 		y.dispatcher("former")
 		first := y.submit("write")
 		held := y.take(toolyard.WriteExclusive)
-		joins := 0
+		var joins atomic.Int32
 		y.Server.Hold(func(st membroker.Step) bool {
 			is := st.Party == "former" && st.Kind == membroker.Operation && strings.Contains(st.What, "ty_ticket")
 			if is {
-				joins++
+				joins.Add(1)
 			}
 			return is
 		})
 		k := y.submit("write")
-		y.Eventually("the former owner joins", func() bool { return joins > 0 })
+		y.Eventually("the former owner joins", func() bool { return joins.Load() > 0 })
 		y.run(held)
 		y.dispatcher("next")
 		y.work()

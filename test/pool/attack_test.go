@@ -650,6 +650,10 @@ func nothingIsApproved(t *testing.T, s testenv.System) {
 	if r, err := attacker.RequestMsg(m, 10*time.Second); err != nil || strings.Contains(string(r.Data), `"error"`) {
 		t.Fatalf("the pool's chain takes what its workers write: %s, %v", data(r), err)
 	}
+	if _, err := b.Fold(t.Context(), forged.Key()); err == nil ||
+		!strings.Contains(err.Error(), "nobody who may decide") {
+		t.Errorf("the log with the forged decision: %v", err)
+	}
 	if _, err := b.WakeIfParked(t.Context(), forged.Key()); err != nil {
 		t.Fatal(err)
 	}
@@ -677,10 +681,6 @@ func nothingIsApproved(t *testing.T, s testenv.System) {
 	}
 	if r := resultsOf(t, c.Batch(approved.Key())); r[0].Output != "wrote one" {
 		t.Errorf("the call that was approved: %+v", r[0])
-	}
-	if _, err := b.Fold(t.Context(), forged.Key()); err == nil ||
-		!strings.Contains(err.Error(), "nobody who may decide") {
-		t.Errorf("the log with the forged decision: %v", err)
 	}
 	if r := resultsOf(t, c.Batch(forged.Key())); r[0].Code != toolyard.InternalError {
 		t.Errorf("the call with the forged decision: %+v", r[0])

@@ -218,6 +218,34 @@ func talkInBackground(k *talk, at *slow) {
 	}
 }
 
+// TestAStartThatFailsFreesItsWorkspace: a start is canceled while it waits for its background call, which has the
+// workspace. The next call of the batch gets it, and need not wait for the end of what nobody knows of.
+func TestAStartThatFailsFreesItsWorkspace(t *testing.T) {
+	t.Parallel()
+	at := newSlow()
+	s := testenv.Server(t)
+	startWorker(t, s, worker.Config{Tools: at.tools(t)})
+	startDispatcher(t, s, dispatcher.Config{})
+	b, err := startClient(t, s).Submit(t.Context(), toolyard.Batch{
+		Calls: []toolyard.Call{
+			{Tool: toolyard.BackgroundStart,
+				Input: json.RawMessage(`{"tool": "build", "input": {}, "workspace": true, "wait_ms": 60000}`)},
+			{Tool: "quick", Input: json.RawMessage(`{}`)},
+		},
+		Options: toolyard.Options{OnError: toolyard.Continue},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-at.begun
+	if err := b.Cancel(t.Context(), "not wanted", 0); err != nil {
+		t.Fatal(err)
+	}
+	if r := resultsOf(t, b); r[0].Code != toolyard.Canceled || r[1].IsError {
+		t.Errorf("%+v, %+v", r[0], r[1])
+	}
+}
+
 // TestOnlyTheSessionMakesBackgroundCalls: a session has as many background calls as it may, what is over makes room,
 // and a batch that only bears the name of one is refused. Another session knows no handles of this one.
 func TestOnlyTheSessionMakesBackgroundCalls(t *testing.T) {

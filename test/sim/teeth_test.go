@@ -536,11 +536,8 @@ var teeth = []tooth{
 	},
 	{
 		fence: "a failed start's background call is stopped", attack: failedStart, breaks: []string{"left"},
-		edits: []edit{{inOutlive, "	for i := range s.Plan.Calls {\n", `	for i := range s.Plan.Calls {
-		if OFF {
-			break
-		}
-`}},
+		edits: []edit{{inOutlive, "s.Calls[i].Result != nil && s.Calls[i].Result.IsError",
+			"s.Calls[i].Result != nil && s.Calls[i].Result.IsError && !OFF"}},
 	},
 	{
 		fence: "a failed start's background call leaves the list", attack: deadStarter, breaks: []string{"left"},
