@@ -61,8 +61,8 @@ type Decision struct {
 	// Input, with Allow, replaces the call's own input and is checked first. Nil: the input as it was shown. With
 	// [Approval.Form] it is the answer, which must fit the form.
 	Input json.RawMessage
-	// InputSHA256, with Allow, is the hash of the input that the person has seen ([Approval.InputSHA256]): the call is
-	// not allowed when it waits with another one. Empty: whichever it waits with.
+	// InputSHA256 is the hash of the input that the person has seen ([Approval.InputSHA256]): the call is neither
+	// allowed nor denied when it waits with another one. Empty: whichever it waits with.
 	InputSHA256 string
 	// ForSession, with Allow, also allows what [Approval.Remember] says for the rest of the session.
 	ForSession bool
@@ -107,8 +107,6 @@ func (d *Decision) check() error {
 	case d.Verdict == Allow:
 	case len(d.Input) > 0:
 		field = "input"
-	case d.InputSHA256 != "":
-		field = "input_sha256"
 	case d.ForSession:
 		field = "remember"
 	}

@@ -38,13 +38,12 @@ func TestRepeated(t *testing.T) {
 // approval.
 func TestDecisionsAreChecked(t *testing.T) {
 	for field, d := range map[string]Decision{
-		"":             {Verdict: Allow, By: "ann", Input: json.RawMessage(`{}`), InputSHA256: "00", ForSession: true},
-		"decision":     {By: "ann"},
-		"by":           {Verdict: Deny},
-		"reason":       {Verdict: Deny, By: "ann", Reason: strings.Repeat("r", MaxReasonBytes+1)},
-		"input":        {Verdict: Deny, By: "ann", Input: json.RawMessage(`{}`)},
-		"input_sha256": {Verdict: Deny, By: "ann", InputSHA256: "00"},
-		"remember":     {Verdict: Deny, By: "ann", ForSession: true},
+		"":         {Verdict: Allow, By: "ann", Input: json.RawMessage(`{}`), InputSHA256: "00", ForSession: true},
+		"decision": {By: "ann"},
+		"by":       {Verdict: Deny},
+		"reason":   {Verdict: Deny, By: "ann", Reason: strings.Repeat("r", MaxReasonBytes+1)},
+		"input":    {Verdict: Deny, By: "ann", Input: json.RawMessage(`{}`)},
+		"remember": {Verdict: Deny, By: "ann", ForSession: true},
 	} {
 		err := d.check()
 		if in, ok := errors.AsType[*toolyard.InputError](err); field == "" && err != nil ||

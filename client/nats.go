@@ -229,12 +229,11 @@ func (t overNATS) decide(ctx context.Context, id string, d Decision) error {
 	if err != nil {
 		return err
 	}
-	decided := events.Decided{By: d.By, Reason: d.Reason}
+	decided := events.Decided{By: d.By, Reason: d.Reason, InputSHA256: d.InputSHA256}
 	if d.Verdict == Deny {
 		decided.Decision = events.Reject
 		return approval.Decide(ctx, t.b, k, index, decided)
 	}
-	decided.InputSHA256 = d.InputSHA256
 	if d.ForSession {
 		decided.Remember = approval.RememberSession
 	}

@@ -35,9 +35,9 @@ type Store interface {
 // RememberSession is a decision's Remember when the session keeps the approval.
 const RememberSession = "session"
 
-// Decide stores a person's decision about a call that waits, and wakes its batch. An approval is for the input that its
-// hash names, or for the one that the call waits with; with another hash it is a [*toolyard.InputError]. It wraps
-// [broker.ErrNoApproval] when somebody was faster.
+// Decide stores a person's decision about a call that waits, and wakes its batch. It is about the input that its hash
+// names, or about the one that the call waits with: an approval with another hash is a [*toolyard.InputError]. It wraps
+// [broker.ErrNoApproval] when somebody was faster, and so does a denial with another hash: the question was answered.
 func Decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d events.Decided) error {
 	asked, at, err := waiting(ctx, s, k, index)
 	if err != nil {
@@ -52,6 +52,12 @@ func decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d even
 	at broker.ItemEnd) error {
 	if d.Decision == events.Approve && d.Answers != (asked.Form != nil) {
 		return broker.ErrConflict
+	}
+	if d.Decision == events.Reject && d.InputSHA256 != "" {
+		if d.InputSHA256 != asked.InputSHA256 {
+			return fmt.Errorf("%w: by now it asks something else", broker.ErrNoApproval)
+		}
+		d.InputSHA256 = "" // the log says by its place which question is answered
 	}
 	if d.Decision == events.Approve && d.Edited == "" {
 		if err := shownIs(d.InputSHA256, asked); err != nil {

@@ -165,4 +165,15 @@ func TestWhatNobodyHasSeenIsNotApproved(t *testing.T) {
 	if _, ok := errors.AsType[*toolyard.InputError](err); !ok {
 		t.Errorf("a decision about another input: %v", err)
 	}
+	// A denial is about what was shown, too: the call may have been allowed, and ask something else.
+	deny := func(hash string) error {
+		return approval.Decide(t.Context(), b, k, 1, events.Decided{Decision: events.Reject, By: "ann",
+			InputSHA256: hash})
+	}
+	if err := deny("22"); !errors.Is(err, broker.ErrNoApproval) {
+		t.Errorf("a denial of what was asked before: %v", err)
+	}
+	if err := deny("11"); err != nil {
+		t.Errorf("a denial of what is asked: %v", err)
+	}
 }

@@ -67,8 +67,9 @@ func (s *Server) lookForQuestion(ctx context.Context, b *client.Batch, after tim
 
 // asking is what one request knows of its question: which call is left when the client cannot be asked.
 type asking struct {
-	open string
-	form bool // a tool asks, which has begun
+	open  string
+	shown string // the hash of what is asked
+	form  bool   // a tool asks, which has begun
 }
 
 type askingKey struct{}
@@ -98,7 +99,7 @@ func (s *Server) question(ctx context.Context, req *mcp.CallToolRequest, sent *t
 // denyUnshown denies a call that could not be shown.
 func (s *Server) denyUnshown(ctx context.Context, a client.Approval, why error) error {
 	err := s.cfg.Client.Decide(ctx, a.ID, client.Decision{Verdict: client.Deny, By: decider(a.Agent),
-		Reason: "the person at the MCP client was not asked: " + cut(why.Error(), client.MaxReasonBytes/2)})
+		InputSHA256: a.InputSHA256, Reason: "the person at the MCP client was not asked: " + cut(why.Error(), client.MaxReasonBytes/2)})
 	if errors.Is(err, client.ErrNoApproval) { // somebody else has decided
 		return nil
 	}
@@ -107,7 +108,7 @@ func (s *Server) denyUnshown(ctx context.Context, a client.Approval, why error) 
 
 func ask(ctx context.Context, about client.Approval, text, state string) *mcp.CallToolResult {
 	if a, ok := ctx.Value(askingKey{}).(*asking); ok {
-		a.open, a.form = about.ID, about.Form != nil
+		a.open, a.shown, a.form = about.ID, about.InputSHA256, about.Form != nil
 	}
 	return &mcp.CallToolResult{RequestState: state,
 		InputRequests: mcp.InputRequestMap{questionID: form(text, about.Form)}}
@@ -198,10 +199,7 @@ func (s *Server) resume(ctx context.Context, req *mcp.CallToolRequest, batch *to
 	if a, ok := ctx.Value(askingKey{}).(*asking); ok {
 		a.open = ""
 	}
-	d.By = decider(p.Agent)
-	if d.Verdict == client.Allow {
-		d.InputSHA256 = p.Shown
-	}
+	d.By, d.InputSHA256 = decider(p.Agent), p.Shown
 	err = s.cfg.Client.Decide(ctx, p.Approval, d)
 	var bad *toolyard.InputError
 	switch {
@@ -275,7 +273,7 @@ func (s *Server) askWithin(ctx context.Context, method string, req mcp.Request, 
 	}
 	bye, stop := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer stop()
-	derr := s.cfg.Client.Decide(bye, a.open, client.Decision{Verdict: client.Deny,
+	derr := s.cfg.Client.Decide(bye, a.open, client.Decision{Verdict: client.Deny, InputSHA256: a.shown,
 		By: decider(s.callerOf(req.GetExtra()).Agent), Reason: "the person at the client could not be asked"})
 	if derr != nil && !errors.Is(derr, client.ErrNoApproval) {
 		s.cfg.Log.Warn("a call that nobody could be asked about was not denied", "approval", a.open, "error", derr)

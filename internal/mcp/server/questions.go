@@ -128,10 +128,7 @@ func (s *Server) decideTask(ctx context.Context, l *looked, a *client.Approval, 
 			return malformed("the token does not say that a person can be asked")
 		}
 	}
-	d.By = decider(l.who.Agent)
-	if d.Verdict == client.Allow {
-		d.InputSHA256 = a.InputSHA256
-	}
+	d.By, d.InputSHA256 = decider(l.who.Agent), a.InputSHA256
 	err := s.cfg.Client.Decide(ctx, a.ID, d)
 	bad := new(toolyard.InputError)
 	switch {
