@@ -16,8 +16,10 @@ type TicketQueue struct {
 	// the system gets more shards.
 	Revision uint64
 	Home     int
-	// Former grows with every change of the queues in former shards; 0 if there is none.
-	Former uint64
+	// Former grows with every change of the queues in former shards, for as long as they are the same. Formers is how
+	// many former shards there are. It gets smaller when the oldest one no longer counts, and Former may then too.
+	Former  uint64
+	Formers int
 }
 
 // Includes reports whether a queue was read when all was stored that another reading of it has.
@@ -25,7 +27,7 @@ func (q TicketQueue) Includes(other TicketQueue) bool {
 	if q.Home != other.Home {
 		return q.Home > other.Home
 	}
-	return q.Revision >= other.Revision && (q.Former >= other.Former || q.Former == 0)
+	return q.Revision >= other.Revision && (q.Formers < other.Formers || q.Former >= other.Former)
 }
 
 // Newer reports whether a queue includes another reading of it, and more.

@@ -279,6 +279,12 @@ func TestIDsAreFencedOnce(t *testing.T) {
 // setOpened changes when the last epoch was opened.
 func (g *grower) setOpened(at time.Time) {
 	g.t.Helper()
+	g.setOpenedBefore(0, at)
+}
+
+// setOpenedBefore changes when an epoch was opened that has so many later ones.
+func (g *grower) setOpenedBefore(later int, at time.Time) {
+	g.t.Helper()
 	js, err := jetstream.New(testenv.Conn(g.t, g.s))
 	if err != nil {
 		g.t.Fatal(err)
@@ -295,7 +301,7 @@ func (g *grower) setOpened(at time.Time) {
 	if err := json.Unmarshal(e.Value(), &m); err != nil {
 		g.t.Fatal(err)
 	}
-	m.Epochs[len(m.Epochs)-1].Opened = at
+	m.Epochs[len(m.Epochs)-1-later].Opened = at
 	value, err := json.Marshal(m)
 	if err != nil {
 		g.t.Fatal(err)
@@ -486,6 +492,60 @@ func TestTicketsWhileShardsAreAdded(t *testing.T) {
 	}
 	if sixth := join(g.b, 6); sixth.N <= fifth.N {
 		t.Errorf("behind a deleted key the ticket after %d is %d", fifth.N, sixth.N)
+	}
+}
+
+// TestTicketsOfTwoFormerShards: when the older of two former queues leaves the path, a later reading is not older.
+func TestTicketsOfTwoFormerShards(t *testing.T) {
+	g := growing(t, 1)
+	w := moving(1, 2)
+	for i := 0; shard.OfWorkspace(w).Shard(2) != 1 || shard.OfWorkspace(w).Shard(3) != 2; i++ {
+		w = toolyard.Workspace(fmt.Sprint("moves", i))
+	}
+	join := func(n int) broker.TicketQueue {
+		t.Helper()
+		q, err := g.b.ChangeTickets(t.Context(), broker.TicketQueue{Workspace: w},
+			func(q ticket.Queue) (next ticket.Queue, err error) {
+				h := ticket.Holder{Agent: "a", Batch: toolyard.BatchID(fmt.Sprint(n))}
+				next, _, err = q.Join(h, ticket.Exclusive)
+				return next, err
+			})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	join(1)
+	g.raised(2)
+	join(2)
+	g.raised(3)
+	both := join(3)
+	s := g.b.Settings()
+	long := time.Now().Add(-shard.Grace - s.Lifetime - 2*s.Slack - time.Minute)
+	reading := func() broker.TicketQueue {
+		t.Helper()
+		g.renew(natsbroker.Raising{})
+		q, err := g.b.Tickets(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	g.setOpenedBefore(1, long)
+	one := reading()
+	if len(both.Tickets) != 3 || len(one.Tickets) != 2 {
+		t.Fatalf("the path had %+v and has %+v", both, one)
+	}
+	later := join(4)
+	g.setOpened(long)
+	none, last := reading(), join(5)
+	if !one.Includes(both) || !none.Includes(later) {
+		t.Errorf("a reading with fewer former queues is older: %+v, %+v, %+v, %+v", both, one, later, none)
+	}
+	for _, was := range []broker.TicketQueue{both, one} {
+		if !later.Newer(was) || was.Includes(later) || !last.Newer(was) {
+			t.Errorf("%+v and %+v are not newer than %+v", later, last, was)
+		}
 	}
 }
 

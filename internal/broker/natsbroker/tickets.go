@@ -70,7 +70,7 @@ func (b *Broker) changeAlone(ctx context.Context, known broker.TicketQueue,
 	change func(ticket.Queue) (ticket.Queue, error)) (broker.TicketQueue, error) {
 	w := known.Workspace
 	var last seen[ticket.Queue]
-	if known.Home == b.shard && known.Former == 0 {
+	if known.Home == b.shard && known.Formers == 0 {
 		last = seen[ticket.Queue]{known.Queue, known.Revision}
 	}
 	q, revision, err := swap(ctx, b.tickets, broker.Escape(string(w)), last, true,
@@ -121,7 +121,7 @@ func (b *Broker) setPart(ctx context.Context, w toolyard.Workspace, was part, q 
 
 // together is the queues of a workspace as one.
 func together(w toolyard.Workspace, path []int, parts map[int]part) (broker.TicketQueue, []ticket.Queue) {
-	q := broker.TicketQueue{Workspace: w, Home: path[len(path)-1]}
+	q := broker.TicketQueue{Workspace: w, Home: path[len(path)-1], Formers: len(path) - 1}
 	queues, read := make([]ticket.Queue, len(path)), map[int]shard.Queue{}
 	for i, at := range path {
 		p := parts[at]
