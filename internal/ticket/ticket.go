@@ -170,10 +170,11 @@ func (q Queue) MayGo(revision uint64) bool {
 }
 
 // One returns the queues of a workspace, the oldest first, as one queue: tickets of a later one are behind all of an
-// earlier one. All but the last one are sealed. floor is the last number of the sealed ones.
+// earlier one. All but the last one are sealed, so the generation is that of the last one. floor is the last number of
+// the sealed ones.
 func One(queues []Queue, floor uint64) Queue {
 	home := queues[len(queues)-1]
-	one := Queue{Last: max(home.Last, floor)}
+	one := Queue{Last: max(home.Last, floor), Exclusive: home.Exclusive}
 	for _, q := range queues {
 		one.Tickets = append(one.Tickets, q.Tickets...)
 	}
@@ -191,7 +192,7 @@ func (q Queue) Split(queues []Queue) []Queue {
 		}
 		out[i].Tickets, left = slices.Clone(left[:n]), left[n:]
 	}
-	out[home].Last, out[home].Tickets = q.Last, slices.Clone(left)
+	out[home].Last, out[home].Exclusive, out[home].Tickets = q.Last, q.Exclusive, slices.Clone(left)
 	return out
 }
 

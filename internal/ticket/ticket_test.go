@@ -294,3 +294,38 @@ func TestGenerations(t *testing.T) {
 		}
 	}
 }
+
+// TestGenerationsOfSeveralQueues: a workspace whose queue goes on in another shard has a generation there, which each
+// exclusive ticket ends.
+func TestGenerationsOfSeveralQueues(t *testing.T) {
+	former, first, err := ticket.Queue{Last: 6, Exclusive: 5}.Join(holder("a", 0), ticket.Exclusive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	former.Sealed = true
+	queues := []ticket.Queue{former, ticket.Queue{}.At(0).At(2)}
+	one := func() ticket.Queue { return ticket.One(queues, former.Last) }
+	join := func(batch string, mode ticket.Mode) ticket.Ticket {
+		t.Helper()
+		next, own, err := one().Join(holder(batch, 0), mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		queues = next.Split(queues)
+		return own
+	}
+	before := join("b", ticket.Shared)
+	change := join("c", ticket.Exclusive)
+	after := join("d", ticket.Shared)
+	for _, own := range []ticket.Ticket{before, after} {
+		if own.After == 0 || own.After < first.N || own.After >= own.N {
+			t.Errorf("the ticket %+v says no generation between %d and its own number", own, first.N)
+		}
+	}
+	if before.After == after.After || after.After != change.N {
+		t.Errorf("ticket %d comes between %+v and %+v", change.N, before, after)
+	}
+	if alone := queues[1]; alone.Exclusive != change.N {
+		t.Errorf("the new queue alone has generation %d; the last exclusive ticket is %d", alone.Exclusive, change.N)
+	}
+}
