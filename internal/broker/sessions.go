@@ -68,13 +68,27 @@ func (s *Session) InterruptOf(submission uint64, shard int) *Interrupt {
 	return s.Interrupted
 }
 
-// Interrupt notes an interrupt, unless a later one is noted.
+// Interrupt notes an interrupt, unless a later one is noted. What the noted one stops stays stopped: of two at once,
+// each may be the later one in some shards.
 func (s *Session) Interrupt(i Interrupt) {
-	for shard := range len(i.Others) + 1 {
-		if s.InterruptOf(i.through(shard), shard) == nil {
-			s.Interrupted = &i
-			return
+	was := s.Interrupted
+	if was == nil {
+		s.Interrupted = &i
+		return
+	}
+	later := false
+	others := make([]uint64, max(len(i.Others), len(was.Others)))
+	for shard := range len(others) + 1 {
+		through := max(i.through(shard), was.through(shard))
+		later = later || through > was.through(shard)
+		if shard == 0 {
+			i.Through = through
+		} else {
+			others[shard-1] = through
 		}
+	}
+	if i.Others = others; later {
+		s.Interrupted = &i
 	}
 }
 
