@@ -98,9 +98,13 @@ func (b *Broker) changeApproval(ctx context.Context, id string, asked time.Time,
 // Approvals returns the waiting calls, newest first: of one agent, or of all if agent is empty. If an owner dies, a
 // call may be missing, or may still be listed, until another has taken the batch over.
 func (b *Broker) Approvals(ctx context.Context, agent toolyard.Agent) ([]broker.Approval, error) {
+	each, err := b.all(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var out []broker.Approval
-	if b.several() {
-		for _, one := range b.each() {
+	if len(each) > 1 {
+		for _, one := range each {
 			some, err := one.Approvals(ctx, agent)
 			if err != nil {
 				return nil, err
@@ -110,7 +114,7 @@ func (b *Broker) Approvals(ctx context.Context, agent toolyard.Agent) ([]broker.
 		slices.SortStableFunc(out, func(a, b broker.Approval) int { return b.AskedAt.Compare(a.AskedAt) })
 		return out[:min(len(out), broker.MaxApprovals)], nil
 	}
-	err := list(ctx, b.approvals, approvalsOf(agent), func(key string, _ uint64, a broker.Approval, bad error) bool {
+	err = list(ctx, b.approvals, approvalsOf(agent), func(key string, _ uint64, a broker.Approval, bad error) bool {
 		if len(out) == 2*broker.MaxApprovals {
 			out = slices.Delete(out, 0, broker.MaxApprovals)
 		}
@@ -134,7 +138,11 @@ func approvalsOf(agent toolyard.Agent) string {
 
 // CountApprovals returns how many calls wait, as [Broker.Approvals] lists them, without reading them.
 func (b *Broker) CountApprovals(ctx context.Context, agent toolyard.Agent) (n int, err error) {
-	for _, one := range b.each() {
+	each, err := b.all(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, one := range each {
 		err := entries(ctx, one.approvals, approvalsOf(agent), func(jetstream.KeyValueEntry) bool {
 			n++
 			return n < broker.MaxApprovals

@@ -48,7 +48,11 @@ func (b *Broker) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 	err error) {
 	wish := events.Interrupted{By: b.source, Reason: reason}
 	through := broker.Interrupt{Interrupted: wish}
-	for n, one := range b.each() {
+	each, err := b.all(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for n, one := range each {
 		_, newest, err := one.kept(ctx)
 		if err != nil {
 			return 0, err

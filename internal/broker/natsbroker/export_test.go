@@ -19,7 +19,7 @@ func (b *Broker) LimitPools(most int) { b.pools = most }
 
 // IndexOf is the index of batches whose submissions have these places.
 func (b *Broker) IndexOf(kept func() (oldest, newest uint64)) broker.Index {
-	x := b.Index().(keyIndex)
+	x := b.keyIndex()
 	x.kept = func(context.Context) (oldest, newest uint64, err error) {
 		oldest, newest = kept()
 		return oldest, newest, nil
@@ -62,6 +62,13 @@ func Mended(have jetstream.StreamConfig, replicas int) (what []string, _ jetstre
 		d.mend(&have)
 	}
 	return what, have
+}
+
+// Age makes the map of shards that was read older.
+func (b *Broker) Age(by time.Duration) {
+	v := *b.view()
+	v.read = v.read.Add(-by)
+	b.system.now.Store(&v)
 }
 
 // ReliedOn is reliedOn.

@@ -30,8 +30,13 @@ func (b *Broker) Kept(ctx context.Context, agent toolyard.Agent, since, until ti
 			yield(broker.Kept{}, errGuest)
 			return
 		}
-		if b.several() {
-			b.keptOfAll(ctx, agent, since, until, yield)
+		each, err := b.all(ctx)
+		if err != nil {
+			yield(broker.Kept{}, err)
+			return
+		}
+		if len(each) > 1 {
+			keptOfAll(ctx, each, agent, since, until, yield)
 			return
 		}
 		if err := b.yieldKept(ctx, agent, since, until,
@@ -129,8 +134,12 @@ func (b *Broker) Newest(ctx context.Context, agent toolyard.Agent, since, until 
 	if b.guest != nil {
 		return nil, false, errGuest
 	}
-	if b.several() {
-		return b.newestOfAll(ctx, agent, since, until, most)
+	each, err := b.all(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	if len(each) > 1 {
+		return newestOfAll(ctx, each, agent, since, until, most)
 	}
 	if list, err = b.newestKept(ctx, agent, since, until, most+1); err != nil {
 		return nil, false, fmt.Errorf("list the submissions: %w", err)

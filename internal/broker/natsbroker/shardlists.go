@@ -15,7 +15,7 @@ import (
 // Lists of all shards are merged by time: sequences of different shards say nothing about each other. The places in
 // them are those of [Broker.numbered].
 
-// indexOfAll is the index of a system of several shards.
+// indexOfAll is the index of a system.
 type indexOfAll struct{ b *Broker }
 
 func (x indexOfAll) Add(ctx context.Context, e broker.Entry) error {
@@ -23,7 +23,7 @@ func (x indexOfAll) Add(ctx context.Context, e broker.Entry) error {
 	if err != nil {
 		return err
 	}
-	return of.Index().Add(ctx, e)
+	return of.keyIndex().Add(ctx, e)
 }
 
 func (x indexOfAll) Change(ctx context.Context, e broker.Entry) error {
@@ -31,7 +31,7 @@ func (x indexOfAll) Change(ctx context.Context, e broker.Entry) error {
 	if err != nil {
 		return err
 	}
-	return of.Index().Change(ctx, e)
+	return of.keyIndex().Change(ctx, e)
 }
 
 // listing is a page of one shard.
@@ -52,16 +52,21 @@ func (x indexOfAll) Page(ctx context.Context, f broker.Filter) (page []broker.En
 	if f.Limit <= 0 || f.Limit > broker.MaxListed {
 		f.Limit = broker.MaxListed
 	}
-	after, err := x.places(ctx, f.After)
+	each, err := x.b.all(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	if len(each) == 1 {
+		return x.b.keyIndex().Page(ctx, f)
+	}
+	after, err := x.places(ctx, each, f.After)
 	if err != nil {
 		return nil, false, err
 	}
 	var all []listing
-	for n, one := range x.b.each() {
+	for n, one := range each {
 		of := f
-		if n < len(after) { // a shard that was added meanwhile is listed whole
-			of.After = after[n]
-		}
+		of.After = after[n]
 		entries, rest, err := one.Index().Page(ctx, of)
 		if err != nil {
 			return nil, false, err
@@ -90,8 +95,7 @@ func (x indexOfAll) Page(ctx context.Context, f broker.Filter) (page []broker.En
 }
 
 // places are the places behind which each shard is listed, after an entry with a number; 0 is the newest.
-func (x indexOfAll) places(ctx context.Context, number uint64) ([]uint64, error) {
-	each := x.b.each()
+func (x indexOfAll) places(ctx context.Context, each []*Broker, number uint64) ([]uint64, error) {
 	out := make([]uint64, len(each))
 	if number == 0 {
 		return out, nil
@@ -144,8 +148,8 @@ func below(ctx context.Context, b *Broker, place uint64) (e broker.Entry, ok boo
 	return page[0], true, nil
 }
 
-// keptOfAll yields the submissions of all shards.
-func (b *Broker) keptOfAll(ctx context.Context, agent toolyard.Agent, since, until time.Time,
+// keptOfAll yields the submissions of several shards.
+func keptOfAll(ctx context.Context, each []*Broker, agent toolyard.Agent, since, until time.Time,
 	yield func(broker.Kept, error) bool) {
 	type source struct {
 		next func() (broker.Kept, error, bool)
@@ -159,7 +163,7 @@ func (b *Broker) keptOfAll(ctx context.Context, agent toolyard.Agent, since, unt
 		s.kept = kept
 		return ok, err
 	}
-	for _, one := range b.each() {
+	for _, one := range each {
 		next, stop := iter.Pull2(one.Kept(ctx, agent, since, until))
 		defer stop()
 		s := &source{next: next, of: one}
@@ -190,10 +194,10 @@ func (b *Broker) keptOfAll(ctx context.Context, agent toolyard.Agent, since, unt
 	}
 }
 
-// newestOfAll lists the newest submissions of all shards.
-func (b *Broker) newestOfAll(ctx context.Context, agent toolyard.Agent, since, until time.Time, most int) (
+// newestOfAll lists the newest submissions of several shards.
+func newestOfAll(ctx context.Context, each []*Broker, agent toolyard.Agent, since, until time.Time, most int) (
 	list []broker.Kept, cut bool, err error) {
-	for _, one := range b.each() {
+	for _, one := range each {
 		own, more, err := one.Newest(ctx, agent, since, until, most)
 		if err != nil {
 			return nil, false, err

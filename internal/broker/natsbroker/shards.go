@@ -101,9 +101,6 @@ func newSystem() *system {
 
 func (b *Broker) view() *view { return b.system.now.Load() }
 
-// several reports whether this is a broker of a system of several shards.
-func (b *Broker) several() bool { return !b.one && len(b.view().sets) > 1 }
-
 // in returns the broker of one shard.
 func (b *Broker) in(n int) *Broker { return b.inOf(b.view(), n) }
 
@@ -134,6 +131,17 @@ func (b *Broker) each() []*Broker {
 		out[n] = b.inOf(v, n)
 	}
 	return out
+}
+
+// all returns the brokers of all shards, for who reads from each. It reads the map again if that is too old: a process
+// that only makes lists does not read it otherwise.
+func (b *Broker) all(ctx context.Context) ([]*Broker, error) {
+	if !b.one {
+		if _, err := b.current(ctx); err != nil {
+			return nil, fmt.Errorf("which shards there are: %w", err)
+		}
+	}
+	return b.each(), nil
 }
 
 // see takes in the settings and the map that were read, and makes the brokers of the shards that it does not have yet:

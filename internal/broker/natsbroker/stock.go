@@ -24,6 +24,10 @@ const maxStockLanes = broker.MaxPools * 3 * broker.Lanes // a pool has three cla
 // Stock reads how full each stream is, and what stands in the work queues.
 func (b *Broker) Stock(ctx context.Context) (broker.Stock, error) {
 	s := broker.Stock{Streams: map[string]int{}}
+	each, err := b.all(ctx)
+	if err != nil {
+		return s, err
+	}
 	ours, err := definitions(b.Settings())
 	if err != nil {
 		return s, err
@@ -41,7 +45,7 @@ func (b *Broker) Stock(ctx context.Context) (broker.Stock, error) {
 		return s, fmt.Errorf("list the streams: %w", err)
 	}
 	queues := map[batch.Route]*broker.WorkQueue{}
-	for _, one := range b.each() {
+	for _, one := range each {
 		if err := one.stockOf(ctx, queues); err != nil {
 			return s, err
 		}
