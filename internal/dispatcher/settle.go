@@ -292,8 +292,7 @@ func (d *Dispatcher) giveUp(ctx context.Context, k *kept, why error) (err error)
 		k.log.Warn("the submission cannot be read", "planned", sub != nil, "error", err)
 	}
 	if sub == nil { // who waits is told, and that is all
-		refused := events.Refused{Type: "about:blank", Title: "Internal Server Error", Status: 500,
-			Detail: "the submission cannot be read: " + err.Error()}
+		refused := cannotBeRead(err)
 		d.cfg.Meter.Refused(refused.Status)
 		err = d.b.RefuseBehind(ctx, k.key, refused)
 	} else {
@@ -334,8 +333,12 @@ func (d *Dispatcher) answerAll(ctx context.Context, k toolyard.BatchKey, sub *to
 func (d *Dispatcher) endLost(ctx context.Context, lost map[toolyard.BatchKey]error) {
 	for k, why := range lost {
 		sub, err := d.b.AsPlanned(ctx, k)
-		if err == nil && sub != nil {
+		switch {
+		case err != nil:
+		case sub != nil:
 			err = d.answerAll(ctx, k, sub, why)
+		default:
+			err = d.turnAwayLost(ctx, k, why)
 		}
 		if err == nil {
 			err = d.b.Bury(ctx, broker.DeadLetter{Kind: broker.DeadBatch, Agent: k.Agent, Batch: k.ID,
@@ -344,4 +347,31 @@ func (d *Dispatcher) endLost(ctx context.Context, lost map[toolyard.BatchKey]err
 		d.log.Error("a batch whose submission is lost was ended, for others wait for its workspace", "agent", k.Agent,
 			"batch", k.ID, "reason", why, "error", err)
 	}
+}
+
+// turnAwayLost refuses a batch in place of its plan, and tells who waits. Then nobody can plan it any more and start a
+// group with the ticket that it has, and the next sweep takes that out. A plan that cannot be read is in the way.
+func (d *Dispatcher) turnAwayLost(ctx context.Context, k toolyard.BatchKey, why error) error {
+	refused := cannotBeRead(why)
+	_, err := d.b.Append(ctx, k, batch.ChainBatch, "", 0, 0, refused)
+	if errors.Is(err, broker.ErrConflict) {
+		s := batch.State{Key: k}
+		if unread := d.b.CatchUp(ctx, &s, batch.ChainBatch, 0); unread != nil {
+			return unread
+		}
+		if s.Refused != nil { // somebody has begun this before
+			err = nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	d.cfg.Meter.Refused(refused.Status)
+	return d.b.RefuseBehind(ctx, k, refused)
+}
+
+// cannotBeRead is the answer to who waits for a batch of which nothing can be read.
+func cannotBeRead(why error) events.Refused {
+	return events.Refused{Type: "about:blank", Title: "Internal Server Error", Status: 500,
+		Detail: "the submission cannot be read: " + why.Error()}
 }

@@ -1,0 +1,98 @@
+package dispatcher
+
+import (
+	"context"
+	"testing"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/ticket"
+)
+
+// lostOne is a broker that cannot read the submission of one batch. Its plan is not there yet when it is first read.
+type lostOne struct {
+	*natsbroker.Broker
+	key  toolyard.BatchKey
+	late int // how many readings of the plan find none
+}
+
+var errSubmissionLost = &broker.LostError{Subject: "its submission", Problem: "a test", Submission: true}
+
+func (b *lostOne) Fold(ctx context.Context, k toolyard.BatchKey) (batch.State, error) {
+	if k == b.key {
+		return batch.State{Key: k}, errSubmissionLost
+	}
+	return b.Broker.Fold(ctx, k)
+}
+
+func (b *lostOne) AsPlanned(ctx context.Context, k toolyard.BatchKey) (*toolyard.Batch, error) {
+	if k == b.key && b.late > 0 {
+		b.late--
+		return nil, nil
+	}
+	return b.Broker.AsPlanned(ctx, k)
+}
+
+// TestATicketOfALostSubmission: a batch has a ticket and no plan, and its submission is lost. Who waits for its replies
+// is told, nobody can plan it any more, and another batch gets the workspace.
+func TestATicketOfALostSubmission(t *testing.T) {
+	for name, before := range map[string]func(*yard, toolyard.BatchKey) error{
+		"alone": func(*yard, toolyard.BatchKey) error { return nil },
+		"turned away before": func(y *yard, k toolyard.BatchKey) error {
+			_, err := y.b.Append(y.Context(), k, batch.ChainBatch, "", 0, 0, events.Refused{Status: 503})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inYard(t, func(y *yard) {
+				k := toolyard.BatchKey{Agent: "lost", ID: "lost"}
+				_, err := y.b.ChangeTickets(y.Context(), broker.TicketQueue{Workspace: toolyard.DefaultWorkspace},
+					func(q ticket.Queue) (next ticket.Queue, err error) {
+						next, _, err = q.Reserve(ticket.Holder{Agent: k.Agent, Batch: k.ID}, ticket.Exclusive)
+						return next, err
+					})
+				if err == nil {
+					err = before(y, k)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				y.work()
+				y.Start(New(&lostOne{Broker: y.Broker("d"), key: k},
+					Config{ID: "d", Base: y.entries(), Log: y.Log(), Planner: planner()}))
+				if got := y.codes(y.submit("write")); got != "ok" {
+					t.Errorf("who waited is answered %s", got)
+				}
+				s := batch.State{Key: k}
+				if err := y.b.CatchUp(y.Context(), &s, batch.ChainReply, 0); err != nil || s.Refused == nil {
+					t.Errorf("who waits for the lost one is told %+v, %v", s.Refused, err)
+				}
+				if planned, err := y.b.Planned(y.Context(), k); err != nil || !planned {
+					t.Errorf("the lost one can still be planned: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestALostSubmissionThatIsPlannedMeanwhile: its ticket stays until its calls are answered.
+func TestALostSubmissionThatIsPlannedMeanwhile(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d")
+		k := y.submit("write")
+		y.Eventually("it has begun", func() bool { return len(y.fold(k).Started) == 1 })
+		b := &lostOne{Broker: y.Broker("late"), key: k, late: 1}
+		late := New(b, Config{ID: "late", Base: y.entries(), Log: y.Log(), Planner: planner()})
+		y.Start(late)
+		late.endLost(y.Context(), map[toolyard.BatchKey]error{k: errSubmissionLost})
+		if n, _ := y.queue(); n != 1 || b.late != 0 {
+			t.Errorf("%d tickets are in the queue of a batch that runs", n)
+		}
+		if s := y.fold(k); s.Refused != nil || s.Completed {
+			t.Errorf("a batch that runs is told %+v", s.Refused)
+		}
+	})
+}
