@@ -156,7 +156,7 @@ func decide(s *batch.State, sub *broker.Submission, now time.Time, lifetime time
 		// Its owner fell silent before it released the batch. It may acknowledge this message at any time, so the
 		// message can no longer keep the batch: another message must wake it.
 		return actWake, events.Refused{}
-	case s.Handle == sub.Seq, s.Parked && s.BatchSeq == sub.Parked:
+	case s.Handle == sub.Seq, sub.Parked != 0 && s.BatchSeq == sub.Parked: // where it is not parked: after a restore
 		return actAdopt, events.Refused{}
 	case sub.Parked == 0 && s.Plan.SubmissionSeq != sub.Seq:
 		return actRefuse, events.Refuse(&toolyard.InputError{Field: "id", Problem: fmt.Sprintf(

@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/approval"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 )
 
@@ -110,6 +111,40 @@ func TestADecisionThatIsRepeated(t *testing.T) {
 		}
 		y.dispatcher("e")
 		if got := y.codes(k); got != "approval_rejected" {
+			y.Errorf("the result is %s", got)
+		}
+	})
+}
+
+// TestABatchThatWasWokenDuringABackup: the backup has the event by which a dispatcher took a parked batch, and not the
+// wake by which it had it. Once it is restored somebody takes it.
+func TestABatchThatWasWokenDuringABackup(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("before")
+		k := y.park()
+		if err := approval.Decide(y.Context(), y.b, k, 0, events.Decided{Decision: events.Approve, By: "ann"}); err != nil {
+			y.Fatal(err)
+		}
+		y.Eventually("it is adopted", func() bool { s := y.fold(k); return s.Takeovers == 1 && !s.Parked })
+		y.Server.Cut("before") // for good
+		nc := y.Conn("restore")
+		js, err := jetstream.New(nc)
+		if err != nil {
+			y.Fatal(err)
+		}
+		stream, err := js.Stream(y.Context(), "TY_BATCH")
+		if err == nil {
+			err = stream.DeleteMsg(y.Context(), y.fold(k).Handle)
+		}
+		if err != nil {
+			y.Fatal(err)
+		}
+		if err := natsbroker.WakeUnkept(y.Context(), nc); err != nil {
+			y.Fatal(err)
+		}
+		y.dispatcher("after")
+		y.work()
+		if got := y.codes(k); got != "ok" {
 			y.Errorf("the result is %s", got)
 		}
 	})

@@ -381,7 +381,7 @@ func (s *std) restore(ctx context.Context, nc *nats.Conn, b backup, dir string, 
 	// A signal that comes now interrupts nothing.
 	waking, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTimeout)
 	defer cancel()
-	if err := natsbroker.WakeParked(waking, nc); err != nil {
+	if err := natsbroker.WakeUnkept(waking, nc); err != nil {
 		return fmt.Errorf("the system is restored, and not all batches that wait for a person are woken: those of "+
 			"\"dispatcher batches --status waiting\" that \"dispatcher approvals\" does not list have to be canceled: %w",
 			err)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/shard"
 )
@@ -222,10 +223,11 @@ func Existing(ctx context.Context, nc *nats.Conn) (names []string, err error) {
 	return names, nil
 }
 
-// WakeParked wakes each batch of a restored system that waits for a person. Nobody has such a batch: the list of what
-// waits has somebody look at it. That list was saved behind the log, so it lacks the calls that were decided between
-// the two, and the log still waits for them. Who is woken lists them again.
-func WakeParked(ctx context.Context, nc *nats.Conn) (failed error) {
+// WakeUnkept wakes each batch of a restored system that no message keeps. Nobody has one that waits for a person: the
+// list of what waits has somebody look at it. That list was saved behind the log, so it lacks the calls that were
+// decided between the two, and the log still waits for them. Who is woken lists them again. And of a batch that was woken
+// between the two, the log has an owner that it was given by a wake which is not there.
+func WakeUnkept(ctx context.Context, nc *nats.Conn) (failed error) {
 	b, err := Join(ctx, nc, "/restore", nil) // a cluster may still elect leaders
 	if err != nil {
 		return err
@@ -237,7 +239,7 @@ func WakeParked(ctx context.Context, nc *nats.Conn) (failed error) {
 			return err
 		}
 		for _, e := range page {
-			if _, err := b.WakeIfParked(ctx, e.Key()); err != nil && failed == nil {
+			if err := b.wakeUnkept(ctx, e.Key()); err != nil && failed == nil {
 				failed = fmt.Errorf("batch %s: %w", e.Key(), err) // the others are woken all the same
 			}
 			filter.After = e.Place
@@ -245,6 +247,32 @@ func WakeParked(ctx context.Context, nc *nats.Conn) (failed error) {
 		more = more && len(page) > 0
 	}
 	return failed
+}
+
+// wakeUnkept wakes a batch that is not over and is kept by no message.
+func (b *Broker) wakeUnkept(ctx context.Context, k toolyard.BatchKey) error {
+	if parked, err := b.WakeIfParked(ctx, k); err != nil || parked {
+		return err
+	}
+	s, err := b.Fold(ctx, k)
+	if errors.Is(err, broker.ErrNoBatch) || err == nil && (s.Plan == nil || s.Completed) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	of, err := b.of(ctx, k)
+	if err != nil {
+		return err
+	}
+	switch m, err := of.hotAt(ctx, streamBatch, prefixWake+broker.KeyTokens(k), s.Handle); {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+	case err != nil:
+		return err
+	case strings.HasSuffix(m.subject, "."+broker.KeyTokens(k)): // its number may be another batch's wake by now
+		return nil
+	}
+	return b.Wake(ctx, k, s.BatchSeq)
 }
 
 // Remove removes a stream. It is for what a restore has made that failed.
