@@ -335,10 +335,11 @@ var stories = map[string][]string{
 		"planner.go", "outlive.go", "failpoints.go", "next.go", "today.go",
 	},
 	"internal/worker": {
-		"worker.go", "reload.go", "take.go", "together.go", "judge.go", "repair.go", "answers.go", "run.go", "meter.go",
-		"trace.go", "drain.go", "message.go", "job.go", "overlay.go", "finish.go", "snapshot.go", "claim.go",
-		"register.go", "progress.go", "background.go", "lease.go", "call.go", "chain.go", "aborts.go", "slots.go",
-		"isolation.go", "surfaces.go", "children.go", "tools.go", "toolset.go", "permission.go",
+		"worker.go", "reload.go", "pipe.go", "take.go", "together.go", "judge.go", "repair.go", "answers.go",
+		"run.go", "meter.go", "trace.go", "drain.go", "message.go", "job.go", "overlay.go", "finish.go",
+		"snapshot.go", "claim.go", "register.go", "progress.go", "background.go", "lease.go", "call.go", "chain.go",
+		"aborts.go", "slots.go", "isolation.go", "surfaces.go", "children.go", "tools.go", "toolset.go",
+		"permission.go",
 	},
 }
 

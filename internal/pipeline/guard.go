@@ -40,7 +40,7 @@ func guardFor[T any](p *Pipeline, ctx context.Context, grace time.Duration, fn f
 			returned()
 			answers <- a
 			if !over.CompareAndSwap(false, true) {
-				p.leaked.Add(-1)
+				p.leaks().Add(-1)
 			}
 		}()
 		var value T
@@ -62,18 +62,18 @@ func guardFor[T any](p *Pipeline, ctx context.Context, grace time.Duration, fn f
 		return a.value, a.err
 	case <-timer.C:
 	}
-	p.leaked.Add(1)
+	p.leaks().Add(1)
 	if over.CompareAndSwap(false, true) {
 		var zero T
 		return zero, errLeftBehind
 	}
-	p.leaked.Add(-1)
+	p.leaks().Add(-1)
 	a := <-answers
 	return a.value, a.err
 }
 
-// Leaked is the number of abandoned goroutines of tools, hooks and permission that still run.
-func (p *Pipeline) Leaked() int { return int(p.leaked.Load()) }
+// Leaked is the number of abandoned goroutines of tools, hooks and permission that still run; see [Pipeline.Leaks].
+func (p *Pipeline) Leaked() int { return int(p.leaks().Load()) }
 
 // saturated reports whether there are too many abandoned goroutines.
 func (p *Pipeline) saturated() bool {

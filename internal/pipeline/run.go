@@ -75,9 +75,11 @@ type Pipeline struct {
 	FinishTimeout time.Duration
 	// MaxLeaked is how many abandoned goroutines may exist before no new call is started. 0: [DefaultMaxLeaked].
 	MaxLeaked int
+	// Leaks counts the abandoned goroutines, together with the other pipelines that have it. Nil: a count of its own.
+	Leaks *atomic.Int64
 
 	ownSchemas schema.Cache
-	leaked     atomic.Int64
+	ownLeaks   atomic.Int64
 	rows       []row // nil: table; tests set others
 }
 
@@ -373,6 +375,14 @@ func (p *Pipeline) schemas() *schema.Cache {
 		return p.Schemas
 	}
 	return &p.ownSchemas
+}
+
+// leaks counts the abandoned goroutines.
+func (p *Pipeline) leaks() *atomic.Int64 {
+	if p.Leaks != nil {
+		return p.Leaks
+	}
+	return &p.ownLeaks
 }
 
 // ms is a duration in milliseconds, to the microsecond.

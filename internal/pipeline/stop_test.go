@@ -332,7 +332,7 @@ func TestCancelWhileTheClaimIsRecorded(t *testing.T) {
 func TestNothingStartsWhenOthersWereLeftBehindMeanwhile(t *testing.T) {
 	r := newRig()
 	r.decide = func(context.Context, PermissionInput) (PermissionDecision, error) {
-		r.leaked.Store(DefaultMaxLeaked)
+		r.leaks().Store(DefaultMaxLeaked)
 		return PermissionDecision{Behavior: Allow}, nil
 	}
 	if res := r.result(t); res.Code != toolyard.DependencyUnavailable || phaseOf(res) != toolyard.PhaseSchedule ||

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -38,11 +37,7 @@ func (w *Worker) Reload(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	pipe := *w.pipe.Load()
-	pipe.Permission = Permission{Rules: next.Rules, Mode: next.Mode, Dirs: dirs}
-	pipe.Redact = next.Redact
-	pipe.Cache = &pipeline.Cache{} // what is kept was made under the former rules
-	w.pipe.Store(&pipe)
+	w.pipe.Store(w.newPipe(&next, dirs))
 	w.tools.next.Store(tools)
 	w.toolsets.replace(next.Toolsets, w.cfg.DrainGrace)
 	w.changed()

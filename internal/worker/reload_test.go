@@ -5,9 +5,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
@@ -115,4 +117,61 @@ func TestReloadRefuses(t *testing.T) {
 	if f, ok := b.end().(events.Finished); !ok || f.Result.IsError {
 		t.Errorf("the call ended with %+v", f)
 	}
+}
+
+// TestReloadKeepsCountOfWhatWasLeftBehind: a tool that returns after a reload counts no longer, or the worker would
+// refuse all calls in the end.
+func TestReloadKeepsCountOfWhatWasLeftBehind(t *testing.T) {
+	inYard(t, 1, func(y *yard) {
+		goOn := make(chan struct{})
+		y.run = func(context.Context, string) error { <-goOn; return nil }
+		y.queue("read")
+		y.Eventually("the tool has begun", func() bool { return y.ran.Load() == 1 })
+		y.w.mu.Lock()
+		for _, r := range y.w.running {
+			r.cancel(pipeline.ErrCanceled)
+		}
+		y.w.mu.Unlock()
+		y.Eventually("the tool is left behind", func() bool { return y.w.pipe.Load().Leaked() == 1 })
+		if err := y.w.Reload(y.w.cfg); err != nil {
+			t.Fatal(err)
+		}
+		if n := y.w.pipe.Load().Leaked(); n != 1 {
+			t.Errorf("%d were left behind after the reload", n)
+		}
+		close(goOn)
+		time.Sleep(time.Second)
+		if n := y.w.pipe.Load().Leaked(); n != 0 {
+			t.Errorf("%d are left behind after all have returned", n)
+		}
+	})
+}
+
+// TestReloadBesideCalls: calls read the cache of schemas meanwhile. The race detector judges.
+func TestReloadBesideCalls(t *testing.T) {
+	b := newBench(t, toolyard.ReadOnly, func(context.Context, tool.Env) (string, error) { return "done", nil })
+	stop, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			res := b.w.pipe.Load().DryRun(t.Context(), pipeline.Job{Call: toolyard.Call{ID: "c", Tool: "do",
+				Input: []byte("{}")}, Judgement: look})
+			if res.IsError {
+				t.Errorf("the call would end with %+v", res)
+				return
+			}
+		}
+	}()
+	for range 50 {
+		if err := b.w.Reload(b.w.cfg); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	<-over
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/scan"
-	"github.com/toolyard/toolyard/internal/shell"
+	"github.com/toolyard/toolyard/internal/schema"
 	"github.com/toolyard/toolyard/internal/shells"
 	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/tool"
@@ -115,6 +115,9 @@ type Worker struct {
 	tools *toolbox
 	// pipe is replaced as a whole, by Reload.
 	pipe atomic.Pointer[pipeline.Pipeline]
+	// schemas and leaked are of all its pipelines, the former ones too.
+	schemas schema.Cache
+	leaked  atomic.Int64
 	// breakers are this worker's own; what it finds out rides on its heartbeat, and what others found is imposed on it.
 	breakers *breaker.Breakers
 	ready    chan struct{}
@@ -241,20 +244,7 @@ func New(b Broker, cfg Config) (*Worker, error) {
 		toolsets:  runningSets{all: cfg.Toolsets}, asked: asked,
 		aborts: newAborts(broker.Patience(b.Settings().CallAckWait)),
 	}
-	pipe := &pipeline.Pipeline{
-		Tools: w.tools, Permission: Permission{Rules: cfg.Rules, Mode: cfg.Mode, Dirs: dirs}, Breakers: w.breakers,
-		Cache: &pipeline.Cache{},
-		Blobs: blobs{b}, Classify: shell.Judge, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed,
-		Worker: cfg.ID,
-		Redact: cfg.Redact, Scan: cfg.Scan, Fence: cfg.Fence, Tokens: cfg.Tokens,
-		StopGrace: broker.StopGrace(b.Settings().CallAckWait),
-	}
-	if cfg.Hooks != nil {
-		pipe.Hooks = cfg.Hooks
-		// Hooks have their own limits, and storing the result keeps its time beside them.
-		pipe.FinishTimeout = pipeline.DefaultFinishTimeout + cfg.Hooks.PostTime()
-	}
-	w.pipe.Store(pipe)
+	w.pipe.Store(w.newPipe(&cfg, dirs))
 	return w, nil
 }
 
