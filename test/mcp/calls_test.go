@@ -353,28 +353,40 @@ func TestTheEndOfASessionCancelsItsCalls(t *testing.T) {
 	}
 }
 
-// TestAServerThatStopsCancelsNothing: its calls go on, and can be asked for again.
+// TestAServerThatStopsCancelsNothing: its calls go on, and can be asked for again. Their requests are answered,
+// although the server's door closes at once.
 func TestAServerThatStopsCancelsNothing(t *testing.T) {
-	p := start(t, nil)
-	c := p.connect(alone, "token-of-a", nil)
-	params := &sdk.CallToolParams{Name: "wait", Meta: sdk.Meta{"dev.toolyard/batch": "outlives"}}
-	done := make(chan *sdk.CallToolResult, 1)
-	go func() {
-		r, err := c.CallTool(waiting(t), params)
-		if err != nil {
-			t.Error(err)
+	inBoth(t, func(t *testing.T, way string) {
+		p := start(t, nil)
+		c := p.connect(way, "token-of-a", nil)
+		params := &sdk.CallToolParams{Name: "wait", Meta: sdk.Meta{"dev.toolyard/batch": "outlives"}}
+		done := make(chan *sdk.CallToolResult, 1)
+		go func() {
+			defer close(done)
+			r, err := c.CallTool(waiting(t), params)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			done <- r
+		}()
+		<-p.began
+		began := time.Now()
+		p.mcp.Stop()
+		p.closeDoor()
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("the server has stopped after %v", took)
 		}
-		done <- r
-	}()
-	<-p.began
-	p.mcp.Stop()
-	wantText(t, <-done, true, "goes on")
-	p.gate <- struct{}{}
-	for r, err := range p.client.Batch(toolyard.BatchKey{Agent: "agent-a", ID: "outlives"}).Results(waiting(t)) {
-		if err != nil || r.Output != "waited" {
-			t.Errorf("the call ended as %+v (%v)", r, err)
+		if r, ok := <-done; ok {
+			wantText(t, r, true, "goes on")
 		}
-	}
+		p.gate <- struct{}{}
+		for r, err := range p.client.Batch(toolyard.BatchKey{Agent: "agent-a", ID: "outlives"}).Results(waiting(t)) {
+			if err != nil || r.Output != "waited" {
+				t.Errorf("the call ended as %+v (%v)", r, err)
+			}
+		}
+	})
 }
 
 // TestALongCallKeepsItsResponse: what is silent is closed by proxies, and closing it would cancel the call.

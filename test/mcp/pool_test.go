@@ -59,6 +59,8 @@ type pool struct {
 	client *client.Client
 	mcp    *server.Server
 	url    string
+	// closeDoor ends the requests over HTTP.
+	closeDoor func()
 	// gate lets one call of the tool "wait" end each time, began says that one has begun, and ended why one has ended.
 	gate, began chan struct{}
 	ended       chan error
@@ -247,6 +249,7 @@ func (p *pool) door(m *server.Server) string {
 		p.Fatal(err)
 	}
 	door.Mount("/mcp", server.MaxRequestBytes, m.Serve)
+	p.closeDoor = door.Stop
 	web := httptest.NewServer(door)
 	p.Cleanup(func() {
 		door.Stop()

@@ -217,7 +217,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	}
 	cli.CloseUnused(httpServer)
 	httpServer.RegisterOnShutdown(func() {
-		mcp.Stop() // first: a call whose client was cut off is given up, and these go on
+		mcp.Stop() // first: a call whose client was cut off is given up, and these go on and are answered
 		handler.Stop()
 	})
 	if tokens != nil {

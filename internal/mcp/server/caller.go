@@ -121,6 +121,9 @@ func (s *Server) handler() http.Handler {
 		refusal := &refusing{ResponseWriter: w, body: body}
 		defer refusal.end()
 		w = refusal
+		if r.Method == http.MethodPost && methodOf(body) != "subscriptions/listen" {
+			defer s.unanswered.enter()()
+		}
 		switch mismatch := misnamed(r); {
 		case err != nil:
 			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
@@ -200,9 +203,15 @@ func misnamed(r *http.Request) []byte {
 }
 
 // begins reports whether a message begins a session.
-func begins(body []byte) bool {
+func begins(body []byte) bool { return methodOf(body) == "initialize" }
+
+// methodOf is the method of a message; empty: it has none.
+func methodOf(body []byte) string {
 	var message struct {
 		Method string `json:"method"`
 	}
-	return json.Unmarshal(body, &message) == nil && message.Method == "initialize"
+	if json.Unmarshal(body, &message) != nil {
+		return ""
+	}
+	return message.Method
 }

@@ -72,6 +72,8 @@ const (
 	pipeGrace = 30 * time.Second
 	// stopTimeout bounds what is still done for a call whose client has gone.
 	stopTimeout = 10 * time.Second
+	// answerGrace is how long a server that stops waits until the requests over HTTP are answered.
+	answerGrace = time.Second
 	// keepAlive is how often a silent response says that it is there.
 	keepAlive = 15 * time.Second
 	// listEvery is how often the list of approvals is read for a call that is known to wait.

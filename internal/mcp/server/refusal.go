@@ -20,12 +20,17 @@ const codeCanceled = -32800
 // none: a pipe and a session keep it back.
 var errCanceled = &jsonrpc.Error{Code: codeCanceled, Message: "the client has canceled the request"}
 
-// coded gives each error a code of JSON-RPC. The library sends an error that has none with the code 0.
-func coded(next mcp.MethodHandler) mcp.MethodHandler {
+// coded gives each error a code of JSON-RPC. The library sends an error that has none with the code 0. A server that
+// stops ends requests whose clients have not canceled them.
+func (s *Server) coded(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
-		if errors.Is(context.Cause(ctx), context.Canceled) || errors.Is(err, errSessionOver) {
+		ended := errors.Is(context.Cause(ctx), context.Canceled)
+		switch {
+		case errors.Is(err, errSessionOver), ended && s.stopping.Err() == nil:
 			return nil, errCanceled
+		case ended && errors.Is(err, context.Canceled):
+			return nil, busy("the server stops")
 		}
 		if _, has := errors.AsType[*jsonrpc.Error](err); err == nil || has {
 			return res, err

@@ -293,8 +293,10 @@ func TestErrorsHaveCodes(t *testing.T) {
 		malformed("a field"):                 jsonrpc.CodeInvalidParams,
 		fmt.Errorf("read: %w", busy("full")): -32000,
 	} {
-		_, got := coded(func(context.Context, string, mcp.Request) (mcp.Result, error) { return nil, err })(t.Context(),
-			"tools/call", nil)
+		s := &Server{stopping: t.Context()}
+		_, got := s.coded(func(context.Context, string, mcp.Request) (mcp.Result, error) {
+			return nil, err
+		})(t.Context(), "tools/call", nil)
 		if e, ok := errors.AsType[*jsonrpc.Error](got); !ok || e.Code != want ||
 			!strings.Contains(got.Error(), err.Error()) {
 			t.Errorf("%v is answered with %v, want the code %d", err, got, want)

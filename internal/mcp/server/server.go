@@ -74,8 +74,9 @@ type Server struct {
 	tools   catalog
 	holders holders
 	// underWay are the calls that end with their session.
-	underWay underWay
-	lives    lives
+	underWay   underWay
+	unanswered unanswered
+	lives      lives
 
 	stopping context.Context
 	stop     context.CancelFunc
@@ -127,7 +128,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Options(opts)
 	}
 	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "toolyard", Title: "Toolyard", Version: cfg.Version}, opts)
-	s.mcp.AddReceivingMiddleware(coded, s.around)
+	s.mcp.AddReceivingMiddleware(s.coded, s.around)
 	s.mcp.AddSendingMiddleware(acknowledging)
 	s.addResources()
 	if err := s.addTasks(); err != nil {
@@ -160,8 +161,12 @@ func (l lowered) WithAttrs(attrs []slog.Attr) slog.Handler {
 }
 func (l lowered) WithGroup(name string) slog.Handler { return lowered{l.Handler.WithGroup(name)} }
 
-// Stop ends the waits for all calls, for a process that shuts down. The calls themselves go on.
-func (s *Server) Stop() { s.stop() }
+// Stop ends the waits for all calls, for a process that shuts down. The calls themselves go on. It returns when their
+// requests over HTTP are answered, within a limit: end these afterwards.
+func (s *Server) Stop() {
+	s.stop()
+	s.unanswered.wait(answerGrace)
+}
 
 // Run serves one client over a pipe until it goes or ctx ends. What it has asked for before it goes is answered, within
 // a limit. The server's log must not be the same pipe.

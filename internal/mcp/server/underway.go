@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/toolyard/toolyard"
 )
@@ -57,5 +58,48 @@ func (u *underWay) end(agent toolyard.Agent, id string) {
 	defer u.mu.Unlock()
 	for cancel := range u.calls[heldSession{agent, id}] {
 		(*cancel)(errSessionOver)
+	}
+}
+
+// unanswered counts the requests over HTTP whose answers are on their way.
+type unanswered struct {
+	mu    sync.Mutex
+	count int
+	// none is closed when there are none any more; nil: nobody waits for that.
+	none chan struct{}
+}
+
+// enter counts a request until leave is called, once.
+func (u *unanswered) enter() (leave func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.count++
+	return func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if u.count--; u.count == 0 && u.none != nil {
+			close(u.none)
+			u.none = nil
+		}
+	}
+}
+
+// wait waits until there are none, for a time at most.
+func (u *unanswered) wait(atMost time.Duration) {
+	u.mu.Lock()
+	if u.count == 0 {
+		u.mu.Unlock()
+		return
+	}
+	if u.none == nil {
+		u.none = make(chan struct{})
+	}
+	none := u.none
+	u.mu.Unlock()
+	late := time.NewTimer(atMost)
+	defer late.Stop()
+	select {
+	case <-none:
+	case <-late.C:
 	}
 }
