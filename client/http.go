@@ -190,10 +190,10 @@ func (t *overHTTP) retry(ctx context.Context, once bool, try func() (progress bo
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() != nil {
+		after, again := passes(err)
+		if again && ctx.Err() != nil { // no answer came, because nobody waits for it
 			return context.Cause(ctx)
 		}
-		after, again := passes(err)
 		if progress { // what went well until now is worth a try at once
 			pause, failed = 0, 0
 		}

@@ -297,3 +297,17 @@ func TestEveryProblemHasItsError(t *testing.T) {
 		t.Errorf("another error has the type %s", got)
 	}
 }
+
+// TestALoopMayEndWithItsContext: whoever leaves a loop gets no error of the context any more.
+func TestALoopMayEndWithItsContext(t *testing.T) {
+	c, _ := scripted(t, HTTPOptions{}, stream("id: 0\nevent: result\ndata: {\"index\":0,\"output\":\"it\"}\n\n"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for r, err := range c.Batch(toolyard.BatchKey{Agent: "a", ID: "b"}).Results(ctx) {
+		if err != nil || r.Output != "it" {
+			t.Errorf("got %+v (%v)", r, err)
+		}
+		cancel()
+		break
+	}
+}
