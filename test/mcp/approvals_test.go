@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -277,4 +280,48 @@ func TestAToolAsksOverMCP(t *testing.T) {
 		wantText(t, called(t, declines, "ask", nil), true, "did not answer what the tool asked")
 		wantText(t, called(t, p.connect(way, "token-of-a", nil), "ask", nil), true, "nobody who could be asked")
 	})
+}
+
+// watched is a way to the API that counts the looks at the list of approvals, and fails so many of them.
+type watched struct {
+	looks, fails atomic.Int64
+}
+
+func (w *watched) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path == "/v1/approvals" {
+		w.looks.Add(1)
+		if w.fails.Add(-1) >= 0 {
+			return nil, errors.New("the line is cut")
+		}
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// over is a client of the pool's API that repeats nothing.
+func (w *watched) over(p *pool) *client.Client {
+	p.Helper()
+	c, err := client.ConnectHTTP(p.Context(), strings.TrimSuffix(p.url, "/mcp"), client.HTTPOptions{
+		Token: "token-of-all", MaxRetries: -1, Client: &http.Client{Transport: w}})
+	if err != nil {
+		p.Fatal(err)
+	}
+	return c
+}
+
+// TestAnAnsweredQuestionIsNotLookedFor: while the call runs that it was about.
+func TestAnAnsweredQuestionIsNotLookedFor(t *testing.T) {
+	p, line := start(t, nil), &watched{}
+	p = p.second(server.Config{Client: line.over(p), Approvals: true, Ask: []string{"wait"}})
+	c := p.connect(alone, "token-of-a", person(make(chan *sdk.ElicitParams, 10), accepts("allow", ""), nil))
+	done := make(chan *sdk.CallToolResult, 1)
+	go func() { done <- called(t, c, "wait", nil) }()
+	<-p.began
+	time.Sleep(300 * time.Millisecond) // the decision has been read by then
+	before := line.looks.Load()
+	time.Sleep(time.Second)
+	if n := line.looks.Load() - before; n > 1 {
+		t.Errorf("the list of approvals was read %d times within a second", n)
+	}
+	p.gate <- struct{}{}
+	wantText(t, <-done, false, "waited")
 }

@@ -314,7 +314,9 @@ func (p *pool) surface(more ...registry.Entry) registry.Surface {
 // second is a server beside the pool's, over HTTP, that lists more than the workers offer.
 func (p *pool) second(cfg server.Config, more ...registry.Entry) *pool {
 	p.Helper()
-	cfg.Client, cfg.Log = p.client, testenv.Log(p.T)
+	if cfg.Log = testenv.Log(p.T); cfg.Client == nil {
+		cfg.Client = p.client
+	}
 	m, err := server.New(cfg)
 	if err != nil {
 		p.Fatal(err)

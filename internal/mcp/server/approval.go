@@ -14,7 +14,6 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/display"
 	"github.com/toolyard/toolyard/internal/events"
-	"github.com/toolyard/toolyard/internal/pause"
 )
 
 // A call that waits for a person ends its request with a question to the client's person. The client comes again with
@@ -34,35 +33,62 @@ func hasForms(caps *mcp.ClientCapabilities) bool {
 
 // lookForQuestion sends the question about a batch's call that was asked after a time, when there is one.
 func (s *Server) lookForQuestion(ctx context.Context, b *client.Batch, after time.Time, asked chan<- client.Approval) {
-	for e, err := range b.Watch(ctx) {
-		if err != nil {
-			if ctx.Err() == nil {
-				s.cfg.Log.Warn("a call over MCP is not asked about here", "batch", b.Key(), "error", err)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	waits := s.followWaits(ctx, b)
+	var again <-chan time.Time // nil while the call does not wait
+	for {
+		select {
+		case now, ok := <-waits:
+			if !ok {
+				return
 			}
-			return
+			if again = nil; !now {
+				continue
+			}
+		case <-again:
 		}
-		if e.Type != string(events.CallWaiting) {
-			continue
-		}
-		for { // the list follows the log within a moment
-			list, err := s.cfg.Client.Approvals(ctx, b.Key().Agent)
-			for _, a := range list {
-				if a.Batch == b.Key().ID && a.AskedAt.After(after) {
-					select {
-					case asked <- a:
-					case <-ctx.Done():
-					}
-					return
+		list, err := s.cfg.Client.Approvals(ctx, b.Key().Agent)
+		for _, a := range list {
+			if a.Batch == b.Key().ID && a.AskedAt.After(after) {
+				select {
+				case asked <- a:
+				case <-ctx.Done():
 				}
-			}
-			if err != nil && ctx.Err() == nil {
-				s.cfg.Log.Warn("a call over MCP is not asked about here", "batch", b.Key(), "error", err)
-			}
-			if pause.For(ctx, listEvery) != nil {
 				return
 			}
 		}
+		if err != nil && ctx.Err() == nil {
+			s.cfg.Log.Warn("a call over MCP is not asked about here", "batch", b.Key(), "error", err)
+		}
+		again = time.After(listEvery) // the list follows the log within a moment
 	}
+}
+
+// followWaits sends whether a batch's call waits for a person, each time that its log says so. It closes the channel at
+// the end of the log or of ctx.
+func (s *Server) followWaits(ctx context.Context, b *client.Batch) <-chan bool {
+	waits := make(chan bool)
+	go func() {
+		defer close(waits)
+		for e, err := range b.Watch(ctx) {
+			if err != nil {
+				if ctx.Err() == nil {
+					s.cfg.Log.Warn("a call over MCP is not asked about here", "batch", b.Key(), "error", err)
+				}
+				return
+			}
+			switch events.Type(e.Type) {
+			case events.CallWaiting, events.CallDecided, events.CallFinished:
+				select {
+				case waits <- e.Type == string(events.CallWaiting):
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	}()
+	return waits
 }
 
 // asking is what one request knows of its question: which call is left when the client cannot be asked.
