@@ -282,15 +282,15 @@ func TestAToolAsksOverMCP(t *testing.T) {
 	})
 }
 
-// watched is a way to the API that counts the looks at the list of approvals, and fails so many of them.
+// watched is a way to the API that counts the looks at the list of approvals, and fails one of them.
 type watched struct {
-	looks, fails atomic.Int64
+	looks atomic.Int64
+	fails atomic.Int64 // the number of the look that fails; 0: none does
 }
 
 func (w *watched) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Path == "/v1/approvals" {
-		w.looks.Add(1)
-		if w.fails.Add(-1) >= 0 {
+		if w.looks.Add(1) == w.fails.Load() {
 			return nil, errors.New("the line is cut")
 		}
 	}

@@ -172,3 +172,29 @@ func TestATaskAsksSeveralQuestions(t *testing.T) {
 		}
 	})
 }
+
+// TestAScriptIsAskedAboutAfterAFailure: the list of approvals cannot be read once, and the person is asked later.
+func TestAScriptIsAskedAboutAfterAFailure(t *testing.T) {
+	p, line := start(t, nil), &watched{}
+	p.scripts()
+	p = p.second(server.Config{Client: line.over(p), Approvals: true, TaskAfter: time.Millisecond})
+	p.follow()
+	c := p.tasking(session, "token-of-a", form{"elicitation": form{}})
+	id := c.begin(toolyard.RunCodeTool, form{"text": "one"})["taskId"]
+	c.until(id, wire.InputRequired)
+	asked := 0
+	c.person = func(form) form {
+		asked++
+		return form{"action": "accept", "content": form{"decision": "allow"}}
+	}
+	other := p.tasking(alone, "token-of-a", nil)
+	defer time.AfterFunc(10*time.Second, func() { other.asked("tasks/cancel", form{"taskId": id}) }).Stop()
+	const ofTheRequest = 1
+	line.fails.Store(line.looks.Load() + ofTheRequest + 1)
+	if res := c.result(id); asked != 1 || says(res) != "wrote one" {
+		t.Errorf("of %d questions comes %v", asked, res)
+	}
+	if line.looks.Load() < line.fails.Load() {
+		t.Error("nothing has failed")
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	wire "github.com/toolyard/toolyard/internal/mcp"
+	"github.com/toolyard/toolyard/internal/pause"
 	"github.com/toolyard/toolyard/internal/submission"
 )
 
@@ -197,31 +198,38 @@ func (s *Server) resultOfTask(ctx context.Context, l *looked, session *mcp.Serve
 	}
 }
 
-// lookForScripts sends what the calls of a task's script ask, each question once, until the task is over.
+// lookForScripts sends what the calls of a task's script ask, each question once, until the task is over. What cannot
+// be read now is read again, as the request goes on without it.
 func (s *Server) lookForScripts(ctx context.Context, l looked, asked chan<- client.Approval) {
-	seen := map[string]bool{}
-	s.follow(ctx, &l, func() bool {
-		if s.lookAgain(ctx, &l) != nil {
-			return false
-		}
-		if len(l.st.Scripts) == 0 {
-			return !l.task.Status.Terminal()
-		}
-		open, err := s.questionsOf(ctx, &l)
-		for i := range open {
-			key := questionKey(&open[i].Approval)
-			if seen[key] {
-				continue
-			}
-			seen[key] = true
-			select {
-			case asked <- open[i].Approval:
-			case <-ctx.Done():
+	for seen, over := map[string]bool{}, false; !over; {
+		s.follow(ctx, &l, func() bool {
+			err := s.lookAgain(ctx, &l)
+			over = l.task.Status.Terminal() || isMalformed(err)
+			if err != nil {
 				return false
 			}
+			if len(l.st.Scripts) == 0 {
+				return !over
+			}
+			open, err := s.questionsOf(ctx, &l)
+			for i := range open {
+				key := questionKey(&open[i].Approval)
+				if seen[key] {
+					continue
+				}
+				seen[key] = true
+				select {
+				case asked <- open[i].Approval:
+				case <-ctx.Done():
+					return false
+				}
+			}
+			return err == nil
+		})
+		if !over && pause.For(ctx, PollInterval) != nil {
+			return
 		}
-		return err == nil
-	})
+	}
 }
 
 // askInTask asks the client's person about a task's call, on the way to its result. The call goes on waiting when the

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -30,4 +31,10 @@ func busy(format string, args ...any) error {
 // malformed is the answer to a request that no model's second try at the input mends.
 func malformed(format string, args ...any) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
+}
+
+// isMalformed reports whether an error is of malformed.
+func isMalformed(err error) bool {
+	e, ok := errors.AsType[*jsonrpc.Error](err)
+	return ok && e.Code == jsonrpc.CodeInvalidParams
 }
