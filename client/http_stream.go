@@ -101,10 +101,11 @@ func (t *overHTTP) readOnce(ctx context.Context, s *tap) (progress bool, err err
 		n, cut := conn.resp.Body.Read(buffer)
 		silent.Reset(streamSilence)
 		err := in.Feed(buffer[:n], func(e sse.Event) error {
-			progress = true
 			silent.Stop() // whoever takes it may take long
 			defer silent.Reset(streamSilence)
-			return s.takeOne(e)
+			err := s.takeOne(e)
+			progress = progress || err == nil
+			return err
 		})
 		switch {
 		case errors.Is(err, sse.ErrTooLong):

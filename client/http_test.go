@@ -311,3 +311,20 @@ func TestALoopMayEndWithItsContext(t *testing.T) {
 		break
 	}
 }
+
+// TestAStreamOfProblemsIsNoProgress: a server that takes a stream and then says that it cannot serve it is asked less
+// and less often, and not for ever.
+func TestAStreamOfProblemsIsNoProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := stream("event: problem\ndata: {\"type\":\"about:blank\",\"status\":503}\n\n")
+		c, s := scripted(t, HTTPOptions{MaxRetries: 2}, busy, busy, busy, busy, busy)
+		began, failed := time.Now(), error(nil)
+		for _, err := range c.Batch(toolyard.BatchKey{Agent: "a", ID: "b"}).Results(t.Context()) {
+			failed = err
+		}
+		var e *HTTPError
+		if took := time.Since(began); !errors.As(failed, &e) || len(s.asked) != 1+3 || took != 3*firstRetry {
+			t.Errorf("asked %d times in %s, and it ended with %v", len(s.asked), took, failed)
+		}
+	})
+}
