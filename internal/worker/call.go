@@ -33,11 +33,9 @@ type callKey struct {
 
 // running is a call that this worker has.
 type running struct {
-	d     *broker.Delivery
-	chain *chain
-	call  events.RequestedCall
-	// late says that the call begins so long after the message came that its owner may have ended it.
-	late   bool
+	d      *broker.Delivery
+	chain  *chain
+	call   events.RequestedCall
 	logs   *slog.Logger
 	cancel context.CancelCauseFunc
 	lease  lease

@@ -51,7 +51,7 @@ func (w *Worker) newMessage(d *broker.Delivery) *message {
 	return m
 }
 
-// late is how long after the message came a call may begin without a claim, and may wait for a slot.
+// late is how long after the message came its calls may wait to begin. Then they are given back.
 func (m *message) late() time.Duration { return broker.Lease(m.w.b.Settings().CallAckWait) / 2 }
 
 // has reports whether a call of the message is not over here.

@@ -75,8 +75,7 @@ func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedC
 	ctx = traceparent.With(ctx, d.Trace)
 	callCtx, cancel := context.WithCancelCause(ctx)
 	e.atClose(func() { cancel(nil) })
-	r := &running{d: d, chain: m.chain, call: call, cancel: cancel, logs: w.log,
-		late: time.Since(d.Received) > m.late()}
+	r := &running{d: d, chain: m.chain, call: call, cancel: cancel, logs: w.log}
 	r.told.keep, _ = d.Batch.Background()
 	r.term, _ = w.registered.holds()
 	if !m.begin(r) {
