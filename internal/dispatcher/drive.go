@@ -243,6 +243,25 @@ func (r *runner) stepped(wake *time.Timer) {
 	}
 }
 
+// stopFailedStarts stops the background calls of starts that have failed since, beside the batch: one may have the
+// workspace that the next call waits for. What fails here is done again when the batch is over.
+func (r *runner) stopFailedStarts(ctx context.Context) {
+	s := r.m.State()
+	for _, i := range r.startsOver {
+		if !failedStart(s, i) {
+			continue
+		}
+		session, code := s.Plan.Session, s.Calls[i].Result.Code
+		r.besides.run(func() {
+			if err := r.d.stopStarted(ctx, r.key, session, i, code); err != nil && ctx.Err() == nil {
+				r.log.Warn("a background call whose start has failed goes on until its batch is over", "call", i,
+					"error", err)
+			}
+		})
+	}
+	r.startsOver = nil
+}
+
 // rated takes in what the gate of rates says, and queues the calls that may go.
 func (r *runner) rated(ctx context.Context) ([]batch.Input, error) {
 	calls, inputs := r.rateAnswers()

@@ -76,25 +76,6 @@ func failedStart(s *batch.State, i int) bool {
 	return s.Plan.Calls[i].Tool == toolyard.BackgroundStart && s.Calls[i].Result != nil && s.Calls[i].Result.IsError
 }
 
-// stopFailedStarts stops the background calls of starts that have failed since, beside the batch: one may have the
-// workspace that the next call waits for. What fails here is done again when the batch is over.
-func (r *runner) stopFailedStarts(ctx context.Context) {
-	s := r.m.State()
-	for _, i := range r.startsOver {
-		if !failedStart(s, i) {
-			continue
-		}
-		session, code := s.Plan.Session, s.Calls[i].Result.Code
-		r.besides.run(func() {
-			if err := r.d.stopStarted(ctx, r.key, session, i, code); err != nil && ctx.Err() == nil {
-				r.log.Warn("a background call whose start has failed goes on until its batch is over", "call", i,
-					"error", err)
-			}
-		})
-	}
-	r.startsOver = nil
-}
-
 // stopStarted stops the background call that a call has started, which ended with a code. One that is not there may be
 // submitted by now, by a dispatcher that dies next: it is taken off the list of its session, without which it is not
 // planned. Whoever submits one lists it, and looks whether its start goes on, before that.

@@ -122,7 +122,8 @@ func TestABatchThatWasWokenDuringABackup(t *testing.T) {
 	inYard(t, func(y *yard) {
 		y.dispatcher("before")
 		k := y.park()
-		if err := approval.Decide(y.Context(), y.b, k, 0, events.Decided{Decision: events.Approve, By: "ann"}); err != nil {
+		err := approval.Decide(y.Context(), y.b, k, 0, events.Decided{Decision: events.Approve, By: "ann"})
+		if err != nil {
 			y.Fatal(err)
 		}
 		y.Eventually("it is adopted", func() bool { s := y.fold(k); return s.Takeovers == 1 && !s.Parked })

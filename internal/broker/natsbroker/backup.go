@@ -225,8 +225,8 @@ func Existing(ctx context.Context, nc *nats.Conn) (names []string, err error) {
 
 // WakeUnkept wakes each batch of a restored system that no message keeps. Nobody has one that waits for a person: the
 // list of what waits has somebody look at it. That list was saved behind the log, so it lacks the calls that were
-// decided between the two, and the log still waits for them. Who is woken lists them again. And of a batch that was woken
-// between the two, the log has an owner that it was given by a wake which is not there.
+// decided between the two, and the log still waits for them. Who is woken lists them again. And a batch that was woken
+// between the two has an owner in the log, by a wake that is not there.
 func WakeUnkept(ctx context.Context, nc *nats.Conn) (failed error) {
 	b, err := Join(ctx, nc, "/restore", nil) // a cluster may still elect leaders
 	if err != nil {

@@ -125,7 +125,8 @@ func (s *Server) question(ctx context.Context, req *mcp.CallToolRequest, sent *t
 // denyUnshown denies a call that could not be shown.
 func (s *Server) denyUnshown(ctx context.Context, a client.Approval, why error) error {
 	err := s.cfg.Client.Decide(ctx, a.ID, client.Decision{Verdict: client.Deny, By: decider(a.Agent),
-		InputSHA256: a.InputSHA256, Reason: "the person at the MCP client was not asked: " + cut(why.Error(), client.MaxReasonBytes/2)})
+		InputSHA256: a.InputSHA256,
+		Reason:      "the person at the MCP client was not asked: " + cut(why.Error(), client.MaxReasonBytes/2)})
 	if errors.Is(err, client.ErrNoApproval) { // somebody else has decided
 		return nil
 	}
