@@ -394,8 +394,8 @@ var teeth = []tooth{
 	},
 	{
 		fence: "a wake names its parking", attack: oldWake, breaks: []string{"kept", "liveness"},
-		edits: []edit{{inTake, "s.Parked && s.BatchSeq == sub.Parked:",
-			"s.Parked && (s.BatchSeq == sub.Parked || sub.Parked != 0 && OFF):"}},
+		edits: []edit{{inTake, "sub.Parked != 0 && s.BatchSeq == sub.Parked:",
+			"sub.Parked != 0 && (s.BatchSeq == sub.Parked || s.Parked && OFF):"}},
 	},
 	{
 		fence: "look before a call is taken off the list", attack: lateExpiry,
