@@ -124,18 +124,7 @@ func TestATicketOfAPlanThatLost(t *testing.T) {
 				y.codes(k)
 				y.Eventually("the workspace is free", func() bool { n, _ := y.queue(); return n == 0 })
 			}
-			late := New(y.Broker("late"), Config{ID: "late", Base: y.entries(), Log: y.Log(), Planner: planner()})
-			y.Start(late)
-			s := batch.State{Key: k}
-			_, reserved, granted := late.reserve(y.Context(), &s, toolyard.DefaultWorkspace,
-				batch.TakeTicket{Mode: "exclusive"})
-			if !reserved || !granted {
-				y.Fatalf("reserved %t, granted %t", reserved, granted)
-			}
-			if err := late.locks.Settle(y.Context(), toolyard.DefaultWorkspace, k); err != nil {
-				y.Error(err)
-			}
-			if n, _ := y.queue(); n == 0 != over {
+			if n := y.reserveLate(k); n == 0 != over {
 				y.Errorf("the batch is over: %t, and %d tickets are in the queue", over, n)
 			}
 		})
@@ -163,7 +152,9 @@ func TestATicketOfAPlanThatLostToABatchThatWaits(t *testing.T) {
 				k := y.submitBatch(toolyard.Batch{Calls: []toolyard.Call{{Tool: "write"}}, Open: true})
 				y.ask(k, y.take(toolyard.WriteExclusive))
 				y.Eventually("the workspace is free", func() bool { n, _ := y.queue(); return n == 0 })
-				y.reserveLate(k)
+				if n := y.reserveLate(k); n != 1 {
+					y.Fatalf("%d tickets are in the queue of a batch that goes on", n)
+				}
 				end(y, k)
 				time.Sleep(100 * time.Millisecond)
 				if n, _ := y.queue(); n != 0 {
@@ -174,19 +165,22 @@ func TestATicketOfAPlanThatLostToABatchThatWaits(t *testing.T) {
 	}
 }
 
-// reserveLate has a dispatcher reserve a ticket for its own plan of a batch that another one has planned.
-func (y *yard) reserveLate(k toolyard.BatchKey) {
+// reserveLate has a dispatcher reserve a ticket for its own plan of a batch that another one has planned. It returns
+// how many tickets are left in the queue.
+func (y *yard) reserveLate(k toolyard.BatchKey) int {
 	y.Helper()
 	late := New(y.Broker("late"), Config{ID: "late", Base: y.entries(), Log: y.Log(), Planner: planner()})
 	y.Start(late)
-	_, reserved, _ := late.reserve(y.Context(), &batch.State{Key: k}, toolyard.DefaultWorkspace,
+	_, reserved, granted := late.reserve(y.Context(), &batch.State{Key: k}, toolyard.DefaultWorkspace,
 		batch.TakeTicket{Mode: "exclusive"})
-	if err := late.locks.Settle(y.Context(), toolyard.DefaultWorkspace, k); !reserved || err != nil {
-		y.Fatalf("reserved %t: %v", reserved, err)
+	if !reserved || !granted {
+		y.Fatalf("reserved %t, granted %t", reserved, granted)
 	}
-	if n, _ := y.queue(); n != 1 {
-		y.Fatalf("%d tickets are in the queue of a batch that goes on", n)
+	if err := late.locks.Settle(y.Context(), toolyard.DefaultWorkspace, k); err != nil {
+		y.Fatal(err)
 	}
+	n, _ := y.queue()
+	return n
 }
 
 // TestATicketOfAPlanThatLostBlocksNobody: the batch's owner has no ticket and needs none for as long as it lasts. It
@@ -215,7 +209,9 @@ func TestATicketOfAPlanThatLostBlocksNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inYard(t, func(y *yard) {
 				k := leave(y)
-				y.reserveLate(k)
+				if n := y.reserveLate(k); n != 1 {
+					y.Fatalf("%d tickets are in the queue of a batch that goes on", n)
+				}
 				time.Sleep(3 * broker.Heartbeat(y.b.Settings().BatchAckWait))
 				if n, _ := y.queue(); n != 0 {
 					y.Errorf("%d tickets are in the queue", n)

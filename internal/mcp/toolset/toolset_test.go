@@ -32,9 +32,14 @@ func fakeServer(mode string) manifest.Server {
 // start runs a toolset for as long as the test.
 func start(t *testing.T, s manifest.Server) *Toolset {
 	t.Helper()
-	set, err := New(Options{Server: s, Lookup: os.LookupEnv, MinPause: 10 * time.Millisecond,
-		MaxPause: 50 * time.Millisecond,
-		Log:      slog.New(slog.NewTextHandler(t.Output(), nil))})
+	return startWith(t, s, 10*time.Millisecond, 50*time.Millisecond)
+}
+
+// startWith is start with pauses before a session that has broken off begins again.
+func startWith(t *testing.T, s manifest.Server, least, most time.Duration) *Toolset {
+	t.Helper()
+	set, err := New(Options{Server: s, Lookup: os.LookupEnv, MinPause: least, MaxPause: most,
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,16 +169,7 @@ func TestANoisyServer(t *testing.T) {
 	}
 	s := fakeServer("plain")
 	s.Tools = map[string]manifest.Override{"noise": o}
-	set, err := New(Options{Server: s, Lookup: os.LookupEnv, MinPause: time.Hour, MaxPause: time.Hour,
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { set.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
-	wait(t, set.Settled(), "the first attempt is over")
+	set := startWith(t, s, time.Hour, time.Hour)
 	const line = `"Traceback (most recent call last):"`
 	if _, err := run(t, set, "noise", patience); err == nil || !strings.Contains(err.Error(), line) {
 		t.Errorf("the call: %v", err)
