@@ -121,7 +121,7 @@ func (s *Server) handler() http.Handler {
 		refusal := &refusing{ResponseWriter: w, body: body}
 		defer refusal.end()
 		w = refusal
-		if r.Method == http.MethodPost && methodOf(body) != "subscriptions/listen" {
+		if r.Method == http.MethodPost && r.Header.Get(methodHeader) != "subscriptions/listen" {
 			defer s.unanswered.enter()()
 		}
 		switch mismatch := misnamed(r); {
@@ -203,15 +203,9 @@ func misnamed(r *http.Request) []byte {
 }
 
 // begins reports whether a message begins a session.
-func begins(body []byte) bool { return methodOf(body) == "initialize" }
-
-// methodOf is the method of a message; empty: it has none.
-func methodOf(body []byte) string {
+func begins(body []byte) bool {
 	var message struct {
 		Method string `json:"method"`
 	}
-	if json.Unmarshal(body, &message) != nil {
-		return ""
-	}
-	return message.Method
+	return json.Unmarshal(body, &message) == nil && message.Method == "initialize"
 }
