@@ -140,6 +140,9 @@ func (s Settings) WithDefaults() Settings {
 	return s
 }
 
+// KeptFor is how long anything of a batch may stand somewhere: the streams' age, and the slack for clocks that differ.
+func (s Settings) KeptFor() time.Duration { return s.Lifetime + 2*s.Slack }
+
 // ShardCount is how many sets of streams there are.
 func (s Settings) ShardCount() int { return max(1, s.Shards) }
 

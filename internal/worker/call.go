@@ -182,7 +182,7 @@ const leastBegun = 1_024
 // dropped now and then: it cannot be delivered again.
 func (b *begun) note(k attemptKey, now time.Time, s broker.Settings) {
 	if len(b.at) >= b.room {
-		maps.DeleteFunc(b.at, func(_ attemptKey, at time.Time) bool { return now.Sub(at) > s.Lifetime+2*s.Slack })
+		maps.DeleteFunc(b.at, func(_ attemptKey, at time.Time) bool { return now.Sub(at) > s.KeptFor() })
 		b.room = max(leastBegun, 2*len(b.at))
 	}
 	if b.at == nil {

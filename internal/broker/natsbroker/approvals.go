@@ -33,12 +33,8 @@ func (b *Broker) PutApproval(ctx context.Context, a broker.Approval) error {
 	if err != nil {
 		return fmt.Errorf("encode approval %s: %w", a.ID, err)
 	}
-	err = b.changeApproval(ctx, a.ID, a.AskedAt, func(ctx context.Context, revision uint64) (err error) {
-		if revision == 0 {
-			_, err = b.approvals.Create(ctx, a.ID, value)
-		} else {
-			_, err = b.approvals.Update(ctx, a.ID, value, revision)
-		}
+	err = b.changeApproval(ctx, a.ID, a.AskedAt, func(ctx context.Context, revision uint64) error {
+		_, err := replace(ctx, b.approvals, a.ID, value, revision)
 		return err
 	})
 	if err != nil {

@@ -72,7 +72,7 @@ func (b *Broker) archiver(ctx context.Context, after time.Duration) (*archiver, 
 func archiveDefinition(s broker.Settings, n int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: nameIn(n, streamArchive), Subjects: []string{subjectIn(n, prefixArchive+"*")}, Storage: storage(s),
-		Replicas: s.Replicas, Retention: jetstream.LimitsPolicy, MaxAge: s.Lifetime + 2*s.Slack,
+		Replicas: s.Replicas, Retention: jetstream.LimitsPolicy, MaxAge: s.KeptFor(),
 		MaxBytes: s.ArchiveBytes() / int64(s.ShardCount()),
 		Discard:  jetstream.DiscardNew, MaxMsgs: -1, MaxMsgsPerSubject: 1, MaxMsgSize: -1, Metadata: madeBy(),
 	}

@@ -56,10 +56,7 @@ func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known s
 			return under(next, revision), revision, nil
 		}
 		stored, err := ask(ctx, func(ctx context.Context, _ int) (uint64, error) {
-			if revision == 0 { // there is no key, or it was deleted: Create tells the two apart
-				return kv.Create(ctx, key, encoded)
-			}
-			return kv.Update(ctx, key, encoded, revision)
+			return replace(ctx, kv, key, encoded, revision)
 		})
 		if err == nil {
 			return under(next, stored), stored, nil
@@ -80,6 +77,15 @@ func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known s
 		}
 		conflicts++
 	}
+}
+
+// replace stores a value in place of the one that has a revision. 0: there is no key, or it was deleted; Create tells
+// the two apart.
+func replace(ctx context.Context, kv jetstream.KeyValue, key string, value []byte, revision uint64) (uint64, error) {
+	if revision == 0 {
+		return kv.Create(ctx, key, value)
+	}
+	return kv.Update(ctx, key, value, revision)
 }
 
 // load reads a key. A missing or deleted key has the zero value.

@@ -258,10 +258,8 @@ func (r *raise) put(ctx context.Context, was storedMap, m shard.Map) (stored sto
 	ctx, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
 	kv, err := r.b.js.KeyValue(ctx, bucketMap)
-	if err == nil && was.revision == 0 {
-		_, err = kv.Create(ctx, keyMap, value)
-	} else if err == nil {
-		_, err = kv.Update(ctx, keyMap, value, was.revision)
+	if err == nil {
+		_, err = replace(ctx, kv, keyMap, value, was.revision)
 	}
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return stored, broker.ErrConflict

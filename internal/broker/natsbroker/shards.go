@@ -195,11 +195,8 @@ func (b *Broker) renewed(ctx context.Context) (*view, error) {
 	return b.view(), err
 }
 
-// kept is how long something may stand in a former shard: the streams' age, and the slack for clocks that differ.
-func keptFor(s broker.Settings) time.Duration { return s.Lifetime + 2*s.Slack }
-
 func (b *Broker) path(v *view, s shard.Slot) []int {
-	return v.Path(s, time.Now(), keptFor(b.Settings()))
+	return v.Path(s, time.Now(), b.Settings().KeptFor())
 }
 
 // of returns the broker of a batch's shard. If there is no such batch, it is the one where it would be submitted.

@@ -101,10 +101,7 @@ func (b *Broker) setPart(ctx context.Context, w toolyard.Workspace, was part, q 
 		return was, fmt.Errorf("encode key %s: %w", key, err)
 	}
 	revision, err := ask(ctx, func(ctx context.Context, _ int) (uint64, error) {
-		if was.revision == 0 {
-			return b.tickets.Create(ctx, key, value)
-		}
-		return b.tickets.Update(ctx, key, value, was.revision)
+		return replace(ctx, b.tickets, key, value, was.revision)
 	})
 	if err == nil {
 		return part{under(q, revision), revision}, nil
@@ -260,7 +257,7 @@ func (b *Broker) DeleteTickets(ctx context.Context, seen broker.TicketQueue) err
 
 // deleteLeft deletes the keys of a workspace in the shards in which nothing of it counts any more.
 func (b *Broker) deleteLeft(ctx context.Context, v *view, w toolyard.Workspace) error {
-	for _, at := range v.Left(shard.OfWorkspace(w), time.Now(), keptFor(b.Settings())) {
+	for _, at := range v.Left(shard.OfWorkspace(w), time.Now(), b.Settings().KeptFor()) {
 		one := b.inOf(v, at)
 		key := one.out("$KV." + bucketLock + "." + broker.Escape(string(w)))
 		if err := one.streams[streamTickets].Purge(ctx, jetstream.WithPurgeSubject(key)); err != nil {
