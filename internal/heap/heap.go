@@ -1,9 +1,9 @@
 // Package heap sets how far the heap grows between two garbage collections.
 //
-// Go collects when the heap has grown by a share of what is in use. A dispatcher or a worker has a few megabytes in use
-// and makes some more of garbage in a hundredth of a second: it would collect thirty times a second. So a small heap
-// grows to a floor first, and to a higher one while there is much to do. A large one is collected seldom anyway, so it
-// grows by no more than [MaxGrowth], or by [leastPercent].
+// Go collects when the heap has grown by a share of what is in use. A dispatcher at work has a few megabytes in use and
+// makes some more of garbage in a hundredth of a second: it would collect thirty times a second. One with nothing to do
+// keeps room that it does not need. So the heap grows by what is allocated within some seconds: by little while there
+// is little to do, and to [Busy] while there is much. See docs/adr/0078-the-heap-grows-by-what-is-allocated.md.
 package heap
 
 import (
@@ -14,94 +14,165 @@ import (
 	"time"
 )
 
-// The floors of a long-running command: how large its heap grows, in bytes, before its garbage is collected, however
-// little of it is in use. It has BusyFloor while collections follow each other within busyWithin, and Floor again when
-// they are further apart than idleAfter. An idle process collects every two minutes.
-const (
-	Floor      = 16 << 20
-	BusyFloor  = 48 << 20
-	busyWithin = time.Second
-	idleAfter  = 10 * time.Second
-)
+// Busy is the size in bytes to which the heap of a process at work may grow, however little of it is in use.
+const Busy = 48 << 20
 
-// MaxGrowth is by how many bytes a heap grows at most between two collections, and leastPercent by which part of what
-// is in use it grows at least.
+// MaxGrowth is by how many bytes a heap grows at most between two collections that is larger than [Busy], and
+// leastPercent by which part of what is in use it may grow at least, in percent.
 const (
 	MaxGrowth    = 64 << 20
 	leastPercent = 50
 )
 
-// smallest is the heap size below which Go does not collect with 100 percent. It grows with the percentage.
-const smallest = 4 << 20
+// The heap grows by firstGrowth bytes until the first collection, and never by less than minGrowth.
+const (
+	firstGrowth = 16 << 20
+	minGrowth   = 2 << 20
+)
 
-// Grow has the heap grow by percent of what is in use between two collections, and at least to floor bytes: to busy
-// bytes while collections are frequent. With floor 0 it grows by percent, however much that is. A memory limit of the
-// runtime comes first. A later call replaces an earlier one.
-func Grow(percent int, floor, busy uint64) {
-	grown.Lock()
-	defer grown.Unlock()
-	began := grown.idle > 0
-	grown.percent, grown.idle, grown.busy, grown.floor, grown.set = percent, floor, busy, floor, percent
-	grown.last = time.Now()
-	debug.SetGCPercent(percent)
-	if !began && floor > 0 {
-		afterCollection()
-	}
+// A collection looks at all that is in use, in about a millisecond for each MiB. So collections are far enough apart if
+// for each MiB there are perMiB: they take about a twentieth of one processor then. A second is far enough for any
+// process of at most 50 MiB.
+const (
+	often  = time.Second
+	perMiB = 20 * time.Millisecond
+)
+
+// quiet is after what time without a collection there is one, and what the heap does not need is given back.
+const quiet = 10 * time.Second
+
+// A growth that would change the percentage by less than a part in slack stays: setting it stops all goroutines for a
+// moment.
+const slack = 8
+
+var heap struct {
+	sync.Mutex
+	percent int // 0: as Fix has set it
+	growth  uint64
+	last    time.Time // when the last collection was
+	set     int
+	// quiet calls giveBack when there was no collection for so long.
+	quiet *time.Timer
+	// watched says that collections call collected.
+	watched bool
 }
 
-var grown struct {
-	sync.Mutex
-	percent, set int
-	idle, busy   uint64
-	floor        uint64    // the one of the two that counts now
-	last         time.Time // when the last collection was
+// Adapt has the heap grow by what is allocated within some seconds, and never by more than percent of what is in use
+// once it is larger than [Busy]. A memory limit of the runtime comes first. A later Adapt or Fix replaces it.
+func Adapt(percent int) {
+	heap.Lock()
+	defer heap.Unlock()
+	heap.percent, heap.set, heap.growth, heap.last = percent, percent, firstGrowth, time.Now()
+	debug.SetGCPercent(percent)
+	if heap.quiet == nil {
+		heap.quiet = time.AfterFunc(quiet, giveBack)
+	}
+	heap.quiet.Reset(quiet)
+	if !heap.watched {
+		heap.watched = true
+		watch()
+	}
+	adjust()
+}
+
+// Fix has the heap grow by percent of what is in use, however much that is.
+func Fix(percent int) {
+	heap.Lock()
+	defer heap.Unlock()
+	if heap.percent = 0; heap.quiet != nil {
+		heap.quiet.Stop()
+	}
+	debug.SetGCPercent(percent)
 }
 
 // passed is garbage at once, so that its cleanup runs behind each collection. The pointer keeps it apart from others.
 type passed struct{ _ *int }
 
-func afterCollection() {
+// watch has collected run behind each collection.
+func watch() {
 	runtime.AddCleanup(&passed{}, func(struct{}) {
-		adjust()
-		afterCollection()
+		collected()
+		watch()
 	}, struct{}{})
 }
 
-// adjust sets the percentage for what is in use now.
-func adjust() {
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(live)
-	grown.Lock()
-	defer grown.Unlock()
+func collected() {
+	heap.Lock()
+	defer heap.Unlock()
+	if heap.percent == 0 {
+		return
+	}
 	now := time.Now()
-	grown.floor = floorAfter(grown.floor, grown.idle, grown.busy, now.Sub(grown.last))
-	grown.last = now
-	// Setting it stops all goroutines for a moment: not for a small change.
-	if p := percentFor(live[0].Value.Uint64(), grown.percent, grown.floor); p > grown.set*9/8 || p < grown.set*7/8 {
-		grown.set = p
+	heap.growth = growthAfter(heap.growth, inUse().live, now.Sub(heap.last))
+	heap.last = now
+	adjust()
+	if heap.growth > minGrowth {
+		heap.quiet.Reset(quiet)
+	}
+}
+
+// giveBack collects, and gives back what the heap does not need when it grows by the least.
+func giveBack() {
+	heap.Lock()
+	adapts := heap.percent > 0
+	heap.growth, heap.last = minGrowth, time.Time{} // the collection below is no sign of work
+	heap.Unlock()
+	if adapts {
+		debug.FreeOSMemory() // collects
+	}
+}
+
+// adjust sets the percentage for the growth and what is in use now.
+func adjust() {
+	u := inUse()
+	growth := min(max(heap.growth, minGrowth), mostGrowth(u.live, heap.percent))
+	heap.growth = growth
+	if p := percentFor(growth, u); p > heap.set+heap.set/slack || p < heap.set-heap.set/slack {
+		heap.set = p
 		debug.SetGCPercent(p)
 	}
 }
 
-// floorAfter is the floor after a collection, when the one before was so long ago.
-func floorAfter(floor, idle, busy uint64, since time.Duration) uint64 {
-	switch {
-	case since < busyWithin:
-		return max(idle, busy)
-	case since > idleAfter:
-		return idle
-	}
-	return floor
+// use is what the last collection has found, in bytes.
+type use struct {
+	live  uint64 // the objects in use
+	roots uint64 // stacks and global variables, which Go counts for the growth
 }
 
-// percentFor is the percentage with which a heap, of which so many bytes are in use, grows to the floor, or by percent
-// if that is more. By percent it grows by no more than MaxGrowth, but by leastPercent.
-func percentFor(live uint64, percent int, floor uint64) int {
-	live = max(live, 1)
-	percent = min(percent, max(leastPercent, int(MaxGrowth*100/live)))
-	if live >= floor {
-		return percent
-	}
-	most := floor * 100 / smallest
-	return max(percent, int(min((floor-live)*100/live, most)))
+func inUse() use {
+	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"},
+		{Name: "/gc/scan/globals:bytes"}}
+	metrics.Read(s)
+	return use{live: s[0].Value.Uint64(), roots: s[1].Value.Uint64() + s[2].Value.Uint64()}
 }
+
+// growthAfter is by how many bytes the heap grows behind a collection, if the one before was so long ago and it has
+// grown by growth since.
+func growthAfter(growth, live uint64, since time.Duration) uint64 {
+	enough := max(often, time.Duration(live>>20)*perMiB)
+	switch {
+	case since < enough:
+		return 2 * growth
+	case since > 3*enough:
+		return growth / 2
+	}
+	return growth
+}
+
+// mostGrowth is by how many bytes the heap may grow, when so much is in use: to Busy, or by percent if that is more. By
+// percent it grows by no more than MaxGrowth, but by leastPercent.
+func mostGrowth(live uint64, percent int) uint64 {
+	most := min(live*uint64(percent)/100, max(MaxGrowth, live*leastPercent/100))
+	if live < Busy {
+		most = max(most, Busy-live)
+	}
+	return max(most, minGrowth)
+}
+
+// percentFor is the percentage with which a heap grows by so many bytes. At 100 percent Go collects no heap below
+// smallest. That size grows with the percentage.
+func percentFor(growth uint64, u use) int {
+	return max(1, int(min(growth*100/max(u.live+u.roots, 1), (u.live+growth)*100/smallest)))
+}
+
+const smallest = 4 << 20

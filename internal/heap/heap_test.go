@@ -8,65 +8,97 @@ import (
 	"time"
 )
 
+const mib = 1 << 20
+
+// TestGrowthAfter: a heap that is collected often grows by more, and one that is collected seldom by less. How far
+// apart collections are to be depends on what is in use, since they look at all of it.
+func TestGrowthAfter(t *testing.T) {
+	for _, c := range []struct {
+		growth, live uint64
+		since        time.Duration
+		want         uint64
+	}{
+		{4 * mib, 8 * mib, time.Millisecond, 8 * mib},
+		{4 * mib, 8 * mib, often - 1, 8 * mib},
+		{4 * mib, 8 * mib, often, 4 * mib},
+		{4 * mib, 8 * mib, 3 * often, 4 * mib},
+		{4 * mib, 8 * mib, 3*often + 1, 2 * mib},
+		{4 * mib, 1000 * mib, 20*time.Second - 1, 8 * mib},
+		{4 * mib, 1000 * mib, 60 * time.Second, 4 * mib},
+		{4 * mib, 1000 * mib, 61 * time.Second, 2 * mib},
+	} {
+		if got := growthAfter(c.growth, c.live, c.since); got != c.want {
+			t.Errorf("growthAfter(%d MiB, %d MiB in use, %s) = %d, want %d", c.growth/mib, c.live/mib, c.since, got,
+				c.want)
+		}
+	}
+}
+
+// TestMostGrowth: a small heap may grow to Busy, a larger one by percent, and a large one by MaxGrowth or by half.
+func TestMostGrowth(t *testing.T) {
+	for _, c := range []struct{ live, want uint64 }{
+		{0, 48 * mib}, {8 * mib, 40 * mib}, {16 * mib, 32 * mib}, {24 * mib, 48 * mib}, {40 * mib, 64 * mib},
+		{100 * mib, 64 * mib}, {1000 * mib, 500 * mib},
+	} {
+		if got := mostGrowth(c.live, 200); got != c.want {
+			t.Errorf("mostGrowth(%d MiB in use, 200) = %d, want %d MiB", c.live/mib, got, c.want/mib)
+		}
+	}
+	if got := mostGrowth(Busy, 1); got != minGrowth {
+		t.Errorf("by one percent it grows by %d", got)
+	}
+}
+
 func TestPercentFor(t *testing.T) {
-	const mib = 1 << 20
 	for _, c := range []struct {
-		live  uint64
-		floor uint64
-		want  int
+		growth uint64
+		use    use
+		want   int
 	}{
-		{0, 48 * mib, 1200}, {1 * mib, 48 * mib, 1200}, {4 * mib, 48 * mib, 1100}, {8 * mib, 48 * mib, 500},
-		{16 * mib, 48 * mib, 200}, {40 * mib, 48 * mib, 160}, {48 * mib, 48 * mib, 133},
-		{32 * mib, 16 * mib, 200}, {64 * mib, 48 * mib, 100}, {128 * mib, 48 * mib, 50}, {1 << 40, 48 * mib, 50},
+		{8 * mib, use{live: 7 * mib, roots: mib}, 100},
+		{mib, use{live: 99 * mib, roots: mib}, 1},
+		{mib, use{live: 900 * mib}, 1},
+		{47 * mib, use{live: mib}, 1200}, // 48 MiB, which is 12 times the least
+		{mib, use{}, 25},                 // 1 MiB
 	} {
-		if got := percentFor(c.live, 200, c.floor); got != c.want {
-			t.Errorf("percentFor(%d MiB in use, 200, %d MiB) = %d, want %d", c.live/mib, c.floor/mib, got, c.want)
+		if got := percentFor(c.growth, c.use); got != c.want {
+			t.Errorf("percentFor(%d MiB, %+v) = %d, want %d", c.growth/mib, c.use, got, c.want)
 		}
 	}
 }
 
-func TestFloorAfter(t *testing.T) {
-	const idle, busy = Floor, BusyFloor
-	for _, c := range []struct {
-		floor uint64
-		since time.Duration
-		want  uint64
-	}{
-		{idle, 0, busy}, {idle, busyWithin - 1, busy}, {idle, busyWithin, idle}, {busy, busyWithin, busy},
-		{busy, idleAfter, busy}, {busy, idleAfter + 1, idle}, {idle, idleAfter + 1, idle},
-	} {
-		if got := floorAfter(c.floor, idle, busy, c.since); got != c.want {
-			t.Errorf("floorAfter(%d, %s) = %d, want %d", c.floor, c.since, got, c.want)
-		}
-	}
-	if got := floorAfter(idle, idle, 0, 0); got != idle {
-		t.Errorf("without a floor for busy times it is %d", got)
-	}
-}
-
-// TestASmallHeapGrowsToTheFloor: with little in use the collector runs when the heap has the floor's size, and with
-// much when it has grown by half.
-func TestASmallHeapGrowsToTheFloor(t *testing.T) {
+// TestTheHeapFollowsTheWork: the goal of the next collection grows while much is allocated, and comes down to little
+// more than what is in use when nothing is. Fix ends that.
+func TestTheHeapFollowsTheWork(t *testing.T) {
 	percent := debug.SetGCPercent(100)
-	t.Cleanup(func() { Grow(percent, 0, 0) })
-	const floor = 64 << 20
-	Grow(200, floor, floor)
-	settle(t, func(goal uint64) bool { return goal >= floor*3/4 && goal <= floor*5/4 })
-	kept := make([]byte, 2*floor)
-	settle(t, func(goal uint64) bool { return goal >= 5*floor/2 && goal <= 4*floor })
-	runtime.KeepAlive(kept)
+	t.Cleanup(func() { Fix(percent) })
+	Adapt(200)
+	var garbage []byte
+	settle(t, "at work", func(goal, live uint64) bool { return goal-live > 30*mib }, func() {
+		for range 64 {
+			garbage = make([]byte, mib)
+		}
+		runtime.KeepAlive(garbage)
+	})
+	giveBack()
+	settle(t, "at rest", func(goal, live uint64) bool { return goal-live < 5*mib }, func() {})
+	Fix(100)
+	runtime.GC()
+	if p := debug.SetGCPercent(100); p != 100 {
+		t.Errorf("the percentage is %d behind Fix(100)", p)
+	}
 }
 
-// settle collects garbage until the goal of the next collection is as it should be.
-func settle(t *testing.T, right func(goal uint64) bool) {
+// settle does something until the goal of the next collection is right.
+func settle(t *testing.T, when string, right func(goal, live uint64) bool, work func()) {
 	t.Helper()
-	goal := []metrics.Sample{{Name: "/gc/heap/goal:bytes"}}
+	s := []metrics.Sample{{Name: "/gc/heap/goal:bytes"}, {Name: "/gc/heap/live:bytes"}}
 	for range 1_000 {
-		runtime.GC()
-		if metrics.Read(goal); right(goal[0].Value.Uint64()) {
+		work()
+		if metrics.Read(s); right(s[0].Value.Uint64(), s[1].Value.Uint64()) {
 			return
 		}
 		runtime.Gosched()
 	}
-	t.Fatalf("the next collection is at %d bytes", goal[0].Value.Uint64())
+	t.Fatalf("%s, the next collection is at %d bytes, with %d in use", when, s[0].Value.Uint64(), s[1].Value.Uint64())
 }

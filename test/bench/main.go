@@ -89,7 +89,7 @@ const gcPercent = 200
 
 func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if _, set := os.LookupEnv("GOGC"); !set {
-		heap.Grow(gcPercent, heap.Floor, heap.BusyFloor)
+		heap.Adapt(gcPercent)
 	}
 	name := ""
 	if len(args) > 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/toolyard/toolyard/internal/heap"
 )
 
-// DefaultGCPercent is how much a long-running command's heap may grow between two collections, in percent of what is
-// in use. Go's own default is 100. A small heap grows to [heap.Floor].
+// DefaultGCPercent is how much a long-running command's heap may grow at most between two collections, in percent of
+// what is in use, if it is larger than [heap.Busy]. Go's own default is 100.
 const DefaultGCPercent = 200
 
 // containerShare is how much of a container's memory limit the Go runtime aims to stay under. The rest is for what it
@@ -32,8 +32,8 @@ type Memory struct {
 func (m *Memory) Add(f *pflag.FlagSet) {
 	defer Topic(f, TopicResources)()
 	f.IntVar(&m.gcPercent, "gc-percent", 0, fmt.Sprintf("how much the heap may grow between two garbage collections, "+
-		"in percent of what is in use: more costs memory and saves processor time (default: GOGC, or %d, and no "+
-		"collection below %d MiB)", DefaultGCPercent, heap.Floor>>20))
+		"in percent of what is in use: more costs memory and saves processor time (default: GOGC, or what is "+
+		"allocated within some seconds, up to %d MiB or %d percent)", heap.Busy>>20, DefaultGCPercent))
 	f.Int64Var(&m.limit, "memory-limit", 0, fmt.Sprintf("collect garbage more often when this process uses nearly so "+
 		"many bytes (default: GOMEMLIMIT, or %.0f%% of the container's memory limit, if there is one)",
 		containerShare*100))
@@ -49,9 +49,9 @@ func (m *Memory) Apply(log *slog.Logger) error {
 		return Usagef("--memory-limit %d: use a positive number of bytes", m.limit)
 	}
 	if _, set := os.LookupEnv("GOGC"); m.gcPercent > 0 {
-		heap.Grow(m.gcPercent, 0, 0)
+		heap.Fix(m.gcPercent)
 	} else if !set {
-		heap.Grow(DefaultGCPercent, heap.Floor, heap.BusyFloor)
+		heap.Adapt(DefaultGCPercent)
 	}
 	if m.limit > 0 {
 		debug.SetMemoryLimit(m.limit)
