@@ -75,6 +75,10 @@ func (f *fleet) state(k toolyard.BatchKey) batch.State {
 	return st
 }
 
+// underWayFor is how long the reads of a batch take that is under way: longer than it takes on a busy machine to start
+// a process and to retire another.
+const underWayFor = 10 * time.Second
+
 // underWay hands in batches until one of them was planned by the next version, and returns that one while its first
 // call runs.
 func (f *fleet) underWay() (toolyard.BatchKey, <-chan *verdict.Submission) {
@@ -83,7 +87,7 @@ func (f *fleet) underWay() (toolyard.BatchKey, <-chan *verdict.Submission) {
 		f.n++
 		b := toolyard.Batch{Agent: "dan", ID: toolyard.BatchID(fmt.Sprintf("extra-%d", f.n)), Workspace: "dan",
 			Calls: append(
-				repeated("look", 2, map[string]any{"work_ms": 3_000}),
+				repeated("look", 2, map[string]any{"work_ms": underWayFor.Milliseconds()}),
 				repeated("write", 2, map[string]any{"work_ms": 20})...)}
 		done := make(chan *verdict.Submission, 1)
 		go func() { done <- f.load.extra(b) }()
