@@ -26,6 +26,11 @@ const (
 	maxPingsOut     = 2
 )
 
+// maxWaiting is how many messages wait in a subscription that is read one by one. nats.go makes room for them with each
+// request that has an answer of its own: half a MiB by default. The longest such answers are the list of dispatchers
+// ([maxRoll]) and an object in pieces.
+const maxWaiting = 2 * maxRoll
+
 // ConnectOptions are the options of every connection of a dispatcher, worker or client: it reconnects fast and without
 // a limit, and logs when it is lost and when it is back.
 func ConnectOptions(name string, log *slog.Logger) []nats.Option {
@@ -33,6 +38,7 @@ func ConnectOptions(name string, log *slog.Logger) []nats.Option {
 		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
 		nats.ReconnectJitter(reconnectJitter, reconnectJitter),
 		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(maxPingsOut),
+		nats.SyncQueueLen(maxWaiting),
 		nats.IgnoreAuthErrorAbort(), // the server may not know the account yet, or no longer
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {

@@ -2,9 +2,11 @@ package natsbroker_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -260,5 +262,24 @@ func TestAnErrorOfTheConnectionIsOneLine(t *testing.T) {
 	if lines := strings.Split(strings.TrimSpace(said.String()), "\n"); len(lines) != 1 ||
 		!strings.Contains(lines[0], "subject=a.b") {
 		t.Errorf("%q", lines)
+	}
+}
+
+// TestAskingTakesLittleMemory: a request with a subscription of its own has room for the answers that may come, not for
+// thousands.
+func TestAskingTakesLittleMemory(t *testing.T) {
+	b := testenv.Broker(t, testenv.Server(t), "/test")
+	var before, after runtime.MemStats
+	const times = 20
+	runtime.ReadMemStats(&before)
+	for range times {
+		_, err := b.Judge(t.Context(), "nobody", []broker.JudgeCall{{Tool: "t", Input: json.RawMessage(`{}`)}})
+		if !errors.Is(err, nats.ErrNoResponders) {
+			t.Fatalf("nobody judges, and the answer is %v", err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / times; each > 128<<10 {
+		t.Errorf("a request to judge allocates %d bytes", each)
 	}
 }
