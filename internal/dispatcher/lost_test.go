@@ -96,3 +96,58 @@ func TestALostSubmissionThatIsPlannedMeanwhile(t *testing.T) {
 		}
 	})
 }
+
+// lostMessage is a submission that cannot be read, and how it was answered.
+type lostMessage struct {
+	broker.SubmissionMessage
+	done, buried bool
+}
+
+func (m *lostMessage) Read(context.Context) (batch.State, error) {
+	return batch.State{}, errSubmissionLost
+}
+func (m *lostMessage) BuryBatch(context.Context, string) error { m.buried = true; return nil }
+func (m *lostMessage) Done(context.Context) error              { m.done = true; return nil }
+
+// TestALostSubmissionThatAnotherHasRead: another dispatcher has read the submission before it was lost, and stands
+// still. The batch is refused in place of its plan, so that nothing of it runs when the other goes on. A plan that
+// cannot be read stands in the way: then only who waits is told.
+func TestALostSubmissionThatAnotherHasRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		plan     error // why the plan cannot be read; nil: there is none
+		replaced bool
+	}{
+		"not planned":         {replaced: true},
+		"a plan that is lost": {plan: errSubmissionLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inYard(t, func(y *yard) {
+				k := y.submit("write")
+				d := New(&lostPlan{y.Broker("d"), c.plan}, Config{ID: "d", Base: y.entries(), Log: y.Log()})
+				m := &lostMessage{}
+				err := d.giveUp(y.Context(), &kept{key: k, log: d.log, sub: &broker.Submission{SubmissionMessage: m}},
+					errSubmissionLost)
+				if err != nil || !m.buried || !m.done {
+					t.Errorf("giving it up: %v, %+v", err, m)
+				}
+				s := batch.State{Key: k}
+				if err := y.b.CatchUp(y.Context(), &s, batch.ChainReply, 0); err != nil || s.Refused == nil {
+					t.Errorf("who waits is told %+v, %v", s.Refused, err)
+				}
+				if planned, err := y.b.Planned(y.Context(), k); err != nil || planned != c.replaced {
+					t.Errorf("the batch chain has begun: %t, %v; want %t", planned, err, c.replaced)
+				}
+			})
+		})
+	}
+}
+
+// lostPlan is a broker that finds no plan, or cannot read it.
+type lostPlan struct {
+	*natsbroker.Broker
+	err error
+}
+
+func (b *lostPlan) AsPlanned(context.Context, toolyard.BatchKey) (*toolyard.Batch, error) {
+	return nil, b.err
+}

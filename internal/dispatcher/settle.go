@@ -283,20 +283,21 @@ func (d *Dispatcher) giveUp(ctx context.Context, k *kept, why error) (err error)
 	if errors.Is(err, events.ErrNewer) {
 		return err
 	}
-	sub := s.Submission
-	if err != nil {
-		var planned error
+	sub, unread := s.Submission, err
+	var planned error
+	if unread != nil {
 		if sub, planned = d.b.AsPlanned(ctx, k.key); planned != nil && !permanent(planned) {
 			return planned
 		}
-		k.log.Warn("the submission cannot be read", "planned", sub != nil, "error", err)
+		k.log.Warn("the submission cannot be read", "planned", sub != nil, "error", unread)
 	}
-	if sub == nil { // who waits is told, and that is all
-		refused := cannotBeRead(err)
-		d.cfg.Meter.Refused(refused.Status)
-		err = d.b.RefuseBehind(ctx, k.key, refused)
-	} else {
+	switch {
+	case sub != nil:
 		err = d.answerAll(ctx, k.key, sub, why)
+	case planned == nil:
+		err = d.turnAwayLost(ctx, k.key, unread)
+	default: // a plan that cannot be read is in the way: who waits is told, and that is all
+		err = d.tellWhoWaits(ctx, k.key, cannotBeRead(unread))
 	}
 	if err != nil {
 		return err
@@ -349,8 +350,9 @@ func (d *Dispatcher) endLost(ctx context.Context, lost map[toolyard.BatchKey]err
 	}
 }
 
-// turnAwayLost refuses a batch in place of its plan, and tells who waits. Then nobody can plan it any more and start a
-// group with the ticket that it has, and the next sweep takes that out. A plan that cannot be read is in the way.
+// turnAwayLost refuses a batch in place of its plan, and tells who waits. Then nobody can plan it any more, such as a
+// dispatcher that has read the submission before, and start a group with the ticket that it may have. The next sweep
+// takes that out. A plan that cannot be read is in the way.
 func (d *Dispatcher) turnAwayLost(ctx context.Context, k toolyard.BatchKey, why error) error {
 	refused := cannotBeRead(why)
 	_, err := d.b.Append(ctx, k, batch.ChainBatch, "", 0, 0, refused)
@@ -366,6 +368,11 @@ func (d *Dispatcher) turnAwayLost(ctx context.Context, k toolyard.BatchKey, why 
 	if err != nil {
 		return err
 	}
+	return d.tellWhoWaits(ctx, k, refused)
+}
+
+// tellWhoWaits tells who waits for the replies of a batch that it was refused.
+func (d *Dispatcher) tellWhoWaits(ctx context.Context, k toolyard.BatchKey, refused events.Refused) error {
 	d.cfg.Meter.Refused(refused.Status)
 	return d.b.RefuseBehind(ctx, k, refused)
 }
