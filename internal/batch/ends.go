@@ -162,7 +162,7 @@ func (m *Machine) verdictOn(i, failed, culprit int) (verdict, bool) {
 	if m.isLost(i) && (!s.Plan.Calls[i].Judgement.Idempotent || c.Attempt >= m.cfg.MaxAttempts) {
 		return m.unknownOutcome(i), true
 	}
-	if c.Status == Retrying && c.Attempt >= m.cfg.MaxAttempts {
+	if c.Status == Retrying && (c.Started() >= m.cfg.MaxAttempts || c.Attempt >= maxClaims*m.cfg.MaxAttempts) {
 		return unavailable("", "The call could not be finished in %d attempts.", c.Attempt)
 	}
 	if since, ok := m.unserved(i); ok && m.now.Sub(since) >= m.cfg.WorkerWait {
