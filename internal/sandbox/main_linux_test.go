@@ -3,7 +3,6 @@
 package sandbox
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -73,7 +72,7 @@ func plant(backend, dir, command string) int {
 	return 1
 }
 
-// asBoth runs this test binary twice at a time, from a place that everybody can read.
+// asBoth runs this test binary twice, from a place that everybody can read.
 func asBoth() (code int, err error) {
 	dir, err := os.MkdirTemp("/tmp", "toolyard-sandbox-test-")
 	if err != nil {
@@ -91,42 +90,29 @@ func asBoth() (code int, err error) {
 	if err := copyFile("/proc/self/exe", bin); err != nil {
 		return 1, err
 	}
-	var user bytes.Buffer // its output follows that of the other, whose tests have the same names
-	asUser := actor(bin, "user", &user, &user)
-	if err := asUser.Start(); err != nil {
-		return 1, err
-	}
-	rootErr := actor(bin, "root", os.Stdout, os.Stderr).Run()
-	userErr := asUser.Wait()
-	_, err = os.Stdout.Write(user.Bytes())
-	for _, end := range []struct {
-		actor string
-		err   error
-	}{{"root", rootErr}, {"user", userErr}} {
-		if end.err != nil {
-			fmt.Fprintf(os.Stderr, "the tests failed as %s: %v\n", end.actor, end.err)
+	for _, actor := range []string{"root", "user"} {
+		args := os.Args[1:]
+		if actor == "user" { // the go command's own log, in its own directory: the other run has written it
+			args = slices.DeleteFunc(slices.Clone(args), func(a string) bool {
+				return strings.HasPrefix(a, "-test.testlogfile") || strings.HasPrefix(a, "-test.coverprofile")
+			})
+		}
+		cmd := exec.Command(bin, args...)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+		cmd.Env = append(os.Environ(), actorVar+"="+actor, "TMPDIR=/tmp", "HOME=/tmp")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+		if actor == "user" {
+			cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody, Groups: []uint32{shadowGroup}}
+		}
+		if err := cmd.Run(); err != nil {
+			if cmd.ProcessState == nil {
+				return 1, err
+			}
+			fmt.Fprintf(os.Stderr, "the tests failed as %s\n", actor)
 			code = 1
 		}
 	}
-	return code, err
-}
-
-// actor is a run of this test binary as root or as an ordinary user.
-func actor(bin, who string, stdout, stderr io.Writer) *exec.Cmd {
-	args := os.Args[1:]
-	if who == "user" { // the go command's own log, in its own directory: the other run writes it
-		args = slices.DeleteFunc(slices.Clone(args), func(a string) bool {
-			return strings.HasPrefix(a, "-test.testlogfile") || strings.HasPrefix(a, "-test.coverprofile")
-		})
-	}
-	cmd := exec.Command(bin, args...)
-	cmd.Stdout, cmd.Stderr = stdout, stderr
-	cmd.Env = append(os.Environ(), actorVar+"="+who, "TMPDIR=/tmp", "HOME=/tmp")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	if who == "user" {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody, Groups: []uint32{shadowGroup}}
-	}
-	return cmd
+	return code, nil
 }
 
 func copyFile(from, to string) error {
