@@ -92,6 +92,31 @@ func (s *Session) Interrupt(i Interrupt) {
 	}
 }
 
+// LowerInterrupt has the session's interrupt stop no batch behind the newest submission of each shard. It reports
+// whether the interrupt named later ones.
+func (s *Session) LowerInterrupt(newest []uint64) (lowered bool) {
+	if s.Interrupted == nil {
+		return false
+	}
+	i := *s.Interrupted
+	i.Others = slices.Clone(i.Others)
+	for shard, last := range newest {
+		if i.through(shard) <= last {
+			continue
+		}
+		lowered = true
+		if shard == 0 {
+			i.Through = last
+		} else {
+			i.Others[shard-1] = last
+		}
+	}
+	if lowered {
+		s.Interrupted = &i
+	}
+	return lowered
+}
+
 // Load adds deferred tools, each once. Past [MaxLoaded] those that were loaded first are dropped: a call of one is told
 // that it is not loaded, and the model loads it again.
 func (s *Session) Load(names ...string) {

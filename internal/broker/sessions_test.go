@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/toolyard/toolyard/internal/events"
@@ -32,5 +33,31 @@ func TestInterruptsAtOnce(t *testing.T) {
 		if now := fmt.Sprint(tt.second); now != second {
 			t.Errorf("%d: the interrupt %s became %s", i, second, now)
 		}
+	}
+}
+
+// TestLowerInterrupt: an interrupt of a restored system names no submission that is not there, in any shard.
+func TestLowerInterrupt(t *testing.T) {
+	for i, tt := range []struct {
+		through, newest []uint64
+		want            string
+		lowered         bool
+	}{
+		{[]uint64{5}, []uint64{5}, "[5]", false},
+		{[]uint64{5}, []uint64{7}, "[5]", false},
+		{[]uint64{9}, []uint64{7}, "[7]", true},
+		{[]uint64{9, 4, 6}, []uint64{9, 5, 2}, "[9 4 2]", true},
+		{[]uint64{9}, []uint64{10, 0, 0}, "[9]", false}, // the other shards were made later
+	} {
+		others := slices.Clone(tt.through[1:])
+		s := Session{Interrupted: &Interrupt{Through: tt.through[0], Others: others}}
+		lowered := s.LowerInterrupt(tt.newest)
+		if got := fmt.Sprint(append([]uint64{s.Interrupted.Through}, s.Interrupted.Others...)); got != tt.want ||
+			lowered != tt.lowered || !slices.Equal(others, tt.through[1:]) {
+			t.Errorf("%d: it is %s, %t; want %s, %t", i, got, lowered, tt.want, tt.lowered)
+		}
+	}
+	if (&Session{}).LowerInterrupt([]uint64{1}) {
+		t.Error("a session without an interrupt has one that is lowered")
 	}
 }

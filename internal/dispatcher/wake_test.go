@@ -150,3 +150,27 @@ func TestABatchThatWasWokenDuringABackup(t *testing.T) {
 		}
 	})
 }
+
+// TestASessionThatWasInterruptedDuringABackup: the backup has the interrupt, and not the last submissions that it
+// names. Their sequences are those of the next ones, which were not interrupted.
+func TestASessionThatWasInterruptedDuringABackup(t *testing.T) {
+	inYard(t, func(y *yard) {
+		_, err := y.b.ChangeSession(y.Context(), "a", toolyard.DefaultSession, func(s *broker.Session) {
+			s.Interrupt(broker.Interrupt{Through: 1_000})
+		})
+		if err == nil {
+			err = y.b.Guard(y.Context(), time.Now()) // it has a key beside those of sessions
+		}
+		if err == nil {
+			err = natsbroker.LowerInterrupts(y.Context(), y.Conn("restore"))
+		}
+		if err != nil {
+			y.Fatal(err)
+		}
+		y.dispatcher("d")
+		y.work()
+		if got := y.codes(y.of("a", "write")); got != "ok" {
+			y.Errorf("the result is %s", got)
+		}
+	})
+}

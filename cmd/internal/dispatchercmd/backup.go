@@ -31,8 +31,8 @@ const (
 	backupList = "backup.json"
 	// maxBackupList bounds the list of what is in a backup, in bytes.
 	maxBackupList = 1 << 20
-	// wakeTimeout bounds how long the batches of a restored system that wait for a person are woken.
-	wakeTimeout = 10 * time.Minute
+	// restoredTimeout bounds how long what was restored is looked through: interrupts, and batches to wake.
+	restoredTimeout = 10 * time.Minute
 	// backupData ends the name of the file of a stream.
 	backupData = ".snapshot"
 )
@@ -379,12 +379,20 @@ func (s *std) restore(ctx context.Context, nc *nats.Conn, b backup, dir string, 
 	}
 	made = nil // the system is there, and others may use it
 	// A signal that comes now interrupts nothing.
-	waking, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTimeout)
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoredTimeout)
 	defer cancel()
-	if err := natsbroker.WakeUnkept(waking, nc); err != nil {
-		return fmt.Errorf("the system is restored, and not all batches that wait for a person are woken: those of "+
+	lowered, woken := natsbroker.LowerInterrupts(looking, nc), natsbroker.WakeUnkept(looking, nc)
+	if lowered != nil {
+		lowered = fmt.Errorf("the system is restored, and new batches of a session that was interrupted during the "+
+			"backup may be stopped: give such a session another name: %w", lowered)
+	}
+	if woken != nil {
+		woken = fmt.Errorf("the system is restored, and not all batches that wait for a person are woken: those of "+
 			"\"dispatcher batches --status waiting\" that \"dispatcher approvals\" does not list have to be canceled: %w",
-			err)
+			woken)
+	}
+	if err := errors.Join(lowered, woken); err != nil {
+		return err
 	}
 	return done.end(s)
 }

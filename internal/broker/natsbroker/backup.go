@@ -1,6 +1,7 @@
 package natsbroker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -221,6 +222,52 @@ func Existing(ctx context.Context, nc *nats.Conn) (names []string, err error) {
 		return nil, fmt.Errorf("list the streams: %w", err)
 	}
 	return names, nil
+}
+
+// LowerInterrupts has the interrupts of a restored system stop no batch that is submitted from now on. Sessions were
+// saved behind the submissions: an interrupt that came between the two names submissions that are not there, and whose
+// sequences are given out anew.
+func LowerInterrupts(ctx context.Context, nc *nats.Conn) error {
+	b, err := Join(ctx, nc, "/restore", nil) // a cluster may still elect leaders
+	if err != nil {
+		return err
+	}
+	each, err := b.all(ctx)
+	if err != nil {
+		return err
+	}
+	newest := make([]uint64, len(each))
+	for n, one := range each {
+		if _, newest[n], err = one.kept(ctx); err != nil {
+			return err
+		}
+	}
+	var keys []string
+	var failed error // the others are looked at all the same
+	err = list(ctx, b.sessions, "*.*", func(key string, _ uint64, s broker.Session, err error) bool {
+		switch {
+		case key == keyGuarded: // the only other key of two tokens
+		case err != nil:
+			failed = cmp.Or(failed, err)
+		case s.LowerInterrupt(newest):
+			keys = append(keys, key)
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		_, _, err := swap(ctx, b.sessions, key, seen[broker.Session]{}, false,
+			func(s broker.Session) (broker.Session, error) {
+				s.LowerInterrupt(newest)
+				return s, nil
+			})
+		if err != nil {
+			failed = cmp.Or(failed, fmt.Errorf("session %s: %w", key, err))
+		}
+	}
+	return failed
 }
 
 // WakeUnkept wakes each batch of a restored system that no message keeps. Nobody has one that waits for a person: the
