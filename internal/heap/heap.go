@@ -24,21 +24,25 @@ const (
 	leastPercent = 50
 )
 
-// The heap grows by firstGrowth bytes until the first collection, and never by less than minGrowth.
+// The heap grows by firstGrowth bytes until the first collection. It never grows by less than minGrowth, or by
+// leastShare of what is in use, in percent, if that is more.
 const (
 	firstGrowth = 16 << 20
 	minGrowth   = 2 << 20
+	leastShare  = 3
 )
 
 // A collection looks at all that is in use, in about a millisecond for each MiB. So collections are far enough apart if
 // for each MiB there are perMiB: they take about a twentieth of one processor then. A second is far enough for any
-// process of at most 50 MiB.
+// process of at most 50 MiB. They are too far apart if it is seldom times as long.
 const (
 	often  = time.Second
 	perMiB = 20 * time.Millisecond
+	seldom = 3
 )
 
-// quiet is after what time without a collection there is one, and what the heap does not need is given back.
+// quiet is after what time without a collection there is one, and what the heap does not need is given back. It is
+// longer where so much is in use that collections are further apart at work.
 const quiet = 10 * time.Second
 
 // A growth that would change the percentage by less than a part in slack stays: setting it stops all goroutines for a
@@ -102,12 +106,12 @@ func collected() {
 	if heap.percent == 0 {
 		return
 	}
-	now := time.Now()
-	heap.growth = growthAfter(heap.growth, inUse().live, now.Sub(heap.last))
+	now, live := time.Now(), inUse().live
+	heap.growth = growthAfter(heap.growth, live, now.Sub(heap.last))
 	heap.last = now
 	adjust()
-	if heap.growth > minGrowth {
-		heap.quiet.Reset(quiet)
+	if heap.growth > leastGrowth(live) {
+		heap.quiet.Reset(quietAfter(live))
 	}
 }
 
@@ -115,7 +119,7 @@ func collected() {
 func giveBack() {
 	heap.Lock()
 	adapts := heap.percent > 0
-	heap.growth, heap.last = minGrowth, time.Time{} // the collection below is no sign of work
+	heap.growth, heap.last = 0, time.Time{} // the least; the collection below is no sign of work
 	heap.Unlock()
 	if adapts {
 		debug.FreeOSMemory() // collects
@@ -125,7 +129,7 @@ func giveBack() {
 // adjust sets the percentage for the growth and what is in use now.
 func adjust() {
 	u := inUse()
-	growth := min(max(heap.growth, minGrowth), mostGrowth(u.live, heap.percent))
+	growth := min(max(heap.growth, leastGrowth(u.live)), mostGrowth(u.live, heap.percent))
 	heap.growth = growth
 	if p := percentFor(growth, u); p > heap.set+heap.set/slack || p < heap.set-heap.set/slack {
 		heap.set = p
@@ -149,15 +153,23 @@ func inUse() use {
 // growthAfter is by how many bytes the heap grows behind a collection, if the one before was so long ago and it has
 // grown by growth since.
 func growthAfter(growth, live uint64, since time.Duration) uint64 {
-	enough := max(often, time.Duration(live>>20)*perMiB)
-	switch {
+	switch enough := enough(live); {
 	case since < enough:
 		return 2 * growth
-	case since > 3*enough:
+	case since > seldom*enough:
 		return growth / 2
 	}
 	return growth
 }
+
+// enough is how far apart collections are to be at least, when so much is in use.
+func enough(live uint64) time.Duration { return max(often, time.Duration(live>>20)*perMiB) }
+
+// quietAfter is after what time without a collection a process is quiet.
+func quietAfter(live uint64) time.Duration { return max(quiet, seldom*enough(live)) }
+
+// leastGrowth is by how many bytes the heap grows at least.
+func leastGrowth(live uint64) uint64 { return max(minGrowth, live*leastShare/100) }
 
 // mostGrowth is by how many bytes the heap may grow, when so much is in use: to Busy, or by percent if that is more. By
 // percent it grows by no more than MaxGrowth, but by leastPercent.
@@ -166,7 +178,7 @@ func mostGrowth(live uint64, percent int) uint64 {
 	if live < Busy {
 		most = max(most, Busy-live)
 	}
-	return max(most, minGrowth)
+	return max(most, leastGrowth(live))
 }
 
 // percentFor is the percentage with which a heap grows by so many bytes. At 100 percent Go collects no heap below

@@ -49,6 +49,26 @@ func TestMostGrowth(t *testing.T) {
 	}
 }
 
+// TestALargeHeapIsNotQuietBetweenCollections: where much is in use collections are far apart at work, and the least
+// that the heap grows by is not so little that many follow each other when the work begins.
+func TestALargeHeapIsNotQuietBetweenCollections(t *testing.T) {
+	for _, c := range []struct {
+		live  uint64
+		quiet time.Duration
+		least uint64
+	}{
+		{0, quiet, minGrowth}, {50 * mib, quiet, minGrowth}, {1000 * mib, time.Minute, 30 * mib},
+		{4000 * mib, 4 * time.Minute, 120 * mib},
+	} {
+		if got := quietAfter(c.live); got != c.quiet || got < seldom*enough(c.live) {
+			t.Errorf("with %d MiB in use it is quiet after %s, want %s", c.live/mib, got, c.quiet)
+		}
+		if got := leastGrowth(c.live); got != c.least {
+			t.Errorf("with %d MiB in use it grows by %d bytes at least, want %d", c.live/mib, got, c.least)
+		}
+	}
+}
+
 func TestPercentFor(t *testing.T) {
 	for _, c := range []struct {
 		growth uint64
