@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -172,5 +174,39 @@ func TestASessionThatWasInterruptedDuringABackup(t *testing.T) {
 		if got := y.codes(y.of("a", "write")); got != "ok" {
 			y.Errorf("the result is %s", got)
 		}
+	})
+}
+
+// TestABatchThatWasSubmittedDuringABackup: the backup has its entry in the index, and not its submission. It does not
+// hide the next batch, which has its place.
+func TestABatchThatWasSubmittedDuringABackup(t *testing.T) {
+	inYard(t, func(y *yard) {
+		kept := y.of("a", "write")
+		y.dispatcher("d")
+		y.work()
+		y.codes(kept)
+		for _, place := range []uint64{2, 3, 20_000} {
+			id := toolyard.BatchID(fmt.Sprint("lost", place))
+			err := y.b.Index().Add(y.Context(), broker.Entry{Agent: "a", ID: id, Session: "s", Workspace: "w",
+				Status: toolyard.StatusCompleted, Place: place, Submitted: time.Now(), Revision: 1_000})
+			if err != nil {
+				y.Fatal(err)
+			}
+		}
+		if err := natsbroker.ForgetUnsubmitted(y.Context(), y.Conn("restore")); err != nil {
+			y.Fatal(err)
+		}
+		want := []toolyard.BatchKey{y.of("a", "write"), y.of("a", "write")}
+		for _, k := range want {
+			y.codes(k)
+		}
+		slices.Reverse(want)
+		want = append(want, kept)
+		y.Eventually("the batches that are there are listed, and no others", func() bool {
+			page, _, err := y.b.Index().Page(y.Context(), broker.Filter{})
+			return err == nil && slices.EqualFunc(page, want, func(e broker.Entry, k toolyard.BatchKey) bool {
+				return e.Key() == k && !e.Live()
+			})
+		})
 	})
 }

@@ -31,7 +31,7 @@ const (
 	backupList = "backup.json"
 	// maxBackupList bounds the list of what is in a backup, in bytes.
 	maxBackupList = 1 << 20
-	// restoredTimeout bounds how long what was restored is looked through: interrupts, and batches to wake.
+	// restoredTimeout bounds how long what was restored is looked through: the index, interrupts, and batches to wake.
 	restoredTimeout = 10 * time.Minute
 	// backupData ends the name of the file of a stream.
 	backupData = ".snapshot"
@@ -381,18 +381,23 @@ func (s *std) restore(ctx context.Context, nc *nats.Conn, b backup, dir string, 
 	// A signal that comes now interrupts nothing.
 	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoredTimeout)
 	defer cancel()
-	lowered, woken := natsbroker.LowerInterrupts(looking, nc), natsbroker.WakeUnkept(looking, nc)
-	if lowered != nil {
-		lowered = fmt.Errorf("the system is restored, and new batches of a session that was interrupted during the "+
-			"backup may be stopped: give such a session another name: %w", lowered)
+	var failed []error
+	for _, look := range []struct {
+		at   func(context.Context, *nats.Conn) error
+		left string // what is left when it fails
+	}{
+		{natsbroker.ForgetUnsubmitted, "batches that were submitted during the backup, and are not there, may be listed"},
+		{natsbroker.LowerInterrupts, "new batches of a session that was interrupted during the backup may be stopped: " +
+			"give such a session another name"},
+		{natsbroker.WakeUnkept, "not all batches that wait for a person are woken: those of \"dispatcher batches " +
+			"--status waiting\" that \"dispatcher approvals\" does not list have to be canceled"},
+	} {
+		if err := look.at(looking, nc); err != nil {
+			failed = append(failed, fmt.Errorf("the system is restored, and %s: %w", look.left, err))
+		}
 	}
-	if woken != nil {
-		woken = fmt.Errorf("the system is restored, and not all batches that wait for a person are woken: those of "+
-			"\"dispatcher batches --status waiting\" that \"dispatcher approvals\" does not list have to be canceled: %w",
-			woken)
-	}
-	if err := errors.Join(lowered, woken); err != nil {
-		return err
+	if len(failed) > 0 {
+		return errors.Join(failed...)
 	}
 	return done.end(s)
 }

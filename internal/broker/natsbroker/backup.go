@@ -224,6 +224,29 @@ func Existing(ctx context.Context, nc *nats.Conn) (names []string, err error) {
 	return names, nil
 }
 
+// ForgetUnsubmitted takes batches out of the index of a restored system whose submissions are not there. The index was
+// saved behind the submissions. They would be listed in the places of those that come next, and hide them.
+func ForgetUnsubmitted(ctx context.Context, nc *nats.Conn) error {
+	b, err := Join(ctx, nc, "/restore", nil) // a cluster may still elect leaders
+	if err != nil {
+		return err
+	}
+	each, err := b.all(ctx)
+	if err != nil {
+		return err
+	}
+	for _, one := range each {
+		_, newest, err := one.kept(ctx)
+		if err != nil {
+			return err
+		}
+		if err := one.keyIndex().removeBehind(ctx, newest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // LowerInterrupts has the interrupts of a restored system stop no batch that is submitted from now on. Sessions were
 // saved behind the submissions: an interrupt that came between the two names submissions that are not there, and whose
 // sequences are given out anew.

@@ -113,6 +113,29 @@ func (x keyIndex) remove(ctx context.Context, subjects string, before uint64) er
 	return nil
 }
 
+// removeBehind removes the entries of places behind one. They have no gap as wide as a wide span.
+func (x keyIndex) removeBehind(ctx context.Context, place uint64) error {
+	for at := place + 1; ; {
+		s := spanOf(at, true)
+		subjects, err := x.subjects(ctx, filterSubjects(&broker.Filter{}, s))
+		if err != nil {
+			return err
+		}
+		for _, subject := range subjects {
+			if e, err := parseIndexSubject(subject); err != nil || e.Place <= place {
+				continue
+			}
+			if err := x.remove(ctx, subject, 0); err != nil {
+				return err
+			}
+		}
+		if len(subjects) == 0 && s.first > place {
+			return nil
+		}
+		at = s.last + 1
+	}
+}
+
 // subjects returns the matching subjects, in any order.
 func (x keyIndex) subjects(ctx context.Context, filter string) ([]string, error) {
 	info, err := retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
