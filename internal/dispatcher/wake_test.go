@@ -15,7 +15,6 @@ import (
 	"github.com/toolyard/toolyard/internal/approval"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 )
 
@@ -142,7 +141,7 @@ func TestABatchThatWasWokenDuringABackup(t *testing.T) {
 		if err != nil {
 			y.Fatal(err)
 		}
-		if err := natsbroker.WakeUnkept(y.Context(), nc); err != nil {
+		if err := y.b.WakeUnkept(y.Context()); err != nil {
 			y.Fatal(err)
 		}
 		y.dispatcher("after")
@@ -164,7 +163,7 @@ func TestASessionThatWasInterruptedDuringABackup(t *testing.T) {
 			err = y.b.Guard(y.Context(), time.Now()) // it has a key beside those of sessions
 		}
 		if err == nil {
-			err = natsbroker.LowerInterrupts(y.Context(), y.Conn("restore"))
+			err = y.b.LowerInterrupts(y.Context())
 		}
 		if err != nil {
 			y.Fatal(err)
@@ -193,7 +192,7 @@ func TestABatchThatWasSubmittedDuringABackup(t *testing.T) {
 				y.Fatal(err)
 			}
 		}
-		if err := natsbroker.ForgetUnsubmitted(y.Context(), y.Conn("restore")); err != nil {
+		if err := y.b.ForgetUnsubmitted(y.Context()); err != nil {
 			y.Fatal(err)
 		}
 		want := []toolyard.BatchKey{y.of("a", "write"), y.of("a", "write")}

@@ -76,7 +76,7 @@ func Adapt(percent int) {
 		heap.watched = true
 		watch()
 	}
-	adjust()
+	adjust(inUse())
 }
 
 // Fix has the heap grow by percent of what is in use, however much that is.
@@ -106,12 +106,12 @@ func collected() {
 	if heap.percent == 0 {
 		return
 	}
-	now, live := time.Now(), inUse().live
-	heap.growth = growthAfter(heap.growth, live, now.Sub(heap.last))
+	now, u := time.Now(), inUse()
+	heap.growth = growthAfter(heap.growth, u.live, now.Sub(heap.last))
 	heap.last = now
-	adjust()
-	if heap.growth > leastGrowth(live) {
-		heap.quiet.Reset(quietAfter(live))
+	adjust(u)
+	if heap.growth > leastGrowth(u.live) {
+		heap.quiet.Reset(quietAfter(u.live))
 	}
 }
 
@@ -127,11 +127,9 @@ func giveBack() {
 }
 
 // adjust sets the percentage for the growth and what is in use now.
-func adjust() {
-	u := inUse()
-	growth := min(max(heap.growth, leastGrowth(u.live)), mostGrowth(u.live, heap.percent))
-	heap.growth = growth
-	if p := percentFor(growth, u); p > heap.set+heap.set/slack || p < heap.set-heap.set/slack {
+func adjust(u use) {
+	heap.growth = min(max(heap.growth, leastGrowth(u.live)), mostGrowth(u.live, heap.percent))
+	if p := percentFor(heap.growth, u); p > heap.set+heap.set/slack || p < heap.set-heap.set/slack {
 		heap.set = p
 		debug.SetGCPercent(p)
 	}

@@ -381,18 +381,22 @@ func (s *std) restore(ctx context.Context, nc *nats.Conn, b backup, dir string, 
 	// A signal that comes now interrupts nothing.
 	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoredTimeout)
 	defer cancel()
+	restored, err := natsbroker.Join(looking, nc, "/restore", nil) // a cluster may still elect leaders
+	if err != nil {
+		return fmt.Errorf("the system is restored, and was not looked through: %w", err)
+	}
 	var failed []error
 	for _, look := range []struct {
-		at   func(context.Context, *nats.Conn) error
+		at   func(context.Context) error
 		left string // what is left when it fails
 	}{
-		{natsbroker.ForgetUnsubmitted, "batches that were submitted during the backup, and are not there, may be listed"},
-		{natsbroker.LowerInterrupts, "new batches of a session that was interrupted during the backup may be stopped: " +
+		{restored.ForgetUnsubmitted, "batches that were submitted during the backup, and are not there, may be listed"},
+		{restored.LowerInterrupts, "new batches of a session that was interrupted during the backup may be stopped: " +
 			"give such a session another name"},
-		{natsbroker.WakeUnkept, "not all batches that wait for a person are woken: those of \"dispatcher batches " +
+		{restored.WakeUnkept, "not all batches that wait for a person are woken: those of \"dispatcher batches " +
 			"--status waiting\" that \"dispatcher approvals\" does not list have to be canceled"},
 	} {
-		if err := look.at(looking, nc); err != nil {
+		if err := look.at(looking); err != nil {
 			failed = append(failed, fmt.Errorf("the system is restored, and %s: %w", look.left, err))
 		}
 	}

@@ -226,44 +226,40 @@ func Existing(ctx context.Context, nc *nats.Conn) (names []string, err error) {
 
 // ForgetUnsubmitted takes batches out of the index of a restored system whose submissions are not there. The index was
 // saved behind the submissions. They would be listed in the places of those that come next, and hide them.
-func ForgetUnsubmitted(ctx context.Context, nc *nats.Conn) error {
-	b, err := Join(ctx, nc, "/restore", nil) // a cluster may still elect leaders
+func (b *Broker) ForgetUnsubmitted(ctx context.Context) error {
+	each, newest, err := b.newestOfEach(ctx)
 	if err != nil {
 		return err
 	}
-	each, err := b.all(ctx)
-	if err != nil {
-		return err
-	}
-	for _, one := range each {
-		_, newest, err := one.kept(ctx)
-		if err != nil {
-			return err
-		}
-		if err := one.keyIndex().removeBehind(ctx, newest); err != nil {
+	for n, one := range each {
+		if err := one.keyIndex().removeBehind(ctx, newest[n]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// newestOfEach returns the brokers of all shards, with the sequence of the last submission that each keeps.
+func (b *Broker) newestOfEach(ctx context.Context) (each []*Broker, newest []uint64, err error) {
+	if each, err = b.all(ctx); err != nil {
+		return nil, nil, err
+	}
+	newest = make([]uint64, len(each))
+	for n, one := range each {
+		if _, newest[n], err = one.kept(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	return each, newest, nil
+}
+
 // LowerInterrupts has the interrupts of a restored system stop no batch that is submitted from now on. Sessions were
 // saved behind the submissions: an interrupt that came between the two names submissions that are not there, and whose
 // sequences are given out anew.
-func LowerInterrupts(ctx context.Context, nc *nats.Conn) error {
-	b, err := Join(ctx, nc, "/restore", nil) // a cluster may still elect leaders
+func (b *Broker) LowerInterrupts(ctx context.Context) error {
+	_, newest, err := b.newestOfEach(ctx)
 	if err != nil {
 		return err
-	}
-	each, err := b.all(ctx)
-	if err != nil {
-		return err
-	}
-	newest := make([]uint64, len(each))
-	for n, one := range each {
-		if _, newest[n], err = one.kept(ctx); err != nil {
-			return err
-		}
 	}
 	var keys []string
 	var failed error // the others are looked at all the same
@@ -297,14 +293,11 @@ func LowerInterrupts(ctx context.Context, nc *nats.Conn) error {
 // list of what waits has somebody look at it. That list was saved behind the log, so it lacks the calls that were
 // decided between the two, and the log still waits for them. Who is woken lists them again. And a batch that was woken
 // between the two has an owner in the log, by a wake that is not there.
-func WakeUnkept(ctx context.Context, nc *nats.Conn) (failed error) {
-	b, err := Join(ctx, nc, "/restore", nil) // a cluster may still elect leaders
-	if err != nil {
-		return err
-	}
+func (b *Broker) WakeUnkept(ctx context.Context) (failed error) {
 	filter := broker.Filter{Live: true}
 	for more := true; more; {
 		var page []broker.Entry
+		var err error
 		if page, more, err = b.Index().Page(ctx, filter); err != nil {
 			return err
 		}

@@ -48,21 +48,11 @@ func (b *Broker) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 	err error) {
 	wish := events.Interrupted{By: b.source, Reason: reason}
 	through := broker.Interrupt{Interrupted: wish}
-	each, err := b.all(ctx)
+	_, newest, err := b.newestOfEach(ctx)
 	if err != nil {
 		return 0, err
 	}
-	for n, one := range each {
-		_, newest, err := one.kept(ctx)
-		if err != nil {
-			return 0, err
-		}
-		if n == 0 {
-			through.Through = newest
-		} else {
-			through.Others = append(through.Others, newest)
-		}
-	}
+	through.Through, through.Others = newest[0], newest[1:]
 	if _, err := b.ChangeSession(ctx, a, s, func(v *broker.Session) { v.Interrupt(through) }); err != nil {
 		return 0, err
 	}
