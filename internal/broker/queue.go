@@ -68,7 +68,8 @@ type DeliveryMessage interface {
 	// Reconnected reports whether the connection has been restored since the message came. The server may have
 	// restarted then, and may have delivered it to another worker as if for the first time.
 	Reconnected() bool
-	// Done has the message removed from the queue. It waits for no answer.
+	// Done has the message removed from the queue, in a moment. It waits for no answer, and may return why that of an
+	// earlier message failed.
 	Done() error
 	// Return gives the message back, for another worker, after a pause.
 	Return(pause time.Duration) error

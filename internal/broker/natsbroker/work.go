@@ -180,6 +180,7 @@ func (b *Broker) Withdraw(ctx context.Context, r batch.Route, lane int, seqs []u
 type delivery struct {
 	msg        *nats.Msg
 	b          *Broker
+	acks       *lateAck
 	reconnects uint64 // how often the connection had been restored when it came
 }
 
@@ -192,7 +193,7 @@ func (d *delivery) Reconnected() bool { return d.b.Reconnects() != d.reconnects 
 
 // Done waits for no answer: a message whose acknowledgement is lost is delivered again, and its calls are found to be
 // answered.
-func (d *delivery) Done() error { return d.msg.Ack() }
+func (d *delivery) Done() error { return d.acks.done(d.msg) }
 
 func (d *delivery) Return(pause time.Duration) error { return d.msg.NakWithDelay(pause) }
 
@@ -200,6 +201,7 @@ func (d *delivery) Return(pause time.Duration) error { return d.msg.NakWithDelay
 type lane struct {
 	b    *Broker
 	pull *pull
+	acks *lateAck
 }
 
 func consumerCalls(r batch.Route, lane int) string {
@@ -221,6 +223,7 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, number int, unwanted f
 	if err := b.openLane(ctx, r, number); err != nil {
 		return nil, err
 	}
+	acks := newLateAck(b.Settings().CallAckWait)
 	p, err := b.pull(streamCall, name, b.Settings().CallAckWait, func(m message) {
 		if unwanted == nil {
 			nak(m)
@@ -228,7 +231,7 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, number int, unwanted f
 		}
 		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTimeout)
 		defer cancel()
-		if d, err := b.delivery(reading, &m); err == nil { // otherwise it was given back, or buried
+		if d, err := b.delivery(reading, &m, acks); err == nil { // otherwise it was given back, or buried
 			unwanted(d)
 		}
 	})
@@ -238,7 +241,7 @@ func (b *Broker) Lane(ctx context.Context, r batch.Route, number int, unwanted f
 	if b.guest != nil {
 		p.subject = prefixNext + string(r.Class) + "." + strconv.Itoa(number) + "." + b.name(streamCall)
 	}
-	return &lane{b: b, pull: p}, nil
+	return &lane{b: b, pull: p, acks: acks}, nil
 }
 
 // openLane creates the consumer of a lane, unless it exists.
@@ -300,7 +303,7 @@ func (l *lane) Take(ctx context.Context, n int) iter.Seq2[*broker.Delivery, erro
 		for m, err := range l.pull.all(n) {
 			var d *broker.Delivery
 			if err == nil {
-				d, err = l.b.delivery(ctx, m)
+				d, err = l.b.delivery(ctx, m, l.acks)
 			}
 			if !yield(d, err) {
 				return
@@ -310,7 +313,7 @@ func (l *lane) Take(ctx context.Context, n int) iter.Seq2[*broker.Delivery, erro
 }
 
 // delivery reads a message of the work queue.
-func (b *Broker) delivery(ctx context.Context, m *message) (*broker.Delivery, error) {
+func (b *Broker) delivery(ctx context.Context, m *message, acks *lateAck) (*broker.Delivery, error) {
 	meta, err := m.Metadata()
 	if err != nil {
 		return nil, fmt.Errorf("read a delivery's metadata: %w", err)
@@ -335,7 +338,7 @@ func (b *Broker) delivery(ctx context.Context, m *message) (*broker.Delivery, er
 				Requested: req, Deliveries: meta.NumDelivered, Received: m.received, Stored: meta.Timestamp,
 				OwnerWait:       b.Settings().BatchAckWait,
 				Trace:           traceparent.Of(envelope.TraceParent, envelope.TraceState, envelope.Baggage),
-				DeliveryMessage: &delivery{msg: m.Msg, b: b, reconnects: b.Reconnects()},
+				DeliveryMessage: &delivery{msg: m.Msg, b: b, acks: acks, reconnects: b.Reconnects()},
 			}, nil
 		}
 		if err == nil {
@@ -368,4 +371,7 @@ func (b *Broker) delivery(ctx context.Context, m *message) (*broker.Delivery, er
 func terminate(m *nats.Msg, why string) error { return m.Respond([]byte("+TERM " + why)) }
 
 // Stop ends Take. Messages that are on their way are given back.
-func (l *lane) Stop() { l.pull.stop() }
+func (l *lane) Stop() {
+	l.pull.stop()
+	l.acks.stop()
+}
