@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,7 +51,8 @@ func TestOnlyTheToolsCodeCanTell(t *testing.T) {
 		}
 		b.Calls = append(b.Calls, toolyard.Call{Tool: "ask", Input: input})
 	}
-	got := results(t, startClient(t, s), b)
+	c := startClient(t, s)
+	got := judged(t, func() []toolyard.Result { return results(t, c, b) }, nil)
 	var classes []string
 	for _, r := range got {
 		classes = append(classes, string(r.Class))
@@ -115,15 +117,40 @@ func TestWhyACallIsUnsafe(t *testing.T) {
 		"garbage": `judged UNSAFE: the tool answered with the class "PURPLE"`,
 		"error":   "judged UNSAFE: the tool's judge failed: no idea", "chatty": "judged READ_ONLY: blah",
 	}
-	for i, r := range results(t, startClient(t, s), b) {
-		said := ""
-		for _, f := range r.Phases {
-			if f.Phase == toolyard.PhaseValidateValues {
-				said = f.Detail
-			}
-		}
+	c := startClient(t, s)
+	slow := func(call int) bool { return moods[call] == "slow" }
+	for i, r := range judged(t, func() []toolyard.Result { return results(t, c, b) }, slow) {
+		said := saidOf(r)
 		if !strings.HasPrefix(said, want[moods[i]]) || r.IsError {
 			t.Errorf("%s: %s %s, and its facts say %.200q", moods[i], r.Class, r.Code, said)
 		}
 	}
+}
+
+// judged are the results of a batch whose judges were all asked in time, but for those that are slow. A machine that
+// stands still for a second makes calls UNSAFE, and the batch is submitted again.
+func judged(t *testing.T, submit func() []toolyard.Result, slow func(call int) bool) []toolyard.Result {
+	t.Helper()
+	for attempt := 1; ; attempt++ {
+		got := submit()
+		late := slices.IndexFunc(got, func(r toolyard.Result) bool {
+			said := saidOf(r)
+			return strings.Contains(said, "ask a worker of pool") ||
+				strings.Contains(said, "gave no answer within") && (slow == nil || !slow(r.Index))
+		})
+		if late < 0 || attempt == 10 {
+			return got
+		}
+		t.Logf("call %d was not judged in time: %s", late, saidOf(got[late]))
+	}
+}
+
+// saidOf is what the facts of a call say about its class.
+func saidOf(r toolyard.Result) string {
+	for _, f := range r.Phases {
+		if f.Phase == toolyard.PhaseValidateValues {
+			return f.Detail
+		}
+	}
+	return ""
 }
