@@ -62,12 +62,13 @@ func TestAnOutputOfObjectsIsReadInItsSize(t *testing.T) {
 
 // FuzzOwn: the own reader accepts nothing that the general reader reads otherwise, and does not crash.
 func FuzzOwn(f *testing.F) {
-	types := []Type{CallFinished, Results, BatchSubmitted}
+	types := []Type{CallFinished, Results, BatchSubmitted, CallsRequested}
 	for _, b := range []Body{
 		Finish(End{Result: toolyard.Result{Index: 1, CallID: "c", Tool: "t", Output: "o\\\"},{"}}, End{}),
 		Reply{Results: []toolyard.Result{{CallID: "c", Error: "e", Code: toolyard.Timeout, IsError: true}},
 			Completed: true},
 		Submitted{Batch: toolyard.Batch{Calls: []toolyard.Call{{ID: "1", Tool: "t", Input: []byte(`{"a":["b\\"]}`)}}}},
+		Requested{Ticket: 7, Calls: []RequestedCall{{ID: "c", Tool: "t", Input: []byte(`{"a":["b\\"]}`), Attempt: 1}}},
 	} {
 		s, err := Store(b)
 		if err != nil {

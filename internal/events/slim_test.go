@@ -2,6 +2,7 @@ package events
 
 import (
 	"encoding/json"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -167,9 +168,11 @@ func TestOwnForms(t *testing.T) {
 	for seed := range uint64(20_000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var b Body = randomFinished(r)
-		switch r.IntN(3) {
+		switch r.IntN(4) {
 		case 0:
 			b = randomSubmitted(r)
+		case 3:
+			b = randomRequested(r)
 		case 1:
 			reply := Reply{Completed: r.IntN(2) == 0, Results: []toolyard.Result{}}
 			for range r.IntN(3) {
@@ -205,7 +208,7 @@ func TestOwnForms(t *testing.T) {
 			t.Fatalf("seed %d: %s\n%v, -want +got:\n%s", seed, stored.Data, err, d)
 		}
 	}
-	for _, is := range []Type{BatchSubmitted, CallFinished, Results} {
+	for _, is := range []Type{BatchSubmitted, CallFinished, Results, CallsRequested} {
 		if own[is] < 300 { // enough to compare; what is random has odd values that the general reader reads
 			t.Errorf("only %d of type %s were read field by field", own[is], is)
 		}
@@ -242,6 +245,38 @@ func randomSubmitted(r *rand.Rand) Submitted {
 		}
 	}
 	return s
+}
+
+// randomRequested is seldom one that is left to the general reader.
+func randomRequested(r *rand.Rand) Requested {
+	at := time.Unix(1_700_000_000, int64(r.IntN(1e9))).UTC()
+	req := Requested{
+		Agent: some[toolyard.Agent](r, "", "a"), Batch: some[toolyard.BatchID](r, "b", "ü"),
+		Session: some[toolyard.Session](r, "", "s"), Workspace: some[toolyard.Workspace](r, "", "w"),
+		Interactive: r.IntN(2) == 0, Group: r.IntN(3), Ticket: some[uint64](r, 0, 7, math.MaxUint64),
+		Generation: some[uint64](r, 0, 7), WasConcurrent: r.IntN(2) == 0, Item: r.IntN(3), Expected: some[uint64](r, 0, 9),
+		Calls: []RequestedCall{}, Width: r.IntN(11), Snapshot: r.IntN(2) == 0, CallTimeoutMS: some[int64](r, 0, 7),
+		Fence: r.IntN(2) == 0, MaxAttempts: r.IntN(4), RemainingMS: some[int64](r, 0, -1, 1<<40),
+		QueuedAt: some(r, time.Time{}, at, at.In(time.FixedZone("", 3600))), Surface: some(r, "", "0f"),
+	}
+	for range r.IntN(4) {
+		call := RequestedCall{
+			Index: r.IntN(9), ID: some(r, "", "c", `"<\n>"`), Tool: some(r, "", "t"), Declaration: some(r, "", "d"),
+			Input: json.RawMessage(some(r, `{}`, `{"a":[1,{"b":"},{]\\\""}]}`, `null`, `"\\"`)),
+			Judgement: tool.Judgement{Class: some(r, "", toolyard.Unsafe), ReadOnly: r.IntN(2) == 0,
+				Destructive: r.IntN(2) == 0, Idempotent: r.IntN(2) == 0, Why: some(r, "", "why")},
+			Claim: r.IntN(2) == 0, Attempt: r.IntN(4), Again: r.IntN(2) == 0, As: some(r, "", "as"),
+			Mended: some(r, "", "m"), Waited: some(r, "", "w"),
+		}
+		if r.IntN(20) == 0 {
+			call.Approved, call.Echo = &Approved{}, toolyard.Echo(`{"x":1}`)
+		}
+		req.Calls = append(req.Calls, call)
+	}
+	if r.IntN(20) == 0 {
+		req.Deny, req.Tags, req.Context = []string{"x"}, []toolyard.Tag{"t"}, map[string]string{"k": "v"}
+	}
+	return req
 }
 
 // TestOwnWriter: what is written field by field is what encoding/json writes.
