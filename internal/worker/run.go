@@ -177,7 +177,7 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running, e
 	progress.end()
 	waiting, waits := errors.AsType[*pipeline.WaitingError](err)
 	// A call that asks a person has run until then, and others may have the workspace before it goes on.
-	ran := result.Attempts > 0 || waits && waiting.Question != nil
+	ran := result.Attempts >= r.call.Attempt || waits && waiting.Question != nil
 	w.noteAfter(ctx, r, ran)
 	w.noteChanges(ctx, r, &result)
 	w.count(r, &result, err)
