@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"runtime"
 	"slices"
@@ -95,8 +96,8 @@ func (c *chain) append(ctx context.Context, seen uint64, body events.Body, calls
 	}
 }
 
-// store makes one append. again says that others have appended since, and that their events are known now. c.mu is
-// held.
+// store makes one append. again says that others have appended since: their events are known now, or are read at the
+// next conflict. c.mu is held.
 func (c *chain) store(ctx context.Context, body events.Body) (rec batch.Record, again bool, err error) {
 	err = broker.RetryFull(ctx, c.w.log.With("batch", c.d.Key(), "item", c.d.Item), func() (err error) {
 		rec, err = c.w.b.Append(ctx, c.d.Key(), batch.ChainItem, c.w.cfg.Pool, c.d.Item, c.seq, body)
@@ -110,8 +111,8 @@ func (c *chain) store(ctx context.Context, body events.Body) (rec batch.Record, 
 		return rec, false, err
 	}
 	expected := c.seq
-	if lookErr := c.read(ctx); lookErr != nil {
-		return rec, false, errors.Join(err, lookErr)
+	if err := c.read(ctx); err != nil { // so it is not known whether a call has an answer
+		return rec, ctx.Err() == nil && c.w.b.MayPass(err), fmt.Errorf("read what others have appended: %w", err)
 	}
 	return rec, c.seq > expected, err
 }

@@ -3,12 +3,14 @@ package worker
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/membroker"
 	"github.com/toolyard/toolyard/internal/events"
 )
 
@@ -195,4 +197,45 @@ func TestSlowCallsOfAnItemThatIsDeliveredAgain(t *testing.T) {
 func (y *yard) abort(q queued, call int) {
 	y.w.abort(broker.AbortNotice{Agent: q.key.Agent, Batch: q.key.ID, Calls: []int{call}, Code: toolyard.Canceled,
 		Reason: "enough"}, nil)
+}
+
+// TestAnEndIsNotLostBehindAConflict: when the ends of an item meet a conflict, because the owner has ended another call
+// of it, and what stands in the chain cannot be read, the message is not done with: the call that is not answered comes
+// back and gets its result.
+func TestAnEndIsNotLostBehindAConflict(t *testing.T) {
+	inYard(t, 2, func(y *yard) {
+		var q queued
+		known, appended := make(chan struct{}), make(chan struct{})
+		y.run = func(context.Context, string) error {
+			if y.ran.Load() > 1 {
+				<-appended
+				return nil
+			}
+			<-known
+			// the owner ends the second call meanwhile
+			q.append(0, events.Finish(events.End{Result: toolyard.Result{Index: 1, CallID: "c", Tool: "read",
+				IsError: true, Code: toolyard.Canceled}}))
+			// From the third read on nothing of the worker arrives: two find out that the conflict is one.
+			reads := map[uint64]int{}
+			y.Server.Hold(func(s membroker.Step) bool {
+				if s.Party != "w" || !strings.Contains(s.What, "API.DIRECT.GET.TY_EVENT") {
+					return false
+				}
+				if _, ok := reads[s.Arrived]; !ok {
+					reads[s.Arrived] = len(reads)
+				}
+				return reads[s.Arrived] >= 2
+			})
+			close(appended)
+			return nil
+		}
+		q = y.item(2, 2)
+		close(known)
+		time.Sleep(time.Minute)
+		y.Server.Hold(nil)
+		y.Eventually("the call has its result", func() bool {
+			_, ok := q.results()[0]
+			return ok
+		})
+	})
 }
