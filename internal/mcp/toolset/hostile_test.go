@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/manifest"
@@ -81,6 +82,9 @@ func (f *fake) serve(in io.Reader) {
 			f.answer(f.asked, fmt.Sprintf(`{"content":[{"type":"text","text":%q}]}`, string(m.Error)))
 			f.asked = nil
 		}
+	}
+	if f.mode == "lingers" { // until it is killed
+		time.Sleep(time.Hour)
 	}
 }
 

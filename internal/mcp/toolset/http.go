@@ -116,9 +116,13 @@ func (s *sender) RoundTrip(req *http.Request) (*http.Response, error) {
 		b.left = 0
 		b.ReadCloser = &metered{ReadCloser: res.Body}
 		call, _ := ctx.Value(callKey{}).(string)
-		res.Body = wire.Lines(b, MaxMessageBytes, wire.InEvents(func(message []byte) []byte {
+		lift := wire.InEvents(func(message []byte) []byte {
 			return wire.LiftQuestion(wire.LiftResponse(message), call)
-		}))
+		})
+		res.Body = wire.Lines(b, MaxMessageBytes, func(line []byte) []byte {
+			watch.line(line)
+			return lift(line)
+		})
 		return res, nil
 	}
 	res.Body = wire.Whole(b, wire.LiftResponse)
@@ -177,6 +181,9 @@ type responses struct {
 	gone   func()
 	status int           // of the last response; 0 if there was none
 	pause  time.Duration // the pause that it requests
+	later  time.Duration // after which the server wants to be asked again for the rest of its events
+	// accepted says that a response was a success, so the server has the call. What later ones say is no answer to it.
+	accepted bool
 }
 
 type responsesKey struct{}
@@ -210,9 +217,26 @@ func (r *responses) got(res *http.Response) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.status, r.pause = res.StatusCode, 0
+	r.status, r.pause, r.later = res.StatusCode, 0, 0
+	r.accepted = r.accepted || res.StatusCode/100 == 2
 	if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && seconds > 0 {
 		r.pause = min(time.Duration(seconds)*time.Second, maxRetryAfter)
+	}
+}
+
+// line notes what a line of an event stream says about when to ask again.
+func (r *responses) line(line []byte) {
+	value, ok := bytes.CutPrefix(line, []byte("retry:"))
+	if r == nil || !ok {
+		return
+	}
+	if ms, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 10, 32); err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.later = min(time.Duration(ms)*time.Millisecond, maxRetryAfter)
+		if r.open == 0 && r.timer != nil { // the end may have come in one piece with the line
+			r.timer.Reset(r.later + cutGrace)
+		}
 	}
 }
 
@@ -223,6 +247,13 @@ func (r *responses) last() (status int, pause time.Duration) {
 	return r.status, r.pause
 }
 
+// taken reports whether the server has accepted the call.
+func (r *responses) taken() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.accepted
+}
+
 func (r *responses) ended() {
 	if r == nil {
 		return
@@ -230,7 +261,7 @@ func (r *responses) ended() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.open--; r.open == 0 {
-		r.timer = time.AfterFunc(cutGrace, r.gone)
+		r.timer = time.AfterFunc(r.later+cutGrace, r.gone)
 	}
 }
 

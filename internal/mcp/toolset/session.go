@@ -444,6 +444,9 @@ func (s *session) failed(err error, again bool, res *responses) error {
 		return refusal(server, refused)
 	}
 	switch status, pause := res.last(); {
+	case res.taken(): // what it answers to a request for the rest of its events says nothing about the call
+	case status == http.StatusNotFound && errors.Is(err, mcp.ErrSessionMissing): // it was restarted, for example
+		return tool.Unavailable(err, "The MCP server %q has ended the session; the call was not made.", server)
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		return &tool.Error{Code: toolyard.SetupRequired, Err: err,
 			Message: fmt.Sprintf("The MCP server %q does not accept this worker's credentials; an operator has to "+

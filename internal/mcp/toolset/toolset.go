@@ -49,6 +49,8 @@ type Toolset struct {
 	changed chan struct{}
 	settled chan struct{}
 	settle  func()
+	// healthyAfter is [healthyAfter], but in tests.
+	healthyAfter time.Duration
 
 	mu      sync.Mutex
 	session *session // nil while there is none
@@ -77,7 +79,7 @@ func New(o Options) (*Toolset, error) {
 	}
 	t := &Toolset{
 		o: o, log: o.Log.With("server", o.Server.Name), changed: make(chan struct{}, 1), settled: make(chan struct{}),
-		down: errors.New("it was not started yet"),
+		down: errors.New("it was not started yet"), healthyAfter: healthyAfter,
 	}
 	t.settle = sync.OnceFunc(func() { close(t.settled) })
 	return t, nil
@@ -125,14 +127,13 @@ func (t *Toolset) Run(ctx context.Context) {
 	defer t.settle()
 	pause := t.o.MinPause
 	for attempt := 0; ctx.Err() == nil; attempt++ {
-		began := time.Now()
 		// A server of an older revision may not answer the newest handshake at all, so every other attempt uses the
 		// older one.
-		err := t.runSession(ctx, attempt%2 == 1)
+		offered, err := t.runSession(ctx, attempt%2 == 1)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > healthyAfter {
+		if !offered.IsZero() && time.Since(offered) > t.healthyAfter {
 			pause, attempt = t.o.MinPause, -1
 		}
 		t.setDown(err, pause)
@@ -146,11 +147,12 @@ func (t *Toolset) Run(ctx context.Context) {
 	}
 }
 
-// runSession runs one session, from its start until it breaks. The error says why it ended.
-func (t *Toolset) runSession(ctx context.Context, legacy bool) (err error) {
+// runSession runs one session, from its start until it breaks. It returns since when the session had its tools, the zero
+// time if it had none, and why it ended.
+func (t *Toolset) runSession(ctx context.Context, legacy bool) (offered time.Time, err error) {
 	s, err := t.open(ctx, legacy)
 	if err != nil {
-		return err
+		return offered, err
 	}
 	defer func() {
 		if end := s.close(); !errors.Is(err, end) { // which may have been the reason already
@@ -159,16 +161,17 @@ func (t *Toolset) runSession(ctx context.Context, legacy bool) (err error) {
 	}()
 	tools, err := s.list(ctx)
 	if err != nil {
-		return err
+		return offered, err
 	}
 	t.offer(s, tools)
+	offered = time.Now()
 	t.settle()
 	for {
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return offered, context.Cause(ctx)
 		case <-s.life.Done():
-			return context.Cause(s.life)
+			return offered, context.Cause(s.life)
 		case <-s.relist:
 			tools, err := s.list(ctx)
 			if err != nil {
@@ -206,12 +209,12 @@ func (t *Toolset) setDown(err error, pause time.Duration) {
 func (t *Toolset) current() (*session, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.session != nil && t.session.life.Err() == nil {
+	if t.session != nil && t.session.life.Err() == nil && !t.session.broken.Load() {
 		return t.session, nil
 	}
 	down := t.down
 	if t.session != nil {
-		down = context.Cause(t.session.life)
+		down = cmp.Or(context.Cause(t.session.life), errEnded) // its process may not have ended yet
 	}
 	e := tool.AsError(tool.Unavailable(down, "The MCP server %q is not there; the call was not made.", t.o.Server.Name))
 	// No sooner than a session can be there that begins now, or is beginning: failures at once would open the breaker.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -284,6 +285,48 @@ func TestAServerThatDoesNotKnowTheNewestHandshake(t *testing.T) {
 	set := start(t, s)
 	until(t, set, "the tools are there", func() bool { return len(set.Tools()) > 0 })
 	again(t, set)
+}
+
+// TestAnOldServerThatMayTakeLongToStart: an attempt that fails late is no healthy session, so the next one is in the
+// other handshake.
+func TestAnOldServerThatMayTakeLongToStart(t *testing.T) {
+	t.Parallel()
+	s := fakeServer("slow-discover")
+	s.StartTimeoutMS = 1000
+	set, err := New(Options{Server: s, Lookup: os.LookupEnv, MinPause: 10 * time.Millisecond,
+		MaxPause: 50 * time.Millisecond, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set.healthyAfter = time.Second / 2
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { set.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	until(t, set, "the tools are there", func() bool { return len(set.Tools()) > 0 })
+}
+
+// TestACallOnABrokenSession: a server wrote what is no message, its session is broken, and its process takes its time to
+// end. A call that begins meanwhile is not written to it, so it says that it was not made.
+func TestACallOnABrokenSession(t *testing.T) {
+	t.Parallel()
+	set := start(t, fakeServer("lingers"))
+	set.mu.Lock()
+	s := set.session
+	set.mu.Unlock()
+	go func() { _, _ = find(t, set, "noise").Run(t.Context(), tool.Env{}, json.RawMessage(`{}`)) }()
+	for late := time.Now().Add(patience); !s.broken.Load(); runtime.Gosched() {
+		if time.Now().After(late) {
+			t.Fatal("the session does not break")
+		}
+	}
+	if s.life.Err() != nil {
+		t.Fatal("the session has ended already")
+	}
+	_, err := run(t, set, "echo", patience)
+	if err == nil || err.Code != toolyard.DependencyUnavailable {
+		t.Errorf("a call that was not written: got %v (%s), want %s", err, err.Code, toolyard.DependencyUnavailable)
+	}
 }
 
 // TestOddTools: tools that cannot be used are left out, and annotations of an untrusted server have no effect.

@@ -1,0 +1,136 @@
+package toolset
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/manifest"
+)
+
+// webServer is a server over HTTP of the revision 2025-11-25. get answers a GET, call a call.
+func webServer(t *testing.T, session func(w http.ResponseWriter, r *http.Request, method string) bool,
+	get func(w http.ResponseWriter, r *http.Request), call func(w http.ResponseWriter, id json.RawMessage)) *Toolset {
+	t.Helper()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var m message
+		if r.Method == http.MethodGet && get != nil {
+			get(w, r)
+			return
+		}
+		if r.Method != http.MethodPost || json.NewDecoder(r.Body).Decode(&m) != nil {
+			http.Error(w, "no", http.StatusMethodNotAllowed)
+			return
+		}
+		reply := func(result string) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"result":` + result + `}`))
+		}
+		if m.Method == "server/discover" {
+			http.Error(w, "no", http.StatusBadRequest)
+			return
+		}
+		if session != nil && !session(w, r, m.Method) {
+			return
+		}
+		switch m.Method {
+		case "initialize":
+			reply(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"fake","version":"1"}}`)
+		case "tools/list":
+			reply(`{"tools":[{"name":"x","inputSchema":{"type":"object"}}]}`)
+		case "tools/call":
+			call(w, m.ID)
+		default:
+			w.WriteHeader(http.StatusAccepted)
+		}
+	}))
+	t.Cleanup(web.Close)
+	return start(t, manifest.Server{Name: "s", URL: web.URL, MaxTools: 10, MaxInFlight: 4, StartTimeoutMS: 10_000})
+}
+
+// TestACallThatMeetsTheEndOfItsSession: a server that was started anew does not know the session any more, and says so
+// as the protocol wants, with 404. It did not run the call, so the call says that it was not made.
+func TestACallThatMeetsTheEndOfItsSession(t *testing.T) {
+	t.Parallel()
+	var generation, ran atomic.Int32
+	set := webServer(t, func(w http.ResponseWriter, r *http.Request, method string) bool {
+		id := fmt.Sprint("session-", generation.Load())
+		if method == "initialize" {
+			w.Header().Set("Mcp-Session-Id", id)
+			return true
+		}
+		if r.Header.Get("Mcp-Session-Id") != id {
+			http.Error(w, "no such session", http.StatusNotFound)
+			return false
+		}
+		return true
+	}, nil, func(w http.ResponseWriter, id json.RawMessage) {
+		ran.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"ok"}]}}`, id)
+	})
+	if _, err := run(t, set, "x", patience); err != nil {
+		t.Fatal(err)
+	}
+	generation.Add(1) // the server is started anew
+	_, err := run(t, set, "x", patience)
+	if ran.Load() != 1 {
+		t.Fatalf("%d calls ran", ran.Load())
+	}
+	if err == nil || err.Code != toolyard.DependencyUnavailable {
+		t.Errorf("a call that the server did not take: got %v (%s), want %s", err, err.Code,
+			toolyard.DependencyUnavailable)
+	}
+}
+
+// TestAServerThatHasItsClientComeAgainLater: a server ends the response of a call, says that it is to be asked again
+// after four seconds, and has the answer then.
+func TestAServerThatHasItsClientComeAgainLater(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var asked json.RawMessage
+	set := webServer(t, nil, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Last-Event-ID") != "1" {
+			http.Error(w, "no", http.StatusMethodNotAllowed)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprintf(w, "id: 2\ndata: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"content\":[{\"type\":\"text\","+
+			"\"text\":\"ok\"}]}}\n\n", asked)
+	}, func(w http.ResponseWriter, id json.RawMessage) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = id
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprint(w, "id: 1\nretry: 4000\ndata: \n\n")
+	})
+	out, err := run(t, set, "x", patience)
+	if err != nil {
+		t.Fatalf("got %v (%s)", err, err.Code)
+	}
+	if toolyard.TextOf(out.Content) != "ok" {
+		t.Errorf("got %+v", out)
+	}
+}
+
+// TestAServerThatLosesACall: a server takes a call, closes the response, and says that it has too much to do when it is
+// asked for the rest. It may have run the call, which therefore does not say that it was not made.
+func TestAServerThatLosesACall(t *testing.T) {
+	t.Parallel()
+	set := webServer(t, nil, func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "no", http.StatusServiceUnavailable)
+	}, func(w http.ResponseWriter, _ json.RawMessage) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprint(w, "id: 1\nretry: 1\ndata: \n\n")
+	})
+	if _, err := run(t, set, "x", patience); err == nil || err.Code != toolyard.OutcomeUnknown {
+		t.Errorf("got %v, want %s", err, toolyard.OutcomeUnknown)
+	}
+}
