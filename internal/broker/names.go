@@ -152,8 +152,8 @@ type AskedCall struct {
 // callKey is the key of the context value with the call for which a worker asks.
 type callKey struct{}
 
-// ForCall returns a context in which objects are requested for a call: a worker gets an agent's objects only while it
-// has one of the agent's calls.
+// ForCall returns a context in which objects are requested for a call: a worker gets an agent's objects only while its
+// pool has a call of that batch.
 func ForCall(ctx context.Context, k toolyard.BatchKey, index int) context.Context {
 	return context.WithValue(ctx, callKey{}, &AskedCall{k.Agent, k.ID, index})
 }

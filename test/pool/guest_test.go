@@ -428,3 +428,40 @@ func TestBeats(t *testing.T) {
 		t.Error("a beat that nobody stores is answered")
 	}
 }
+
+// TestTwoCallsReadALongResult: two calls of one batch read a long result of an earlier one, as read_result does.
+// They are of one item, and their worker has an account of its own.
+func TestTwoCallsReadALongResult(t *testing.T) {
+	t.Parallel()
+	s := guardedPool(t)
+	read, err := tool.New(tool.Typed[struct {
+		Ref string `json:"ref"`
+	}, string]{Declaration: reader("part"), Run: func(ctx context.Context, env tool.Env, in struct {
+		Ref string `json:"ref"`
+	}) (string, error) {
+		data, err := env.Blobs.ReadBlob(ctx, in.Ref)
+		return fmt.Sprint(len(data)), err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("long ", 100_000)
+	guestWorker(t, s, worker.Config{Tools: []tool.Tool{read, make1(t, reader("long"), says(long))}})
+	c := guestClient(t, s, "ann")
+	results := func(calls ...toolyard.Call) []toolyard.Result {
+		t.Helper()
+		b, err := c.Submit(t.Context(), toolyard.Batch{Agent: "ann", Calls: calls})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resultsOf(t, b)
+	}
+	ref := results(toolyard.Call{ID: "0", Tool: "long", Input: json.RawMessage(`{}`)})[0].Blob
+	in := json.RawMessage(fmt.Sprintf(`{"ref":%q}`, ref))
+	for i, r := range results(toolyard.Call{ID: "0", Tool: "part", Input: in},
+		toolyard.Call{ID: "1", Tool: "part", Input: in}) {
+		if r.IsError || r.Output != fmt.Sprint(len(long)) {
+			t.Errorf("call %d: %q, %s: %s", i, r.Output, r.Code, r.Error)
+		}
+	}
+}

@@ -375,9 +375,9 @@ func ownEvents(who access.Principal, stream, subject string) bool {
 }
 
 // mayUse returns an error if a principal may not read or store an object. Objects are named by their content, which is
-// checked before one is stored. A worker reads them only for a call that is queued for its pool, and an agent's objects
-// only for a call of that agent. The input that a person wrote for a call that waits is read before the call is queued:
-// a worker checks it.
+// checked before one is stored. A worker reads them only for a batch with a call that is queued for its pool, and an
+// agent's objects only for a batch of that agent. The input that a person wrote for a call that waits is read before
+// the call is queued: a worker checks it.
 func (d *Answerer) mayUse(ctx context.Context, who access.Principal, q *objectQuestion, storing bool) error {
 	kind, rest, _ := strings.Cut(q.Name, ".")
 	switch {
@@ -390,7 +390,8 @@ func (d *Answerer) mayUse(ctx context.Context, who access.Principal, q *objectQu
 	case who.Role == access.Worker && (kind == "result" || kind == "input" || kind == "data"):
 		agent, _, _ := strings.Cut(rest, ".")
 		if q.Call != nil && (kind == "data" || broker.Escape(string(q.Call.Agent)) == agent) {
-			if open, err := d.isQueued(ctx, who.Name, q.Call); err != nil || open {
+			k := toolyard.BatchKey{Agent: q.Call.Agent, ID: q.Call.Batch}
+			if open, err := d.isQueued(ctx, who.Name, k); err != nil || open {
 				return err
 			}
 			if kind == "input" {
@@ -404,16 +405,20 @@ func (d *Answerer) mayUse(ctx context.Context, who access.Principal, q *objectQu
 	return refusal(codeNotYours, "%s cannot use %s", who, q.Name)
 }
 
-// isQueued reports whether a call is queued for a pool, or one of its workers has it: then its message exists. Only
-// dispatchers queue messages.
-func (d *Answerer) isQueued(ctx context.Context, pool string, c *broker.AskedCall) (bool, error) {
-	k := toolyard.BatchKey{Agent: c.Agent, ID: c.Batch}
+// isQueued reports whether a batch has a call that is queued for a pool, or that one of its workers has: then its
+// message exists. Only dispatchers queue messages. Which call it is does not matter: a message has the index of its
+// first call, and a call that is queued again goes alone, while its item's chain keeps the item's index.
+func (d *Answerer) isQueued(ctx context.Context, pool string, k toolyard.BatchKey) (bool, error) {
+	return d.queuedAs(ctx, pool, k, ">")
+}
+
+// queuedAs is isQueued for the messages whose subject ends so.
+func (d *Answerer) queuedAs(ctx context.Context, pool string, k toolyard.BatchKey, end string) (bool, error) {
 	b, err := d.b.of(ctx, k)
 	if err != nil {
 		return false, err
 	}
-	_, ok, err := b.last(ctx, streamCall,
-		prefixCall+"*."+pool+".*."+broker.KeyTokens(k)+"."+strconv.Itoa(c.Index)+".*")
+	_, ok, err := b.last(ctx, streamCall, prefixCall+"*."+pool+".*."+broker.KeyTokens(k)+"."+end)
 	return ok, err
 }
 

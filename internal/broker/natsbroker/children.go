@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/nats-io/nats.go"
 
@@ -83,13 +84,14 @@ func refusedChild(why events.Refused) *toolyard.Result {
 	return r
 }
 
-// ofPool reads the question of a worker about a call of its pool that runs, or is queued.
+// ofPool reads the question of a worker about a call of its pool that runs, or is queued. What makes calls is alone in
+// its message: that has its index.
 func (d *Answerer) ofPool(ctx context.Context, who access.Principal, m *nats.Msg) (c broker.ChildCall, err error) {
 	if c, err = asked[broker.ChildCall](m); err != nil {
 		return c, err
 	}
 	of := c.Of()
-	runs, err := d.isQueued(ctx, who.Name, &broker.AskedCall{Agent: of.Agent, Batch: of.ID, Index: c.Parent.Call})
+	runs, err := d.queuedAs(ctx, who.Name, of, strconv.Itoa(c.Parent.Call)+".*")
 	if err == nil && !runs {
 		err = refusal(codeNotYours, "%s have no call %d of batch %s", who, c.Parent.Call, of)
 	}

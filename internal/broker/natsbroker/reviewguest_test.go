@@ -1,0 +1,241 @@
+package natsbroker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/shard"
+	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/bubble"
+)
+
+// answers has a dispatcher answer guests until the returned function is called.
+func answers(t *testing.T, b *natsbroker.Broker) (end func()) {
+	t.Helper()
+	a, err := b.AnswerGuests(testenv.Log(t), func() []broker.Worker { return nil },
+		func(string, []byte) error { return nil }, nil, func(toolyard.BatchKey) bool { return false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// raisedGuarded raises a guarded system to two shards; before each step it calls before.
+func raisedGuarded(t *testing.T, s *natsd.Server, before func(natsbroker.Raising)) {
+	t.Helper()
+	if _, _, err := natsbroker.Raise(t.Context(), testenv.ConnAs(t, s, access.Principal{Role: access.Operator}),
+		broker.Settings{Shards: 2}, 0, before); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReviewLanesOfANewShard: a worker with an account of its own reads before one of two dispatchers that there is a
+// new shard, and that dispatcher makes the worker's lanes.
+func TestReviewLanesOfANewShard(t *testing.T) {
+	testenv.OneShard(t)
+	s, platform := testenv.Guarded(t), access.Principal{Role: access.Dispatcher}
+	slow, fast := testenv.BrokerAs(t, s, platform, "/slow"), testenv.BrokerAs(t, s, platform, "/fast")
+	end := answers(t, fast)
+	w := testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: "p"}, "/worker/p.w")
+	raisedGuarded(t, s, func(r natsbroker.Raising) {
+		if r.Map.Next != 0 { // it is announced: these two read the map, and the slow one does later
+			for _, b := range []*natsbroker.Broker{fast, w} {
+				if _, _, err := b.Renew(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	end()
+	defer answers(t, slow)()
+	n, _ := w.Lanes()
+	if n <= broker.Lanes {
+		t.Fatalf("the worker knows %d lanes", n)
+	}
+	route := batch.Route{Pool: "p", Class: toolyard.ReadOnly}
+	for i := range n {
+		l, err := w.Lane(t.Context(), route, i, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Stop()
+	}
+	// Also when all have read the map nobody makes them.
+	if _, _, err := slow.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(testenv.ConnAs(t, s, platform))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"call_READ_ONLY_p_0", "call_READ_ONLY_p_1"} {
+		if _, err := js.Consumer(t.Context(), "TY_CALL", name); err != nil {
+			t.Errorf("shard 0: consumer %s: %v", name, err)
+		}
+		if _, err := js.Consumer(t.Context(), "TY1_CALL", name); err != nil {
+			t.Errorf("shard 1: the worker has opened the lane, and there is no consumer %s: %v", name, err)
+		}
+	}
+}
+
+// TestReviewAnAgentSubmitsBehindItsOwnFence: an agent with an account of its own died between the fence in the former
+// shard and the submission, or has not heard that the fence is stored. It submits again, under the same id.
+func TestReviewAnAgentSubmitsBehindItsOwnFence(t *testing.T) {
+	testenv.OneShard(t)
+	s, platform := testenv.Guarded(t), access.Principal{Role: access.Dispatcher}
+	d := testenv.BrokerAs(t, s, platform, "/d")
+	defer answers(t, d)()
+	who := access.Principal{Role: access.Agent, Name: "eve"}
+	agent := testenv.BrokerAs(t, s, who, "/agent")
+	raisedGuarded(t, s, func(natsbroker.Raising) {
+		if _, _, err := d.Renew(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, _, err := agent.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var moved []toolyard.Batch // they were in shard 0, and are in shard 1
+	for i := 0; len(moved) < 2; i++ {
+		sub := toolyard.Batch{Agent: "eve", Calls: []toolyard.Call{{Tool: "x"}}}
+		sub.Normalize(toolyard.BatchID(fmt.Sprint("b", i)))
+		if slot := shard.OfBatch(sub.Key()); slot.Shard(1) != slot.Shard(2) {
+			moved = append(moved, sub)
+		}
+	}
+	eve := testenv.ConnAs(t, s, who)
+	for _, sub := range moved { // what fenceOff has stored
+		forged(t, eve, "ty.batch."+broker.KeyTokens(sub.Key()), events.Moved{},
+			nats.Header{"Nats-Expected-Last-Subject-Sequence": {"0"}})
+	}
+	began := time.Now()
+	if err := d.Submit(t.Context(), moved[0]); err != nil {
+		t.Errorf("from the platform's account, after %s: %v", time.Since(began), err)
+	}
+	began = time.Now()
+	if err := agent.Submit(t.Context(), moved[1]); err != nil {
+		t.Errorf("from the agent's account, after %s: %v", time.Since(began).Round(time.Second), err)
+	}
+}
+
+// TestReviewNobodyWaitsForAnothersMap: while NATS is gone, a submission fails after its own limit, whoever else waits
+// for the map of shards.
+func TestReviewNobodyWaitsForAnothersMap(t *testing.T) {
+	bubble.Run(t, broker.Settings{}, func(e *bubble.Env) {
+		b := e.Broker("client")
+		time.Sleep(time.Minute) // of virtual time: the map is old
+		e.Server.Cut("client")
+		patient, stop := context.WithCancel(e.Context())
+		looked := make(chan error, 1)
+		go func() {
+			sub := submission("other")
+			_, err := b.Planned(patient, sub.Key()) // as an owner, who waits until NATS is back
+			looked <- err
+		}()
+		time.Sleep(time.Second)
+		answered, began := make(chan error, 1), time.Now()
+		go func() {
+			ctx, cancel := context.WithTimeout(e.Context(), time.Second)
+			defer cancel()
+			answered <- b.Submit(ctx, submission("b"))
+		}()
+		select {
+		case err := <-answered:
+			e.Logf("after %s: %v", time.Since(began), err)
+		case <-time.After(10 * broker.SubmitWait):
+			e.Errorf("a submission with a limit of a second has no error after %s", time.Since(began))
+		}
+		e.Server.Heal("client")
+		stop()
+		<-looked
+	})
+}
+
+// breaking is a connection that breaks at the next write with the armed bytes: they do not arrive.
+type breaking struct {
+	net.Conn
+	armed *atomic.Pointer[[]byte]
+}
+
+func (c *breaking) Write(p []byte) (int, error) {
+	if want := c.armed.Load(); want != nil && bytes.Contains(p, *want) && c.armed.CompareAndSwap(want, nil) {
+		return 0, errors.Join(errors.New("broken"), c.Conn.Close())
+	}
+	return c.Conn.Write(p)
+}
+
+// TestReviewAnObjectIsWhole: a dispatcher loses its connection while it sends a worker an object.
+func TestReviewAnObjectIsWhole(t *testing.T) {
+	s, platform := testenv.Guarded(t), access.Principal{Role: access.Dispatcher}
+	testenv.BrokerAs(t, s, platform, "/first")
+	dir, _ := s.Creds()
+	creds, err := natsd.FindCreds(dir, platform)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var armed atomic.Pointer[[]byte]
+	nc, err := nats.Connect(s.ClientURL(), append(natsbroker.ConnectOptions("d", testenv.Log(t)),
+		nats.UserCredentials(creds), nats.SetCustomDialer(dialer(func(network, address string) (net.Conn, error) {
+			c, err := net.Dial(network, address)
+			return &breaking{c, &armed}, err
+		})))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	d, err := natsbroker.Attach(t.Context(), nc, "/d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answers(t, d)()
+	w := testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: "p"}, "/worker/p.w")
+	sub := submission("b")
+	k := sub.Key()
+	if out := d.QueueAll(t.Context(), 0, []batch.Queue{{Route: batch.Route{Pool: "p", Class: toolyard.ReadOnly},
+		Request: events.Requested{Agent: k.Agent, Batch: k.ID,
+			Calls: []events.RequestedCall{{Input: json.RawMessage(`{}`)}}}}}); out[0].Err != nil {
+		t.Fatal(out[0].Err)
+	}
+	var content strings.Builder
+	const pieces = 60
+	for i := range pieces {
+		content.WriteString(strings.Repeat(string(rune('!'+i)), broker.MaxInlineBytes))
+	}
+	ref, err := d.PutResult(t.Context(), k.Agent, []byte(content.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for attempt := range pieces / 4 { // how soon the client library notices is a race: what comes after that is sent
+		breaks := []byte(strings.Repeat(string(rune('!'+pieces-2-4*attempt)), 1000))
+		armed.Store(&breaks)
+		got, err := w.Result(broker.ForCall(t.Context(), k, 0), k.Agent, ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != content.String() {
+			t.Fatalf("attempt %d: the worker reads %d bytes of %d, and no error", attempt, len(got), content.Len())
+		}
+	}
+}
