@@ -537,6 +537,10 @@ func (d *Answerer) lanes(ctx context.Context, who access.Principal, m *nats.Msg)
 	if !class.Known() {
 		return refusal(codeBad, "there is no class %q", class)
 	}
+	// The worker may know more shards: it asks once for all lanes of each.
+	if _, err := d.b.renewed(ctx); err != nil {
+		return err
+	}
 	for _, one := range d.b.each() {
 		for lane := range one.lanes() {
 			if err := one.openLane(ctx, batch.Route{Pool: toolyard.Pool(who.Name), Class: class}, lane); err != nil {

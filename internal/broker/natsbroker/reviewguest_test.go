@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/access"
@@ -26,79 +25,6 @@ import (
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
 )
-
-// answers has a dispatcher answer guests until the returned function is called.
-func answers(t *testing.T, b *natsbroker.Broker) (end func()) {
-	t.Helper()
-	a, err := b.AnswerGuests(testenv.Log(t), func() []broker.Worker { return nil },
-		func(string, []byte) error { return nil }, nil, func(toolyard.BatchKey) bool { return false })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		if err := a.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// raisedGuarded raises a guarded system to two shards; before each step it calls before.
-func raisedGuarded(t *testing.T, s *natsd.Server, before func(natsbroker.Raising)) {
-	t.Helper()
-	if _, _, err := natsbroker.Raise(t.Context(), testenv.ConnAs(t, s, access.Principal{Role: access.Operator}),
-		broker.Settings{Shards: 2}, 0, before); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestReviewLanesOfANewShard: a worker with an account of its own reads before one of two dispatchers that there is a
-// new shard, and that dispatcher makes the worker's lanes.
-func TestReviewLanesOfANewShard(t *testing.T) {
-	testenv.OneShard(t)
-	s, platform := testenv.Guarded(t), access.Principal{Role: access.Dispatcher}
-	slow, fast := testenv.BrokerAs(t, s, platform, "/slow"), testenv.BrokerAs(t, s, platform, "/fast")
-	end := answers(t, fast)
-	w := testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: "p"}, "/worker/p.w")
-	raisedGuarded(t, s, func(r natsbroker.Raising) {
-		if r.Map.Next != 0 { // it is announced: these two read the map, and the slow one does later
-			for _, b := range []*natsbroker.Broker{fast, w} {
-				if _, _, err := b.Renew(t.Context()); err != nil {
-					t.Error(err)
-				}
-			}
-		}
-	})
-	end()
-	defer answers(t, slow)()
-	n, _ := w.Lanes()
-	if n <= broker.Lanes {
-		t.Fatalf("the worker knows %d lanes", n)
-	}
-	route := batch.Route{Pool: "p", Class: toolyard.ReadOnly}
-	for i := range n {
-		l, err := w.Lane(t.Context(), route, i, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Stop()
-	}
-	// Also when all have read the map nobody makes them.
-	if _, _, err := slow.Renew(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	js, err := jetstream.New(testenv.ConnAs(t, s, platform))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"call_READ_ONLY_p_0", "call_READ_ONLY_p_1"} {
-		if _, err := js.Consumer(t.Context(), "TY_CALL", name); err != nil {
-			t.Errorf("shard 0: consumer %s: %v", name, err)
-		}
-		if _, err := js.Consumer(t.Context(), "TY1_CALL", name); err != nil {
-			t.Errorf("shard 1: the worker has opened the lane, and there is no consumer %s: %v", name, err)
-		}
-	}
-}
 
 // TestReviewAnAgentSubmitsBehindItsOwnFence: an agent with an account of its own died between the fence in the former
 // shard and the submission, or has not heard that the fence is stored. It submits again, under the same id.
