@@ -182,10 +182,13 @@ func (d *Answerer) refuse(m *nats.Msg, err error) {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-func (d *Answerer) send(a *nats.Msg) {
-	if err := d.b.nc.PublishMsg(a); err != nil && d.ctx.Err() == nil {
+// send sends an answer, or a part of one. It returns false if it cannot.
+func (d *Answerer) send(a *nats.Msg) bool {
+	err := d.b.nc.PublishMsg(a)
+	if err != nil && d.ctx.Err() == nil {
 		d.log.Warn("an answer was not sent", "error", err)
 	}
+	return err == nil
 }
 
 // answerRequest answers one request of an agent or a worker.
@@ -454,15 +457,20 @@ func (d *Answerer) get(ctx context.Context, who access.Principal, m *nats.Msg) e
 	return nil
 }
 
-// sendAll answers with a content in pieces. An empty message ends an answer of several messages.
+// sendAll answers with a content in pieces. An empty message ends an answer of several messages, and says how long the
+// content is. If a piece cannot be sent, the answer has no end, and the guest asks again.
 func (d *Answerer) sendAll(m *nats.Msg, content []byte) {
+	end := nats.NewMsg(m.Reply)
+	end.Header.Set(headerBytes, strconv.Itoa(len(content)))
 	for len(content) > 0 {
 		a := nats.NewMsg(m.Reply)
 		a.Data = content[:min(len(content), maxPieceBytes)]
 		content = content[len(a.Data):]
-		d.send(a)
+		if !d.send(a) {
+			return
+		}
 	}
-	d.send(&nats.Msg{Subject: m.Reply})
+	d.send(end)
 }
 
 func (d *Answerer) piece(ctx context.Context, who access.Principal, m *nats.Msg) error {
@@ -511,11 +519,11 @@ func (d *Answerer) put(ctx context.Context, who access.Principal, m *nats.Msg) e
 		}
 		content = append(content, piece...)
 	}
-	if hash, ok := strings.CutPrefix(q.Name, "surface."); ok {
+	if hash, ok := strings.CutPrefix(q.Name, prefixSurface); ok {
 		if err := d.check(hash, content); err != nil {
 			return refusal(codeBad, "%v", err)
 		}
-	} else if q.Name[strings.LastIndexByte(q.Name, '.')+1:] != sumOf(content) {
+	} else if !names(q.Name, content) {
 		return refusal(codeBad, "the object is not what its name says")
 	}
 	if err := d.b.putObject(ctx, q.Name, content); err != nil {
@@ -668,7 +676,9 @@ func (d *Answerer) replies(ctx context.Context, m *nats.Msg) error {
 		a.Header, a.Data = maps.Clone(s.header), s.data
 		a.Header.Set("Nats-Subject", s.subject)
 		a.Header.Set("Nats-Sequence", strconv.FormatUint(s.seq, 10))
-		d.send(a)
+		if !d.send(a) {
+			return nil // without an end, so that nobody takes it for whole
+		}
 		sent++
 	}
 	if sent == 0 {

@@ -27,6 +27,14 @@ func sumOf(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// prefixSurface begins the names of surfaces. They end in the hash of the surface, which is not that of what is stored.
+const prefixSurface = "surface."
+
+// names reports whether the name of an object ends in the hash of a content.
+func names(name string, content []byte) bool {
+	return name[strings.LastIndexByte(name, '.')+1:] == sumOf(content)
+}
+
 // putObject stores content under a name that is made from it, for at least a lifetime and the slack. If the object
 // exists and is younger than the slack, it is kept, since it lasts long enough.
 func (b *Broker) putObject(ctx context.Context, name string, content []byte) error {
@@ -104,12 +112,12 @@ func abandoned[T any](ctx context.Context, do func() (T, error)) (T, error) {
 
 // PutSurface stores a surface or a toolset under its hash.
 func (b *Broker) PutSurface(ctx context.Context, hash string, content []byte) error {
-	return b.putObject(ctx, "surface."+broker.Escape(hash), content)
+	return b.putObject(ctx, prefixSurface+broker.Escape(hash), content)
 }
 
 // Surface reads what [Broker.PutSurface] stored.
 func (b *Broker) Surface(ctx context.Context, hash string) ([]byte, error) {
-	content, err := b.getObject(ctx, "surface."+broker.Escape(hash))
+	content, err := b.getObject(ctx, prefixSurface+broker.Escape(hash))
 	if errors.Is(err, broker.ErrNoObject) {
 		return nil, fmt.Errorf("surface %s: %w", hash, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -65,6 +66,7 @@ const (
 	headerProblem = "Toolyard-Problem" // the error
 	headerCode    = "Toolyard-Code"    // its kind, as an HTTP status
 	headerStored  = "Toolyard-Stored"  // the envelope of a stored message
+	headerBytes   = "Toolyard-Bytes"   // the length of the content that ends here; older dispatchers do not say it
 )
 
 // The codes of [headerCode].
@@ -294,11 +296,17 @@ func (g *guest) counts(ctx context.Context, b *Broker, q readQuestion) (map[stri
 	return counted, nil
 }
 
+// errHole says that a part of an answer was lost, as when the dispatcher's connection broke: ask again.
+var errHole = errors.New("a part of a dispatcher's answer was lost")
+
 // get requests an object.
 func (g *guest) get(ctx context.Context, b *Broker, q objectQuestion) ([]byte, error) {
 	out, err := g.collect(ctx, b, opGet, q)
 	if refusedFor(err, codeNone) {
 		return nil, jetstream.ErrObjectNotFound
+	}
+	if err == nil && !strings.HasPrefix(q.Name, prefixSurface) && !names(q.Name, out) {
+		return nil, errHole
 	}
 	return out, err
 }
@@ -337,6 +345,9 @@ func (g *guest) collect(ctx context.Context, b *Broker, op operation, q any) ([]
 			return nil, err
 		}
 		if len(a.Data) == 0 {
+			if said := a.Header.Get(headerBytes); said != "" && said != strconv.Itoa(len(out)) {
+				return nil, errHole
+			}
 			break
 		}
 		if out = append(out, a.Data...); len(out) > broker.MaxObjectBytes {

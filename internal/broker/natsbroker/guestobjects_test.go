@@ -1,15 +1,23 @@
 package natsbroker_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"net"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
@@ -63,5 +71,112 @@ func TestACallThatIsQueuedAgainReadsItsItemsChain(t *testing.T) {
 	y.append(k, batch.ChainItem, 0, expected, events.Finish(events.End{Result: r}))
 	if records, err := w.Item(t.Context(), k, "p", 0, expected); err != nil || len(records) != 1 {
 		t.Errorf("behind %d the chain of the item has %d events, %v", expected, len(records), err)
+	}
+}
+
+// leaky is a connection that loses one message: the next one with the armed bytes goes to a subject of the same length
+// on which nobody listens.
+type leaky struct {
+	net.Conn
+	armed *atomic.Pointer[string]
+}
+
+func (c *leaky) Write(p []byte) (int, error) {
+	n := len(p)
+	if marks := c.armed.Load(); marks != nil {
+		const publish = "PUB "
+		begin := bytes.LastIndex(p[:max(0, bytes.Index(p, []byte(*marks)))], []byte(publish))
+		if begin >= 0 && c.armed.CompareAndSwap(marks, nil) {
+			p = bytes.Clone(p)
+			p[begin+len(publish)] = 'x'
+		}
+	}
+	if _, err := c.Conn.Write(p); err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// TestAnObjectHasNoHole: of an object that a dispatcher sends a worker one piece is lost, as when the dispatcher's
+// connection breaks. The worker asks again. A surface is named by something else than the hash of what is stored.
+func TestAnObjectHasNoHole(t *testing.T) {
+	s, platform := testenv.Guarded(t), access.Principal{Role: access.Dispatcher}
+	testenv.BrokerAs(t, s, platform, "/first")
+	dir, _ := s.Creds()
+	creds, err := natsd.FindCreds(dir, platform)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var armed atomic.Pointer[string]
+	nc, err := nats.Connect(s.ClientURL(), append(natsbroker.ConnectOptions("d", testenv.Log(t)),
+		nats.UserCredentials(creds), nats.SetCustomDialer(dialer(func(network, address string) (net.Conn, error) {
+			c, err := net.Dial(network, address)
+			return &leaky{c, &armed}, err
+		})))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	d, err := natsbroker.Attach(t.Context(), nc, "/d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := answers(t, d)
+	w := testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: "p"}, "/worker/p.w")
+	sub := submission("b")
+	k := sub.Key()
+	if out := d.QueueAll(t.Context(), 0, []batch.Queue{{Route: batch.Route{Pool: "p", Class: toolyard.ReadOnly},
+		Request: events.Requested{Agent: k.Agent, Batch: k.ID,
+			Calls: []events.RequestedCall{{Input: json.RawMessage(`{}`)}}}}}); out[0].Err != nil {
+		t.Fatal(out[0].Err)
+	}
+	const pieces, lost = 4, 2
+	parts := make([]string, pieces)
+	for i := range parts {
+		parts[i] = strings.Repeat(string(rune('a'+i)), broker.MaxInlineBytes)
+	}
+	content := strings.Join(parts, "")
+	ref, err := d.PutResult(t.Context(), k.Agent, []byte(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const hash = "the hash of a surface"
+	if err := d.PutSurface(t.Context(), hash, []byte(content)); err != nil {
+		t.Fatal(err)
+	}
+	result := func() ([]byte, error) { return w.Result(broker.ForCall(t.Context(), k, 0), k.Agent, ref) }
+	for name, read := range map[string]func() ([]byte, error){
+		"result": result, "surface": func() ([]byte, error) { return w.Surface(t.Context(), hash) },
+	} {
+		marks := parts[lost][:1000]
+		armed.Store(&marks)
+		got, err := read()
+		if err != nil || string(got) != content || armed.Load() != nil {
+			t.Errorf("%s: the worker reads %d bytes of %d, %v; was a piece lost: %v", name, len(got), len(content), err,
+				armed.Load() == nil)
+		}
+	}
+	end()
+
+	// An older dispatcher does not say how long the content is.
+	older, asked := testenv.ConnAs(t, s, platform), 0
+	if _, err := older.Subscribe("ty.ask.*.*.get", func(m *nats.Msg) {
+		asked++
+		for i, part := range append(slices.Clone(parts), "") {
+			if asked == 1 && i == lost {
+				continue
+			}
+			if err := older.Publish(m.Reply, []byte(part)); err != nil {
+				t.Error(err)
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := older.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := result(); err != nil || string(got) != content {
+		t.Errorf("from an older dispatcher the worker reads %d bytes of %d, %v", len(got), len(content), err)
 	}
 }

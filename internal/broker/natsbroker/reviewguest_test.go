@@ -1,14 +1,8 @@
 package natsbroker_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,11 +10,9 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/access"
-	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
-	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/shard"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
@@ -97,71 +89,4 @@ func TestReviewNobodyWaitsForAnothersMap(t *testing.T) {
 		stop()
 		<-looked
 	})
-}
-
-// breaking is a connection that breaks at the next write with the armed bytes: they do not arrive.
-type breaking struct {
-	net.Conn
-	armed *atomic.Pointer[[]byte]
-}
-
-func (c *breaking) Write(p []byte) (int, error) {
-	if want := c.armed.Load(); want != nil && bytes.Contains(p, *want) && c.armed.CompareAndSwap(want, nil) {
-		return 0, errors.Join(errors.New("broken"), c.Conn.Close())
-	}
-	return c.Conn.Write(p)
-}
-
-// TestReviewAnObjectIsWhole: a dispatcher loses its connection while it sends a worker an object.
-func TestReviewAnObjectIsWhole(t *testing.T) {
-	s, platform := testenv.Guarded(t), access.Principal{Role: access.Dispatcher}
-	testenv.BrokerAs(t, s, platform, "/first")
-	dir, _ := s.Creds()
-	creds, err := natsd.FindCreds(dir, platform)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var armed atomic.Pointer[[]byte]
-	nc, err := nats.Connect(s.ClientURL(), append(natsbroker.ConnectOptions("d", testenv.Log(t)),
-		nats.UserCredentials(creds), nats.SetCustomDialer(dialer(func(network, address string) (net.Conn, error) {
-			c, err := net.Dial(network, address)
-			return &breaking{c, &armed}, err
-		})))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	d, err := natsbroker.Attach(t.Context(), nc, "/d")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answers(t, d)()
-	w := testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: "p"}, "/worker/p.w")
-	sub := submission("b")
-	k := sub.Key()
-	if out := d.QueueAll(t.Context(), 0, []batch.Queue{{Route: batch.Route{Pool: "p", Class: toolyard.ReadOnly},
-		Request: events.Requested{Agent: k.Agent, Batch: k.ID,
-			Calls: []events.RequestedCall{{Input: json.RawMessage(`{}`)}}}}}); out[0].Err != nil {
-		t.Fatal(out[0].Err)
-	}
-	var content strings.Builder
-	const pieces = 60
-	for i := range pieces {
-		content.WriteString(strings.Repeat(string(rune('!'+i)), broker.MaxInlineBytes))
-	}
-	ref, err := d.PutResult(t.Context(), k.Agent, []byte(content.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for attempt := range pieces / 4 { // how soon the client library notices is a race: what comes after that is sent
-		breaks := []byte(strings.Repeat(string(rune('!'+pieces-2-4*attempt)), 1000))
-		armed.Store(&breaks)
-		got, err := w.Result(broker.ForCall(t.Context(), k, 0), k.Agent, ref)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(got) != content.String() {
-			t.Fatalf("attempt %d: the worker reads %d bytes of %d, and no error", attempt, len(got), content.Len())
-		}
-	}
 }
