@@ -246,12 +246,19 @@ func (b *Broker) resolveConflict(
 	switch {
 	case err != nil:
 		return 0, err
-	case end.seq == expected: // both are 0 where there is no message
+	case end.seq == expected && b.mayBeNone(verdict, expected): // both are 0 where there is no message
 		return 0, errNoConflict
 	case ok && b.guest == nil && end.fence(): // nobody appends behind a fence, also who would behind any other end
 		return 0, fmt.Errorf("%w: the batch is over and archived", broker.ErrConflict)
 	}
 	return 0, verdict
+}
+
+// mayBeNone reports whether a conflict may be none although the server reported it. A guest reads through a dispatcher,
+// which passes over fences: if the server has reported another end than the expected one, that may be a fence.
+func (b *Broker) mayBeNone(verdict error, expected uint64) bool {
+	reported, ok := errors.AsType[*conflictError](verdict)
+	return b.guest == nil || !ok || reported.end == 0 || reported.end == expected
 }
 
 // hotAfter reads the first message of a subject after a sequence, from the stream's leader: also a fence.

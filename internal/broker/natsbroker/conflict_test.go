@@ -2,15 +2,19 @@ package natsbroker_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
@@ -75,5 +79,29 @@ func TestAConflictThatIsNone(t *testing.T) {
 		Request: events.Requested{Agent: k.Agent, Batch: k.ID, Calls: []events.RequestedCall{{}}}}})
 	if q[0].Err != nil || q[0].Seq == 0 || next.Load() != nil {
 		t.Errorf("a call is queued at %d, %v; was it turned down: %v", q[0].Seq, q[0].Err, next.Load() == nil)
+	}
+}
+
+// TestAGuestIsTooLateBehindAFence: a worker with an account of its own appends behind the last event of a chain that
+// was archived meanwhile. It does not read the fence that stands there, and hears of a conflict nevertheless.
+func TestAGuestIsTooLateBehindAFence(t *testing.T) {
+	y, s := guardedArchiveYard(t)
+	worker := testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: "p"}, "/worker/w")
+	sub := y.submit("over")
+	archivedShapes["of two groups"](y, sub)
+	y.acknowledge(1)
+	if r, err := y.round(y.archiver(y.b, always)); err != nil || r.Batches != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	k := sub.Key()
+	chain, err := worker.Item(t.Context(), k, "p", 0, 0)
+	if err != nil || len(chain) == 0 {
+		t.Fatalf("%d events, %v", len(chain), err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err = worker.Append(ctx, k, batch.ChainItem, "p", 0, chain[len(chain)-1].Seq, events.Claimed{Worker: "w"})
+	if !errors.Is(err, broker.ErrConflict) {
+		t.Errorf("a late claim: %v", err)
 	}
 }

@@ -1,8 +1,11 @@
 package natsbroker_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
@@ -10,7 +13,9 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/shard"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
@@ -79,6 +84,51 @@ func TestLanesOfANewShard(t *testing.T) {
 		}
 		if _, err := js.Consumer(t.Context(), "TY1_CALL", name); err != nil {
 			t.Errorf("shard 1: the worker has opened the lane, and there is no consumer %s: %v", name, err)
+		}
+	}
+}
+
+// TestAnAgentSubmitsBehindItsOwnFence: an agent with an account of its own died between the fence in the former
+// shard and the submission, or has not heard that the fence is stored. It submits again, under the same id.
+func TestAnAgentSubmitsBehindItsOwnFence(t *testing.T) {
+	testenv.OneShard(t)
+	s, platform := testenv.Guarded(t), access.Principal{Role: access.Dispatcher}
+	d := testenv.BrokerAs(t, s, platform, "/d")
+	defer answers(t, d)()
+	who := access.Principal{Role: access.Agent, Name: "eve"}
+	agent := testenv.BrokerAs(t, s, who, "/agent")
+	raisedGuarded(t, s, func(natsbroker.Raising) {
+		if _, _, err := d.Renew(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, _, err := agent.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var moved []toolyard.Batch // they were in shard 0, and are in shard 1
+	for i := 0; len(moved) < 2; i++ {
+		sub := toolyard.Batch{Agent: "eve", Calls: []toolyard.Call{{Tool: "x"}}}
+		sub.Normalize(toolyard.BatchID(fmt.Sprint("b", i)))
+		if slot := shard.OfBatch(sub.Key()); slot.Shard(1) != slot.Shard(2) {
+			moved = append(moved, sub)
+		}
+	}
+	eve := testenv.ConnAs(t, s, who)
+	for _, sub := range moved { // what fenceOff has stored
+		forged(t, eve, "ty.batch."+broker.KeyTokens(sub.Key()), events.Moved{},
+			nats.Header{"Nats-Expected-Last-Subject-Sequence": {"0"}})
+	}
+	began := time.Now()
+	if err := d.Submit(t.Context(), moved[0]); err != nil {
+		t.Errorf("from the platform's account, after %s: %v", time.Since(began), err)
+	}
+	began = time.Now()
+	if err := agent.Submit(t.Context(), moved[1]); err != nil {
+		t.Errorf("from the agent's account, after %s: %v", time.Since(began).Round(time.Second), err)
+	}
+	for _, sub := range moved {
+		if stored, err := d.Submitted(t.Context(), sub.Key()); err != nil || !stored {
+			t.Errorf("batch %s is stored: %v, %v", sub.Key(), stored, err)
 		}
 	}
 }
