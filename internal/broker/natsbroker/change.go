@@ -201,7 +201,9 @@ func stored(ctx context.Context, nc *nats.Conn, changes []jetstream.StreamConfig
 // Renew implements [broker.Link].
 func (b *Broker) Renew(ctx context.Context) (was, now broker.Settings, err error) {
 	was = b.Settings()
-	b.system.reading.Lock()
+	if err := b.system.reading.LockWithin(ctx); err != nil {
+		return was, was, fmt.Errorf("somebody else still reads the map of shards: %w", err)
+	}
 	defer b.system.reading.Unlock()
 	err = b.lookOnce(ctx)
 	return was, b.Settings(), err

@@ -183,10 +183,12 @@ func (b *Broker) current(ctx context.Context) (*view, error) {
 	return b.renewed(ctx)
 }
 
-// renewed returns a view that was read after the call.
+// renewed returns a view that was read after the call. Who reads the map may have more time than who waits for that.
 func (b *Broker) renewed(ctx context.Context) (*view, error) {
 	asked := time.Now()
-	b.system.reading.Lock()
+	if err := b.system.reading.LockWithin(ctx); err != nil {
+		return b.view(), fmt.Errorf("somebody else still reads the map of shards: %w", err)
+	}
 	defer b.system.reading.Unlock()
 	if v := b.view(); v.read.After(asked) {
 		return v, nil

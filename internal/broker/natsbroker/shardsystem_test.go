@@ -20,6 +20,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/bubble"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
@@ -463,4 +464,47 @@ func TestShardsAreChosenOnce(t *testing.T) {
 	if m := stream.CachedInfo().Config.Metadata; m["toolyard.min_reader"] != "1" {
 		t.Errorf("the metadata of one shard: %v", m)
 	}
+}
+
+// TestNobodyWaitsForAnothersMap: while NATS is gone, a submission and a look at the settings fail within their own
+// limits, whoever else waits for the map of shards.
+func TestNobodyWaitsForAnothersMap(t *testing.T) {
+	bubble.Run(t, broker.Settings{}, func(e *bubble.Env) {
+		b := e.Broker("client")
+		time.Sleep(time.Minute) // of virtual time: the map is old
+		e.Server.Cut("client")
+		patient, stop := context.WithCancel(e.Context())
+		looked := make(chan error, 1)
+		go func() {
+			sub := submission("other")
+			_, err := b.Planned(patient, sub.Key()) // as an owner, who waits until NATS is back
+			looked <- err
+		}()
+		time.Sleep(time.Second)
+		for name, do := range map[string]func(context.Context) error{
+			"a submission": func(ctx context.Context) error { return b.Submit(ctx, submission("b")) },
+			"a look": func(ctx context.Context) error {
+				_, _, err := b.Renew(ctx)
+				return err
+			},
+		} {
+			answered, began := make(chan error, 1), time.Now()
+			go func() {
+				ctx, cancel := context.WithTimeout(e.Context(), time.Second)
+				defer cancel()
+				answered <- do(ctx)
+			}()
+			select {
+			case err := <-answered:
+				if took := time.Since(began); err == nil || took > 2*time.Second {
+					e.Errorf("%s with a limit of a second: after %s %v", name, took, err)
+				}
+			case <-time.After(10 * broker.SubmitWait):
+				e.Errorf("%s with a limit of a second has no error after %s", name, time.Since(began))
+			}
+		}
+		e.Server.Heal("client")
+		stop()
+		<-looked
+	})
 }
