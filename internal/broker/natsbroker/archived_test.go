@@ -1,10 +1,15 @@
 package natsbroker_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/events"
 )
 
 // TestAnArchivedLogIsReadOnce: who reads the logs of one object asks the server where each log is, and once for the
@@ -42,5 +47,47 @@ func TestAnArchivedLogIsReadOnce(t *testing.T) {
 		if got := nc.Stats().OutMsgs - before; got != 2*batches+2 {
 			t.Errorf("%d requests for %d logs", got, batches)
 		}
+	})
+}
+
+// TestABatchWhoseLastCallIsNotAcknowledged: a batch that is over, and of which the work queue still has a call, is
+// looked at again a second later, and from then on once a minute.
+func TestABatchWhoseLastCallIsNotAcknowledged(t *testing.T) {
+	inArchiveYard(t, func(y *archiveYard) {
+		queue := func(id string) uint64 {
+			y.Helper()
+			archivedShapes["of two groups"](y, y.submit(id))
+			k := keyOf(id)
+			q := y.b.QueueAll(y.Context(), 0, []batch.Queue{{
+				Route: batch.Route{Pool: toolyard.DefaultPool, Class: toolyard.ReadOnly},
+				Request: events.Requested{Agent: k.Agent, Batch: k.ID,
+					Calls: []events.RequestedCall{{Input: json.RawMessage(`{}`)}}}}})[0]
+			if q.Err != nil {
+				y.Fatal(q.Err)
+			}
+			return q.Seq
+		}
+		soon, late := queue("soon"), queue("late")
+		y.acknowledge(2)
+		a := y.archiver(y.b, always)
+		moved := func(behind time.Duration, want int) {
+			y.Helper()
+			time.Sleep(behind)
+			if r, err := a.Round(y.Context()); err != nil || r.Batches != want {
+				y.Errorf("%s later: %+v, %v; want %d", behind, r, err, want)
+			}
+		}
+		acknowledged := func(seq uint64) {
+			y.Helper()
+			if err := y.b.Unqueue(y.Context(), seq); err != nil {
+				y.Fatal(err)
+			}
+		}
+		moved(archiveAfter, 0)
+		acknowledged(soon)
+		moved(2*time.Second, 1)
+		acknowledged(late)
+		moved(30*time.Second, 0)
+		moved(time.Hour, 1)
 	})
 }

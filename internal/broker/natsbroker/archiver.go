@@ -27,7 +27,10 @@ const (
 	// maxArchiveLater is how many batches that could not be archived yet are looked at again. Others go when they are
 	// too old.
 	maxArchiveLater = 10_000
-	// archiveAgain is how long a batch that could not be archived is left, at least.
+	// archiveSoon is how long a batch that could not be archived is left the first time: the worker may not have
+	// acknowledged its last call yet.
+	archiveSoon = time.Second
+	// archiveAgain is how long it is left then, at least.
 	archiveAgain = time.Minute
 )
 
@@ -39,6 +42,8 @@ type archiver struct {
 	// done is the place up to which submissions were looked at, and later those of them that are looked at again.
 	done  uint64
 	later map[toolyard.BatchKey]time.Time
+	// again are those of the round that were left before.
+	again map[toolyard.BatchKey]bool
 	// taken is called behind each request that changes something. An error ends the round there.
 	taken func(what string) error
 }
@@ -141,8 +146,10 @@ func (a *archiver) candidates(ctx context.Context, floor uint64) (keys []toolyar
 			cmp.Compare(k.Agent, other.Agent), cmp.Compare(k.ID, other.ID))
 	})
 	keys = keys[:min(len(keys), archive.MaxLogs)]
+	a.again = map[toolyard.BatchKey]bool{}
 	for _, k := range keys {
 		delete(a.later, k)
+		a.again[k] = true
 	}
 	for looked := 0; ; looked++ {
 		if looked == maxArchiveLook || len(keys) >= 2*archive.MaxLogs {
@@ -161,8 +168,12 @@ func (a *archiver) candidates(ctx context.Context, floor uint64) (keys []toolyar
 
 // leave has a batch looked at again later.
 func (a *archiver) leave(k toolyard.BatchKey) {
+	pause := archiveSoon
+	if a.again[k] {
+		pause = max(archiveAgain, a.after/2)
+	}
 	if len(a.later) < maxArchiveLater {
-		a.later[k] = time.Now().Add(max(archiveAgain, a.after/2))
+		a.later[k] = time.Now().Add(pause)
 	}
 }
 
