@@ -254,8 +254,9 @@ func randomRequested(r *rand.Rand) Requested {
 		Agent: some[toolyard.Agent](r, "", "a"), Batch: some[toolyard.BatchID](r, "b", "ü"),
 		Session: some[toolyard.Session](r, "", "s"), Workspace: some[toolyard.Workspace](r, "", "w"),
 		Interactive: r.IntN(2) == 0, Group: r.IntN(3), Ticket: some[uint64](r, 0, 7, math.MaxUint64),
-		Generation: some[uint64](r, 0, 7), WasConcurrent: r.IntN(2) == 0, Item: r.IntN(3), Expected: some[uint64](r, 0, 9),
-		Calls: []RequestedCall{}, Width: r.IntN(11), Snapshot: r.IntN(2) == 0, CallTimeoutMS: some[int64](r, 0, 7),
+		Generation: some[uint64](r, 0, 7), WasConcurrent: r.IntN(2) == 0, Item: r.IntN(3),
+		Expected: some[uint64](r, 0, 9),
+		Calls:    []RequestedCall{}, Width: r.IntN(11), Snapshot: r.IntN(2) == 0, CallTimeoutMS: some[int64](r, 0, 7),
 		Fence: r.IntN(2) == 0, MaxAttempts: r.IntN(4), RemainingMS: some[int64](r, 0, -1, 1<<40),
 		QueuedAt: some(r, time.Time{}, at, at.In(time.FixedZone("", 3600))), Surface: some(r, "", "0f"),
 	}

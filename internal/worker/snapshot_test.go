@@ -22,8 +22,8 @@ func TestASecondAttemptWithoutSnapshots(t *testing.T) {
 		}
 		judgement, _ := registry.Judge(e.Declaration, json.RawMessage(`{}`), nil)
 		req := events.Requested{Agent: toolyard.DefaultAgent, Batch: toolyard.BatchID(broker.NewID()),
-			Session: toolyard.DefaultSession, Workspace: toolyard.DefaultWorkspace, QueuedAt: time.Now(), MaxAttempts: 3,
-			RemainingMS: time.Hour.Milliseconds(), Width: 1, Ticket: 7, Snapshot: true,
+			Session: toolyard.DefaultSession, Workspace: toolyard.DefaultWorkspace, QueuedAt: time.Now(),
+			MaxAttempts: 3, RemainingMS: time.Hour.Milliseconds(), Width: 1, Ticket: 7, Snapshot: true,
 			Calls: []events.RequestedCall{{ID: "c", Tool: "put", Input: json.RawMessage(`{}`), Declaration: e.Hash,
 				Judgement: judgement, Claim: true, Attempt: 2}}}
 		sent := y.b.QueueAll(y.Context(), 0, []batch.Queue{{

@@ -147,8 +147,8 @@ func (t *Toolset) Run(ctx context.Context) {
 	}
 }
 
-// runSession runs one session, from its start until it breaks. It returns since when the session had its tools, the zero
-// time if it had none, and why it ended.
+// runSession runs one session, from its start until it breaks. It returns since when the session had its tools, the
+// zero time if it had none, and why it ended.
 func (t *Toolset) runSession(ctx context.Context, legacy bool) (offered time.Time, err error) {
 	s, err := t.open(ctx, legacy)
 	if err != nil {

@@ -306,8 +306,8 @@ func TestAnOldServerThatMayTakeLongToStart(t *testing.T) {
 	until(t, set, "the tools are there", func() bool { return len(set.Tools()) > 0 })
 }
 
-// TestACallOnABrokenSession: a server wrote what is no message, its session is broken, and its process takes its time to
-// end. A call that begins meanwhile is not written to it, so it says that it was not made.
+// TestACallOnABrokenSession: a server wrote what is no message, its session is broken, and its process takes its time
+// to end. A call that begins meanwhile is not written to it, so it says that it was not made.
 func TestACallOnABrokenSession(t *testing.T) {
 	t.Parallel()
 	set := start(t, fakeServer("lingers"))
