@@ -80,6 +80,7 @@ type Reader struct {
 	folds      flights[toolyard.BatchKey, batch.State]
 	pieces     pieces
 	turns      *turns
+	alone      *turns
 }
 
 // New makes a reader.
@@ -88,12 +89,19 @@ func New(s Store, o Options) *Reader {
 	if o.Shared {
 		most = MaxAgentReads
 	}
-	return &Reader{Store: s, shared: o.Shared, hub: s.Hub(o.Shared), turns: newTurns(most)}
+	return &Reader{Store: s, shared: o.Shared, hub: s.Hub(o.Shared), turns: newTurns(most), alone: newTurns(1)}
 }
 
-// Turn waits for one of an agent's turns at reading, which lasts until done is called. It fails only when ctx ends.
+// Turn waits for one of an agent's turns at reading, which lasts until done is called. It fails only when ctx ends. Who
+// has a turn must not wait for another one, such as with [Reader.State]: all who have one could wait for each other.
 func (r *Reader) Turn(ctx context.Context, agent toolyard.Agent) (done func(), err error) {
 	return r.turns.take(ctx, string(agent))
+}
+
+// Alone waits until nobody else is alone with a batch in this process, which lasts until done is called. It fails only
+// when ctx ends. Who is alone with a batch may wait for turns, and who has a turn must not wait to be alone.
+func (r *Reader) Alone(ctx context.Context, k toolyard.BatchKey) (done func(), err error) {
+	return r.alone.take(ctx, k.String())
 }
 
 // State reads the fold of a batch. All who ask while it is read share the next one.
