@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -113,6 +114,86 @@ func TestAClientThatFailsToAskAllowsNothing(t *testing.T) {
 	if n := p.writes.Load(); n > 0 {
 		t.Errorf("it ran %d times", n)
 	}
+}
+
+// TestACallThatSomebodyElseHasAllowedHasRun: an operator decides while the client, of an older revision, fails to ask
+// its person. Then the call has run, and nobody is told that it has not.
+func TestACallThatSomebodyElseHasAllowedHasRun(t *testing.T) {
+	p := start(t, asking)
+	for tool, tt := range map[string]struct {
+		questions int
+		input     string
+		want      string
+	}{
+		"write": {1, "", "wrote"},
+		"ask":   {2, `{"said":"x"}`, `{"said":"x"}{"said":"x"}`},
+	} {
+		t.Run(tool, func(t *testing.T) {
+			decide := func(ctx context.Context) error {
+				for seen := map[time.Time]bool{}; len(seen) < tt.questions; time.Sleep(10 * time.Millisecond) {
+					list, err := p.client.Approvals(ctx, "agent-a")
+					if err != nil {
+						return err
+					}
+					if len(list) != 1 || seen[list[0].AskedAt] {
+						continue
+					}
+					d := client.Decision{Verdict: client.Allow, By: "operator", Input: json.RawMessage(tt.input)}
+					if err := p.client.Decide(ctx, list[0].ID, d); err != nil {
+						return err
+					}
+					seen[list[0].AskedAt] = true
+				}
+				k := toolyard.BatchKey{Agent: "agent-a", ID: toolyard.BatchID(tool)}
+				for r, err := range p.client.Batch(k).Results(ctx) {
+					if err != nil || r.IsError {
+						return fmt.Errorf("the call ended as %+v (%v)", r, err)
+					}
+				}
+				return nil
+			}
+			c := p.connect(session, "token-of-a", &sdk.ClientOptions{ElicitationHandler: func(context.Context,
+				*sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+				if err := decide(waiting(t)); err != nil {
+					t.Error(err)
+				}
+				return nil, errors.New("the window is gone")
+			}})
+			r, err := c.CallTool(waiting(t), &sdk.CallToolParams{Name: tool, Arguments: map[string]any{"text": "it"},
+				Meta: sdk.Meta{"dev.toolyard/batch": tool}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantText(t, r, false, tt.want)
+		})
+	}
+	if n := p.writes.Load(); n != 1 {
+		t.Errorf("it ran %d times", n)
+	}
+}
+
+// undecidable is a way to the API on which decisions are lost.
+type undecidable struct{}
+
+func (undecidable) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/v1/approvals/") {
+		return nil, errors.New("the line is cut")
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// TestACallWhoseDenialWasLostIsNotSaidNotToRun: it still waits, and somebody else may allow it.
+func TestACallWhoseDenialWasLostIsNotSaidNotToRun(t *testing.T) {
+	p := start(t, nil)
+	line, err := client.ConnectHTTP(p.Context(), strings.TrimSuffix(p.url, "/mcp"), client.HTTPOptions{
+		Token: "token-of-all", MaxRetries: -1, Client: &http.Client{Transport: undecidable{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := p.second(server.Config{Client: line, Approvals: true})
+	nobody := person(make(chan *sdk.ElicitParams, 10), nil, errors.New("the window is gone"))
+	r := called(t, q.connect(session, "token-of-a", nobody), "write", nil)
+	wantText(t, r, true, "it is not known whether the call has run")
 }
 
 // TestAnAnswerIsForTheCallThatWasAskedAbout: the state that comes with it fits no other call, no other agent, and not

@@ -93,7 +93,8 @@ func (s *Server) followWaits(ctx context.Context, b *client.Batch) <-chan bool {
 
 // asking is what one request knows of its question: which call is left when the client cannot be asked.
 type asking struct {
-	open  string
+	open  string // the approval's id; empty while nothing is asked
+	batch toolyard.BatchKey
 	shown string // the hash of what is asked
 	form  bool   // a tool asks, which has begun
 }
@@ -135,7 +136,8 @@ func (s *Server) denyUnshown(ctx context.Context, a client.Approval, why error) 
 
 func ask(ctx context.Context, about client.Approval, text, state string) *mcp.CallToolResult {
 	if a, ok := ctx.Value(askingKey{}).(*asking); ok {
-		a.open, a.shown, a.form = about.ID, about.InputSHA256, about.Form != nil
+		a.open, a.batch = about.ID, toolyard.BatchKey{Agent: about.Agent, ID: about.Batch}
+		a.shown, a.form = about.InputSHA256, about.Form != nil
 	}
 	return &mcp.CallToolResult{RequestState: state,
 		InputRequests: mcp.InputRequestMap{questionID: form(text, about.Form)}}
@@ -290,26 +292,46 @@ func decisionFrom(r *mcp.ElicitResult, form bool) (d client.Decision, ok bool) {
 // it.
 func (s *Server) askWithin(ctx context.Context, method string, req mcp.Request, next mcp.MethodHandler) (mcp.Result,
 	error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.MaxWait+MaxAsk)
+	within, cancel := context.WithTimeout(ctx, 2*s.cfg.MaxWait+MaxAsk)
 	defer cancel()
 	a := &asking{}
-	res, err := next(context.WithValue(ctx, askingKey{}, a), method, req)
+	res, err := next(context.WithValue(within, askingKey{}, a), method, req)
 	call, ok := req.(*mcp.CallToolRequest)
-	if a.open == "" || ok && call.ProtocolVersion() >= stateless {
+	if a.open == "" || !ok || call.ProtocolVersion() >= stateless {
 		return res, err
-	}
-	bye, stop := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer stop()
-	derr := s.cfg.Client.Decide(bye, a.open, client.Decision{Verdict: client.Deny, InputSHA256: a.shown,
-		By: decider(s.callerOf(req.GetExtra()).Agent), Reason: "the person at the client could not be asked"})
-	if derr != nil && !errors.Is(derr, client.ErrNoApproval) {
-		s.cfg.Log.Warn("a call that nobody could be asked about was not denied", "approval", a.open, "error", derr)
 	}
 	if err != nil {
 		s.cfg.Log.Info("a person could not be asked over MCP", "approval", a.open, "error", err)
 	}
-	if a.form { // the library asks a client of an older revision once in a request
-		return failed("The call's tool asked a person something, and the client did not ask one. It did not finish."), nil
+	out, err := s.unasked(ctx, call, a)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// unasked denies a call that the client's person was not asked about. When somebody else has decided first, the call
+// may have run: then its result is the answer.
+func (s *Server) unasked(ctx context.Context, req *mcp.CallToolRequest, a *asking) (*mcp.CallToolResult, error) {
+	who := s.callerOf(req.Extra).Agent
+	bye, stop := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer stop()
+	err := s.cfg.Client.Decide(bye, a.open, client.Decision{Verdict: client.Deny, InputSHA256: a.shown,
+		By: decider(who), Reason: "the person at the client could not be asked"})
+	switch {
+	case errors.Is(err, client.ErrNoApproval):
+		leave, full := s.enter(who)
+		if full != "" {
+			return failed("Somebody else has decided about this call, so it may run. %s, so its result is not waited "+
+				"for.", full), nil
+		}
+		defer leave()
+		return s.await(ctx, req, nil, s.cfg.Client.Batch(a.batch), nil)
+	case err != nil:
+		return s.unreachable("deny a call that nobody could be asked about", err), nil
+	case a.form: // the library asks a client of an older revision once in a request
+		return failed("The call's tool asked a person something, and the client did not ask one. It did not " +
+			"finish."), nil
 	}
 	return failed("A person had to allow this call, and the client did not ask one. It has not run."), nil
 }
