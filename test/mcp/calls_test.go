@@ -16,6 +16,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/mcp/server"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -436,6 +437,65 @@ func TestWaitsAreBounded(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the tool goes on")
 	}
+}
+
+// uncancelable is a way to the API on which cancels are lost, or come when before has returned.
+type uncancelable struct{ before func() }
+
+func (u uncancelable) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, "/cancel") {
+		if u.before == nil {
+			return nil, errors.New("the line is cut")
+		}
+		u.before()
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// lateBy calls the tool that waits, over a line to the API, and stops waiting for it soon.
+func lateBy(t *testing.T, p *pool, line http.RoundTripper) *sdk.CallToolResult {
+	t.Helper()
+	c, err := client.ConnectHTTP(p.Context(), strings.TrimSuffix(p.url, "/mcp"), client.HTTPOptions{
+		Token: "token-of-all", MaxRetries: -1, Client: &http.Client{Transport: line}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := p.second(server.Config{Client: c, MaxWait: 200 * time.Millisecond})
+	r, err := q.connect(alone, "token-of-a", nil).CallTool(waiting(t), &sdk.CallToolParams{Name: "wait",
+		Meta: sdk.Meta{"dev.toolyard/batch": "late"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// ends lets the call of lateBy end.
+func ends(t *testing.T, p *pool) {
+	t.Helper()
+	<-p.began
+	p.gate <- struct{}{}
+	for r, err := range p.client.Batch(toolyard.BatchKey{Agent: "agent-a", ID: "late"}).Results(waiting(t)) {
+		if err != nil || r.IsError {
+			t.Errorf("the call ended as %+v (%v)", r, err)
+		}
+	}
+}
+
+// TestACallWhoseCancelWasLostIsNotSaidToBeCanceled: it goes on, and does all of its work.
+func TestACallWhoseCancelWasLostIsNotSaidToBeCanceled(t *testing.T) {
+	p := start(t, nil)
+	r := lateBy(t, p, uncancelable{})
+	ends(t, p)
+	wantText(t, r, true, "It may go on")
+	if text := textOf(r); strings.Contains(text, "is canceled") {
+		t.Errorf("the client was told %q", text)
+	}
+}
+
+// TestACallThatEndsBeforeItsCancel is answered with its result.
+func TestACallThatEndsBeforeItsCancel(t *testing.T) {
+	p := start(t, nil)
+	wantText(t, lateBy(t, p, uncancelable{func() { ends(t, p) }}), false, "waited")
 }
 
 // TestAnAgentHasOnlySoManyCalls: others are not held up by it.

@@ -223,7 +223,7 @@ func (s *Server) await(ctx context.Context, req *mcp.CallToolRequest, sent *tool
 		if o.err == nil {
 			return s.answer(ctx, s.wishOf(req), b, &o.result)
 		}
-		return s.abandoned(ctx, b, o.err, late)
+		return s.abandoned(ctx, req, b, o.err, late)
 	}
 }
 
@@ -247,7 +247,8 @@ func first(ctx context.Context, b *client.Batch) outcome {
 }
 
 // abandoned ends a call that is not waited for any longer; late says that it was waited for as long as may be.
-func (s *Server) abandoned(ctx context.Context, b *client.Batch, err error, late bool) (*mcp.CallToolResult, error) {
+func (s *Server) abandoned(ctx context.Context, req *mcp.CallToolRequest, b *client.Batch, err error, late bool,
+) (*mcp.CallToolResult, error) {
 	refused := new(client.RefusedError)
 	switch {
 	case errors.As(err, &refused):
@@ -266,14 +267,25 @@ func (s *Server) abandoned(ctx context.Context, b *client.Batch, err error, late
 	}
 	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	if cerr := b.Cancel(bye, reason); cerr != nil && !errors.Is(cerr, client.ErrCompleted) {
-		s.cfg.Log.Warn("a call whose client has gone was not canceled", "batch", b.Key(), "error", cerr)
+	cerr := b.Cancel(bye, reason)
+	if cerr != nil && !errors.Is(cerr, client.ErrCompleted) {
+		s.cfg.Log.Warn("a call that is not waited for was not canceled", "batch", b.Key(), "error", cerr)
 	}
-	if late {
+	switch {
+	case !late:
+		return nil, context.Cause(ctx)
+	case cerr == nil:
 		return failed("There was no result within %s, so the call is canceled. It may have done a part of its work.",
 			s.cfg.MaxWait), nil
+	case errors.Is(cerr, client.ErrCompleted): // it has a result by now
+		if o := first(bye, b); o.err == nil {
+			return s.answer(ctx, s.wishOf(req), b, &o.result)
+		}
+		return failed("There was no result within %s, and the call's result could not be read since. It is over, and "+
+			"may have done its work.", s.cfg.MaxWait), nil
 	}
-	return nil, context.Cause(ctx)
+	return failed("There was no result within %s, and it is not known whether the call could be stopped. It may go on.",
+		s.cfg.MaxWait), nil
 }
 
 // notSubmittedAfterAll is for a batch that was stored and then refused.
