@@ -117,6 +117,9 @@ func (s *Server) store(ctx context.Context, x *exchange, b toolyard.Batch, bytes
 	if err := x.who.permit(&b); err != nil {
 		return nil, err
 	}
+	if b.ID == "" {
+		x.doubles = theBatches
+	}
 	sub, err := handIn(ctx, s, b, bytes, s.cfg.Client.Submit)
 	if err == nil {
 		x.of(sub.Key()) // which may have got its id there

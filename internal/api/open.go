@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
@@ -45,6 +46,10 @@ func (s *Server) appendCalls(ctx context.Context, x *exchange, in *BatchPath) (*
 	handsIn(&x.did, calls)
 	if err := x.who.calls(calls); err != nil {
 		return nil, err
+	}
+	unnamed := func(c toolyard.Call) bool { return c.ID == "" }
+	if slices.ContainsFunc(calls, unnamed) || provider.Unnamed(form, calls) {
+		x.doubles = theBatch
 	}
 	numbered, err := s.number(ctx, k, form, calls)
 	if err != nil {

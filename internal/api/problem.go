@@ -141,6 +141,9 @@ func (s *Server) problem(x *exchange, err error) *Problem {
 	}
 	if p := known(err); p != nil {
 		p.Type = client.ProblemType(err)
+		if x.doubles != "" && errors.Is(err, client.ErrNoAnswer) {
+			p.Detail = x.unsure(err)
+		}
 		if errors.Is(err, client.ErrNoBatch) && x.who.several() && x.query.Get("agent") == "" {
 			p.Detail += ". A batch is its agent's: say whose with ?agent="
 		}
@@ -155,10 +158,30 @@ func (s *Server) problem(x *exchange, err error) *Problem {
 	}
 	s.cfg.Log.Log(x.r.Context(), level, "a request failed", "method", x.r.Method, "path", x.r.URL.Path, "error", err)
 	if errors.Is(err, context.DeadlineExceeded) || away {
+		if x.doubles != "" {
+			return newProblem(http.StatusServiceUnavailable, "", "%s", x.unsure(err)).again()
+		}
 		return newProblem(http.StatusServiceUnavailable, "", "the system does not answer now; ask again later. What "+
 			"was submitted may have been stored: the same id again is safe").again()
 	}
 	return newProblem(http.StatusInternalServerError, "", "the request failed; the server's log says why")
+}
+
+// What is looked at before a request is sent again that would store the same a second time.
+const (
+	theBatch   = "the batch"
+	theBatches = "the agent's newest batches"
+)
+
+// unsure is what is said about a request without an id that got no answer. What the errors say is meant for requests
+// that have one.
+func (x *exchange) unsure(err error) string {
+	why := "the system does not answer now"
+	if room, ok := errors.AsType[*broker.NoRoomError](err); ok {
+		why = "there is no room: " + room.Reason
+	}
+	return why + ". It is not known whether anything was stored: look at " + x.doubles + " before you send the same " +
+		"again, which may run it twice"
 }
 
 // known is the problem of an error that programs act on; nil for any other.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -60,6 +61,29 @@ func TestProblems(t *testing.T) {
 	connected = errors.New("no connection")
 	if p := s.problem(x, secret); p.Status != 503 || p.retryAfter == 0 {
 		t.Errorf("without a connection: %+v", p)
+	}
+}
+
+// TestNobodyIsToldToDouble: of a request without an id no error says that the same again is safe. Whether it was stored
+// is not known, and the kind of the problem is what it is of others.
+func TestNobodyIsToldToDouble(t *testing.T) {
+	s := &Server{cfg: Config{Log: slog.New(slog.DiscardHandler), Ready: func() error { return nil }}}
+	r := httptest.NewRequest(http.MethodPost, "/v1/batches/b/rerun", nil)
+	for _, err := range []error{
+		fmt.Errorf("%w: the same one again, under the same id, is safe", client.ErrNoAnswer),
+		&broker.NoRoomError{Reason: "the disk is full", Unsure: true},
+		fmt.Errorf("x: %w", context.DeadlineExceeded),
+	} {
+		named := s.problem(&exchange{r: r}, err)
+		p := s.problem(&exchange{r: r, doubles: theBatches}, err)
+		if !strings.Contains(named.Detail, "is safe") || strings.Contains(p.Detail, "is safe") ||
+			!strings.Contains(p.Detail, "not known whether anything was stored") ||
+			!strings.Contains(p.Detail, theBatches) {
+			t.Errorf("%v: %q; with an id %q", err, p.Detail, named.Detail)
+		}
+		if named.Detail = p.Detail; *p != *named {
+			t.Errorf("%v: %+v; with an id %+v", err, p, named)
+		}
 	}
 }
 

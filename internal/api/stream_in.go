@@ -93,6 +93,9 @@ func (s *Server) feed(ctx context.Context, x *exchange, in *feedInput) (*huma.St
 	if err := x.who.permit(&b); err != nil {
 		return nil, err
 	}
+	if b.ID == "" {
+		x.doubles = theBatch // whose id is told first
+	}
 	b.Normalize(s.newID(b.Agent))
 	x.of(b.Key())
 	if err := cmp.Or(b.Validate(), s.cfg.CheckOptions(b.Options)); err != nil {

@@ -22,8 +22,7 @@ const AwayAfter = 700 * time.Millisecond
 const awayLook = AwayAfter / 7
 
 var errAway = fmt.Errorf(
-	"%w: there is no connection to it now. The same again is safe, under the same id where it has one",
-	broker.ErrNoAnswer)
+	"%w: there is no connection to it now. The same again, under the same id, is safe", broker.ErrNoAnswer)
 
 // Present waits until there is a connection to NATS, for at most [AwayAfter]. Its error wraps [ErrNoAnswer].
 func (b *Broker) Present(ctx context.Context) error {
