@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
 	wire "github.com/toolyard/toolyard/internal/mcp"
 	"github.com/toolyard/toolyard/internal/mcp/server"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -277,6 +279,49 @@ func TestAPersonIsAskedInATask(t *testing.T) {
 			})
 		}
 	})
+}
+
+// TestAnAnswerThatComesTooLateInATask: an operator was faster, and by then the tool asks something else. The answer is
+// passed over, and the client's person is asked that.
+func TestAnAnswerThatComesTooLateInATask(t *testing.T) {
+	p := start(t, func(c *server.Config) { soon(c); asking(c) })
+	c := p.tasking(session, "token-of-a", form{"elicitation": form{}})
+	id := c.begin("ask", nil)["taskId"]
+	c.until(id, wire.InputRequired)
+	waits := func() client.Approval {
+		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			list, err := p.client.Approvals(waiting(t), "agent-a")
+			if err != nil {
+				t.Error(err)
+			}
+			if len(list) == 1 {
+				return list[0]
+			}
+		}
+		t.Error("the tool does not ask")
+		return client.Approval{}
+	}
+	asked := 0
+	c.person = func(form) form {
+		if asked++; asked == 1 {
+			first := waits()
+			if err := p.client.Decide(waiting(t), first.ID, client.Decision{Verdict: client.Allow, By: "operator",
+				Input: json.RawMessage(`{"said":"the operator"}`)}); err != nil {
+				t.Error(err)
+			}
+			for end := time.Now().Add(patience); !waits().AskedAt.After(first.AskedAt); {
+				if time.Now().After(end) {
+					t.Error("the tool does not ask again")
+					break
+				}
+			}
+		}
+		return form{"action": "accept", "content": form{"said": fmt.Sprint("the person, ", asked)}}
+	}
+	want := `{"said":"the operator"}{"said":"the person, 2"}`
+	if res := c.result(id); asked != 2 || says(res) != want {
+		t.Errorf("the person was asked %d times, and the result is %v", asked, res)
+	}
 }
 
 // TestNoBodyIsAskedInATask: who has no person, or a token that says nothing of one, is denied.

@@ -232,13 +232,20 @@ func (s *Server) resume(ctx context.Context, req *mcp.CallToolRequest, batch *to
 	err = s.cfg.Client.Decide(ctx, p.Approval, d)
 	var bad *toolyard.InputError
 	switch {
+	case err == nil, overtaken(err): // the result says what came of it, or the next question is asked
 	case errors.As(err, &bad):
 		return nil, malformed("inputResponses: %v", err)
-	// Of one that somebody else has decided, or nobody in time, the result says which.
-	case err != nil && !errors.Is(err, client.ErrNoApproval):
+	default:
 		return s.unreachable("decide about a call", err), nil
 	}
 	return s.await(ctx, req, batch, b, &asked)
+}
+
+// overtaken reports whether a decision failed because its question is no longer open: somebody else has decided, or
+// nobody in time, or this is the same answer again and the call asks something else by now.
+func overtaken(err error) bool {
+	bad, ok := errors.AsType[*toolyard.InputError](err)
+	return ok && bad.Field == "input_sha256" || errors.Is(err, client.ErrNoApproval)
 }
 
 // decisionOf reads the answer to a request's question. ok is false where there is none that can be read.

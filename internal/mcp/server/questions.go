@@ -133,12 +133,12 @@ func (s *Server) decideTask(ctx context.Context, l *looked, a *client.Approval, 
 	err := s.cfg.Client.Decide(ctx, a.ID, d)
 	bad := new(toolyard.InputError)
 	switch {
+	case err == nil, overtaken(err):
+		return nil
 	case errors.As(err, &bad):
 		return malformed("%v", err)
-	case err != nil && !errors.Is(err, client.ErrNoApproval): // somebody else may have decided
-		return s.unreadable("decide about a call", err)
 	}
-	return nil
+	return s.unreadable("decide about a call", err)
 }
 
 // resultOfTask waits for a task's call, and asks the client's person meanwhile. Going away cancels nothing.
