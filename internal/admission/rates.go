@@ -105,10 +105,15 @@ func (r *Rates) Bounds(k RateKey) bool { return len(r.grants.rates(k)) > 0 }
 func (r *Rates) Dependencies() bool { return len(r.grants.Dependencies) > 0 }
 
 // Ask has so many calls wait for their turn, under an id of the caller's. Their grant or refusal comes with
-// [Rates.Take].
+// [Rates.Take]. Calls under no rate begin at once: the rates may have changed since [Rates.Bounds] was asked.
 func (r *Rates) Ask(id uint64, k RateKey, calls int, now time.Time) {
 	c := &rateCall{id: id, key: k, calls: calls, under: r.grants.rates(k), came: now}
 	r.calls[id] = c
+	if len(c.under) == 0 {
+		c.state = rateRuns
+		r.granted = append(r.granted, RateGrant{ID: id})
+		return
+	}
 	r.waiting = append(r.waiting, c)
 	r.count(c, 1, now)
 	if s, after, ok := r.estimate(c, now); ok || len(r.waiting) > MaxRateWaiting {

@@ -55,6 +55,7 @@ func (g *rateGate) ask(in *rateInbox, k admission.RateKey, calls int) (id uint64
 	g.last++
 	g.of[g.last] = in
 	g.rates.Ask(g.last, k, calls, time.Now())
+	g.deliver()
 	signal(g.changed)
 	return g.last
 }
