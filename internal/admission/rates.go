@@ -562,27 +562,24 @@ func (r *Rates) rateOf(s Scope) (rate Rate) {
 // Know says whether all other dispatchers have been heard. While they are not, nothing begins.
 func (r *Rates) Know(all bool) { r.known = all }
 
-// Regrant has other rates bound the calls that come from now on, and those that wait. What runs counts against them.
+// Regrant has other rates bound the calls that come from now on, and those that wait. What runs counts against them,
+// and so does what has begun.
 func (r *Rates) Regrant(g Grants, now time.Time) {
 	old := r.calls
 	ids := slices.Sorted(maps.Keys(old))
-	began := r.used
 	next := NewRates(g)
 	next.others, next.known, next.turn = r.others, r.known, r.turn
 	next.granted, next.refused = r.granted, r.refused
+	for scope, was := range r.used { // also where no call is left; the next report forgets those that are empty
+		u := next.use(rated{scope, was.rate}, now)
+		u.second, u.minute, u.mine.Begun = was.second, was.minute, was.mine.Begun
+		u.at(now)
+	}
 	for _, id := range ids {
 		c := old[id]
 		again := &rateCall{id: id, key: c.key, calls: c.calls, under: next.grants.rates(c.key), came: c.came,
 			state: c.state}
 		next.calls[id] = again
-		for _, s := range again.under {
-			if _, known := next.used[s.scope]; !known && began[s.scope] != nil {
-				u := next.use(s, now)
-				was := began[s.scope]
-				u.second, u.minute, u.mine.Begun = was.second, was.minute, was.mine.Begun
-				u.at(now)
-			}
-		}
 		switch c.state {
 		case rateRuns:
 			for _, s := range again.under {

@@ -362,6 +362,48 @@ func TestRatesThatChange(t *testing.T) {
 	}
 }
 
+// TestRatesAreReadAgain: what has begun still counts when the rates are read again, also when its calls are over. That
+// is so of what other dispatchers have begun, and of a rate that was gone for a while.
+func TestRatesAreReadAgain(t *testing.T) {
+	g := Grants{Tools: []NamedRate{{"mail", Rate{PerMinute: 2, Wait: time.Hour}}}}
+	y := newRateYard(t, 0, 2, g)
+	ask := func(d int) {
+		for range 2 {
+			y.ask(d, RateKey{"a", "mail", ""})
+		}
+		for range 4 {
+			y.round()
+		}
+		for len(y.runs[d]) > 0 {
+			y.end(d)
+		}
+	}
+	ask(0)
+	if len(y.order) != 2 {
+		t.Fatalf("%d calls have begun, of 2 that may", len(y.order))
+	}
+	y.now = y.now.Add(time.Second)
+	for d := range y.rates {
+		y.rates[d].Regrant(Grants{}, y.now)
+		y.rates[d].Regrant(g, y.now)
+	}
+	ask(0)
+	ask(1)
+	if len(y.order) != 2 {
+		t.Errorf("%d calls have begun within two seconds, and 2 may in a minute", len(y.order))
+	}
+	for range 2 {
+		y.now = y.now.Add(61 * time.Second)
+		for d := range y.rates {
+			y.rates[d].Regrant(g, y.now)
+		}
+		ask(0)
+	}
+	if len(y.order) != 6 {
+		t.Errorf("%d calls have begun in three minutes, of 6 that may", len(y.order))
+	}
+}
+
 // TestADispatcherThatIsGone gives its part of a rate back.
 func TestADispatcherThatIsGone(t *testing.T) {
 	y := newRateYard(t, 0, 2, Grants{Tools: []NamedRate{{"fetch", Rate{Calls: 2, Wait: time.Hour}}}})
