@@ -38,3 +38,44 @@ func TestAnAttemptThatWasNotStarted(t *testing.T) {
 		})
 	}
 }
+
+// TestALostAttemptBehindSomeThatWereNotStarted: when a worker is lost, only the attempts that were started count beside
+// its own, for whether the call runs again and for what its result says.
+func TestALostAttemptBehindSomeThatWereNotStarted(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind     string // of call, in a trace
+		attempts string // as above, and the worker is lost in one more
+		over     int    // with how many attempts it ends then; 0 if it runs again
+	}{
+		"two were not started":              {"i", "nn", 0},
+		"one was started":                   {"i", "nsn", 0},
+		"two were started":                  {"i", "nsns", 3},
+		"nothing more may be claimed":       {"i", "nnnnn", 1},
+		"two were not started of a write":   {"w", "nn", 1},
+		"the first is lost of a write":      {"w", "", 1},
+		"two were started, and no others":   {"i", "ss", 3},
+		"the first is lost, and may repeat": {"i", "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlayer(t)
+			p.do([]string{"plan", c.kind})
+			p.grant(0)
+			for n, a := range c.attempts {
+				p.do([]string{"claim", "0", "w1"})
+				p.step(Stored{p.store(Record{Chain: ChainItem, Body: events.AttemptFailed{Attempt: n + 1,
+					NotStarted: a == 'n', Code: toolyard.DependencyUnavailable}})})
+				p.do([]string{"after", "20s"})
+			}
+			p.do([]string{"claim", "0", "w1"})
+			p.do([]string{"observe", "dropped=0"})
+			got := p.m.State().Calls[0]
+			switch {
+			case c.over == 0 && got.Status != Retrying:
+				t.Errorf("behind %q the call is %s: %+v", c.attempts, got.Status, got.Result)
+			case c.over > 0 && (got.Status != Finished || got.Result.Code != toolyard.OutcomeUnknown ||
+				got.Result.Attempts != c.over):
+				t.Errorf("behind %q the call is %s, of %d attempts: %+v", c.attempts, got.Status, c.over, got.Result)
+			}
+		})
+	}
+}

@@ -159,7 +159,8 @@ func (m *Machine) verdictOn(i, failed, culprit int) (verdict, bool) {
 		return unavailable("queue wait", "The call waited in the queue for %s and no worker was free for it.",
 			m.now.Sub(m.flight.queued[i]).Round(time.Millisecond))
 	}
-	if m.isLost(i) && (!s.Plan.Calls[i].Judgement.Idempotent || c.Attempt >= m.cfg.MaxAttempts) {
+	if m.isLost(i) && (!s.Plan.Calls[i].Judgement.Idempotent || c.Started()+1 >= m.cfg.MaxAttempts ||
+		c.Attempt >= maxClaims*m.cfg.MaxAttempts) {
 		return m.unknownOutcome(i), true
 	}
 	if c.Status == Retrying && (c.Started() >= m.cfg.MaxAttempts || c.Attempt >= maxClaims*m.cfg.MaxAttempts) {
@@ -372,7 +373,7 @@ func (m *Machine) result(i int, e *ending) toolyard.Result {
 	evidence := m.evidence(i, e.never)
 	attempts := evidence.Started
 	if evidence.MayHaveStarted {
-		attempts = max(attempts, c.Attempt, 1)
+		attempts++
 	}
 	at := toolyard.PhaseSchedule
 	if e.Code == toolyard.ApprovalRejected || e.Code == toolyard.ApprovalExpired {
