@@ -159,11 +159,11 @@ func (m *Machine) verdictOn(i, failed, culprit int) (verdict, bool) {
 		return unavailable("queue wait", "The call waited in the queue for %s and no worker was free for it.",
 			m.now.Sub(m.flight.queued[i]).Round(time.Millisecond))
 	}
-	if m.isLost(i) && (!s.Plan.Calls[i].Judgement.Idempotent || c.Started()+1 >= m.cfg.MaxAttempts ||
-		c.Attempt >= maxClaims*m.cfg.MaxAttempts) {
+	if m.isLost(i) && (!s.Plan.Calls[i].Judgement.Idempotent ||
+		LastAttempt(c.Started()+1, c.Attempt, m.cfg.MaxAttempts)) {
 		return m.unknownOutcome(i), true
 	}
-	if c.Status == Retrying && (c.Started() >= m.cfg.MaxAttempts || c.Attempt >= maxClaims*m.cfg.MaxAttempts) {
+	if c.Status == Retrying && LastAttempt(c.Started(), c.Attempt, m.cfg.MaxAttempts) {
 		return unavailable("", "The call could not be finished in %d attempts.", c.Attempt)
 	}
 	if since, ok := m.unserved(i); ok && m.now.Sub(since) >= m.cfg.WorkerWait {
@@ -172,6 +172,14 @@ func (m *Machine) verdictOn(i, failed, culprit int) (verdict, bool) {
 			"No worker for %s was there for %s.", p.Tool, m.cfg.WorkerWait.Round(time.Millisecond))
 	}
 	return verdict{}, false
+}
+
+// maxClaims is how many attempts a call has at most for each that it may be started in: some may end before that.
+const maxClaims = 2
+
+// LastAttempt reports whether a call has no further attempt: as many were started as may be, or there were too many.
+func LastAttempt(started, attempts, most int) bool {
+	return started >= most || attempts >= maxClaims*most
 }
 
 // interruptVerdict decides for one open call of a batch whose session was interrupted. A call that has not begun

@@ -151,7 +151,8 @@ func (m *Machine) queue(calls []int, number uint64, context map[string]string) Q
 		if plan.Calls[i].Cached {
 			req.Generation = m.tickets.generation
 		}
-		c.Attempt, c.Again = s.Calls[i].Attempt+1, s.Takeovers > 0 || m.lapsed
+		c.Attempt, c.Unstarted = s.Calls[i].Attempt+1, s.Calls[i].Unstarted
+		c.Again = s.Takeovers > 0 || m.lapsed
 		if given.Tool != c.Tool {
 			c.As = given.Tool
 		}

@@ -119,9 +119,6 @@ func (c *Call) Started() int {
 	return n
 }
 
-// maxClaims is how many attempts a call has at most for each that it may be started in: some may end before that.
-const maxClaims = 2
-
 // The pauses between the attempts of one call: the first, doubled each time up to the longest. A tool may ask for a
 // longer one.
 const (

@@ -11,7 +11,7 @@ import (
 type Waiting struct {
 	Call   int    `json:"call,omitempty"`
 	Worker string `json:"worker"`
-	// Attempt is the number of executions that were started.
+	// Attempt is the number of attempts that are over, whether they were started or not.
 	Attempt int `json:"attempt,omitempty"`
 	// Reason says why a person is asked, Source what requires it: a rule, the mode, a hook.
 	Reason      string         `json:"reason,omitempty"`

@@ -443,8 +443,9 @@ type RequestedCall struct {
 	Declaration string          `json:"declaration"`
 	Judgement   tool.Judgement  `json:"judgement"`
 	Claim       bool            `json:"claim,omitempty"`
-	// Attempt counts the executions, including this one.
-	Attempt int `json:"attempt"`
+	// Attempt is the number of this attempt, from 1. Unstarted counts those before it that did not start the tool.
+	Attempt   int `json:"attempt"`
+	Unstarted int `json:"unstarted,omitempty"`
 	// Again says that the call may have been queued before, or that its owner may have lost the batch: the worker must
 	// claim it.
 	Again bool `json:"again,omitempty"`
@@ -461,6 +462,9 @@ type RequestedCall struct {
 	// Undo is what is known of the batch that the call undoes; nil if it undoes none.
 	Undo *Undo `json:"undo,omitempty"`
 }
+
+// Earlier is how many executions were started in earlier attempts, or may have been.
+func (c *RequestedCall) Earlier() int { return max(0, c.Attempt-1-c.Unstarted) }
 
 // Undo is what the log says of a batch that is to be undone, read while the workspace is held for that.
 type Undo struct {

@@ -588,6 +588,9 @@ func (c *cursor) requestedCall(call *RequestedCall) {
 	o.flag("claim", &call.Claim)
 	c.skip(`,"attempt":`)
 	call.Attempt = int(c.int())
+	if o.has("unstarted") {
+		call.Unstarted = int(c.int())
+	}
 	o.flag("again", &call.Again)
 	o.text("as", &call.As)
 	o.text("mended", &call.Mended)

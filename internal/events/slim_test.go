@@ -266,8 +266,8 @@ func randomRequested(r *rand.Rand) Requested {
 			Input: json.RawMessage(some(r, `{}`, `{"a":[1,{"b":"},{]\\\""}]}`, `null`, `"\\"`)),
 			Judgement: tool.Judgement{Class: some(r, "", toolyard.Unsafe), ReadOnly: r.IntN(2) == 0,
 				Destructive: r.IntN(2) == 0, Idempotent: r.IntN(2) == 0, Why: some(r, "", "why")},
-			Claim: r.IntN(2) == 0, Attempt: r.IntN(4), Again: r.IntN(2) == 0, As: some(r, "", "as"),
-			Mended: some(r, "", "m"), Waited: some(r, "", "w"),
+			Claim: r.IntN(2) == 0, Attempt: r.IntN(4), Unstarted: r.IntN(3), Again: r.IntN(2) == 0,
+			As: some(r, "", "as"), Mended: some(r, "", "m"), Waited: some(r, "", "w"),
 		}
 		if r.IntN(20) == 0 {
 			call.Approved, call.Echo = &Approved{}, toolyard.Echo(`{"x":1}`)

@@ -181,6 +181,14 @@ func TestEnv(t *testing.T) {
 	if res := newRig(func(r *rig) { r.job.Attempt = 3 }, starts(errBoom)).result(t); res.Attempts != 2 {
 		t.Errorf("%d attempts, want the two before this one", res.Attempts)
 	}
+	unstarted := func(r *rig) { r.job.Attempt, r.job.Unstarted = 3, 2 }
+	if res := newRig(unstarted).result(t); res.IsError || res.Attempts != 1 {
+		t.Errorf("%d attempts, want this one", res.Attempts)
+	}
+	if res := newRig(unstarted, starts(errBoom)).result(t); res.Attempts != 0 ||
+		strings.Contains(res.Error, "attempted before") {
+		t.Errorf("%d attempts and %q, and none was started", res.Attempts, res.Error)
+	}
 	if IdempotencyKey(toolyard.BatchKey{Agent: "a/b", ID: "c"}, 1) == IdempotencyKey(toolyard.BatchKey{Agent: "a",
 		ID: "b/c"}, 1) {
 		t.Error("two calls, one key")

@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/submission"
 	"github.com/toolyard/toolyard/internal/version"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -379,6 +380,27 @@ func TestGivenUp(t *testing.T) {
 	short := edit(early, 2, func(r *events.Reply) { r.Results = r.Results[:4] })
 	if r := play(short); r.Consistent || !strings.Contains(r.Contradiction.Problem, "after 4 of 5 results") {
 		t.Errorf("a call was given no result: %v", r.Contradiction)
+	}
+}
+
+// TestBatchesOfAScript: the ids of a script's batches have the number of its attempt, also behind one that was not
+// started.
+func TestBatchesOfAScript(t *testing.T) {
+	var l logged
+	plan := planned(1)
+	plan.Calls[0].Tool = toolyard.RunCodeTool
+	l.add(0, batch.ChainSubmission, 0, "/client/1", submitted(1))
+	l.add(1, batch.ChainBatch, 0, "/dispatcher/d1", plan)
+	l.add(2, batch.ChainBatch, 0, "/dispatcher/d1", events.Started{Group: 0, Ticket: 7})
+	l.add(3, batch.ChainItem, 0, "/worker/w1", events.AttemptFailed{Worker: "w1", Attempt: 1, NotStarted: true,
+		Code: toolyard.DependencyUnavailable, Reason: "busy"})
+	l.add(900, batch.ChainItem, 0, "/worker/w1", events.Claimed{Worker: "w1", Attempt: 2, Ticket: 7})
+	r := result(0, "done", "")
+	r.Tool, r.Attempts = toolyard.RunCodeTool, 1
+	l.add(901, batch.ChainItem, 0, "/worker/w1", events.Finish(events.End{Result: r}))
+	want := submission.ChildID(toolyard.Parent{Batch: "b", Call: 0, Attempt: 2, N: 1})
+	if text := play(l).Text(); !strings.Contains(text, "as batches from "+string(want)+" on") {
+		t.Errorf("want %s:\n%s", want, text)
 	}
 }
 

@@ -298,7 +298,8 @@ func (r *Report) Draw(look Look) string {
 	}
 	for i, c := range s.Calls {
 		if res := c.Result; res != nil && res.Tool == toolyard.RunCodeTool && res.Attempts > 0 {
-			first := submission.ChildID(toolyard.Parent{Batch: s.Key.ID, Call: i, Attempt: res.Attempts, N: 1})
+			attempt := max(c.Attempt, res.Attempts) // some may not have been started, or not been claimed
+			first := submission.ChildID(toolyard.Parent{Batch: s.Key.ID, Call: i, Attempt: attempt, N: 1})
 			printf("\nthe script of call %d makes its calls as batches from %s on\n", i, first)
 		}
 	}

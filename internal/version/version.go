@@ -56,7 +56,8 @@ import (
 //	               their starts fail. Decisions about calls are signed.
 //	16 2026-11-27  Calls that run on an overlay, or use one, say which workers have claimed the calls that ran there.
 //	               A system's settings may name the compression of its streams.
-const Wire = 16 + yetToCome
+//	17 2026-11-28  Calls to run say how many earlier attempts did not start the tool: an older worker counts those too.
+const Wire = 17 + yetToCome
 
 // Archives is the version from which on a process can read archived batches.
 const Archives = 9

@@ -29,9 +29,14 @@ func (r *running) mustClaim() bool {
 // earlierEvidence is what is known of the call's executions before this delivery.
 func (r *running) earlierEvidence() outcome.Evidence {
 	return outcome.Evidence{
-		Judgement: r.call.Judgement, Started: r.call.Attempt - 1, MayHaveStarted: r.call.Again && !r.call.Claim &&
-			r.call.Attempt == 1,
+		Judgement: r.call.Judgement, Started: r.call.Earlier(), MayHaveStarted: r.call.Again && !r.call.Claim &&
+			r.call.Earlier() == 0,
 	}
+}
+
+// mayHaveAnother reports whether a call may have another attempt behind this one, in which its tool was started.
+func (r *running) mayHaveAnother() bool {
+	return !batch.LastAttempt(r.call.Earlier()+1, r.call.Attempt, r.d.MaxAttempts)
 }
 
 // findEarlierRun finds out what became of a call that a worker could have begun without a claim. An earlier

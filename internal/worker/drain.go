@@ -39,7 +39,7 @@ func (w *Worker) settleLost(ctx context.Context, m *message, r *running, why err
 	r.mu.Unlock()
 	// An earlier delivery of the call may have begun it here, and could not store what became of it.
 	started = started || w.hasBegun(r)
-	mayRepeat := r.call.Judgement.Idempotent && r.call.Attempt < r.d.MaxAttempts && !runs
+	mayRepeat := r.call.Judgement.Idempotent && !runs && r.mayHaveAnother()
 	switch {
 	case claimed && (!started || mayRepeat):
 		// Nobody else can run it while the claim stands, and it may run again: the claim is given up.
@@ -48,7 +48,7 @@ func (w *Worker) settleLost(ctx context.Context, m *message, r *running, why err
 			Reason: why.Error(), NotStarted: !started,
 		})), 0
 	case claimed:
-		evidence := outcome.Evidence{Judgement: r.call.Judgement, Started: r.call.Attempt, StillRuns: runs}
+		evidence := outcome.Evidence{Judgement: r.call.Judgement, Started: r.call.Earlier() + 1, StillRuns: runs}
 		return answered(w.finish(ctx, r, w.ended(r, toolyard.PhaseSchedule, toolyard.OutcomeUnknown,
 			"The worker had to stop this call while it ran."+evidence.Sentence(), why))), 0
 	case errors.Is(why, errShutdown) && started:

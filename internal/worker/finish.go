@@ -160,10 +160,10 @@ func (w *Worker) ended(
 		Index: r.call.Index, CallID: r.call.ID, Tool: r.call.Tool, Echo: r.call.Echo, Code: code,
 		Error: message, Detail: why.Error(),
 		Class: r.call.Judgement.Class, WasConcurrent: r.d.WasConcurrent && r.began(), Worker: w.cfg.ID,
-		Attempts: r.call.Attempt - 1,
+		Attempts: r.call.Earlier(),
 	}, at, why.Error())
 	if r.began() {
-		res.Attempts = r.call.Attempt
+		res.Attempts++
 	}
 	return res
 }

@@ -177,7 +177,7 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running, e
 	progress.end()
 	waiting, waits := errors.AsType[*pipeline.WaitingError](err)
 	// A call that asks a person has run until then, and others may have the workspace before it goes on.
-	ran := result.Attempts >= r.call.Attempt || waits && waiting.Question != nil
+	ran := r.executed(&result) || waits && waiting.Question != nil
 	w.noteAfter(ctx, r, ran)
 	w.noteChanges(ctx, r, &result)
 	w.count(r, &result, err)
@@ -200,7 +200,7 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running, e
 		err = w.appendCall(ctx, r, events.AttemptFailed{
 			Call: r.named(), Worker: w.cfg.ID, Attempt: r.call.Attempt, Code: result.Code, Reason: result.Error,
 			RetryAfterMS: result.RetryAfterMS,
-			NotStarted:   result.Attempts < r.call.Attempt,
+			NotStarted:   !r.executed(&result),
 		})
 		e.is(w.stored(ctx, limited, r, trace, err), 0)
 		return
@@ -285,12 +285,20 @@ const maxRetryAfter = 5 * time.Second
 // retryRoom is how much time a batch must have left, beyond the pause, for another attempt.
 const retryRoom = 2 * time.Second
 
+// executed reports whether a result of the pipeline says that this attempt has started the tool.
+func (r *running) executed(res *toolyard.Result) bool { return res.Attempts > r.call.Earlier() }
+
 // worthRetrying reports whether the call gets another attempt before the model sees the failure: the failure may
-// pass, and the call may run twice or did not run. A timeout gets none, because it has taken long already.
+// pass, and the call may run twice or did not run. An attempt that was not started is followed by another only while
+// there were few attempts in all: the model is not to wait for long. A timeout gets none, because it has taken long.
 func (w *Worker) worthRetrying(r *running, res *toolyard.Result) bool {
 	pause := time.Duration(res.RetryAfterMS) * time.Millisecond
-	started := res.Attempts >= r.call.Attempt
+	started := r.executed(res)
+	more := r.call.Attempt < r.d.MaxAttempts
+	if started {
+		more = r.mayHaveAnother()
+	}
 	return res.IsError && res.Retryable && res.Code != toolyard.Timeout && (r.call.Judgement.Idempotent || !started) &&
-		r.call.Attempt < r.d.MaxAttempts && pause <= maxRetryAfter &&
+		more && pause <= maxRetryAfter &&
 		time.Since(r.d.Received)+pause+retryRoom < time.Duration(r.d.RemainingMS)*time.Millisecond
 }

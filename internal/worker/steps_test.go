@@ -302,20 +302,28 @@ func TestACallThatIsStoppedBehindItsEnd(t *testing.T) {
 // TestAnAttemptWhoseEndCouldNotBeStored: a write that may run twice is delivered again to the worker that ran it. That
 // attempt counts: it is for the owner to begin the next one, and after the last one nobody knows what came of the call.
 func TestAnAttemptWhoseEndCouldNotBeStored(t *testing.T) {
-	for attempt, ends := range map[int]func(events.Body) bool{
-		1: func(b events.Body) bool {
+	type attempt struct{ number, unstarted int }
+	repeats := func(number int) func(events.Body) bool {
+		return func(b events.Body) bool {
 			f, ok := b.(events.AttemptFailed)
-			return ok && f.Attempt == 1 && !f.NotStarted
-		},
-		3: func(b events.Body) bool {
+			return ok && f.Attempt == number && !f.NotStarted
+		}
+	}
+	unknown := func(attempts int) func(events.Body) bool {
+		return func(b events.Body) bool {
 			f, ok := b.(events.Finished)
-			return ok && f.Result.Code == toolyard.OutcomeUnknown && f.Result.Attempts == 3
-		},
+			return ok && f.Result.Code == toolyard.OutcomeUnknown && f.Result.Attempts == attempts
+		}
+	}
+	for a, ends := range map[attempt]func(events.Body) bool{
+		{1, 0}: repeats(1), {3, 0}: unknown(3), {3, 2}: repeats(3), {4, 1}: unknown(3), {6, 5}: unknown(1),
 	} {
-		t.Run(fmt.Sprint("attempt ", attempt), func(t *testing.T) {
+		t.Run(fmt.Sprintf("attempt %d behind %d that were not started", a.number, a.unstarted), func(t *testing.T) {
 			inYard(t, 1, func(y *yard) {
 				y.run = func(context.Context, string) error { y.Server.Fill("TY_EVENT", true); return nil }
-				q := y.queue("put", func(c *events.RequestedCall) { c.Attempt = attempt })
+				q := y.queue("put", func(c *events.RequestedCall) {
+					c.Attempt, c.Unstarted = a.number, a.unstarted
+				})
 				time.Sleep(storeTimeout + time.Second)
 				y.Server.Fill("TY_EVENT", false)
 				y.Eventually("the attempt is over", func() bool {
