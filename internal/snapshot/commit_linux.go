@@ -167,21 +167,8 @@ func (s *Store) free(ctx context.Context, top *os.File, all []edit, partly bool,
 	if err != nil {
 		return err
 	}
-	paths, err := conflicts(all, now.entries, partly, func(c *edit, have *entry) (bool, error) {
-		if c.is == nil || c.is.Kind != have.Kind {
-			return false, nil
-		}
-		switch have.Kind {
-		case aFile:
-			if have.Size != c.is.Size {
-				return false, nil
-			}
-			sum, err := sumAt(ctx, top, string(have.Path))
-			return sum == c.is.Sum, err
-		case aLink:
-			return string(have.Target) == string(c.is.Target), nil
-		}
-		return true, nil
+	paths, err := conflicts(all, now.entries, partly, func(have *entry) (string, error) {
+		return sumAt(ctx, top, string(have.Path))
 	})
 	if err != nil || len(paths) == 0 {
 		return err

@@ -41,11 +41,24 @@ type entry struct {
 	Target  []byte `json:"l,omitempty"`
 	// Shared names the inode of a file that has more than one name.
 	Shared string `json:"i,omitempty"`
+	// Inode is the number of the inode. Listings of older versions do not have it.
+	Inode uint64 `json:"n,omitempty"`
 }
 
-// same reports whether nobody has changed what an entry says. Directories change by what is in them: those names have
-// entries of their own.
+// same reports whether nobody has changed what an entry says. Another file may have the same times: it was written at
+// the same tick of the clock, and got the name with its directory, which touches neither. Another inode is a change
+// unless both contents are known to be equal.
 func (e *entry) same(o *entry) bool {
+	return e.alike(o) && (e.known(o) || e.Sum != "" && e.Sum == o.Sum)
+}
+
+// known reports whether the content is the same if two entries are alike. Links have their targets in their entries,
+// and nothing else but files has a content.
+func (e *entry) known(o *entry) bool { return e.Kind != aFile || e.Inode != 0 && e.Inode == o.Inode }
+
+// alike reports whether two entries say the same of a name, but for the inode and the content. Directories change by
+// what is in them: those names have entries of their own.
+func (e *entry) alike(o *entry) bool {
 	if e.Kind != o.Kind || e.Mode != o.Mode || e.UID != o.UID || e.GID != o.GID {
 		return false
 	}

@@ -53,13 +53,13 @@ func (c *edit) what() toolyard.OverlayChange {
 }
 
 // changed reports whether two entries differ by more than their times. Directories change by what is in them. Nothing
-// is known of the content of files whose times differ: sum tells it.
+// is known of the content of files whose inodes or times differ: sum tells it.
 func (e *entry) changed(is *entry, sum func() (string, error)) (bool, error) {
 	if e.Kind != is.Kind || e.Mode != is.Mode || e.UID != is.UID || e.GID != is.GID || e.Size != is.Size ||
 		!bytes.Equal(e.Target, is.Target) {
 		return true, nil
 	}
-	if e.Kind != aFile || e.Changed == is.Changed && e.Touched == is.Touched {
+	if e.Kind != aFile || e.known(is) && e.Changed == is.Changed && e.Touched == is.Touched {
 		return false, nil
 	}
 	now, err := sum()
@@ -135,10 +135,9 @@ func summary(all []edit) *toolyard.Overlay {
 }
 
 // conflicts are the names that others have changed in a workspace since an overlay was made, as far as a commit changes
-// them too. now is the workspace. reached reports whether a name of the workspace is already as the commit makes it.
-// partly says that a commit was broken off.
-func conflicts(all []edit, now []entry, partly bool,
-	reached func(want *edit, have *entry) (bool, error)) (paths []string, err error) {
+// them too. now is the workspace. sum is the content of a file of the workspace. partly says that a commit was broken
+// off.
+func conflicts(all []edit, now []entry, partly bool, sum func(*entry) (string, error)) (paths []string, err error) {
 	there := make(map[string]*entry, len(now))
 	for i := range now {
 		there[string(now[i].Path)] = &now[i]
@@ -154,14 +153,15 @@ func conflicts(all []edit, now []entry, partly bool,
 			if p := parent(c.path()); c.is == nil || planned[p] != nil || isDirEntry(there[p]) {
 				continue
 			}
-		} else if have != nil && c.was != nil && (c.was.same(have) || partly && c.was.sameButTouched(have)) {
-			continue
 		} else if have != nil {
-			as, err := reached(c, have)
+			free, err := c.standing(have, partly, sum)
+			if err == nil && !free {
+				free, err = c.reached(have, sum)
+			}
 			if err != nil {
 				return nil, err
 			}
-			if as {
+			if free {
 				continue
 			}
 		}
@@ -179,11 +179,39 @@ func conflicts(all []edit, now []entry, partly bool,
 	return paths, nil
 }
 
-// sameButTouched is [entry.same] for a name of which another one may have gone: that touches the inode.
-func (e *entry) sameButTouched(o *entry) bool {
-	touched := *e
-	touched.Touched = o.Touched
-	return touched.same(o)
+// standing reports whether a name of the workspace is as it was when the overlay was made. partly says that a commit
+// may have removed another name of the file: that touches the inode.
+func (c *edit) standing(have *entry, partly bool, sum func(*entry) (string, error)) (bool, error) {
+	if c.was == nil {
+		return false, nil
+	}
+	was := *c.was
+	if partly {
+		was.Touched = have.Touched
+	}
+	if !was.alike(have) || was.known(have) {
+		return was.alike(have), nil
+	}
+	now, err := sum(have)
+	return now == was.Sum, err
+}
+
+// reached reports whether a name of the workspace is already as the commit makes it.
+func (c *edit) reached(have *entry, sum func(*entry) (string, error)) (bool, error) {
+	if c.is == nil || c.is.Kind != have.Kind {
+		return false, nil
+	}
+	switch have.Kind {
+	case aFile:
+		if have.Size != c.is.Size {
+			return false, nil
+		}
+		now, err := sum(have)
+		return now == c.is.Sum, err
+	case aLink:
+		return bytes.Equal(have.Target, c.is.Target), nil
+	}
+	return true, nil
 }
 
 func isDirEntry(e *entry) bool { return e != nil && e.Kind == aDir }

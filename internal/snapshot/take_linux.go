@@ -266,7 +266,7 @@ func ofWorkspace(file string) bool {
 	return strings.HasSuffix(file, before) || strings.HasSuffix(file, base)
 }
 
-// newest are the files of the snapshot that was taken last, by path, as far as they can be known by their times.
+// newest are the files of the snapshot that was taken last, by path, as far as they can be known by inode and times.
 func newest(home string) map[string]*entry {
 	names, err := os.ReadDir(home)
 	if err != nil {
@@ -311,8 +311,8 @@ const tries = 3
 
 // file keeps the content of a file.
 func (t *taking) file(dir *os.File, name string, e *entry) error {
-	if k := t.known[string(e.Path)]; k != nil && k.Size == e.Size && k.Changed == e.Changed && k.Touched == e.Touched &&
-		has(t.home, k.Sum, k.Size) {
+	if k := t.known[string(e.Path)]; k != nil && k.known(e) && k.Size == e.Size && k.Changed == e.Changed &&
+		k.Touched == e.Touched && has(t.home, k.Sum, k.Size) {
 		e.Sum = k.Sum
 		return t.count(e.Size)
 	}
@@ -366,7 +366,7 @@ func (t *taking) read(dir *os.File, name string, e *entry) (err error) {
 	if st, err = statOf(f); err != nil {
 		return err
 	}
-	if then := entryOf(string(e.Path), st); !then.same(&now) {
+	if then := entryOf(string(e.Path), st); !then.alike(&now) {
 		return errUnquiet
 	}
 	*e = now

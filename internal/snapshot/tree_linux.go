@@ -68,7 +68,7 @@ const permissions uint32 = 0o7777
 // entryOf is what a listing says of a name, without content and target.
 func entryOf(p string, st *unix.Stat_t) entry {
 	e := entry{Path: []byte(p), Mode: uint32(st.Mode) & permissions, UID: st.Uid, GID: st.Gid,
-		Changed: st.Mtim.Nano(), Touched: st.Ctim.Nano()}
+		Changed: st.Mtim.Nano(), Touched: st.Ctim.Nano(), Inode: st.Ino}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 		e.Kind = aDir
