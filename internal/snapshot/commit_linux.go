@@ -64,9 +64,13 @@ func (s *Store) Commit(ctx context.Context, root *place.Root, w Commit) (o *tool
 			return nil, err
 		}
 	}
-	r := newRestoring(ctx, top, home, &listing{}, &Wish{Key: w.Key, Act: w.Act, Progress: w.Progress})
+	acted := false
+	r := newRestoring(ctx, top, home, &listing{}, &Wish{Key: w.Key, Act: noting(w.Act, &acted), Progress: w.Progress})
 	r.apart, r.partly, r.total = true, failpoint.CommitPartly, len(all)
 	if err := r.apply(all, was, w.Force); err != nil {
+		if !partly && !acted {
+			return nil, errors.Join(err, os.Remove(file)) // no commit has begun
+		}
 		return nil, fmt.Errorf("the overlay is committed in part only; commit it again: %w", err)
 	}
 	if partly {
@@ -78,6 +82,19 @@ func (s *Store) Commit(ctx context.Context, root *place.Root, w Commit) (o *tool
 		return nil, err
 	}
 	return o, settle(ctx, home, &w.Key, settlement{As: committed, Changes: o})
+}
+
+// noting is what says whether a change may still be made, and notes that one may. Nil: it may.
+func noting(act func() error, acted *bool) func() error {
+	return func() error {
+		if act != nil {
+			if err := act(); err != nil {
+				return err
+			}
+		}
+		*acted = true
+		return nil
+	}
 }
 
 // sweep removes the files that a commit which was broken off was about to give their names.

@@ -149,7 +149,7 @@ func conflicts(all []edit, now []entry, partly bool, sum func(*entry) (string, e
 	for i := range all {
 		c := &all[i]
 		have := there[c.path()]
-		if have == nil && (c.was == nil || c.is == nil || partly) {
+		if have == nil && (c.was == nil || c.is == nil || partly && c.was.Kind != c.is.Kind) { // which goes first
 			if p := parent(c.path()); c.is == nil || planned[p] != nil || isDirEntry(there[p]) {
 				continue
 			}

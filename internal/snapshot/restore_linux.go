@@ -48,16 +48,7 @@ func (s *Store) Restore(ctx context.Context, root *place.Root, w Wish) (report R
 	if err != nil {
 		return report, err
 	}
-	act := w.Act
-	w.Act = func() error {
-		if act != nil {
-			if err := act(); err != nil {
-				return err
-			}
-		}
-		acted = true
-		return nil
-	}
+	w.Act = noting(w.Act, &acted)
 	r := newRestoring(ctx, top, home, l, &w)
 	r.partly = failpoint.RestorePartly
 	if err := r.run(); err != nil {
