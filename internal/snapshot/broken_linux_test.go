@@ -75,3 +75,45 @@ func TestOthersRemoveAFileBehindAPartOfACommit(t *testing.T) {
 		})
 	}
 }
+
+// TestAnUndoThatIsBrokenOffTwice: an undo that has changed something is under way until it ends, also if the next
+// attempt ended before it changed anything. It goes on under its own ticket, and another one needs force.
+func TestAnUndoThatIsBrokenOffTwice(t *testing.T) {
+	for name, c := range map[string]struct {
+		ticket uint64 // of the second attempt
+		force  bool
+	}{"under one ticket": {ticket: 5}, "by force under another ticket": {ticket: 6, force: true}} {
+		t.Run(name, func(t *testing.T) {
+			y := newYard(t)
+			files := []string{"a", "b", "c"}
+			for _, f := range files {
+				y.write(t, f, "before")
+			}
+			k := key("b", 0)
+			y.take(t, k)
+			for _, f := range files {
+				y.write(t, f, "after ")
+			}
+			y.after(t, k)
+			left := 3
+			first := Wish{Key: k, Groups: []int{0}, Ticket: 5, Act: func() error {
+				if left--; left < 0 {
+					return errBroken
+				}
+				return nil
+			}}
+			second := Wish{Key: k, Groups: []int{0}, Ticket: c.ticket, Force: c.force, Act: brokenOff}
+			for _, w := range []Wish{first, second} {
+				if _, err := y.store.Restore(t.Context(), y.root, w); !errors.Is(err, errBroken) {
+					t.Fatal(err)
+				}
+			}
+			for _, ticket := range []uint64{6, 5} {
+				w := Wish{Key: k, Groups: []int{0}, Ticket: ticket}
+				if _, err := y.store.Restore(t.Context(), y.root, w); (err == nil) != (ticket == first.Ticket) {
+					t.Errorf("under ticket %d: %v", ticket, err)
+				}
+			}
+		})
+	}
+}

@@ -44,6 +44,7 @@ func (s *Store) Restore(ctx context.Context, root *place.Root, w Wish) (report R
 		}
 	}
 	mark, acted := filepath.Join(home, w.listingName(underway)), false
+	unmark := asBefore(home, mark)
 	err = keep(home, mark, &listing{head: head{Key: w.Key, Begun: time.Now(), Ticket: w.Ticket}})
 	if err != nil {
 		return report, err
@@ -53,7 +54,7 @@ func (s *Store) Restore(ctx context.Context, root *place.Root, w Wish) (report R
 	r.partly = failpoint.RestorePartly
 	if err := r.run(); err != nil {
 		if !acted {
-			return r.report, errors.Join(err, os.Remove(mark))
+			return r.report, errors.Join(err, unmark())
 		}
 		return r.report, fmt.Errorf("the workspace is set back in part only; undo again: %w", err)
 	}

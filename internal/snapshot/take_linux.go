@@ -189,6 +189,20 @@ func keep(home, file string, l *listing) error {
 	return durable.SyncDir(home)
 }
 
+// asBefore remembers the mark of an earlier restore, if there is one, and returns what puts that back, or takes the
+// mark away if there was none. A mark that cannot be read is of a restore that was broken off, which the new mark says
+// too.
+func asBefore(home, mark string) func() error {
+	earlier, err := readListing(mark)
+	switch {
+	case err == nil:
+		return func() error { return keep(home, mark, earlier) }
+	case errors.Is(err, fs.ErrNotExist):
+		return func() error { return os.Remove(mark) }
+	}
+	return func() error { return nil }
+}
+
 // After notes what a workspace is behind a group whose snapshot was taken: a restore then sees what others have changed
 // since. It replaces what was noted behind an earlier attempt. act says, when all was looked at, whether the caller has
 // still had the workspace alone.
