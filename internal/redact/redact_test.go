@@ -99,6 +99,26 @@ func TestShapesInContext(t *testing.T) {
 	}
 }
 
+// TestAPasswordWhoseFirstByteIsEscaped: a password that begins with a reserved character has to be escaped in a URL. It
+// is no format such as %s.
+func TestAPasswordWhoseFirstByteIsEscaped(t *testing.T) {
+	r := New(nil)
+	for _, password := range []string{"%23Zx9hunter2secret", "%40Zx9hunter2secret", "%2fZx9hunter2secret",
+		"%C3%A9hunter2secret", "Zx9%40hunter2secret"} {
+		const before, after = "DATABASE_URL=postgres://app:", "@db.internal:5432/app"
+		want := before + "[redacted: password]" + after
+		if got := r.Redact(before + password + after); got != want {
+			t.Errorf("%s gave %s", password, got)
+		}
+	}
+	for _, format := range []string{"%s%s", "%[2]s", "%-8s", "%PASSWORD%"} {
+		text := "fmt.Sprintf(\"postgres://app:" + format + "@db.internal\")"
+		if got := r.Redact(text); got != text {
+			t.Errorf("%s became %s", text, got)
+		}
+	}
+}
+
 // TestOrdinaryTextStays: what people and programs write about secrets is none.
 func TestOrdinaryTextStays(t *testing.T) {
 	r := New(nil)

@@ -178,6 +178,10 @@ func wordByte(b byte) bool {
 	return b == '_' || '0' <= b && b <= '9' || 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z'
 }
 
+func hexDigit(b byte) bool {
+	return '0' <= b && b <= '9' || 'a' <= b && b <= 'f' || 'A' <= b && b <= 'F'
+}
+
 func hasDigit(s string) bool { return strings.ContainsFunc(s, unicode.IsDigit) }
 
 // ordinary reports whether a text is words rather than a token: no digit, and no capital behind the first letter.
@@ -185,13 +189,17 @@ func ordinary(s string) bool {
 	return !hasDigit(s) && !strings.ContainsFunc(s[1:], unicode.IsUpper)
 }
 
-// placeholder reports whether what stands for a password in a URL is none: a variable, a star, the word itself.
+// placeholder reports whether what stands for a password in a URL is none: a variable, a star, the word itself. A
+// percent sign with two hexadecimal digits is an escaped byte of a password.
 func placeholder(s string) bool {
 	switch strings.ToLower(s) {
 	case "password", "pass", "passwd", "secret", "pwd":
 		return true
 	}
-	return strings.ContainsAny(s[:1], "$%{[*.") || strings.Trim(s, "xX*.") == ""
+	if s[0] == '%' {
+		return len(s) < len("%23") || !hexDigit(s[1]) || !hexDigit(s[2])
+	}
+	return strings.ContainsAny(s[:1], "${[*.") || strings.Trim(s, "xX*.") == ""
 }
 
 func notOpenAI(s string) bool {
