@@ -21,6 +21,8 @@ var (
 	// shells run text: each argument may be a command line.
 	shells = wordSet(`ash bash csh dash elvish eval fish ksh mksh nu osh parallel posh rbash runuser screen sh ssh su tcsh tmux trap
 		watch xonsh yash zsh`)
+	// readers are the shells whose -s reads standard input, and whose -o takes the name of a setting.
+	readers = wordSet(`ash bash csh dash ksh mksh osh posh rbash sh tcsh yash zsh`)
 	// finders run the command that follows one of execs.
 	finders = wordSet(`fd fdfind find`)
 	execs   = wordSet(`-exec -execdir -ok -okdir -x -X --exec --exec-batch`)
@@ -54,9 +56,11 @@ func reach(commands []shell.Command, depth int) (all [][]shell.Word, opaque bool
 	return r.all, r.opaque
 }
 
-// command adds one simple command, and what it runs.
+// command adds one simple command, and what it runs. What is behind the first shell is read with it, so that another
+// shell there would only repeat it. The same is true of alias and git. But a word of one kind says nothing of the
+// others: it may be an operand that only has that name.
 func (r *reached) command(args []shell.Word, depth int) {
-	inShell, inOption := false, false
+	inShell, inAlias, inGit, inOption := false, false, false, false
 	for _, i := range startsIn(args) {
 		args := args[i:]
 		r.all = append(r.all, args)
@@ -69,19 +73,18 @@ func (r *reached) command(args []shell.Word, depth int) {
 			r.option(name, option.short, option.long, args[1:], depth+1)
 		}
 		switch {
-		case inShell:
-		case shells[name]:
+		case shells[name] && !inShell:
 			inShell = true
-			r.texts(args[1:], depth+1)
-		case name == "alias":
-			inShell = true
+			r.texts(name, args[1:], depth+1)
+		case name == "alias" && !inAlias:
+			inAlias = true
 			for _, a := range args[1:] {
 				_, text, _ := strings.Cut(a.Text, "=")
 				r.opaque = r.opaque || !a.Literal
 				r.text(text, depth+1)
 			}
-		case name == "git":
-			inShell = true
+		case name == "git" && !inGit:
+			inGit = true
 			r.git(args[1:], depth+1)
 		}
 	}
@@ -126,17 +129,25 @@ func startsIn(args []shell.Word) (starts []int) {
 
 // texts reads what a shell is given: each argument as a command line, the part of it that may be the value of an
 // option, and all arguments together as eval would. Reading options and file names as commands too does no harm. A
-// shell without arguments reads its standard input.
-func (r *reached) texts(args []shell.Word, depth int) {
+// shell without operands reads its standard input, and so does one with -s. The value of an option is no operand.
+func (r *reached) texts(name string, args []shell.Word, depth int) {
 	var words []string
-	operands := 0
+	operands, values := 0, 0
 	for _, a := range args {
 		if !a.Literal {
 			r.opaque = true
 			return
 		}
 		words = append(words, a.Text)
-		if !strings.HasPrefix(a.Text, "-") {
+		switch {
+		case values > 0:
+			values--
+		case readers[name] && operands == 0 && readsInput(a.Text):
+			r.opaque = true
+			return
+		case readers[name] && valuesOf(a.Text) > 0:
+			values = valuesOf(a.Text)
+		case !strings.HasPrefix(a.Text, "-"):
 			operands++
 		}
 	}
@@ -153,6 +164,30 @@ func (r *reached) texts(args []shell.Word, depth int) {
 	for _, text := range texts {
 		r.text(text, depth)
 	}
+}
+
+// readsInput reports whether an option of a shell makes it read its standard input: -s, also among others (-es). With
+// -c it has no effect.
+func readsInput(word string) bool {
+	letters, ok := strings.CutPrefix(word, "-")
+	return ok && areLetters(letters) && strings.Contains(letters, "s") && !strings.Contains(letters, "c")
+}
+
+// valuesOf returns how many of the words behind a shell's option are its values. Each -o and -O has one, also among
+// others (-euo pipefail).
+func valuesOf(word string) int {
+	switch word {
+	case "--rcfile", "--init-file":
+		return 1
+	}
+	if word == "" || word[0] != '-' && word[0] != '+' || !areLetters(word[1:]) {
+		return 0
+	}
+	return strings.Count(word, "o") + strings.Count(word, "O")
+}
+
+func areLetters(s string) bool {
+	return !strings.ContainsFunc(s, func(c rune) bool { return (c < 'a' || 'z' < c) && (c < 'A' || 'Z' < c) })
 }
 
 // attached is the part of a word that is the value of its option: -c'rm x', -lc'rm x', --command='rm x'.
