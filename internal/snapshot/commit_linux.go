@@ -241,8 +241,8 @@ func (r *restoring) apply(all []edit, was map[string]*entry, force bool) error {
 	return r.lock(all, was)
 }
 
-// letIn lets the worker change the names of a directory of its own that it may only read. [restoring.lock] takes that
-// back.
+// letIn lets the worker change the names of a directory of its own that it may only read. In a commit [restoring.lock]
+// takes that back. A restore gives each directory its mode when its names are set back.
 func (r *restoring) letIn(dir *os.File) error {
 	st, err := statOf(dir)
 	if err != nil || uint32(st.Mode)&ownersAll == ownersAll {

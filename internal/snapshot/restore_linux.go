@@ -205,7 +205,12 @@ func newRestoring(ctx context.Context, top *os.File, home string, l *listing, w 
 	return r
 }
 
+// run sets everything back. The workspace's own directory gets its mode last: until then the worker may change its
+// names.
 func (r *restoring) run() error {
+	if err := r.letIn(r.top); err != nil {
+		return err
+	}
 	if err := r.dir(r.top, atTheTop); err != nil {
 		return err
 	}
