@@ -100,14 +100,18 @@ func (s *search) file(ctx context.Context, w *workspace, name, shown string) err
 func (s *search) text(ctx context.Context, data []byte, shown string) error {
 	var before [][]byte     // the preceding lines that were not written, at most as many as the context
 	written, match := -1, 0 // the numbers of the last written and of the last matching line
+	unlooked := 0           // the bytes searched since the last look at the context
+	const perLine = 16      // what each line counts beside its bytes: it makes work whatever its length
 	for number := 1; len(data) > 0; number++ {
-		if number%1024 == 0 {
+		if unlooked >= lookBytes {
 			if err := stopped(ctx); err != nil {
 				return err
 			}
+			unlooked = 0
 		}
 		var line []byte
 		line, data, _ = bytes.Cut(data, newline)
+		unlooked += len(line) + perLine
 		line = bytes.TrimSuffix(line, []byte{'\r'})
 		at := s.find(ctx, line)
 		if len(line) > longLineBytes {
@@ -148,6 +152,9 @@ func (s *search) text(ctx context.Context, data []byte, shown string) error {
 	}
 	return nil
 }
+
+// lookBytes is how many bytes a search of short lines reads between two looks at the call's context.
+const lookBytes = 16 << 10
 
 // longLineBytes is the length from which on a line is searched in a way that stops with the call's context. A pattern
 // may take a long time for each byte.

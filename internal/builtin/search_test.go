@@ -227,6 +227,20 @@ func TestGrepOfALongLineStops(t *testing.T) {
 	}
 }
 
+// TestGrepOfManyLinesStops: the call's end stops a search between lines, also if they are few and almost long: a
+// pattern may take a long time for each byte.
+func TestGrepOfManyLinesStops(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	for _, c := range []struct{ bytes, lines int }{{longLineBytes, 20}, {1, 2_000}, {0, 2_000}} {
+		s := &search{grepPlan: grepPlan{re: regexp.MustCompile("a+b")}}
+		text := strings.Repeat(strings.Repeat("a", c.bytes)+"\n", c.lines)
+		if err := s.text(ctx, []byte(text), "f"); !errors.Is(err, context.Canceled) {
+			t.Errorf("%d lines of %d bytes: %v", c.lines, c.bytes, err)
+		}
+	}
+}
+
 // TestGrepOfLongLinesAgreesWithShort: a match is found in a long line where it is found in a short one.
 func TestGrepOfLongLinesAgreesWithShort(t *testing.T) {
 	long := strings.Repeat("é \xff", longLineBytes)
