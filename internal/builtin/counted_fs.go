@@ -20,8 +20,9 @@ type countedFS struct {
 	base string // the directory below the workspace's
 	git  bool   // show .git
 
-	left     int // entries that may still be read
-	unread   int // directories that gave an error
+	left     int  // entries that may still be read
+	unread   int  // directories that gave an error
+	cut      bool // a directory has more entries than could be read
 	progress func(tool.Progress)
 }
 
@@ -74,9 +75,17 @@ func (c *countedFS) ReadDir(name string) ([]fs.DirEntry, error) {
 		return nil, err
 	}
 	if more {
-		c.left = 0
+		c.left, c.cut = 0, true
 	}
 	return entries, nil
+}
+
+// ended returns the error of a walk. A walk may end without one behind a directory that was read in part.
+func (c *countedFS) ended(err error) error {
+	if err == nil && c.cut {
+		return errWalkLimit
+	}
+	return err
 }
 
 // spend counts n entries.

@@ -171,6 +171,7 @@ func runGlob(ctx context.Context, env tool.Env, in globInput) (string, error) {
 		found[shown] = true
 		return nil
 	}, doublestar.WithNoFollow(), doublestar.WithFailOnIOErrors())
+	err = files.ended(err)
 	switch {
 	case stopped(ctx) != nil:
 		return "", stopped(ctx)

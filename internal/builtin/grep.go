@@ -151,7 +151,7 @@ func runGrep(ctx context.Context, env tool.Env, in grepInput) (string, error) {
 	s := &search{grepPlan: p, left: MaxGrepBytes, clean: w.clean}
 	entries := &countedFS{ctx: ctx, w: w, base: p.base.name, left: MaxWalkEntries, progress: env.Progress}
 	if p.base.info.IsDir() {
-		err = s.walk(entries, ".")
+		err = entries.ended(s.walk(entries, "."))
 	} else if s.includes(path.Base(p.base.name)) {
 		err = s.file(ctx, w, p.base.name, p.shown)
 	}

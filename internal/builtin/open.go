@@ -66,7 +66,8 @@ func tooLarge(t target, size, max int64) error {
 		size, max)
 }
 
-// readDir returns a directory's entries sorted by name, at most max of them; more says that there are others.
+// readDir reads a directory, and returns at most max entries sorted by name, without those that are hidden; more says
+// that the directory has more than max entries, hidden ones too, so that it may not have been read to its end.
 func (w *workspace) readDir(ctx context.Context, name string, max int) (entries []fs.DirEntry, more bool, err error) {
 	f, err := w.root.OpenFile(name, openFlags, 0)
 	if err != nil {
@@ -85,14 +86,12 @@ func (w *workspace) readDir(ctx context.Context, name string, max int) (entries 
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
+	more = len(entries) > max
 	if w.hides != nil {
 		entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return w.hidden(path.Join(name, e.Name())) })
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	if len(entries) > max {
-		entries, more = entries[:max], true
-	}
-	return entries, more, err
+	return entries[:min(len(entries), max)], more, err
 }
 
 // untilStopped is a reader that fails once the context has ended.
