@@ -238,6 +238,9 @@ func (r *restoring) apply(all []edit, was map[string]*entry, force bool) error {
 			return fmt.Errorf("%q: %w", e.Path, err)
 		}
 	}
+	if err := r.removeDeep(); err != nil {
+		return err
+	}
 	return r.lock(all, was)
 }
 

@@ -214,6 +214,9 @@ func (r *restoring) run() error {
 	if err := r.dir(r.top, atTheTop); err != nil {
 		return err
 	}
+	if err := r.removeDeep(); err != nil {
+		return err
+	}
 	return r.attributes(r.top, r.below["/"][0])
 }
 
@@ -288,13 +291,21 @@ func (r *restoring) clear(dir *os.File, at string, wants func(string) bool) erro
 		if err != nil {
 			return err
 		}
-		for len(r.deep) > 0 {
-			name := r.deep[0]
-			if _, err := r.remove(r.top, name, name, 1); err != nil {
-				return fmt.Errorf("remove %q: %w", name, err)
-			}
-			r.deep = r.deep[1:]
+		if err := r.removeDeep(); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// removeDeep removes what was moved to the top because it lay too deep.
+func (r *restoring) removeDeep() error {
+	for len(r.deep) > 0 {
+		name := r.deep[0]
+		if _, err := r.remove(r.top, name, name, 1); err != nil {
+			return fmt.Errorf("remove %q: %w", name, err)
+		}
+		r.deep = r.deep[1:]
 	}
 	return nil
 }
