@@ -23,6 +23,8 @@ var (
 		watch xonsh yash zsh`)
 	// readers are the shells whose -s reads standard input, and whose -o takes the name of a setting.
 	readers = wordSet(`ash bash csh dash ksh mksh osh posh rbash sh tcsh yash zsh`)
+	// sourcing run a file in the shell itself.
+	sourcing = wordSet(`. source`)
 	// finders run the command that follows one of execs.
 	finders = wordSet(`fd fdfind find`)
 	execs   = wordSet(`-exec -execdir -ok -okdir -x -X --exec --exec-batch`)
@@ -76,6 +78,8 @@ func (r *reached) command(args []shell.Word, depth int) {
 		case shells[name] && !inShell:
 			inShell = true
 			r.texts(name, args[1:], depth+1)
+		case sourcing[name] && slices.ContainsFunc(args[1:], func(a shell.Word) bool { return isInput(a.Text) }):
+			r.opaque = true
 		case name == "alias" && !inAlias:
 			inAlias = true
 			for _, a := range args[1:] {
@@ -139,12 +143,13 @@ func (r *reached) texts(name string, args []shell.Word, depth int) {
 			return
 		}
 		words = append(words, a.Text)
+		if operands == 0 && (isInput(a.Text) || readers[name] && readsInput(a.Text)) {
+			r.opaque = true
+			return
+		}
 		switch {
 		case values > 0:
 			values--
-		case readers[name] && operands == 0 && readsInput(a.Text):
-			r.opaque = true
-			return
 		case readers[name] && valuesOf(a.Text) > 0:
 			values = valuesOf(a.Text)
 		case !strings.HasPrefix(a.Text, "-"):
@@ -154,7 +159,10 @@ func (r *reached) texts(name string, args []shell.Word, depth int) {
 	texts := append(slices.Clone(words), strings.Join(words, " "))
 	for _, w := range words {
 		if text := attached(w); text != "" {
-			texts, operands = append(texts, text), operands+1
+			texts = append(texts, text)
+			if !readers[name] || !isFlags(w) || strings.Contains(w, "c") { // -C has no value there
+				operands++
+			}
 		}
 	}
 	if operands == 0 {
@@ -169,8 +177,20 @@ func (r *reached) texts(name string, args []shell.Word, depth int) {
 // readsInput reports whether an option of a shell makes it read its standard input: -s, also among others (-es). With
 // -c it has no effect.
 func readsInput(word string) bool {
+	return isFlags(word) && strings.Contains(word, "s") && !strings.Contains(word, "c")
+}
+
+// isInput reports whether a file is the standard input, or another open file: of these the command line may have the
+// content, as a here-document.
+func isInput(word string) bool {
+	p := path.Clean(word)
+	return strings.HasSuffix(p, "dev/stdin") || strings.Contains(p, "/fd/")
+}
+
+// isFlags reports whether a word is options of one letter each.
+func isFlags(word string) bool {
 	letters, ok := strings.CutPrefix(word, "-")
-	return ok && areLetters(letters) && strings.Contains(letters, "s") && !strings.Contains(letters, "c")
+	return ok && areLetters(letters)
 }
 
 // valuesOf returns how many of the words behind a shell's option are its values. Each -o and -O has one, also among

@@ -37,6 +37,8 @@ func TestAShellThatReadsItsInput(t *testing.T) {
 		"bash", "bash -e", "bash -o pipefail", "bash -euo pipefail", "bash -oe pipefail", "bash +o posix",
 		"bash -O extglob", "bash +O extglob", "bash -oO pipefail extglob", "bash -o pipefail -o errexit",
 		"bash --rcfile f", "bash --init-file f", "bash -s", "bash -s a b", "bash -es a",
+		"bash -Ceu", "bash -C", "bash /dev/stdin", "bash -e /dev/stdin a", "sh //dev/./stdin", "bash /dev/fd/0",
+		"bash /proc/self/fd/0", "source /dev/stdin", ". /dev/stdin a", "env -C git bash /dev/stdin",
 		"sh -s -- a", "bash -o pipefail -s a", "sudo -u sh bash -o pipefail", "/bin/bash -o pipefail",
 	} {
 		for _, line := range []string{sh + document, "echo rm -rf build | " + sh} {
@@ -48,6 +50,7 @@ func TestAShellThatReadsItsInput(t *testing.T) {
 	for _, line := range []string{
 		"bash -o pipefail -c 'ls'", "bash -euo pipefail -c 'ls'", "bash -euo pipefail build.sh", "bash build.sh -s",
 		"bash -c 'ls' -s", "bash -cs 'ls'", "bash -lc 'ls'", "bash --rcfile f -c 'ls'", "bash build.sh -o out",
+		"bash -Cc 'ls'", "bash -Ceu build.sh", "bash build.sh /dev/stdin", "source build.sh", ". ./env",
 		"ssh -o BatchMode=yes host",
 	} {
 		if denies(t, line) {
