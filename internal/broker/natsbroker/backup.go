@@ -138,8 +138,8 @@ func SaveStream(ctx context.Context, nc *nats.Conn, stream string, w io.Writer) 
 }
 
 // RestoreStream makes a stream and its consumers from what [SaveStream] has written. There must be no stream of that
-// name. Once the server has all of it, the server's answer is waited for whatever becomes of ctx: only then does the
-// caller know whether there is a stream to remove.
+// name. What was sent is answered, and once the server has the last part it says what came of it, whatever becomes of
+// ctx: it may make the stream when it has that part, and only then does the caller know whether there is one to remove.
 func RestoreStream(ctx context.Context, nc *nats.Conn, stream string, saved StreamBackup, r io.Reader) error {
 	var answer struct {
 		apiAnswer
@@ -152,8 +152,8 @@ func RestoreStream(ctx context.Context, nc *nats.Conn, stream string, saved Stre
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", stream, err)
 	}
-	send := func(ctx context.Context, data []byte, wait time.Duration) error {
-		sending, cancel := context.WithTimeout(ctx, wait)
+	send := func(data []byte, wait time.Duration) error {
+		sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
 		defer cancel()
 		m, err := nc.RequestWithContext(sending, answer.DeliverSubject, data)
 		var got apiAnswer
@@ -171,17 +171,17 @@ func RestoreStream(ctx context.Context, nc *nats.Conn, stream string, saved Stre
 	chunk := make([]byte, restoreChunk)
 	for {
 		n, err := io.ReadFull(r, chunk)
+		if ctx.Err() != nil && n > 0 { // the server gives up what is not whole
+			return fmt.Errorf("restore %s: %w", stream, context.Cause(ctx))
+		}
 		if n > 0 {
-			if err := send(ctx, chunk[:n], snapshotSilence); err != nil {
+			if err := send(chunk[:n], snapshotSilence); err != nil {
 				return err
 			}
 		}
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			if err := ctx.Err(); err != nil {
-				return fmt.Errorf("restore %s: %w", stream, err)
-			}
-			return send(context.WithoutCancel(ctx), nil, restoreTimeout)
+			return send(nil, restoreTimeout)
 		case err != nil:
 			return fmt.Errorf("restore %s: %w", stream, err)
 		}
