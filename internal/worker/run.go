@@ -176,8 +176,9 @@ func (w *Worker) execute(ctx, limited context.Context, m *message, r *running, e
 	result, err := w.pipe.Load().Run(limited, job)
 	progress.end()
 	waiting, waits := errors.AsType[*pipeline.WaitingError](err)
-	// A call that asks a person has run until then, and others may have the workspace before it goes on.
-	ran := r.executed(&result) || waits && waiting.Question != nil
+	// A call that asks a person has run until then, and others may have the workspace before it goes on. Behind an
+	// attempt that did not begin stands what earlier ones have left, whose workers may not have noted it.
+	ran := result.Attempts > 0 || waits && waiting.Question != nil
 	w.noteAfter(ctx, r, ran)
 	w.noteChanges(ctx, r, &result)
 	w.count(r, &result, err)

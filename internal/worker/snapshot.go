@@ -38,7 +38,7 @@ func (w *Worker) keepWorkspace(r *running) func(context.Context) (string, error)
 
 // noteAfter notes what the workspace is behind a call that has run, while the call still has it alone.
 func (w *Worker) noteAfter(ctx context.Context, r *running, ran bool) {
-	if !r.keepsWorkspace() || !ran || r.leftBehind() || w.mayAct(r) != nil {
+	if w.cfg.Snapshots == nil || !r.keepsWorkspace() || !ran || r.leftBehind() || w.mayAct(r) != nil {
 		return
 	}
 	// Looking takes its time, and a worker may stand still in it.
