@@ -172,7 +172,7 @@ func RestoreStream(ctx context.Context, nc *nats.Conn, stream string, saved Stre
 	for {
 		n, err := io.ReadFull(r, chunk)
 		if ctx.Err() != nil && n > 0 { // the server gives up what is not whole
-			return fmt.Errorf("restore %s: %w", stream, context.Cause(ctx))
+			return fmt.Errorf("restore %s: %w", stream, ctx.Err()) // not the signal that is its cause
 		}
 		if n > 0 {
 			if err := send(chunk[:n], snapshotSilence); err != nil {
