@@ -248,47 +248,18 @@ func testCancel(t *testing.T, set *Toolset) {
 
 // TestServersOverHTTPThatMisbehave: each harms only its own calls.
 func TestServersOverHTTPThatMisbehave(t *testing.T) {
-	ask := func(t *testing.T, serve func(w http.ResponseWriter, method string, id json.RawMessage)) *Toolset {
-		t.Helper()
-		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			var m message
-			if r.Method != http.MethodPost || json.NewDecoder(r.Body).Decode(&m) != nil {
-				http.Error(w, "no", http.StatusMethodNotAllowed)
-				return
-			}
-			reply := func(result string) {
-				w.Header().Set("Content-Type", "application/json")
-				_, _ = w.Write([]byte(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"result":` + result + `}`))
-			}
-			switch m.Method {
-			case "server/discover":
-				http.Error(w, "no", http.StatusBadRequest)
-			case "initialize":
-				reply(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"fake","version":"1"}}`)
-			case "tools/list":
-				reply(`{"tools":[{"name":"x","inputSchema":{"type":"object"}}]}`)
-			case "tools/call":
-				serve(w, m.Method, m.ID)
-			default:
-				w.WriteHeader(http.StatusAccepted)
-			}
-		}))
-		t.Cleanup(web.Close)
-		return start(t, manifest.Server{Name: "s", URL: web.URL, MaxTools: 10, MaxInFlight: 4, StartTimeoutMS: 10_000})
-	}
 	events := func(w http.ResponseWriter, text string) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = w.Write([]byte(text))
 	}
 	for name, c := range map[string]struct {
-		serve func(w http.ResponseWriter, method string, id json.RawMessage)
+		serve func(w http.ResponseWriter, id json.RawMessage)
 		code  toolyard.Code
 	}{
-		"the stream ends without an answer": {func(w http.ResponseWriter, _ string,
-			_ json.RawMessage) {
+		"the stream ends without an answer": {func(w http.ResponseWriter, _ json.RawMessage) {
 			events(w, ": nothing\n\n")
 		}, toolyard.OutcomeUnknown},
-		"a body without end": {func(w http.ResponseWriter, _ string, id json.RawMessage) {
+		"a body without end": {func(w http.ResponseWriter, id json.RawMessage) {
 			w.Header().Set("Content-Type", "application/json")
 			for piece := []byte(strings.Repeat(" ", 1<<20)); ; {
 				if _, err := w.Write(piece); err != nil {
@@ -296,7 +267,7 @@ func TestServersOverHTTPThatMisbehave(t *testing.T) {
 				}
 			}
 		}, toolyard.OutcomeUnknown},
-		"an event without end": {func(w http.ResponseWriter, _ string, id json.RawMessage) {
+		"an event without end": {func(w http.ResponseWriter, id json.RawMessage) {
 			events(w, "data: ")
 			for piece := []byte(strings.Repeat("x", 1<<20)); ; {
 				if _, err := w.Write(piece); err != nil {
@@ -304,29 +275,28 @@ func TestServersOverHTTPThatMisbehave(t *testing.T) {
 				}
 			}
 		}, toolyard.OutcomeUnknown},
-		"a redirect to another place": {func(w http.ResponseWriter, _ string, _ json.RawMessage) {
+		"a redirect to another place": {func(w http.ResponseWriter, _ json.RawMessage) {
 			w.Header().Set("Location", "http://127.0.0.1:9/")
 			w.WriteHeader(http.StatusTemporaryRedirect)
 		}, toolyard.OutcomeUnknown},
-		"an error of the server": {func(w http.ResponseWriter, _ string, _ json.RawMessage) {
+		"an error of the server": {func(w http.ResponseWriter, _ json.RawMessage) {
 			http.Error(w, "oh", http.StatusInternalServerError)
 		}, toolyard.OutcomeUnknown},
-		"no room": {func(w http.ResponseWriter, _ string, _ json.RawMessage) {
+		"no room": {func(w http.ResponseWriter, _ json.RawMessage) {
 			w.Header().Set("Retry-After", "7")
 			http.Error(w, "later", http.StatusServiceUnavailable)
 		}, toolyard.DependencyUnavailable},
-		"no right": {func(w http.ResponseWriter, _ string,
-			_ json.RawMessage) {
+		"no right": {func(w http.ResponseWriter, _ json.RawMessage) {
 			http.Error(w, "no", http.StatusForbidden)
 		}, toolyard.SetupRequired},
-		"no JSON": {func(w http.ResponseWriter, _ string, _ json.RawMessage) {
+		"no JSON": {func(w http.ResponseWriter, _ json.RawMessage) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write([]byte("<html>"))
 		}, toolyard.OutcomeUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			set := ask(t, c.serve)
+			set := webServer(t, nil, nil, c.serve)
 			if set.Down() != nil {
 				t.Fatal(set.Down())
 			}
