@@ -40,10 +40,10 @@ func (c *call) errorText(output string) string {
 		separator = "\n"
 	}
 	out := message + separator + next
-	switch evidence := (outcome.Evidence{Judgement: c.judgement, Started: c.job.earlier() + 1}); {
+	switch evidence := (outcome.Evidence{Judgement: c.judgement, Started: c.job.Earlier + 1}); {
 	case c.executed && interrupted(f.code):
 		out += evidence.Sentence()
-	case !c.executed && c.job.earlier() > 0: // what is said of this attempt is not true of those before it
+	case !c.executed && c.job.Earlier > 0: // what is said of this attempt is not true of those before it
 		evidence.Started--
 		out += " The call was attempted before." + evidence.Sentence()
 	}

@@ -84,7 +84,7 @@ func TestAnEqualCallIsAnsweredFromTheCache(t *testing.T) {
 	if first.Cache != toolyard.CacheMiss || first.Output != "output 1" || first.Attempts != 1 {
 		t.Fatalf("the first call: %+v", first)
 	}
-	hit := c.after(t, func(j *Job) { j.Key.ID, j.Index, j.Attempt = "later", 4, 2 })
+	hit := c.after(t, func(j *Job) { j.Key.ID, j.Index, j.Attempt, j.Earlier = "later", 4, 2, 1 })
 	if hit.Cache != toolyard.CacheHit || hit.Output != "output 1" || hit.Attempts != 1 || hit.ExecuteMS != 0 ||
 		hit.Isolation != "" || c.ran.Load() != 1 {
 		t.Errorf("the second call: %+v", hit)

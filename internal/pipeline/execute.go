@@ -55,7 +55,7 @@ func (c *call) executeTool(ctx context.Context) finding {
 	defer end()
 	input := c.input()
 	c.executed = true
-	c.res.Attempts, c.res.WasConcurrent, c.res.Origin = c.job.earlier()+1, c.job.WasConcurrent, c.origin()
+	c.res.Attempts, c.res.WasConcurrent, c.res.Origin = c.job.Earlier+1, c.job.WasConcurrent, c.origin()
 	ctx, stamp := sandbox.WithStamp(ctx)
 	stopGrace := orDefault(c.p.StopGrace, DefaultStopGrace)
 	ctx = sandbox.WithGrace(ctx, stopGrace/2) // the other half is for what is killed then

@@ -50,8 +50,9 @@ type Job struct {
 	Judgement tool.Judgement
 	// WasConcurrent says that other calls of the batch are in flight beside this one.
 	WasConcurrent bool
-	// Attempt is the number of this attempt, from 1. Unstarted counts those before it that did not start the tool.
-	Attempt, Unstarted int
+	// Attempt is the number of this attempt, from 1. Earlier is how many executions were started in those before it, or
+	// may have been.
+	Attempt, Earlier int
 	// FencingToken is the number of the ticket that the call's group holds; 0 for none.
 	FencingToken uint64
 	// Locks are the names in the workspace that the call's group has in place of the whole. Empty: it has the whole.
@@ -136,6 +137,3 @@ type WaitingError struct {
 }
 
 func (e *WaitingError) Error() string { return "a person has to decide: " + e.Reason }
-
-// earlier is how many executions were started in earlier attempts, or may have been.
-func (j *Job) earlier() int { return max(0, j.Attempt-1-j.Unstarted) }

@@ -165,7 +165,7 @@ func TestEnv(t *testing.T) {
 			return tool.Output{}, e.CommitPoint()
 		}
 	}), func(r *rig) {
-		r.job.Attempt, r.job.FencingToken = 3, 7
+		r.job.Attempt, r.job.Earlier, r.job.FencingToken = 3, 2, 7
 		r.job.CommitPoint = func() error { return deny }
 	})
 	res := r.result(t)
@@ -178,10 +178,11 @@ func TestEnv(t *testing.T) {
 	if res.Attempts != 3 || res.Code != toolyard.ExecutionFailed || !strings.Contains(res.Error, deny.Error()) {
 		t.Errorf("%+v", res)
 	}
-	if res := newRig(func(r *rig) { r.job.Attempt = 3 }, starts(errBoom)).result(t); res.Attempts != 2 {
+	third := func(r *rig) { r.job.Attempt, r.job.Earlier = 3, 2 }
+	if res := newRig(third, starts(errBoom)).result(t); res.Attempts != 2 {
 		t.Errorf("%d attempts, want the two before this one", res.Attempts)
 	}
-	unstarted := func(r *rig) { r.job.Attempt, r.job.Unstarted = 3, 2 }
+	unstarted := func(r *rig) { r.job.Attempt = 3 }
 	if res := newRig(unstarted).result(t); res.IsError || res.Attempts != 1 {
 		t.Errorf("%d attempts, want this one", res.Attempts)
 	}

@@ -209,7 +209,7 @@ func (p *Pipeline) reset(c *call, from *Job) {
 		c.contexts, r.ApprovalWaitMS = slices.Clone(a.Context), ms(a.Waited)
 	}
 	r.Index, r.CallID, r.Tool, r.Echo = job.Index, job.Call.ID, submission.ShownName(job.Call.Tool), job.Call.Echo
-	r.Class, r.QueueMS, r.Worker, r.Attempts = job.Judgement.Class, job.QueueMS, p.Worker, job.earlier()
+	r.Class, r.QueueMS, r.Worker, r.Attempts = job.Judgement.Class, job.QueueMS, p.Worker, job.Earlier
 	r.Phases = slices.Grow(phases, len(c.rows))
 }
 

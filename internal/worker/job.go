@@ -68,7 +68,7 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 		Prepare:     w.keepWorkspace(r),
 		Declaration: call.Declaration, Judgement: call.Judgement, WasConcurrent: d.WasConcurrent, Attempt: call.Attempt,
 		As: call.As, Mended: call.Mended, Waited: call.Waited, FencingToken: d.Ticket, Locks: d.Locks,
-		Fence: d.Fence, Background: background, Unstarted: call.Unstarted,
+		Fence: d.Fence, Background: background, Earlier: call.Earlier(),
 		CallTimeout: time.Duration(d.CallTimeoutMS) * time.Millisecond, Rules: policy.Rules{Deny: deny, Ask: ask},
 		CommitPoint: func() error { return w.commit(ctx, r) }, Blobs: agentBlobs{w.b, d.Key(), call.Index},
 		Tools:    func(ctx context.Context) ([]tool.Offered, error) { return w.surfaces.offered(ctx, w.b, d.Surface) },
