@@ -354,7 +354,36 @@ func (s *system) keep() error {
 		return nil
 	}
 	h, err := s.history()
-	return errors.Join(err, h.Write(filepath.Join(s.dir, "history.jsonl")))
+	return errors.Join(err, h.Write(filepath.Join(s.dir, "history.jsonl")), s.keepStream("TY_BATCH"))
+}
+
+// keepStream writes a stream down message by message, for a history that no reader can make sense of.
+func (s *system) keepStream(name string) error {
+	f, err := os.Create(filepath.Join(s.dir, name+".jsonl"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), faultWait)
+	defer cancel()
+	stream, err := s.js.Stream(ctx, name)
+	if err != nil {
+		return err
+	}
+	lines := json.NewEncoder(f)
+	for at := stream.CachedInfo().State.FirstSeq; at <= stream.CachedInfo().State.LastSeq; at++ {
+		m, err := stream.GetMsg(ctx, at)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err == nil {
+			err = lines.Encode(m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // raw is a value as JSON.

@@ -387,12 +387,22 @@ func (w *world) checkRefused(u *undone) {
 	case w.disturbed.Load() || w.ailed(): // nobody knows, or somebody was not to be reached
 	case why == othersChange:
 		first := slices.IndexFunc(u.is, func(c mark) bool { return c.of(u.of) })
-		if first >= 0 && !slices.ContainsFunc(u.is[first:], func(c mark) bool { return !c.of(u.of) }) {
+		others := func(c mark) bool { return !c.of(u.of) }
+		if first >= 0 && !slices.ContainsFunc(u.is[first:], others) && !w.setBackBetween(u) {
 			w.fail("undone", "%s does not undo %s for what others have changed, and nobody has", u.by, u.of)
 		}
 	default:
 		w.fail("undone", "%s does not undo %s: %s", u.by, u.of, why)
 	}
+}
+
+// setBackBetween reports whether the undo of another batch has changed the workspace between the first change of the
+// batch that u was to undo, and u: that may have taken away all that others had changed.
+func (w *world) setBackBetween(u *undone) bool {
+	return slices.ContainsFunc(w.shelf.undoings, func(o undone) bool {
+		return o.restored && o.of != u.of && o.at.Before(u.at) && !slices.Equal(o.was, o.is) &&
+			slices.ContainsFunc(o.was, func(c mark) bool { return c.of(u.of) && slices.Contains(u.is, c) })
+	})
 }
 
 // TestUndoneInHistories plays histories in which batches are undone while owners and workers are lost.
