@@ -82,7 +82,7 @@ func (a *asker) last(list []*syntax.Stmt) {
 }
 
 func (a *asker) stmt(s *syntax.Stmt) {
-	if s.Background || s.Coprocess || s.Disown {
+	if s.Background || s.Coprocess || s.Disown || s.Negated { // "! grep x f" is 1 if something was found
 		a.ok = false
 		return
 	}
@@ -93,7 +93,7 @@ func (a *asker) stmt(s *syntax.Stmt) {
 	case *syntax.CallExpr:
 		a.call(c)
 	case *syntax.TestClause:
-		a.Means = falseTest
+		a.add(falseTest)
 	case *syntax.BinaryCmd:
 		if c.Op == syntax.AndStmt {
 			a.stmt(c.X)
@@ -124,6 +124,16 @@ func (a *asker) stmt(s *syntax.Stmt) {
 	}
 }
 
+// add adds a meaning. Which of several programs has determined the status is not known.
+func (a *asker) add(text string) {
+	switch {
+	case a.Means == "":
+		a.Means = text
+	case !strings.Contains(a.Means, text):
+		a.Means += ", or " + text
+	}
+}
+
 func (a *asker) call(c *syntax.CallExpr) {
 	args := readWords(c.Args)
 	for inner, ok := Behind(args); ok; inner, ok = Behind(args) {
@@ -132,7 +142,7 @@ func (a *asker) call(c *syntax.CallExpr) {
 	means := meaning(args)
 	switch {
 	case means != "":
-		a.Means = means
+		a.add(means)
 	case len(args) == 0:
 		a.ok = false
 	case args[0].Text == "cd":

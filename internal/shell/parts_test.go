@@ -67,8 +67,14 @@ func TestAnswers(t *testing.T) {
 		"timeout 5 grep x f":         notFound,
 		"if true; then grep x f; fi": notFound, "for f in *; do grep x $f; done": notFound,
 		"(npm test; grep x f)": notFound,
-		"! grep -q x f":        notFound, "grep x f && echo yes": notFound, "grep x < f": notFound +
-			"?", "time diff a b": differs,
+		"grep x f && echo yes": notFound, "grep x < f": notFound + "?", "time diff a b": differs,
+		// each of the programs may have determined the status
+		"diff a b && grep x f":                      differs + ", or " + notFound,
+		"if true; then test -f x; else cmp a b; fi": falseTest + ", or " + differs,
+		"grep x f && [ -f g ] && grep y g":          notFound + ", or " + falseTest,
+		// what stands behind a ! ends with 1 if it has found something
+		"! grep -q x f": "", "! (cat f | grep x)": "", "grep x f && ! grep y f": "", "if true; then ! diff a b; fi": "",
+		"! grep -q x f || grep y f": notFound, "if ! grep -q x f; then grep y f; fi": notFound,
 		"npm test": "", "grep x f; npm test": "", "npm test && grep x f": "", "cat f && grep x f": "",
 		"grep x f || exit 1": "", "set -e; grep x f": "",
 		"grep x f && false": "", "grep x f | wc -l": "", "echo a": "", "exit 1": "", "x=$(grep y f)": "",
