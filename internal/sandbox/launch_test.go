@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	held "github.com/toolyard/toolyard/internal/place"
 )
 
 func launch(t *testing.T, ctx context.Context, p Program) (Result, string) {
@@ -109,27 +111,41 @@ func TestUnsandboxedClaimsNothing(t *testing.T) {
 
 // TestUnsandboxedHidesNothing: so it runs nothing where something is to be hidden. As root it runs nothing at all.
 func TestUnsandboxedHidesNothing(t *testing.T) {
-	dir := t.TempDir()
-	run := func(hidden func(string) bool) error {
-		_, err := Unsandboxed{}.Run(t.Context(), Policy{Workspace: &Workspace{Dir: dir, Hidden: hidden}},
-			Command{Argv: []string{"true"}}, Streams{})
-		return err
-	}
 	key := func(p string) bool { return p == "key" }
-	for _, err := range []error{run(nil), run(key)} {
-		if root := os.Getuid() == 0; root != errors.Is(err, ErrNoIsolation) || !root && err != nil {
-			t.Error(err)
+	for how, workspace := range map[string]func(dir string) *Workspace{
+		"by its path": func(dir string) *Workspace { return &Workspace{Dir: dir} },
+		"held": func(dir string) *Workspace { // as tools have it
+			root, err := held.Hold(dir, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = root.Close() })
+			return &Workspace{Root: root}
+		},
+	} {
+		dir := t.TempDir()
+		w := workspace(dir)
+		run := func(hidden func(string) bool) error {
+			w.Hidden = hidden
+			_, err := Unsandboxed{}.Run(t.Context(), Policy{Workspace: w}, Command{Argv: []string{"true"}}, Streams{})
+			return err
 		}
-	}
-	if err := os.WriteFile(filepath.Join(dir, "key"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	want := ErrViolation
-	if os.Getuid() == 0 {
-		want = ErrNoIsolation
-	}
-	if err := run(key); !errors.Is(err, want) {
-		t.Errorf("%v; want %v", err, want)
+		for _, err := range []error{run(nil), run(key)} {
+			if root := os.Getuid() == 0; root != errors.Is(err, ErrNoIsolation) || !root && err != nil {
+				t.Errorf("%s: %v", how, err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, "key"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want := ErrViolation
+		if os.Getuid() == 0 {
+			want = ErrNoIsolation
+		}
+		if err := run(key); !errors.Is(err, want) ||
+			want == ErrViolation && !strings.Contains(err.Error(), "hide key of the workspace") {
+			t.Errorf("%s: %v; want %v", how, err, want)
+		}
 	}
 }
 

@@ -97,7 +97,11 @@ func nothingHidden(w *Workspace) error {
 	if w == nil || w.Hidden == nil {
 		return nil
 	}
-	root, err := os.OpenRoot(w.Dir)
+	open := func() (*os.Root, error) { return os.OpenRoot(w.Dir) }
+	if w.Root != nil {
+		open = w.Root.Open
+	}
+	root, err := open()
 	if err != nil {
 		return fmt.Errorf("%w: the workspace: %w", ErrViolation, err)
 	}
