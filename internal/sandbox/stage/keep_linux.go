@@ -114,7 +114,7 @@ var errTooMuch = errors.New("too much")
 // pack writes an archive of a directory: an [Entry] for each name, with the content of files behind it, and an empty
 // one at the end. It changes nothing, follows no link, and leaves out what it cannot read and what is [standing].
 func pack(root *os.Root, out io.Writer, k *Keep, ours map[string]bool) (kept Kept, err error) {
-	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, failed error) error {
+	err = fs.WalkDir(anyNames{root}, ".", func(name string, d fs.DirEntry, failed error) error {
 		if name == "." {
 			return failed
 		}
@@ -166,6 +166,14 @@ func pack(root *os.Root, out io.Writer, k *Keep, ours map[string]bool) (kept Kep
 	}
 	return kept, err
 }
+
+// anyNames is a directory whose names need not be UTF-8, as those that [os.Root.FS] opens must.
+type anyNames struct{ root *os.Root }
+
+func (d anyNames) Open(name string) (fs.File, error) { return d.root.Open(name) }
+
+// validPath is [fs.ValidPath] for names that need not be UTF-8.
+func validPath(name string) bool { return fs.ValidPath(strings.ToValidUTF8(name, "_")) }
 
 // entryOf describes one name. skip says that it is left out, and [fs.SkipDir] with all that is in it.
 func entryOf(root *os.Root, name string, d fs.DirEntry) (e Entry, skip error) {
@@ -220,7 +228,7 @@ func unpack(root *os.Root, in io.Reader, k *Keep) error {
 		if names, bytes = names+1, bytes+e.Size; names > k.Names || e.Size < 0 || bytes > k.Bytes {
 			return fmt.Errorf("the archive has %w: more than %d names or %d bytes", errTooMuch, k.Names, k.Bytes)
 		}
-		if !fs.ValidPath(e.Path) || e.Path == "." || strings.ContainsRune(e.Path, 0) {
+		if !validPath(e.Path) || e.Path == "." || strings.ContainsRune(e.Path, 0) {
 			return fmt.Errorf("the archive has the name %q", e.Path)
 		}
 		var err error

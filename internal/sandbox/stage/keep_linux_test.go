@@ -75,13 +75,14 @@ func TestPackAndUnpack(t *testing.T) {
 		os.WriteFile(at("run.sh"), []byte("#!"), 0o755), os.WriteFile(at("empty"), nil, 0o600),
 		os.WriteFile(at(".note"), []byte("noted"), 0o600), os.Symlink("/etc/passwd", at("away")),
 		os.Symlink("d", at("l")), os.Mkdir(at("ro"), 0o755), os.WriteFile(at("ro/x"), []byte("x"), 0o400),
-		os.Chtimes(at("d/f"), old, old),
+		os.MkdirAll(at("d\xff/e\xff"), 0o750), os.WriteFile(at("d\xff/f\xff"), []byte("y"), 0o600), // no UTF-8
+		os.Symlink("t\xff", at("l\xff")), os.Chtimes(at("d/f"), old, old),
 		os.Chtimes(at("d/e"), old, old), os.Chmod(at("ro"), 0o555))
 	t.Cleanup(func() { _ = errors.Join(os.Chmod(at("ro"), 0o755), os.Chmod(filepath.Join(to, "ro"), 0o755)) })
 	var archive bytes.Buffer
 	kept, err := pack(openRoot(t, from), &archive, testKeep, nil)
 	must(err)
-	if string(kept.Note) != "noted" || kept.Names != 9 || kept.Bytes != 10 || kept.Left != 0 {
+	if string(kept.Note) != "noted" || kept.Names != 13 || kept.Bytes != 11 || kept.Left != 0 {
 		t.Errorf("%+v", kept)
 	}
 	must(unpack(openRoot(t, to), bytes.NewReader(archive.Bytes()), testKeep), os.Remove(at(".note")))
@@ -147,9 +148,12 @@ func TestNoArchiveLeadsOut(t *testing.T) {
 		"through two links": {{Kind: LinkEntry, Path: "l", To: "."}, {Kind: FileEntry, Path: "l/escaped"}},
 		"into a link":       {{Kind: LinkEntry, Path: "l", To: "../escaped"}, {Kind: FileEntry, Path: "l"}},
 		"the top":           {{Kind: DirEntry, Path: ".", Mode: 0o777}},
-		"an odd kind":       {{Kind: 9, Path: "x"}},
-		"a negative size":   {{Kind: FileEntry, Path: "x", Size: -1}},
-		"twice":             {{Kind: FileEntry, Path: "x"}, {Kind: FileEntry, Path: "x"}},
+		"up behind bytes": {{Kind: DirEntry, Path: "\xff", Mode: 0o700},
+			{Kind: FileEntry, Path: "\xff/../../escaped"}},
+		"no name":         {{Kind: FileEntry, Path: ""}},
+		"an odd kind":     {{Kind: 9, Path: "x"}},
+		"a negative size": {{Kind: FileEntry, Path: "x", Size: -1}},
+		"twice":           {{Kind: FileEntry, Path: "x"}, {Kind: FileEntry, Path: "x"}},
 	} {
 		var archive bytes.Buffer
 		for i := range entries {
@@ -180,6 +184,7 @@ func FuzzUnpack(f *testing.F) {
 		{{Kind: DirEntry, Path: "d", Mode: 0o700}, {Kind: FileEntry, Path: "d/f", Mode: 0o600}, {}},
 		{{Kind: LinkEntry, Path: "l", To: "../escaped"}, {Kind: FileEntry, Path: "l/x", Mode: 0o600}, {}},
 		{{Kind: FileEntry, Path: "../escaped"}, {}},
+		{{Kind: DirEntry, Path: "\xff", Mode: 0o700}, {Kind: FileEntry, Path: "\xff/f", Mode: 0o600}, {}},
 	} {
 		var archive bytes.Buffer
 		for i := range entries {
