@@ -187,20 +187,72 @@ func Environ(environ []string) []Secret {
 }
 
 // InURLs are the secrets in the URLs of a variable, several with commas between them: passwords, and tokens of NATS,
-// which stand in the place of a user.
+// which stand in the place of a user. A comma may also stand in a password.
 func InURLs(name, value string) (out []Secret) {
-	for part := range strings.SplitSeq(value, ",") {
-		u, err := url.Parse(strings.TrimSpace(part))
-		if err != nil || u.User == nil {
-			continue
-		}
-		if password, ok := u.User.Password(); ok {
-			out = append(out, Secret{name, password})
-		} else if slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
-			out = append(out, Secret{name, u.User.Username()})
+	add := func(text string) {
+		secret, ok := inURL(strings.TrimSpace(text))
+		if s := (Secret{name, secret}); ok && !slices.Contains(out, s) {
+			out = append(out, s)
 		}
 	}
+	parts := strings.Split(value, ",")
+	for i, part := range parts {
+		add(part)
+		if !strings.Contains(part, "://") {
+			continue
+		}
+		next := i + 1
+		for next < len(parts) && !strings.Contains(parts[next], "://") {
+			next++
+		}
+		add(strings.Join(parts[i:next], ","))
+	}
 	return out
+}
+
+// inURL is the password in a URL, or the token. What Go does not take for a URL, another program may.
+func inURL(text string) (secret string, ok bool) {
+	scheme, rest, _ := strings.Cut(text, "://")
+	user := userOf(rest)
+	if u, err := url.Parse(text); err == nil {
+		user = u.User
+	}
+	if user == nil {
+		return "", false
+	}
+	if password, ok := user.Password(); ok {
+		return password, true
+	}
+	return user.Username(), slices.Contains([]string{"nats", "tls", "ws", "wss"}, strings.ToLower(scheme))
+}
+
+// userOf is what stands in front of the host, behind the scheme of a URL; nil if nothing does.
+func userOf(rest string) *url.Userinfo {
+	authority := rest
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		authority = rest[:end]
+	}
+	at := strings.LastIndex(authority, "@")
+	if at < 0 { // a password may have one of these
+		at = strings.Index(rest, "@")
+	}
+	if at < 0 {
+		return nil
+	}
+	plain := func(text string) string {
+		if decoded, err := url.PathUnescape(text); err == nil {
+			return decoded
+		}
+		return text
+	}
+	name, password, ok := strings.Cut(rest[:at], ":")
+	switch {
+	case strings.ContainsAny(name, ", "): // a list or a text, with a host in front
+		return nil
+	case !ok:
+		return url.User(plain(name))
+	}
+	return url.UserPassword(plain(name), plain(password))
 }
 
 // SecretName reports whether the name of a variable says that it holds a secret.

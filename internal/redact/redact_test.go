@@ -235,6 +235,34 @@ func TestInURLs(t *testing.T) {
 	}
 }
 
+// TestPasswordsThatNeedNoEscape: those that other programs take in a URL are found as well, whatever Go takes for one.
+func TestPasswordsThatNeedNoEscape(t *testing.T) {
+	for value, want := range map[string]string{
+		"postgres://app:Ab3,cdef9h@db/app":             "Ab3,cdef9h", // RFC 3986 allows the comma
+		"nats://a,nats://app:Ab3,cd,ef9h@b:4222,c:422": "Ab3,cd,ef9h",
+		"postgres://app:Ab3,cdef9h@a:5432,b:5432/app":  "Ab3,cdef9h",
+		"postgres://app:Ab3^cdef9h@db:5432/app":        "Ab3^cdef9h",
+		"postgres://app:Ab3#cdef9h@db:5432/app":        "Ab3#cdef9h",
+		"postgres://app:äb3 cdef9h@a:5432,b:5432/app":  "äb3 cdef9h",
+		"postgres://app:Ab3%23|def9h@db:5432/app":      "Ab3#|def9h",
+		"postgres://app:Ab3%^cdef9h@db:5432/app":       "Ab3%^cdef9h",
+		"NATS://s3cr3t^token@a:4222":                   "s3cr3t^token",
+	} {
+		got := New(Environ([]string{"DATABASE=" + value})).Redact("it is " + want + " today")
+		if got != "it is [redacted: DATABASE] today" {
+			t.Errorf("%s: %s", value, got)
+		}
+	}
+	for _, value := range []string{"http://localhost:8080/npm/@scope/package", "see https://a, and b:some words@c",
+		"a:password@b,c", "https://user^name@d/", "://:@"} {
+		for _, s := range Environ([]string{"DATABASE=" + value}) {
+			if len(s.Value) >= MinValueBytes {
+				t.Errorf("%s: %q is no secret", value, s.Value)
+			}
+		}
+	}
+}
+
 func TestNamed(t *testing.T) {
 	env := map[string]string{"A": "long enough", "B": "short", "C": ""}
 	lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
