@@ -46,8 +46,8 @@ var numbers = regexp.MustCompile(`^(` + strings.Join([]string{
 	"code[A-Z].*|status[A-Z].*",        // error codes of JetStream and statuses of HTTP
 	"part[A-Z].*|parts[A-Z].*|.*Parts", // shares of the store
 	"rulesInPlans|items|tags|archives|slimForms|snapshots|namedLocks|background|programs|overlays|forms|outlive", // too
-	"in(Name|Input|Description)",                                                     // weights of a search
-	"index(Tokens|Base)|(low|middle)Bits|aboutBatch|scopesVersion",                   // forms of keys and versions
+	"in(Name|Input|Description)", // weights of a search
+	"index(Tokens|Base)|(low|middle)Bits|aboutBatch|(moves|scopes)Version",           // forms of keys and versions
 	"low32|socketKind|namespaceKinds|Socket|ArgsFD|ProxyPort|streams",                // masks, descriptors and ports
 	"thrift[A-Z].*|encoding[A-Z].*|kind[A-Z].*|fieldOf.*|codecZstd|utf8|microsecond", // the numbers of Parquet
 	"page(Data|Dictionary)|(b|miniB)lockOf|groupOf|bytesOfValue|lengthBytes",         // its parts

@@ -37,21 +37,36 @@ var newerAccess = []struct {
 	{5, unix.LANDLOCK_ACCESS_FS_IOCTL_DEV, 0, unix.LANDLOCK_ACCESS_FS_IOCTL_DEV},
 }
 
+// movesVersion is the first version that is used. Under the one before it no file can be moved or linked into another
+// directory, also where the command may write: installers, builds and git would fail.
+const movesVersion = 2
+
 // scopesVersion is the first version that keeps signals and abstract sockets inside.
 const scopesVersion = 6
 
 // landlock restricts this thread to reading everything visible, and to writing in some directories and to some devices.
-// A kernel without Landlock is no error: the layer is then reported as missing.
+// A kernel without Landlock, or with a version that forbids too much, is no error: the layer is then reported as
+// missing.
 func (w *watch) landlock(writable, devices []string) error {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
 		w.missing = append(w.missing, landlockLayer+": this kernel has none, or it is switched off: "+errno.Error())
 		return nil
 	}
+	return w.landlockOf(int(version), writable, devices)
+}
+
+// landlockOf is landlock for a kernel with this version of it.
+func (w *watch) landlockOf(version int, writable, devices []string) error {
+	if version < movesVersion {
+		w.missing = append(w.missing, fmt.Sprintf("%s: this kernel's version of it is %d, which lets no file move to "+
+			"another directory; version %d came with Linux 5.19", landlockLayer, version, movesVersion))
+		return nil
+	}
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: everyAccess}
 	making, device := uint64(readAccess|makeAccess), uint64(deviceAccess)
 	for _, n := range newerAccess {
-		if int(version) >= n.version {
+		if version >= n.version {
 			attr.Handled_access_fs, making, device = attr.Handled_access_fs|n.everywhere, making|n.making,
 				device|n.device
 		}
