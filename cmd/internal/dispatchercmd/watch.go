@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/display"
+	"github.com/toolyard/toolyard/internal/events"
 )
 
 // watchTime is how an event's time is shown: where the watcher is.
@@ -137,13 +138,13 @@ func (p *eventPrinter) all(ctx context.Context, c *client.Client, agent toolyard
 			return err
 		}
 	}
-	told := told{}
+	told := newTold()
 	for e, err := range happening {
 		if err != nil {
 			return err
 		}
 		if p.json {
-			err = p.whole(ctx, c, e, &told)
+			err = p.whole(ctx, c, e, told)
 		} else {
 			err = p.print(e)
 		}
@@ -155,89 +156,118 @@ func (p *eventPrinter) all(ctx context.Context, c *client.Client, agent toolyard
 }
 
 // whole prints an event as JSON, and before it what is stored of its batch and was not printed: when it is the batch's
-// first, and where some are missing.
+// first, and where some are missing. Where events of all batches are missing, it does so for those that are under way:
+// nothing more may come of them.
 func (p *eventPrinter) whole(ctx context.Context, c *client.Client, e client.Event, told *told) error {
 	k := e.Batch
-	if k == (toolyard.BatchKey{}) || e.Type == "" {
-		return p.print(e)
-	}
-	fresh := told.add(k, idOf(e.JSON))
-	if !told.began(k) || e.Gap != "" {
-		for raw, err := range c.Batch(k).Events(ctx) {
-			if err != nil {
-				if ctx.Err() != nil {
-					return err
-				}
-				_, err = fmt.Fprintf(p.s.err, "%s\n",
-					cli.OneLine(fmt.Sprintf("what is stored of %s cannot be read, and events of it are missing: %v", k,
-						err)))
-				if err != nil {
-					return err
-				}
-				break
-			}
-			if id := idOf(raw); id == idOf(e.JSON) && fresh {
-				fresh = false
-			} else if !told.add(k, id) {
-				continue
-			}
-			if _, err := fmt.Fprintf(p.out, "%s\n", display.EscapeJSON(raw)); err != nil {
+	if k == (toolyard.BatchKey{}) {
+		if err := p.print(e); err != nil {
+			return err
+		}
+		for _, k := range told.underWay() {
+			if err := p.stored(ctx, c, k, told); err != nil {
 				return err
 			}
 		}
+		return nil
 	}
-	if !fresh {
+	if e.Type == "" {
+		return p.print(e)
+	}
+	if !told.of(k).begun || e.Gap != "" {
+		if err := p.stored(ctx, c, k, told); err != nil {
+			return err
+		}
+	}
+	if !told.add(k, e.JSON) {
 		return nil
 	}
 	e.Gap = ""
 	return p.print(e)
 }
 
+// stored prints what is stored of a batch and was not printed. What cannot be read now is tried again at the next
+// event.
+func (p *eventPrinter) stored(ctx context.Context, c *client.Client, k toolyard.BatchKey, told *told) error {
+	told.of(k).begun = false
+	for raw, err := range c.Batch(k).Events(ctx) {
+		if err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(p.s.err, "%s\n",
+				cli.OneLine(fmt.Sprintf("what is stored of %s cannot be read, and events of it are missing: %v", k, err)))
+			return err
+		}
+		if !told.add(k, raw) {
+			continue
+		}
+		if _, err := fmt.Fprintf(p.out, "%s\n", display.EscapeJSON(raw)); err != nil {
+			return err
+		}
+	}
+	told.of(k).begun = true
+	return nil
+}
+
 // told is which events were printed of the batches of late.
 type told struct {
-	ids   map[toolyard.BatchKey]map[string]bool
-	read  map[toolyard.BatchKey]bool
-	order []toolyard.BatchKey
+	batches map[toolyard.BatchKey]*toldBatch
+	order   []toolyard.BatchKey
+}
+
+// toldBatch is what was printed of one batch: its events, by their ids. begun says that nothing is missing before them,
+// and over that the last one is among them.
+type toldBatch struct {
+	ids         map[string]bool
+	begun, over bool
 }
 
 // maxTold is of how many batches it is known what was printed.
 const maxTold = 10_000
 
-// add notes an event, and reports whether it is new.
-func (t *told) add(k toolyard.BatchKey, id string) bool {
-	if t.ids == nil {
-		t.ids, t.read = map[toolyard.BatchKey]map[string]bool{}, map[toolyard.BatchKey]bool{}
-	}
-	if t.ids[k] == nil {
+func newTold() *told { return &told{batches: map[toolyard.BatchKey]*toldBatch{}} }
+
+func (t *told) of(k toolyard.BatchKey) *toldBatch {
+	b := t.batches[k]
+	if b == nil {
 		if len(t.order) == maxTold {
-			delete(t.ids, t.order[0])
-			delete(t.read, t.order[0])
+			delete(t.batches, t.order[0])
 			t.order = t.order[1:]
 		}
-		t.ids[k] = map[string]bool{}
-		t.order = append(t.order, k)
+		b = &toldBatch{ids: map[string]bool{}}
+		t.batches[k], t.order = b, append(t.order, k)
 	}
-	if t.ids[k][id] {
+	return b
+}
+
+// add notes a CloudEvent, and reports whether it is new.
+func (t *told) add(k toolyard.BatchKey, line []byte) bool {
+	var e struct {
+		ID   string      `json:"id"`
+		Type events.Type `json:"type"`
+		Data struct {
+			Completed bool `json:"completed"`
+		} `json:"data"`
+	}
+	_ = json.Unmarshal(line, &e) // data of another form says nothing here
+	b := t.of(k)
+	if b.ids[e.ID] {
 		return false
 	}
-	t.ids[k][id] = true
+	b.ids[e.ID] = true
+	b.over = b.over || e.Type == events.BatchRefused || e.Type == events.Results && e.Data.Completed
 	return true
 }
 
-// began reports whether the beginning of a batch was printed; it is from now on.
-func (t *told) began(k toolyard.BatchKey) bool {
-	was := t.read[k]
-	t.read[k] = true
-	return was
-}
-
-// idOf is the id of a CloudEvent.
-func idOf(line []byte) string {
-	var e struct {
-		ID string `json:"id"`
+// underWay are the batches of which more events may be stored than were printed.
+func (t *told) underWay() (all []toolyard.BatchKey) {
+	for _, k := range t.order {
+		if !t.batches[k].over {
+			all = append(all, k)
+		}
 	}
-	_ = json.Unmarshal(line, &e) // what has none is printed as often as it comes
-	return e.ID
+	return all
 }
 
 func (p *eventPrinter) print(e client.Event) error {
