@@ -244,6 +244,21 @@ func OnCommandLine(cmd *cobra.Command, flag string) bool {
 	return f != nil && f.Annotations[typed] != nil
 }
 
+// NotEmpty refuses a list that is given and has nothing in it, as one from a variable that is not set. It is for lists
+// without which everything is meant.
+func NotEmpty(f *pflag.FlagSet, flag string) error {
+	given := f.Lookup(flag)
+	if list, ok := given.Value.(pflag.SliceValue); ok && given.Changed && len(list.GetSlice()) == 0 {
+		return emptyList(flag)
+	}
+	return nil
+}
+
+func emptyList(flag string) error {
+	return Usagef("--%s is given, and is empty; name at least one, or leave it out (on the command line, in %s, and in "+
+		"--config)", flag, EnvName(flag))
+}
+
 // alternatives marks a flag with the names of those that take its place.
 const alternatives = "toolyard-alternatives"
 

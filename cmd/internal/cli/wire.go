@@ -473,6 +473,9 @@ func (w *Worker) Config(tools []tool.Tool, rules policy.Rules, mode policy.Mode,
 	if err := w.Guard.Manifests.apply(&cfg, log); err != nil {
 		return cfg, err
 	}
+	if w.Classes != nil && len(w.Classes) == 0 { // without the list it would take all
+		return cfg, emptyList("classes")
+	}
 	for _, c := range w.Classes {
 		class := toolyard.Class(strings.ToUpper(strings.TrimSpace(c)))
 		if !class.Known() {

@@ -67,6 +67,7 @@ func TestWorkerFlags(t *testing.T) {
 		"no directory":   {Workspaces: []string{"a="}},
 		"one name twice": {Workspaces: []string{"a=" + dir, "a=" + other}},
 		"class":          {Classes: []string{"FAST"}},
+		"no class":       {Classes: []string{}},
 	} {
 		w.ReadSlots, w.WriteSlots = 3, 2
 		flag := "--workspace"

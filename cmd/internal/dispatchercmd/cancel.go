@@ -58,6 +58,9 @@ A batch that is completed, and one or a call that does not exist, are errors wit
   dispatcher cancel --agent reviewer --call 3 --call 4 --reason "no longer needed" nightly-review`,
 		Args: batchArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := cli.NotEmpty(cmd.Flags(), "call"); err != nil {
+				return err
+			}
 			k, err := ref.key(args[0])
 			if err != nil {
 				return err

@@ -60,3 +60,18 @@ func TestBatchesOfNobody(t *testing.T) {
 	mistake(t, "--agent: is 129 bytes long", "batches", "--nats", "nats://127.0.0.1:1", "--agent", long)
 	mistake(t, "--session: is 129 bytes long", "batches", "--nats", "nats://127.0.0.1:1", "--session", long)
 }
+
+// TestAnEmptyListIsNoList: a list that narrows what a command does, and comes out empty, as of a variable that is not
+// set, is refused. Without it everything would be meant.
+func TestAnEmptyListIsNoList(t *testing.T) {
+	key := []string{"--nats", "nats://127.0.0.1:1", "--key", "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"}
+	mistake(t, "--approver", append([]string{"verify", "nightly-7", "--approver", ""}, key...)...)
+	t.Run("approver in the environment", func(t *testing.T) {
+		t.Setenv(cli.EnvName("approver"), "")
+		mistake(t, "--approver", append([]string{"verify", "nightly-7"}, key...)...)
+	})
+	t.Run("call in the environment", func(t *testing.T) {
+		t.Setenv(cli.EnvName("call"), "")
+		mistake(t, "--call", "cancel", "--nats", "nats://127.0.0.1:1", "nightly-7")
+	})
+}

@@ -78,6 +78,9 @@ Exit status: 0 all are proven, 1 one is not, or the system failed, 2 a flag is w
 					return cli.Usagef("--key %q: is no public NKey; dispatcher signing-key FILE prints one", k)
 				}
 			}
+			if err := cli.NotEmpty(cmd.Flags(), "approver"); err != nil {
+				return err
+			}
 			for _, k := range approvers {
 				if !nkeys.IsValidPublicUserKey(k) {
 					return cli.Usagef("--approver %q: is no public NKey of a user; verify --json prints those that have "+
