@@ -157,6 +157,8 @@ type State struct {
 	// Replied counts the results that were replied: those of the calls before that index.
 	Replied   int
 	Completed bool
+	// lost are the results of the last reply that say internal_error, by call.
+	lost map[int]toolyard.Result
 	// Notice is what hooks had to say when the batch was over.
 	Notice  *toolyard.Notice
 	Cancels []events.Canceled
@@ -481,33 +483,11 @@ func (s *State) applyReply(r Record, bad badFunc) error {
 		}
 		s.Replied += len(b.Results)
 		s.Completed, s.Notice = b.Completed, b.Notice
+		s.keepLost(b)
 	default:
 		return bad("%T is no reply", r.Body)
 	}
 	return nil
-}
-
-// View returns what may be seen of the batch.
-func (s *State) View() toolyard.BatchView {
-	v := toolyard.BatchView{
-		ID: s.Key.ID, Agent: s.Key.Agent, Status: s.Status(),
-		Groups: [][]int{}, Results: []toolyard.Result{}, Notice: s.Notice, NewerEvents: len(s.Newer),
-	}
-	if s.Submission != nil {
-		v.Session, v.Workspace = s.Submission.Session, s.Submission.Workspace
-	}
-	if s.Plan != nil {
-		v.Session, v.Workspace, v.Surface = s.Plan.Session, s.Plan.Workspace, s.Plan.Surface
-		for _, g := range s.Plan.Groups {
-			v.Groups = append(v.Groups, g.Calls)
-		}
-	}
-	for _, c := range s.Calls {
-		if c.Result != nil {
-			v.Results = append(v.Results, *c.Result)
-		}
-	}
-	return v
 }
 
 // Context returns what the session's tools have set so far: the context at the plan, and then what exclusive calls

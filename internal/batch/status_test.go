@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 
@@ -71,6 +72,52 @@ func TestACancelThatCameTooLate(t *testing.T) {
 			if got := s.Status(); got != c.want {
 				t.Errorf("%s, %s: it is %q; want %q", name, order, got, c.want)
 			}
+		}
+	}
+}
+
+// TestTheViewOfABatchThatWasGivenUp: its owner could only reply, so that no event has the results of the calls that
+// were open. Who looks at the batch sees what was replied, in whatever order its chains are read, also without a plan.
+func TestTheViewOfABatchThatWasGivenUp(t *testing.T) {
+	calls := []toolyard.Call{{ID: "c1", Tool: "t"}, {ID: "c2", Tool: "t"}, {ID: "c3", Tool: "t"}}
+	submitted := Record{Chain: ChainSubmission, Seq: 1, Body: events.Submitted{Batch: toolyard.Batch{Calls: calls}}}
+	planned := events.Planned{Groups: []events.Group{{Calls: []int{0, 1, 2}}}}
+	for _, c := range calls {
+		planned.Calls = append(planned.Calls, events.PlannedCall{ID: c.ID, Tool: c.Tool, Pool: "default"})
+	}
+	plan := Record{Chain: ChainBatch, Seq: 2, Body: planned}
+	fine := toolyard.Result{CallID: "c1", Output: "fine"}
+	lost := []toolyard.Result{{Index: 1, CallID: "c2", IsError: true, Code: toolyard.InternalError},
+		{Index: 2, CallID: "c3", IsError: true, Code: toolyard.InternalError}}
+	finish := func(index int, res toolyard.Result) Record {
+		return Record{Chain: ChainItem, Index: index, Seq: uint64(10 + index),
+			Body: events.Finish(events.End{Result: res})}
+	}
+	late := finish(2, toolyard.Result{Index: 2, CallID: "c3", Output: "too late"})
+	reply := func(seq uint64, completed bool, results ...toolyard.Result) Record {
+		return Record{Chain: ChainReply, Seq: seq, Index: results[0].Index, Body: events.Reply{Results: results,
+			Completed: completed}}
+	}
+	none := toolyard.Result{CallID: "c1", IsError: true, Code: toolyard.InternalError}
+	for name, c := range map[string]struct {
+		records []Record
+		want    []toolyard.Result
+	}{
+		"in the order of time": {[]Record{submitted, plan, finish(0, fine), reply(1, false, fine),
+			reply(2, true, lost...), late}, append([]toolyard.Result{fine}, lost...)},
+		"replies first": {[]Record{submitted, reply(1, false, fine), reply(2, true, lost...), plan, finish(0, fine),
+			late}, append([]toolyard.Result{fine}, lost...)},
+		"without a plan": {[]Record{submitted, reply(1, true, append([]toolyard.Result{none}, lost...)...)},
+			append([]toolyard.Result{none}, lost...)},
+	} {
+		s := State{}
+		for _, r := range c.records {
+			if err := s.Apply(r); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if v := s.View(); v.Status != toolyard.StatusCompleted || !reflect.DeepEqual(v.Results, c.want) {
+			t.Errorf("%s: it is %s with\n%+v, want\n%+v", name, v.Status, v.Results, c.want)
 		}
 	}
 }
