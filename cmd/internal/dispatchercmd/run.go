@@ -2,6 +2,7 @@ package dispatchercmd
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,19 +189,27 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 		}
 	}
 	defer quiet()
-	view, results, err := collect(ctx, b, show)
+	results, err := collect(ctx, b, show)
 	quiet()
 	if err != nil {
 		s.cutOff(ctx, b, out, log)
 		return err
 	}
+	view, unread := b.View(ctx)
+	if unread != nil { // what else there is to say of the batch takes no result away
+		view = toolyard.BatchView{ID: b.Key().ID, Agent: b.Key().Agent, Session: batch.Session,
+			Workspace: batch.Workspace, Status: toolyard.StatusCompleted, Groups: [][]int{}}
+		unread = fmt.Errorf("these are all results, and the batch itself cannot be read: %w", unread)
+	}
+	view.Results = results
 	if out.file != nil {
 		if err := out.writeEvents(ctx, b); err != nil {
-			return err
+			unread = cmp.Or(unread, err)
+		} else {
+			show.printf("\nevents in %s: with the inputs as they were handed in, unredacted\n", cli.OneLine(out.events))
 		}
-		show.printf("\nevents in %s: with the inputs as they were handed in, unredacted\n", cli.OneLine(out.events))
 	}
-	if err := s.printResults(ctx, b, view, batch, results, out, show); err != nil {
+	if err := errors.Join(s.printResults(ctx, b, view, batch, results, out, show), unread); err != nil {
 		return err
 	}
 	if len(show.failed) > 0 && out.one != nil {
@@ -233,25 +242,22 @@ func (s *std) sayOfBatch(text string, log *slog.Logger) {
 	}
 }
 
-// collect shows the results of a batch as they come, and returns them all with the batch as it is then.
-func collect(ctx context.Context, b *client.Batch, show *show) (view toolyard.BatchView, results []toolyard.Result,
-	err error) {
+// collect shows the results of a batch as they come, and returns them all.
+func collect(ctx context.Context, b *client.Batch, show *show) ([]toolyard.Result, error) {
+	results := []toolyard.Result{}
 	for r, err := range b.Results(ctx) {
 		if err != nil {
-			return view, nil, turnedAway(err)
+			return nil, turnedAway(err)
 		}
 		if len(results) == 0 && show.on {
-			view, err := b.View(ctx)
-			if err != nil {
-				return view, nil, err
+			if view, err := b.View(ctx); err == nil { // or they are shown without their groups
+				show.plan(view)
 			}
-			show.plan(view)
 		}
 		show.result(r)
 		results = append(results, r)
 	}
-	view, err = b.View(ctx)
-	return view, results, err
+	return results, nil
 }
 
 // cutOff is for a batch whose results are waited for no more: it writes the events so far, and says what goes on. The

@@ -38,7 +38,8 @@ type show struct {
 	columns int
 	batch   toolyard.Batch
 	err     error
-	// group is each call's group, and groups how many calls each has; known once the batch is planned.
+	// group is each call's group, and groups how many calls each has; known once the batch is planned, which one that
+	// is given up may never be.
 	group   map[int]int
 	groups  [][]int
 	current int
@@ -97,7 +98,7 @@ func (s *show) result(r toolyard.Result) {
 	if !s.on {
 		return
 	}
-	if g := s.group[r.Index]; g != s.current {
+	if g, planned := s.group[r.Index]; planned && g != s.current {
 		s.current = g
 		s.printf("\n%s\n", s.paint.Bold(fmt.Sprintf("group %d · %s %s", g+1, count(len(s.groups[g]), "call"),
 			how(s.groups[g]))))
