@@ -383,6 +383,40 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
+// TestGivenUpInPart: the batch was never planned, and not all results of its last reply are the owner's that gave it
+// up. No event has the other one.
+func TestGivenUpInPart(t *testing.T) {
+	l := whole()[:1]
+	l.add(2, batch.ChainReply, 0, "/dispatcher/d1", events.Reply{Results: []toolyard.Result{
+		notRun(0, toolyard.InternalError), result(1, "fine", ""), notRun(2, toolyard.InternalError),
+		notRun(3, toolyard.InternalError), notRun(4, toolyard.InternalError)}, Completed: true})
+	if r := play(l); r.Consistent || !strings.Contains(r.Contradiction.Problem, "call 1 was replied to, and no event") {
+		t.Errorf("%v\n%s", r.Contradiction, r.Text())
+	}
+}
+
+// TestEventsWithoutATime: a CloudEvent need not have one, and agents write submissions with other libraries. What has
+// none counts as if it had come with what was before it.
+func TestEventsWithoutATime(t *testing.T) {
+	l := whole()
+	last := play(l).LastMS
+	l[0].Time = time.Time{}
+	if r := play(l); !r.Consistent || r.LastMS > last || r.LastMS <= 0 || !r.SubmittedAt.Equal(l[1].Time) {
+		t.Errorf("without that of the submission: submitted %s, last +%v ms of %v\n%s", r.SubmittedAt, r.LastMS, last,
+			r.Text())
+	}
+	p := planned(1)
+	p.Results = []toolyard.Result{notRun(0, toolyard.UnknownTool)}
+	var none logged
+	none.add(0, batch.ChainSubmission, 0, "/client/1", submitted(1))
+	none.add(1, batch.ChainBatch, 0, "/dispatcher/d1", p)
+	none[0].Time, none[1].Time = time.Time{}, time.Time{}
+	if text := play(none).Text(); !strings.Contains(text, "unknown_tool") ||
+		!strings.Contains(text, "answered at plan") {
+		t.Errorf("without any:\n%s", text)
+	}
+}
+
 // TestBatchesOfAScript: the ids of a script's batches have the number of its attempt, also behind one that was not
 // started.
 func TestBatchesOfAScript(t *testing.T) {

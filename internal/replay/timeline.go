@@ -56,10 +56,17 @@ func (t *times) call(i int) *callTimes {
 	return t.calls[i]
 }
 
-// record records the time of an event.
+// record records the time of an event. One that does not say when it was written counts as written with the one before
+// it: a CloudEvent need not have a time, and agents write submissions with other libraries.
 func (t *times) record(e Event, s *batch.State) {
+	if e.Time.IsZero() {
+		e.Time = t.last
+	}
 	if e.Time.After(t.last) {
 		t.last = e.Time
+	}
+	if t.submitted.IsZero() {
+		t.submitted = e.Time
 	}
 	t.touch(e)
 	switch b := e.Body.(type) {
@@ -412,12 +419,14 @@ func (r *Report) title(i int) string {
 // span is the time in which the call was open, in numbers.
 func (r *Report) span(c Call) string {
 	switch {
+	case c.FinishedMS == nil && c.NotRun == "":
+		return "open"
+	case c.FinishedMS == nil: // no event has a time
+		return c.NotRun
 	case c.NotRun != "":
 		return at(*c.FinishedMS) + " " + c.NotRun
-	case c.FinishedMS != nil:
-		return at(*c.FinishedMS)
 	}
-	return "open"
+	return at(*c.FinishedMS)
 }
 
 // bar draws the call over time: waiting from its group's start, running for the duration in its result, or since its
