@@ -354,7 +354,8 @@ func (s *system) keep() error {
 		return nil
 	}
 	h, err := s.history()
-	return errors.Join(err, h.Write(filepath.Join(s.dir, "history.jsonl")), s.keepStream("TY_BATCH"), s.keepStream("TY_EVENT"))
+	return errors.Join(err, h.Write(filepath.Join(s.dir, "history.jsonl")), s.keepStream("TY_BATCH"),
+		s.keepStream("TY_EVENT"))
 }
 
 // keepStream writes a stream down message by message, for a history that no reader can make sense of.
