@@ -167,7 +167,7 @@ func TestStreamEvents(t *testing.T) {
 			`{"type":"message_delta","delta":{"stop_reason":"max_tokens"}}`, `{"type":"message_stop"}`}, `a {}`, ""},
 		{"half an input, for want of tokens", Anthropic,
 			[]string{use(0, "a"), text(0, `{"x`), stop(0),
-				`{"type":"message_delta","delta":{"stop_reason":"max_tokens"}}`, `{"type":"message_stop"}`}, `a "{\"x"`,
+				`{"type":"message_delta","delta":{"stop_reason":"max_tokens"}}`, `{"type":"message_stop"}`}, `a "{\"x,"`,
 			""},
 		{"never ended", Anthropic, []string{use(0, "a"), text(0, `{"x`), `{"type":"message_stop"}`},
 			`a "{\"x" incomplete`, ""},

@@ -38,7 +38,7 @@ func TestDecode(t *testing.T) {
 			[]toolyard.Call{call("1", "t", `{"a":1}`), call("2", "t", `null`), call("3", "t", `[1]`)}},
 		{"cut at the end", `{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"t","input":{}},` + use +
 			`],"stop_reason":"max_tokens"}`,
-			[]toolyard.Call{call("1", "t", `{}`), call("toolu_1", "grep", `"{\"a\": 1.0"`)}},
+			[]toolyard.Call{call("1", "t", `{}`), call("toolu_1", "grep", `"{\"a\": 1.0,"`)}},
 		{"cut in the text after", `{"role":"assistant","content":[` + use +
 			`,{"type":"text","text":"and th"}],"stop_reason":"max_tokens"}`,
 			[]toolyard.Call{call("toolu_1", "grep", `{"a": 1.0}`)}},

@@ -15,8 +15,8 @@ import (
 //
 // Blocks of every other type are skipped: text and thinking are not calls, and server_tool_use, mcp_tool_use and their
 // results are handled by the provider. [strictjson.Object.Input] reads inputs; an object is kept unchanged. If the
-// response stopped at its token limit, a tool_use at its very end counts as cut: its input becomes a string, so that it
-// ends as schema_validation_failed, and a half-written file is not written.
+// response stopped at its token limit, a tool_use at its very end counts as cut: its input becomes a string that no
+// repair mends, so that it ends as schema_validation_failed, and a half-written file is not written.
 //
 // A mistake of the model stays in its call: an invalid name ends as unknown_tool, a missing input as
 // schema_validation_failed.

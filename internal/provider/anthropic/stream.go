@@ -13,9 +13,9 @@ import (
 // [Decode] then reads it as if it had come in a message: broken JSON becomes its input as a string. Deltas and ends of
 // blocks may interleave; blocks that are not calls are skipped.
 //
-// A call without any input is held until the next event, which says whether the model had no input to give or was
-// stopped first. A stop_reason after the end of any other call does not cut it: text that is a complete object is
-// complete whatever the model stopped for, since no prefix of an object is an object.
+// A call without any input, or with broken JSON, is held until the next event, which says whether the model wrote it so
+// or was stopped first. A stop_reason after the end of any other call does not cut it: text that is a complete object
+// is complete whatever the model stopped for, since no prefix of an object is an object.
 //
 // A second message_start restarts the response; a proxy that has asked again sends one. What was incomplete by then is
 // dropped.
@@ -29,7 +29,7 @@ type stream struct {
 	eventstream.Decoder
 	open map[int64]*toolBlock // tool_use blocks by index
 	last int64                // the index of the latest block
-	held *toolBlock           // ended without an input
+	held *toolBlock           // ended without a whole input
 	// begun says that there was a message_start, or a block: another message_start restarts the response.
 	begun bool
 }
@@ -151,7 +151,7 @@ func (s *stream) stop(e strictjson.Object) error {
 		return nil
 	}
 	delete(s.open, i)
-	if b.call.Text() == "" && i == s.last {
+	if i == s.last && !isWhole(b.call.Text()) {
 		s.held = b
 		return nil
 	}
@@ -193,7 +193,7 @@ func (s *stream) end(b *toolBlock, reason string) error {
 func (b *toolBlock) decode(text, reason string) (toolyard.Call, error) {
 	set := map[string]json.RawMessage{}
 	switch {
-	case text != "" && strictjson.Valid([]byte(text), strictjson.MaxInputDepth):
+	case isWhole(text):
 		set["input"] = json.RawMessage(text)
 	case text != "":
 		set["input"] = eventstream.Text(text)
@@ -205,4 +205,9 @@ func (b *toolBlock) decode(text, reason string) (toolyard.Call, error) {
 		return toolyard.Call{}, eventstream.Inside(b.at, "content[0]", err)
 	}
 	return calls[0], nil
+}
+
+// isWhole reports whether the text of an input is JSON.
+func isWhole(text string) bool {
+	return text != "" && strictjson.Valid([]byte(text), strictjson.MaxInputDepth)
 }

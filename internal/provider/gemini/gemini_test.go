@@ -39,7 +39,7 @@ func TestDecode(t *testing.T) {
 		{"cut at the end", `{"candidates":[{"content":{"parts":[` + grep + `,` + grep +
 			`]},"finishReason":"MAX_TOKENS"}]}`,
 			[]toolyard.Call{call("toolyard_call_1", "grep", `{"a": 1.0}`),
-				call("toolyard_call_2", "grep", `"{\"a\": 1.0"`)}},
+				call("toolyard_call_2", "grep", `"{\"a\": 1.0,"`)}},
 		{"no parts", `{"parts":[]}`, nil},
 		{"blocked", `{"candidates":[]}`, nil},
 	} {

@@ -54,7 +54,7 @@ func TestDecode(t *testing.T) {
 			{"type":"tool_search_call","call_id":"2","execution":"client","status":"incomplete","arguments":{"query":"x"}}]`,
 			[]toolyard.Call{{ID: "1", Tool: SearchTool, Input: json.RawMessage(`{"query":"x"}`),
 				Echo: toolyard.Echo(`{"execution":"client","type":"tool_search_call"}`)},
-				{ID: "2", Tool: SearchTool, Input: json.RawMessage(`"{\"query\":\"x\""`),
+				{ID: "2", Tool: SearchTool, Input: json.RawMessage(`"{\"query\":\"x\","`),
 					Echo: toolyard.Echo(`{"execution":"client","type":"tool_search_call"}`)}}},
 		{"nothing", `[]`, nil},
 	} {

@@ -1,6 +1,9 @@
 package strictjson
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+)
 
 // The inputs of calls are read in the same way in every form, so that a batch means the same when it is written in
 // native form and read again, as between a client and a dispatcher. An input that is a string with one JSON object,
@@ -25,9 +28,10 @@ func (o Object) Input(name string) json.RawMessage { return unwrap(o.Value(name)
 
 // Arguments reads a field with the input of a call as JSON inside a string, as in the OpenAI forms. Text that is one
 // valid JSON value by the rules of [Check] becomes that value, and the empty string becomes {}. Anything else (cut or
-// broken JSON, a key twice, nesting past [MaxInputDepth]) stays the same string. So does the empty string if whole is
-// false: a call that was cut before its first argument must not run without arguments. Some servers send the value
-// itself, which is unchanged; absent arguments are [Missing].
+// broken JSON, a key twice, nesting past [MaxInputDepth]) stays the same string. If whole is false, the model did not
+// finish the call: the empty string stays too, since a call that was cut before its first argument must not run without
+// arguments, and other text is [Cut]. Some servers send the value itself, which is unchanged; absent arguments are
+// [Missing].
 func (o Object) Arguments(name string, whole bool) (json.RawMessage, error) {
 	switch o.Kind(name) {
 	case "string":
@@ -46,13 +50,28 @@ func (o Object) Arguments(name string, whole bool) (json.RawMessage, error) {
 	if value := trimSpace([]byte(text)); Valid(value, MaxInputDepth) {
 		return unwrap(value), nil
 	}
+	if !whole {
+		return Cut(o.Value(name)), nil
+	}
 	return o.Value(name), nil
 }
 
-// Cut is the input of a call that the model did not finish, although it looks complete: the text of the value without
-// its last byte, as a JSON string. No tool's schema accepts that as its object, and no later reading turns it into one.
+// Cut is the input of a call that the model did not finish: the text of a value that looks complete, without its last
+// byte, or the text that a string holds, as a JSON string. No tool's schema accepts that as its object, and no later
+// reading turns it into one: behind a complete member it ends with a comma, since a repair would take the brackets for
+// all that is missing.
 func Cut(value json.RawMessage) json.RawMessage {
-	return quoted(value[:max(0, len(value)-1)])
+	text := []byte(value[:max(0, len(value)-1)])
+	if Kind(value) == "string" {
+		var held string
+		if err := json.Unmarshal(value, &held); err == nil {
+			text = []byte(held)
+		}
+	}
+	if end := trimSpace(text); len(end) > 0 && bytes.IndexByte([]byte("{[,:"), end[len(end)-1]) < 0 {
+		text = append(bytes.Clone(text), ',')
+	}
+	return quoted(text)
 }
 
 func unwrap(value json.RawMessage) json.RawMessage {

@@ -69,12 +69,15 @@ func TestArgumentsKeepTheToken(t *testing.T) {
 }
 
 func TestCut(t *testing.T) {
-	value := json.RawMessage(`{"a":"<b>"}`)
-	var text string
-	if err := json.Unmarshal(Cut(value), &text); err != nil || text != `{"a":"<b>"` {
-		t.Errorf("got %q, %v", text, err)
-	}
-	if got := unwrap(Cut(value)); string(got) != string(Cut(value)) {
-		t.Errorf("a later reading makes %s of it", got)
+	for value, want := range map[string]string{`{"a":"<b>"}`: `{"a":"<b>",`, `{"a":{} }`: `{"a":{} ,`, `{}`: `{`,
+		`"{\"a\":\"b\""`: `{"a":"b",`, `"{\"a\": "`: `{"a": `, `""`: ``, `null`: `nul,`} {
+		var text string
+		cut := Cut(json.RawMessage(value))
+		if err := json.Unmarshal(cut, &text); err != nil || text != want {
+			t.Errorf("%s: got %q, %v; want %q", value, text, err, want)
+		}
+		if got := unwrap(cut); string(got) != string(cut) {
+			t.Errorf("%s: a later reading makes %s of it", value, got)
+		}
 	}
 }
