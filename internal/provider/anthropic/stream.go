@@ -110,7 +110,7 @@ func (s *stream) start(e strictjson.Object) error {
 		return nil
 	}
 	b := &toolBlock{start: o, at: o.Path()}
-	begun, err := b.decode("", "")
+	begun, err := b.decode("")
 	if err != nil {
 		return err
 	}
@@ -134,11 +134,10 @@ func (s *stream) delta(e strictjson.Object) error {
 	if err != nil || d.Text("type") != "input_json_delta" {
 		return err
 	}
-	text, err := d.String("partial_json")
-	if err != nil {
+	if _, err := d.String("partial_json"); err != nil {
 		return err
 	}
-	return s.Calls.Grow(b.call, text)
+	return s.Calls.Grow(b.call, d.Value("partial_json"))
 }
 
 func (s *stream) stop(e strictjson.Object) error {
@@ -151,7 +150,7 @@ func (s *stream) stop(e strictjson.Object) error {
 		return nil
 	}
 	delete(s.open, i)
-	if i == s.last && !isWhole(b.call.Text()) {
+	if i == s.last && !b.call.IsWhole() {
 		s.held = b
 		return nil
 	}
@@ -181,7 +180,7 @@ func (s *stream) release(reason string) error {
 }
 
 func (s *stream) end(b *toolBlock, reason string) error {
-	call, err := b.decode(b.call.Text(), reason)
+	call, err := b.decode(reason)
 	if err != nil {
 		return err
 	}
@@ -190,13 +189,14 @@ func (s *stream) end(b *toolBlock, reason string) error {
 }
 
 // decode reads the block as that of a message which stopped for a reason. Without text its input is that of its start.
-func (b *toolBlock) decode(text, reason string) (toolyard.Call, error) {
+func (b *toolBlock) decode(reason string) (toolyard.Call, error) {
 	set := map[string]json.RawMessage{}
 	switch {
-	case isWhole(text):
-		set["input"] = json.RawMessage(text)
-	case text != "":
-		set["input"] = eventstream.Text(text)
+	case b.call == nil || b.call.Text() == "":
+	case b.call.IsWhole():
+		set["input"] = json.RawMessage(b.call.Text())
+	default:
+		set["input"] = b.call.Token()
 	}
 	calls, err := Decode(eventstream.Object(map[string]json.RawMessage{
 		"stop_reason": eventstream.Text(reason), "content": eventstream.Array(eventstream.With(b.start, set)),
@@ -205,9 +205,4 @@ func (b *toolBlock) decode(text, reason string) (toolyard.Call, error) {
 		return toolyard.Call{}, eventstream.Inside(b.at, "content[0]", err)
 	}
 	return calls[0], nil
-}
-
-// isWhole reports whether the text of an input is JSON.
-func isWhole(text string) bool {
-	return text != "" && strictjson.Valid([]byte(text), strictjson.MaxInputDepth)
 }

@@ -2,8 +2,11 @@ package eventstream
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
 // maxCutBytes is how much of a cut input is kept.
@@ -21,6 +24,7 @@ type Calls struct {
 type Open struct {
 	// Call is what is known about it: its id, its tool, and the provider's echo.
 	Call toolyard.Call
+	// text is the input so far as the inside of a JSON string: the two halves of a surrogate pair may come apart.
 	text []byte
 	whole,
 	dropped bool
@@ -36,17 +40,38 @@ func (c *Calls) Begin(call toolyard.Call) (*Open, error) {
 	return o, nil
 }
 
-// Grow appends to the text of a call's input.
-func (c *Calls) Grow(o *Open, text string) error {
-	if c.bytes += len(text); c.bytes > MaxOpenBytes {
+// Grow appends a JSON string to the text of a call's input.
+func (c *Calls) Grow(o *Open, piece json.RawMessage) error {
+	inside := piece[1 : len(piece)-1]
+	if c.bytes += len(inside); c.bytes > MaxOpenBytes {
 		return tooLarge("the inputs of calls that have begun and not ended are longer than %d bytes", MaxOpenBytes)
 	}
-	o.text = append(o.text, text...)
+	o.text = append(o.text, inside...)
 	return nil
 }
 
 // Text is a call's input so far.
-func (o *Open) Text() string { return string(o.text) }
+func (o *Open) Text() (text string) {
+	if err := json.Unmarshal(o.quoted(), &text); err != nil {
+		panic("eventstream: strings together are no string: " + err.Error())
+	}
+	return text
+}
+
+// Token is the text as a JSON string. Half of a surrogate pair stays in it.
+func (o *Open) Token() json.RawMessage {
+	if token := o.quoted(); strictjson.HalfSurrogate(token) {
+		return token
+	}
+	return Text(o.Text())
+}
+
+// IsWhole reports whether the text is JSON.
+func (o *Open) IsWhole() bool {
+	return strictjson.Valid([]byte(o.Text()), strictjson.MaxInputDepth) && !strictjson.HalfSurrogate(o.quoted())
+}
+
+func (o *Open) quoted() json.RawMessage { return slices.Concat([]byte{'"'}, o.text, []byte{'"'}) }
 
 // Whole ends a call. Its text counts towards the limit until the call is emitted.
 func (c *Calls) Whole(o *Open, call toolyard.Call) { o.Call, o.whole = call, true }
@@ -77,11 +102,9 @@ func (c *Calls) takeComplete() (out []toolyard.Call) {
 func (c *Calls) takeRest() (out []toolyard.Call) {
 	for len(c.open) > 0 {
 		if o := c.open[0]; !o.whole {
-			text, err := json.Marshal(string(o.text[:min(len(o.text), maxCutBytes)]))
-			if err != nil {
-				panic("eventstream: a string does not encode: " + err.Error())
-			}
-			o.Call.Input, o.Call.Incomplete = text, true
+			text := o.Text()
+			text = strings.ToValidUTF8(text[:min(len(text), maxCutBytes)], "")
+			o.Call.Input, o.Call.Incomplete = Text(text), true
 		}
 		out = c.next(out)
 	}

@@ -1,6 +1,7 @@
 package eventstream
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -12,7 +13,7 @@ import (
 // TestCallsAreBounded: inputs of open calls count together, and no longer when their call went out.
 func TestCallsAreBounded(t *testing.T) {
 	var c Calls
-	half := strings.Repeat("x", MaxOpenBytes/2)
+	half := json.RawMessage(`"` + strings.Repeat("x", MaxOpenBytes/2) + `"`)
 	for range 3 {
 		a, err := c.Begin(toolyard.Call{ID: "a"})
 		if err != nil {
@@ -27,12 +28,12 @@ func TestCallsAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		in, ok := errors.AsType[*toolyard.InputError](c.Grow(a, "x"))
+		in, ok := errors.AsType[*toolyard.InputError](c.Grow(a, json.RawMessage(`"x"`)))
 		if !ok || !in.TooLarge {
 			t.Fatalf("past the limit: %v", in)
 		}
 		c.bytes--
-		a.text = a.text[:len(half)]
+		a.text = a.text[:len(half)-2]
 		c.Whole(b, toolyard.Call{ID: "b"})
 		if out := c.takeComplete(); len(out) != 0 {
 			t.Fatalf("%v went out before the first", out)

@@ -154,8 +154,11 @@ func (s *stream) piece(item strictjson.Object) error {
 	if c.out {
 		return nil
 	}
+	if text == "" {
+		return nil
+	}
 	c.shape.grow(text)
-	return s.Calls.Grow(c.open, text)
+	return s.Calls.Grow(c.open, o.Value(textField(c.kind)))
 }
 
 // textField is the input's field of a kind of call.
@@ -187,7 +190,7 @@ func (s *stream) begin(item strictjson.Object, id string) (*openCall, error) {
 	if c.function, err = item.Object(c.kind); err != nil {
 		return nil, err
 	}
-	begun, err := c.decode("", "", item.Path())
+	begun, err := c.decode(eventstream.Text(""), "", item.Path())
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +208,7 @@ func (s *stream) end(calls []*openCall, reason string) error {
 		if i == len(calls)-1 {
 			of = reason
 		}
-		whole, err := c.decode(c.open.Text(), of, c.item.Path())
+		whole, err := c.decode(c.open.Token(), of, c.item.Path())
 		if err != nil {
 			return err
 		}
@@ -217,9 +220,9 @@ func (s *stream) end(calls []*openCall, reason string) error {
 }
 
 // decode reads the call as that of a completion which finished for a reason.
-func (c *openCall) decode(text, reason, at string) (toolyard.Call, error) {
+func (c *openCall) decode(text json.RawMessage, reason, at string) (toolyard.Call, error) {
 	item := eventstream.With(c.item, map[string]json.RawMessage{
-		c.kind: eventstream.With(c.function, map[string]json.RawMessage{textField(c.kind): eventstream.Text(text)}),
+		c.kind: eventstream.With(c.function, map[string]json.RawMessage{textField(c.kind): text}),
 	})
 	calls, err := Decode(eventstream.Object(map[string]json.RawMessage{
 		"choices": eventstream.Array(eventstream.Object(map[string]json.RawMessage{

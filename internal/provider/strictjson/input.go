@@ -8,7 +8,9 @@ import (
 // The inputs of calls are read in the same way in every form, so that a batch means the same when it is written in
 // native form and read again, as between a client and a dispatcher. An input that is a string with one JSON object,
 // valid by the rules of [Valid] and at most [MaxInputDepth] levels deep, becomes that object. Any other value is
-// unchanged. So a mistake in an input is never an error of the document: it becomes the result of that one call.
+// unchanged, also a string with half of a surrogate pair: decoded, it would have U+FFFD there, and the tool would get
+// another text than the model wrote. So a mistake in an input is never an error of the document: it becomes the result
+// of that one call.
 
 // Name reads a required string that is not empty: the id that pairs a call with its result. The name of a tool may be
 // any string: a name that no tool has ends the call as unknown_tool.
@@ -28,10 +30,10 @@ func (o Object) Input(name string) json.RawMessage { return unwrap(o.Value(name)
 
 // Arguments reads a field with the input of a call as JSON inside a string, as in the OpenAI forms. Text that is one
 // valid JSON value by the rules of [Check] becomes that value, and the empty string becomes {}. Anything else (cut or
-// broken JSON, a key twice, nesting past [MaxInputDepth]) stays the same string. If whole is false, the model did not
-// finish the call: the empty string stays too, since a call that was cut before its first argument must not run without
-// arguments, and other text is [Cut]. Some servers send the value itself, which is unchanged; absent arguments are
-// [Missing].
+// broken JSON, a key twice, nesting past [MaxInputDepth], half of a surrogate pair) stays the same string. If whole is
+// false, the model did not finish the call: the empty string stays too, since a call that was cut before its first
+// argument must not run without arguments, and other text is [Cut]. Some servers send the value itself, which is
+// unchanged; absent arguments are [Missing].
 func (o Object) Arguments(name string, whole bool) (json.RawMessage, error) {
 	switch o.Kind(name) {
 	case "string":
@@ -47,7 +49,7 @@ func (o Object) Arguments(name string, whole bool) (json.RawMessage, error) {
 	if text == "" && whole {
 		return json.RawMessage("{}"), nil
 	}
-	if value := trimSpace([]byte(text)); Valid(value, MaxInputDepth) {
+	if value := trimSpace([]byte(text)); Valid(value, MaxInputDepth) && !HalfSurrogate(o.fields[name]) {
 		return unwrap(value), nil
 	}
 	if !whole {
@@ -75,7 +77,7 @@ func Cut(value json.RawMessage) json.RawMessage {
 }
 
 func unwrap(value json.RawMessage) json.RawMessage {
-	if Kind(value) != "string" {
+	if Kind(value) != "string" || HalfSurrogate(value) {
 		return value
 	}
 	var text string
