@@ -173,7 +173,8 @@ func checkGemini(t *testing.T, out []byte) (ids []string) {
 		}
 		for _, m := range p.FunctionResponse.Parts {
 			if m.InlineData == nil || len(m.InlineData.Data) == 0 ||
-				!slices.Contains(append(imageTypes, "application/pdf"), m.InlineData.MIMEType) {
+				!slices.Contains(append(imageTypes, "application/pdf"), m.InlineData.MIMEType) ||
+				m.InlineData.MIMEType == "image/gif" {
 				t.Fatalf("media of another type: %s", out)
 			}
 		}

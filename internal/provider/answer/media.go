@@ -19,12 +19,12 @@ type Media int
 // The kinds of media.
 const (
 	Words    Media = iota // none: only the part's text
-	Image                 // an image of a type that all providers accept
+	Image                 // an image of a type that most providers accept
 	Document              // a PDF
 )
 
-// MediaOf says how a part is shown. A part that is stored elsewhere, too large, or of a type that not every provider
-// accepts is described by text; so is audio.
+// MediaOf says how a part is shown. A part that is stored elsewhere, too large, or of another type than most providers
+// accept is described by text; so is audio.
 func MediaOf(p *toolyard.Content) Media {
 	switch {
 	case len(p.Data) == 0 || base64.StdEncoding.EncodedLen(len(p.Data)) > MaxMediaBytes:

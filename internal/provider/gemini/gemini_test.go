@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/provider/answer"
 )
 
 func call(id, tool, input string) toolyard.Call {
@@ -78,5 +79,21 @@ func TestDecodeRefuses(t *testing.T) {
 		if _, ok := errors.AsType[*toolyard.InputError](err); !ok || err.Error() != tt.want {
 			t.Errorf("%s\n got %v\nwant %s", tt.text, err, tt.want)
 		}
+	}
+}
+
+// TestRenderImages: the API refuses a request with a GIF, and would refuse the conversation from then on.
+func TestRenderImages(t *testing.T) {
+	const text = "[image: image/gif, 3 bytes]\n[image: image/png, 3 bytes]"
+	part := func(mime string) toolyard.Content {
+		return toolyard.Content{Type: toolyard.ContentImage, MIMEType: mime, Data: []byte("abc")}
+	}
+	got, err := Render([]answer.Answer{{CallID: "1", Tool: "shot", Text: text,
+		Parts: []toolyard.Content{part("image/gif"), part("image/png")}}})
+	want := `{"role":"user","parts":[{"functionResponse":{"id":"1","name":"shot","response":{"output":` +
+		`"[image: image/gif, 3 bytes]\n[image: image/png, 3 bytes]"},` +
+		`"parts":[{"inlineData":{"mimeType":"image/png","data":"YWJj"}}]}}]}`
+	if err != nil || string(got) != want {
+		t.Errorf("%v\n got %s\nwant %s", err, got, want)
 	}
 }

@@ -44,9 +44,12 @@ type response struct {
 	Origin *toolyard.Origin `json:"origin,omitempty"`
 }
 
+// refusedImage is a type of image that the other providers accept. This API refuses the whole request.
+const refusedImage = "image/gif"
+
 // Render writes one user content with a functionResponse part for every answer, in order. An id goes back only if it
 // came from the model; the others are matched by name and order. Images and PDF documents are parts of the response,
-// and the text has a line for each.
+// and the text has a line for each. A GIF has only its line.
 func Render(answers []answer.Answer) ([]byte, error) {
 	c := content{Role: "user", Parts: make([]part, len(answers))}
 	for i := range answers {
@@ -61,7 +64,7 @@ func Render(answers []answer.Answer) ([]byte, error) {
 			r.Response.Output = &a.Text
 		}
 		for n := range a.Parts {
-			if p := &a.Parts[n]; answer.MediaOf(p) != answer.Words {
+			if p := &a.Parts[n]; answer.MediaOf(p) != answer.Words && p.MIMEType != refusedImage {
 				r.Parts = append(r.Parts, media{inlineData{p.MIMEType, answer.Base64(p)}})
 			}
 		}
