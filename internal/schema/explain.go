@@ -19,6 +19,7 @@ const misplaced = "is not allowed together with the other fields"
 type explainer struct {
 	schema *Schema
 	doc    any
+	known  map[string][]string // of object schemas, by their addresses: the fields that they name
 }
 
 func (e *explainer) collect(err *jsonschema.ValidationError) []problem {
@@ -44,7 +45,7 @@ func (e *explainer) collect(err *jsonschema.ValidationError) []problem {
 	case *kind.Enum:
 		p := problem{path: path, choice: k.Want, text: "expected one of " + literals(k.Want) + got}
 		if s, ok := value.(string); ok {
-			p.text += didYouMean(s, texts(k.Want))
+			p.hint = func() string { return didYouMean(s, texts(k.Want)) }
 		}
 		return []problem{p}
 	case *kind.Const:
@@ -127,7 +128,7 @@ func (e *explainer) because(causes []*jsonschema.ValidationError) string {
 	const lookedAt = 1
 	for _, c := range causes[:min(len(causes), lookedAt)] {
 		if p := e.collect(c); len(p) > 0 {
-			return ": " + p[0].text
+			return ": " + p[0].words()
 		}
 	}
 	return ""
@@ -144,33 +145,50 @@ func (e *explainer) missing(path, names []string, text string) []problem {
 // unknown explains a field that the object schema at the address owner refuses.
 func (e *explainer) unknown(path []string, owner string) problem {
 	p := problem{path: path, unknown: true, text: "unknown field"}
+	known, ok := e.fields(owner)
+	if !ok {
+		return p
+	}
 	name := path[len(path)-1]
+	if _, misfit := slices.BinarySearch(known, name); misfit {
+		p.text = misplaced
+		return p
+	}
+	p.hint = func() string {
+		if hint := didYouMean(name, known); hint != "" {
+			return hint
+		}
+		if len(known) == 0 {
+			return "; no fields are allowed here"
+		}
+		var list []string
+		for _, k := range known[:min(len(known), shownEntries)] {
+			list = append(list, shorten(k))
+		}
+		text := "; the fields are " + strings.Join(list, ", ")
+		if len(known) > shownEntries {
+			text += fmt.Sprintf(", … (%d in all)", len(known))
+		}
+		return text
+	}
+	return p
+}
+
+// fields returns the fields that the object schema at the address owner names, sorted; ok is false if there is none.
+func (e *explainer) fields(owner string) (known []string, ok bool) {
+	if known, ok = e.known[owner]; ok {
+		return known, true
+	}
 	_, pointer, _ := strings.Cut(owner, "#")
 	node, _ := lookup(e.schema.doc, pointer)
 	object, ok := node.(map[string]any)
 	root, isObject := e.schema.doc.(map[string]any)
 	if !ok || !isObject {
-		return p
+		return nil, false
 	}
-	known, _, _ := (&closer{root: root}).fields(object)
-	switch hint := didYouMean(name, known); {
-	case slices.Contains(known, name):
-		p.text = misplaced
-	case hint != "":
-		p.text += hint
-	case len(known) == 0:
-		p.text += "; no fields are allowed here"
-	default:
-		list := known[:min(len(known), shownEntries)]
-		for i, k := range list {
-			list[i] = shorten(k)
-		}
-		p.text += "; the fields are " + strings.Join(list, ", ")
-		if len(known) > shownEntries {
-			p.text += fmt.Sprintf(", … (%d in all)", len(known))
-		}
-	}
-	return p
+	known, _, _ = (&closer{root: root}).fields(object)
+	e.known[owner] = known
+	return known, true
 }
 
 // alternatives explains that none of several schemas fits: by all of them if they differ only in a type or a value,
@@ -208,7 +226,7 @@ func (e *explainer) alternatives(path []string, causes []*jsonschema.ValidationE
 		if len(branches) > 1 {
 			for i := range closest {
 				closest[i].wanted, closest[i].choice = nil, nil
-				closest[i].text += fmt.Sprintf(" (in the closest of %d alternatives)", len(branches))
+				closest[i].note += fmt.Sprintf(" (in the closest of %d alternatives)", len(branches))
 			}
 		}
 		return closest

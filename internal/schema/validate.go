@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,6 +43,10 @@ func (e *Error) Error() string {
 type problem struct {
 	path []string
 	text string
+	// hint, if there is one, returns what follows the text, and note follows the hint. A hint compares names, which
+	// takes long, and there may be as many problems as values: only those that are shown get theirs.
+	hint func() string
+	note string
 	// doc is the input, to render the path.
 	doc any
 	// wanted are the expected types, if only the type is wrong.
@@ -52,7 +57,15 @@ type problem struct {
 	unknown bool
 }
 
-func (p *problem) String() string { return renderPath(p.path, p.doc) + ": " + p.text }
+func (p *problem) String() string { return renderPath(p.path, p.doc) + ": " + p.words() }
+
+// words is the problem without its place.
+func (p *problem) words() string {
+	if p.hint == nil {
+		return p.text + p.note
+	}
+	return p.text + p.hint() + p.note
+}
 
 // Validate parses an input and checks it. Nil means that it fits; the error is an [*Error].
 func (s *Schema) Validate(input json.RawMessage) error {
@@ -110,7 +123,7 @@ func (s *Schema) check(v Value, within *budget) error {
 	if !ok {
 		return &Error{Problems: []string{"input: " + err.Error()}}
 	}
-	e := &explainer{schema: s, doc: v.doc}
+	e := &explainer{schema: s, doc: v.doc, known: map[string][]string{}}
 	found := tidy(e.collect(invalid))
 	out := &Error{More: max(0, len(found)-MaxProblems)}
 	for i := range found[:min(len(found), MaxProblems)] {
@@ -172,11 +185,10 @@ func tidy(found []problem) []problem {
 		if c := slices.CompareFunc(a.path, b.path, compareStep); c != 0 {
 			return c
 		}
-		return strings.Compare(a.text, b.text)
+		return cmp.Or(strings.Compare(a.text, b.text), strings.Compare(a.note, b.note))
 	})
 	found = slices.CompactFunc(found, func(a, b problem) bool {
-		return slices.Equal(a.path, b.path) &&
-			a.text == b.text
+		return slices.Equal(a.path, b.path) && a.text == b.text && a.note == b.note
 	})
 	follows := func(p problem) bool { return p.unknown && strings.HasPrefix(p.text, misplaced) }
 	if rest := slices.DeleteFunc(slices.Clone(found), follows); len(rest) > 0 {

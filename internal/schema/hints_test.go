@@ -1,0 +1,59 @@
+package schema
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestHintsAreForWhatIsShown: a message lists few problems, and for the others nobody looks for the name that may have
+// been meant. That takes far longer than the check itself: it compares each wrong name with each known one. Comparing
+// allocates, so the allocations show it on any machine.
+func TestHintsAreForWhatIsShown(t *testing.T) {
+	list := func(n int, format string) string {
+		var out []string
+		for i := range n {
+			out = append(out, fmt.Sprintf(format, i))
+		}
+		return strings.Join(out, ",")
+	}
+	const (
+		known = 300
+		wrong = 2_000
+		most  = 2 * known // allocations for each wrong name; to compare it with each known one takes five times as many
+	)
+	fields := `{"properties":{` + list(known, `"field_name_%d":{"type":"string"}`) + `}}`
+	names := `{"enum":[` + list(known, `"field_name_%d"`) + `]}`
+	for name, c := range map[string]struct{ schema, input, want string }{
+		"unknown fields": {`{"type":"object",` + fields[1:], `{` + list(wrong, `"feld_name_%d":1`) + `}`,
+			`feld_name_0: unknown field; did you mean "field_name_0"?`},
+		"unknown fields of parts": {`{"type":"object","allOf":[` + fields + `]}`,
+			`{` + list(wrong, `"feld_name_%d":1`) + `}`, `feld_name_0: unknown field; did you mean "field_name_0"?`},
+		"values": {`{"type":"object","properties":{"a":{"items":` + names + `}}}`,
+			`{"a":[` + list(wrong, `"feld_name_%d"`) + `]}`, `got string "feld_name_0"; did you mean "field_name_0"?`},
+		"alternatives": {`{"type":"object","properties":{"a":{"items":{"anyOf":[{"type":"array"},{"type":"object",` +
+			fields[1:] + `]}}}}`, `{"a":[` + list(wrong, `{"feld_name_%d":1}`) + `]}`,
+			`a[0].feld_name_0: unknown field; did you mean "field_name_0"? (in the closest of 2 alternatives)`},
+	} {
+		s, err := CompileInput(json.RawMessage(c.schema))
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := Parse(json.RawMessage(c.input))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Check(v); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		allocations := testing.AllocsPerRun(1, func() {
+			if s.Check(v) == nil {
+				t.Error("it fits")
+			}
+		})
+		if allocations > wrong*most {
+			t.Errorf("%s: %.0f allocations for %d wrong names", name, allocations, wrong)
+		}
+	}
+}
