@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider/eventstream"
 	"github.com/toolyard/toolyard/internal/provider/eventstream/streamtest"
+	"github.com/toolyard/toolyard/internal/provider/openai"
 )
 
 // feed reads a stream in pieces that next says the size of, and returns its calls and why it is not whole.
@@ -273,6 +274,18 @@ func TestStreamLimits(t *testing.T) {
 	var many []string
 	for i := range eventstream.MaxOpenCalls + 1 {
 		many = append(many, begin(i))
+	}
+	// The first call is never done, so the others, which are, wait behind it.
+	waiting := []string{`{"type":"response.output_item.added","output_index":0,"item":{"type":"function_call","call_id":"c0","name":"t"}}`}
+	arguments := eventstream.Text(`{"x":"` + strings.Repeat("x", 1<<20) + `"}`)
+	for i := 1; i <= 3*eventstream.MaxOpenBytes>>20; i++ {
+		waiting = append(waiting, fmt.Sprintf(`{"type":"response.output_item.done","output_index":%d,"item":{"type":"function_call","call_id":"c%d","name":"t","arguments":%s}}`, i, i, arguments))
+	}
+	d := openai.NewStream()
+	_, cut := d.Feed(events(waiting...))
+	in, ok := errors.AsType[*toolyard.InputError](cut)
+	if rest, _ := d.End(); !ok || !in.TooLarge || len(rest) > eventstream.MaxOpenBytes>>20+1 || !rest[0].Incomplete {
+		t.Errorf("%d calls of a MiB each waited behind one that is open: %v", len(rest)-1, cut)
 	}
 	for name, c := range map[string]struct {
 		data  []byte

@@ -184,8 +184,7 @@ func (s *stream) end(b *toolBlock, reason string) error {
 	if err != nil {
 		return err
 	}
-	s.Calls.Whole(b.call, call)
-	return nil
+	return s.Calls.Whole(b.call, call)
 }
 
 // decode reads the block as that of a message which stopped for a reason. Without text its input is that of its start.

@@ -26,6 +26,7 @@ type Open struct {
 	Call toolyard.Call
 	// text is the input so far as the inside of a JSON string: the two halves of a surrogate pair may come apart.
 	text []byte
+	size int // bytes that count towards the limit
 	whole,
 	dropped bool
 }
@@ -37,14 +38,23 @@ func (c *Calls) Begin(call toolyard.Call) (*Open, error) {
 	}
 	o := &Open{Call: call}
 	c.open, c.begun = append(c.open, o), true
-	return o, nil
+	return o, c.resize(o, len(call.Input))
+}
+
+// resize says how long what is kept of a call's input is now.
+func (c *Calls) resize(o *Open, size int) error {
+	c.bytes, o.size = c.bytes+size-o.size, size
+	if c.bytes > MaxOpenBytes {
+		return tooLarge("the inputs of calls that have begun and not ended are longer than %d bytes", MaxOpenBytes)
+	}
+	return nil
 }
 
 // Grow appends a JSON string to the text of a call's input.
 func (c *Calls) Grow(o *Open, piece json.RawMessage) error {
 	inside := piece[1 : len(piece)-1]
-	if c.bytes += len(inside); c.bytes > MaxOpenBytes {
-		return tooLarge("the inputs of calls that have begun and not ended are longer than %d bytes", MaxOpenBytes)
+	if err := c.resize(o, o.size+len(inside)); err != nil {
+		return err
 	}
 	o.text = append(o.text, inside...)
 	return nil
@@ -73,8 +83,14 @@ func (o *Open) IsWhole() bool {
 
 func (o *Open) quoted() json.RawMessage { return slices.Concat([]byte{'"'}, o.text, []byte{'"'}) }
 
-// Whole ends a call. Its text counts towards the limit until the call is emitted.
-func (c *Calls) Whole(o *Open, call toolyard.Call) { o.Call, o.whole = call, true }
+// Whole ends a call. Its input counts towards the limit until the call is emitted, which a call before it may delay.
+func (c *Calls) Whole(o *Open, call toolyard.Call) error {
+	o.Call, o.whole, o.text = call, true, nil
+	if o == c.open[0] {
+		return c.resize(o, 0) // it is emitted now
+	}
+	return c.resize(o, len(call.Input))
+}
 
 // Drop ends a call that is not executed here.
 func (c *Calls) Drop(o *Open) { o.whole, o.dropped = true, true }
@@ -117,7 +133,7 @@ func (c *Calls) reset() { c.open, c.bytes = nil, 0 }
 func (c *Calls) next(out []toolyard.Call) []toolyard.Call {
 	o := c.open[0]
 	c.open[0] = nil
-	c.open, c.bytes = c.open[1:], c.bytes-len(o.text)
+	c.open, c.bytes = c.open[1:], c.bytes-o.size
 	if o.dropped {
 		return out
 	}

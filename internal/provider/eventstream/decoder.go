@@ -23,7 +23,7 @@ type Decoder struct {
 	events int
 	over   bool
 	broken error
-	out    []toolyard.Call // emitted before the response restarted
+	out    []toolyard.Call // emitted, and not yet returned
 	anew   int
 	notes  []Note
 }
@@ -86,7 +86,7 @@ func (d *Decoder) Feed(chunk []byte) ([]toolyard.Call, error) {
 		return nil, d.broken
 	}
 	d.broken = d.read(chunk)
-	out := append(d.out, d.Calls.takeComplete()...)
+	out := d.out
 	d.out = nil
 	return out, d.broken
 }
@@ -145,7 +145,9 @@ func (d *Decoder) event(e sse.Event) error {
 	if err != nil {
 		return err
 	}
-	return d.Handle(event)
+	err = d.Handle(event)
+	d.out = append(d.out, d.Calls.takeComplete()...)
+	return err
 }
 
 // Inside gives an error its place in the stream, if it comes from a document that was made from a part of an event:

@@ -32,13 +32,20 @@ func TestCallsAreBounded(t *testing.T) {
 		if !ok || !in.TooLarge {
 			t.Fatalf("past the limit: %v", in)
 		}
-		c.bytes--
+		c.bytes, a.size = c.bytes-1, a.size-1
 		a.text = a.text[:len(half)-2]
-		c.Whole(b, toolyard.Call{ID: "b"})
+		if err := c.Whole(b, toolyard.Call{ID: "b", Input: half}); err == nil || c.bytes != MaxOpenBytes+2 {
+			t.Fatalf("%v, and %d bytes", err, c.bytes)
+		}
+		if err := c.Whole(b, toolyard.Call{ID: "b", Input: half[2:]}); err != nil || c.bytes != MaxOpenBytes {
+			t.Fatalf("%v, and %d bytes", err, c.bytes)
+		}
 		if out := c.takeComplete(); len(out) != 0 {
 			t.Fatalf("%v went out before the first", out)
 		}
-		c.Whole(a, toolyard.Call{ID: "a"})
+		if err := c.Whole(a, toolyard.Call{ID: "a"}); err != nil {
+			t.Fatal(err)
+		}
 		if out := c.takeComplete(); len(out) != 2 || out[0].ID != "a" || c.bytes != 0 {
 			t.Fatalf("%v went out, and %d bytes are left", out, c.bytes)
 		}

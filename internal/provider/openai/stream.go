@@ -133,8 +133,7 @@ func (s *stream) done(e strictjson.Object) error {
 		s.Calls.Drop(begun)
 		return nil
 	}
-	s.Calls.Whole(begun, call)
-	return nil
+	return s.Calls.Whole(begun, call)
 }
 
 // note records an item that is not a call of ours. If it has a call_id, and no output in the same response, the client

@@ -212,8 +212,10 @@ func (s *stream) end(calls []*openCall, reason string) error {
 		if err != nil {
 			return err
 		}
-		s.Calls.Whole(c.open, whole)
-		c.out = true
+		if err := s.Calls.Whole(c.open, whole); err != nil {
+			return err
+		}
+		*c = openCall{id: c.id, kind: c.kind, out: true} // what it was made of is not kept
 	}
 	s.open = slices.DeleteFunc(slices.Clone(s.open), func(c *openCall) bool { return c.out })
 	return nil
