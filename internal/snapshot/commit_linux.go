@@ -198,8 +198,8 @@ func (s *Store) free(ctx context.Context, top *os.File, all []edit, partly bool,
 	if len(paths) > 0 {
 		such = fmt.Sprintf(", such as %q", paths[:min(len(paths), shownPaths)])
 	}
-	return notNow("the overlay was not committed: %d names that it changes were changed since by others%s. With force "+
-		"that is lost", many, such)
+	return notNow("the overlay was not committed: others have changed %d of the names that it changes%s. With force that "+
+		"is lost", many, such)
 }
 
 // apply makes changes in a workspace: what is to be removed goes first, the deepest names before what they are in.

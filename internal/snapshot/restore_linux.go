@@ -156,7 +156,9 @@ func (w *Wish) betweenRuns(home string, group int) error {
 // refusal says why a workspace is not set back.
 func (w *Wish) refusal(paths []string, all int, why string) error {
 	if why == "" {
-		why = fmt.Sprintf("%d names were changed since by others", all)
+		if why = "others have changed 1 name since"; all != 1 {
+			why = fmt.Sprintf("others have changed %d names since", all)
+		}
 		if len(paths) > 0 {
 			why += fmt.Sprintf(", such as %q", paths)
 		}

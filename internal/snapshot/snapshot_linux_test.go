@@ -208,7 +208,7 @@ func TestEveryKindComesBack(t *testing.T) {
 	}
 	w := Wish{Key: key("b", 2), Groups: []int{2}}
 	_, err = y.store.Restore(t.Context(), y.root, w)
-	if err == nil || !strings.Contains(err.Error(), "changed since by others") || !strings.Contains(err.Error(), `"`) {
+	if err == nil || !strings.Contains(err.Error(), "names since, such as") || !strings.Contains(err.Error(), `"`) {
 		t.Fatalf("what others changed since is lost: %v", err)
 	}
 	y.after(t, key("b", 2)) // the batch itself had changed that
@@ -447,7 +447,7 @@ func TestWhatCameAfter(t *testing.T) {
 	restore("another batch", `"theirs"`)
 	restore("another batch", "a/other")
 	w.Hidden = func(p string) bool { return p == "theirs" }
-	restore("what is hidden", "1 names were changed since by others; since")
+	restore("what is hidden", "others have changed 1 name since; since")
 	w.Hidden = nil
 	if err := os.Remove(y.at("theirs")); err != nil {
 		t.Fatal(err)
