@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -43,7 +44,7 @@ func Find(root *os.Root, hides func(path string) bool) ([]Hidden, error) {
 		case e.Type()&fs.ModeSymlink != 0 && inside:
 			return nil
 		case e.Type()&fs.ModeSymlink != 0:
-			if info, err := root.Stat(p); err == nil { // what it leads to outside of the workspace is not for commands
+			if info, err := leads(root, p); err == nil { // a link to nothing shows nothing
 				id, _ := Identify(info)
 				linked[id] = true
 			}
@@ -71,6 +72,15 @@ func Find(root *os.Root, hides func(path string) bool) ([]Hidden, error) {
 		}
 		return add(p, e.IsDir())
 	})
+}
+
+// leads gives what a link leads to, as a command finds it. A root refuses links that are absolute, or lead out and
+// back, also where they end in the workspace. What lies outside is no entry of the workspace, so that it hides nothing.
+func leads(root *os.Root, link string) (fs.FileInfo, error) {
+	if info, err := root.Stat(link); err == nil {
+		return info, nil
+	}
+	return os.Stat(filepath.Join(root.Name(), link))
 }
 
 // pins are the directories above a hidden place that must keep their names: with another one, or elsewhere in the

@@ -32,8 +32,13 @@ func TestFind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink("a/key", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
+	for name, to := range map[string]string{
+		"link": "a/key", "absolute": filepath.Join(dir, "a/key"), "over": "absolute", "out": "/",
+		"back": filepath.Join("..", filepath.Base(dir), "b"), "nowhere": filepath.Join(dir, "none"),
+	} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -44,7 +49,8 @@ func TestFind(t *testing.T) {
 		hidden, want string
 	}{
 		{"", ""}, {"nothing", ""}, {"a", "a/ b/other"}, {"d", "b/d2 d"}, {"b/c", "b/c"}, {"e", "e e2"},
-		{"link", "a/key"}, {"a/key b", "a/deep/key2 a/key b/ d"},
+		{"link", "a/key"}, {"absolute", "a/key"}, {"over", "a/key"}, {"back", "b/"}, {"out nowhere", ""},
+		{"a/key b", "a/deep/key2 a/key b/ d"},
 	} {
 		found, err := Find(root, hides(strings.Fields(c.hidden)...))
 		if err != nil {

@@ -314,19 +314,21 @@ func TestHiddenPlaces(t *testing.T) {
 		const content = "the-hidden-content"
 		dir := newPlace(t)
 		hidden := []string{"secret/key", "secret/deep/key", ".env", "sub/.env"}
-		for _, f := range append(hidden, "seen") {
+		for _, f := range append(hidden, "seen", "led") {
 			if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(f)), 0o755),
 				os.WriteFile(filepath.Join(dir, f), []byte(content), 0o644)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if err := errors.Join(os.Link(filepath.Join(dir, "secret/key"), filepath.Join(dir, "sub/other")),
-			os.Symlink("secret/key", filepath.Join(dir, "link"))); err != nil {
+			os.Symlink("secret/key", filepath.Join(dir, "link")), os.Mkdir(filepath.Join(dir, "abs"), 0o755),
+			os.Symlink(filepath.Join(dir, "led"), filepath.Join(dir, "abs/.env"))); err != nil {
 			t.Fatal(err)
 		}
 		hides := func(p string) bool { return p == "secret" || filepath.Base(p) == ".env" }
 		for _, command := range []string{
 			"cat secret/key", "cat secret/deep/key", "cat .env", "cat sub/.env", "cat sub/other", "cat link",
+			"cat abs/.env", "cat led",
 			"ls secret", "grep -rh hidden . --exclude=seen",
 			"mv secret moved; cat moved/key", "mv sub moved; cat moved/.env moved/other; mv moved sub",
 			"chmod 777 secret .env; cat .env secret/key", "rm -rf secret .env; cat .env",
