@@ -253,7 +253,7 @@ func (c *Catalog) Tools(ask Ask) (registry.Registry, error) {
 	way := c.way(ask.Workspace)
 	for _, name := range slices.Sorted(maps.Keys(c.pools)) { // it does not matter which tags they lack
 		if !holds(c.pools[name].tags, ask.Tags) {
-			way += " " + string(name)
+			way += " " + strconv.Quote(string(name)) // a name may have blanks, or be "undo"
 		}
 	}
 	if ask.Undo {

@@ -187,3 +187,40 @@ func TestRegistriesAreNotKeptByName(t *testing.T) {
 		t.Errorf("%d toolsets are kept of two workers: %v", len(f.toolsets), f.toolsets)
 	}
 }
+
+// TestARegistryThatIsKeptIsForOneAsk: whatever pools are called, an ask gets the tools that it would get alone.
+func TestARegistryThatIsKeptIsForOneAsk(t *testing.T) {
+	fleetOf := func() *fleet {
+		f := newFleet(t)
+		f.join("1", "undo", []string{"read", toolyard.UndoTool})
+		for id, pool := range map[string]toolyard.Pool{"2": "a", "3": "b", "4": "a b"} {
+			w := Worker{Pool: pool, Toolset: "t", Tags: []toolyard.Tag{"all"}}
+			w.Tags = append(w.Tags, map[string]toolyard.Tag{"2": "words", "3": "words", "4": "letters"}[id])
+			f.Put(id, w, tagged(), nil)
+		}
+		return f
+	}
+	asks := []Ask{{Undo: true}, {}, {Tags: []toolyard.Tag{"all"}}, {Tags: []toolyard.Tag{"all"}, Undo: true},
+		{Tags: []toolyard.Tag{"words"}}, {Tags: []toolyard.Tag{"letters"}}}
+	kept := fleetOf()
+	for _, ask := range asks {
+		var hashes []string
+		for _, f := range []*fleet{kept, fleetOf()} {
+			reg, err := f.Tools(ask)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := registry.Assemble(reg, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, code := s.Resolve(toolyard.UndoTool, nil); (code == toolyard.OK) != ask.Undo {
+				t.Errorf("%+v: the tool for people is %s", ask, code)
+			}
+			hashes = append(hashes, s.Hash)
+		}
+		if hashes[0] != hashes[1] {
+			t.Errorf("%+v gets the tools of another ask", ask)
+		}
+	}
+}
