@@ -17,14 +17,14 @@ import (
 func toUTF8(body []byte, contentType string, cut bool) string {
 	encoding, name, certain := charset.DetermineEncoding(body, contentType)
 	if !certain && (utf8.Valid(body) || cut && !isBinary(body, false)) || certain && name == "utf-8" {
-		body = bytes.TrimPrefix(body, []byte("\ufeff"))
+		body = bytes.TrimPrefix(body, []byte(byteOrderMark))
 		return strings.ToValidUTF8(string(body), "\uFFFD")
 	}
 	text, err := encoding.NewDecoder().Bytes(body)
 	if err != nil {
 		text = body
 	}
-	return strings.TrimPrefix(strings.ToValidUTF8(string(text), "\uFFFD"), "\ufeff")
+	return strings.TrimPrefix(strings.ToValidUTF8(string(text), "\uFFFD"), byteOrderMark)
 }
 
 // isBytes reports whether a body is no text, whatever its server says: it has a NUL, and no charset in which that may

@@ -92,6 +92,9 @@ func (l *lines) skip(n int64) (found int64, err error) {
 
 var newline = []byte{'\n'}
 
+// byteOrderMark may begin a file. It is no part of the first line.
+const byteOrderMark = "\ufeff"
+
 // consume consumes n buffered bytes.
 func (l *lines) consume(n int) error {
 	l.read += int64(n)
@@ -140,7 +143,7 @@ func (l *lines) next() (line, error) {
 		}
 	}
 	if l.read == ln.bytes {
-		text = strings.TrimPrefix(text, "\ufeff") // a byte order mark
+		text = strings.TrimPrefix(text, byteOrderMark)
 	}
 	if ln.bytes > int64(len(kept)) {
 		ln.text, ln.cut = l.clean.cutOf(text, MaxLineChars)

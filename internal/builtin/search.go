@@ -93,7 +93,7 @@ func (s *search) file(ctx context.Context, w *workspace, name, shown string) err
 		return nil
 	}
 	s.searched++
-	return s.text(ctx, data, show(shown))
+	return s.text(ctx, bytes.TrimPrefix(data, []byte(byteOrderMark)), show(shown))
 }
 
 // text searches the lines of one file.

@@ -144,6 +144,17 @@ func TestGrep(t *testing.T) {
 	}
 }
 
+// TestGrepSearchesWhatReadFileShows: the byte order mark of a file is no part of its first line.
+func TestGrepSearchesWhatReadFileShows(t *testing.T) {
+	b := newBench(t)
+	b.put("a.cs", "\ufeffusing System;\r\nusing \ufeffX;\r\n")
+	want := "a.cs:1:using System;\na.cs:2:using \ufeffX;"
+	if got := b.ok("grep", in{"pattern": "^using|^$"}); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	b.contains(b.ok("read_file", in{"file_path": "a.cs"}), "1\tusing System;\n2\tusing \ufeffX;\n")
+}
+
 func TestGrepContextAgreesWithADumbTwin(t *testing.T) {
 	b := newBench(t)
 	for bits := range 1 << 9 {
