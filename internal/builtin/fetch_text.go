@@ -60,9 +60,10 @@ var blocks = map[atom.Atom]string{
 // htmlPage is the state of a conversion from HTML to text.
 type htmlPage struct {
 	out   strings.Builder
-	base  *url.URL
+	base  *url.URL // where relative addresses begin
 	title strings.Builder
 
+	based   bool // the page has said what base is
 	inTitle bool
 	pre     int      // how many pre elements are open
 	lines   int      // line ends at the end of out, at most 2
@@ -124,6 +125,8 @@ func (p *htmlPage) open(t html.Token) {
 	switch prefix, block := blocks[t.DataAtom]; {
 	case t.DataAtom == atom.Title:
 		p.inTitle = p.title.Len() == 0
+	case t.DataAtom == atom.Base:
+		p.rebase(t)
 	case t.DataAtom == atom.Br:
 		p.newline(1)
 	case t.DataAtom == atom.Td || t.DataAtom == atom.Th:
@@ -186,6 +189,20 @@ func href(t html.Token) string {
 		}
 	}
 	return ""
+}
+
+// rebase has relative addresses begin where a base element says. The first one counts, if it is an address of the web.
+func (p *htmlPage) rebase(t html.Token) {
+	for _, a := range t.Attr {
+		if a.Key != "href" || p.based {
+			continue
+		}
+		p.based = true
+		u, err := p.base.Parse(strings.TrimSpace(a.Val))
+		if err == nil && (u.Scheme == "http" || u.Scheme == "https") && len(u.String()) <= MaxURLBytes {
+			p.base = u
+		}
+	}
 }
 
 // link is the absolute address of a link to another page, or empty.

@@ -450,3 +450,23 @@ func TestAPageDoesNotGrow(t *testing.T) {
 	b.contains(b.ok("web_fetch", in{"url": b.server.URL + "/given/" + strings.Repeat("x", 8_000) + "/"}),
 		"has more than 8 MiB of text")
 }
+
+// TestLinksOfAPageWithABase: a link leads where a browser would go, also where the page says what it begins at.
+func TestLinksOfAPageWithABase(t *testing.T) {
+	b := newWebBench(t, "127.0.0.1")
+	page := b.server.URL + "/given/a/"
+	for head, want := range map[string]string{
+		`<base href="/docs/">`:                                     b.server.URL + "/docs/x",
+		`<base href="/docs/"/><base href="/other/">`:               b.server.URL + "/docs/x",
+		`<base target=_top><base href=" https://b.example/c ">`:    "https://b.example/x",
+		`<base href="../">`:                                        b.server.URL + "/given/x",
+		`<base href="">`:                                           page + "x",
+		`<base href="javascript:alert(1)">`:                        page + "x",
+		`<base href="http://[">`:                                   page + "x",
+		`<base href="/` + strings.Repeat("y", MaxURLBytes) + `/">`: page + "x",
+		`<template><base href="/docs/"></template>`:                page + "x",
+	} {
+		b.serve = "<head>" + head + "</head><a href=x>link</a>"
+		b.contains(b.ok("web_fetch", in{"url": page}), "link ("+want+")")
+	}
+}
