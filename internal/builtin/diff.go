@@ -89,6 +89,10 @@ func changeOf(name string, before, after []byte, created bool) change {
 // Diff compares two contents of a file and returns a unified diff, or a note why it is missing or cut. Nil is the
 // content of a file that is not there.
 func Diff(name string, before, after []byte) (diff, note string) {
+	// A command may have written it, so that it may be anything.
+	if head := after[:min(len(after), BinaryProbeBytes)]; isBinary(head, len(head) == len(after)) {
+		return "", "what is there now is not text"
+	}
 	c := changeOf(name, before, after, before == nil)
 	if after == nil {
 		c.Diff = strings.Replace(c.Diff, "+++ b/"+headerName(name)+"\n", "+++ /dev/null\n", 1)

@@ -101,3 +101,22 @@ func TestDiffsAreBounded(t *testing.T) {
 		t.Errorf("a line that is too long: %d bytes %q", len(got.Diff), got.Note)
 	}
 }
+
+// TestDiffsOfWhatIsNoText: neither side of a diff that is no text is shown as text.
+func TestDiffsOfWhatIsNoText(t *testing.T) {
+	const image, text = "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "text\n"
+	for _, c := range []struct {
+		before, after []byte
+		note          string
+	}{
+		{nil, []byte(image), "what is there now is not text"},
+		{[]byte(text), []byte(image), "what is there now is not text"},
+		{[]byte(image), []byte(text), "what was there is not text, or cannot be read"},
+		{[]byte(image), nil, "what was there is not text, or cannot be read"},
+		{[]byte(text), nil, ""}, {nil, []byte("é" + text), ""}, {nil, []byte{}, ""},
+	} {
+		if diff, note := Diff("a", c.before, c.after); note != c.note || strings.Contains(diff, "PNG") {
+			t.Errorf("%q to %q: %q (%s), want the note %q", c.before, c.after, diff, note, c.note)
+		}
+	}
+}
