@@ -113,14 +113,16 @@ func readCall(from *bufio.Reader) (name string, input json.RawMessage, err error
 	if err != nil {
 		return "", nil, fmt.Errorf("its first line has no end within %d bytes", maxHeadBytes)
 	}
-	name, size, ok := strings.Cut(string(line[:len(line)-1]), " ")
-	n, err := strconv.ParseUint(size, 10, 32)
+	head := string(line[:len(line)-1])
+	at := strings.LastIndexByte(head, ' ') // a tool's name may have blanks
+	n, err := strconv.ParseUint(head[at+1:], 10, 32)
 	switch {
-	case !ok || err != nil:
+	case at < 0 || err != nil:
 		return "", nil, errors.New("its first line is not the tool's name and the number of the input's bytes")
 	case n > submission.MaxChildInput:
 		return "", nil, fmt.Errorf("its input has %d bytes; at most %d are allowed", n, submission.MaxChildInput)
 	}
+	name = head[:at]
 	if err := toolyard.CheckName("the tool", name); err != nil {
 		return "", nil, err
 	}

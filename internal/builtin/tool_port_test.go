@@ -53,7 +53,7 @@ func exchange(t *testing.T, p *toolPort, sent string) string {
 func echoing(made *[]string) *toolPort {
 	return &toolPort{ctx: context.Background(), env: tool.Env{
 		Call: func(_ context.Context, name string, input json.RawMessage) (toolyard.Result, error) {
-			*made = append(*made, name+" "+string(input))
+			*made = append(*made, name+"\n"+string(input))
 			switch name {
 			case "fails":
 				return toolyard.Result{IsError: true, Code: toolyard.Timeout, Error: "too late", Output: "half"}, nil
@@ -79,6 +79,7 @@ func TestToolPort(t *testing.T) {
 	for sent, want := range map[string]string{
 		"read_file 11\n{\"a\": \"ü\"}": "ok 15\ngot\n{\"a\": \"ü\"}",
 		"mcp__x.y/z 2\n{}":             "ok 6\ngot\n{}",
+		"look up 2\n{}":                "ok 6\ngot\n{}",
 		"fails 2\n{}":                  "timeout 13\ntoo late\nhalf",
 		"wrong 2\n{}":                  "invalid_arguments 15\ninput: is wrong",
 		"lost 2\n{}":                   "dependency_unavailable ",
@@ -139,7 +140,7 @@ func FuzzToolPort(f *testing.F) {
 			t.Fatalf("%q made %d calls", sent, len(made))
 		}
 		for _, m := range made {
-			name, input, _ := strings.Cut(m, " ")
+			name, input, _ := strings.Cut(m, "\n")
 			if toolyard.CheckName("", name) != nil || strictjson.Check([]byte(input)) != nil ||
 				len(input) > submission.MaxChildInput {
 				t.Fatalf("%q made the call %q", sent, m)
@@ -154,8 +155,8 @@ func FuzzToolPort(f *testing.F) {
 		if _, err := fmt.Sscanf(head, "%s %d", &code, &n); !ok || err != nil || n != len(text) {
 			t.Fatalf("%q is answered with %q", sent, got)
 		}
-		if (code == "ok") != (len(made) == 1 && !strings.HasPrefix(made[0], "fails ") &&
-			!strings.HasPrefix(made[0], "wrong ") && !strings.HasPrefix(made[0], "lost ")) {
+		if (code == "ok") != (len(made) == 1 && !strings.HasPrefix(made[0], "fails\n") &&
+			!strings.HasPrefix(made[0], "wrong\n") && !strings.HasPrefix(made[0], "lost\n")) {
 			t.Fatalf("%q is answered with %q after %q", sent, got, made)
 		}
 	})

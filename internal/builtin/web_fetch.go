@@ -165,8 +165,11 @@ func (p *fetched) answer(clean cleaner, resp *http.Response, kind string, most i
 	case strings.TrimSpace(text) == "":
 		b.WriteString("[the page has no text]")
 	case left:
-		fmt.Fprintf(&b, "%s\n[cut after %d of %d characters; give a larger max_chars for more]", shown, most,
-			utf8.RuneCountInString(text))
+		more := "; give a larger max_chars for more"
+		if most >= MaxFetchChars {
+			more = ""
+		}
+		fmt.Fprintf(&b, "%s\n[cut after %d of %d characters%s]", shown, most, utf8.RuneCountInString(text), more)
 	default:
 		b.WriteString(shown)
 	}

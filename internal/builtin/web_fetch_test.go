@@ -160,7 +160,9 @@ func TestWebFetch(t *testing.T) {
 	b.contains(b.ok("web_fetch", in{"url": b.server.URL + "/text", "max_chars": 7}),
 		"plain é\n[cut after 7 of 13 characters")
 	b.contains(b.ok("web_fetch", in{"url": b.server.URL + "/huge"}), "[cut after 40000 of 5242880",
-		"[the page is larger than 5 MiB")
+		"give a larger max_chars", "[the page is larger than 5 MiB")
+	b.contains(b.ok("web_fetch", in{"url": b.server.URL + "/huge", "max_chars": MaxFetchChars}),
+		"[cut after 1000000 of 5242880 characters]\n")
 	b.contains(b.fails(toolyard.InvalidArguments, b.server.URL+"/png").Message, "image/png of 16 bytes")
 	b.contains(b.fails(toolyard.InvalidArguments, b.server.URL+"/bytes").Message,
 		"is binary data (sent as text/plain) of 16 bytes, not text")
