@@ -5,26 +5,41 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/big"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// schemaOf derives the schema of a type. A type that is read from text is a string, whatever it is made of, and a
-// [json.RawMessage] is any value: without that, the schema would accept only what the type refuses. Bytes are a string
-// in base64, as JSON has them.
+// schemaOf derives the schema of a type. A type that is read from text is a string, whatever it is made of, a
+// [json.Number] is a number, a [big.Int] an integer, and a [json.RawMessage] any value: without that, the schema would
+// accept only what the type refuses. Bytes are a string in base64, as JSON has them. A field with the option "string"
+// is refused for the same reason.
 func schemaOf[T any]() (json.RawMessage, error) {
 	known := map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[json.RawMessage](): {
 		Types: []string{"null", "boolean", "object", "array", "number", "string"}},
-		reflect.TypeFor[[]byte](): {Types: []string{"null", "string"}, ContentEncoding: "base64"}}
-	inside(reflect.TypeFor[T](), map[reflect.Type]bool{}, func(t reflect.Type) {
-		read := reflect.PointerTo(t)
-		if read.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) &&
-			!read.Implements(reflect.TypeFor[json.Unmarshaler]()) {
+		reflect.TypeFor[[]byte]():      {Types: []string{"null", "string"}, ContentEncoding: "base64"},
+		reflect.TypeFor[json.Number](): {Type: "number"}, reflect.TypeFor[big.Int](): {Type: "integer"}}
+	var quoted error
+	read := func(of reflect.Type, f reflect.StructField) {
+		_, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if slices.Contains(strings.Split(options, ","), "string") {
+			quoted = fmt.Errorf("the field %s of %s has the option string in its JSON tag, for which no schema is "+
+				"derived; remove the option, or set InputSchema", f.Name, of)
+		}
+	}
+	inside(reflect.TypeFor[T](), map[reflect.Type]bool{}, read, func(t reflect.Type) {
+		pointer := reflect.PointerTo(t)
+		if pointer.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) &&
+			!pointer.Implements(reflect.TypeFor[json.Unmarshaler]()) {
 			known[t] = &jsonschema.Schema{Type: "string"}
 		}
 	})
+	if quoted != nil {
+		return nil, quoted
+	}
 	s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: known})
 	if err != nil {
 		return nil, err
@@ -32,9 +47,10 @@ func schemaOf[T any]() (json.RawMessage, error) {
 	return json.Marshal(s)
 }
 
-// inside calls found for the types of the fields of a type, of its elements, and of what is inside these. The fields of
-// an embedded type are the type's own.
-func inside(t reflect.Type, seen map[reflect.Type]bool, found func(reflect.Type)) {
+// inside calls found for the types of the fields of a type, of its elements, and of what is inside these, and field for
+// each field. The fields of an embedded type are the type's own.
+func inside(t reflect.Type, seen map[reflect.Type]bool, field func(reflect.Type, reflect.StructField),
+	found func(reflect.Type)) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -47,7 +63,7 @@ func inside(t reflect.Type, seen map[reflect.Type]bool, found func(reflect.Type)
 			t = t.Elem()
 		}
 		found(t)
-		inside(t, seen, found)
+		inside(t, seen, field, found)
 	}
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array, reflect.Map:
@@ -56,8 +72,9 @@ func inside(t reflect.Type, seen map[reflect.Type]bool, found func(reflect.Type)
 		for i := range t.NumField() {
 			switch f := t.Field(i); {
 			case f.Anonymous:
-				inside(f.Type, seen, found)
+				inside(f.Type, seen, field, found)
 			case f.IsExported():
+				field(t, f)
 				part(f.Type)
 			}
 		}

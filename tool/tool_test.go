@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"math/big"
 	"reflect"
 	"regexp"
 	"strings"
@@ -123,6 +124,45 @@ func TestBytesAreBase64(t *testing.T) {
 	if out, err := save.Run(t.Context(), tool.Env{}, json.RawMessage(`{"data":"aGk="}`)); err != nil || out.Text != "hi" {
 		t.Errorf("it gave %+v, %v", out, err)
 	}
+}
+
+// TestNumbersOfOtherTypes: a field accepts the numbers that encoding/json reads into it.
+func TestNumbersOfOtherTypes(t *testing.T) {
+	type in struct {
+		Number json.Number `json:"number"`
+		Big    big.Int     `json:"big"`
+	}
+	var got in
+	made, err := tool.New(tool.Typed[in, string]{Declaration: tool.Declaration{Name: "t", Description: "d"},
+		Run: func(_ context.Context, _ tool.Env, i in) (string, error) { got = i; return "", nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"number":{"type":"number"}`, `"big":{"type":"integer"}`} {
+		if !strings.Contains(string(made.InputSchema), want) {
+			t.Errorf("%s is not in %s", want, made.InputSchema)
+		}
+	}
+	const many = "123456789012345678901234567890"
+	_, err = made.Run(t.Context(), tool.Env{}, json.RawMessage(`{"number":1.50,"big":`+many+`}`))
+	if err != nil || got.Number != "1.50" || got.Big.String() != many {
+		t.Errorf("%v %s, %v", got.Number, got.Big.String(), err)
+	}
+	type inner struct {
+		Count int `json:"count,omitempty,string"`
+	}
+	for _, err := range []error{refused[inner](), refused[struct{ inner }](), refused[struct{ List []inner }]()} {
+		if err == nil || !strings.Contains(err.Error(), "the field Count of tool_test.inner has the option string") {
+			t.Errorf("a field that is read from a string: %v", err)
+		}
+	}
+}
+
+// refused is why there is no tool with inputs of a type.
+func refused[In any]() error {
+	_, err := tool.New(tool.Typed[In, string]{Declaration: tool.Declaration{Name: "t", Description: "d"},
+		Run: func(context.Context, tool.Env, In) (string, error) { return "", nil }})
+	return err
 }
 
 // TestAPointerToAnOutputIsAnOutput, and nil is an empty one.
