@@ -210,12 +210,12 @@ func (s *secrets) handOut() error {
 	}
 	for to, patterns := range copies {
 		for _, pattern := range patterns {
-			paths, err := filepath.Glob(filepath.Join(dir, pattern))
+			paths, err := fs.Glob(os.DirFS(dir), pattern) // the name of dir is no part of the pattern
 			if err != nil {
 				return err
 			}
 			for _, path := range paths {
-				content, err := os.ReadFile(path)
+				content, err := os.ReadFile(filepath.Join(dir, path))
 				if err != nil {
 					return err
 				}

@@ -44,7 +44,8 @@ func made(t *testing.T, dir string, args ...string) map[string]string {
 
 // TestSecrets: each kind of container has what it needs, and no container but this program's has a key that signs.
 func TestSecrets(t *testing.T) {
-	files := made(t, t.TempDir(), "--node=nats1", "--node=nats2", "--agent=re/viewer", "--pool=words")
+	dir := filepath.Join(t.TempDir(), "[a]") // which would be a pattern
+	files := made(t, dir, "--node=nats1", "--node=nats2", "--agent=re/viewer", "--pool=words")
 	var names []string
 	for name := range files {
 		if dir, _, _ := strings.Cut(name, "/"); dir != keysDir {

@@ -67,7 +67,7 @@ func (r keyring) find(name string) (nkeys.KeyPair, error) { return r.match(name 
 
 // age is when the key of a name was made.
 func (r keyring) age(name string) (time.Time, error) {
-	paths, err := filepath.Glob(filepath.Join(r.dir, name+".*"+keyExt))
+	paths, err := matching(r.dir, name+".*"+keyExt)
 	if err != nil || len(paths) == 0 {
 		return time.Time{}, errors.Join(err, fs.ErrNotExist)
 	}
@@ -83,7 +83,7 @@ func (r keyring) byPublic(public string) (name string, err error) {
 	if !nkeys.IsValidPublicAccountKey(public) {
 		return "", fmt.Errorf("%q is no account's public key", public)
 	}
-	paths, err := filepath.Glob(filepath.Join(r.dir, "*."+public+keyExt))
+	paths, err := matching(r.dir, "*."+public+keyExt)
 	if err != nil || len(paths) != 1 {
 		return "", errors.Join(err, fs.ErrNotExist)
 	}
@@ -91,7 +91,7 @@ func (r keyring) byPublic(public string) (name string, err error) {
 }
 
 func (r keyring) match(pattern string) (nkeys.KeyPair, error) {
-	paths, err := filepath.Glob(filepath.Join(r.dir, pattern+keyExt))
+	paths, err := matching(r.dir, pattern+keyExt)
 	if err != nil || len(paths) == 0 {
 		return nil, err
 	}
@@ -253,7 +253,7 @@ func (r keyring) remove(creds string, p access.Principal) (removed bool, err err
 	if p.Platform() {
 		return false, fmt.Errorf("natsd: the account of %s has the streams, and stays", p)
 	}
-	paths, err := filepath.Glob(filepath.Join(r.dir, keyName(p)+".*"+keyExt))
+	paths, err := matching(r.dir, keyName(p)+".*"+keyExt)
 	if err != nil {
 		return false, err
 	}

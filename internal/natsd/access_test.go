@@ -177,6 +177,52 @@ func TestStoreWithoutAccountsIsTakenOver(t *testing.T) {
 	}
 }
 
+// oddName is the name of a directory with brackets, which mean something in a pattern of file names.
+const oddName = "[a] b"
+
+// TestDirectoriesWithOddNames: any name of the directory will do, also one that would be a pattern: keys are found
+// again, and what is removed is gone.
+func TestDirectoriesWithOddNames(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), oddName)
+	first := startServer(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: asking(dir)})
+	creds, _ := first.Creds()
+	_, js := connect(t, first)
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "IN",
+		Subjects: []string{"in.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	first.Shutdown()
+	second := startServer(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: asking(dir)})
+	bob, err := MakeCreds(creds, access.Principal{Role: access.Agent, Name: "bob"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := as(t, second, bob).Request("in.bob.1", []byte("one"), 5*time.Second); err != nil ||
+		!strings.Contains(string(m.Data), `"seq":1`) {
+		t.Errorf("what another agent stores after a restart: %s, %v", m.Data, err)
+	}
+
+	auth := filepath.Join(t.TempDir(), oddName)
+	if err := cluster(auth, agent("ann")).Write(auth); err != nil {
+		t.Fatal(err)
+	}
+	accounts := func() string {
+		content, err := os.ReadFile(filepath.Join(auth, "nodes", "node-2", "accounts.conf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(content)
+	}
+	if !strings.Contains(accounts(), "# agent.ann\n") {
+		t.Errorf("there is no account of an agent in\n%s", accounts())
+	}
+	remove := cluster(auth)
+	remove.Removed = []access.Principal{agent("ann")}
+	if err := remove.Update(auth); err != nil || strings.Contains(accounts(), "# agent.ann\n") {
+		t.Errorf("after an agent was removed (%v):\n%s", err, accounts())
+	}
+}
+
 func TestNobodyListensOpenByAccident(t *testing.T) {
 	if _, err := Start(t.Context(), Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0"}); err == nil ||
 		!strings.Contains(err.Error(), "credentials") {

@@ -282,7 +282,7 @@ func (a *accounts) config() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys, err := filepath.Glob(filepath.Join(a.ring.dir, "*"+keyExt))
+	keys, err := matching(a.ring.dir, "*"+keyExt)
 	if err != nil {
 		return nil, err
 	}

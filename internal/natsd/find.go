@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/toolyard/toolyard/internal/access"
 )
@@ -29,4 +30,14 @@ func FindCreds(dir string, p access.Principal) (string, error) {
 		return "", fs.ErrNotExist
 	}
 	return path, err
+}
+
+// matching returns the files in a directory whose names fit a pattern. The directory may have any name: in a pattern of
+// a whole path, a bracket in it would find nothing.
+func matching(dir, pattern string) ([]string, error) {
+	paths, err := fs.Glob(os.DirFS(dir), pattern)
+	for i := range paths {
+		paths[i] = filepath.Join(dir, paths[i])
+	}
+	return paths, err
 }

@@ -160,7 +160,7 @@ func recovered(ns *server.Server, dir string) error {
 			continue
 		}
 		at := filepath.Join(dir, server.JetStreamStoreDir, e.Account, "streams", e.Stream)
-		blocks, err := filepath.Glob(filepath.Join(at, "msgs", "*.blk"))
+		blocks, err := matching(filepath.Join(at, "msgs"), "*.blk")
 		if err != nil {
 			return fmt.Errorf("natsd: look at the files of stream %s: %w", e.Stream, err)
 		}

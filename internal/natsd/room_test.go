@@ -102,7 +102,7 @@ func TestReserve(t *testing.T) {
 // TestAStreamThatCannotBeRecovered: a store that has lost a stream is not served, or whoever comes first would make it
 // anew, empty.
 func TestAStreamThatCannotBeRecovered(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), oddName)
 	s := startServer(t, Options{StoreDir: dir})
 	_, js := connect(t, s)
 	for _, name := range []string{"WHOLE", "DAMAGED"} {
