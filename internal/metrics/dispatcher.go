@@ -148,13 +148,13 @@ func (d *Dispatcher) TicketGranted(mode ticket.Mode, waited time.Duration) {
 func (d *Dispatcher) Result(r *toolyard.Result) {
 	class, code := labelsOf(r)
 	d.calls.WithLabelValues(class, code).Inc()
-	if r.Attempts == 0 {
+	if r.Attempts <= 0 { // a worker may write anything, and a counter that is to fall panics
 		return
 	}
 	d.attempts.Add(float64(r.Attempts))
-	d.pipeline.WithLabelValues(class).Observe(r.DurationMS / 1000)
-	d.execute.WithLabelValues(class).Observe(r.ExecuteMS / 1000)
-	d.queue.WithLabelValues(class).Observe(r.QueueMS / 1000)
+	d.pipeline.WithLabelValues(class).Observe(max(0, r.DurationMS) / 1000)
+	d.execute.WithLabelValues(class).Observe(max(0, r.ExecuteMS) / 1000)
+	d.queue.WithLabelValues(class).Observe(max(0, r.QueueMS) / 1000)
 }
 
 // zeroResults gives a counter of results its zeros: an increase from nothing to one is none for Prometheus, and what is

@@ -127,6 +127,32 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// TestAForgedResult: a worker may write any numbers. Those below zero crash nobody, and no counter falls.
+func TestAForgedResult(t *testing.T) {
+	m := New(func() bool { return true })
+	d := m.Dispatcher(func() Load { return Load{} })
+	res := toolyard.Result{Class: toolyard.ReadOnly, Attempts: 1, DurationMS: 1000, ExecuteMS: 1000, QueueMS: 1000}
+	d.Result(&res)
+	d.Result(&toolyard.Result{Class: toolyard.ReadOnly, Attempts: -1, DurationMS: -5, ExecuteMS: -5, QueueMS: -5})
+	res.DurationMS, res.ExecuteMS, res.QueueMS = -5000, -5000, -5000
+	d.Result(&res)
+	var b bytes.Buffer
+	if err := m.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`toolyard_calls_total{class="READ_ONLY",code="ok"} 3`,
+		`toolyard_call_attempts_total 2`,
+		`toolyard_call_seconds_sum{class="READ_ONLY"} 1`,
+		`toolyard_call_execute_seconds_sum{class="READ_ONLY"} 1`,
+		`toolyard_call_queue_seconds_sum{class="READ_ONLY"} 1`,
+	} {
+		if !strings.Contains(b.String(), "\n"+line+"\n") {
+			t.Errorf("there is no %s", line)
+		}
+	}
+}
+
 // TestNothingIsKnownOfTheStore: what could not be read is absent, not old.
 func TestNothingIsKnownOfTheStore(t *testing.T) {
 	m := New(func() bool { return false })
