@@ -21,6 +21,7 @@ import (
 
 // The subjects of the server's API for snapshots of streams.
 const (
+	apiInfo     = "$JS.API.STREAM.INFO."
 	apiSnapshot = "$JS.API.STREAM.SNAPSHOT."
 	apiRestore  = "$JS.API.STREAM.RESTORE."
 )
@@ -28,6 +29,8 @@ const (
 const (
 	// snapshotSilence is how long the next part of a snapshot may take, and the answer to one of a restore.
 	snapshotSilence = 30 * time.Second
+	// checkTimeout bounds how long a server takes to read and check a stream before it sends the first part of it.
+	checkTimeout = 10 * time.Minute
 	// restoreTimeout bounds how long a server takes to open a stream that it was sent.
 	restoreTimeout = 10 * time.Minute
 	// restoreChunk is how much of a stream is sent at a time, in bytes.
@@ -100,13 +103,11 @@ func SaveStream(ctx context.Context, nc *nats.Conn, stream string, w io.Writer) 
 		return saved, fmt.Errorf("save %s: %w", stream, err)
 	}
 	defer func() { err = errors.Join(err, sub.Unsubscribe()) }()
-	var answer struct {
-		apiAnswer
-		StreamBackup
-	}
-	err = askAPI(ctx, nc, apiSnapshot+stream, map[string]any{"deliver_subject": sub.Subject, "jsck": true}, &answer)
-	if err == nil && answer.Error != nil {
-		err = answer.Error
+	// Who leads the stream answers this at once; nobody answers for a stream that nobody leads.
+	err = askAPI(ctx, nc, apiInfo+stream, struct{}{}, &struct{}{}, snapshotSilence)
+	if err == nil {
+		err = askAPI(ctx, nc, apiSnapshot+stream, map[string]any{"deliver_subject": sub.Subject, "jsck": true}, &saved,
+			checkTimeout)
 	}
 	if err != nil {
 		return saved, fmt.Errorf("save %s: %w", stream, err)
@@ -123,7 +124,7 @@ func SaveStream(ctx context.Context, nc *nats.Conn, stream string, w io.Writer) 
 				return saved, fmt.Errorf("save %s: the server gave up: %s %s", stream, status,
 					m.Header.Get("Description"))
 			}
-			return answer.StreamBackup, nil
+			return saved, nil
 		}
 		if _, err := w.Write(m.Data); err != nil {
 			return saved, fmt.Errorf("save %s: %w", stream, err)
@@ -142,14 +143,9 @@ func SaveStream(ctx context.Context, nc *nats.Conn, stream string, w io.Writer) 
 // ctx: it may make the stream when it has that part, and only then does the caller know whether there is one to remove.
 func RestoreStream(ctx context.Context, nc *nats.Conn, stream string, saved StreamBackup, r io.Reader) error {
 	var answer struct {
-		apiAnswer
 		DeliverSubject string `json:"deliver_subject"`
 	}
-	err := askAPI(ctx, nc, apiRestore+stream, saved, &answer)
-	if err == nil && answer.Error != nil {
-		err = answer.Error
-	}
-	if err != nil {
+	if err := askAPI(ctx, nc, apiRestore+stream, saved, &answer, snapshotSilence); err != nil {
 		return fmt.Errorf("restore %s: %w", stream, err)
 	}
 	send := func(data []byte, wait time.Duration) error {
@@ -188,20 +184,24 @@ func RestoreStream(ctx context.Context, nc *nats.Conn, stream string, saved Stre
 	}
 }
 
-// askAPI makes a request of the server's API.
-func askAPI(ctx context.Context, nc *nats.Conn, subject string, request, answer any) error {
+// askAPI makes a request of the server's API, which has so long to answer. It returns the error that is the answer.
+func askAPI(ctx context.Context, nc *nats.Conn, subject string, request, answer any, within time.Duration) error {
 	data, err := json.Marshal(request)
 	if err != nil {
 		return fmt.Errorf("encode a request: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, snapshotSilence)
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	m, err := nc.RequestWithContext(ctx, subject, data)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(m.Data, answer); err != nil {
+	var failed apiAnswer
+	if err := cmp.Or(json.Unmarshal(m.Data, &failed), json.Unmarshal(m.Data, answer)); err != nil {
 		return fmt.Errorf("the server's answer cannot be read: %w", err)
+	}
+	if failed.Error != nil {
+		return failed.Error
 	}
 	return nil
 }

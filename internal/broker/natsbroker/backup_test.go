@@ -1,0 +1,73 @@
+package natsbroker_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/testenv/bubble"
+)
+
+// TestASnapshotOfALargeStream: the server reads and checks all of a stream before it answers. That may take minutes,
+// and the stream is saved all the same.
+func TestASnapshotOfALargeStream(t *testing.T) {
+	bubble.Run(t, broker.Settings{}, func(e *bubble.Env) {
+		e.Broker("test")
+		nc := e.Conn("server")
+		const stream = "TY_EVENT"
+		answering, err := nc.Subscribe("$JS.API.STREAM.SNAPSHOT."+stream, func(m *nats.Msg) {
+			time.Sleep(5 * time.Minute) // of the bubble: 30 GB at 100 MB/s
+			var asked struct {
+				To string `json:"deliver_subject"`
+			}
+			if err := json.Unmarshal(m.Data, &asked); err != nil {
+				t.Error(err)
+			}
+			end := nats.NewMsg(asked.To)
+			end.Header.Set("Status", "204")
+			for _, err := range []error{
+				m.Respond([]byte(`{"config":{"name":"` + stream + `"},"state":{}}`)),
+				nc.Publish(asked.To, []byte("all of it")), nc.PublishMsg(end),
+			} {
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answering.Unsubscribe() //nolint:errcheck // the connection ends with the test
+		var data bytes.Buffer
+		saved, err := natsbroker.SaveStream(e.Context(), e.Conn("backup"), stream, &data)
+		if err != nil || data.String() != "all of it" || len(saved.Config) == 0 {
+			t.Errorf("%q is saved, with %s: %v", data.String(), saved.Config, err)
+		}
+	})
+}
+
+// TestASnapshotOfAStreamWithoutLeader: of a stream of which no server answers, that is said soon.
+func TestASnapshotOfAStreamWithoutLeader(t *testing.T) {
+	bubble.Run(t, broker.Settings{}, func(e *bubble.Env) {
+		nc := e.Conn("backup")
+		// It stands for a cluster, where servers that do not lead a stream get requests for it and do not answer.
+		silent, err := e.Conn("server").Subscribe("$JS.API.STREAM.SNAPSHOT.*", func(*nats.Msg) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer silent.Unsubscribe() //nolint:errcheck // the connection ends with the test
+		e.Broker("test")
+		e.Server.LoseLeader("TY_EVENT")
+		defer e.Server.ElectLeader("TY_EVENT")
+		began := time.Now()
+		_, err = natsbroker.SaveStream(e.Context(), nc, "TY_EVENT", &bytes.Buffer{})
+		if took := time.Since(began); err == nil || took > time.Minute {
+			t.Errorf("after %s: %v", took, err)
+		}
+	})
+}
