@@ -46,6 +46,9 @@ const keysDir = "keys"
 // untoldFile is there, beside the keys, until somebody has been told of the credentials.
 const untoldFile = "untold"
 
+// noAccount is where a server has the streams of clients that have no account.
+const noAccount = "$G"
+
 // The accounts that are nobody's but the server's.
 const (
 	keyOperator = "server.operator" // signs accounts
@@ -101,8 +104,8 @@ func (r keyring) match(pattern string) (nkeys.KeyPair, error) {
 	}
 	k, err := nkeys.FromSeed(seed)
 	if err != nil {
-		return nil, fmt.Errorf("natsd: %s holds no key (%w); put it back, or remove all of %s for new ones", paths[0],
-			err, r.dir)
+		return nil, fmt.Errorf("natsd: %s holds no key (%w); put it back, or remove all of %s for new keys and "+
+			"credentials", paths[0], err, filepath.Dir(r.dir))
 	}
 	return k, nil
 }
@@ -396,21 +399,37 @@ func (a *accounts) operatorClaims() (*jwt.OperatorClaims, error) {
 	return claims, nil
 }
 
-// adopt takes over the streams of a server that asked for no credentials: they were of no account.
+// adopt takes over the streams of a server that asked for no credentials, which were of no account, or of one whose
+// keys are lost. No other account has streams: see [accounts.Fetch].
 func (a *accounts) adopt(storeDir string) error {
-	from, to := filepath.Join(storeDir, "jetstream", "$G"), filepath.Join(storeDir, "jetstream", a.platform)
+	stores := filepath.Join(storeDir, server.JetStreamStoreDir)
+	to := filepath.Join(stores, a.platform)
 	if _, err := os.Stat(to); err == nil {
 		return nil
 	}
-	err := os.Rename(from, to)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	entries, err := os.ReadDir(stores)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("natsd: look for streams: %w", err)
 	}
+	var from []string
+	for _, e := range entries {
+		if name := e.Name(); name == noAccount || nkeys.IsValidPublicAccountKey(name) {
+			from = append(from, filepath.Join(stores, name))
+		}
+	}
+	switch {
+	case len(from) == 0:
+		return nil
+	case len(from) > 1:
+		return fmt.Errorf("natsd: the keys of this server's streams are lost, and there are streams in %q: "+
+			"put %s back, or move all but one of these away", from, a.ring.dir)
+	}
+	err = os.Rename(from[0], to)
 	if err == nil {
-		err = durable.SyncDir(filepath.Dir(to))
+		err = durable.SyncDir(stores)
 	}
 	if err != nil {
-		return fmt.Errorf("natsd: take over the streams of a server without credentials: %w", err)
+		return fmt.Errorf("natsd: take over the streams of a server that had other credentials, or none: %w", err)
 	}
 	return nil
 }

@@ -177,6 +177,67 @@ func TestStoreWithoutAccountsIsTakenOver(t *testing.T) {
 	}
 }
 
+// TestKeysThatAreLost: where a key is damaged, the error says what to do. Whoever does it has new credentials, and what
+// was stored.
+func TestKeysThatAreLost(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: asking(dir)}
+	first := startServer(t, options)
+	_, js := connect(t, first)
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "IN",
+		Subjects: []string{"in.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), "in.ann.1", []byte("one")); err != nil {
+		t.Fatal(err)
+	}
+	creds, _ := first.Creds()
+	first.Shutdown()
+	keys, err := matching(filepath.Join(creds, keysDir), keyPlatform+".*")
+	if err != nil || len(keys) != 1 {
+		t.Fatal(keys, err)
+	}
+	if err := os.WriteFile(keys[0], nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Start(t.Context(), options)
+	if err == nil {
+		t.Fatal("a server starts without the key of its streams")
+	}
+	_, said, _ := strings.Cut(err.Error(), "remove all of ")
+	gone, _, ok := strings.Cut(said, " for new ")
+	if !ok || !strings.HasPrefix(gone, creds) {
+		t.Fatalf("error %v; want one that says what to remove", err)
+	}
+	if err := os.RemoveAll(gone); err != nil {
+		t.Fatal(err)
+	}
+	second := startServer(t, options)
+	_, js = connect(t, second)
+	stream, err := js.Stream(t.Context(), "IN")
+	if err != nil {
+		t.Fatalf("what was stored: %v", err)
+	}
+	if m, err := stream.GetMsg(t.Context(), 1); err != nil || string(m.Data) != "one" {
+		t.Errorf("the message of before: %v, %v", m, err)
+	}
+	ann := as(t, second, filepath.Join(creds, "agent.creds"))
+	if _, err := ann.Request("in.ann.2", nil, 5*time.Second); err != nil {
+		t.Errorf("with the new credentials: %v", err)
+	}
+	second.Shutdown()
+	other := filepath.Join(dir, "jetstream", noAccount)
+	if err := errors.Join(os.RemoveAll(gone), os.Mkdir(other, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), other) {
+		if err == nil {
+			s.Shutdown()
+		}
+		t.Errorf("with the streams of two servers: %v; want an error that names them", err)
+	}
+}
+
 // oddName is the name of a directory with brackets, which mean something in a pattern of file names.
 const oddName = "[a] b"
 
