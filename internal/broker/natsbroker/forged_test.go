@@ -73,6 +73,39 @@ func TestAForgedRecordHidesNobody(t *testing.T) {
 	}
 }
 
+// noBody is what no event of its type has as its data.
+type noBody struct{ of events.Type }
+
+func (n noBody) EventType() events.Type     { return n.of }
+func (noBody) MarshalJSON() ([]byte, error) { return []byte(`"x"`), nil }
+
+// TestAForgedRecordEndsNoList: a record that cannot be read, which an agent has published under its own name, ends no
+// list of what all have submitted.
+func TestAForgedRecordEndsNoList(t *testing.T) {
+	y, s := guardedArchiveYard(t)
+	y.archiver(y.b, always) // makes the archive
+	y.submit("before")
+	eve := testenv.ConnAs(t, s, access.Principal{Role: access.Agent, Name: "eve"})
+	forged(t, eve, "ty.batch.eve.x", noBody{events.BatchArchived}, nil)
+	y.submit("after")
+	want := []toolyard.BatchKey{keyOf("before"), {Agent: "eve", ID: "x"}, keyOf("after")}
+	var got []toolyard.BatchKey
+	for k, err := range y.b.Kept(t.Context(), "", time.Time{}, time.Time{}) {
+		if err != nil {
+			t.Errorf("the list ends: %v", err)
+			break
+		}
+		got = append(got, k.Key)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("there are %v, want %v", got, want)
+	}
+	newest, _, err := y.b.Newest(t.Context(), "", time.Time{}, time.Time{}, 10)
+	if err != nil || len(newest) != len(want) {
+		t.Errorf("the newest: %v, %v", newest, err)
+	}
+}
+
 // TestAnAgentCannotKeepItsBatchFromBeingCanceled: an operator can end what an agent has handed in.
 func TestAnAgentCannotKeepItsBatchFromBeingCanceled(t *testing.T) {
 	y, s := guardedArchiveYard(t)
