@@ -2,6 +2,7 @@ package natsbroker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -242,17 +243,21 @@ func (a *archiverOfAll) grow(ctx context.Context) error {
 	return nil
 }
 
+// Round archives in each shard, also where another one's archive takes no more.
 func (a *archiverOfAll) Round(ctx context.Context) (r broker.ArchiveRound, err error) {
 	if err := a.grow(ctx); err != nil {
 		return r, err
 	}
 	for n, one := range a.each {
-		of, err := one.Round(ctx)
+		of, failed := one.Round(ctx)
 		r.Batches, r.Objects, r.Bytes, r.More = r.Batches+of.Batches, r.Objects+of.Objects, r.Bytes+of.Bytes,
 			r.More || of.More
-		if err != nil {
-			return r, fmt.Errorf("shard %d: %w", n, err)
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("shard %d: %w", n, failed))
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	return r, nil
+	return r, err
 }

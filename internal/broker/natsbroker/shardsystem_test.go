@@ -415,6 +415,48 @@ func TestArchiveOfFourShards(t *testing.T) {
 	}
 }
 
+// TestAFullArchiveStopsNoOtherShard: where the archive of one shard takes no more, the batches of all others are archived.
+func TestAFullArchiveStopsNoOtherShard(t *testing.T) {
+	b, server := sharded(t)
+	subs, elsewhere := handIn(t, b, 12), 0
+	for _, sub := range subs {
+		if err := sub.TurnAway(t.Context(), events.Refused{Title: "no room", Status: 503}); err != nil {
+			t.Fatal(err)
+		}
+		n, err := b.ShardOf(t.Context(), sub.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 {
+			elsewhere++
+		}
+	}
+	a, err := b.Archiver(t.Context(), time.Nanosecond, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(testenv.Conn(t, server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "TY_ARCHIVE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tiny := stream.CachedInfo().Config
+	tiny.MaxBytes = 1
+	if _, err := js.UpdateStream(t.Context(), tiny); err != nil {
+		t.Fatal(err)
+	}
+	r, err := a.Round(t.Context())
+	if !errors.Is(err, broker.ErrFull) || !strings.Contains(err.Error(), "shard 0") {
+		t.Errorf("the full archive: %v", err)
+	}
+	if r.Batches != elsewhere || elsewhere == 0 || elsewhere == len(subs) {
+		t.Errorf("%d batches are archived, and %d of %d are in other shards", r.Batches, elsewhere, len(subs))
+	}
+}
+
 // TestShardsAreChosenOnce: the number is part of a system's settings, and one of one shard is as it was before there
 // were any.
 func TestShardsAreChosenOnce(t *testing.T) {
