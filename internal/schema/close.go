@@ -1,8 +1,7 @@
 package schema
 
 import (
-	"encoding/json"
-	"maps"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -64,20 +63,49 @@ type closer struct {
 	// mixed contains the targets of $ref beside other keywords: they are parts, and must not be closed themselves.
 	mixed map[string]bool
 	// asked contains the targets of $ref inside "if", "not" and "contains": closing them would invert the condition.
+	// open contains the nodes that are unchanged because of that.
 	asked map[string]bool
+	open  map[uintptr]bool
+	// described is by how many nodes of the whole schema a property is described; nil before it is needed.
+	described map[string]int
+	// targets contains what is known of the targets of $ref.
+	targets map[targetKey]*facts
+	// steps is the work that is left: see [MaxClosingSteps].
+	steps int
 }
 
-func closeObjects(doc any) {
+// newCloser returns a closer that knows nothing yet.
+func newCloser(root map[string]any) *closer {
+	return &closer{root: root, mixed: map[string]bool{}, asked: map[string]bool{}, open: map[uintptr]bool{},
+		targets: map[targetKey]*facts{}, steps: MaxClosingSteps}
+}
+
+// closeObjects closes a schema.
+func closeObjects(doc any) error {
 	root, ok := doc.(map[string]any)
 	if !ok {
-		return
+		return nil
 	}
-	c := &closer{root: root, mixed: map[string]bool{}, asked: map[string]bool{}}
-	if draft, _ := root["$schema"].(string); draft != "" {
+	return newCloser(root).run()
+}
+
+func (c *closer) run() error {
+	if draft, _ := c.root["$schema"].(string); draft != "" {
 		c.legacy = !strings.Contains(draft, "2019-09") && !strings.Contains(draft, "2020-12")
 	}
-	c.findMixed(root, false)
-	c.close(root, false, true)
+	c.findMixed(c.root, false)
+	c.close(c.root, false, true)
+	if c.steps < 0 {
+		return fmt.Errorf("its references lead to too much: to find the fields that they describe takes more than %d "+
+			"steps; use fewer or smaller definitions", MaxClosingSteps)
+	}
+	return nil
+}
+
+// spend counts work. It returns false if too much was done, and then the result is not used.
+func (c *closer) spend(steps int) bool {
+	c.steps -= steps
+	return c.steps >= 0
 }
 
 // children calls visit for each subschema of node. part says that it describes the same value as node.
@@ -138,6 +166,11 @@ func (c *closer) findMixed(node map[string]any, part bool) {
 func (c *closer) keepOpen(doc any) {
 	switch v := doc.(type) {
 	case map[string]any:
+		id := identity(v)
+		if c.open[id] {
+			return
+		}
+		c.open[id] = true
 		if ref, ok := v["$ref"].(string); ok && !c.asked[ref] {
 			c.asked[ref] = true
 			c.keepOpen(c.resolve(ref))
@@ -159,14 +192,9 @@ func (c *closer) close(node map[string]any, part, top bool) {
 		c.closeOne(node, top)
 	}
 	// A field that two parts of one object describe stays open in both, because each would refuse what the other names.
-	count := map[string]int{}
-	if !part {
-		for _, n := range c.parts(node, false) {
-			properties, _ := n["properties"].(map[string]any)
-			for name := range properties {
-				count[name]++
-			}
-		}
+	var about []*facts
+	if properties, _ := node["properties"].(map[string]any); !part && len(properties) > 0 {
+		about = c.about(node, false)
 	}
 	children(node, func(keyword, name string, child map[string]any, childPart bool) {
 		switch {
@@ -178,7 +206,7 @@ func (c *closer) close(node map[string]any, part, top bool) {
 		case part:
 			c.close(child, keyword == "properties" && c.shared(name), false)
 		default:
-			c.close(child, keyword == "properties" && count[name] > 1, false)
+			c.close(child, keyword == "properties" && repeated(about, name), false)
 		}
 	})
 }
@@ -186,18 +214,21 @@ func (c *closer) close(node map[string]any, part, top bool) {
 // shared reports whether a property of a part may also be described elsewhere. Parts do not know their owner; counting
 // over the whole schema leaves too much open rather than too little.
 func (c *closer) shared(name string) bool {
-	n := 0
-	var walk func(node map[string]any)
-	walk = func(node map[string]any) {
-		if properties, ok := node["properties"].(map[string]any); ok {
-			if _, ok := properties[name]; ok {
-				n++
-			}
-		}
-		children(node, func(_, _ string, child map[string]any, _ bool) { walk(child) })
+	if c.described == nil {
+		c.described = map[string]int{}
+		c.describe(c.root)
 	}
-	walk(c.root)
-	return n > 1
+	return c.described[name] > 1
+}
+
+// describe counts the properties of a node and of those below it.
+func (c *closer) describe(node map[string]any) {
+	properties, _ := node["properties"].(map[string]any)
+	c.spend(1 + len(properties)) // once for the whole schema
+	for name := range properties {
+		c.described[name]++
+	}
+	children(node, func(_, _ string, child map[string]any, _ bool) { c.describe(child) })
 }
 
 func (c *closer) closeOne(node map[string]any, top bool) {
@@ -206,8 +237,15 @@ func (c *closer) closeOne(node map[string]any, top bool) {
 			return
 		}
 	}
-	names, none, whole := c.fields(node)
-	if !whole || (len(names) == 0 && !none && !top) || c.loose(node, names) {
+	about := c.about(node, true)
+	none, names := false, false
+	for _, f := range about {
+		if f.lost {
+			return
+		}
+		none, names = none || f.none, names || len(f.names) > 0
+	}
+	if (!names && !none && !top) || c.loose(about, names) {
 		return
 	}
 	switch {
@@ -218,34 +256,47 @@ func (c *closer) closeOne(node map[string]any, top bool) {
 	}
 }
 
-// loose reports whether a node or a part of it describes fields in another way than by properties, so that the names
-// are not all the fields that it means: by the form of their names, by whole values, by their number, or by what else
-// they need.
-func (c *closer) loose(node map[string]any, names []string) bool {
-	described := func(list []string) bool {
-		return !slices.ContainsFunc(list, func(name string) bool {
-			_, ok := slices.BinarySearch(names, name)
-			return !ok
-		})
+// loose reports whether a value's parts describe fields in another way than by properties, so that the names are not
+// all the fields that they mean: by the form of their names, by whole values, by their number, or by what else they
+// need.
+func (c *closer) loose(about []*facts, names bool) bool {
+	least := int64(0)
+	for _, f := range about {
+		if f.free || !names && f.counted {
+			return true
+		}
+		least = max(least, f.least)
 	}
-	for _, n := range c.parts(node, true) {
-		if n == nil {
-			continue
-		}
-		if _, ok := n["propertyNames"]; ok || fixed(n) || !described(c.mentioned(n)) {
-			return true
-		}
-		patterns, _ := n["patternProperties"].(map[string]any)
-		least := int64(0)
-		if number, ok := n["minProperties"].(json.Number); ok {
-			least, _ = number.Int64() // 0 if it is not a number
-		}
-		_, most := n["maxProperties"]
-		if len(names) == 0 && (len(patterns) > 0 || most) || least > int64(len(names)) {
-			return true
+	if least > 0 && least > c.fieldCount(about, least) {
+		return true
+	}
+	for _, f := range about {
+		for _, name := range c.missing(f) {
+			if !c.spend(len(about)) || !describes(about, name) {
+				return true
+			}
 		}
 	}
 	return false
+}
+
+// fieldCount is the number of fields that parts describe. It does not count past enough.
+func (c *closer) fieldCount(about []*facts, enough int64) int64 {
+	all := map[string]bool{}
+	for _, f := range about {
+		if n := int64(len(f.names)); n >= enough {
+			return n
+		}
+	}
+	for _, f := range about {
+		if !c.spend(len(f.names)) {
+			return 0
+		}
+		for name := range f.names {
+			all[name] = true
+		}
+	}
+	return int64(len(all))
 }
 
 // fixed reports whether a node lists whole objects.
@@ -253,31 +304,6 @@ func fixed(n map[string]any) bool {
 	list, _ := n["enum"].([]any)
 	isObject := func(v any) bool { _, ok := v.(map[string]any); return ok }
 	return isObject(n["const"]) || slices.ContainsFunc(list, isObject)
-}
-
-// mentioned returns the fields that a node requires, makes others depend on, or tests.
-func (c *closer) mentioned(n map[string]any) []string {
-	out := texts(listOf(n["required"]))
-	for _, k := range []string{"dependentRequired", "dependentSchemas", "dependencies"} {
-		m, _ := n[k].(map[string]any)
-		for name, needs := range m {
-			out = append(append(out, name), texts(listOf(needs))...)
-		}
-	}
-	for _, k := range []string{"if", "not"} {
-		question, ok := n[k].(map[string]any)
-		if !ok {
-			continue
-		}
-		for _, part := range c.parts(question, true) {
-			if part == nil {
-				continue
-			}
-			asked, _ := part["properties"].(map[string]any)
-			out = append(append(out, slices.Collect(maps.Keys(asked))...), texts(listOf(part["required"]))...)
-		}
-	}
-	return out
 }
 
 func listOf(v any) []any {
@@ -294,53 +320,6 @@ func composed(node map[string]any) bool {
 		}
 	}
 	return false
-}
-
-// parts returns node and the schemas that describe the same value. Alternatives are included only if all is set. A $ref
-// that cannot be followed yields nil in its place.
-func (c *closer) parts(node map[string]any, all bool) []map[string]any {
-	var out []map[string]any
-	seen := map[string]bool{}
-	var add func(n map[string]any)
-	add = func(n map[string]any) {
-		out = append(out, n)
-		if ref, ok := n["$ref"].(string); ok && !seen[ref] {
-			seen[ref] = true
-			if target := c.resolve(ref); target != nil {
-				add(target)
-			} else {
-				out = append(out, nil)
-			}
-		}
-		children(n, func(keyword, _ string, child map[string]any, part bool) {
-			if part && (all || keyword == "allOf" || keyword == "then" || keyword == "else" ||
-				keyword == "dependentSchemas") {
-				add(child)
-			}
-		})
-	}
-	add(node)
-	return out
-}
-
-// fields returns the names of the properties that node and its parts name. none says that one of them has empty
-// properties. whole is false if a part cannot be resolved.
-func (c *closer) fields(node map[string]any) (names []string, none, whole bool) {
-	whole = true
-	for _, n := range c.parts(node, true) {
-		if n == nil || n["$dynamicRef"] != nil || n["$recursiveRef"] != nil {
-			whole = false
-			continue
-		}
-		if p, ok := n["properties"].(map[string]any); ok {
-			for name := range p {
-				names = append(names, name)
-			}
-			none = none || len(p) == 0
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names), none, whole
 }
 
 // resolve follows a $ref inside the document; nil if it leads out or uses an anchor.

@@ -31,6 +31,8 @@ const (
 	MaxNumberChars    = 1_000 // characters of one number literal
 	MaxNumberExponent = 400   // exponent of one number: past it exact arithmetic has no bound
 	MaxProblems       = 10    // problems that one message lists
+	// steps to find which fields the parts of an object describe, where definitions refer to each other
+	MaxClosingSteps = 2_000_000
 )
 
 // base is the address under which a schema is compiled. The domain is reserved and cannot exist.
@@ -85,7 +87,9 @@ func compile(raw json.RawMessage, closed bool) (*Schema, error) {
 	}
 	s.unchecked = annotate(v.doc)
 	if closed {
-		closeObjects(v.doc)
+		if err := closeObjects(v.doc); err != nil {
+			return nil, err
+		}
 	}
 	first, err := s.newChecker()
 	if err != nil {

@@ -19,7 +19,8 @@ const misplaced = "is not allowed together with the other fields"
 type explainer struct {
 	schema *Schema
 	doc    any
-	known  map[string][]string // of object schemas, by their addresses: the fields that they name
+	known  map[string][]*facts // of object schemas, by their addresses: what they say about fields
+	closer *closer             // nil before it is needed
 }
 
 func (e *explainer) collect(err *jsonschema.ValidationError) []problem {
@@ -145,16 +146,17 @@ func (e *explainer) missing(path, names []string, text string) []problem {
 // unknown explains a field that the object schema at the address owner refuses.
 func (e *explainer) unknown(path []string, owner string) problem {
 	p := problem{path: path, unknown: true, text: "unknown field"}
-	known, ok := e.fields(owner)
+	about, ok := e.fields(owner)
 	if !ok {
 		return p
 	}
 	name := path[len(path)-1]
-	if _, misfit := slices.BinarySearch(known, name); misfit {
+	if describes(about, name) {
 		p.text = misplaced
 		return p
 	}
 	p.hint = func() string {
+		known := fieldNames(about)
 		if hint := didYouMean(name, known); hint != "" {
 			return hint
 		}
@@ -174,10 +176,10 @@ func (e *explainer) unknown(path []string, owner string) problem {
 	return p
 }
 
-// fields returns the fields that the object schema at the address owner names, sorted; ok is false if there is none.
-func (e *explainer) fields(owner string) (known []string, ok bool) {
-	if known, ok = e.known[owner]; ok {
-		return known, true
+// fields returns what the object schema at the address owner says about fields; ok is false if that is not known.
+func (e *explainer) fields(owner string) (about []*facts, ok bool) {
+	if about, ok = e.known[owner]; ok {
+		return about, true
 	}
 	_, pointer, _ := strings.Cut(owner, "#")
 	node, _ := lookup(e.schema.doc, pointer)
@@ -186,9 +188,14 @@ func (e *explainer) fields(owner string) (known []string, ok bool) {
 	if !ok || !isObject {
 		return nil, false
 	}
-	known, _, _ = (&closer{root: root}).fields(object)
-	e.known[owner] = known
-	return known, true
+	if e.closer == nil {
+		e.closer = newCloser(root)
+	}
+	if about = e.closer.about(object, true); e.closer.steps < 0 {
+		return nil, false
+	}
+	e.known[owner] = about
+	return about, true
 }
 
 // alternatives explains that none of several schemas fits: by all of them if they differ only in a type or a value,

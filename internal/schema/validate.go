@@ -123,7 +123,7 @@ func (s *Schema) check(v Value, within *budget) error {
 	if !ok {
 		return &Error{Problems: []string{"input: " + err.Error()}}
 	}
-	e := &explainer{schema: s, doc: v.doc, known: map[string][]string{}}
+	e := &explainer{schema: s, doc: v.doc, known: map[string][]*facts{}}
 	found := tidy(e.collect(invalid))
 	out := &Error{More: max(0, len(found)-MaxProblems)}
 	for i := range found[:min(len(found), MaxProblems)] {
