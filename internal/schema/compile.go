@@ -130,17 +130,45 @@ func (noLoader) Load(url string) (any, error) {
 	return nil, errors.New("a schema must be whole: $ref and $schema can't load " + url)
 }
 
-// metas are the schemas of the drafts that have vocabularies, whole: with a vocabulary of ours the library checks a
-// schema against what its draft requires alone.
+// metas are, for the drafts that have vocabularies, what the library does not check by itself: with a vocabulary of
+// ours it checks a schema against what its draft requires alone.
 var metas = sync.OnceValue(func() map[string]*jsonschema.Schema {
-	out := map[string]*jsonschema.Schema{}
-	for _, draft := range []string{"2019-09", "2020-12"} {
-		out[draft] = jsonschema.NewCompiler().MustCompile("https://json-schema.org/draft/" + draft + "/schema")
+	c := jsonschema.NewCompiler()
+	doc, err := parseAny(json.RawMessage(rest2020))
+	if err == nil {
+		err = c.AddResource(base+"/rest", doc)
 	}
-	return out
+	if err != nil {
+		panic(err) // the text is a constant
+	}
+	return map[string]*jsonschema.Schema{
+		"2019-09": c.MustCompile("https://json-schema.org/draft/2019-09/schema"),
+		"2020-12": c.MustCompile(base + "/rest"),
+	}
 })
 
-// metaOf is the schema of a document's draft; nil for the drafts without vocabularies.
+// rest2020 is the schema of 2020-12 without the vocabularies that the library checks beside ours. With the whole schema
+// it would visit each subschema once for each of the two, so that each level of nesting would double the work.
+const rest2020 = `{
+	"$schema": "https://json-schema.org/draft/2020-12/schema", "$dynamicAnchor": "meta",
+	"allOf": [
+		{"$ref": "https://json-schema.org/draft/2020-12/meta/meta-data"},
+		{"$ref": "https://json-schema.org/draft/2020-12/meta/format-annotation"},
+		{"$ref": "https://json-schema.org/draft/2020-12/meta/content"}
+	],
+	"type": ["object", "boolean"],
+	"properties": {
+		"definitions": {"type": "object", "additionalProperties": {"$dynamicRef": "#meta"}},
+		"dependencies": {"type": "object", "additionalProperties": {"anyOf": [
+			{"$dynamicRef": "#meta"},
+			{"$ref": "https://json-schema.org/draft/2020-12/meta/validation#/$defs/stringArray"}
+		]}},
+		"$recursiveAnchor": {"$ref": "https://json-schema.org/draft/2020-12/meta/core#/$defs/anchorString"},
+		"$recursiveRef": {"$ref": "https://json-schema.org/draft/2020-12/meta/core#/$defs/uriReferenceString"}
+	}
+}`
+
+// metaOf is what [metas] has for a document's draft; nil for the drafts without vocabularies.
 func metaOf(doc any) *jsonschema.Schema {
 	root, _ := doc.(map[string]any)
 	draft, _ := root["$schema"].(string)
