@@ -120,7 +120,11 @@ func keyword(k jsonschema.ErrorKind, got string) string {
 func (e *explainer) all(causes []*jsonschema.ValidationError) []problem {
 	var out []problem
 	for _, c := range causes {
-		out = append(out, e.collect(c)...)
+		if found := e.collect(c); out == nil {
+			out = found // not copied at each level
+		} else {
+			out = append(out, found...)
+		}
 	}
 	return out
 }
@@ -229,11 +233,13 @@ func (e *explainer) alternatives(path []string, causes []*jsonschema.ValidationE
 		}
 	}
 	if !simple {
-		closest := slices.Clone(branches[best])
+		closest := fewer(branches[best])
 		if len(branches) > 1 {
 			for i := range closest {
 				closest[i].wanted, closest[i].choice = nil, nil
-				closest[i].note += fmt.Sprintf(" (in the closest of %d alternatives)", len(branches))
+				if closest[i].note == "" { // of alternatives inside each other, the innermost are named
+					closest[i].note = fmt.Sprintf(" (in the closest of %d alternatives)", len(branches))
+				}
 			}
 		}
 		return closest
@@ -253,10 +259,27 @@ func (e *explainer) alternatives(path []string, causes []*jsonschema.ValidationE
 	return []problem{p}
 }
 
+// fewer returns of sorted problems those that a message may show. The last one stands for the others: they would only
+// be compared and copied again for each choice that surrounds this one.
+func fewer(found []problem) []problem {
+	out := slices.Clone(found[:min(len(found), MaxProblems)])
+	out[len(out)-1].rest += weight(found[len(out):])
+	return out
+}
+
+// weight is the number of problems, with those that others stand for.
+func weight(found []problem) int {
+	n := len(found)
+	for _, p := range found {
+		n += p.rest
+	}
+	return n
+}
+
 // score is the distance of a value from an alternative: a wrong type at the top is farthest, then a wrong constant (it
 // selects another alternative), then the number of problems.
 func score(b []problem, path []string) int {
-	total := len(b)
+	total := weight(b)
 	for _, p := range b {
 		if p.wanted != nil && slices.Equal(p.path, path) {
 			total += 10_000

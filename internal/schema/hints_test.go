@@ -2,6 +2,7 @@ package schema
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -55,5 +56,43 @@ func TestHintsAreForWhatIsShown(t *testing.T) {
 		if allocations > wrong*most {
 			t.Errorf("%s: %.0f allocations for %d wrong names", name, allocations, wrong)
 		}
+	}
+}
+
+// TestExplainingTakesLinearWork: a problem deep inside alternatives is explained once, and not again for each of them
+// that surrounds it: neither the text nor the work grows with their number. Allocations count the work.
+func TestExplainingTakesLinearWork(t *testing.T) {
+	const wrong = 1_000
+	s, err := CompileInput(json.RawMessage(
+		`{"type":"object","properties":{"c":{"type":"array","items":{"anyOf":[{"type":"string"},{"$ref":"#"}]}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	work := func(depth int) float64 {
+		v, err := Parse(json.RawMessage(strings.Repeat(`{"c":[`, depth) + `{` + many(wrong, `"w@":1`) + `}` +
+			strings.Repeat(`]}`, depth)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		invalid, ok := errors.AsType[*Error](s.Check(v))
+		if !ok || len(invalid.Problems) != MaxProblems || invalid.More != wrong-MaxProblems {
+			t.Fatalf("%d levels: %v", depth, invalid)
+		}
+		for _, p := range invalid.Problems {
+			if strings.Count(p, "in the closest of 2 alternatives") != 1 {
+				t.Errorf("%d levels: %s", depth, p)
+			}
+		}
+		if !strings.Contains(invalid.Problems[1], ".w1: unknown field; the fields are c (in") && depth < 4 {
+			t.Errorf("%d levels: %s", depth, invalid.Problems[1])
+		}
+		return testing.AllocsPerRun(1, func() {
+			if s.Check(v) == nil {
+				t.Error("it fits")
+			}
+		})
+	}
+	if few, more := work(3), work(48); more > 2*few {
+		t.Errorf("%.0f allocations for 3 levels, %.0f for 48", few, more)
 	}
 }

@@ -53,6 +53,8 @@ type problem struct {
 	wanted []string
 	// choice are the expected values, if only the value is wrong.
 	choice []any
+	// rest is the number of further problems that it stands for.
+	rest int
 	// unknown marks a field that no part of the schema has accepted.
 	unknown bool
 }
@@ -125,7 +127,7 @@ func (s *Schema) check(v Value, within *budget) error {
 	}
 	e := &explainer{schema: s, doc: v.doc, known: map[string][]*facts{}}
 	found := tidy(e.collect(invalid))
-	out := &Error{More: max(0, len(found)-MaxProblems)}
+	out := &Error{More: weight(found) - min(len(found), MaxProblems)}
 	for i := range found[:min(len(found), MaxProblems)] {
 		found[i].doc = v.doc
 		out.Problems = append(out.Problems, found[i].String())
@@ -197,7 +199,11 @@ func tidy(found []problem) []problem {
 	return found
 }
 
+// compareStep orders indices as numbers, and all else as texts.
 func compareStep(a, b string) int {
+	if a == b || !mayBeIndex(a) || !mayBeIndex(b) {
+		return strings.Compare(a, b)
+	}
 	m, errA := strconv.Atoi(a)
 	n, errB := strconv.Atoi(b)
 	if errA == nil && errB == nil && m != n {
@@ -205,3 +211,6 @@ func compareStep(a, b string) int {
 	}
 	return strings.Compare(a, b)
 }
+
+// mayBeIndex reports whether it is worth to read a step as a number: the error of one that is none is made anew.
+func mayBeIndex(step string) bool { return step != "" && step[0] <= '9' }
