@@ -244,8 +244,10 @@ func (m *mender) required(node map[string]any, at []string) {
 		return
 	}
 	var unique []any
+	seen := map[string]bool{}
 	for _, name := range list {
-		if _, ok := name.(string); ok && !slices.Contains(unique, name) {
+		if s, ok := name.(string); ok && !seen[s] {
+			seen[s] = true
 			unique = append(unique, name)
 		}
 	}

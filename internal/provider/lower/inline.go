@@ -164,13 +164,9 @@ func join(out, part map[string]any) bool {
 		case k == "properties":
 			both[k] = joinFields(ours, theirs)
 		case k == "required":
-			list := stringsOf(ours)
-			for _, name := range stringsOf(theirs) {
-				if !slices.Contains(list, name) {
-					list = append(list, name)
-				}
-			}
-			both[k] = listOf(list)
+			mine, _ := ours.([]any)
+			other, _ := theirs.([]any)
+			both[k] = listOf(stringsOf(slices.Concat(mine, other)))
 		case k == "type":
 			list := commonTypes(types(out), types(part))
 			if len(list) == 0 {
@@ -231,19 +227,15 @@ func joinFields(ours, theirs any) any {
 
 // freeName returns a name that no definition has.
 func (w *writer) freeName() string {
-	was := map[string]bool{}
-	for _, k := range []string{"$defs", "definitions"} {
-		defined, _ := w.root[k].(map[string]any)
-		for name := range defined {
-			was[name] = w.subset.verbatim
+	for {
+		name := fmt.Sprintf("d%d", w.named)
+		w.named++
+		if !w.subset.verbatim || !slices.ContainsFunc([]string{"$defs", "definitions"}, func(k string) bool {
+			defined, _ := w.root[k].(map[string]any)
+			_, ok := defined[name]
+			return ok
+		}) {
+			return name
 		}
 	}
-	for _, name := range w.defs {
-		was[name] = true
-	}
-	i := 0
-	for was[fmt.Sprintf("d%d", i)] {
-		i++
-	}
-	return fmt.Sprintf("d%d", i)
 }

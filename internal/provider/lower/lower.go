@@ -129,6 +129,7 @@ type writer struct {
 	changes  []Change
 	// defs are the names under which recursive definitions are kept, by reference; queue has those still to be written.
 	defs    map[string]string
+	named   int // the number of the next name
 	queue   []string
 	defined map[string]any
 	// keepDefinitions says that a definition is referenced in a way that is not followed.
@@ -154,7 +155,7 @@ func (w *writer) whole() map[string]any {
 
 // reset resets the writer.
 func (w *writer) reset() {
-	w.nodes, w.inlined, w.defs, w.queue, w.changes = 0, 0, map[string]string{}, nil, nil
+	w.nodes, w.inlined, w.named, w.defs, w.queue, w.changes = 0, 0, 0, map[string]string{}, nil, nil
 }
 
 // plain reports whether a root can be sent unchanged: an object, without a choice.

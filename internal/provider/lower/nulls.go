@@ -3,6 +3,7 @@ package lower
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 )
@@ -20,7 +21,8 @@ func DropNulls(schema, input json.RawMessage) (json.RawMessage, error) {
 		return input, nil // the later check refuses and explains it
 	}
 	root, _ := doc.(map[string]any)
-	n := &nulls{w: writer{root: root, nestedID: hasNestedID(root, true)}, null: map[string]bool{}}
+	n := &nulls{w: writer{root: root, nestedID: hasNestedID(root, true)}, null: map[string]bool{},
+		required: map[uintptr]map[string]bool{}}
 	n.walk(value, []any{doc})
 	if n.dropped == 0 {
 		return input, nil
@@ -32,6 +34,17 @@ type nulls struct {
 	w       writer
 	dropped int
 	null    map[string]bool // by reference, whether its target may be null
+	// required is what schemas require, by their identity: one may apply to many values.
+	required map[uintptr]map[string]bool
+}
+
+// requires reports whether a schema requires a field.
+func (n *nulls) requires(node map[string]any, name string) bool {
+	id := reflect.ValueOf(node).Pointer()
+	if _, ok := n.required[id]; !ok {
+		n.required[id] = setOf(stringsOf(node["required"]))
+	}
+	return n.required[id][name]
 }
 
 // part is a schema that applies to a value: certainly, or as one of several alternatives.
@@ -82,7 +95,7 @@ func (n *nulls) walk(value any, schemas []any) {
 				if properties, ok := p.node["properties"].(map[string]any); ok && properties[name] != nil {
 					field = append(field, properties[name])
 				}
-				required = required || p.sure && slices.Contains(stringsOf(p.node["required"]), name)
+				required = required || p.sure && v[name] == nil && n.requires(p.node, name)
 			}
 			if v[name] != nil {
 				n.walk(v[name], field)

@@ -30,10 +30,11 @@ func (w *writer) objectRoot(root map[string]any) (map[string]any, error) {
 		fields = map[string]any{}
 		root["properties"] = fields
 	}
+	required := setOf(stringsOf(root["required"]))
 	for _, name := range names(fields) {
 		switch {
 		case w.subset.fieldName(name):
-		case slices.Contains(stringsOf(root["required"]), name):
+		case required[name]:
 			return nil,
 				fmt.Errorf("it requires the field %q, and the provider takes names of 1 to %d letters, digits and %q "+
 					"alone", name, maxFieldName, w.subset.fieldChars)
@@ -165,9 +166,8 @@ func union(base map[string]any, branches []map[string]any) map[string]any {
 	required := stringsOf(branches[0]["required"])
 	closed, open := true, false
 	for _, b := range branches {
-		list := stringsOf(b["required"])
-		required = slices.DeleteFunc(slices.Clone(required),
-			func(name string) bool { return !slices.Contains(list, name) })
+		both := setOf(stringsOf(b["required"]))
+		required = slices.DeleteFunc(slices.Clone(required), func(name string) bool { return !both[name] })
 		rest, said := b["additionalProperties"]
 		closed = closed && said && rest == false
 		open = open || said && rest != false

@@ -135,8 +135,9 @@ func (w *writer) strictObject(node map[string]any, path string, depth int, t *ta
 		node["properties"] = map[string]any{}
 	}
 	node["additionalProperties"] = false
-	required := stringsOf(node["required"])
-	for _, name := range required {
+	list := stringsOf(node["required"])
+	required := setOf(list)
+	for _, name := range list {
 		if _, ok := fields[name]; !ok {
 			w.unstrict(fmt.Sprintf("it requires %q and does not describe it", name), path)
 		}
@@ -146,7 +147,7 @@ func (w *writer) strictObject(node map[string]any, path string, depth int, t *ta
 		t.chars += utf8.RuneCountInString(name)
 		field, where := fields[name].(map[string]any), path+"/properties/"+escape(name)
 		w.strictNode(field, where, depth+1, t, result)
-		if slices.Contains(required, name) {
+		if required[name] {
 			continue
 		}
 		result.Optionals++

@@ -228,10 +228,21 @@ func setTypes(node map[string]any, list []string) {
 func stringsOf(v any) []string {
 	list, _ := v.([]any)
 	var out []string
+	seen := map[string]bool{}
 	for _, e := range list {
-		if s, ok := e.(string); ok && !slices.Contains(out, s) {
+		if s, ok := e.(string); ok && !seen[s] {
+			seen[s] = true
 			out = append(out, s)
 		}
+	}
+	return out
+}
+
+// setOf is a list of names, to look one up.
+func setOf(list []string) map[string]bool {
+	out := make(map[string]bool, len(list))
+	for _, s := range list {
+		out[s] = true
 	}
 	return out
 }
