@@ -221,13 +221,14 @@ func takeInput(in *pipeline.HookInput, update []byte) error {
 	if err != nil {
 		return fmt.Errorf("the input cannot be read: %w", err)
 	}
+	if bytes.Equal(now.Canonical(), was.Canonical()) {
+		return nil
+	}
 	if place, found := findPartialChange(now.Doc(), was.Doc(), "updatedInput"); found {
 		return fmt.Errorf("%s was changed, and the hook saw only a part of it: send it back as it was, or write it "+
 			"anew", place)
 	}
-	if !bytes.Equal(now.Canonical(), was.Canonical()) {
-		in.Input, in.InputHash = bytes.Clone(now.Canonical()), "" // of the new input nobody has a hash yet
-	}
+	in.Input, in.InputHash = bytes.Clone(now.Canonical()), "" // of the new input nobody has a hash yet
 	return nil
 }
 

@@ -103,6 +103,13 @@ func (c *call) replaceInput(ctx context.Context, v HookVerdict) (changed bool, w
 	if err != nil {
 		return false, "the input of " + who + " can't be parsed: " + err.Error()
 	}
+	if same(update.Doc(), c.observed) {
+		return false, ""
+	}
+	if hasStandIns(update.Doc(), c.observed, c.value.Doc()) {
+		return false, who + " saw only a part of the input, and changed it: an input that is cut, or has a secret in a " +
+			"name, must come back as it was shown or be written anew"
+	}
 	doc := restore(update.Doc(), c.observed, c.value.Doc())
 	if same(doc, c.value.Doc()) {
 		return false, ""

@@ -160,5 +160,31 @@ func restore(update, observed, original any) any {
 	return update
 }
 
+// hasStandIns reports whether an update has a name of the observable copy, at its place, that the original lacks. Such
+// a name stands for a secret, or for an input that is shown in part, so [restore] has nothing to put back.
+func hasStandIns(update, observed, original any) bool {
+	switch u := update.(type) {
+	case []any:
+		seen, _ := observed.([]any)
+		was, _ := original.([]any)
+		for i := range min(len(u), len(seen), len(was)) {
+			if hasStandIns(u[i], seen[i], was[i]) {
+				return true
+			}
+		}
+	case map[string]any:
+		seen, _ := observed.(map[string]any)
+		was, _ := original.(map[string]any)
+		for k, e := range u {
+			s, shown := seen[k]
+			w, own := was[k]
+			if shown && (!own || hasStandIns(e, s, w)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // same reports whether two decoded JSON values are equal.
 func same(a, b any) bool { return reflect.DeepEqual(a, b) }
