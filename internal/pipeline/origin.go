@@ -41,16 +41,40 @@ func (c *call) origin() *toolyard.Origin {
 // one form has.
 type tallies []map[string]int
 
+// scanned is all of the tool's that a model may read, and what the scanners have found in it. It is apart from the
+// call, for a scanner that is given up may go on.
+type scanned struct {
+	text, message string // message is what the tool says of its failure
+	parts         []toolyard.Content
+	structured    json.RawMessage
+	uncut         int
+	found         tallies
+	remarks       []string
+}
+
+// toScan is what the scanners look through. What is too long to be kept is cut first.
+func (c *call) toScan() scanned {
+	s := scanned{text: c.text, parts: slices.Clone(c.parts), structured: c.structured, uncut: c.uncut}
+	if size := c.outputBytes(); size > MaxOutputBytes { // only the ends will be kept
+		s.text, s.parts, s.structured, s.uncut = ends(c.text), nil, nil, size
+	}
+	if c.fail != nil && c.fail.foreign {
+		s.message = c.fail.message
+	}
+	return s
+}
+
 // scan has the scanners look through the output, and through what the tool says of its failure. It fails closed: if a
 // scanner breaks, or has the output withheld, nothing of either is left.
 func (c *call) scan(ctx context.Context, f finding) finding {
 	if c.res.Origin == nil || len(c.p.Scan) == 0 || c.fail == nil && f.fail != nil && !c.kept {
 		return f
 	}
-	found, err := guard(c.p, ctx, func(context.Context) (tallies, error) { return c.scanAll() })
+	all := c.toScan()
+	s, err := guard(c.p, ctx, func(context.Context) (scanned, error) { return c.scanAll(all) })
 	var words []string
 	held := err != nil
-	for n, counts := range found {
+	for n, counts := range s.found {
 		for _, kind := range slices.Sorted(maps.Keys(counts)) {
 			rule := c.p.Scan[n]
 			held = held || rule.Action == toolyard.Withhold
@@ -64,6 +88,11 @@ func (c *call) scan(ctx context.Context, f finding) finding {
 		f.detail, f.noted = join(f.detail, "scanned: "+strings.Join(words, ", ")), true
 	}
 	if !held {
+		c.text, c.parts, c.structured, c.uncut = s.text, s.parts, s.structured, s.uncut
+		c.remarks = append(c.remarks, s.remarks...)
+		if s.message != "" {
+			c.fail.message = s.message
+		}
 		return f
 	}
 	message := "a scanner of this installation found in it what it withholds (" + strings.Join(words, ", ") + ")."
@@ -98,17 +127,9 @@ func (c *call) dropOutput() {
 	c.text, c.out, c.kept, c.parts, c.structured, c.uncut = "", tool.Output{}, false, nil, nil, 0
 }
 
-// scanAll applies all rules to all that a model may read of the tool's. What is too long to be kept is cut first.
-func (c *call) scanAll() (tallies, error) {
-	found := make(tallies, len(c.p.Scan))
-	text, parts, structured := c.text, slices.Clone(c.parts), c.structured
-	if size := c.outputBytes(); size > MaxOutputBytes { // only the ends will be kept
-		text, parts, structured, c.uncut = ends(text), nil, nil, size
-	}
-	message := ""
-	if c.fail != nil && c.fail.foreign {
-		message = c.fail.message
-	}
+// scanAll applies all rules. It changes nothing of the call.
+func (c *call) scanAll(s scanned) (scanned, error) {
+	s.found = make(tallies, len(c.p.Scan))
 	for n, rule := range c.p.Scan {
 		counts := map[string]int{}
 		apply := func(text string) string {
@@ -119,31 +140,26 @@ func (c *call) scanAll() (tallies, error) {
 			return out
 		}
 		form := func() { // a form of the output is through
-			if len(counts) > 0 && found[n] == nil {
-				found[n] = map[string]int{}
+			if len(counts) > 0 && s.found[n] == nil {
+				s.found[n] = map[string]int{}
 			}
 			for kind, count := range counts {
-				found[n][kind] = max(found[n][kind], count)
+				s.found[n][kind] = max(s.found[n][kind], count)
 			}
 			clear(counts)
 		}
-		text, message = apply(text), apply(message)
+		s.text, s.message = apply(s.text), apply(s.message)
 		form()
-		scanParts(parts, apply)
+		scanParts(s.parts, apply)
 		form()
-		if structured != nil {
-			var err error
-			if structured, err = c.scanData(structured, apply); err != nil {
-				return nil, err
+		if s.structured != nil {
+			if err := c.scanData(&s, apply); err != nil {
+				return scanned{}, err
 			}
 			form()
 		}
 	}
-	c.text, c.parts, c.structured = text, parts, structured
-	if message != "" {
-		c.fail.message = message
-	}
-	return found, nil
+	return s, nil
 }
 
 // scanParts applies a scanner to all texts of the parts.
@@ -166,17 +182,17 @@ func scanParts(parts []toolyard.Content, apply func(string) string) {
 
 // scanData applies a scanner to the strings and names of an output as data. Data that no longer fits the tool's own
 // schema is left out.
-func (c *call) scanData(raw json.RawMessage, apply func(string) string) (json.RawMessage, error) {
-	clean, err := mapData(raw, apply)
-	if err != nil || bytes.Equal(clean, raw) {
-		return raw, err
+func (c *call) scanData(s *scanned, apply func(string) string) error {
+	clean, err := mapData(s.structured, apply)
+	if err != nil || bytes.Equal(clean, s.structured) {
+		return err
 	}
-	if !c.fitsSchema(clean) {
-		c.remarks = append(c.remarks, "as scanners left it, the output as data no longer fits its schema: it is left "+
+	if s.structured = clean; !c.fitsSchema(clean) {
+		s.structured = nil
+		s.remarks = append(s.remarks, "as scanners left it, the output as data no longer fits its schema: it is left "+
 			"out, and the text stays")
-		return nil, nil
 	}
-	return clean, nil
+	return nil
 }
 
 // mapData is an output as data with each string and each name of a field replaced.
