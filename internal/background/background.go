@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -182,7 +183,7 @@ func asResult(a broker.BackgroundAnswer) (tool.Output, error) {
 	}
 	text := r.Text() + rest(r)
 	if !r.IsError {
-		return tool.Output{Text: text, Content: r.Content}, nil
+		return tool.Output{Text: text, Content: content(r)}, nil
 	}
 	switch r.Code {
 	case toolyard.ExecutionFailed, toolyard.DependencyUnavailable, toolyard.Timeout, toolyard.InvalidArguments,
@@ -202,6 +203,24 @@ func rest(r *toolyard.Result) string {
 	return fmt.Sprintf("\n[this is the beginning; read_result with ref %s has all of it]", r.Blob)
 }
 
+// content are the parts of a result, for another result. The pipeline takes no reference from a tool, so words say
+// where a part is stored.
+func content(r *toolyard.Result) []toolyard.Content {
+	parts := slices.Clone(r.Content)
+	for i := range parts {
+		p := &parts[i]
+		if p.Blob == "" {
+			continue
+		}
+		text := p.Text
+		if !strings.Contains(text, p.Blob) {
+			text = fmt.Sprintf("%s\nRead it with the tool read_result and ref %q.", p, p.Blob)
+		}
+		*p = toolyard.Content{Type: toolyard.ContentText, Text: text}
+	}
+	return parts
+}
+
 // said is the structured output of the tools.
 type said struct {
 	Handle toolyard.BatchID       `json:"handle"`
@@ -215,7 +234,7 @@ type said struct {
 func output(a broker.BackgroundAnswer) (tool.Output, error) {
 	s := said{Handle: a.Handle, State: a.State, Code: a.Code, IsError: a.Problem != ""}
 	var text strings.Builder
-	var content []toolyard.Content
+	var parts []toolyard.Content
 	switch r := a.Result; {
 	case r != nil:
 		s.IsError, s.Code = r.IsError, r.Code
@@ -225,7 +244,7 @@ func output(a broker.BackgroundAnswer) (tool.Output, error) {
 		}
 		fmt.Fprintf(&text, "[background call %s %s]\n%s%s", a.Handle, how, r.Text(), rest(r))
 		if len(r.Content) > 0 {
-			content = append([]toolyard.Content{{Type: toolyard.ContentText, Text: text.String()}}, r.Content...)
+			parts = append([]toolyard.Content{{Type: toolyard.ContentText, Text: text.String()}}, content(r)...)
 		}
 	case a.State == broker.BackgroundRefused:
 		fmt.Fprintf(&text, "[background call %s was refused and has not run]\n%s", a.Handle, a.Problem)
@@ -248,5 +267,5 @@ func output(a broker.BackgroundAnswer) (tool.Output, error) {
 	if err != nil {
 		return tool.Output{}, fmt.Errorf("encode what is known of %s: %w", a.Handle, err)
 	}
-	return tool.Output{Text: text.String(), Structured: structured, Content: content}, nil
+	return tool.Output{Text: text.String(), Structured: structured, Content: parts}, nil
 }

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/background"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
@@ -109,5 +111,34 @@ func TestACommandGoesOn(t *testing.T) {
 	r := k.wait(a.Handle)
 	if k.know(r).State != broker.BackgroundOver || !strings.Contains(r.Output, "done: mkdir slow") {
 		t.Errorf("in the end: %+v", r)
+	}
+}
+
+// TestWhatABackgroundCallHasStored: a model that waits for a background call reads under which name what is too long
+// for a result is stored.
+func TestWhatABackgroundCallHasStored(t *testing.T) {
+	t.Parallel()
+	s := testenv.Server(t)
+	draw := make1(t, writer("draw"), says("done"))
+	draw.UsesWorkspace = new(bool)
+	draw.Run = func(context.Context, tool.Env, json.RawMessage) (tool.Output, error) {
+		return tool.Output{Text: "A picture.", Content: []toolyard.Content{{Type: toolyard.ContentImage,
+			MIMEType: "image/png", Data: make([]byte, 2*pipeline.MaxInlineDataBytes)}}}, nil
+	}
+	startWorker(t, s, worker.Config{Tools: append(background.Tools(), draw)})
+	startDispatcher(t, s, dispatcher.Config{})
+	k := &talk{TB: t, agent: "a", c: startClient(t, s)}
+	h := k.start("draw", nil).Handle
+	waited := k.wait(h)
+	own := resultsOf(k, k.c.Batch(toolyard.BatchKey{Agent: k.agent, ID: h}))[0]
+	if len(own.Content) == 0 || own.Content[0].Blob == "" {
+		t.Fatalf("it has stored nothing: %+v", own)
+	}
+	started := k.call(toolyard.BackgroundStart, input{"tool": "draw", "input": input{}, "wait_ms": 60_000,
+		"as_result": true})
+	for _, r := range []toolyard.Result{waited, started} {
+		if text := toolyard.TextOf(r.Content); !strings.Contains(text, own.Content[0].Blob) {
+			t.Errorf("%s gives %q, and what is stored is %s", r.Tool, text, own.Content[0].Blob)
+		}
 	}
 }
