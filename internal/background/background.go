@@ -185,13 +185,18 @@ func asResult(a broker.BackgroundAnswer) (tool.Output, error) {
 	if !r.IsError {
 		return tool.Output{Text: text, Content: content(r)}, nil
 	}
+	var out tool.Output
+	if r.Error != "" { // a message is cut where it is long: the output goes beside it
+		out = tool.Output{Text: r.Output + rest(r), Content: content(r)}
+		text = strings.TrimSuffix(r.Error, "\n\n"+strings.TrimRight(r.Output, "\n"))
+	}
 	switch r.Code {
 	case toolyard.ExecutionFailed, toolyard.DependencyUnavailable, toolyard.Timeout, toolyard.InvalidArguments,
 		toolyard.SetupRequired, toolyard.SandboxViolation, toolyard.OutcomeUnknown:
-		return tool.Output{}, &tool.Error{Code: r.Code, Message: text, Retryable: r.Retryable}
+		return out, &tool.Error{Code: r.Code, Message: text, Retryable: r.Retryable}
 	}
 	// The pipeline lets no tool say, for instance, that permission was denied.
-	return tool.Output{}, &tool.Error{Code: toolyard.ExecutionFailed,
+	return out, &tool.Error{Code: toolyard.ExecutionFailed,
 		Message: fmt.Sprintf("The call ended as %s. %s", r.Code, text)}
 }
 

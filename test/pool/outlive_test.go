@@ -33,6 +33,8 @@ func shellTool(t testing.TB, begun chan<- tool.Env, gate <-chan struct{}) tool.T
 			switch in.Command {
 			case "mkdir bad":
 				return "", errors.New("exit status 2")
+			case "mkdir loud":
+				return strings.Repeat("a line of a long output\n", 1_000), errors.New("exit status 2")
 			case "mkdir slow":
 				begun <- env
 				select {
@@ -64,6 +66,7 @@ func TestACommandGoesOn(t *testing.T) {
 	k := &talk{TB: t, agent: "a", c: startClient(t, s)}
 	const patient = 5 * time.Minute
 	failed := resultsOf(k, k.command("sh", "mkdir bad", 0))[0].Text()
+	loud := resultsOf(k, k.command("sh", "mkdir loud", 0))[0].Text()
 	for _, c := range []struct {
 		name, command string
 		after         time.Duration
@@ -73,13 +76,15 @@ func TestACommandGoesOn(t *testing.T) {
 	}{
 		{"sh", "mkdir x", patient, toolyard.BackgroundStart, "", "done: mkdir x"},
 		{"sh", "mkdir bad", patient, toolyard.BackgroundStart, toolyard.ExecutionFailed, failed},
+		{"sh", "mkdir loud", patient, toolyard.BackgroundStart, toolyard.ExecutionFailed, loud},
 		{"sh", "ls", patient, "sh", "", "done: ls"},
 		{"sh", "mkdir x", 0, "sh", "", "done: mkdir x"},
 		{"bare", "mkdir x", patient, "bare", "", "done: mkdir x"},
 	} {
 		r := resultsOf(k, k.command(c.name, c.command, c.after))[0]
 		if r.Tool != c.runs || r.Code != c.code || r.IsError != (c.code != "") || r.Text() != c.text {
-			t.Errorf("%s %q after %s: %s ended as %q: %q", c.name, c.command, c.after, r.Tool, r.Code, r.Text())
+			t.Errorf("%s %q after %s: %s ended as %q: %q, want %q", c.name, c.command, c.after, r.Tool, r.Code,
+				r.Text(), c.text)
 		}
 	}
 
