@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/display"
@@ -64,6 +65,24 @@ func TestACallThatNeedsAPersonWaits(t *testing.T) {
 	if last := w.Facts[len(w.Facts)-1]; last.Phase != toolyard.PhasePermission ||
 		last.Outcome != toolyard.OutcomeNoted {
 		t.Errorf("the last fact is %+v, want permission, noted", last)
+	}
+}
+
+// TestWhyAPersonIsAskedIsBounded: rules and tools can say very much, and a call that waits has to be stored.
+func TestWhyAPersonIsAskedIsBounded(t *testing.T) {
+	long := "first " + strings.Repeat("ä", 2*MaxAskReasonChars) + " last"
+	r := newRig(decides(PermissionDecision{Behavior: Ask, Reason: long, Source: long}, nil))
+	r.job.Interactive = true
+	_, err := r.Run(t.Context(), r.job)
+	w, ok := errors.AsType[*WaitingError](err)
+	if !ok {
+		t.Fatal(err)
+	}
+	for _, text := range []string{w.Reason, w.Source} {
+		if n := utf8.RuneCountInString(text); n > MaxAskReasonChars || !strings.HasPrefix(text, "first") ||
+			!strings.HasSuffix(text, "last") {
+			t.Errorf("%d characters: %.100q", n, text)
+		}
 	}
 }
 

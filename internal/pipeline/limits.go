@@ -32,6 +32,8 @@ const (
 	MaxDetailBytes      = 16 << 10 // bytes of a result's detail
 	MaxFactDetailBytes  = 2 << 10  // bytes of a fact's detail
 	MaxHookContextChars = 10_000   // characters that the hooks of one call may add to its output
+	// characters of why a person is asked, and of what requires it, each; the middle is cut out
+	MaxAskReasonChars = 10_000
 
 	MaxShownDiffBytes        = 16 << 10 // bytes of what a call would change, for the person who decides
 	MaxObservableBytes       = 32 << 10 // bytes of the observable copy of an input

@@ -134,7 +134,8 @@ func (c *call) wait(ctx context.Context, d PermissionDecision) finding {
 		return failed(toolyard.PermissionDenied, nobody+err.Error()+". Make several shorter calls of it.", err.Error())
 	}
 	w := &WaitingError{
-		Reason: c.withhold(d.Reason), Source: c.withhold(d.Source), Judgement: c.judgement,
+		Reason: shorten(c.withhold(d.Reason), MaxAskReasonChars),
+		Source: shorten(c.withhold(d.Source), MaxAskReasonChars), Judgement: c.judgement,
 		Observable: bytes.Clone(c.observable), InputHash: c.value.Hash(),
 		Diff: c.diff(ctx),
 	}

@@ -81,6 +81,25 @@ func writes(t *testing.T, runs *atomic.Int64) tool.Tool {
 	return made
 }
 
+// TestALongReason: a person is asked also where a tool has very much to say about why.
+func TestALongReason(t *testing.T) {
+	t.Parallel()
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/person/ann")
+	chatty := make1(t, writer("chatty"), says("done"))
+	chatty.CheckPermission = func(context.Context, tool.Env, json.RawMessage) (tool.Permission, error) {
+		return tool.Permission{Behavior: tool.Ask, Reason: strings.Repeat("why ", 1<<19)}, nil
+	}
+	startDispatcher(t, s, dispatcher.Config{})
+	startWorker(t, s, worker.Config{Tools: []tool.Tool{chatty}})
+	if _, err := startClient(t, s).Submit(t.Context(), interactive("chatty", call("chatty", `{}`))); err != nil {
+		t.Fatal(err)
+	}
+	if reason := asked(t, b, "chatty", 1)[0].Reason; !strings.Contains(reason, "asks for a person's consent") {
+		t.Errorf("a person is asked because of %.200q", reason)
+	}
+}
+
 // TestAnApprovalOutlivesEverybody parks a batch on a person, stops all dispatchers and workers, and goes on with others
 // when the person has decided.
 func TestAnApprovalOutlivesEverybody(t *testing.T) {
