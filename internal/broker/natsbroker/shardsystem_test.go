@@ -415,7 +415,8 @@ func TestArchiveOfFourShards(t *testing.T) {
 	}
 }
 
-// TestAFullArchiveStopsNoOtherShard: where the archive of one shard takes no more, the batches of all others are archived.
+// TestAFullArchiveStopsNoOtherShard: where the archive of one shard takes no more, the batches of all others are
+// archived.
 func TestAFullArchiveStopsNoOtherShard(t *testing.T) {
 	b, server := sharded(t)
 	subs, elsewhere := handIn(t, b, 12), 0
