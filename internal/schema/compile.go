@@ -110,7 +110,9 @@ func (s *Schema) newChecker() (*checker, error) {
 	c.UseLoader(noLoader{})
 	c.UseRegexpEngine(e.compile)
 	c.RegisterVocabulary(&jsonschema.Vocabulary{URL: base + "/steps", Schema: metaOf(s.doc),
-		Compile: func(*jsonschema.CompilerContext, map[string]any) (jsonschema.SchemaExt, error) { return b, nil }})
+		Compile: func(_ *jsonschema.CompilerContext, node map[string]any) (jsonschema.SchemaExt, error) {
+			return appliedOf(b, node), nil
+		}})
 	c.AssertVocabs()
 	if err := c.AddResource(base, s.doc); err != nil {
 		return nil, fmt.Errorf("add the schema: %w", err)

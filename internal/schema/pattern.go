@@ -137,10 +137,32 @@ type budget struct {
 	steps int           // left
 }
 
-// Validate implements [jsonschema.SchemaExt]: the validator calls it for each application. A schema that refers to
-// itself in two alternatives doubles them with each level of the input.
-func (b *budget) Validate(*jsonschema.ValidatorContext, any) {
-	if b.steps--; b.steps < 0 {
+// applied counts the applications of one schema to values. The validator calls it for those that have passed type, const
+// and enum. The others are free for it, and each leaves an error that takes memory and time: so a schema with parts
+// that are applied to the same value counts them all.
+type applied struct {
+	budget *budget
+	parts  int // that are applied to a value
+	fields int // that are applied to each field of an object
+}
+
+// appliedOf counts the parts of a schema.
+func appliedOf(b *budget, node map[string]any) *applied {
+	a := &applied{budget: b}
+	for _, name := range []string{"allOf", "anyOf", "oneOf"} {
+		parts, _ := node[name].([]any)
+		a.parts += len(parts)
+	}
+	patterns, _ := node["patternProperties"].(map[string]any)
+	a.fields = len(patterns)
+	return a
+}
+
+// Validate implements [jsonschema.SchemaExt]. A schema that refers to itself in two alternatives doubles its
+// applications with each level of the input.
+func (a *applied) Validate(_ *jsonschema.ValidatorContext, v any) {
+	object, _ := v.(map[string]any)
+	if a.budget.steps -= 1 + a.parts + a.fields*len(object); a.budget.steps < 0 {
 		panic(&unchecked{})
 	}
 }

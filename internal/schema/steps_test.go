@@ -2,6 +2,7 @@ package schema
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,36 @@ func TestAChecksTimeIsBounded(t *testing.T) {
 		for range 10 {
 			if err := s.CheckWithin(v, shared); err == nil || !strings.Contains(err.Error(), "too many steps") {
 				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// TestAlternativesThatFailAreCounted: those that a value fails at once cost an error each, which an input of a few
+// kilobytes must not have millions of.
+func TestAlternativesThatFailAreCounted(t *testing.T) {
+	var consts, patterns []string
+	for i := range 200 {
+		consts = append(consts, fmt.Sprintf(`{"const":%d}`, i))
+		patterns = append(patterns, fmt.Sprintf(`"^a{0,%d}":{"const":%d}`, i, i))
+	}
+	for what, node := range map[string]string{
+		"anyOf":             `"items":{"anyOf":[` + strings.Join(consts, ",") + `]}`,
+		"oneOf":             `"items":{"oneOf":[` + strings.Join(consts, ",") + `]}`,
+		"allOf":             `"items":{"allOf":[` + strings.Join(consts, ",") + `]}`,
+		"patternProperties": `"items":{"patternProperties":{` + strings.Join(patterns, ",") + `}}`,
+	} {
+		s, err := CompileInput(json.RawMessage(`{"type":"object","properties":{"list":{"type":"array",` + node + `}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for items, tooMany := range map[int]bool{100: false, 5_000: true} {
+			v, err := Parse(json.RawMessage(`{"list":[` + strings.Repeat(`{"a":-1},`, items) + `{"a":-1}]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Check(v); err == nil || strings.Contains(err.Error(), "too many steps") != tooMany {
+				t.Errorf("%s, %d items: %.200v", what, items, err)
 			}
 		}
 	}
