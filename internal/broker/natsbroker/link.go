@@ -32,12 +32,15 @@ const (
 const maxWaiting = 2 * maxRoll
 
 // ConnectOptions are the options of every connection of a dispatcher, worker or client: it reconnects fast and without
-// a limit, and logs when it is lost and when it is back.
+// a limit, sends nothing later that could not be sent, and logs when it is lost and when it is back.
 func ConnectOptions(name string, log *slog.Logger) []nats.Option {
 	return []nats.Option{
 		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
 		nats.ReconnectJitter(reconnectJitter, reconnectJitter),
 		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(maxPingsOut),
+		// Otherwise what is published while the connection is lost is sent when it is back: its publisher may have
+		// given up by then.
+		nats.ReconnectBufSize(-1),
 		nats.SyncQueueLen(maxWaiting),
 		nats.IgnoreAuthErrorAbort(), // the server may not know the account yet, or no longer
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {

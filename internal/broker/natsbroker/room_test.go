@@ -7,9 +7,28 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
+
+// TestNothingIsKeptForLater: what is published while the connection is lost fails, whoever has not noticed the loss yet.
+func TestNothingIsKeptForLater(t *testing.T) {
+	s := testenv.Restartable(t)
+	nc := testenv.Conn(t, s.Server)
+	lost, back := nc.StatusChanged(nats.RECONNECTING), nc.StatusChanged(nats.CONNECTED)
+	s.Shutdown()
+	<-lost
+	if err := nc.Publish("kept", nil); !errors.Is(err, nats.ErrReconnectBufExceeded) {
+		t.Errorf("without a connection: %v", err)
+	}
+	s.Start()
+	<-back
+	if err := nc.Publish("sent", nil); err != nil {
+		t.Error(err)
+	}
+}
 
 // TestASubmissionThatNobodyAnswers: after the error, the batch is not sent later by the client library, and may be
 // submitted again under the same id.
