@@ -2,6 +2,7 @@ package natsbroker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"iter"
@@ -23,6 +24,7 @@ const (
 	statusHeartbeat   = "100"
 	statusBadRequest  = "400"
 	statusExpired     = "408"
+	statusNobody      = "503" // no leader now, or no such consumer
 )
 
 // message is a received message, with its time.
@@ -55,6 +57,9 @@ type pull struct {
 	lost time.Duration
 	// unwanted gets messages that have come but are not received any more.
 	unwanted func(message)
+	// find returns an error if the consumer does not exist; nil: nobody here can say. looked is when it was called.
+	find   func(context.Context) error
+	looked time.Time
 
 	rand   *rand.Rand // the random expiry of requests; see standing
 	number int        // of the last request
@@ -70,7 +75,16 @@ func (b *Broker) pull(stream, consumer string, ackWait time.Duration, unwanted f
 		nc: b.nc, inbox: b.nc.NewInbox(),
 		subject: fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", b.name(stream), consumer),
 		in:      make(chan message, maxArrived), lease: broker.Lease(ackWait), lost: ackWait, pause: firstPause,
-		unwanted: unwanted, rand: b.draws(b.name(stream) + "/" + consumer),
+		unwanted: unwanted, rand: b.draws(b.name(stream) + "/" + consumer), looked: time.Now(),
+	}
+	if b.guest == nil {
+		p.find = func(ctx context.Context) error {
+			_, err := b.js.Consumer(ctx, b.name(stream), consumer)
+			if errors.Is(err, jetstream.ErrConsumerNotFound) {
+				return jetstream.ErrConsumerDeleted
+			}
+			return nil // it is there, or nobody answers now
+		}
 	}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	var err error
@@ -189,6 +203,12 @@ func (p *pull) next(n int) (*message, error) {
 				return nil, fmt.Errorf("take from a consumer: %s", m.Header.Get(statusDescription))
 			case strings.EqualFold(m.Header.Get(statusDescription), "Consumer Deleted"):
 				return nil, fmt.Errorf("take from a consumer: %w", jetstream.ErrConsumerDeleted)
+			case status == statusNobody:
+				p.left = 0
+				if err := p.look(); err != nil {
+					return nil, fmt.Errorf("take from a consumer: %w", err)
+				}
+				return nil, p.backOff()
 			default: // a server that stops, a leader that changes, no leader, no room for requests: it passes
 				p.left = 0
 				return nil, p.backOff()
@@ -202,6 +222,21 @@ func (p *pull) next(n int) (*message, error) {
 		}
 	}
 	return nil, nil
+}
+
+// lookAgain is how long nobody must answer before a pull looks whether its consumer exists, and then again.
+const lookAgain = 10 * time.Second
+
+// look finds out from time to time whether the consumer of requests that nobody answers exists. It may have been
+// deleted while no request stood, which the server then tells nobody.
+func (p *pull) look() error {
+	if p.find == nil || time.Since(p.looked) < lookAgain {
+		return nil
+	}
+	p.looked = time.Now()
+	ctx, cancel := context.WithTimeout(p.ctx, attemptTimeout)
+	defer cancel()
+	return p.find(ctx)
 }
 
 // backOff waits before the next request, longer each time until a message comes or the connection is back.

@@ -2,6 +2,7 @@ package natsbroker_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/bubble"
 )
 
 // slowWriter is a connection on which one write returns late, although its data has been sent: the next write that
@@ -241,6 +243,35 @@ func TestAServerThatIsRestartedIsAskedAgain(t *testing.T) {
 	}
 }
 
+// TestALaneThatIsNotThere ends its Take with an error too: it was deleted while no request stood, and the server says
+// nothing to those that come later.
+func TestALaneThatIsNotThere(t *testing.T) {
+	bubble.Run(t, broker.Settings{}, func(e *bubble.Env) {
+		l, err := e.Broker("test").Lane(e.Context(), batch.Route{Pool: "default", Class: toolyard.ReadOnly}, 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		js, err := jetstream.New(e.Conn("other"))
+		if err == nil {
+			err = js.DeleteConsumer(e.Context(), "TY_CALL", "call_READ_ONLY_default_0")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(e.Context(), time.Minute)
+		defer cancel()
+		for err = nil; err == nil && ctx.Err() == nil; {
+			for _, err = range l.Take(ctx, 1) {
+				break
+			}
+		}
+		if !errors.Is(err, jetstream.ErrConsumerDeleted) {
+			t.Errorf("it ended with %v", err)
+		}
+		l.Stop()
+	})
+}
+
 // TestALaneThatIsDeleted ends its Take with an error.
 func TestALaneThatIsDeleted(t *testing.T) {
 	s := testenv.Server(t)
@@ -253,11 +284,6 @@ func TestALaneThatIsDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	watcher := testenv.Conn(t, s)
-	asked, err := watcher.SubscribeSync("$JS.API.CONSUMER.MSG.NEXT.TY_CALL.>")
-	if err := errors.Join(err, watcher.Flush()); err != nil {
-		t.Fatal(err)
-	}
 	go func() {
 		for {
 			for _, err := range l.Take(t.Context(), 1) {
@@ -268,10 +294,16 @@ func TestALaneThatIsDeleted(t *testing.T) {
 			}
 		}
 	}()
-	if _, err := asked.NextMsg(30 * time.Second); err != nil {
-		t.Fatal(err)
-	}
 	name := fmt.Sprint("call_READ_ONLY_default_", broker.LaneOf("a"))
+	for deadline := time.Now().Add(30 * time.Second); ; { // until the server has a request to answer
+		c, err := js.Consumer(t.Context(), "TY_CALL", name)
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("no request stands: %v", err)
+		}
+		if c.CachedInfo().NumWaiting > 0 {
+			break
+		}
+	}
 	if err := js.DeleteConsumer(t.Context(), "TY_CALL", name); err != nil {
 		t.Fatal(err)
 	}
