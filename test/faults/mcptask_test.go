@@ -219,8 +219,9 @@ func TestWorkerDiesBehindATask(t *testing.T) {
 		}
 		ends := map[string]chan toolyard.Result{}
 		for _, tool := range taskTools {
-			ends[tool] = make(chan toolyard.Result, 1)
-			go func() { ends[tool] <- l.extra(call(tool, tool)).Results[0] }()
+			end := make(chan toolyard.Result, 1)
+			ends[tool] = end
+			go func() { end <- l.extra(call(tool, tool)).Results[0] }()
 		}
 		for _, tool := range taskTools {
 			s.until(faultWait, "a worker follows the task of "+tool, func() bool {
