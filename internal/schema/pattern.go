@@ -137,9 +137,9 @@ type budget struct {
 	steps int           // left
 }
 
-// applied counts the applications of one schema to values. The validator calls it for those that have passed type, const
-// and enum. The others are free for it, and each leaves an error that takes memory and time: so a schema with parts
-// that are applied to the same value counts them all.
+// applied counts the applications of one schema to values. The validator calls it for those that have passed type,
+// const and enum. The others are free for it, and each leaves an error that takes memory and time: so a schema with
+// parts that are applied to the same value counts them all.
 type applied struct {
 	budget *budget
 	parts  int // that are applied to a value
