@@ -13,8 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
-// TestNothingIsKeptForLater: what is published while the connection is lost fails, also for who has not noticed the loss
-// yet.
+// TestNothingIsKeptForLater: what is published while the connection is lost fails, and is not sent when it is back.
 func TestNothingIsKeptForLater(t *testing.T) {
 	s := testenv.Restartable(t)
 	nc := testenv.Conn(t, s.Server)
