@@ -63,7 +63,7 @@ func TestAlternativesThatFailAreCounted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Check(v); err == nil || strings.Contains(err.Error(), "too many steps") != tooMany {
+			if err := s.Check(v); err == nil || strings.Contains(err.Error(), "send a shorter") != tooMany {
 				t.Errorf("%s, %d items: %.200v", what, items, err)
 			}
 		}

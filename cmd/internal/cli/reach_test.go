@@ -136,6 +136,7 @@ func (c connect) try(t *testing.T, url string) {
 
 // TestNKeys: a command connects with the seed of an NKey; one that the server does not know is named.
 func TestNKeys(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir()) // this machine may have a system of its own
 	known, public, _ := nkey(t)
 	unknown, _, _ := nkey(t)
 	url := testenv.Configured(t, file(t, "authorization { users: [ { nkey: "+public+" } ] }\n"), nil)
