@@ -58,7 +58,7 @@ func TestAlternativesThatFailAreCounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for items, tooMany := range map[int]bool{100: false, 5_000: true} {
+		for items, tooMany := range map[int]bool{100: false, 3_000: true} {
 			v, err := Parse(json.RawMessage(`{"list":[` + strings.Repeat(`{"a":-1},`, items) + `{"a":-1}]}`))
 			if err != nil {
 				t.Fatal(err)
