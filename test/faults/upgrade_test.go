@@ -142,7 +142,9 @@ func TestRollingUpgrade(t *testing.T) {
 		const this, next = false, true
 		w1, w2 := f.worker(this), f.worker(this)
 		d1, d2 := f.dispatcher(this), f.dispatcher(this)
-		f.load = s.load(mix{})
+		// Where only this version's workers run, what the next version has planned waits until [fleet.underWay] has met
+		// a dispatcher of that version: each batch that it hands in to another one takes underWayFor.
+		f.load = s.load(mix{timeout: 30 * underWayFor})
 		s.progress(60)
 
 		w3 := f.worker(next)
