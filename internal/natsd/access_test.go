@@ -71,10 +71,7 @@ func TestCredentialsAreAskedFor(t *testing.T) {
 	}
 	// The platform has streams, of an agent what it publishes under its name, and the agent the answer.
 	_, js := connect(t, s)
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "IN",
-		Subjects: []string{"in.>"}}); err != nil {
-		t.Fatal(err)
-	}
+	makeStream(t, js)
 	ann := as(t, s, filepath.Join(creds, "agent.creds"))
 	if m, err := ann.Request("in.ann.1", []byte("one"), 5*time.Second); err != nil ||
 		!strings.Contains(string(m.Data), `"seq":1`) {
@@ -128,10 +125,7 @@ func TestCredentialsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, js := connect(t, first)
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "IN",
-		Subjects: []string{"in.>"}}); err != nil {
-		t.Fatal(err)
-	}
+	makeStream(t, js)
 	first.Shutdown()
 	second := startServer(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: asking(dir)})
 	if _, untold := second.Creds(); !untold {
@@ -153,28 +147,45 @@ func TestCredentialsStay(t *testing.T) {
 	}
 }
 
+// makeStream makes a stream of what agents send.
+func makeStream(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "IN",
+		Subjects: []string{"in.>"}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// storeOne stores the first message of that stream, and oneIsThere checks that it is still there.
+func storeOne(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	if _, err := js.Publish(t.Context(), "in.ann.1", []byte("one")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func oneIsThere(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), "IN")
+	if err != nil {
+		t.Fatalf("what was stored: %v", err)
+	}
+	if m, err := stream.GetMsg(t.Context(), 1); err != nil || string(m.Data) != "one" {
+		t.Errorf("the message of before: %v, %v", m, err)
+	}
+}
+
 // A store of a server that asked for no credentials is taken over.
 func TestStoreWithoutAccountsIsTakenOver(t *testing.T) {
 	dir := t.TempDir()
 	first := startServer(t, Options{StoreDir: dir})
 	_, js := connect(t, first)
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KEPT",
-		Subjects: []string{"kept.>"}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.Publish(t.Context(), "kept.1", []byte("one")); err != nil {
-		t.Fatal(err)
-	}
+	makeStream(t, js)
+	storeOne(t, js)
 	first.Shutdown()
 	second := startServer(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: asking(dir)})
 	_, js = connect(t, second)
-	stream, err := js.Stream(t.Context(), "KEPT")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m, err := stream.GetMsg(t.Context(), 1); err != nil || string(m.Data) != "one" {
-		t.Errorf("the message of before: %v, %v", m, err)
-	}
+	oneIsThere(t, js)
 }
 
 // TestKeysThatAreLost: where a key is damaged, the error says what to do. Whoever does it has new credentials, and what
@@ -184,13 +195,8 @@ func TestKeysThatAreLost(t *testing.T) {
 	options := Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: asking(dir)}
 	first := startServer(t, options)
 	_, js := connect(t, first)
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "IN",
-		Subjects: []string{"in.>"}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.Publish(t.Context(), "in.ann.1", []byte("one")); err != nil {
-		t.Fatal(err)
-	}
+	makeStream(t, js)
+	storeOne(t, js)
 	creds, _ := first.Creds()
 	first.Shutdown()
 	keys, err := matching(filepath.Join(creds, keysDir), keyPlatform+".*")
@@ -214,13 +220,7 @@ func TestKeysThatAreLost(t *testing.T) {
 	}
 	second := startServer(t, options)
 	_, js = connect(t, second)
-	stream, err := js.Stream(t.Context(), "IN")
-	if err != nil {
-		t.Fatalf("what was stored: %v", err)
-	}
-	if m, err := stream.GetMsg(t.Context(), 1); err != nil || string(m.Data) != "one" {
-		t.Errorf("the message of before: %v, %v", m, err)
-	}
+	oneIsThere(t, js)
 	ann := as(t, second, filepath.Join(creds, "agent.creds"))
 	if _, err := ann.Request("in.ann.2", nil, 5*time.Second); err != nil {
 		t.Errorf("with the new credentials: %v", err)
@@ -248,10 +248,7 @@ func TestDirectoriesWithOddNames(t *testing.T) {
 	first := startServer(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: asking(dir)})
 	creds, _ := first.Creds()
 	_, js := connect(t, first)
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "IN",
-		Subjects: []string{"in.>"}}); err != nil {
-		t.Fatal(err)
-	}
+	makeStream(t, js)
 	first.Shutdown()
 	second := startServer(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: asking(dir)})
 	bob, err := MakeCreds(creds, access.Principal{Role: access.Agent, Name: "bob"})
