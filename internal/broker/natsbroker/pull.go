@@ -203,14 +203,13 @@ func (p *pull) next(n int) (*message, error) {
 				return nil, fmt.Errorf("take from a consumer: %s", m.Header.Get(statusDescription))
 			case strings.EqualFold(m.Header.Get(statusDescription), "Consumer Deleted"):
 				return nil, fmt.Errorf("take from a consumer: %w", jetstream.ErrConsumerDeleted)
-			case status == statusNobody:
-				p.left = 0
-				if err := p.look(); err != nil {
-					return nil, fmt.Errorf("take from a consumer: %w", err)
-				}
-				return nil, p.backOff()
 			default: // a server that stops, a leader that changes, no leader, no room for requests: it passes
 				p.left = 0
+				if status == statusNobody {
+					if err := p.look(); err != nil {
+						return nil, fmt.Errorf("take from a consumer: %w", err)
+					}
+				}
 				return nil, p.backOff()
 			}
 		case <-p.back: // the request may be gone with the former connection
