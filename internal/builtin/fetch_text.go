@@ -45,6 +45,10 @@ var unread = map[atom.Atom]bool{
 	atom.Select: true, atom.Textarea: true,
 }
 
+// leaky are the unread elements that do not hide the rest of a page if nothing closes them. Browsers end a drawing and
+// a formula where HTML goes on.
+var leaky = map[atom.Atom]bool{atom.Svg: true, atom.Math: true, atom.Select: true}
+
 // blocks are the elements that begin and end a line. The value is the line's prefix.
 var blocks = map[atom.Atom]string{
 	atom.P: "", atom.Div: "", atom.Section: "", atom.Article: "", atom.Header: "", atom.Footer: "", atom.Main: "",
@@ -78,26 +82,34 @@ type htmlPage struct {
 func htmlText(source string, base *url.URL) (title, text string, cut bool) {
 	z := html.NewTokenizer(strings.NewReader(source))
 	p := &htmlPage{base: base, lines: 2}
-	var skip atom.Atom // the unread element that is open
-	depth := 0         // the number of open elements of that name
+	var skip atom.Atom           // the unread element that is open
+	depth := 0                   // the number of open elements of that name
+	at, behind := 0, 0           // the place in source behind the last token, and behind the one that opened skip
+	read := map[atom.Atom]bool{} // elements of leaky that nothing closes
 	open := func(t html.Token) {
 		switch {
 		case depth > 0 && t.DataAtom == skip:
 			depth++
 		case depth > 0:
-		case unread[t.DataAtom]:
-			skip, depth = t.DataAtom, 1
+		case unread[t.DataAtom] && !read[t.DataAtom]:
+			skip, depth, behind = t.DataAtom, 1, at
 		default:
 			p.open(t)
 		}
 	}
 	for {
 		next := z.Next()
+		at += len(z.Raw())
 		if cut = p.out.Len() > MaxFetchText; cut {
 			next = html.ErrorToken
 		}
 		switch next {
 		case html.ErrorToken: // the end: a string gives no other error
+			if depth > 0 && leaky[skip] { // once for each of them
+				read[skip], depth, at = true, 0, behind
+				z = html.NewTokenizer(strings.NewReader(source[at:]))
+				continue
+			}
 			return strings.Join(strings.Fields(p.title.String()), " "), strings.TrimSpace(p.out.String()), cut
 		case html.TextToken:
 			if depth == 0 {

@@ -472,3 +472,26 @@ func TestLinksOfAPageWithABase(t *testing.T) {
 		b.contains(b.ok("web_fetch", in{"url": page}), "link ("+want+")")
 	}
 }
+
+// TestAPageWhoseElementIsNotClosed: what stands behind a drawing, a formula or a list to choose from that nothing
+// closes is read. One that is closed is left out.
+func TestAPageWhoseElementIsNotClosed(t *testing.T) {
+	for source, want := range map[string]string{
+		"<p>a<svg><text>x</text></svg><p>b":                   "a\n\nb",
+		"<p>a<select><option>x</select><p>b":                  "a\n\nb",
+		"<p>a<svg><path d=M0><p>b":                            "a\n\nb",
+		"<p>a<select><option><p>b":                            "a\n\nb",
+		"<p>a<math><mi></mi><p>b":                             "a\n\nb",
+		"<p>a<svg><p>b<svg></svg><p>c":                        "a\n\nb\n\nc",
+		"<p>a<svg><select><math></math><p>b":                  "a\n\nb",
+		"<svg>x</svg><p>a<svg><p>b":                           "a\n\nb",
+		"<p>a<svg><script>x</script><style>y</style><p>b":     "a\n\nb",
+		"<p>a" + strings.Repeat("<svg><select>", 1_000) + "b": "ab",
+		"<p>a<script>x<p>b":                                   "a",
+		"<p>a<template>x<p>b":                                 "a",
+	} {
+		if _, text, _ := htmlText(source, &url.URL{Scheme: "http", Host: "x"}); text != want {
+			t.Errorf("%.80s became %q, want %q", source, text, want)
+		}
+	}
+}
