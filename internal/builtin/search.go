@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -33,8 +35,8 @@ func (s *search) stop(limit string) error {
 	return errFull
 }
 
-// walk searches a directory and everything below it, in the order of names. It does not follow symbolic links: their
-// targets are searched in their own place.
+// walk searches a directory and everything below it, in the order of names. It enters no symbolic links to directories,
+// and follows one to a file where the walk does not come to that file itself.
 func (s *search) walk(files *countedFS, dir string) error {
 	entries, err := files.ReadDir(dir)
 	if err != nil {
@@ -51,9 +53,33 @@ func (s *search) walk(files *countedFS, dir string) error {
 			if err := s.file(files.ctx, files.w, path.Join(files.base, name), path.Join(s.shown, name)); err != nil {
 				return err
 			}
+		case e.Type()&fs.ModeSymlink != 0 && s.includes(name):
+			if err := files.spend(1); err != nil {
+				return err
+			}
+			t, ok := s.linked(files, name)
+			if !ok {
+				continue
+			}
+			if err := s.file(files.ctx, files.w, t.name, path.Join(s.shown, name)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// linked is the file that a symbolic link leads to; ok is false if there is none, or the walk comes to it itself.
+func (s *search) linked(files *countedFS, name string) (t target, ok bool) {
+	t, err := files.w.resolve("path", path.Join(files.base, name))
+	if err != nil || t.info == nil || !t.info.Mode().IsRegular() {
+		return t, false
+	}
+	own, below := t.name, true
+	if files.base != "." {
+		own, below = strings.CutPrefix(t.name, files.base+"/")
+	}
+	return t, !below || !s.includes(own) || slices.Contains(splitNames(own), ".git")
 }
 
 // file searches one file; name is its path, shown its path in answers. A file that cannot be searched is counted.

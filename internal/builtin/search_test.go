@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -141,6 +143,39 @@ func TestGrep(t *testing.T) {
 		{"pattern": "x", "context": 21},
 	} {
 		b.refused(toolyard.InvalidArguments, "grep", input)
+	}
+}
+
+// TestGrepSearchesWhereLinksLead: a file that the search comes to by a symbolic link alone is searched under the link's
+// name, and no file is searched twice. What is hidden or outside is not.
+func TestGrepSearchesWhereLinksLead(t *testing.T) {
+	b := newBench(t)
+	b.put("README.md", "hit\n")
+	b.put("docs/own.md", "hit\n")
+	b.put("docs/plain.txt", "hit\n")
+	b.put("docs/.git/config", "hit\n")
+	b.put("secret.md", "hit\n")
+	for name, to := range map[string]string{
+		"docs/up.md": "../README.md", "docs/again.md": b.at("docs/up.md"), "docs/beside.md": "own.md",
+		"docs/text.md": "plain.txt", "docs/git.md": ".git/config", "docs/hidden.md": "../secret.md",
+		"docs/none.md": "none", "docs/round.md": "round.md", "docs/dir.md": "..",
+		"docs/out.md": filepath.Join(b.outside, "secret"), "docs/out2.md": "../../outside/secret",
+	} {
+		b.link(to, name)
+	}
+	b.env.Hidden = func(path string) bool { return path == "secret.md" }
+	for _, c := range []struct{ path, glob, want string }{
+		{"docs", "", "again.md git.md own.md plain.txt up.md"},
+		{"docs", "*.md", "again.md git.md own.md text.md up.md"},
+		{".", "", "README.md docs/git.md docs/own.md docs/plain.txt"},
+	} {
+		var want strings.Builder
+		for name := range strings.FieldsSeq(c.want) {
+			fmt.Fprintf(&want, "%s:1:hit\n", path.Join(c.path, name))
+		}
+		if got := b.ok("grep", in{"pattern": "hit|SECRET", "path": c.path, "glob": c.glob}); got+"\n" != want.String() {
+			t.Errorf("%s in %s:\n%s\nwant\n%s", c.glob, c.path, got, want.String())
+		}
 	}
 }
 
