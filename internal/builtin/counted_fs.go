@@ -61,7 +61,7 @@ func (c *countedFS) ReadDir(name string) ([]fs.DirEntry, error) {
 		c.unread++
 		return nil, nil
 	}
-	entries, more, err := c.w.readDir(c.ctx, path.Join(c.base, name), c.left)
+	entries, has, err := c.w.readDir(c.ctx, path.Join(c.base, name), c.left)
 	switch {
 	case stopped(c.ctx) != nil:
 		return nil, stopped(c.ctx)
@@ -71,11 +71,9 @@ func (c *countedFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	if !c.git {
 		entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.Name() == ".git" })
 	}
-	if err := c.spend(len(entries)); err != nil {
+	c.cut = has > c.left
+	if err := c.spend(min(has, c.left)); err != nil {
 		return nil, err
-	}
-	if more {
-		c.left, c.cut = 0, true
 	}
 	return entries, nil
 }

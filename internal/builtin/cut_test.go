@@ -53,3 +53,31 @@ func TestAWalkThatIsCutSaysSo(t *testing.T) {
 		t.Errorf("the answer of a walk that was cut: %s", out)
 	}
 }
+
+// TestAWalkCountsWhatItDoesNotShow: a walk reads at most so many entries, also if most of them are hidden or in .git.
+func TestAWalkCountsWhatItDoesNotShow(t *testing.T) {
+	b := newBench(t)
+	const dirs, files, budget = 10, 10, 1 + 10 + 4*(1+10) // four directories
+	for n := range dirs * files {
+		b.put(fmt.Sprintf("many/%d/%d.log", n/files, n%files), "hit\n")
+	}
+	for what, c := range map[string]struct {
+		hides func(string) bool
+		files int // that are searched
+	}{
+		"all is hidden":     {func(p string) bool { return path.Ext(p) == ".log" }, 0},
+		"half is hidden":    {func(p string) bool { return path.Ext(p) == ".log" && path.Base(p) < "5" }, 20},
+		"nothing is hidden": {nil, 40},
+		"nothing matches":   {func(string) bool { return false }, 40},
+	} {
+		w, err := openWorkspace(b.env)
+		b.must(err)
+		defer w.close()
+		w.hides = c.hides
+		s := &search{grepPlan: grepPlan{re: regexp.MustCompile("hit")}, left: MaxGrepBytes}
+		walk := &countedFS{ctx: t.Context(), w: w, base: "many", left: budget, progress: b.env.Progress}
+		if err := walk.ended(s.walk(walk, ".")); !errors.Is(err, errWalkLimit) || s.searched != c.files {
+			t.Errorf("%s: %d files are searched, then %v", what, s.searched, err)
+		}
+	}
+}

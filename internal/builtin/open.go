@@ -66,18 +66,18 @@ func tooLarge(t target, size, max int64) error {
 		size, max)
 }
 
-// readDir reads a directory, and returns at most max entries sorted by name, without those that are hidden; more says
-// that the directory has more than max entries, hidden ones too, so that it may not have been read to its end.
-func (w *workspace) readDir(ctx context.Context, name string, max int) (entries []fs.DirEntry, more bool, err error) {
+// readDir reads a directory, and returns at most max entries sorted by name, without those that are hidden. has is how
+// many entries it has, hidden ones too; with more than max it may not have been read to its end.
+func (w *workspace) readDir(ctx context.Context, name string, max int) (entries []fs.DirEntry, has int, err error) {
 	f, err := w.root.OpenFile(name, openFlags, 0)
 	if err != nil {
-		return nil, false, err
+		return nil, 0, err
 	}
 	defer f.Close() // it was only read
 	const chunk = 512
 	for err == nil && len(entries) <= max {
 		if err = stopped(ctx); err != nil {
-			return nil, false, err
+			return nil, 0, err
 		}
 		var part []fs.DirEntry
 		part, err = f.ReadDir(chunk)
@@ -86,12 +86,12 @@ func (w *workspace) readDir(ctx context.Context, name string, max int) (entries 
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	more = len(entries) > max
+	has = len(entries)
 	if w.hides != nil {
 		entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return w.hidden(path.Join(name, e.Name())) })
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	return entries[:min(len(entries), max)], more, err
+	return entries[:min(len(entries), max)], has, err
 }
 
 // untilStopped is a reader that fails once the context has ended.
