@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/toolyard/toolyard"
@@ -30,7 +31,7 @@ const (
 func (w *workspace) replace(ctx context.Context, env tool.Env, t target, content []byte,
 	same func() error) (err error) {
 	dir := path.Dir(t.name)
-	made, err := w.makeDirs(t, dir)
+	var made []string
 	var temp string
 	defer func() {
 		if err == nil {
@@ -40,19 +41,18 @@ func (w *workspace) replace(ctx context.Context, env tool.Env, t target, content
 		if temp != "" {
 			left = w.root.Remove(temp)
 		}
-		if made != "" {
-			left = errors.Join(left, w.removeEmpty(dir, made))
-		}
-		err = withLeftovers(err, left)
+		err = withLeftovers(err, errors.Join(left, w.removeEmpty(made)))
 	}()
-	if err != nil {
-		return err
-	}
 	mode, exact := newFileMode, false
 	if t.info != nil {
 		mode, exact = t.info.Mode().Perm(), true
 	}
-	temp, err = w.writeTemp(t, dir, content, mode, exact)
+	for range dirTries {
+		if temp, err = w.makeTemp(t, dir, &made, content, mode, exact); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		t.have = "." // another call has failed and removed a directory that it had made
+	}
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (w *workspace) replace(ctx context.Context, env tool.Env, t target, content
 	if err := w.root.Rename(temp, t.name); err != nil {
 		return w.fault(t.field, t.written, "write", err)
 	}
-	temp, made = "", "" // the content has its name: nothing is to be taken away
+	temp, made = "", nil // the content has its name: nothing is to be taken away
 	if err := w.syncDir(dir); err != nil {
 		return &tool.Error{
 			Code: toolyard.ExecutionFailed,
@@ -95,34 +95,51 @@ func withLeftovers(failure, left error) error {
 	return errors.Join(failure, left)
 }
 
-// makeDirs creates the missing directories of a target, and returns the topmost new one; "" if there is none.
-func (w *workspace) makeDirs(t target, dir string) (made string, err error) {
-	if t.info != nil || t.have == dir {
-		return "", nil
+// dirTries is how often a write makes the directories of its target, if others remove them meanwhile.
+const dirTries = 3
+
+// makeTemp is writeTemp in a directory that is made if it is missing; made gets the directories that it has made.
+func (w *workspace) makeTemp(t target, dir string, made *[]string, content []byte, mode fs.FileMode, exact bool,
+) (name string, err error) {
+	if err := w.makeDirs(t, dir, made); err != nil {
+		return "", err
 	}
-	rest := dir
+	return w.writeTemp(t, dir, content, mode, exact)
+}
+
+// makeDirs creates the missing directories of a target, and adds those to made, the topmost first. One that another
+// call makes meanwhile is not among them.
+func (w *workspace) makeDirs(t target, dir string, made *[]string) error {
+	if t.info != nil || t.have == dir {
+		return nil
+	}
+	next, rest := t.have, dir
 	if t.have != "." {
 		rest = strings.TrimPrefix(dir, t.have+"/")
 	}
-	first, _, _ := strings.Cut(rest, "/")
-	made = path.Join(t.have, first)
-	if err := w.root.MkdirAll(dir, newDirMode); err != nil {
-		return "", withLeftovers(w.fault(t.field, t.written, "make the directories of", err), w.removeEmpty(dir, made))
+	for name := range strings.SplitSeq(rest, "/") {
+		next = path.Join(next, name)
+		switch err := w.root.Mkdir(next, newDirMode); {
+		case err == nil:
+			*made = append(*made, next)
+		case !errors.Is(err, fs.ErrExist): // a file in the way is the error of what is below it
+			return w.fault(t.field, t.written, "make the directories of", err)
+		}
 	}
-	return made, nil
+	return nil
 }
 
-// removeEmpty removes the directories from dir up to top that exist and are empty.
-func (w *workspace) removeEmpty(dir, top string) error {
-	for {
-		if err := w.root.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// removeEmpty removes directories, the last one first, as far as they are empty: what others have put there stays.
+func (w *workspace) removeEmpty(dirs []string) error {
+	for _, dir := range slices.Backward(dirs) {
+		switch err := w.root.Remove(dir); {
+		case errors.Is(err, fs.ErrExist): // it is not empty
+			return nil
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return err
 		}
-		if dir == top || dir == "." {
-			return nil
-		}
-		dir = path.Dir(dir)
 	}
+	return nil
 }
 
 // writeTemp writes content to a new file in dir and syncs it. exact says that the file gets this mode whatever the

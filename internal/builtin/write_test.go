@@ -122,6 +122,51 @@ func TestNothingIsLeftOfAWriteThatFails(t *testing.T) {
 	}
 }
 
+// TestDirectoriesThatOtherWritesNeed: calls with named locks write beside one another, in directories that more than
+// one of them makes or needs. One that fails takes away what it has made itself, and the others make that again.
+func TestDirectoriesThatOtherWritesNeed(t *testing.T) {
+	lapsed := errors.New("the lease lapsed")
+	for _, c := range []struct {
+		what           string
+		before, during func(b *bench)
+		fails          bool
+		want           string
+	}{
+		{"another one makes it first", nil, func(b *bench) { b.must(os.Mkdir(b.at("a"), 0o755)) }, true, ". a"},
+		{"another one makes a part of it", nil, func(b *bench) { b.must(os.MkdirAll(b.at("a/b"), 0o755)) }, true,
+			". a a/b"},
+		{"another one writes into it", nil, func(b *bench) { b.put("a/b/c/other", "") }, true,
+			". a a/b a/b/c a/b/c/other"},
+		{"nobody else needs it", nil, func(*bench) {}, true, "."},
+		{"it was there", func(b *bench) { b.must(os.MkdirAll(b.at("a/b"), 0o755)) }, func(*bench) {}, true, ". a a/b"},
+		{"another one fails", func(b *bench) { b.must(os.MkdirAll(b.at("a/b/c"), 0o755)) },
+			func(b *bench) { b.must(os.RemoveAll(b.at("a"))) }, false, ". a a/b a/b/c a/b/c/f"},
+		{"another one fails, and then this one", func(b *bench) { b.must(os.MkdirAll(b.at("a/b"), 0o755)) },
+			func(b *bench) { b.must(os.RemoveAll(b.at("a"))) }, true, "."},
+	} {
+		b := newBench(t)
+		if c.before != nil {
+			c.before(b)
+		}
+		w, err := openWorkspace(b.env)
+		b.must(err)
+		defer w.close()
+		found, err := w.planWrite(writeFileInput{FilePath: "a/b/c/f"})
+		b.must(err)
+		c.during(b)
+		if b.env.CommitPoint = func() error { return nil }; c.fails {
+			b.env.CommitPoint = func() error { return lapsed }
+		}
+		err = w.replace(t.Context(), b.env, found, []byte("x"), func() error { return nil })
+		if names := b.names(); (err == nil) == c.fails || c.fails && !errors.Is(err, lapsed) || names != c.want {
+			t.Errorf("%s: the workspace has %s, want %s; %v", c.what, names, c.want, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "clean up") {
+			t.Errorf("%s: what others need is called left over: %v", c.what, err)
+		}
+	}
+}
+
 // TestAFileThatChangesUnderAWrite changes the file after it was looked at, right before the rename.
 func TestAFileThatChangesUnderAWrite(t *testing.T) {
 	b := newBench(t)
