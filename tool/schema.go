@@ -4,24 +4,28 @@ import (
 	"encoding"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/big"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
 // schemaOf derives the schema of a type. A type that is read from text is a string, whatever it is made of, a
-// [json.Number] is a number, a [big.Int] an integer, and a [json.RawMessage] any value: without that, the schema would
-// accept only what the type refuses. Bytes are a string in base64, as JSON has them. A field with the option "string"
-// is refused for the same reason.
+// [json.Number] is a number, a [big.Int] an integer, and a [json.RawMessage] any value, as is a type of others that
+// reads JSON itself: without that, the schema would accept only what the type refuses. Bytes are a string in base64, as
+// JSON has them. A field with the option "string" is refused for the same reason.
 func schemaOf[T any]() (json.RawMessage, error) {
-	known := map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[json.RawMessage](): {
-		Types: []string{"null", "boolean", "object", "array", "number", "string"}},
-		reflect.TypeFor[[]byte]():      {Types: []string{"null", "string"}, ContentEncoding: "base64"},
-		reflect.TypeFor[json.Number](): {Type: "number"}, reflect.TypeFor[big.Int](): {Type: "integer"}}
+	anything := &jsonschema.Schema{Types: []string{"null", "boolean", "object", "array", "number", "string"}}
+	known := map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[json.RawMessage](): anything, reflect.TypeFor[[]byte](): {
+			Types: []string{"null", "string"}, ContentEncoding: "base64"},
+		reflect.TypeFor[json.Number](): {Type: "number"}, reflect.TypeFor[big.Int](): {Type: "integer"},
+		reflect.TypeFor[time.Time](): {Type: "string"}, reflect.TypeFor[slog.Level](): {Type: "string"}}
 	var quoted error
 	read := func(of reflect.Type, f reflect.StructField) {
 		_, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -30,12 +34,15 @@ func schemaOf[T any]() (json.RawMessage, error) {
 				"derived; remove the option, or set InputSchema", f.Name, of)
 		}
 	}
-	inside(reflect.TypeFor[T](), map[reflect.Type]bool{}, read, func(t reflect.Type) {
-		pointer := reflect.PointerTo(t)
-		if pointer.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) &&
-			!pointer.Implements(reflect.TypeFor[json.Unmarshaler]()) {
+	inside(reflect.TypeFor[T](), map[reflect.Type]bool{}, read, func(t reflect.Type) (open bool) {
+		switch pointer := reflect.PointerTo(t); {
+		case known[t] != nil:
+		case pointer.Implements(reflect.TypeFor[json.Unmarshaler]()):
+			known[t] = anything
+		case pointer.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
 			known[t] = &jsonschema.Schema{Type: "string"}
 		}
+		return known[t] == nil
 	})
 	if quoted != nil {
 		return nil, quoted
@@ -47,10 +54,10 @@ func schemaOf[T any]() (json.RawMessage, error) {
 	return json.Marshal(s)
 }
 
-// inside calls found for the types of the fields of a type, of its elements, and of what is inside these, and field for
-// each field. The fields of an embedded type are the type's own.
+// inside calls found for the types of the fields of a type, of its elements, and of what is inside those of them of
+// which found returns true, and field for each field. The fields of an embedded type are the type's own.
 func inside(t reflect.Type, seen map[reflect.Type]bool, field func(reflect.Type, reflect.StructField),
-	found func(reflect.Type)) {
+	found func(reflect.Type) bool) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -62,8 +69,9 @@ func inside(t reflect.Type, seen map[reflect.Type]bool, field func(reflect.Type,
 		for t.Kind() == reflect.Pointer {
 			t = t.Elem()
 		}
-		found(t)
-		inside(t, seen, field, found)
+		if found(t) {
+			inside(t, seen, field, found)
+		}
 	}
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array, reflect.Map:

@@ -8,6 +8,8 @@ import (
 	"math/big"
 	"reflect"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -154,6 +156,65 @@ func TestNumbersOfOtherTypes(t *testing.T) {
 	for _, err := range []error{refused[inner](), refused[struct{ inner }](), refused[struct{ List []inner }]()} {
 		if err == nil || !strings.Contains(err.Error(), "the field Count of tool_test.inner has the option string") {
 			t.Errorf("a field that is read from a string: %v", err)
+		}
+	}
+}
+
+// A level is a number in Go and a word in JSON, and an amount has nothing in it that JSON could show.
+type (
+	level  int
+	amount struct {
+		cents int
+		Euros int `json:",string"` // nobody reads this tag
+	}
+	price struct{ amount } // it has the methods of what is embedded
+)
+
+func (l *level) UnmarshalJSON(data []byte) error {
+	*l = level(slices.Index([]string{`"low"`, `"high"`}, string(data)))
+	return nil
+}
+
+func (a *amount) UnmarshalJSON(data []byte) (err error) {
+	a.cents, err = strconv.Atoi(string(data))
+	return err
+}
+
+// UnmarshalText is not called by encoding/json beside UnmarshalJSON.
+func (*amount) UnmarshalText([]byte) error { return errors.New("called") }
+
+// TestTypesThatReadJSONThemselves: nothing but such a type says what it takes, so that its schema takes anything. What
+// the tag says of the field stays.
+func TestTypesThatReadJSONThemselves(t *testing.T) {
+	type in struct {
+		Level level            `json:"level" jsonschema:"low or high"`
+		Most  *level           `json:"most,omitempty"`
+		Each  []amount         `json:"each"`
+		By    map[string]level `json:"by,omitempty"`
+		Price price            `json:"price"`
+		Time  time.Time        `json:"time"`
+	}
+	var got in
+	made, err := tool.New(tool.Typed[in, string]{Declaration: tool.Declaration{Name: "t", Description: "d"},
+		Run: func(_ context.Context, _ tool.Env, i in) (string, error) { got = i; return "", nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	input := json.RawMessage(`{"level":"high","most":"high","each":[7],"by":{"a":"high"},"price":8,` +
+		`"time":"2026-01-02T03:04:05Z"}`)
+	if _, err := made.Run(t.Context(), tool.Env{}, input); err != nil || got.Level != 1 || *got.Most != 1 ||
+		got.Each[0].cents != 7 || got.By["a"] != 1 || got.Price.cents != 8 || got.Time.IsZero() {
+		t.Errorf("%+v, %v", got, err)
+	}
+	const anything = `{"type":["null","boolean","object","array","number","string"]`
+	for _, want := range []string{
+		`"level":` + anything + `,"description":"low or high"}`, `"most":` + anything + `}`,
+		`"each":{"type":["null","array"],"items":` + anything + `}}`,
+		`"by":{"type":"object","additionalProperties":` + anything + `}}`, `"price":` + anything + `}`,
+		`"time":{"type":"string"}`,
+	} {
+		if !strings.Contains(string(made.InputSchema), want) {
+			t.Errorf("%s is not in %s", want, made.InputSchema)
 		}
 	}
 }
