@@ -69,6 +69,33 @@ func TestAFileIsRead(t *testing.T) {
 	}
 }
 
+// TestSchemasAreAsWritten: with their fields in the order of the file, in which a model fills them in, and with numbers
+// of any size.
+func TestSchemasAreAsWritten(t *testing.T) {
+	const want = `{"type":"object","required":["zeta"],"properties":{` +
+		`"zeta":{"type":"string","enum":["b","a",null,true,1.5]},` +
+		`"alpha":{"type":"integer","minimum":-9223372036854775809,"maximum":18446744073709551615},` +
+		`"mid":{"const":340282366920938463463374607431768211456,"default":16}}}`
+	yaml := "tools:\n- input_schema:\n    type: object\n    required: [zeta]\n    properties:\n" +
+		"      zeta: {type: string, enum: [b, a, ~, true, 1.5]}\n" +
+		"      alpha: {type: integer, minimum: -9223372036854775809, maximum: 18446744073709551615}\n" +
+		"      mid: {const: 340282366920938463463374607431768211456, default: 0x10}\n" +
+		"  name: x\n  description: d\n  command: {argv: [wc]}\n"
+	for kind, text := range map[string]string{"YAML": yaml,
+		"JSON": `{"tools":[{"name":"x","description":"d","command":{"argv":["wc"]},"input_schema":` + want + `}]}`} {
+		f, err := Decode([]byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
+		} else if got := string(f.Tools[0].InputSchema); got != want {
+			t.Errorf("%s: %s, want %s", kind, got, want)
+		}
+	}
+	_, err := Decode([]byte(strings.Replace(yaml, "  name: x", "  timeout_ms: 18446744073709551615\n  name: x", 1)))
+	if err == nil || !strings.Contains(err.Error(), "timeout_ms") {
+		t.Errorf("a number that is too large for what it says: %v", err)
+	}
+}
+
 // TestJSONIsRead: also with what JSON has and YAML has not.
 func TestJSONIsRead(t *testing.T) {
 	doc := "{\n\t\"tools\": [{\"name\": \"x\", \"description\": \"a\\/b \\ud83d\\ude00 \\\\ud83d \\\\\\uD83D\\uDE00 \\u007f \x7f\",\n" +

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/big"
 	"regexp"
 	"strconv"
 	"strings"
@@ -14,10 +15,12 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxDepth is how deep a file may nest, maxNodes how many values it may have once its aliases stand for what they mean.
+// maxDepth is how deep a file may nest, maxNodes how many values it may have once its aliases stand for what they mean,
+// and maxDigits how long a whole number may be.
 const (
-	maxDepth = 100
-	maxNodes = 200_000
+	maxDepth  = 100
+	maxNodes  = 200_000
+	maxDigits = 100
 )
 
 // toJSON reads YAML, of which JSON is a part, as JSON.
@@ -44,11 +47,11 @@ func toJSON(data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("it is no YAML: %s", strings.Join(strings.Fields(err.Error()), " "))
 	}
 	nodes := maxNodes
-	v, err := value(&doc, 0, &nodes)
-	if err != nil {
+	var out bytes.Buffer
+	if err := value(&out, &doc, 0, &nodes); err != nil {
 		return nil, err
 	}
-	return json.Marshal(v)
+	return out.Bytes(), nil
 }
 
 // surrogates are the escapes of JSON for characters beyond the first 65,536, two for each, which YAML does not have;
@@ -64,56 +67,84 @@ func decoded(escapes []byte) []byte {
 	return []byte(char)
 }
 
-// value is a node as JSON has it. What JSON has no word for is an error, not a guess.
-func value(n *yaml.Node, depth int, left *int) (any, error) {
+// value writes a node as JSON has it, with the keys in their order: a model fills in fields in that of the schema. What
+// JSON has no word for is an error, not a guess.
+func value(out *bytes.Buffer, n *yaml.Node, depth int, left *int) error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("line %d: %s", n.Line, fmt.Sprintf(format, args...))
 	}
 	if *left--; *left < 0 {
-		return nil, bad("the file has more than %d values", maxNodes)
+		return bad("the file has more than %d values", maxNodes)
 	}
 	if depth > maxDepth {
-		return nil, bad("it nests deeper than %d levels", maxDepth)
+		return bad("it nests deeper than %d levels", maxDepth)
 	}
 	switch n.Kind {
 	case yaml.DocumentNode:
 		if len(n.Content) != 1 {
-			return nil, bad("the file has no single document")
+			return bad("the file has no single document")
 		}
-		return value(n.Content[0], depth, left)
+		return value(out, n.Content[0], depth, left)
 	case yaml.AliasNode:
-		return value(n.Alias, depth+1, left)
+		return value(out, n.Alias, depth+1, left)
 	case yaml.SequenceNode:
-		out := make([]any, 0, len(n.Content))
-		for _, item := range n.Content {
-			v, err := value(item, depth+1, left)
-			if err != nil {
-				return nil, err
+		out.WriteByte('[')
+		for i, item := range n.Content {
+			if i > 0 {
+				out.WriteByte(',')
 			}
-			out = append(out, v)
+			if err := value(out, item, depth+1, left); err != nil {
+				return err
+			}
 		}
-		return out, nil
+		out.WriteByte(']')
+		return nil
 	case yaml.MappingNode:
-		out := map[string]any{}
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			key := n.Content[i]
-			if key.Kind != yaml.ScalarNode || key.Tag == "!!merge" {
-				return nil, fmt.Errorf("line %d: a key is a plain word; write the keys out", key.Line)
-			}
-			if _, ok := out[key.Value]; ok {
-				return nil, fmt.Errorf("line %d: the key %q stands there twice", key.Line, key.Value)
-			}
-			v, err := value(n.Content[i+1], depth+1, left)
-			if err != nil {
-				return nil, err
-			}
-			out[key.Value] = v
-		}
-		return out, nil
+		return mapping(out, n, depth, left)
 	case yaml.ScalarNode:
-		return scalar(n, bad)
+		v, err := scalar(n, bad)
+		if err != nil {
+			return err
+		}
+		return word(out, v)
 	}
-	return nil, bad("it is no YAML that a manifest can have")
+	return bad("it is no YAML that a manifest can have")
+}
+
+func mapping(out *bytes.Buffer, n *yaml.Node, depth int, left *int) error {
+	seen := map[string]bool{}
+	out.WriteByte('{')
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		if key.Kind != yaml.ScalarNode || key.Tag == "!!merge" {
+			return fmt.Errorf("line %d: a key is a plain word; write the keys out", key.Line)
+		}
+		if seen[key.Value] {
+			return fmt.Errorf("line %d: the key %q stands there twice", key.Line, key.Value)
+		}
+		seen[key.Value] = true
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		if err := word(out, key.Value); err != nil {
+			return err
+		}
+		out.WriteByte(':')
+		if err := value(out, n.Content[i+1], depth+1, left); err != nil {
+			return err
+		}
+	}
+	out.WriteByte('}')
+	return nil
+}
+
+// word writes a single value.
+func word(out *bytes.Buffer, v any) error {
+	raw, err := json.Marshal(v)
+	if err == nil {
+		_, err = out.Write(raw)
+	}
+	return err
 }
 
 func scalar(n *yaml.Node, bad func(string, ...any) error) (any, error) {
@@ -128,16 +159,13 @@ func scalar(n *yaml.Node, bad func(string, ...any) error) (any, error) {
 			return nil, bad("%q is neither true nor false", n.Value)
 		}
 		return b, nil
-	case "!!int":
-		i, err := strconv.ParseInt(n.Value, 0, 64)
-		if err != nil {
-			return nil, bad("%q is no whole number of 64 bits", n.Value)
+	case "!!int", "!!float": // YAML calls a whole number beyond 64 bits a float
+		if i, ok := new(big.Int).SetString(n.Value, 0); ok && len(n.Value) <= maxDigits {
+			return json.Number(i.String()), nil
 		}
-		return i, nil
-	case "!!float":
 		f, err := strconv.ParseFloat(n.Value, 64)
-		if err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
-			return nil, bad("%q is no number", n.Value)
+		if err != nil || math.IsInf(f, 0) || math.IsNaN(f) || n.ShortTag() == "!!int" {
+			return nil, bad("%q is no number of at most %d digits", n.Value, maxDigits)
 		}
 		return f, nil
 	}
