@@ -237,7 +237,7 @@ func (h *HTTP) check(t *Tool, known func(string, template) error, required func(
 		return fmt.Errorf("http.url: %w", err)
 	}
 	for _, segment := range h.url.segments {
-		if err := known("http.url", segment); err != nil {
+		if err := known("http.url", segment.template); err != nil {
 			return err
 		}
 		for _, name := range segment.fields() {

@@ -298,6 +298,24 @@ func TestAFieldStaysInItsPlaceOfAnAddress(t *testing.T) {
 	}
 }
 
+// TestThePathOfAnAddressIsAsWritten: what separates the parts of a segment, for the services that have such, does so
+// only as it is. In a value it is escaped.
+func TestThePathOfAnAddressIsAsWritten(t *testing.T) {
+	for written, want := range map[string]string{
+		"/Products({a})/*;v=1,2/!'+$&=:@": "/Products(x;y)/*;v=1,2/!'+$&=:@",
+		"/a%3Bb/%28{a}%29/%2c":            "/a%3Bb/%28x;y%29/%2c",
+		"/ü {/</[{{a}}]|{a}":              "/%C3%BC%20%7B/%3C/%5B%7Ba%7D%5D%7Cx;y",
+		"/%7Ba%7D":                        "/x;y",
+	} {
+		text := "https://x.example" + written
+		want = "https://x.example" + strings.ReplaceAll(want, "x;y", "x%3By%28%2C")
+		got, err := endpoint(t, text).Address(json.RawMessage(`{"a":"x;y(,"}`))
+		if err != nil || got.String() != want {
+			t.Errorf("%s: %v, %v; want %s", text, got, err, want)
+		}
+	}
+}
+
 // TestNoValueIsAnEncodedSlashInAnAddress: many servers decode a path before they take it apart, some of them twice.
 func TestNoValueIsAnEncodedSlashInAnAddress(t *testing.T) {
 	h := endpoint(t, "https://x.example/v1/{a}/end")

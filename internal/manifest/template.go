@@ -153,8 +153,15 @@ func (c *arguments) Arguments(input json.RawMessage) ([]string, error) {
 // urlTemplate is a URL whose path segments and query values have places for fields.
 type urlTemplate struct {
 	base     url.URL // scheme and host
-	segments []template
+	segments []segmentTemplate
 	query    []queryTemplate
+}
+
+// segmentTemplate is a segment of a path. written has its texts as they are sent: what the operator has escaped is, and
+// what they have not is not, where that makes a difference.
+type segmentTemplate struct {
+	template
+	written template
 }
 
 type queryTemplate struct {
@@ -183,8 +190,12 @@ func (h *HTTP) Address(input json.RawMessage) (*url.URL, error) {
 				"character or dots that lead elsewhere, maybe encoded; give something else",
 				strings.Join(t.fields(), ", "), segment)
 		}
+		sent, _, err := t.written.fill(fields, func(s string) (string, error) { return url.PathEscape(s), nil })
+		if err != nil {
+			return nil, err
+		}
 		path.WriteString("/" + segment)
-		raw.WriteString("/" + url.PathEscape(segment))
+		raw.WriteString("/" + sent)
 	}
 	out.Path, out.RawPath = path.String(), raw.String()
 	var query []string
@@ -262,11 +273,11 @@ func parseURL(text string) (urlTemplate, error) {
 	}
 	u.base = *base
 	for segment := range strings.SplitSeq(path, "/") {
-		plain, err := url.PathUnescape(segment)
+		t, err := parseSegment(segment)
 		if err != nil {
 			return u, fmt.Errorf("the path has %q, which cannot be read: write %%25 for %%", segment)
 		}
-		u.segments = append(u.segments, parseTemplate(plain))
+		u.segments = append(u.segments, t)
 	}
 	for pair := range strings.SplitSeq(query, "&") {
 		if pair == "" {
@@ -284,4 +295,23 @@ func parseURL(text string) (urlTemplate, error) {
 		u.query = append(u.query, queryTemplate{k, parseTemplate(plain)})
 	}
 	return u, nil
+}
+
+// braces are those of a place for a field, also where a program has escaped them.
+var braces = strings.NewReplacer("%7B", "{", "%7b", "{", "%7D", "}", "%7d", "}")
+
+// notInPath is what cannot stand in a segment of a path as it is.
+var notInPath = regexp.MustCompile(`[^A-Za-z0-9._~!$&'()*+,;=:@%-]+`)
+
+func parseSegment(text string) (segmentTemplate, error) {
+	t := segmentTemplate{written: parseTemplate(braces.Replace(text))}
+	t.parts = slices.Clone(t.written.parts)
+	for i := 0; i < len(t.parts); i += 2 {
+		plain, err := url.PathUnescape(t.parts[i])
+		if err != nil {
+			return t, err
+		}
+		t.parts[i], t.written.parts[i] = plain, notInPath.ReplaceAllStringFunc(t.parts[i], url.PathEscape)
+	}
+	return t, nil
 }
