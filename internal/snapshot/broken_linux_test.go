@@ -117,3 +117,87 @@ func TestAnUndoThatIsBrokenOffTwice(t *testing.T) {
 		})
 	}
 }
+
+// killed runs what is killed where it would make its first change: what it has stored by then stays, and nobody cleans
+// up.
+func killed(t *testing.T, run func(act func() error) error) {
+	t.Helper()
+	defer func() {
+		if said := recover(); said != errBroken {
+			t.Fatalf("it ended by itself: %v", said)
+		}
+	}()
+	panic(run(func() error { panic(errBroken) }))
+}
+
+// TestAKillBeforeTheFirstChange: nobody knows whether a worker that was killed has changed something. An undo goes on
+// under its own ticket, and another one needs force. A commit goes on where nobody has changed anything since, and
+// otherwise needs force.
+func TestAKillBeforeTheFirstChange(t *testing.T) {
+	for name, c := range map[string]struct {
+		again       Wish
+		changed, ok bool
+	}{
+		"under the same ticket":           {Wish{Ticket: 5}, false, true},
+		"under another one":               {Wish{Ticket: 6}, false, false},
+		"under another one, by force":     {Wish{Ticket: 6, Force: true}, false, true},
+		"others were there, by force":     {Wish{Ticket: 6, Force: true}, true, true},
+		"others were there, and no force": {Wish{Ticket: 6}, true, false},
+	} {
+		y := newYard(t)
+		y.write(t, "f", "before")
+		k := key("b", 0)
+		y.take(t, k)
+		y.write(t, "f", "after ")
+		y.after(t, k)
+		killed(t, func(act func() error) error {
+			_, err := y.store.Restore(t.Context(), y.root, Wish{Key: k, Groups: []int{0}, Ticket: 5, Act: act})
+			return err
+		})
+		if c.changed {
+			y.write(t, "f", "others")
+		}
+		c.again.Key, c.again.Groups = k, []int{0}
+		_, err := y.store.Restore(t.Context(), y.root, c.again)
+		data, failed := os.ReadFile(y.at("f"))
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		if is := string(data) == "before"; is != c.ok || (err == nil) != c.ok {
+			t.Errorf("an undo %s: f is %q, %v", name, data, err)
+		}
+	}
+	for name, c := range map[string]struct {
+		others string
+		force  bool
+		want   string
+	}{
+		"nobody was there":            {"", false, "of the batch"},
+		"others were there":           {"others", false, "others"},
+		"others were there, by force": {"others", true, "of the batch"},
+	} {
+		y := newYard(t)
+		y.write(t, "f", "before")
+		k := key("b", 0)
+		o := y.overlay(t, k)
+		o.write(t, "f", "of the batch")
+		killed(t, func(act func() error) error {
+			_, err := y.commit(t, Commit{Key: k, Act: act})
+			return err
+		})
+		if c.others != "" {
+			y.write(t, "f", c.others)
+		}
+		_, err := y.commit(t, Commit{Key: k, Force: c.force})
+		data, failed := os.ReadFile(y.at("f"))
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		if string(data) != c.want || (err == nil) != (c.want == "of the batch") {
+			t.Errorf("a commit, %s: f is %q, %v", name, data, err)
+		}
+		if y.store.Drop(t.Context(), y.root, Commit{Key: k}) == nil {
+			t.Errorf("a commit, %s: its overlay is dropped", name)
+		}
+	}
+}
