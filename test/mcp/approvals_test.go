@@ -364,39 +364,43 @@ func TestAToolAsksOverMCP(t *testing.T) {
 }
 
 // TestAnAnswerThatIsSentAgainAnswersNoOtherQuestion: a tool asks twice. A client whose response to its first answer was
-// lost sends that again, and is asked the second question: nobody has answered it.
+// lost sends that again, and is asked the second question: nobody has answered it, also where it has the words of the
+// first.
 func TestAnAnswerThatIsSentAgainAnswersNoOtherQuestion(t *testing.T) {
 	p := start(t, asking)
 	c := p.connect(alone, "token-of-a", &sdk.ClientOptions{
 		Capabilities:   &sdk.ClientCapabilities{Elicitation: &sdk.ElicitationCapabilities{}},
 		MultiRoundTrip: &sdk.MultiRoundTripOptions{Disabled: true},
 	})
-	first, err := c.CallTool(waiting(t), &sdk.CallToolParams{Name: "ask"})
-	if err != nil || !first.NeedsInput() {
-		t.Fatalf("the tool did not ask: %+v (%v)", first, err)
-	}
-	said := func(what string) sdk.InputResponseMap {
-		return sdk.InputResponseMap{"approval": &sdk.ElicitResult{Action: "accept",
-			Content: map[string]any{"said": what}}}
-	}
-	var second *sdk.CallToolResult
-	for i := range 2 { // the second time as if the first response was lost
-		r, err := c.CallTool(waiting(t), &sdk.CallToolParams{Name: "ask", RequestState: first.RequestState,
-			InputResponses: said("my name")})
+	for _, question := range []string{"", "Who are you?"} {
+		input := map[string]any{"text": question}
+		first, err := c.CallTool(waiting(t), &sdk.CallToolParams{Name: "ask", Arguments: input})
+		if err != nil || !first.NeedsInput() {
+			t.Fatalf("the tool did not ask: %+v (%v)", first, err)
+		}
+		said := func(what string) sdk.InputResponseMap {
+			return sdk.InputResponseMap{"approval": &sdk.ElicitResult{Action: "accept",
+				Content: map[string]any{"said": what}}}
+		}
+		var second *sdk.CallToolResult
+		for i := range 2 { // the second time as if the first response was lost
+			r, err := c.CallTool(waiting(t), &sdk.CallToolParams{Name: "ask", Arguments: input,
+				RequestState: first.RequestState, InputResponses: said("my name")})
+			if err != nil {
+				t.Fatalf("time %d: %v", i+1, err)
+			}
+			if !r.NeedsInput() {
+				t.Fatalf("time %d: nobody was asked the second question, and the tool was told: %s", i+1, textOf(r))
+			}
+			second = r
+		}
+		r, err := c.CallTool(waiting(t), &sdk.CallToolParams{Name: "ask", Arguments: input,
+			RequestState: second.RequestState, InputResponses: said("my age")})
 		if err != nil {
-			t.Fatalf("time %d: %v", i+1, err)
+			t.Fatal(err)
 		}
-		if !r.NeedsInput() {
-			t.Fatalf("time %d: nobody was asked how old they are, and the tool was told: %s", i+1, textOf(r))
-		}
-		second = r
+		wantText(t, r, false, `{"said":"my name"}{"said":"my age"}`)
 	}
-	r, err := c.CallTool(waiting(t), &sdk.CallToolParams{Name: "ask", RequestState: second.RequestState,
-		InputResponses: said("my age")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantText(t, r, false, `{"said":"my name"}{"said":"my age"}`)
 }
 
 // watched is a way to the API that counts the looks at the list of approvals, and fails one of them.

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -177,7 +178,7 @@ func (p *pool) tools() []tool.Tool {
 			p.writes.Add(1)
 			return tool.Output{Text: "wrote " + text}, nil
 		}),
-		made(p.T, "ask", nil, func(ctx context.Context, _ tool.Env, _ string) (tool.Output, error) {
+		made(p.T, "ask", nil, func(ctx context.Context, _ tool.Env, text string) (tool.Output, error) {
 			in := elicit.From(ctx)
 			if in.Mute != "" {
 				return tool.Output{}, errors.New(in.Mute)
@@ -187,7 +188,7 @@ func (p *pool) tools() []tool.Tool {
 				if in.Answer.State != "" {
 					return tool.Output{Text: in.Answer.State + string(in.Answer.Content)}, nil
 				}
-				question, state = "And how old?", string(in.Answer.Content)
+				question, state = cmp.Or(text, "And how old?"), string(in.Answer.Content)
 			}
 			q, err := elicit.New(toolyard.Form{Server: "s", Message: question, Schema: json.RawMessage(
 				`{"type":"object","properties":{"said":{"type":"string"}},"required":["said"]}`)}, "k", state)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -227,6 +228,17 @@ func (s *Server) resume(ctx context.Context, req *mcp.CallToolRequest, batch *to
 	}
 	if a, ok := ctx.Value(askingKey{}).(*asking); ok {
 		a.open = ""
+	}
+	if p.Form { // a tool may ask the same again, and a client may send the same answer again
+		list, err := s.cfg.Client.Approvals(ctx, p.Agent)
+		if err != nil {
+			return s.unreachable("read the approvals", err), nil
+		}
+		if slices.ContainsFunc(list, func(a client.Approval) bool {
+			return a.ID == p.Approval && !a.AskedAt.Equal(asked)
+		}) {
+			return s.await(ctx, req, batch, b, &asked)
+		}
 	}
 	d.By, d.InputSHA256 = decider(p.Agent), p.Shown
 	err = s.cfg.Client.Decide(ctx, p.Approval, d)
