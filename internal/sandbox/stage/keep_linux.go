@@ -10,7 +10,6 @@ import (
 	"path"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -282,6 +281,6 @@ func dress(f *os.File, e *Entry) error {
 	if err := f.Chmod(fs.FileMode(e.Mode) & fs.ModePerm); err != nil {
 		return err
 	}
-	t := unix.NsecToTimeval(time.Unix(0, e.Time).UnixNano())
-	return unix.Futimes(int(f.Fd()), []unix.Timeval{t, t})
+	t := unix.NsecToTimespec(e.Time)
+	return unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), []unix.Timespec{t, t}, 0)
 }

@@ -42,7 +42,7 @@ func seen(t testing.TB, dir string) string {
 			if err != nil {
 				return err
 			}
-			b.WriteString(" " + info.ModTime().UTC().Format(time.RFC3339) + " " + string(content))
+			b.WriteString(" " + info.ModTime().UTC().Format(time.RFC3339Nano) + " " + string(content))
 		case info.Mode().Type() == fs.ModeSymlink:
 			to, err := os.Readlink(p)
 			if err != nil {
@@ -50,7 +50,7 @@ func seen(t testing.TB, dir string) string {
 			}
 			b.WriteString(" " + to)
 		default:
-			b.WriteString(" " + info.ModTime().UTC().Format(time.RFC3339))
+			b.WriteString(" " + info.ModTime().UTC().Format(time.RFC3339Nano))
 		}
 		b.WriteString("\n")
 		return nil
@@ -63,7 +63,7 @@ func seen(t testing.TB, dir string) string {
 
 func TestPackAndUnpack(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
-	old := time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
+	old := time.Date(2020, 1, 2, 3, 4, 5, 123_456_789, time.UTC)
 	must := func(errs ...error) {
 		t.Helper()
 		if err := errors.Join(errs...); err != nil {
