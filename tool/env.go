@@ -36,7 +36,8 @@ type Env struct {
 	// Context has the values that earlier calls of the session set; see [SessionChange]. It is a copy.
 	Context map[string]string
 
-	// Attempt counts the executions of this call, from 1.
+	// Attempt is the number of this attempt in the log, from 1. One before it need not have run the tool: its worker
+	// may have gone between taking the call and running it.
 	Attempt int
 	// IdempotencyKey is the same for every attempt of this call. Pass it to services that recognise repeats by a key.
 	IdempotencyKey string
