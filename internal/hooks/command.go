@@ -104,8 +104,12 @@ func start(ctx context.Context, argv, env []string, dir string, stdin []byte) (s
 		return 0, "", "", fmt.Errorf("it could not be started: %w", err)
 	}
 	res, err := running.Wait()
+	stopped := res.Reason == sandbox.Timeout || res.Reason == sandbox.Canceled
 	switch {
-	case res.Reason == sandbox.Timeout || res.Reason == sandbox.Canceled:
+	case stopped && err != nil:
+		return 0, "", "", fmt.Errorf("%w, and could not be ended: %s", context.Cause(ctx),
+			strings.ReplaceAll(err.Error(), "\n", "; "))
+	case stopped:
 		return 0, "", "", context.Cause(ctx)
 	case err != nil:
 		return 0, "", "", fmt.Errorf("wait for its end: %w", err)

@@ -355,7 +355,7 @@ func (s *Set) bounded(ctx context.Context, h *handler, o *occasion) (_ answer, e
 	limited, cancel := context.WithTimeoutCause(ctx, h.timeout, late)
 	defer cancel()
 	a, err := h.run(limited, o)
-	if err != nil && errors.Is(context.Cause(limited), late) {
+	if err != nil && errors.Is(context.Cause(limited), late) && !errors.Is(err, late) { // which may say more
 		return answer{}, late
 	}
 	return a, err

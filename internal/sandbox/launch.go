@@ -34,12 +34,16 @@ type Program struct {
 	extra []*os.File
 }
 
+// endTimeout is how long a program may take to end after it was killed.
+const endTimeout = 5 * time.Second
+
 // launchMark is the environment variable by which the processes of a program are found, wherever they have moved.
 const launchMark = "TOOLYARD_LAUNCH"
 
 // LaunchUnisolated starts a program that an operator has configured. It isolates nothing: the program has the worker's
 // own rights. It gives the program an environment and a session, and ends it: when ctx ends, the program and all that
-// it has started are killed. The caller must call Wait.
+// it has started are killed. What may remain are processes of another user, where the worker is no root, and on Linux
+// those that have left the session and whose environment cannot be read. The caller must call Wait.
 func LaunchUnisolated(ctx context.Context, p Program) (*Launched, error) {
 	if len(p.Argv) == 0 {
 		return nil, errors.New("launch a program: there is none")
@@ -145,16 +149,28 @@ func (l *Launched) terminate() {
 	}
 }
 
-// Wait waits until the program has ended and returns how. Everything that it has started is then gone. The error is
-// about launching it, never about its own failure.
+// Wait waits until the program has ended and returns how. Everything that it has started is then gone, as far as it may
+// be killed. The error is about launching and killing it, never about its own failure; it says so if the program still
+// runs.
 func (l *Launched) Wait() (Result, error) {
-	err := l.cmd.Wait()
-	close(l.ended)
+	waited := make(chan error, 1)
+	go func() {
+		waited <- l.cmd.Wait()
+		close(l.ended)
+	}()
 	<-l.stopped
+	var state *os.ProcessState
+	var err error
+	select {
+	case err = <-waited:
+		state = l.cmd.ProcessState
+	case <-time.After(endTimeout):
+		err = errors.New("the program still runs")
+	}
 	drained := l.output.drain()
 	l.close()
 	res := Result{ExitCode: -1, Reason: l.reason, Isolation: IsolationNone, Usage: Usage{Wall: time.Since(l.began)}}
-	if state := l.cmd.ProcessState; state != nil {
+	if state != nil {
 		res.ExitCode, res.Usage.User, res.Usage.System = state.ExitCode(), state.UserTime(), state.SystemTime()
 		if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 			res.Signal = int(status.Signal())

@@ -1,0 +1,122 @@
+//go:build linux && (amd64 || arm64)
+
+package sandbox
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// becomesVar says, in a test process, that its programs may become another user.
+const becomesVar = "TOOLYARD_TEST_BECOMES"
+
+// endWithin is far longer than the end of a program takes.
+const endWithin = time.Minute
+
+// TestWaitEndsWhereAKillIsRefused: a program that becomes another user cannot be killed by an ordinary one. Waiting for
+// it ends all the same, and says that it still runs.
+func TestWaitEndsWhereAKillIsRefused(t *testing.T) {
+	if os.Getuid() == 0 {
+		cmd := exec.Command("/proc/self/exe", "-test.run=^TestWaitEndsWhereAKillIsRefused$", "-test.count=1")
+		cmd.Env = append(os.Environ(), becomesVar+"=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody},
+			AmbientCaps: []uintptr{unix.CAP_SETUID}}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	if os.Getenv(becomesVar) == "" {
+		t.Skip("the run as root starts this one with the right to become another user")
+	}
+	// It ends when this process does, as that closes its stdin.
+	stdin, ours, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ours.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	became := saying{"became", cancel}
+	l, err := LaunchUnisolated(ctx, Program{Argv: []string{"perl", "-e",
+		`$| = 1; $< = $> = 65533; print "became $<"; <STDIN>`}, Env: []string{"PATH=/usr/bin:/bin"}, Stdin: stdin,
+		Stdout: became, Stderr: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	var res Result
+	go func() {
+		res, err = l.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		if res.Reason != Canceled || err == nil || !strings.Contains(err.Error(), "operation not permitted") {
+			t.Errorf("%+v, %v", res, err)
+		}
+	case <-time.After(endWithin):
+		t.Error("waiting for it does not end")
+	}
+}
+
+// saying calls a function when it is written a text.
+type saying struct {
+	text string
+	then func()
+}
+
+func (s saying) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), s.text) {
+		s.then()
+	}
+	return len(b), nil
+}
+
+// TestAProcessWhoseEnvironmentCannotBeReadEnds: it is found by the session of its program.
+func TestAProcessWhoseEnvironmentCannotBeReadEnds(t *testing.T) {
+	dir := t.TempDir()
+	sh, err := filepath.EvalSymlinks("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Who may run a program and not read it may not look into its process either, unless that is root.
+	if err := copyFile(sh, filepath.Join(dir, "sh")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(dir, "sh"), 0o111); err != nil {
+		t.Fatal(err)
+	}
+	alive := filepath.Join(dir, "alive")
+	if err := unix.Mkfifo(alive, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(alive, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	// The child is in a process group of its own, and has the pipe open as long as it lives.
+	res, _ := launch(t, ctx, Program{Argv: []string{"sh", "-c", `exec 9>alive
+perl -e 'setpgrp; exec "./sh", "-c", "echo up >up; while :; do sleep 1; done"' >/dev/null 2>&1 &
+while ! [ -s up ]; do sleep 0.01; done`}, Dir: dir, Env: []string{"PATH=/usr/bin:/bin"}})
+	if res.Reason != Exited || res.ExitCode != 0 {
+		t.Fatalf("%+v", res)
+	}
+	if err := f.SetReadDeadline(time.Now().Add(endWithin)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := f.Read(make([]byte, 1)); n != 0 || err == nil || os.IsTimeout(err) {
+		t.Errorf("it still lives: %v", err)
+	}
+}
