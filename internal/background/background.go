@@ -183,7 +183,7 @@ func asResult(a broker.BackgroundAnswer) (tool.Output, error) {
 	}
 	text := r.Text() + rest(r)
 	if !r.IsError {
-		return tool.Output{Text: text, Content: content(r)}, nil
+		return tool.Output{Text: text, Structured: r.Structured, Content: content(r)}, nil
 	}
 	var out tool.Output
 	if r.Error != "" { // a message is cut where it is long: the output goes beside it
@@ -193,7 +193,7 @@ func asResult(a broker.BackgroundAnswer) (tool.Output, error) {
 	switch r.Code {
 	case toolyard.ExecutionFailed, toolyard.DependencyUnavailable, toolyard.Timeout, toolyard.InvalidArguments,
 		toolyard.SetupRequired, toolyard.SandboxViolation, toolyard.OutcomeUnknown:
-		return out, &tool.Error{Code: r.Code, Message: text, Retryable: r.Retryable}
+		return out, &tool.Error{Code: r.Code, Message: text, Retryable: r.Retryable, RetryAfterMS: r.RetryAfterMS}
 	}
 	// The pipeline lets no tool say, for instance, that permission was denied.
 	return out, &tool.Error{Code: toolyard.ExecutionFailed,

@@ -170,6 +170,24 @@ func TestAsResult(t *testing.T) {
 	}
 }
 
+// TestAsResultKeepsData: the start has the data of the call, and says when it may be repeated.
+func TestAsResultKeepsData(t *testing.T) {
+	for _, r := range []toolyard.Result{
+		{Output: "text", Structured: json.RawMessage(`{"queue":3}`)},
+		{IsError: true, Code: toolyard.DependencyUnavailable, Error: "busy", Retryable: true, RetryAfterMS: 7_000},
+	} {
+		ctx := WithAsk(t.Context(), func(context.Context, string) (broker.BackgroundAnswer, error) {
+			return broker.BackgroundAnswer{Handle: "bg-1", State: broker.BackgroundOver, Result: &r}, nil
+		})
+		out, err := named(t, toolyard.BackgroundStart).Run(ctx, tool.Env{},
+			json.RawMessage(`{"tool":"bash","input":{},"as_result":true}`))
+		if string(out.Structured) != string(r.Structured) || (err != nil) != r.IsError ||
+			err != nil && tool.AsError(err).RetryAfterMS != r.RetryAfterMS {
+			t.Errorf("%+v: %+v, %+v", r, out, err)
+		}
+	}
+}
+
 // FuzzInput: whatever an input is, a tool neither panics nor waits longer than it may, and asks only about JSON.
 func FuzzInput(f *testing.F) {
 	for _, seed := range []string{

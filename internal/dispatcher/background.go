@@ -318,7 +318,8 @@ func backgroundState(s *batch.State) broker.BackgroundAnswer {
 // handOver is what the tools say of a result. What is too long is stored as an object that read_result reads.
 func (d *Dispatcher) handOver(ctx context.Context, agent toolyard.Agent, r *toolyard.Result) (*toolyard.Result, error) {
 	out := &toolyard.Result{Tool: r.Tool, Code: r.Code, IsError: r.IsError, Output: r.Output, Error: r.Error,
-		Content: r.Content, Retryable: r.Retryable, Truncated: r.Truncated, Blob: r.Blob}
+		Content: r.Content, Structured: r.Structured, Retryable: r.Retryable, RetryAfterMS: r.RetryAfterMS,
+		Truncated: r.Truncated, Blob: r.Blob}
 	size, err := json.Marshal(out)
 	if err != nil || len(size) <= maxBackgroundAnswer {
 		return out, err
@@ -332,6 +333,7 @@ func (d *Dispatcher) handOver(ctx context.Context, agent toolyard.Agent, r *tool
 	}
 	const preview = 1_000
 	text = strings.ToValidUTF8(text[:min(len(text), preview)], "")
-	out.Output, out.Error, out.Content, out.Truncated, out.Blob = text, "", nil, true, ref
+	out.Output, out.Error, out.Content, out.Structured = text, "", nil, nil
+	out.Truncated, out.Blob = true, ref
 	return out, nil
 }

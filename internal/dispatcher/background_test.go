@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,25 @@ func TestBackgroundState(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", name, a, c.want)
 		}
 	}
+}
+
+// TestWhatIsHandedOver: a result keeps its data and when the call may be repeated. What is too long leaves its data
+// out, like its parts.
+func TestWhatIsHandedOver(t *testing.T) {
+	inYard(t, func(y *yard) {
+		d := New(y.Broker("d1"), Config{ID: "d1", Base: y.entries(), Log: y.Log(), Planner: planner()})
+		r := toolyard.Result{Tool: "x", IsError: true, Code: toolyard.DependencyUnavailable, Error: "busy",
+			Retryable: true, RetryAfterMS: 7_000, Structured: json.RawMessage(`{"queue":3}`)}
+		a, err := d.handOver(y.Context(), "a", &r)
+		if err != nil || string(a.Structured) != string(r.Structured) || a.RetryAfterMS != r.RetryAfterMS {
+			y.Errorf("%+v, %v", a, err)
+		}
+		r.Structured = json.RawMessage(`"` + strings.Repeat("x", maxBackgroundAnswer) + `"`)
+		a, err = d.handOver(y.Context(), "a", &r)
+		if err != nil || a.Structured != nil || !a.Truncated || a.RetryAfterMS != r.RetryAfterMS {
+			y.Errorf("a long one: %d bytes of data, %+v", len(a.Structured), err)
+		}
+	})
 }
 
 // goesOn is a batch of so many calls that go on, in the place of starts of background calls. Those have a workspace
