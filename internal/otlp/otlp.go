@@ -140,7 +140,7 @@ func (t *Telemetry) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), max(t.timeout, defaultTimeout))
 	defer cancel()
 	t.stop()
-	t.pushing.Wait()
+	defer t.pushing.Wait() // beside the spans: it has a time limit of its own
 	if t.provider == nil {
 		return nil
 	}

@@ -270,6 +270,43 @@ func TestCloseDoesNotHang(t *testing.T) {
 	}
 }
 
+// TestSpansDoNotWaitForMetrics: a collector that does not take the last metrics costs no spans.
+func TestSpansDoNotWaitForMetrics(t *testing.T) {
+	spans := make(chan struct{})
+	var once sync.Once
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil { // the end of a request is seen behind its body
+			t.Error(err)
+		}
+		if r.URL.Path == traces.path {
+			once.Do(func() { close(spans) })
+			return
+		}
+		select {
+		case <-spans:
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(s.Close)
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000") // nothing is sent before the end
+	tel, err := Open(t.Context(), Options{Log: slog.New(slog.DiscardHandler),
+		Env:     vars(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": s.URL}),
+		Metrics: func(_, _ time.Time) ([]*metricspb.Metric, error) { return nil, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, span := tel.Provider().Tracer("t").Start(t.Context(), "s")
+	span.End()
+	if err := tel.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-spans:
+	default:
+		t.Error("the span was not sent")
+	}
+}
+
 // lockedBuffer is a log that several goroutines write to.
 type lockedBuffer struct {
 	mu sync.Mutex
