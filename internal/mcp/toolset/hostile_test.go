@@ -56,7 +56,13 @@ func (f *fake) answer(id json.RawMessage, result string) {
 	f.send(`{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result)
 }
 
+// slowStart is how long a server of the mode slow-start takes before it reads anything.
+const slowStart = 500 * time.Millisecond
+
 func (f *fake) serve(in io.Reader) {
+	if f.mode == "slow-start" {
+		time.Sleep(slowStart)
+	}
 	if f.mode == "garbage" {
 		f.send("Welcome to my server! {]")
 	}

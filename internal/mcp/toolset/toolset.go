@@ -57,6 +57,8 @@ type Toolset struct {
 	offered offered
 	down    error     // why there is no session
 	retryAt time.Time // when the next one is tried
+	// startTook is how long the session before took to have its tools.
+	startTook time.Duration
 }
 
 // New makes a toolset. It fails if a credential is missing or a setting is out of bounds. It does not contact the
@@ -150,6 +152,7 @@ func (t *Toolset) Run(ctx context.Context) {
 // runSession runs one session, from its start until it breaks. It returns since when the session had its tools, the
 // zero time if it had none, and why it ended.
 func (t *Toolset) runSession(ctx context.Context, legacy bool) (offered time.Time, err error) {
+	began := time.Now()
 	s, err := t.open(ctx, legacy)
 	if err != nil {
 		return offered, err
@@ -163,8 +166,9 @@ func (t *Toolset) runSession(ctx context.Context, legacy bool) (offered time.Tim
 	if err != nil {
 		return offered, err
 	}
-	t.offer(s, tools)
 	offered = time.Now()
+	t.started(offered.Sub(began))
+	t.offer(s, tools)
 	t.settle()
 	for {
 		select {
@@ -199,6 +203,12 @@ func (t *Toolset) offer(s *session, list offered) {
 	}
 }
 
+func (t *Toolset) started(took time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.startTook = took
+}
+
 func (t *Toolset) setDown(err error, pause time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -212,12 +222,12 @@ func (t *Toolset) current() (*session, error) {
 	if t.session != nil && t.session.life.Err() == nil && !t.session.broken.Load() {
 		return t.session, nil
 	}
-	down := t.down
-	if t.session != nil {
-		down = cmp.Or(context.Cause(t.session.life), errEnded) // its process may not have ended yet
+	down, next := t.down, t.retryAt
+	if t.session != nil { // its process may not have ended yet
+		down, next = cmp.Or(context.Cause(t.session.life), errEnded), time.Now().Add(t.o.MinPause)
 	}
 	e := tool.AsError(tool.Unavailable(down, "The MCP server %q is not there; the call was not made.", t.o.Server.Name))
 	// No sooner than a session can be there that begins now, or is beginning: failures at once would open the breaker.
-	e.RetryAfterMS = max(1, t.o.MinPause.Milliseconds(), time.Until(t.retryAt).Milliseconds())
+	e.RetryAfterMS = max(1, t.o.MinPause.Milliseconds(), (time.Until(next) + t.startTook).Milliseconds())
 	return nil, e
 }

@@ -435,6 +435,23 @@ func TestADownServerAnswersAtOnce(t *testing.T) {
 	}
 }
 
+// TestACallIsToldHowLongAStartTakes: a server that is slow to start is back no sooner after a crash than it was there
+// at first, and each call that comes before counts for the breaker.
+func TestACallIsToldHowLongAStartTakes(t *testing.T) {
+	t.Parallel()
+	set := start(t, fakeServer("slow-start"))
+	began := time.Now() // before the crash
+	_, _ = run(t, set, "crash", patience)
+	_, err := set.current()
+	if err == nil { // it is back
+		return
+	}
+	again := time.Duration(tool.AsError(err).RetryAfterMS)*time.Millisecond + time.Since(began)
+	if again < slowStart {
+		t.Errorf("a call is to come again %s after the crash", again)
+	}
+}
+
 // retry is when the next session is tried.
 func (t *Toolset) retry() time.Time {
 	t.mu.Lock()
