@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,6 +36,7 @@ type proxy struct {
 	listen  net.Listener
 	slots   chan struct{}
 	resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+	connect func(ctx context.Context, network, address string) (net.Conn, error)
 	// answer serves one connection: as a proxy, or as [Policy].Serve does.
 	answer func(net.Conn)
 
@@ -85,6 +87,7 @@ func newProxy(l net.Listener, n Network) (*proxy, error) {
 		open: map[net.Conn]bool{}}
 	p.alive, p.stop = context.WithCancel(context.Background())
 	p.answer = p.proxied
+	p.connect = (&net.Dialer{}).DialContext
 	p.resolve = func(ctx context.Context, host string) ([]netip.Addr, error) {
 		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	}
@@ -237,7 +240,8 @@ func (p *proxy) dial(place string) (net.Conn, error) {
 	if err != nil {
 		return nil, errNotAllowed
 	}
-	ctx, cancel := context.WithTimeout(p.alive, proxyDialTimeout)
+	end := time.Now().Add(proxyDialTimeout)
+	ctx, cancel := context.WithDeadline(p.alive, end)
 	defer cancel()
 	addresses := []netip.Addr{}
 	if ip, err := netip.ParseAddr(host); err == nil {
@@ -245,13 +249,15 @@ func (p *proxy) dial(place string) (net.Conn, error) {
 	} else if addresses, err = p.resolve(ctx, host); err != nil {
 		return nil, errors.New("the name could not be resolved")
 	}
-	failed := error(errNotAllowed)
-	for _, ip := range addresses {
+	addresses = slices.DeleteFunc(addresses, func(ip netip.Addr) bool {
 		ip = ip.Unmap()
-		if !PublicAddress(ip) && (p.private == nil || !p.private(host, ip)) {
-			continue
-		}
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(ip.String(), port))
+		return !PublicAddress(ip) && (p.private == nil || !p.private(host, ip))
+	})
+	failed := error(errNotAllowed)
+	for i, ip := range addresses {
+		share, cancel := context.WithTimeout(ctx, time.Until(end)/time.Duration(len(addresses)-i))
+		conn, err := p.connect(share, "tcp", net.JoinHostPort(ip.Unmap().String(), port))
+		cancel()
 		if err == nil {
 			return conn, nil
 		}

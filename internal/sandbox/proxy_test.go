@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -153,6 +154,35 @@ func TestTheProxyConnectsToWhatIsListed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestAnAddressThatDoesNotAnswer: it takes no more than its share of the time, so that the others of the name are
+// tried.
+func TestAnAddressThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := newProxy(nil, Network{Allow: []string{"a.test:80"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.stop()
+		p.resolve = func(context.Context, string) ([]netip.Addr, error) {
+			return []netip.Addr{netip.MustParseAddr("1.1.1.1"), netip.MustParseAddr("10.0.0.1"),
+				netip.MustParseAddr("1.1.1.2"), netip.MustParseAddr("1.1.1.3")}, nil
+		}
+		ours, theirs := net.Pipe()
+		defer func() { _, _ = ours.Close(), theirs.Close() }()
+		p.connect = func(ctx context.Context, _, address string) (net.Conn, error) {
+			if address != "1.1.1.3:80" {
+				<-ctx.Done()
+			}
+			return ours, ctx.Err()
+		}
+		began := time.Now()
+		got, err := p.dial("a.test:80")
+		if took := time.Since(began); got != ours || err != nil || took >= proxyDialTimeout {
+			t.Errorf("%v after %s", err, took)
+		}
+	})
 }
 
 // TestAnEmptyListAllowsNothing: nil and empty mean the same.
