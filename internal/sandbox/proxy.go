@@ -204,20 +204,26 @@ func (p *proxy) proxied(conn net.Conn) {
 			req.Header.Del(h)
 		}
 		req.Close = true // the next request is a new connection and is checked
-		if err := req.Write(out); err != nil {
-			return
-		}
 	}
-	both := make(chan struct{}, 2)
+	both := make(chan struct{})
 	go func() {
-		if tunnel {
+		defer close(both)
+		switch {
+		case tunnel:
 			_, _ = io.Copy(out, from) // either side's end is the end
 			halfClose(out)
+		case req.Write(out) != nil:
+			halfClose(out)
+			// The server may have answered already. A connection that is closed before all of it is read may lose what
+			// the client has not read yet.
+			_, _ = io.Copy(io.Discard, from)
 		}
-		both <- struct{}{}
 	}()
 	_, _ = io.Copy(conn, out)
 	halfClose(conn)
+	if !tunnel { // the answer is over: the rest of the request is for nobody
+		_ = out.Close()
+	}
 	<-both
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -183,6 +184,75 @@ func TestAnAddressThatDoesNotAnswer(t *testing.T) {
 			t.Errorf("%v after %s", err, took)
 		}
 	})
+}
+
+// TestAnEarlyAnswer: a server that answers before it has the whole of a request has its answer passed on, whether it
+// reads the rest or not.
+func TestAnEarlyAnswer(t *testing.T) {
+	const head, body = "POST http://%s/ HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", 64 << 20
+	const answer = "HTTP/1.1 413 Content Too Large\r\nContent-Length: 4\r\nConnection: close\r\n\r\nmore"
+	for name, closes := range map[string]bool{"it closes": true, "it reads nothing more": false} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Close() }()
+			answered, over := make(chan error, 1), make(chan struct{})
+			defer close(over)
+			go func() {
+				conn, err := l.Accept()
+				if err == nil {
+					defer func() { _ = conn.Close() }()
+					_, err = http.ReadRequest(bufio.NewReader(conn))
+				}
+				if err == nil {
+					_, err = io.WriteString(conn, answer)
+				}
+				answered <- err
+				if err == nil && !closes {
+					halfClose(conn)
+					<-over
+				}
+			}()
+			began, place := time.Now(), l.Addr().String()
+			p, _ := testProxy(t, Network{Allow: []string{place},
+				Private: func(string, netip.Addr) bool { return true }}, nil)
+			conn, err := net.Dial("tcp", p.listen.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			go func() { // it ends with the connection at the latest
+				if _, err := fmt.Fprintf(conn, head, place, body); err == nil {
+					_, _ = conn.Write(make([]byte, body))
+				}
+			}()
+			if err := <-answered; err != nil {
+				t.Fatal(err)
+			}
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(res.Body)
+			if err != nil || res.StatusCode != http.StatusRequestEntityTooLarge || string(text) != "more" {
+				t.Errorf("%d %q, %v", res.StatusCode, text, err)
+			}
+			if err := conn.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for len(p.slots) > 0 { // the connection is over, also where the server holds its end
+				if time.Now().After(began.Add(time.Minute)) {
+					t.Fatal("the proxy still has the connection")
+				}
+				runtime.Gosched()
+			}
+		})
+	}
 }
 
 // TestAnEmptyListAllowsNothing: nil and empty mean the same.
