@@ -187,11 +187,12 @@ func Environ(environ []string) []Secret {
 }
 
 // InURLs are the secrets in the URLs of a variable, several with commas between them: passwords, and tokens of NATS,
-// which stand in the place of a user. A comma may also stand in a password.
+// which stand in the place of a user. A comma may also stand in a password. Plain words are left out, as with a
+// variable whose name says that it holds a secret; in a URL itself a password is hidden whatever it is.
 func InURLs(name, value string) (out []Secret) {
 	add := func(text string) {
 		secret, ok := inURL(strings.TrimSpace(text))
-		if s := (Secret{name, secret}); ok && !slices.Contains(out, s) {
+		if s := (Secret{name, secret}); ok && secretValue(secret) && !slices.Contains(out, s) {
 			out = append(out, s)
 		}
 	}

@@ -207,6 +207,7 @@ func TestEnviron(t *testing.T) {
 		"PWD=/home/user1/x", "OLDPWD=/home/user1/y", "SORT_KEY=timestamp", "SHORT_TOKEN=a1", "PATH=/usr/bin:/bin1",
 		"KEYMAP=de-latin1", "EMPTY_TOKEN=", "ODD",
 		"HOMEPAGE=https://user@example.com/", "TOKENIZERS_PARALLELISM=false",
+		"DEV_DB=postgres://postgres:postgres@db/app",
 	}) {
 		got[s.Name] = s.Value
 	}
@@ -224,12 +225,16 @@ func TestEnviron(t *testing.T) {
 	if len(got) > 0 {
 		t.Errorf("these are no secrets: %v", got)
 	}
+	if text := New(nil).Redact("postgres://postgres:postgres@db/app"); strings.Count(text, "postgres") != 2 {
+		t.Errorf("a password that is a plain word, in its URL: %s", text)
+	}
 }
 
-// TestInURLs: in a list of addresses each has its own.
+// TestInURLs: in a list of addresses each has its own. A plain word is none: it would be missing everywhere.
 func TestInURLs(t *testing.T) {
-	got := InURLs("N", "nats://app:hunter24@a:4222, nats://s3cr3t-token@b, nats://c, https://user@d/, tls://x:@e, %zz")
-	want := []Secret{{"N", "hunter24"}, {"N", "s3cr3t-token"}, {"N", ""}}
+	got := InURLs("N", "nats://app:hunter24@a:4222, nats://s3cr3t-token@b, nats://c, https://user@d/, tls://x:@e, %zz,"+
+		"nats://app:toolyard@f, nats://password@g, nats://h:correcthorsebattery@i")
+	want := []Secret{{"N", "hunter24"}, {"N", "s3cr3t-token"}, {"N", "correcthorsebattery"}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
