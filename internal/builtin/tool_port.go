@@ -96,10 +96,9 @@ func answerOf(r *toolyard.Result) (code, text string) {
 	if !r.IsError {
 		return "ok", text
 	}
-	if text = strings.TrimSpace(r.Error + "\n" + text); text == "" {
-		text = "the call failed"
-	}
-	return string(r.Code), text
+	failed := *r
+	failed.Output = text
+	return string(r.Code), failed.Text()
 }
 
 // newHead reads what a connection may send, and no more.

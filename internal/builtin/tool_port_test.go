@@ -57,6 +57,14 @@ func echoing(made *[]string) *toolPort {
 			switch name {
 			case "fails":
 				return toolyard.Result{IsError: true, Code: toolyard.Timeout, Error: "too late", Output: "half"}, nil
+			case "said":
+				return toolyard.Result{IsError: true, Code: toolyard.ExecutionFailed, Error: "exit status 1\n\nhalf",
+					Output: "half\n"}, nil
+			case "broke":
+				return toolyard.Result{IsError: true, Code: toolyard.ExecutionFailed, Error: "it broke",
+					Content: []toolyard.Content{{Type: toolyard.ContentText, Text: "half"}}}, nil
+			case "mute":
+				return toolyard.Result{IsError: true, Code: toolyard.InternalError}, nil
 			case "wrong":
 				return toolyard.Result{}, &toolyard.InputError{Field: "input", Problem: "is wrong"}
 			case "too many":
@@ -80,7 +88,10 @@ func TestToolPort(t *testing.T) {
 		"read_file 11\n{\"a\": \"ü\"}": "ok 15\ngot\n{\"a\": \"ü\"}",
 		"mcp__x.y/z 2\n{}":             "ok 6\ngot\n{}",
 		"look up 2\n{}":                "ok 6\ngot\n{}",
-		"fails 2\n{}":                  "timeout 13\ntoo late\nhalf",
+		"fails 2\n{}":                  "timeout 14\ntoo late\n\nhalf",
+		"said 2\n{}":                   "execution_failed 19\nexit status 1\n\nhalf",
+		"broke 2\n{}":                  "execution_failed 14\nit broke\n\nhalf",
+		"mute 2\n{}":                   "internal_error 31\nthe call failed: internal_error",
 		"wrong 2\n{}":                  "invalid_arguments 15\ninput: is wrong",
 		"lost 2\n{}":                   "dependency_unavailable ",
 		"picture 2\n{}":                "ok 27\n[image: image/png, 1 bytes]",
