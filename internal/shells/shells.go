@@ -412,6 +412,7 @@ type listed struct {
 }
 
 // list lists the shells that live and those that have ended, each with the one first that was not used for the longest.
+// One in which a command runs is used now.
 func (s *Store) list() (live, ended []listed, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -425,6 +426,9 @@ func (s *Store) list() (live, ended []listed, err error) {
 		}
 		rec, err := readRecord(s.path(d.Name()))
 		f := listed{name: name, agent: rec.Agent, tmp: rec.Tmp, used: info.ModTime()}
+		if _, err := os.Lstat(s.path(name + runningSuffix)); err == nil {
+			f.used = time.Now()
+		}
 		if err != nil || rec.Ended != "" { // whoever opens a damaged one is told
 			ended = append(ended, f)
 		} else {

@@ -159,6 +159,22 @@ func TestAnAgentWithManyShellsEndsItsOwn(t *testing.T) {
 	b.sees(of("cid", "1"), "", "c1")
 }
 
+// TestAShellInUseIsEndedLast: room is made by a shell that no command uses, also where it was used later.
+func TestAShellInUseIsEndedLast(t *testing.T) {
+	b := newBench(t)
+	b.most = 2
+	second, third := key, key
+	second.Session, third.Session = "2", "3"
+	b.change(key, State{Dir: "src"}, "one")
+	b.change(second, State{}, "two")
+	running := b.open(key, true)
+	b.age(key, time.Minute)
+	b.change(third, State{}, "three")
+	b.must(running.Commit(t.Context(), State{Dir: "lib"}, false), running.Close(Told))
+	b.sees(key, "lib", "one")
+	b.sees(second, "", "", endedRoom)
+}
+
 func TestShellsEnd(t *testing.T) {
 	b := newBench(t)
 	b.change(key, State{Dir: "src"}, "one")
