@@ -107,6 +107,7 @@ type Shell struct {
 	name  string
 	tmp   string // the name of From
 	lost  []byte // the mark of a command that was lost; nil for none
+	kept  bool   // Commit has stored a state, and removed the mark of this command
 }
 
 // End says what a command has done with its shell.
@@ -216,17 +217,16 @@ func (sh *Shell) Commit(ctx context.Context, state State, tmp bool) (err error) 
 	if err := sh.store.write(sh.name, rec); err != nil {
 		return err
 	}
-	if tmp {
-		sh.tmp = rec.Tmp
-	}
-	return sh.store.remove(old)
+	sh.tmp, sh.kept = rec.Tmp, true
+	// Here, and not with Close: a process that dies in between has lost nothing.
+	return errors.Join(sh.store.remove(sh.name+runningSuffix), sh.store.remove(old))
 }
 
 // Close ends the use of a shell.
 func (sh *Shell) Close(end End) error {
 	var err error
 	switch {
-	case sh.To == nil || end == Lost:
+	case sh.To == nil || end == Lost || sh.kept: // the mark may be that of another command by now
 	case end == Unused && sh.lost != nil:
 		err = os.WriteFile(sh.store.path(sh.name+runningSuffix), sh.lost, 0o600)
 	default:

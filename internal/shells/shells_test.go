@@ -175,6 +175,18 @@ func TestAShellInUseIsEndedLast(t *testing.T) {
 	b.sees(second, "", "", endedRoom)
 }
 
+// TestWhatWasKeptIsNotLost: a worker that dies behind the commit of a command has lost nothing of it.
+func TestWhatWasKeptIsNotLost(t *testing.T) {
+	b := newBench(t)
+	sh := b.open(key, true)
+	b.must(sh.Commit(t.Context(), State{Dir: "src"}, false)) // and its worker dies
+	b.sees(key, "src", "")
+	next := b.open(key, true)
+	b.must(sh.Close(Told)) // it was not dead: it only took long, and another command runs
+	b.sees(key, "src", "", "call a was lost while it ran")
+	b.must(next.Close(Told))
+}
+
 func TestShellsEnd(t *testing.T) {
 	b := newBench(t)
 	b.change(key, State{Dir: "src"}, "one")
