@@ -11,7 +11,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// maxMends bounds the keywords of one schema that are removed one by one.
+// maxMends bounds the keywords of one schema that are removed because they mean nothing.
 const maxMends = 100
 
 // Mend turns the schema of a foreign tool into one of 2020-12 that compiles, and returns a line for each change.
@@ -299,9 +299,9 @@ func named(node map[string]any, top bool) (found bool) {
 	return found
 }
 
-// finish removes what keeps the schema from compiling, one keyword at a time.
+// finish removes what keeps the schema from compiling: the deepest keywords first, and then what still means nothing.
 func (m *mender) finish() error {
-	for range maxMends {
+	for left := maxMends; ; {
 		raw, err := encode(m.root)
 		if err != nil {
 			return fmt.Errorf("encode the schema: %w", err)
@@ -314,24 +314,43 @@ func (m *mender) finish() error {
 			return err
 		}
 		why, ok := errors.AsType[*jsonschema.ValidationError](invalid.Err)
-		if !ok || !m.takeOut(deepest(why)) {
+		if !ok {
+			return err
+		}
+		taken := false
+		for _, place := range deepest(why) {
+			if !m.takeOut(place) { // it stood in a list that was taken out
+				continue
+			}
+			if left--; left < 0 {
+				return fmt.Errorf("more than %d keywords of it mean nothing", maxMends)
+			}
+			taken = true
+		}
+		if !taken {
 			return err
 		}
 	}
-	return fmt.Errorf("more than %d keywords of it mean nothing", maxMends)
 }
 
-// deepest is the place of the deepest error; of several, the first by name.
-func deepest(err *jsonschema.ValidationError) (at []string) {
-	if len(err.Causes) == 0 {
-		return err.InstanceLocation
-	}
-	for _, cause := range err.Causes {
-		if d := deepest(cause); len(d) > len(at) || len(d) == len(at) && slices.Compare(d, at) < 0 {
-			at = d
+// deepest are the places of the deepest errors, by name.
+func deepest(err *jsonschema.ValidationError) (found [][]string) {
+	depth := -1
+	var look func(*jsonschema.ValidationError)
+	look = func(err *jsonschema.ValidationError) {
+		for _, cause := range err.Causes {
+			look(cause)
+		}
+		if at := err.InstanceLocation; len(err.Causes) == 0 && len(at) >= depth {
+			if len(at) > depth {
+				depth, found = len(at), nil
+			}
+			found = append(found, at)
 		}
 	}
-	return at
+	look(err)
+	slices.SortFunc(found, slices.Compare)
+	return slices.CompactFunc(found, slices.Equal)
 }
 
 // takeOut removes the keyword at a place from the schema, or the list above it that contains it. A whole subschema
@@ -345,15 +364,17 @@ func (m *mender) takeOut(path []string) bool {
 			path = path[:len(path)-1]
 			continue
 		}
+		if _, there := parent[last]; !there {
+			return false
+		}
 		m.record(path, "it means nothing there and is taken out")
 		value, isObject := parent[last].(map[string]any)
 		if len(path) > 1 && slices.Contains(holdNamed, path[len(path)-2]) && !(isObject && len(value) == 0) {
 			parent[last] = map[string]any{}
 			return true
 		}
-		_, there := parent[last]
 		delete(parent, last)
-		return there
+		return true
 	}
 	return false
 }

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -132,4 +133,35 @@ func FuzzMend(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestMendingManyKeywords: those that mean nothing are taken out together, since each look for them compiles the
+// schema.
+func TestMendingManyKeywords(t *testing.T) {
+	wrong := func(n int) []byte {
+		fields := []string{}
+		for i := range maxMends {
+			value := `1`
+			if i < n {
+				value = `"x"`
+			}
+			fields = append(fields, fmt.Sprintf(`"f%d":{"type":"string","minLength":%s}`, i, value))
+		}
+		return []byte(`{"type":"object","properties":{` + strings.Join(fields, ",") + `}}`)
+	}
+	work := func(n int) float64 {
+		raw := wrong(n)
+		return testing.AllocsPerRun(1, func() {
+			if _, lines, err := Mend(raw, true); err != nil || len(lines) != n {
+				t.Errorf("%d lines, %v; want %d", len(lines), err, n)
+			}
+		})
+	}
+	if one, many := work(1), work(maxMends); many > 5*one {
+		t.Errorf("%.0f allocations for one keyword, and %.0f for %d", one, many, maxMends)
+	}
+	more := []byte(strings.Replace(string(wrong(maxMends)), `"f0":{`, `"f0":{"maxLength":"x",`, 1))
+	if _, _, err := Mend(more, true); err == nil || !strings.Contains(err.Error(), "more than 100 keywords") {
+		t.Errorf("past the limit: %v", err)
+	}
 }
