@@ -103,7 +103,7 @@ func compile(raw json.RawMessage, closed bool) (*Schema, error) {
 
 // newChecker compiles the document. It cannot fail if it succeeded before.
 func (s *Schema) newChecker() (*checker, error) {
-	b := &budget{}
+	b, named := &budget{}, asksForNamed(s.doc)
 	e := &engine{budget: b, read: map[string]*pattern{}}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
@@ -111,7 +111,7 @@ func (s *Schema) newChecker() (*checker, error) {
 	c.UseRegexpEngine(e.compile)
 	c.RegisterVocabulary(&jsonschema.Vocabulary{URL: base + "/steps", Schema: metaOf(s.doc),
 		Compile: func(_ *jsonschema.CompilerContext, node map[string]any) (jsonschema.SchemaExt, error) {
-			return appliedOf(b, node), nil
+			return appliedOf(b, node, named), nil
 		}})
 	c.AssertVocabs()
 	if err := c.AddResource(base, s.doc); err != nil {

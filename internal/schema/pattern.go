@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/dlclark/regexp2/v2"
@@ -144,11 +145,13 @@ type applied struct {
 	budget *budget
 	parts  int // that are applied to a value
 	fields int // that are applied to each field of an object
+	// named says that each part notes which fields and items of its value it has named.
+	named bool
 }
 
 // appliedOf counts the parts of a schema.
-func appliedOf(b *budget, node map[string]any) *applied {
-	a := &applied{budget: b}
+func appliedOf(b *budget, node map[string]any, named bool) *applied {
+	a := &applied{budget: b, named: named}
 	for _, name := range []string{"allOf", "anyOf", "oneOf"} {
 		parts, _ := node[name].([]any)
 		a.parts += len(parts)
@@ -162,9 +165,29 @@ func appliedOf(b *budget, node map[string]any) *applied {
 // applications with each level of the input.
 func (a *applied) Validate(_ *jsonschema.ValidatorContext, v any) {
 	object, _ := v.(map[string]any)
-	if a.budget.steps -= 1 + a.parts + a.fields*len(object); a.budget.steps < 0 {
+	each := 1
+	if a.named {
+		list, _ := v.([]any)
+		each += len(object) + len(list)
+	}
+	if a.budget.steps -= each*(1+a.parts) + a.fields*len(object); a.budget.steps < 0 {
 		panic(&unchecked{})
 	}
+}
+
+// asksForNamed reports whether a schema says something of fields or items that no part of it has named.
+func asksForNamed(doc any) bool {
+	switch v := doc.(type) {
+	case map[string]any:
+		for k, e := range v {
+			if k == "unevaluatedProperties" || k == "unevaluatedItems" || asksForNamed(e) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, asksForNamed)
+	}
+	return false
 }
 
 // engine compiles the patterns of one schema.

@@ -70,6 +70,47 @@ func TestAlternativesThatFailAreCounted(t *testing.T) {
 	}
 }
 
+// TestFieldsOfManyPartsAreCounted: where fields that no part has named are looked for, each part costs a step for each
+// field.
+func TestFieldsOfManyPartsAreCounted(t *testing.T) {
+	list := func(n int, each string) string {
+		return strings.TrimSuffix(strings.Repeat(each+",", n), ",")
+	}
+	fields := func(n int, prefix string) string {
+		var all []string
+		for i := range n {
+			all = append(all, fmt.Sprintf(`"%s%d":1`, prefix, i))
+		}
+		return strings.Join(all, ",")
+	}
+	nested := strings.Repeat(`{"allOf":[`, 20) + `{}` + strings.Repeat(`]}`, 20)
+	for name, c := range map[string]struct {
+		schema string
+		many   string // an input that takes too long
+		few    string
+	}{
+		"fields": {`{"type":"object","allOf":[` + list(1000, `{"properties":{"a":{}}}`) + `]}`,
+			`{` + fields(1_000, "x") + `}`, `{` + fields(5, "x") + `}`},
+		"parts of parts": {`{"type":"object","unevaluatedProperties":{"type":"integer"},"allOf":[` + list(100, nested) +
+			`]}`, `{` + fields(1_000, "x") + `}`, `{` + fields(5, "x") + `,"y":""}`},
+		"parts that fail": {`{"type":"object","anyOf":[` + list(1000, `{"type":"string"}`) + `]}`,
+			`{` + fields(1_000, "x") + `}`, `{` + fields(5, "x") + `}`},
+		"items": {`{"type":"object","properties":{"l":{"unevaluatedItems":false,"allOf":[` + list(1000, `{}`) + `]}}}`,
+			`{"l":[` + list(1_000, "1") + `]}`, `{"l":[1]}`},
+	} {
+		s, err := CompileInput(json.RawMessage(c.schema))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for input, tooMany := range map[string]bool{c.many: true, c.few: false} {
+			err := s.Validate(json.RawMessage(input))
+			if err == nil || strings.Contains(err.Error(), "too many steps") != tooMany {
+				t.Errorf("%s, %d bytes: %.200v", name, len(input), err)
+			}
+		}
+	}
+}
+
 // TestLargeInputsAreChecked: what is long but not deep has steps enough, also when others have used up the allowance.
 func TestLargeInputsAreChecked(t *testing.T) {
 	s, err := CompileInput(json.RawMessage(`{"type":"object","properties":{"list":{"type":"array",
@@ -79,6 +120,20 @@ func TestLargeInputsAreChecked(t *testing.T) {
 	}
 	v, err := Parse(json.RawMessage(`{"list":[` + strings.Repeat(`"ab",`, 100_000) + `1]}`))
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CheckWithin(v, &Allowance{left: time.Second}); err != nil {
+		t.Error(err)
+	}
+	var fields []string
+	for i := range 50_000 {
+		fields = append(fields, fmt.Sprintf(`"f%d":1`, i))
+	}
+	if s, err = CompileInput(json.RawMessage(`{"type":"object","unevaluatedProperties":{"type":"integer"},
+		"anyOf":[{"required":["f1"]},{"required":["f2"]},{"properties":{"f3":{}}}]}`)); err != nil {
+		t.Fatal(err)
+	}
+	if v, err = Parse(json.RawMessage(`{` + strings.Join(fields, ",") + `}`)); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.CheckWithin(v, &Allowance{left: time.Second}); err != nil {
