@@ -27,7 +27,9 @@ const (
 	MaxSchemaBytes = 1 << 20               // encoded bytes of one schema
 	MaxDepth       = toolyard.MaxJSONDepth // nesting of objects and arrays in an input
 	// values in one input: the validator reports every wrong one before the list is cut
-	MaxValues         = 200_000
+	MaxValues = 200_000
+	// levels of nesting of all values in one input together: the validator keeps the path of every wrong one
+	MaxLevels         = 4_000_000
 	MaxNumberChars    = 1_000 // characters of one number literal
 	MaxNumberExponent = 400   // exponent of one number: past it exact arithmetic has no bound
 	MaxProblems       = 10    // problems that one message lists

@@ -172,15 +172,31 @@ func sortedKeys(m map[string]any) []string {
 	return keys
 }
 
+// levels counts the values of an input, and how deep they are together.
+type levels struct{ values, depths int }
+
+// add counts a value. It returns what is wrong if a limit is exceeded.
+func (l *levels) add(depth int) string {
+	l.values++
+	l.depths += depth
+	switch {
+	case l.values > MaxValues:
+		return fmt.Sprintf("has more than %d values; send less", MaxValues)
+	case depth > MaxDepth:
+		return fmt.Sprintf("is nested more than %d deep; send something flatter", MaxDepth)
+	case l.depths > MaxLevels:
+		return fmt.Sprintf("has too many values that are nested deep: more than %d levels together; send less or "+
+			"something flatter", MaxLevels)
+	}
+	return ""
+}
+
 // walker checks the limits of a decoded value before expensive steps.
-type walker struct{ values int }
+type walker struct{ levels }
 
 func (w *walker) walk(doc any, path []string) *problem {
-	if w.values++; w.values > MaxValues {
-		return &problem{path: nil, text: fmt.Sprintf("has more than %d values; send less", MaxValues)}
-	}
-	if len(path) > MaxDepth {
-		return &problem{path: nil, text: fmt.Sprintf("is nested more than %d deep; send something flatter", MaxDepth)}
+	if wrong := w.add(len(path)); wrong != "" {
+		return &problem{text: wrong}
 	}
 	switch v := doc.(type) {
 	case map[string]any:

@@ -9,9 +9,9 @@ import (
 // of this package. Of anything else it says nothing, not even whether it is JSON: encoding/json reads that, which takes
 // three times as long (FuzzPlain compares the two).
 type plain struct {
-	text   string
-	at     int
-	values int
+	text string
+	at   int
+	levels
 }
 
 // parsePlain decodes plain JSON; ok is false if it is not plain.
@@ -42,7 +42,7 @@ func (p *plain) next(want byte) bool {
 
 func (p *plain) value(depth int) (any, bool) {
 	p.space()
-	if p.values++; p.values > MaxValues || depth > MaxDepth || p.at == len(p.text) {
+	if p.add(depth) != "" || p.at == len(p.text) {
 		return nil, false
 	}
 	switch p.text[p.at] {

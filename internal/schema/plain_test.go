@@ -37,6 +37,7 @@ var otherTexts = []string{
 	`"\n"`, `"é"`, "\"\x01\"", `{} x`, `{}{}`, `{a:1}`, `'a'`, `1e999999`, "\"\x7f\"",
 	strings.Repeat("[", MaxDepth+2) + strings.Repeat("]", MaxDepth+2),
 	`[` + strings.Repeat("1,", MaxValues) + `1]`,
+	strings.Repeat("[", MaxDepth) + strings.Repeat("1,", MaxLevels/MaxDepth) + "1" + strings.Repeat("]", MaxDepth),
 }
 
 // TestPlain: which texts are plain.

@@ -3,6 +3,7 @@ package schema
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +108,28 @@ func TestFieldsOfManyPartsAreCounted(t *testing.T) {
 			if err == nil || strings.Contains(err.Error(), "too many steps") != tooMany {
 				t.Errorf("%s, %d bytes: %.200v", name, len(input), err)
 			}
+		}
+	}
+}
+
+// TestManyWrongValuesDeepInAnInput: the validator keeps the path of each, which must not take a gigabyte.
+func TestManyWrongValuesDeepInAnInput(t *testing.T) {
+	s, err := CompileInput(json.RawMessage(`{"type":"object","properties":{"v":{"$ref":"#/$defs/list"}},
+		"$defs":{"list":{"type":["array","integer"],"items":{"$ref":"#/$defs/list"}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const values = 190_000
+	for depth, refused := range map[int]bool{15: false, 100: true} {
+		input := json.RawMessage(`{"v":` + strings.Repeat("[", depth) + `"a"` + strings.Repeat(`,"a"`, values) +
+			strings.Repeat("]", depth) + `}`)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := s.Validate(input)
+		runtime.ReadMemStats(&after)
+		if mb := (after.TotalAlloc - before.TotalAlloc) >> 20; err == nil || mb > 500 ||
+			strings.Contains(err.Error(), "flatter") != refused {
+			t.Errorf("%d deep: %d MB, %.100v", depth, mb, err)
 		}
 	}
 }
