@@ -90,8 +90,9 @@ func Lower(target Target, raw json.RawMessage) (Lowered, error) {
 	if !ok {
 		return Lowered{}, fmt.Errorf("lowering a schema: want an object, got %s", kind(doc))
 	}
-	w := &writer{subset: s, root: root, legacy: isLegacy(root), nestedID: hasNestedID(root, true),
-		sizes: map[string]int{}, defs: map[string]string{}, defined: map[string]any{}}
+	w := &writer{subset: s, root: root, legacy: isLegacy(root), newer: newerThan(root),
+		nestedID: hasNestedID(root, true), sizes: map[string]int{}, defs: map[string]string{},
+		defined: map[string]any{}}
 	var out map[string]any
 	if whole := w.whole(); s.verbatim && w.plain(whole) {
 		out = w.asItIs(whole)
@@ -121,8 +122,9 @@ func Lower(target Target, raw json.RawMessage) (Lowered, error) {
 type writer struct {
 	subset   subset
 	root     map[string]any
-	legacy   bool // a draft before 2019-09, in which $ref hides its siblings
-	nestedID bool // a subschema has its own address, so pointers may mean something else there
+	legacy   bool     // a draft before 2019-09, in which $ref hides its siblings
+	newer    []string // keywords that the draft does not have, and that assert something in 2020-12
+	nestedID bool     // a subschema has its own address, so pointers may mean something else there
 	nodes    int
 	inlined  int            // bytes added by references
 	sizes    map[string]int // of a reference's target, in bytes
@@ -240,6 +242,18 @@ func addItems(node any) {
 func isLegacy(root map[string]any) bool {
 	draft, _ := root["$schema"].(string)
 	return draft != "" && !strings.Contains(draft, "2019-09") && !strings.Contains(draft, "2020-12")
+}
+
+// newerThan are the keywords that a schema's draft does not have, of those that some target keeps.
+func newerThan(root map[string]any) []string {
+	if !isLegacy(root) {
+		return nil
+	}
+	newer := []string{"prefixItems", "dependentRequired"}
+	if draft, _ := root["$schema"].(string); strings.Contains(draft, "draft-04") {
+		newer = append(newer, "const")
+	}
+	return newer
 }
 
 func hasNestedID(node any, top bool) bool {

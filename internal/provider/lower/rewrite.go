@@ -51,6 +51,12 @@ func isTransparent(in map[string]any) bool {
 
 // modernize translates older drafts into 2020-12.
 func (w *writer) modernize(in map[string]any, path string) {
+	for _, k := range w.newer {
+		if _, ok := in[k]; ok {
+			delete(in, k)
+			w.report(path, k, Dropped, "the draft that the schema names does not have it")
+		}
+	}
 	if list, ok := in["items"].([]any); ok {
 		in["prefixItems"] = list
 		delete(in, "items")
