@@ -36,6 +36,9 @@ type ArchiveRound struct {
 	// Batches were archived, in Objects with Bytes.
 	Batches, Objects int
 	Bytes            int64
+	// Unreadable says of batches why the archive cannot have them: what stands where their records would be cannot be
+	// read. They stay where they are.
+	Unreadable []error
 	// More says that the next round has more to look at already.
 	More bool
 }

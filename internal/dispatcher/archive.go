@@ -71,5 +71,9 @@ func (d *Dispatcher) archiveRound(ctx context.Context, a broker.Archiver) (more 
 	if r.Batches > 0 {
 		d.log.Info("archived batches", "batches", r.Batches, "objects", r.Objects, "bytes", r.Bytes)
 	}
+	if len(r.Unreadable) > 0 {
+		d.log.Warn("batches that cannot be read are not archived; they stay in the streams until they expire",
+			"batches", len(r.Unreadable), "first", r.Unreadable[0])
+	}
 	return r.More, err
 }

@@ -6,8 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 )
@@ -90,4 +93,47 @@ func TestABatchWhoseLastCallIsNotAcknowledged(t *testing.T) {
 		moved(30*time.Second, 0)
 		moved(time.Hour, 1)
 	})
+}
+
+// TestARecordThatCannotBeRead: a batch whose record of the archive cannot be read stays where it is, and the others are
+// archived.
+func TestARecordThatCannotBeRead(t *testing.T) {
+	k := keyOf("b1")
+	for name, spoil := range map[string]func(y *archiveYard){
+		"no event": func(y *archiveYard) {
+			m := nats.NewMsg("ty.event." + broker.KeyTokens(k) + "." + broker.NoPool + "." + string(batch.ChainBatch))
+			m.Header.Set("ce-type", string(events.BatchArchived))
+			if _, err := y.js.PublishMsg(y.Context(), m); err != nil {
+				y.Fatal(err)
+			}
+		},
+		"of another kind": func(y *archiveYard) {
+			s, err := y.b.Fold(y.Context(), k)
+			if err != nil {
+				y.Fatal(err)
+			}
+			y.append(k, batch.ChainBatch, 0, s.BatchSeq, events.Ended{})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inArchiveYard(t, func(y *archiveYard) {
+				const batches = 3
+				for n := range batches {
+					archivedShapes["refused"](y, y.submit(fmt.Sprint("b", n)))
+				}
+				y.acknowledge(batches)
+				spoil(y)
+				a := y.archiver(y.b, always)
+				if r, err := y.round(a); err != nil || r.Batches != batches-1 || len(r.Unreadable) != 1 {
+					t.Errorf("%+v, %v", r, err)
+				}
+				if r, err := y.round(a); err != nil || r.Batches != 0 || len(r.Unreadable) != 0 {
+					t.Errorf("the next round: %+v, %v", r, err)
+				}
+				if len(y.left(k)) == 0 {
+					t.Error("the batch is deleted")
+				}
+			})
+		})
+	}
 }

@@ -103,7 +103,12 @@ func (a *archiver) Round(ctx context.Context) (r broker.ArchiveRound, err error)
 	var ready []*shelved
 	for i := 0; i < len(keys) && err == nil; i++ {
 		var s *shelved
-		if s, err = a.prepare(ctx, keys[i], floor); s != nil {
+		s, err = a.prepare(ctx, keys[i], floor)
+		if unreadable(err) { // it goes when it is too old
+			r.Unreadable = append(r.Unreadable, fmt.Errorf("batch %s: %w", keys[i], err))
+			err = nil
+		}
+		if s != nil {
 			ready = append(ready, s)
 		}
 	}
@@ -396,7 +401,8 @@ func (a *archiver) see(ctx context.Context, k toolyard.BatchKey, floor uint64) (
 		} else if p.chain == batch.ChainBatch {
 			rec, ok, err := a.b.recordIn(ctx, m)
 			if err != nil || !ok {
-				return cmp.Or(err, fmt.Errorf("batch %s: %s stands on its batch chain", k, m.header.Get(headerType)))
+				return cmp.Or[error](err, &events.UnreadableError{ID: m.header.Get(headerID),
+					Type: m.header.Get(headerType), Problem: "it stands where a record of the archive would"})
 			}
 			s.record, s.seen.Before = rec, rec.Before
 		}
@@ -459,10 +465,9 @@ func (a *archiver) judge(ctx context.Context, s *shelved, floor uint64) error {
 		return nil
 	}
 	state, err := a.b.foldAll(ctx, s.key, s.messages)
-	_, unreadable := errors.AsType[*events.UnreadableError](err)
 	_, contradicts := errors.AsType[*batch.InvariantError](err)
 	_, refused := errors.AsType[*toolyard.InputError](err)
-	if unreadable || contradicts || refused || errors.Is(err, events.ErrNewer) {
+	if unreadable(err) || contradicts || refused {
 		s.never = err.Error() // it goes when it is too old
 		return nil
 	}
@@ -481,6 +486,12 @@ func (a *archiver) judge(ctx context.Context, s *shelved, floor uint64) error {
 	s.record.Place, s.record.Submitted = state.SubmissionSeq, state.SubmittedAt.UTC()
 	s.record.Content, err = rules.Sum(state.Submission)
 	return err
+}
+
+// unreadable reports whether an error says that this version cannot read what is stored of a batch.
+func unreadable(err error) bool {
+	_, is := errors.AsType[*events.UnreadableError](err)
+	return is || errors.Is(err, broker.ErrDamaged) || errors.Is(err, events.ErrNewer)
 }
 
 // over reports whether a batch is over for good: every call has its result and all of them are replied, or it was

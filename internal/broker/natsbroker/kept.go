@@ -119,8 +119,7 @@ func (b *Broker) keptIn(ctx context.Context, m raw, archives bool) (k broker.Kep
 		return k, true, nil
 	}
 	rec, ok, err := b.recordIn(ctx, m)
-	_, unreadable := errors.AsType[*events.UnreadableError](err)
-	if unreadable || errors.Is(err, broker.ErrDamaged) || errors.Is(err, events.ErrNewer) {
+	if unreadable(err) {
 		return k, true, nil // its agent may write anything there, which must not end the list of all
 	}
 	k.Place, k.Time = rec.Place, rec.Submitted

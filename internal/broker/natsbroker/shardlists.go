@@ -252,6 +252,7 @@ func (a *archiverOfAll) Round(ctx context.Context) (r broker.ArchiveRound, err e
 		of, failed := one.Round(ctx)
 		r.Batches, r.Objects, r.Bytes, r.More = r.Batches+of.Batches, r.Objects+of.Objects, r.Bytes+of.Bytes,
 			r.More || of.More
+		r.Unreadable = append(r.Unreadable, of.Unreadable...)
 		if failed != nil {
 			err = errors.Join(err, fmt.Errorf("shard %d: %w", n, failed))
 		}
