@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -214,6 +215,7 @@ func (p *eventPrinter) stored(ctx context.Context, c *client.Client, k toolyard.
 type told struct {
 	batches map[toolyard.BatchKey]*toldBatch
 	order   []toolyard.BatchKey
+	events  int
 }
 
 // toldBatch is what was printed of one batch: its events, by their ids. begun says that nothing is missing before them,
@@ -223,8 +225,12 @@ type toldBatch struct {
 	begun, over bool
 }
 
-// maxTold is of how many batches it is known what was printed.
-const maxTold = 10_000
+const (
+	// maxTold is of how many batches it is known what was printed.
+	maxTold = 10_000
+	// maxToldEvents is of how many events of these batches it is known. Of long batches fewer are.
+	maxToldEvents = 200_000
+)
 
 func newTold() *told { return &told{batches: map[toolyard.BatchKey]*toldBatch{}} }
 
@@ -232,13 +238,20 @@ func (t *told) of(k toolyard.BatchKey) *toldBatch {
 	b := t.batches[k]
 	if b == nil {
 		if len(t.order) == maxTold {
-			delete(t.batches, t.order[0])
-			t.order = t.order[1:]
+			t.forget(0)
 		}
 		b = &toldBatch{ids: map[string]bool{}}
 		t.batches[k], t.order = b, append(t.order, k)
 	}
 	return b
+}
+
+// forget drops a batch, by its place in the order.
+func (t *told) forget(i int) {
+	k := t.order[i]
+	t.events -= len(t.batches[k].ids)
+	delete(t.batches, k)
+	t.order = slices.Delete(t.order, i, i+1)
 }
 
 // add notes a CloudEvent, and reports whether it is new.
@@ -256,6 +269,13 @@ func (t *told) add(k toolyard.BatchKey, line []byte) bool {
 		return false
 	}
 	b.ids[e.ID] = true
+	for t.events++; t.events > maxToldEvents && len(t.order) > 1; {
+		oldest := 0
+		if t.order[0] == k {
+			oldest = 1
+		}
+		t.forget(oldest)
+	}
 	b.over = b.over || e.Type == events.BatchRefused || e.Type == events.Results && e.Data.Completed
 	return true
 }

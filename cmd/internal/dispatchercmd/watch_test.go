@@ -106,3 +106,35 @@ func TestWhatAGapHasHidden(t *testing.T) {
 		t.Errorf("a batch that was over was read %d times", reads["over"])
 	}
 }
+
+// TestWhatIsToldIsBounded: where batches are long, fewer of them are remembered: not those that began first, unless it
+// is the one that goes on.
+func TestWhatIsToldIsBounded(t *testing.T) {
+	key := func(n int) toolyard.BatchKey {
+		return toolyard.BatchKey{Agent: "a", ID: toolyard.BatchID(fmt.Sprint(n))}
+	}
+	told, id := newTold(), 0
+	add := func(n, events int) {
+		for range events {
+			id++
+			if !told.add(key(n), fmt.Appendf(nil, `{"id":"%d"}`, id)) {
+				t.Fatalf("event %d is not new", id)
+			}
+		}
+	}
+	add(0, maxToldEvents/2)
+	add(1, maxToldEvents/2)
+	add(0, 1)
+	add(2, maxToldEvents/4)
+	var left []toolyard.BatchKey
+	all := 0
+	for _, k := range told.order {
+		left, all = append(left, k), all+len(told.batches[k].ids)
+	}
+	if all > maxToldEvents {
+		t.Errorf("%d events are remembered; at most %d are", all, maxToldEvents)
+	}
+	if want := []toolyard.BatchKey{key(0), key(2)}; !slices.Equal(left, want) || len(told.batches) != len(want) {
+		t.Errorf("remembered are %v, want %v", left, want)
+	}
+}
