@@ -227,7 +227,11 @@ func (h *Hub) line(ctx context.Context, prefix, key string) (*hubSubscription, e
 		if prefix == prefixLiveEvent {
 			l.of = streamEvent
 		}
-		for _, one := range h.b.each() {
+		each, err := h.b.all(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range each {
 			l.streams[one.name(l.of)] = &heard{}
 		}
 	}
@@ -337,11 +341,10 @@ func (l *hubSubscription) watch(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		ends, err := map[string]uint64{}, error(nil)
-		for _, name := range l.names() {
-			if ends[name], err = l.h.b.streamEnd(ctx, name); err != nil {
-				break
-			}
+		ends := map[string]uint64{}
+		names, err := l.names(ctx)
+		for i := 0; i < len(names) && err == nil; i++ {
+			ends[names[i]], err = l.h.b.streamEnd(ctx, names[i])
 		}
 		if ctx.Err() != nil {
 			return
@@ -373,13 +376,17 @@ func (l *hubSubscription) watch(ctx context.Context) {
 
 // names are the streams that are heard. Those of shards that were added are heard from now on, and what came of them
 // before may be lost.
-func (l *hubSubscription) names() (names []string) {
+func (l *hubSubscription) names(ctx context.Context) (names []string, err error) {
 	if l.of == "" {
-		return nil
+		return nil, nil
+	}
+	each, err := l.h.b.all(ctx) // a process that only follows does not read the map of shards otherwise
+	if err != nil {
+		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, one := range l.h.b.each() {
+	for _, one := range each {
 		name := one.name(l.of)
 		if l.streams[name] == nil {
 			l.streams[name] = &heard{}
@@ -387,7 +394,7 @@ func (l *hubSubscription) names() (names []string) {
 		}
 		names = append(names, name)
 	}
-	return names
+	return names, nil
 }
 
 func (e *hubFollower) put(m *broker.LiveMsg) {

@@ -106,3 +106,30 @@ func TestListsWhileShardsAreAdded(t *testing.T) {
 		do(b)
 	}
 }
+
+// TestEventsWhileShardsAreAdded: a process that only follows hears what is stored in shards that were added.
+func TestEventsWhileShardsAreAdded(t *testing.T) {
+	g := growing(t, 1)
+	reader := g.attach()
+	f, err := natsbroker.NewHub(reader, true).Everything(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Stop()
+	g.raised(2)
+	reader.Age(shard.Grace)
+	k := keyed(moves(1, 2, 0))
+	late := time.After(30 * time.Second)
+	for n := 0; ; n++ {
+		said(t, g.b, k, n, 1)
+		select {
+		case <-f.News():
+		case <-late:
+			t.Fatal("all that comes is that events are missing")
+		}
+		// the first one of the new shard has the number 1, and nobody can tell that it has missed any
+		if msgs, lost := f.Take(); n > 0 && !lost && len(msgs) > 0 {
+			return
+		}
+	}
+}
