@@ -20,6 +20,9 @@ var (
 	// ErrFull is wrapped if there is no room: a stream is at one of its limits, or the server's disk is full. Nothing
 	// was stored, unless it is a [*NoRoomError] that is unsure. Trying again later may help.
 	ErrFull = errors.New("the stream is full")
+	// ErrTooLong is wrapped if something is longer than a message of the NATS server may be. To store it again is of no
+	// use.
+	ErrTooLong = errors.New("it does not fit into a message")
 	// ErrNoAnswer is wrapped if NATS did not answer in time. It is unknown whether anything was stored; repeating the
 	// operation is safe.
 	ErrNoAnswer = errors.New("NATS does not answer")

@@ -253,13 +253,14 @@ func (d *Dispatcher) leaveAndDone(ctx context.Context, k *kept, s *batch.State) 
 	return k.submission().Done(ctx)
 }
 
-// permanent reports whether a retry cannot help: a contradiction in the log, an event that cannot be read, or a
-// panic.
+// permanent reports whether a retry cannot help: a contradiction in the log, an event that cannot be read, one that is
+// too long to be stored, or a panic.
 func permanent(err error) bool {
 	_, crashed := errors.AsType[*panicError](err)
 	_, contradicts := errors.AsType[*batch.InvariantError](err)
 	_, unreadable := errors.AsType[*events.UnreadableError](err)
-	return contradicts || unreadable || crashed || errors.Is(err, broker.ErrDamaged)
+	return contradicts || unreadable || crashed || errors.Is(err, broker.ErrDamaged) ||
+		errors.Is(err, broker.ErrTooLong)
 }
 
 // panicError is a panic while a batch was run.
@@ -275,8 +276,8 @@ func (k *kept) caught(err *error) {
 	}
 }
 
-// giveUp ends a batch that cannot be run, because its log contradicts itself or cannot be read. It answers the open
-// calls, releases the workspace, and acknowledges the submission.
+// giveUp ends a batch that cannot be run, because its log contradicts itself, cannot be read, or cannot go on. It
+// answers the open calls, releases the workspace, and acknowledges the submission.
 func (d *Dispatcher) giveUp(ctx context.Context, k *kept, why error) (err error) {
 	defer k.caught(&err)
 	s, err := k.submission().Read(ctx)

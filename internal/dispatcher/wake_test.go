@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -207,5 +208,34 @@ func TestABatchThatWasSubmittedDuringABackup(t *testing.T) {
 				return e.Key() == k && !e.Live()
 			})
 		})
+	})
+}
+
+// TestAnApprovalThatIsTooLong: a call that asks more than the list of approvals can store ends as soon as a batch whose
+// log cannot be followed, and does not keep its workspace until the time of its batch is over.
+func TestAnApprovalThatIsTooLong(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d")
+		k := y.submitBatch(toolyard.Batch{Calls: []toolyard.Call{{Tool: "write"}},
+			Options: toolyard.Options{TimeoutMS: time.Hour.Milliseconds()}})
+		d := y.take(toolyard.WriteExclusive)
+		if _, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, d.Item, d.Expected,
+			events.Waiting{Worker: "w", Input: json.RawMessage("{}"), InputSHA256: "11",
+				Diff: strings.Repeat("x", 3<<20)}); err != nil {
+			y.Fatal(err)
+		}
+		if err := d.Done(); err != nil {
+			y.Fatal(err)
+		}
+		asked := time.Now()
+		for !y.fold(k).Completed && time.Since(asked) < 2*time.Hour {
+			time.Sleep(time.Second)
+		}
+		if got, took := y.codes(k), time.Since(asked); got != "internal_error" || took > 3*time.Minute {
+			y.Errorf("it ends as %s after %s", got, took)
+		}
+		if n, _ := y.queue(); n != 0 {
+			y.Errorf("%d tickets are left", n)
+		}
 	})
 }

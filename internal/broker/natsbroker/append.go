@@ -189,8 +189,9 @@ func classify(err error) (again bool, verdict error) {
 		}
 	}
 	switch {
-	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrConnectionClosed),
-		errors.Is(err, nats.ErrBadSubject),
+	case errors.Is(err, nats.ErrMaxPayload):
+		return false, fmt.Errorf("%w: %w", broker.ErrTooLong, err)
+	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrBadSubject),
 		errors.Is(err, nats.ErrHeadersNotSupported), errors.Is(err, nats.ErrConnectionDraining):
 		return false, err
 	}
