@@ -43,17 +43,21 @@ type outputFlags struct {
 	file *os.File        // of the events, opened before anything runs
 }
 
-// open opens the file of the events, so that a path that is wrong is known before anything has run.
-func (o *outputFlags) open() error {
+// open opens the file of the events, so that a path that is wrong is known before anything has run. It waits until
+// somebody reads a named pipe, or ctx ends.
+func (o *outputFlags) open(ctx context.Context) error {
 	if o.events == "" {
 		return nil
 	}
-	var err error
-	// emptied when there is something to write
-	if o.file, err = os.OpenFile(o.events, os.O_WRONLY|os.O_CREATE, 0o600); err != nil {
-		return cli.Usagef("--events: %w", err)
-	}
-	return nil
+	file, err := orEnded(ctx, func() (*os.File, error) {
+		f, err := os.OpenFile(o.events, os.O_WRONLY|os.O_CREATE, 0o600) // emptied when there is something to write
+		if err != nil {
+			return nil, cli.Usagef("--events: %w", err)
+		}
+		return f, nil
+	})
+	o.file = file
+	return err
 }
 
 // close closes the file when it was not written.
@@ -152,7 +156,7 @@ func (s *std) withBatch(ctx context.Context, file string, workspace toolyard.Wor
 	if err != nil {
 		return err
 	}
-	if err := out.open(); err != nil {
+	if err := out.open(ctx); err != nil {
 		return err
 	}
 	defer out.close(log)
