@@ -3,9 +3,13 @@ package dispatcher
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -13,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/version"
 )
 
 // restWatch is the broker of a dispatcher whose batches rest. It counts how often one begins to, and how often the log
@@ -183,6 +188,62 @@ func TestATakeoverWhileABatchRests(t *testing.T) {
 				}
 				if by, ok := next[0].Body.(events.Adopted); !ok || by.Takeover != 2 {
 					y.Errorf("the first event behind the takeover is %+v", next[0].Body)
+				}
+			})
+		})
+	}
+}
+
+// TestANewerEventWhileABatchRests: its owner writes nothing behind an event that only a newer version knows, and leaves
+// the batch to a dispatcher of that version. Where the event is the next owner's there is nothing to leave.
+func TestANewerEventWhileABatchRests(t *testing.T) {
+	const late = rereadIdle + 2*time.Second // without a copy
+	for name, tt := range map[string]struct {
+		chain        batch.Chain
+		deaf         bool
+		from, within time.Duration // when its log is read again: what was left is not looked at for a while
+	}{
+		"of the next owner":           {batch.ChainBatch, false, 0, retryNewerAfter / 2},
+		"of an agent":                 {batch.ChainInput, false, retryNewerAfter, retryNewerAfter + 2*time.Second},
+		"of an agent, without a copy": {batch.ChainInput, true, retryNewerAfter, retryNewerAfter + late},
+		"of a person":                 {batch.ChainControl, false, retryNewerAfter, retryNewerAfter + 2*time.Second},
+		"of a person, without a copy": {batch.ChainControl, true, retryNewerAfter, retryNewerAfter + late},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inYard(t, func(y *yard) {
+				b, _, k := y.rest(tt.deaf)
+				last := uint64(0)
+				if tt.chain == batch.ChainBatch {
+					last = y.fold(k).BatchSeq
+				}
+				js, err := jetstream.New(y.Conn("later"))
+				if err != nil {
+					y.Fatal(err)
+				}
+				m := nats.NewMsg("ty.event." + broker.KeyTokens(k) + "." + broker.NoPool + "." + string(tt.chain))
+				for name, v := range map[string]string{
+					"ce-specversion": "1.0", "ce-id": "later", "ce-source": "/later",
+					"ce-type": "dev.toolyard.batch.noted.v1", "ce-subject": k.String(),
+					"ce-time": "2026-11-22T00:00:00Z", "ce-tyversion": strconv.Itoa(version.Wire + 1),
+				} {
+					m.Header.Set(name, v)
+				}
+				m.Data = []byte(`{}`)
+				_, err = js.PublishMsg(y.Context(), m, jetstream.WithExpectLastSequencePerSubject(last))
+				if err != nil {
+					y.Fatal(err)
+				}
+				began := time.Now()
+				y.Eventually("its log is read again", func() bool { _, wakes := b.counts(); return wakes > 1 })
+				if took := time.Since(began); took < tt.from || took > tt.within {
+					y.Errorf("its log was read again after %s", took)
+				}
+				log, err := y.b.Log(y.Context(), k)
+				if err != nil {
+					y.Fatal(err)
+				}
+				if end := log[len(log)-1]; end.Meta.ID != "later" {
+					y.Errorf("behind the newer event stands %s", end.Body.EventType())
 				}
 			})
 		})
