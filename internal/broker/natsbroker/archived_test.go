@@ -3,6 +3,8 @@ package natsbroker_test
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -134,6 +136,67 @@ func TestARecordThatCannotBeRead(t *testing.T) {
 					t.Error("the batch is deleted")
 				}
 			})
+		})
+	}
+}
+
+// TestTheListOfArchivedBatchesIsNotKept: who reads a long list of archived batches has none of it in memory.
+func TestTheListOfArchivedBatchesIsNotKept(t *testing.T) {
+	inArchiveYard(t, func(y *archiveYard) {
+		y.archiver(y.b, always) // makes the archive
+		const batches, most = 5_000, 256 << 10
+		nc := y.conn("operator")
+		for n := range batches {
+			forged(t, nc, fmt.Sprintf("ty.batch.a.%0128d", n), events.Archived{Object: "0", Sum: "0", Before: 1,
+				Content: "0"}, nil)
+		}
+		heap := func() int64 {
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return int64(m.HeapAlloc)
+		}
+		read, held := 0, int64(0)
+		for _, err := range y.b.Kept(y.Context(), "", time.Time{}, time.Time{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if read++; read == batches {
+				held = heap()
+			}
+		}
+		if held -= heap(); held > most || read != batches {
+			t.Errorf("behind %d batches the list has %d bytes in memory", read, held)
+		}
+	})
+}
+
+// TestBatchesThatAreArchivedWhileTheyAreListed: each is listed once.
+func TestBatchesThatAreArchivedWhileTheyAreListed(t *testing.T) {
+	const batches = 5
+	for at := 1; at <= batches; at++ {
+		inArchiveYard(t, func(y *archiveYard) {
+			var want, got []toolyard.BatchKey
+			for n := range batches {
+				sub := y.submit(fmt.Sprint("b", n))
+				archivedShapes["refused"](y, sub)
+				want = append(want, sub.Key())
+			}
+			y.acknowledge(batches)
+			a := y.archiver(y.b, always)
+			for k, err := range y.b.Kept(y.Context(), "", time.Time{}, time.Time{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got = append(got, k.Key); len(got) == at {
+					if r, err := y.round(a); err != nil || r.Batches != batches {
+						t.Fatalf("%+v, %v", r, err)
+					}
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("archived behind %d: listed are %v, want %v", at, got, want)
+			}
 		})
 	}
 }

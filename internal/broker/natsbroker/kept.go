@@ -65,7 +65,7 @@ func (b *Broker) yieldKept(ctx context.Context, agent toolyard.Agent, since, unt
 	if err != nil {
 		return err
 	}
-	yielded := map[toolyard.BatchKey]bool{} // with an archive: a batch may be archived meanwhile
+	yielded := places{from: at} // a batch may be archived meanwhile: its record says the place of its submission
 	for {
 		m, ok, err := b.hotAfter(ctx, streamBatch, subjects, at)
 		if err != nil || !ok || m.seq > newest && !archives {
@@ -79,16 +79,36 @@ func (b *Broker) yieldKept(ctx context.Context, agent toolyard.Agent, since, unt
 		if err != nil {
 			return err
 		}
-		if !ok || k.Place > newest || yielded[k.Key] || !within(k.Time, since, until) {
+		if !ok || k.Place > newest || yielded.has(k.Place) || !within(k.Time, since, until) {
 			continue
 		}
-		if archives {
-			yielded[k.Key] = true
+		if archives && !m.fence() {
+			yielded.add(m.seq)
 		}
 		if !yield(k) {
 			return nil
 		}
 	}
+}
+
+// places are sequences behind one, a bit each: there may be millions.
+type places struct {
+	from uint64
+	bits []uint64
+}
+
+// add takes a sequence in that is behind from.
+func (p *places) add(seq uint64) {
+	at := seq - p.from
+	for uint64(len(p.bits)) <= at/64 {
+		p.bits = append(p.bits, 0)
+	}
+	p.bits[at/64] |= 1 << (at % 64)
+}
+
+func (p *places) has(seq uint64) bool {
+	at := seq - p.from
+	return seq > p.from && at/64 < uint64(len(p.bits)) && p.bits[at/64]&(1<<(at%64)) != 0
 }
 
 // keptSince is the range of the submissions since a time: all of them are behind the first sequence, and none is behind
