@@ -193,7 +193,7 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 		}
 	}
 	defer quiet()
-	results, err := collect(ctx, b, show)
+	results, err := collect(ctx, b, show, out.goesOn != nil && out.file == nil)
 	quiet()
 	if err != nil {
 		s.cutOff(ctx, b, out, log)
@@ -246,9 +246,12 @@ func (s *std) sayOfBatch(text string, log *slog.Logger) {
 	}
 }
 
-// collect shows the results of a batch as they come, and returns them all.
-func collect(ctx context.Context, b *client.Batch, show *show) ([]toolyard.Result, error) {
+// collect shows the results of a batch as they come, and returns them all. With leave it ends when it cannot show them.
+func collect(ctx context.Context, b *client.Batch, show *show, leave bool) ([]toolyard.Result, error) {
 	results := []toolyard.Result{}
+	if leave && show.err != nil {
+		return nil, show.err
+	}
 	for r, err := range b.Results(ctx) {
 		if err != nil {
 			return nil, turnedAway(err)
@@ -259,6 +262,9 @@ func collect(ctx context.Context, b *client.Batch, show *show) ([]toolyard.Resul
 			}
 		}
 		show.result(r)
+		if leave && show.err != nil {
+			return nil, show.err
+		}
 		results = append(results, r)
 	}
 	return results, nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -110,5 +111,51 @@ func TestEventsForAPipe(t *testing.T) {
 		t.Error(err)
 	} else if err := reader.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// closedPipe is an output whose reader closes it behind the first write.
+type closedPipe struct{ written bool }
+
+func (p *closedPipe) Write(b []byte) (int, error) {
+	if p.written {
+		return 0, &fs.PathError{Op: "write", Path: os.Stdout.Name(), Err: syscall.EPIPE}
+	}
+	p.written = true
+	return len(b), nil
+}
+
+// TestNobodyReadsTheResults: submit does not wait for results that it cannot print. The batch goes on without it.
+func TestNobodyReadsTheResults(t *testing.T) {
+	waited := make(chan bool, 1)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("POST /v1/batches", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = fmt.Fprint(w, `{"id":"b","agent":"default","status":"running"}`)
+	})
+	mux.HandleFunc("GET /v1/batches/b/results", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprint(w, "event: result\nid: 0\ndata: {\"index\":0,\"call_id\":\"c1\",\"tool\":\"t\"}\n\n")
+		w.(http.Flusher).Flush()
+		select {
+		case <-r.Context().Done():
+			waited <- false
+		case <-time.After(20 * time.Second):
+			_, _ = fmt.Fprint(w, "event: completed\ndata: {\"results\":1}\n\n")
+			waited <- true
+		}
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "batch.json")
+	if err := os.WriteFile(file, []byte(`{"calls":[{"tool":"t"},{"tool":"t"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var errs bytes.Buffer
+	status := cli.Main(Command(strings.NewReader(""), new(closedPipe), &errs),
+		[]string{"submit", "--server", server.URL, file}, &errs)
+	if late := <-waited; late || status != cli.ExitUnread {
+		t.Errorf("exit status %d, waited for the end %t: %s", status, late, &errs)
 	}
 }
