@@ -1,0 +1,40 @@
+//go:build unix
+
+package dispatchercmd
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard/cmd/internal/cli"
+)
+
+// TestEventsForAPipe: where nobody reads the pipe that the events go to, the command ends when it is interrupted.
+func TestEventsForAPipe(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "events")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	interrupt(cli.ErrInterrupted)
+	opened := make(chan error, 1)
+	go func() { opened <- (&outputFlags{events: pipe}).open(ctx) }()
+	select {
+	case err := <-opened:
+		if !errors.Is(err, cli.ErrInterrupted) {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it waits for somebody who reads")
+	}
+	if reader, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0); err != nil { // ends what still waits
+		t.Error(err)
+	} else if err := reader.Close(); err != nil {
+		t.Error(err)
+	}
+}
