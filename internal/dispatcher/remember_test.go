@@ -61,3 +61,35 @@ func TestAFormerOwnerRemembersNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestASessionWithoutRoom: while the store has no room for the session, a batch that has set something there waits, and
+// what it has set is not lost.
+func TestASessionWithoutRoom(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d")
+		k := y.submit("write")
+		d := y.take(toolyard.WriteExclusive)
+		y.Server.Fill("KV_ty_session", true)
+		c := d.Calls[0]
+		if _, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, d.Item, d.Expected,
+			events.Finish(events.End{Result: toolyard.Result{CallID: c.ID, Tool: c.Tool, Output: "done", Worker: "w"},
+				Session: &tool.SessionChange{Context: map[string]string{"key": "set"}}})); err != nil {
+			y.Fatal(err)
+		}
+		if err := d.Done(); err != nil {
+			y.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if y.fold(k).Completed {
+			y.Error("the batch is complete before its session has what it has set")
+		}
+		y.Server.Fill("KV_ty_session", false)
+		if got := y.codes(k); got != "ok" {
+			y.Errorf("the results are %s", got)
+		}
+		s, err := y.b.Session(y.Context(), k.Agent, toolyard.DefaultSession)
+		if err != nil || s.Context["key"] != "set" {
+			y.Errorf("the session has %v, %v", s.Context, err)
+		}
+	})
+}

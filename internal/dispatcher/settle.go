@@ -69,19 +69,26 @@ func (r *runner) shown(input json.RawMessage) json.RawMessage {
 // session since. So the replies are read behind the session, whose revision the change expects.
 func (r *runner) remember(ctx context.Context, change tool.SessionChange) error {
 	var left []string
-	var lost error
-	_, err := r.d.b.ChangeSession(ctx, r.key.Agent, r.m.State().Plan.Session, func(s *broker.Session) {
-		if lost = r.repliedSince(ctx); lost != nil {
-			return
+	var lost, over error
+	err := broker.RetryFull(ctx, r.log, func() error {
+		_, err := r.d.b.ChangeSession(ctx, r.key.Agent, r.m.State().Plan.Session, func(s *broker.Session) {
+			if lost = r.repliedSince(ctx); lost != nil {
+				return
+			}
+			s.Load(change.Loads...)
+			left = s.Set(change.Context)
+			over = s.Check()
+		})
+		if lost != nil || over != nil { // waiting makes no room
+			return nil
 		}
-		s.Load(change.Loads...)
-		left = s.Set(change.Context)
+		return err
 	})
-	if lost != nil {
+	switch {
+	case lost != nil:
 		return lost
-	}
-	if errors.Is(err, broker.ErrFull) { // for what stood in it before
-		r.log.Error("the session is full; what the batch has changed in it is lost", "error", err)
+	case over != nil: // for what stood in it before
+		r.log.Error("the session is full; what the batch has changed in it is lost", "error", over)
 		return nil
 	}
 	if len(left) > 0 {
