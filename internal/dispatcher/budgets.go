@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 )
 
@@ -73,13 +74,15 @@ func (r *runner) withinBudget(ctx context.Context, calls []batch.Queue) ([]batch
 		if o.Account == "" {
 			n, past = o.Budget.Fit(used, reserved, needs[:fit])
 		} else {
-			var err error
 			r.budget.told = true
-			a, err = r.d.b.ChangeBudget(ctx, o.Account, func(a admission.Account) (next admission.Account, err error) {
+			reserve := func(a admission.Account) (next admission.Account, err error) {
 				next, n, past, err = a.Reserve(r.lineHolder(), o.Budget, used, reserved, needs[:fit], now)
 				return next, err
-			})
-			if err != nil {
+			}
+			if err := broker.RetryFull(ctx, r.log, func() (err error) { // the calls are accepted
+				a, err = r.d.b.ChangeBudget(ctx, o.Account, reserve)
+				return err
+			}); err != nil {
 				return nil, nil, orLostLine(err)
 			}
 		}
@@ -109,7 +112,7 @@ func (r *runner) withinBudget(ctx context.Context, calls []batch.Queue) ([]batch
 	}
 	// Accounts that were asked before have reserved what does not begin.
 	return calls[:fit], []batch.Input{batch.Held{Calls: limited.Calls}, limited},
-		r.tellAccounts(ctx, used, reserved)
+		broker.RetryFull(ctx, r.log, func() error { return r.tellAccounts(ctx, used, reserved) })
 }
 
 // lineHolder is this owner of the batch, for the lines of its accounts.
@@ -153,13 +156,19 @@ func (r *runner) tellAccounts(ctx context.Context, used, reserved admission.Amou
 	return nil
 }
 
-// settleBudget tells the accounts what has become of calls since they were told last.
+// settleBudget tells the accounts what has become of calls since they were told last. Where they have no room they are
+// told at another heartbeat: results do not wait for that.
 func (r *runner) settleBudget(ctx context.Context) error {
 	used, reserved, owes := r.unsettled()
 	if !owes {
 		return nil
 	}
-	return r.tellAccounts(ctx, used, reserved)
+	err := r.tellAccounts(ctx, used, reserved)
+	if errors.Is(err, broker.ErrFull) {
+		r.log.Warn("what calls have used is not told to the accounts of their budgets; it is tried again", "error", err)
+		return nil
+	}
+	return err
 }
 
 // unsettled reports whether calls have ended that the accounts do not know of, and what they are to know.

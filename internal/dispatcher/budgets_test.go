@@ -351,3 +351,33 @@ func TestAForgedResult(t *testing.T) {
 		}
 	})
 }
+
+// TestAFullBucketOfAccounts: what would begin waits until the accounts have room again, under the same owner. What has
+// begun is answered meanwhile.
+func TestAFullBucketOfAccounts(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d", budgets(t, "agent *=calls:5"))
+		y.settle()
+		k := y.submit("write", "write")
+		d := y.take(toolyard.WriteExclusive)
+		seq := y.claim(d, "w")
+		y.Server.Fill("KV_ty_budget", true)
+		if err := y.finish(d, seq); err != nil {
+			y.Fatal(err)
+		}
+		y.Eventually("the first call is answered", func() bool { return y.fold(k).Replied == 1 })
+		time.Sleep(time.Minute)
+		y.Server.Fill("KV_ty_budget", false)
+		y.work()
+		if got, s := y.codes(k), y.fold(k); got != "ok ok" || s.Takeovers != 0 {
+			y.Errorf("the results are %s, after %d takeovers", got, s.Takeovers)
+		}
+		y.Eventually("the line is closed", func() bool {
+			_, _, lines := y.account("default", "agent default")
+			return lines == 0
+		})
+		if used, reserved, _ := y.account("default", "agent default"); used.Calls != 2 || reserved.Calls != 0 {
+			y.Errorf("%+v are used, %+v reserved", used, reserved)
+		}
+	})
+}
