@@ -79,3 +79,49 @@ func TestALostAttemptBehindSomeThatWereNotStarted(t *testing.T) {
 		})
 	}
 }
+
+// TestAnAttemptBehindQuestions: a tool that has asked a person again and again, and got its answers, was not tried in
+// vain. A worker that gives the call up before the tool goes on takes nothing of that: another one runs it.
+func TestAnAttemptBehindQuestions(t *testing.T) {
+	for name, c := range map[string]struct {
+		questions int
+		attempts  string // behind them, as above
+		over      bool
+	}{
+		"two":                           {2, "n", false},
+		"three":                         {3, "n", false},
+		"as many as there may be":       {7, "nn", false},
+		"and none of many more goes on": {7, "nnnnnn", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlayer(t)
+			p.do([]string{"plan", "w"})
+			p.grant(0)
+			for range c.questions {
+				p.do([]string{"claim", "0", "w1"})
+				p.step(Stored{p.store(Record{Chain: ChainItem, Body: events.Waiting{Worker: "w1", InputSHA256: "hash",
+					Attempt: p.m.State().Calls[0].Attempt, Form: &events.Form{}}})})
+				r := p.store(Record{Chain: ChainItem, Body: events.Decided{Decision: events.Approve, Answers: true,
+					By: "person", InputSHA256: "hash"}})
+				if !p.m.State().Parked {
+					p.step(Stored{r})
+				} else {
+					p.do([]string{"wake"})
+				}
+				p.grant(0)
+			}
+			for range c.attempts {
+				p.do([]string{"claim", "0", "w1"})
+				p.step(Stored{p.store(Record{Chain: ChainItem, Body: events.AttemptFailed{NotStarted: true,
+					Attempt: p.m.State().Calls[0].Attempt, Code: toolyard.OutcomeUnknown}})})
+				p.do([]string{"after", "20s"})
+			}
+			got := p.m.State().Calls[0]
+			if over := got.Status == Finished; over != c.over ||
+				over && got.Result.Code != toolyard.DependencyUnavailable {
+				t.Errorf("behind %d questions and %q the call is %s: %+v", c.questions, c.attempts, got.Status,
+					got.Result)
+			}
+		})
+	}
+}

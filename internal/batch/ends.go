@@ -163,7 +163,8 @@ func (m *Machine) verdictOn(i, failed, culprit int) (verdict, bool) {
 		LastAttempt(c.Started()+1, c.Attempt, m.cfg.MaxAttempts)) {
 		return m.unknownOutcome(i), true
 	}
-	if c.Status == Retrying && LastAttempt(c.Started(), c.Attempt, m.cfg.MaxAttempts) {
+	// An attempt that ended with a question was not in vain.
+	if c.Status == Retrying && LastAttempt(c.Started()-c.questions, c.Attempt-c.questions, m.cfg.MaxAttempts) {
 		return unavailable("", "The call could not be finished in %d attempts.", c.Attempt)
 	}
 	if since, ok := m.unserved(i); ok && m.now.Sub(since) >= m.cfg.WorkerWait {

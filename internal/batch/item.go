@@ -178,6 +178,9 @@ func (s *State) applyCall(i, n int, r Record) {
 		c.NotBefore = r.Time.Add(max(retryPause(b.Attempt), time.Duration(b.RetryAfterMS)*time.Millisecond))
 	case events.Waiting:
 		c.Status, c.Worker, c.Attempt, c.Asked, c.AskedAt = Waiting, "", b.Attempt, &b, r.Time
+		if b.Form != nil {
+			c.questions++
+		}
 	case events.Decided:
 		c.Status, c.Decision, c.Waited = Decided, &b, c.Waited+r.Time.Sub(c.AskedAt)
 	case events.Finished:

@@ -94,8 +94,9 @@ type Call struct {
 	claimedBy string
 	ClaimedAt time.Time
 	Attempt   int
-	// Unstarted counts the attempts whose worker said that it had not started the tool.
-	Unstarted int
+	// Unstarted counts the attempts whose worker said that it had not started the tool, and questions those that ended
+	// with a question of the tool.
+	Unstarted, questions int
 	// Back says that a worker has given the call back, for its owner to queue it again.
 	Back bool
 	// NotBefore is when the call may be queued again, while it is retrying or back.
