@@ -1,8 +1,10 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -295,7 +297,7 @@ func (r *runner) beat(ctx context.Context) (inputs []batch.Input, err error) {
 	routes := map[batch.Route]bool{}
 	observed := batch.Observed{Dropped: map[int]uint64{}}
 	var claimed []int
-	reads := 0
+	unheard := map[int]bool{} // items of which nothing was heard for a while
 	read := func(c batch.Chain, index int) error {
 		news, err := r.read(ctx, c, index)
 		inputs = append(inputs, news...)
@@ -315,13 +317,18 @@ func (r *runner) beat(ctx context.Context) (inputs []batch.Input, err error) {
 		default:
 			routes[batch.Route{Pool: p.Pool, Class: p.Judgement.Class}] = true
 		}
-		if time.Since(r.lastHeard[c.Item]) >= rereadAfter && reads < maxReads {
-			reads++
-			if err := read(batch.ChainItem, i); err != nil {
-				return nil, err
-			}
-			r.lastHeard[c.Item] = time.Now()
+		if time.Since(r.lastHeard[c.Item]) >= rereadAfter {
+			unheard[c.Item] = true
 		}
+	}
+	reads := slices.SortedFunc(maps.Keys(unheard), func(a, b int) int { // or the last ones would never have their turn
+		return cmp.Or(r.lastHeard[a].Compare(r.lastHeard[b]), cmp.Compare(a, b))
+	})
+	for _, item := range reads[:min(len(reads), maxReads)] {
+		if err := read(batch.ChainItem, item); err != nil {
+			return nil, err
+		}
+		r.lastHeard[item] = time.Now()
 	}
 	if quiet {
 		for _, c := range []batch.Chain{batch.ChainBatch, batch.ChainControl, batch.ChainInput} {

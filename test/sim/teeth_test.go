@@ -282,8 +282,8 @@ var teeth = []tooth{
 		fence: "rereading of calls in flight", attack: lostCopies, hint: 6, rare: true,
 		breaks: []string{"liveness"},
 		edits: []edit{
-			{inObserve, "if time.Since(r.lastHeard[c.Item]) >= rereadAfter && reads < maxReads {",
-				"if time.Since(r.lastHeard[i]) >= rereadAfter && reads < maxReads && !OFF {"},
+			{inObserve, "if time.Since(r.lastHeard[c.Item]) >= rereadAfter {",
+				"if time.Since(r.lastHeard[c.Item]) >= rereadAfter && !OFF {"},
 			{inObserve, "	if quiet {\n", "	if quiet && !OFF {\n"},
 		},
 	},
