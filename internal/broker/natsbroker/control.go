@@ -145,9 +145,10 @@ func (b *Broker) control(ctx context.Context, k toolyard.BatchKey, wish events.B
 				return wake()
 			}
 		}
-		if len(stored) >= MaxControlEvents {
-			return fmt.Errorf("%w: batch %s has %d control events, the most that it may have; cancel the whole batch "+
-				"before that", broker.ErrFull, k, len(stored))
+		// What stops the batch as a whole is stored once, and nobody's cancels may keep it from that.
+		if c, ok := wish.(events.Canceled); ok && len(c.Calls) > 0 && len(stored) >= MaxControlEvents {
+			return fmt.Errorf("%w: batch %s has %d control events, the most that it may have; cancel the "+
+				"whole batch", broker.ErrFull, k, len(stored))
 		}
 		_, err = b.Append(ctx, k, batch.ChainControl, "", 0, max(last, fence), wish)
 		if err == nil {

@@ -143,6 +143,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestCancelIsBounded: an agent that cancels single calls again and again is refused at some time. That keeps nobody
+// from stopping the batch as a whole.
 func TestCancelIsBounded(t *testing.T) {
 	b := testenv.Broker(t, testenv.Server(t), "/client/1")
 	sub := submission("b")
@@ -160,6 +162,16 @@ func TestCancelIsBounded(t *testing.T) {
 	}
 	if err := b.Cancel(t.Context(), sub.Key(), "", 1); !errors.Is(err, broker.ErrFull) {
 		t.Errorf("past the most that there may be: %v", err)
+	}
+	for range 2 { // the second time nothing is stored
+		err := b.InterruptBatch(t.Context(), sub.Key(), events.Interrupted{By: "operator"})
+		if err = errors.Join(err, b.Cancel(t.Context(), sub.Key(), "all")); err != nil {
+			t.Errorf("the batch cannot be stopped any more: %v", err)
+		}
+	}
+	s, err := b.Fold(t.Context(), sub.Key())
+	if all := len(s.Cancels) + len(s.Interrupts); err != nil || all != natsbroker.MaxControlEvents+2 {
+		t.Errorf("it has %d control events, %v", all, err)
 	}
 }
 
