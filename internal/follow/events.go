@@ -171,7 +171,7 @@ func (r *Reader) events(ctx context.Context, k toolyard.BatchKey, begin From, li
 			return err
 		}
 		from = place{k, p.to, from.first && len(p.events) == 0}
-		caught := p.caught || live && r.happened.has(k.String(), func(base Event) bool { return base.At.before(p.to) })
+		caught := p.caught || live && r.happened.has(k, func(base Event) bool { return base.At.before(p.to) })
 		if !caught {
 			continue
 		}
@@ -196,7 +196,7 @@ func (r *Reader) events(ctx context.Context, k toolyard.BatchKey, begin From, li
 // before what the topic has.
 func (r *Reader) liveEvents(ctx context.Context, k toolyard.BatchKey, at *Cursor, slow func() bool,
 	send func([]Event) error) (done bool, err error) {
-	f, leave, ok := r.happened.join(k.String(), Event{At: *at}, func(base Event) bool { return base.At.before(*at) },
+	f, leave, ok := r.happened.join(k, Event{At: *at}, func(base Event) bool { return base.At.before(*at) },
 		func(ctx context.Context, t *topic[Event]) error { return r.readEvents(ctx, k, t) })
 	if !ok {
 		return false, nil

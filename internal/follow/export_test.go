@@ -10,7 +10,7 @@ import (
 func (r *Reader) AwaitListeners(k toolyard.BatchKey, n int) {
 	for {
 		r.reported.mu.Lock()
-		t := r.reported.all[k.String()]
+		t := r.reported.all[k]
 		there := t != nil && t.users == n
 		r.reported.mu.Unlock()
 		if there {

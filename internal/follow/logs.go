@@ -23,7 +23,7 @@ const (
 // event reads nothing. It is safe for concurrent use.
 type Logs struct {
 	reader *Reader
-	turns  *turns
+	turns  *turns[toolyard.BatchKey]
 
 	mu    sync.Mutex
 	kept  map[toolyard.BatchKey]*keptLog
@@ -48,7 +48,7 @@ type keptLog struct {
 
 // NewLogs returns an empty Logs that reads through r.
 func NewLogs(r *Reader) *Logs {
-	return &Logs{reader: r, turns: newTurns(1), kept: map[toolyard.BatchKey]*keptLog{}}
+	return &Logs{reader: r, turns: newTurns[toolyard.BatchKey](1), kept: map[toolyard.BatchKey]*keptLog{}}
 }
 
 // Look reads what is new in the log of a batch, and calls use with a fold of its first at events and with all events in
@@ -56,7 +56,7 @@ func NewLogs(r *Reader) *Logs {
 // [broker.ErrNoBatch] if there is no such batch.
 func (l *Logs) Look(ctx context.Context, k toolyard.BatchKey, at int,
 	use func(fold *replay.Replay, events []replay.Step) error) error {
-	done, err := l.turns.take(ctx, k.String())
+	done, err := l.turns.take(ctx, k)
 	if err != nil {
 		return err
 	}

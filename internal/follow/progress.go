@@ -45,7 +45,7 @@ type Listening struct {
 // then Progress, or Leave in any case.
 func (r *Reader) Listen(ctx context.Context, k toolyard.BatchKey) (*Listening, error) {
 	stored := make(chan struct{})
-	f, leave, _ := r.reported.join(k.String(), Report{}, func(Report) bool { return true },
+	f, leave, _ := r.reported.join(k, Report{}, func(Report) bool { return true },
 		func(ctx context.Context, t *topic[Report]) error { return r.readProgress(ctx, k, stored, t) })
 	l := &Listening{f, leave, sync.OnceFunc(func() { close(stored) })}
 	if err := f.skip(ctx); err != nil {

@@ -165,7 +165,7 @@ func (r *Reader) Results(ctx context.Context, k toolyard.BatchKey, each func(*to
 // liveReplies takes replies from the topic of a batch. over is false when some are missing before what the topic has.
 func (r *Reader) liveReplies(ctx context.Context, k toolyard.BatchKey, slow func() bool, seen uint64, isNew bool,
 	take func(Reply) (bool, error)) (over bool, err error) {
-	f, leave, ok := r.answered.join(k.String(), Reply{seq: seen}, func(base Reply) bool { return base.seq <= seen },
+	f, leave, ok := r.answered.join(k, Reply{seq: seen}, func(base Reply) bool { return base.seq <= seen },
 		func(ctx context.Context, t *topic[Reply]) error { return r.readReplies(ctx, k, t, isNew) })
 	if !ok {
 		return false, nil

@@ -9,11 +9,11 @@ import (
 // What followers share: turns at reading, reads that several want at the same time, and what was just read.
 
 // turns lets so many of each key work at a time. The others wait, and get their turns in the order in which they came.
-type turns struct {
+type turns[K comparable] struct {
 	most int
 
 	mu   sync.Mutex
-	each map[string]*queue
+	each map[K]*queue
 }
 
 type queue struct {
@@ -21,10 +21,10 @@ type queue struct {
 	waiting []chan struct{}
 }
 
-func newTurns(most int) *turns { return &turns{most: most, each: map[string]*queue{}} }
+func newTurns[K comparable](most int) *turns[K] { return &turns[K]{most: most, each: map[K]*queue{}} }
 
 // take waits for a turn, which lasts until done is called. It fails only when ctx ends.
-func (t *turns) take(ctx context.Context, key string) (done func(), err error) {
+func (t *turns[K]) take(ctx context.Context, key K) (done func(), err error) {
 	if t.most == 0 {
 		return func() {}, nil
 	}
@@ -59,7 +59,7 @@ func (t *turns) take(ctx context.Context, key string) (done func(), err error) {
 	return nil, context.Cause(ctx)
 }
 
-func (t *turns) leaver(key string, q *queue) func() {
+func (t *turns[K]) leaver(key K, q *queue) func() {
 	return sync.OnceFunc(func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -68,7 +68,7 @@ func (t *turns) leaver(key string, q *queue) func() {
 }
 
 // pass gives a turn to the next who waits.
-func (t *turns) pass(key string, q *queue) {
+func (t *turns[K]) pass(key K, q *queue) {
 	if len(q.waiting) > 0 {
 		close(q.waiting[0])
 		q.waiting = q.waiting[1:]

@@ -17,7 +17,7 @@ import (
 // held is bounded.
 func TestATopicBoundsWhatItHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var all topics[int]
+		var all topics[string, int]
 		feed := make(chan int)
 		stopped := 0
 		join := func() (*follower[int], func()) {
@@ -84,7 +84,7 @@ func TestATopicBoundsWhatItHolds(t *testing.T) {
 // wait for them.
 func TestTurnsAreFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ts := newTurns(2)
+		ts := newTurns[string](2)
 		var order []int
 		var mu sync.Mutex
 		busy, most := 0, 0
@@ -205,7 +205,7 @@ func TestASlowFollowerIsDropped(t *testing.T) {
 			r := &Reader{}
 			k := toolyard.BatchKey{Agent: "a", ID: "b"}
 			put := make(chan Event)
-			f, leave, _ := r.happened.join(k.String(), Event{}, func(Event) bool { return true },
+			f, leave, _ := r.happened.join(k, Event{}, func(Event) bool { return true },
 				func(ctx context.Context, tp *topic[Event]) error {
 					for {
 						select {

@@ -148,17 +148,18 @@ func (f *follower[T]) now() (got taken[T], changed <-chan struct{}) {
 	return got, t.changed
 }
 
-// topics are those that are followed now.
-type topics[T any] struct {
+// topics are those that are followed now. Their key is what is followed itself and no text made of it: a name may have
+// any printable character, so two keys could make the same text, and who follows one would get the other.
+type topics[K comparable, T any] struct {
 	mu  sync.Mutex
-	all map[string]*topic[T]
+	all map[K]*topic[T]
 }
 
 // join follows a topic from the oldest item that it holds. When there is none of that key, or it has ended, one is
 // made: run fills it from base on until its context ends, which is when the last follower has left. covers says whether
 // who joins misses nothing between what it has and the window, whose base it is given; without that it does not join,
 // and ok is false.
-func (ts *topics[T]) join(key string, base T, covers func(T) bool,
+func (ts *topics[K, T]) join(key K, base T, covers func(T) bool,
 	run func(context.Context, *topic[T]) error) (f *follower[T], leave func(), ok bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -180,7 +181,7 @@ func (ts *topics[T]) join(key string, base T, covers func(T) bool,
 	ctx, stop := context.WithCancel(context.Background())
 	t = &topic[T]{base: base, changed: make(chan struct{}), begun: make(chan struct{}), users: 1, stop: stop}
 	if ts.all == nil {
-		ts.all = map[string]*topic[T]{}
+		ts.all = map[K]*topic[T]{}
 	}
 	ts.all[key] = t
 	go func() { t.end(run(ctx, t)) }()
@@ -188,7 +189,7 @@ func (ts *topics[T]) join(key string, base T, covers func(T) bool,
 }
 
 // has reports whether who misses nothing behind a base can join a topic that is there.
-func (ts *topics[T]) has(key string, covers func(T) bool) bool {
+func (ts *topics[K, T]) has(key K, covers func(T) bool) bool {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	t := ts.all[key]
@@ -200,7 +201,7 @@ func (ts *topics[T]) has(key string, covers func(T) bool) bool {
 	return !t.ended && covers(t.base)
 }
 
-func (ts *topics[T]) leaver(key string, t *topic[T]) func() {
+func (ts *topics[K, T]) leaver(key K, t *topic[T]) func() {
 	return sync.OnceFunc(func() {
 		ts.mu.Lock()
 		defer ts.mu.Unlock()

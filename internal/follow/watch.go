@@ -38,7 +38,7 @@ func gap(why string) Happening {
 // any more.
 func (r *Reader) Everything(ctx context.Context, agent toolyard.Agent) (_ iter.Seq2[[]Happening, error], leave func(),
 	err error) {
-	f, leave, _ := r.everything.join(string(agent), Happening{}, func(Happening) bool { return true },
+	f, leave, _ := r.everything.join(agent, Happening{}, func(Happening) bool { return true },
 		func(ctx context.Context, t *topic[Happening]) error { return r.readEverything(ctx, agent, t) })
 	if err := f.skip(ctx); err != nil {
 		leave()

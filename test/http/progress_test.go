@@ -6,6 +6,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/api"
 )
 
 // TestProgressInStreams: reports go out beside results and events to those who ask for them, and who comes again with
@@ -123,5 +124,40 @@ func TestSmallBodies(t *testing.T) {
 	if r := p.do(http.MethodGet, batches+"/b/events?progress=true", "", "Accept",
 		"application/x-ndjson"); r.status != 400 {
 		t.Errorf("progress in lines: %s", r)
+	}
+}
+
+// TestNamesWithSlashes: the batches of two agents whose names and ids read the same when a slash joins them are two:
+// who follows one sees nothing of the other.
+func TestNamesWithSlashes(t *testing.T) {
+	tokens, err := api.ParseTokens([]byte("secret-a a\nsecret-b a/b\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokens, false })
+	a, b := []string{"Authorization", "Bearer secret-a"}, []string{"Authorization", "Bearer secret-b"}
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches,
+		`{"id": "c", "calls": [{"tool": "talk", "input": {"text": "b's"}}]}`, b...)
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, `{"id": "b/c", "open": true}`, a...)
+	ofB, _ := p.stream(batches+"/c/results?progress=true", b...)
+	if e, ok := ofB(); !ok || e.name != "progress" {
+		t.Fatalf("b's stream begins with %+v", e)
+	}
+	ofA, _ := p.stream(batches+"/b%2Fc/results?progress=true", a...)
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"/b%2Fc/close", "", a...)
+	for e, ok := ofA(); ok; e, ok = ofA() {
+		if e.name != "completed" && e.name != "waiting" {
+			t.Fatalf("a, whose batch has no calls, is sent %+v", e)
+		}
+	}
+	p.gate <- struct{}{}
+	results := 0
+	for _, e := range all(ofB) {
+		if e.name == "result" {
+			results++
+		}
+	}
+	if results != 1 {
+		t.Errorf("b is sent %d results", results)
 	}
 }
