@@ -342,7 +342,8 @@ func once(query url.Values, lists []string) error {
 	return nil
 }
 
-// register adds an operation. Its work is bounded by requestTimeout, and its errors become problems here.
+// register adds an operation. Its work is bounded by requestTimeout, beside the time in which a body arrives, and its
+// errors become problems here.
 func register[I, O any](s *Server, api huma.API, op huma.Operation,
 	handle func(context.Context, *exchange, *I) (*O, error)) {
 	op.RejectUnknownQueryParameters = true
@@ -351,6 +352,10 @@ func register[I, O any](s *Server, api huma.API, op huma.Operation,
 	op.RequestBody = nil // or the library would read it, and judge it by its schema
 	if body != nil {
 		defer func() { api.OpenAPI().Paths[op.Path].Post.RequestBody = body }()
+	}
+	most := requestTimeout
+	if op.Method == http.MethodPost { // the work begins when the body is there: see bodyFor
+		most += bodyTimeout
 	}
 	action, _ := op.Metadata[actionKey].(string)
 	var many []string
@@ -364,7 +369,7 @@ func register[I, O any](s *Server, api huma.API, op huma.Operation,
 		if err := once(x.query, many); err != nil {
 			return nil, err
 		}
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		ctx, cancel := context.WithTimeout(ctx, most)
 		defer cancel()
 		var out *O
 		var err error

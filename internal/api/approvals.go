@@ -63,7 +63,7 @@ func (s *Server) decide(ctx context.Context, x *exchange, in *approvalPath) (*st
 	if !x.who.speaksFor(k.Agent) {
 		return nil, typed(client.ErrNoApproval, http.StatusNotFound, "id", "no such approval is waited for")
 	}
-	data, err := x.body(MaxSmallBodyBytes, false)
+	ctx, data, err := x.bodyFor(ctx, MaxSmallBodyBytes, false)
 	if err != nil {
 		return nil, err
 	}

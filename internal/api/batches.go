@@ -92,7 +92,7 @@ func (s *Server) accept(ctx context.Context, x *exchange, in *submitInput) (*cli
 		return nil, err
 	}
 	defer leave()
-	data, err := x.body(MaxBodyBytes, false)
+	ctx, data, err := x.bodyFor(ctx, MaxBodyBytes, false)
 	if err != nil {
 		return nil, err
 	}
@@ -329,7 +329,7 @@ func (s *Server) list(ctx context.Context, x *exchange, in *listInput) (*struct{
 }
 
 func (s *Server) cancelBatch(ctx context.Context, x *exchange, in *BatchPath) (*batchAnswer, error) {
-	data, err := x.body(MaxSmallBodyBytes, true)
+	ctx, data, err := x.bodyFor(ctx, MaxSmallBodyBytes, true)
 	if err != nil {
 		return nil, err
 	}
@@ -346,7 +346,7 @@ type CallPath struct {
 }
 
 func (s *Server) cancelCall(ctx context.Context, x *exchange, in *CallPath) (*batchAnswer, error) {
-	data, err := x.body(MaxSmallBodyBytes, true)
+	ctx, data, err := x.bodyFor(ctx, MaxSmallBodyBytes, true)
 	if err != nil {
 		return nil, err
 	}
@@ -376,7 +376,7 @@ func (s *Server) cancel(ctx context.Context, x *exchange, p BatchPath, reason st
 
 // undoBatch hands in a batch that undoes another.
 func (s *Server) undoBatch(ctx context.Context, x *exchange, in *BatchPath) (*batchAnswer, error) {
-	data, err := x.body(MaxSmallBodyBytes, true)
+	ctx, data, err := x.bodyFor(ctx, MaxSmallBodyBytes, true)
 	if err != nil {
 		return nil, err
 	}
@@ -389,7 +389,7 @@ func (s *Server) undoBatch(ctx context.Context, x *exchange, in *BatchPath) (*ba
 
 // useOverlay hands in a batch that shows, commits or drops the overlay of another.
 func (s *Server) useOverlay(ctx context.Context, x *exchange, in *BatchPath) (*batchAnswer, error) {
-	data, err := x.body(MaxSmallBodyBytes, false)
+	ctx, data, err := x.bodyFor(ctx, MaxSmallBodyBytes, false)
 	if err != nil {
 		return nil, err
 	}
@@ -443,7 +443,7 @@ func (s *Server) interrupt(ctx context.Context, x *exchange, in *sessionPath) (*
 		return nil, err
 	}
 	x.did.Agent, x.did.Session = string(agent), in.ID
-	data, err := x.body(MaxSmallBodyBytes, true)
+	ctx, data, err := x.bodyFor(ctx, MaxSmallBodyBytes, true)
 	if err != nil {
 		return nil, err
 	}

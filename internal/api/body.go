@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -61,6 +62,15 @@ func (x *exchange) body(most int64, optional bool) ([]byte, error) {
 			"the body must be application/json, and say so")
 	}
 	return data, nil
+}
+
+// bodyFor reads a request's body as body does, and returns the context for the work with it: that takes its time from
+// when the body is there, however slowly it came.
+func (x *exchange) bodyFor(ctx context.Context, most int64, optional bool) (context.Context, []byte, error) {
+	data, err := x.body(most, optional)
+	work, cancel := context.WithTimeout(ctx, requestTimeout)
+	context.AfterFunc(ctx, cancel) // which ends with the request
+	return work, data, err
 }
 
 // discard reads what is left of a body that is too long: most clients read the answer when they have sent all, and miss

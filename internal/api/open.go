@@ -35,7 +35,7 @@ func (s *Server) appendCalls(ctx context.Context, x *exchange, in *BatchPath) (*
 		return nil, err
 	}
 	defer leave()
-	data, err := x.body(MaxBodyBytes, false)
+	ctx, data, err := x.bodyFor(ctx, MaxBodyBytes, false)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (s *Server) closeBatch(ctx context.Context, x *exchange, in *BatchPath) (*b
 	if err != nil {
 		return nil, err
 	}
-	data, err := x.body(MaxSmallBodyBytes, true)
+	ctx, data, err := x.bodyFor(ctx, MaxSmallBodyBytes, true)
 	if err != nil {
 		return nil, err
 	}

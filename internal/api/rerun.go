@@ -18,7 +18,7 @@ type Rerun struct {
 
 // rerun hands the recorded calls of a batch in again, as a new batch.
 func (s *Server) rerun(ctx context.Context, x *exchange, in *BatchPath) (*batchAnswer, error) {
-	data, err := x.body(MaxSmallBodyBytes, true)
+	ctx, data, err := x.bodyFor(ctx, MaxSmallBodyBytes, true)
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ type signedOut struct {
 
 // signIn checks a token and puts it into a cookie.
 func (s *Server) signIn(ctx context.Context, x *exchange, _ *nothing) (*signedIn, error) {
-	data, err := x.body(MaxSmallBodyBytes, false)
+	ctx, data, err := x.bodyFor(ctx, MaxSmallBodyBytes, false)
 	if err != nil {
 		return nil, err
 	}

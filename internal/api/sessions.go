@@ -50,7 +50,7 @@ func (s *Server) changeSession(ctx context.Context, x *exchange, in *sessionPath
 	if err != nil {
 		return nil, err
 	}
-	data, err := x.body(MaxSmallBodyBytes, false)
+	ctx, data, err := x.bodyFor(ctx, MaxSmallBodyBytes, false)
 	if err != nil {
 		return nil, err
 	}
