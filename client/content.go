@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/toolyard/toolyard"
@@ -23,6 +24,7 @@ const (
 func (b *Batch) Fill(ctx context.Context, results []toolyard.Result) error {
 	room := int64(MaxFillBytes)
 	for i := range results {
+		own := false // others who follow the batch may have the same content
 		for n := range results[i].Content {
 			p := &results[i].Content[n]
 			media := p.Type == toolyard.ContentImage || p.Type == toolyard.ContentAudio ||
@@ -37,7 +39,10 @@ func (b *Batch) Fill(ctx context.Context, results []toolyard.Result) error {
 			if err != nil {
 				return fmt.Errorf("fetch part %d of the result of call %d: %w", n, results[i].Index, err)
 			}
-			p.Data = data
+			if !own {
+				results[i].Content, own = slices.Clone(results[i].Content), true
+			}
+			results[i].Content[n].Data = data
 			room -= int64(len(data))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"iter"
 	"net/http"
 	"reflect"
 	"strings"
@@ -72,4 +73,34 @@ func TestPicturesReachTheModel(t *testing.T) {
 			t.Errorf("%s: the picture is not there: %v", name, err)
 		}
 	}
+}
+
+// TestFillChangesItsOwnResults: several follow a batch in one process. One that fetches a picture puts it into its own
+// results, and the others have the reference.
+func TestFillChangesItsOwnResults(t *testing.T) {
+	p := start(t, nil)
+	sub, err := p.client.Submit(t.Context(), toolyard.Batch{Calls: []toolyard.Call{{Tool: "shot"}, {Tool: "wait"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var results [2][]toolyard.Result
+	for i := range results {
+		next, stop := iter.Pull2(sub.Results(t.Context()))
+		defer stop()
+		r, err, ok := next()
+		if err != nil || !ok {
+			t.Fatal(err)
+		}
+		results[i] = []toolyard.Result{r}
+	}
+	if err := sub.Fill(t.Context(), results[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got := results[0][0].Content[1]; !bytes.Equal(got.Data, picture) {
+		t.Errorf("who has asked for it got %d bytes", len(got.Data))
+	}
+	if got := results[1][0].Content[1]; got.Data != nil || got.Blob == "" {
+		t.Errorf("another one has %d bytes of it, and the reference %q", len(got.Data), got.Blob)
+	}
+	p.gate <- struct{}{}
 }
