@@ -68,11 +68,24 @@ func (x *exchange) under(k toolyard.BatchKey, path string) string {
 }
 
 func (s *Server) submit(ctx context.Context, x *exchange, in *submitInput) (*batchAnswer, error) {
+	leave, err := s.mayWait(x, in.AnswerParams) // or nothing is stored: who is told 429 sends it again
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	sub, err := s.accept(ctx, x, in)
 	if err != nil {
 		return nil, err
 	}
 	return s.stored(x, sub, in.AnswerParams)
+}
+
+// mayWait lets a request in that waits, until leave is called. Others need no place.
+func (s *Server) mayWait(x *exchange, p AnswerParams) (leave func(), err error) {
+	if p.Wait == 0 {
+		return func() {}, nil
+	}
+	return enter(s.streams, x.who)
 }
 
 // stored is the answer to who has just handed a batch in.
@@ -141,8 +154,9 @@ func (s *Server) storeMade(ctx context.Context, x *exchange, b toolyard.Batch) (
 	return s.stored(x, sub, AnswerParams{})
 }
 
-// answer says how a batch stands, after a wait if one is asked for: 200 when it is complete, 202 when it is not and
-// that was asked. Who has just handed it in, and waits for nothing, is always told 202.
+// answer says how a batch stands, after a wait if one is asked for, which [Server.mayWait] has let in: 200 when it is
+// complete, 202 when it is not and that was asked. Who has just handed it in, and waits for nothing, is always told
+// 202.
 func (s *Server) answer(x *exchange, sub *client.Batch, p AnswerParams, submitted bool) (*batchAnswer, error) {
 	format, err := provider.ParseFormat(p.Format)
 	if err != nil {
@@ -177,11 +191,6 @@ func (s *Server) answer(x *exchange, sub *client.Batch, p AnswerParams, submitte
 // await waits until the batch is complete, the time is over, or the server stops. It returns the results of a batch
 // that is complete, and none of one that is not.
 func (s *Server) await(x *exchange, sub *client.Batch, most time.Duration) ([]toolyard.Result, error) {
-	leave, err := enter(s.streams, x.who)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
 	if err := x.writeWithin(most + writeTimeout); err != nil {
 		return nil, err
 	}
@@ -280,6 +289,11 @@ func (s *Server) show(ctx context.Context, x *exchange, in *showInput) (*batchAn
 			return nil, err
 		}
 	}
+	leave, err := s.mayWait(x, in.AnswerParams)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	return s.answer(x, s.cfg.Client.Batch(k), in.AnswerParams, false)
 }
 

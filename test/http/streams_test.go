@@ -189,6 +189,13 @@ func TestTooManyStreams(t *testing.T) {
 			t.Errorf("%s: %s, again after %q", path, r, r.header.Get("Retry-After"))
 		}
 	}
+	if r := p.do(http.MethodPost, batches+"?wait=1", `{"id": "w", "calls": [{"tool": "echo"}]}`); r.status !=
+		http.StatusTooManyRequests {
+		t.Errorf("a batch that is waited for: %s", r)
+	}
+	if r := p.do(http.MethodGet, batches+"/w", ""); r.status != http.StatusNotFound {
+		t.Errorf("the batch was refused, and is stored: %s", r)
+	}
 	leave()
 	p.eventually("there is room again", func() bool {
 		ctx, cancel := context.WithCancel(t.Context())
