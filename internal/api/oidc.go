@@ -226,13 +226,37 @@ func (i *Issuer) identify(ctx context.Context, token string) (caller, *Problem) 
 	c := caller{agent: toolyard.Agent(agent), name: agent, proof: ProvedByJWT, expires: id.Expiry}
 	sum := sha256.Sum256([]byte(token))
 	c.token = hex.EncodeToString(sum[:])
-	scope, _ := claims["scope"].(string)
-	for s := range strings.FieldsSeq(scope) {
-		if ours, ok := strings.CutPrefix(s, scopePrefix); ok {
-			c.grant.scopes = append(c.grant.scopes, Scope(ours))
-		}
+	var ok bool
+	if c.grant.scopes, ok = scopesIn(claims["scope"]); !ok {
+		return caller{}, invalidToken(`the claim "scope" of the JWT is no text, and no list of texts`)
 	}
 	return c, nil
+}
+
+// scopesIn are the scopes of ours in the claim scope: words of a text, or a list of them, as some issuers write it. ok
+// is false if it is neither: what it restricts is not known.
+func scopesIn(claim any) (out []Scope, ok bool) {
+	switch v := claim.(type) {
+	case nil:
+	case string:
+		for word := range strings.FieldsSeq(v) {
+			if ours, ok := strings.CutPrefix(word, scopePrefix); ok {
+				out = append(out, Scope(ours))
+			}
+		}
+	case []any:
+		for _, item := range v {
+			text, ok := item.(string)
+			if !ok {
+				return nil, false
+			}
+			ours, _ := scopesIn(text)
+			out = append(out, ours...)
+		}
+	default:
+		return nil, false
+	}
+	return out, true
 }
 
 // issuerSilent is a 503 for what only the issuer knows.

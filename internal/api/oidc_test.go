@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -123,6 +124,32 @@ func TestJWT(t *testing.T) {
 	}
 	if who.expires.IsZero() {
 		t.Error("it never runs out")
+	}
+}
+
+// TestScopesOfAJWT: the claim scope restricts a JWT whether it is a text, as RFC 8693 has it, or a list, as some
+// issuers write it. A token whose scopes cannot be read is nobody's, and not one without a restriction.
+func TestScopesOfAJWT(t *testing.T) {
+	i := newIssuer(t)
+	s := i.server(t, "")
+	for _, c := range []struct {
+		scope any
+		want  []Scope
+		bad   bool
+	}{
+		{nil, nil, false}, {"openid", nil, false}, {[]string{}, nil, false},
+		{"openid toolyard:read toolyard:decide", []Scope{ScopeRead, ScopeDecide}, false},
+		{[]string{"openid", "toolyard:read", "toolyard:decide"}, []Scope{ScopeRead, ScopeDecide}, false},
+		{[]string{"openid toolyard:read"}, []Scope{ScopeRead}, false},
+		{7, nil, true}, {[]any{"toolyard:read", 7}, nil, true}, {map[string]any{"toolyard:read": true}, nil, true},
+	} {
+		who, p := s.identify(bearer(t, "/v1/batches", i.Token(i.Key, login.KeyID, map[string]any{"scope": c.scope})))
+		if !slices.Equal(who.grant.scopes, c.want) || (p != nil) != c.bad {
+			t.Errorf("%v: the scopes are %q, and the problem is %v", c.scope, who.grant.scopes, p)
+		}
+		if p != nil && (p.Status != http.StatusUnauthorized || !strings.Contains(p.Detail, `"scope"`)) {
+			t.Errorf("%v: %d %s", c.scope, p.Status, p.Detail)
+		}
 	}
 }
 
