@@ -272,7 +272,8 @@ func data(m *nats.Msg) string {
 }
 
 // states are what streams hold, how they are made, and their consumers: the durable ones and the attackers'. The
-// others end by themselves, as those of an earlier attack's dispatcher do.
+// others end by themselves, as those of an earlier attack's dispatcher do. Dispatchers write index entries and tickets a
+// while after the events that these are about, so of them the number counts.
 func states(t *testing.T, js jetstream.JetStream) map[string]string {
 	t.Helper()
 	return answerOf(t, func() (map[string]string, error) {
@@ -283,9 +284,12 @@ func states(t *testing.T, js jetstream.JetStream) map[string]string {
 			if err != nil {
 				return nil, err
 			}
-			out[info.Config.Name] = fmt.Sprintf("%d to %d, %d messages, consumers %v, %v rollup, %v",
-				info.State.FirstSeq, info.State.LastSeq, info.State.Msgs, consumers, info.Config.AllowRollup,
-				info.Config.Subjects)
+			var ends []uint64
+			if name := info.Config.Name; name != "KV_ty_index" && name != "KV_ty_ticket" {
+				ends = []uint64{info.State.FirstSeq, info.State.LastSeq}
+			}
+			out[info.Config.Name] = fmt.Sprintf("%v, %d messages, consumers %v, %v rollup, %v", ends,
+				info.State.Msgs, consumers, info.Config.AllowRollup, info.Config.Subjects)
 		}
 		return out, list.Err()
 	})
