@@ -178,7 +178,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.cfg.Log.Error("a connection takes no deadline", "error", err)
 		return
 	}
-	if p := s.admit(x); p != nil {
+	if err := x.bodyWithin(); err != nil {
+		s.cfg.Log.Error("a connection takes no deadline", "error", err)
+		return
+	}
+	p := s.admit(x)
+	if p == nil && r.Method != http.MethodPost { // no other operation reads a body
+		p = x.passOver()
+	}
+	if p != nil {
 		p.metadata = s.metadata(r)
 		if err := p.write(w); err != nil {
 			s.cfg.Log.Debug("an answer was not sent", "path", r.URL.Path, "error", err)
@@ -285,8 +293,8 @@ func deadlines(err error) error {
 	return err
 }
 
-// pay waits until a token may send so many bytes more. Who may be anybody may send any number.
-func (s *Server) pay(x *exchange, n int) error {
+// pay waits until a token may send so many bytes more, or alive ends. Who may be anybody may send any number.
+func (s *Server) pay(alive context.Context, x *exchange, n int) error {
 	if x.who.any {
 		return nil
 	}
@@ -303,6 +311,8 @@ func (s *Server) pay(x *exchange, n int) error {
 	select {
 	case <-s.stopping.Done():
 		return context.Cause(s.stopping)
+	case <-alive.Done():
+		return context.Cause(alive)
 	case <-t.C:
 		return nil
 	}

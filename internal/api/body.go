@@ -21,9 +21,34 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 )
 
+// bodyWithin bounds how long the client may take for a body, from now, also where nothing reads it: the server does
+// before it answers.
+func (x *exchange) bodyWithin() error {
+	if x.r.ContentLength == 0 {
+		return nil
+	}
+	return deadlines(x.conn.SetReadDeadline(time.Now().Add(bodyTimeout)))
+}
+
+// passOver reads the body of a request that needs none. Behind it the connection says when the client is gone.
+func (x *exchange) passOver() *Problem {
+	if x.r.ContentLength == 0 {
+		return nil
+	}
+	_, err := io.Copy(io.Discard, http.MaxBytesReader(x.w, x.r.Body, MaxSmallBodyBytes))
+	if err == nil {
+		err = deadlines(x.conn.SetReadDeadline(time.Time{}))
+	}
+	if err != nil {
+		return newProblem(http.StatusBadRequest, "", "a %s takes no body, and the one that was sent cannot be passed "+
+			"over: %v", x.r.Method, err)
+	}
+	return nil
+}
+
 // body reads a request's body: JSON, up to so many bytes. An empty one is nil when it may be left out.
 func (x *exchange) body(most int64, optional bool) ([]byte, error) {
-	if err := deadlines(x.conn.SetReadDeadline(time.Now().Add(bodyTimeout))); err != nil {
+	if err := x.bodyWithin(); err != nil {
 		return nil, err
 	}
 	var data []byte

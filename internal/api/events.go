@@ -59,7 +59,7 @@ func (s *Server) events(ctx context.Context, x *exchange, in *eventsInput) (*hum
 		defer end()
 		ctx, cancel := context.WithCancel(alive)
 		defer cancel()
-		out := openStream(x, lines)
+		out := openStream(ctx, x, lines)
 		defer out.beat(ctx, cancel)()
 		var progress *telling
 		if in.Progress == "true" && in.Follow != "false" {

@@ -83,7 +83,7 @@ func (s *Server) sendResults(x *exchange, k toolyard.BatchKey, next int, which s
 	defer end()
 	ctx, cancel := context.WithCancel(alive)
 	defer cancel()
-	out := openStream(x, false)
+	out := openStream(ctx, x, false)
 	defer out.beat(ctx, cancel)()
 	send := s.sendWaiting
 	if which == "true" || which == "only" {

@@ -159,7 +159,7 @@ func (s *Server) happening(_ context.Context, x *exchange, in *happeningInput) (
 		defer left()
 		defer end()
 		defer cancel()
-		out := openStream(x, false)
+		out := openStream(ctx, x, false)
 		defer out.beat(ctx, cancel)()
 		for all, err := range stored {
 			var entries []entry

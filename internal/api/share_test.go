@@ -310,7 +310,8 @@ func TestASlowStreamSaysSo(t *testing.T) {
 			s := &Server{bytes: newPace(), cfg: Config{Log: slog.New(slog.DiscardHandler)}}
 			w := &halting{*httptest.NewRecorder(), each}
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
-			out := &stream{x: &exchange{s: s, w: w, r: r, who: caller{any: true}, conn: http.NewResponseController(w)}}
+			out := &stream{alive: t.Context(), x: &exchange{s: s, w: w, r: r, who: caller{any: true},
+				conn: http.NewResponseController(w)}}
 			if out.slow() {
 				t.Error("it is slow before it has written")
 			}
@@ -323,4 +324,25 @@ func TestASlowStreamSaysSo(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestALongEventEndsWithItsStream: a stream whose client is gone, or whose token is not in force any more, ends at once,
+// also in the middle of an event that its token may send only slowly.
+func TestALongEventEndsWithItsStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{bytes: newPace(), stopping: t.Context()}
+		w := httptest.NewRecorder()
+		alive, end := context.WithCancel(t.Context())
+		out := &stream{alive: alive, x: &exchange{s: s, w: w, who: caller{agent: "ann", grant: grant{bytes: 1024}},
+			conn: http.NewResponseController(w)}}
+		time.AfterFunc(90*time.Second, end)
+		began := time.Now()
+		err := out.send("1", "cloudevent", make([]byte, 4*maxWriteBytes))
+		if took := time.Since(began); !errors.Is(err, context.Canceled) || took != 90*time.Second {
+			t.Errorf("it ends %s after it has begun: %v", took, err)
+		}
+		if w.Body.Len() > 2*maxWriteBytes {
+			t.Errorf("%d bytes were sent", w.Body.Len())
+		}
+	})
 }

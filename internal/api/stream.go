@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -13,7 +14,8 @@ import (
 // error nothing is written any more.
 type stream struct {
 	x     *exchange
-	lines bool // of JSON, and no server-sent events
+	alive context.Context // ends when nobody may or can read it any more
+	lines bool            // of JSON, and no server-sent events
 
 	mu  sync.Mutex
 	err error
@@ -27,8 +29,9 @@ const (
 	ndjsonType = "application/x-ndjson"
 )
 
-// openStream begins an answer. Its headers leave at once, so that a client knows that it is heard.
-func openStream(x *exchange, lines bool) *stream {
+// openStream begins an answer, which ends with a context. Its headers leave at once, so that a client knows that it is
+// heard.
+func openStream(alive context.Context, x *exchange, lines bool) *stream {
 	h := x.w.Header()
 	h.Set("Content-Type", sseType)
 	if lines {
@@ -36,7 +39,7 @@ func openStream(x *exchange, lines bool) *stream {
 	}
 	h.Set("X-Accel-Buffering", "no") // proxies that buffer would hold events back
 	x.w.WriteHeader(http.StatusOK)
-	s := &stream{x: x, lines: lines}
+	s := &stream{x: x, alive: alive, lines: lines}
 	if lines {
 		s.err = x.conn.Flush()
 	} else {
@@ -50,7 +53,7 @@ func (s *stream) write(b []byte) {
 	if s.err != nil {
 		return
 	}
-	if s.err = s.x.s.pay(s.x, len(b)); s.err != nil {
+	if s.err = s.x.s.pay(s.alive, s.x, len(b)); s.err != nil {
 		return
 	}
 	if s.err = s.x.writeWithin(writeTimeout); s.err != nil {
@@ -105,6 +108,7 @@ func (s *stream) sendAll(entries []entry) error {
 			}
 			s.write(b.Bytes())
 			b.Reset()
+			s.err = cmp.Or(s.err, context.Cause(s.alive)) // of a long event the rest is for nobody
 		}
 		if b.WriteString(end); b.Len() >= maxWriteBytes {
 			s.write(b.Bytes())

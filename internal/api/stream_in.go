@@ -166,7 +166,7 @@ func (f *feeding) run(d *eventstream.Decoder) {
 	defer f.x.who.whenRevoked(cancel)()
 	k := f.batch.Key()
 	f.x.w.Header().Set(batchHeader, string(k.ID))
-	f.out = openStream(f.x, false)
+	f.out = openStream(ctx, f.x, false)
 	defer f.out.beat(ctx, cancel)()
 	f.say("batch", Began{ID: string(k.ID), Agent: string(k.Agent), Results: f.x.under(k, "/results")})
 

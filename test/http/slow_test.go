@@ -1,9 +1,12 @@
 package http
 
 import (
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +18,28 @@ import (
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
 )
+
+// doorOf is the API of a system in a bubble.
+func doorOf(e *bubble.Env) *api.Server {
+	e.Helper()
+	e.Broker("other") // which sets the system up
+	nc := e.Conn("api")
+	b, err := natsbroker.Attach(e.Context(), nc, "/api/test")
+	if err != nil {
+		e.Fatal(err)
+	}
+	c, err := client.Connect(e.Context(), nc, client.Options{})
+	if err != nil {
+		e.Fatal(err)
+	}
+	door, err := api.New(api.Config{Client: c, Reader: follow.New(b, follow.Options{Shared: true}),
+		Loopback: true, Log: e.Log(), Ready: func() error { return nil }})
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(door.Stop)
+	return door
+}
 
 // slowly is a body that takes a while to arrive.
 type slowly struct {
@@ -41,22 +66,7 @@ func TestASlowBody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Run(t, broker.Settings{}, func(e *bubble.Env) {
-				e.Broker("other") // which sets the system up
-				nc := e.Conn("api")
-				b, err := natsbroker.Attach(e.Context(), nc, "/api/test")
-				if err != nil {
-					e.Fatal(err)
-				}
-				c, err := client.Connect(e.Context(), nc, client.Options{})
-				if err != nil {
-					e.Fatal(err)
-				}
-				door, err := api.New(api.Config{Client: c, Reader: follow.New(b, follow.Options{Shared: true}),
-					Loopback: true, Log: e.Log(), Ready: func() error { return nil }})
-				if err != nil {
-					e.Fatal(err)
-				}
-				e.Cleanup(door.Stop)
+				door := doorOf(e)
 				post := func(path, body string, after time.Duration) *httptest.ResponseRecorder {
 					r := httptest.NewRequestWithContext(e.Context(), http.MethodPost, "http://localhost"+path,
 						&slowly{strings.NewReader(body), after})
@@ -74,4 +84,86 @@ func TestASlowBody(t *testing.T) {
 			})
 		})
 	}
+}
+
+// pipes are the connections that a server accepts.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error { return nil }
+
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// dial begins a request to a door, as bytes, and returns the connection.
+func dial(e *bubble.Env, door http.Handler, request string) net.Conn {
+	e.Helper()
+	ours, theirs := net.Pipe()
+	listener, served := make(pipes, 1), make(chan error, 1)
+	listener <- theirs
+	server := &http.Server{Handler: door, ReadHeaderTimeout: api.HeaderTimeout, IdleTimeout: api.IdleTimeout}
+	go func() { served <- server.Serve(listener) }()
+	e.Cleanup(func() {
+		close(listener)
+		if err := errors.Join(ours.Close(), server.Close()); err != nil {
+			e.Error(err)
+		}
+		<-served
+	})
+	if _, err := io.WriteString(ours, request); err != nil {
+		e.Fatal(err)
+	}
+	return ours
+}
+
+// TestABodyThatDoesNotCome: a request whose body does not come is over soon, also where nothing reads the body.
+func TestABodyThatDoesNotCome(t *testing.T) {
+	for name, request := range map[string]string{
+		"which an operation reads":  "POST /v1/batches HTTP/1.1",
+		"which no operation reads":  "GET /v1/batches HTTP/1.1",
+		"of a path that is not":     "POST /v1/nowhere HTTP/1.1",
+		"of a stream":               "GET /v1/batches/b/events?follow=true HTTP/1.1",
+		"of what is not for others": "POST /v1/batches HTTP/1.1\r\nOrigin: https://example.com",
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Run(t, broker.Settings{}, func(e *bubble.Env) {
+				conn := dial(e, doorOf(e), request+"\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
+					"Content-Length: 10\r\n\r\n{")
+				if err := conn.SetReadDeadline(time.Now().Add(5 * time.Minute)); err != nil {
+					e.Fatal(err)
+				}
+				if answer, err := io.ReadAll(conn); err != nil {
+					e.Errorf("%q, %v", answer, err)
+				}
+			})
+		})
+	}
+}
+
+// TestABodyThatNobodyReads: where nothing reads a body, it changes nothing.
+func TestABodyThatNobodyReads(t *testing.T) {
+	bubble.Run(t, broker.Settings{}, func(e *bubble.Env) {
+		door := doorOf(e)
+		r := httptest.NewRequestWithContext(e.Context(), http.MethodPost, "http://localhost/v1/batches",
+			strings.NewReader(`{"id": "o", "open": true}`))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		if door.ServeHTTP(w, r); w.Code != http.StatusAccepted {
+			e.Fatalf("%d %s", w.Code, w.Body)
+		}
+		conn := dial(e, door, "GET /v1/batches/o/events HTTP/1.1\r\nHost: localhost\r\n"+
+			"Accept: text/event-stream\r\nContent-Length: 2\r\n\r\n{}")
+		if err := conn.SetReadDeadline(time.Now().Add(5 * time.Minute)); err != nil {
+			e.Fatal(err)
+		}
+		answer, err := io.ReadAll(conn)
+		if !errors.Is(err, os.ErrDeadlineExceeded) || strings.Count(string(answer), "still here") < 10 {
+			e.Errorf("%q, %v", answer, err)
+		}
+	})
 }
