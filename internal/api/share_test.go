@@ -326,8 +326,8 @@ func TestASlowStreamSaysSo(t *testing.T) {
 	}
 }
 
-// TestALongEventEndsWithItsStream: a stream whose client is gone, or whose token is not in force any more, ends at once,
-// also in the middle of an event that its token may send only slowly.
+// TestALongEventEndsWithItsStream: a stream whose client is gone, or whose token is not in force any more, ends at
+// once, also in the middle of an event that its token may send only slowly.
 func TestALongEventEndsWithItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Server{bytes: newPace(), stopping: t.Context()}

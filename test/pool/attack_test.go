@@ -272,8 +272,8 @@ func data(m *nats.Msg) string {
 }
 
 // states are what streams hold, how they are made, and their consumers: the durable ones and the attackers'. The
-// others end by themselves, as those of an earlier attack's dispatcher do. Dispatchers write index entries and tickets a
-// while after the events that these are about, so of them the number counts.
+// others end by themselves, as those of an earlier attack's dispatcher do. Dispatchers write index entries and tickets
+// a while after the events that these are about, so of them the number counts.
 func states(t *testing.T, js jetstream.JetStream) map[string]string {
 	t.Helper()
 	return answerOf(t, func() (map[string]string, error) {
