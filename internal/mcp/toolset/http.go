@@ -67,6 +67,9 @@ type sender struct {
 	session context.Context
 }
 
+// sessionHeader names the session that a request belongs to.
+const sessionHeader = "Mcp-Session-Id"
+
 // maxRedirects bounds the redirects, all of them within the server.
 const maxRedirects = 3
 
@@ -112,6 +115,13 @@ func (s *sender) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	watch.got(res)
 	b := &body{ReadCloser: res.Body, left: MaxMessageBytes, end: sync.OnceFunc(func() { watch.ended(); end() })}
+	if res.StatusCode == http.StatusNotFound && req.Header.Get(sessionHeader) != "" {
+		// The session is over. The SDK would take an error of JSON-RPC for the answer to the request alone, and go on
+		// with the session.
+		_ = b.Close() // nothing of it is read
+		res.Body, res.ContentLength = http.NoBody, 0
+		return res, nil
+	}
 	if kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err == nil && kind == "text/event-stream" {
 		b.left = 0
 		b.ReadCloser = &metered{ReadCloser: res.Body}

@@ -134,3 +134,50 @@ func TestAServerThatLosesACall(t *testing.T) {
 		t.Errorf("got %v, want %s", err, toolyard.OutcomeUnknown)
 	}
 }
+
+// TestAnEndOfTheSessionThatIsAnErrorOfJSONRPC: servers made with the SDK for Python say in an error of JSON-RPC, with
+// an id of their own, that they do not know a session any more. The status says it all the same: the call was not made,
+// and the next session begins.
+func TestAnEndOfTheSessionThatIsAnErrorOfJSONRPC(t *testing.T) {
+	t.Parallel()
+	var generation atomic.Int32
+	set := webServer(t, func(w http.ResponseWriter, r *http.Request, method string) bool {
+		id := fmt.Sprint("session-", generation.Load())
+		if method == "initialize" {
+			w.Header().Set("Mcp-Session-Id", id)
+			return true
+		}
+		if r.Header.Get("Mcp-Session-Id") != id {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(`{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,` +
+				`"message":"Session not found"}}`))
+			return false
+		}
+		return true
+	}, nil, func(w http.ResponseWriter, id json.RawMessage) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"ok"}]}}`, id)
+	})
+	generation.Add(1) // the server is started anew
+	if _, err := run(t, set, "x", patience); err == nil || err.Code != toolyard.DependencyUnavailable {
+		t.Errorf("a call that the server did not take: got %v, want %s", err, toolyard.DependencyUnavailable)
+	}
+	until(t, set, "the server answers again", func() bool {
+		_, err := run(t, set, "x", patience)
+		return err == nil
+	})
+}
+
+// TestAServerThatRefusesCredentialsInJSONRPC: who has to mend that is the operator, and no other input helps.
+func TestAServerThatRefusesCredentialsInJSONRPC(t *testing.T) {
+	t.Parallel()
+	set := webServer(t, nil, nil, func(w http.ResponseWriter, id json.RawMessage) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32001,"message":"the token is too old"}}`, id)
+	})
+	if _, err := run(t, set, "x", patience); err == nil || err.Code != toolyard.SetupRequired {
+		t.Errorf("got %v, want %s", err, toolyard.SetupRequired)
+	}
+}

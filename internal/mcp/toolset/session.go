@@ -439,15 +439,17 @@ const codeRejected = -32005
 // failed is the error of a call without a result.
 func (s *session) failed(err error, again bool, res *responses) error {
 	server := s.t.o.Server.Name
-	if refused, ok := errors.AsType[*jsonrpc.Error](err); ok && refused.Code != codeRejected {
+	status, pause := res.last()
+	denied := (status == http.StatusUnauthorized || status == http.StatusForbidden) && !res.taken() // also in JSON-RPC
+	if refused, ok := errors.AsType[*jsonrpc.Error](err); ok && refused.Code != codeRejected && !denied {
 		s.silent.Store(0)
 		return refusal(server, refused)
 	}
-	switch status, pause := res.last(); {
+	switch {
 	case res.taken(): // what it answers to a request for the rest of its events says nothing about the call
 	case status == http.StatusNotFound && errors.Is(err, mcp.ErrSessionMissing): // it was restarted, for example
 		return tool.Unavailable(err, "The MCP server %q has ended the session; the call was not made.", server)
-	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+	case denied:
 		return &tool.Error{Code: toolyard.SetupRequired, Err: err,
 			Message: fmt.Sprintf("The MCP server %q does not accept this worker's credentials; an operator has to "+
 				"mend that.", server)}
