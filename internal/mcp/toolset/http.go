@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 	"github.com/toolyard/toolyard/internal/manifest"
 	wire "github.com/toolyard/toolyard/internal/mcp"
+	"github.com/toolyard/toolyard/internal/pause"
 )
 
 // remote is a server that is reached over HTTP.
@@ -65,6 +67,12 @@ type sender struct {
 	at      *url.URL
 	headers map[string]string
 	session context.Context
+	// listening says when the last stream began for what the server says of itself, and how many there were.
+	listening struct {
+		mu    sync.Mutex
+		since time.Time
+		count int
+	}
 }
 
 // sessionHeader names the session that a request belongs to.
@@ -101,7 +109,8 @@ func (s *sender) RoundTrip(req *http.Request) (*http.Response, error) {
 	for name, value := range s.headers {
 		req.Header.Set(name, value)
 	}
-	if err := sayTask(req); err != nil {
+	own, err := s.listens(req)
+	if err = errors.Join(err, sayTask(req)); err != nil {
 		end()
 		return nil, err
 	}
@@ -133,10 +142,50 @@ func (s *sender) RoundTrip(req *http.Request) (*http.Response, error) {
 			watch.line(line)
 			return lift(line)
 		})
+		if own != "" {
+			res.Body = begun(res.Body, own)
+		}
 		return res, nil
 	}
 	res.Body = wire.Whole(b, wire.LiftResponse)
 	return res, nil
+}
+
+// The SDK ends a session whose stream for what the server says of itself has ended several times in a row without an
+// event that has an id. Proxies close such a stream whenever it is silent, and many servers give no ids. So each of
+// these streams begins with an id of ours, which the server does not get to see.
+const (
+	eventHeader = "Last-Event-Id"
+	ownEvent    = "toolyard-"
+)
+
+// listens is the id in front of the stream that a request is for; empty if it is for none of these, or for the rest of
+// one. A server may say that it is to be asked again at once, and end each stream at once, so one that follows another
+// waits.
+func (s *sender) listens(req *http.Request) (id string, err error) {
+	if strings.HasPrefix(req.Header.Get(eventHeader), ownEvent) {
+		req.Header.Del(eventHeader)
+	}
+	if req.Method != http.MethodGet || req.Header.Get(eventHeader) != "" {
+		return "", nil
+	}
+	l := &s.listening
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := pause.For(req.Context(), time.Until(l.since.Add(listenPause))); err != nil {
+		return "", err
+	}
+	l.since = time.Now()
+	l.count++
+	return ownEvent + strconv.Itoa(l.count), nil
+}
+
+// begun is a stream with an event in front that has nothing but an id.
+func begun(stream io.ReadCloser, id string) io.ReadCloser {
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(strings.NewReader("id: "+id+"\n\n"), stream), stream}
 }
 
 // sayTask has a request say what it has of tasks: a call that it asks for one, and a request about one its name.

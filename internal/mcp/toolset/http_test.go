@@ -181,3 +181,37 @@ func TestAServerThatRefusesCredentialsInJSONRPC(t *testing.T) {
 		t.Errorf("got %v, want %s", err, toolyard.SetupRequired)
 	}
 }
+
+// TestAStreamThatIsClosedWhenItIsSilent: proxies close the stream for what a server says of itself when it is silent,
+// again and again. That says nothing of the calls that run.
+func TestAStreamThatIsClosedWhenItIsSilent(t *testing.T) {
+	t.Parallel()
+	const often = 7 // the SDK gives up after the sixth
+	var began, closed atomic.Int32
+	enough, over := make(chan struct{}), make(chan struct{})
+	defer close(over)
+	set := webServer(t, func(_ http.ResponseWriter, _ *http.Request, method string) bool {
+		if method == "initialize" {
+			began.Add(1)
+		}
+		return true
+	}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		if closed.Add(1) == often {
+			close(enough)
+		}
+	}, func(w http.ResponseWriter, id json.RawMessage) {
+		select {
+		case <-enough:
+		case <-over:
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"ok"}]}}`, id)
+	})
+	if out, err := run(t, set, "x", patience); err != nil || toolyard.TextOf(out.Content) != "ok" {
+		t.Errorf("got %+v, %v", out, err)
+	}
+	if n := began.Load(); n != 1 {
+		t.Errorf("%d sessions began", n)
+	}
+}
