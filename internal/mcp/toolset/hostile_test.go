@@ -131,6 +131,10 @@ func (f *fake) list(id json.RawMessage) {
 		f.answer(id, `{"tools":[`+tool("echo", "")+`,`+tool(fmt.Sprintf("tool%d", f.lists), "")+`]}`)
 		f.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 	default:
+		if f.mode == "busy" && f.lists == 2 {
+			f.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"come again later"}}`, id)
+			return
+		}
 		if f.lists > 1 {
 			plain = []string{tool("echo", ""), tool("new", "")}
 		}

@@ -170,6 +170,8 @@ func (t *Toolset) runSession(ctx context.Context, legacy bool) (offered time.Tim
 	t.started(offered.Sub(began))
 	t.offer(s, tools)
 	t.settle()
+	var again <-chan time.Time // when a list is read again that could not be read
+	retry := relistPause
 	for {
 		select {
 		case <-ctx.Done():
@@ -177,17 +179,21 @@ func (t *Toolset) runSession(ctx context.Context, legacy bool) (offered time.Tim
 		case <-s.life.Done():
 			return offered, context.Cause(s.life)
 		case <-s.relist:
-			tools, err := s.list(ctx)
-			if err != nil {
-				t.log.Warn("the changed list of tools could not be read; the one before stands", "error", err)
-			} else {
-				t.offer(s, tools)
-			}
-			select { // a server whose list changes all the time
-			case <-time.After(relistPause):
-			case <-s.life.Done():
-			case <-ctx.Done():
-			}
+		case <-again:
+		}
+		tools, err := s.list(ctx)
+		if err != nil {
+			t.log.Warn("the changed list of tools could not be read; the one before stands, and it is tried again",
+				"error", err, "pause", retry)
+			again, retry = time.After(retry), min(2*retry, DefaultMaxPause)
+		} else {
+			again, retry = nil, relistPause
+			t.offer(s, tools)
+		}
+		select { // a server whose list changes all the time
+		case <-time.After(relistPause):
+		case <-s.life.Done():
+		case <-ctx.Done():
 		}
 	}
 }

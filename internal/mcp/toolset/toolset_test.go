@@ -238,6 +238,18 @@ func TestToolsChangeDuringACall(t *testing.T) {
 	again(t, set)
 }
 
+// TestAChangedListThatCannotBeReadAtFirst is read again: the server does not say once more that it has changed.
+func TestAChangedListThatCannotBeReadAtFirst(t *testing.T) {
+	t.Parallel()
+	set := start(t, fakeServer("busy"))
+	if _, err := run(t, set, "change", patience); err != nil {
+		t.Fatal(err)
+	}
+	until(t, set, "the new list is there", func() bool {
+		return slices.Equal(names(set), []string{"mcp__s__echo", "mcp__s__new"})
+	})
+}
+
 // TestAServerThatNeverStopsChanging keeps its last list, and its calls go on.
 func TestAServerThatNeverStopsChanging(t *testing.T) {
 	t.Parallel()
