@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -410,4 +411,44 @@ func TestOpenWorld(t *testing.T) {
 			t.Errorf("%s: %t, %v", name, d.ReadsOutside(), err)
 		}
 	}
+}
+
+// TestAServerThatIsReplaced: of the revision in which each request stands alone, all that ends with a server is the
+// stream on which it says that its tools have changed. The one that comes in its place has other tools.
+func TestAServerThatIsReplaced(t *testing.T) {
+	t.Parallel()
+	var now atomic.Pointer[mcp.Server]
+	now.Store(honest())
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return now.Load() },
+		&mcp.StreamableHTTPOptions{Stateless: true})
+	lives, end := context.WithCancel(t.Context())
+	var listeners atomic.Int32
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Method") == "subscriptions/listen" && listeners.Add(1) == 1 {
+			ctx, cancel := context.WithCancel(r.Context())
+			defer context.AfterFunc(lives, cancel)()
+			r = r.WithContext(ctx)
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(web.Close)
+	set := start(t, manifest.Server{Name: "s", URL: web.URL, MaxTools: 100, MaxInFlight: 4, StartTimeoutMS: 10_000})
+	if listeners.Load() != 1 {
+		t.Fatalf("%d requests listen for changes", listeners.Load())
+	}
+	next := mcp.NewServer(&mcp.Implementation{Name: "next", Version: "2"}, nil)
+	answer := func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "ok"}}}, nil
+	}
+	add := func(name string) {
+		next.AddTool(&mcp.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)}, answer)
+	}
+	add("late")
+	now.Store(next)
+	end()
+	until(t, set, "the tools of the next server", func() bool {
+		return slices.Equal(names(set), []string{"mcp__s__late"})
+	})
+	add("later")
+	until(t, set, "a tool that it says is new", func() bool { return slices.Contains(names(set), "mcp__s__later") })
 }

@@ -99,6 +99,20 @@ func (s *sender) here(u *url.URL) bool { return u.Scheme == s.at.Scheme && u.Hos
 
 // RoundTrip implements [http.RoundTripper].
 func (s *sender) RoundTrip(req *http.Request) (*http.Response, error) {
+	if isListen(req) {
+		return s.listen(req)
+	}
+	return s.send(req)
+}
+
+// isStream reports whether a response is a stream of events.
+func isStream(res *http.Response) bool {
+	kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	return err == nil && kind == "text/event-stream"
+}
+
+// send sends a request.
+func (s *sender) send(req *http.Request) (*http.Response, error) {
 	if !s.here(req.URL) {
 		return nil, fmt.Errorf("a request to %s is not to the server", req.URL.Host)
 	}
@@ -131,7 +145,7 @@ func (s *sender) RoundTrip(req *http.Request) (*http.Response, error) {
 		res.Body, res.ContentLength = http.NoBody, 0
 		return res, nil
 	}
-	if kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err == nil && kind == "text/event-stream" {
+	if isStream(res) {
 		b.left = 0
 		b.ReadCloser = &metered{ReadCloser: res.Body}
 		call, _ := ctx.Value(callKey{}).(string)

@@ -21,8 +21,10 @@ const (
 	healthyAfter = time.Minute
 	// relistPause is the minimum time between two listings.
 	relistPause = time.Second
-	// listenPause is the time between two streams for what a server over HTTP says of itself, beside what it wants.
+	// listenPause is the shortest time between two streams for what a server over HTTP says of itself.
 	listenPause = time.Second
+	// lastingAfter is how long a response with changes must last so that the next pause is short.
+	lastingAfter = 30 * time.Second
 	// writeTimeout is how long a server may not read its input.
 	writeTimeout = 10 * time.Second
 	// stopGrace is how long a started server may take to end after its stdin is closed.
