@@ -37,6 +37,8 @@ const (
 	MaxTaskIDs = 64
 	// MaxQuestions is how many questions of its script's calls a task asks at a time.
 	MaxQuestions = 16
+	// maxOutlineBytes is how much is kept of a message that is too long, to find its id.
+	maxOutlineBytes = 4 << 10
 	// maxMessageBytes is how much of what a tool says on the way stands in one notification.
 	maxMessageBytes = 500
 )

@@ -102,8 +102,8 @@ func (p *pipe) fill() {
 	case err != nil && !errors.Is(err, io.EOF): // what came of the line is not all of it
 		p.err = err
 		return
-	case long:
-		err = cmp.Or(p.refuse(nil, jsonrpc.CodeInvalidRequest,
+	case long != nil:
+		err = cmp.Or(p.refuse(long.request(), jsonrpc.CodeInvalidRequest,
 			fmt.Sprintf("the message is longer than %d bytes", MaxRequestBytes)), err)
 	case len(bytes.TrimSpace(line)) > 0:
 		err = cmp.Or(p.take(bytes.TrimSpace(line)), err)
@@ -111,12 +111,17 @@ func (p *pipe) fill() {
 	p.err = err
 }
 
-// line reads a line. Of one that is too long it reads all, and returns nothing.
-func (p *pipe) line() (line []byte, long bool, err error) {
+// line reads a line. Of one that is too long it reads all, and returns its outline.
+func (p *pipe) line() (line []byte, long *outline, err error) {
 	for {
 		piece, err := p.from.ReadSlice('\n')
-		if long = long || len(line)+len(piece) > MaxRequestBytes; long {
+		if long == nil && len(line)+len(piece) > MaxRequestBytes {
+			long = &outline{}
+			long.add(line)
 			line = nil
+		}
+		if long != nil {
+			long.add(piece)
 		} else {
 			line = append(line, piece...)
 		}

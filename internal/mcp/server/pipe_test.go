@@ -111,6 +111,7 @@ const call = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"sl
 // TestAPipeOutlivesWhatCannotBeRead: each such line has an answer, and so have the requests around it.
 func TestAPipeOutlivesWhatCannotBeRead(t *testing.T) {
 	const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	long := `{"id":"}\"","method":[{"id":1}],"x":"` + strings.Repeat("x", MaxRequestBytes) + `"}`
 	for _, tt := range []struct {
 		name, line string
 		want       []string
@@ -128,6 +129,12 @@ func TestAPipeOutlivesWhatCannotBeRead(t *testing.T) {
 		{"an empty batch", "[]", []string{`"id":null`, "-32600"}},
 		{"a batch", "[" + ping + "]", []string{`"id":null`, "-32600", "no batches"}},
 		{"a long line", `{"x":"` + strings.Repeat("x", MaxRequestBytes) + `"}`, []string{`"id":null`, "-32600", "longer"}},
+		{"a long call", `{"jsonrpc":"2.0","id":6,"method":"tools/call","params":` + long + `}`,
+			[]string{`"id":6`, "-32600", "longer"}},
+		{"a long call, whose id is behind it", `{"method":"tools/call","params":` + long + `,"jsonrpc":"2.0","id":"six"}`,
+			[]string{`"id":"six"`, "-32600", "longer"}},
+		{"a long answer", `{"jsonrpc":"2.0","id":7,"result":` + long + `}`, []string{`"id":null`, "-32600", "longer"}},
+		{"a long line that is no JSON", `{"id":6,"method":"x"},` + long, []string{`"id":null`, "-32600", "longer"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := overPipe(t, "2025-11-25")
