@@ -467,6 +467,21 @@ class Asynchronous(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(seen, ["one", "two"])
         self.assertEqual(len((await answer.reply())["content"]), 2)
 
+    async def test_streams_in_all_threads(self):
+        """A model that is faster than its stream is sent goes on when each thread reads an answer."""
+
+        async def model():
+            text = "".join(f"data: {json.dumps(e)}\n\n" for e in use(0, "one", {"pattern": "*.md"}))
+            for letter in text:
+                yield letter
+            yield {"type": "message_stop"}
+
+        with mock.patch.object(limits, "MAX_THREADS", 1), mock.patch.object(limits, "MAX_AHEAD", 1):
+            yard = AsyncToolyard(URL)
+            self.addCleanup(yard.close)
+            reply = await asyncio.wait_for(yard.stream("anthropic", model()).reply(), PATIENCE)
+        self.assertEqual([c["tool_use_id"] for c in reply["content"]], ["one"])
+
     async def test_leaving(self):
         """Whoever leaves a stream ends it, and other streams go on."""
         batch = await self.yard.open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
@@ -107,7 +108,10 @@ class AsyncAnswerStream:
     def __init__(self, threads: _Threads, make: Callable[[Iterable[Any]], _client.AnswerStream],
                  stream: AsyncIterable[Any]) -> None:
         self._threads, self._stream = threads, stream
-        self._chunks: queue.Queue[Any] = queue.Queue(limits.MAX_AHEAD)
+        self._chunks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        # Waiting for room takes no thread of the pool: all may read answers, which come when the chunks have gone.
+        self._room = asyncio.Semaphore(limits.MAX_AHEAD)
+        self._loop: asyncio.AbstractEventLoop
         self._answer = make(self._read())
         self.id = self._answer.id
         self._running = self._run()
@@ -132,9 +136,12 @@ class AsyncAnswerStream:
         while (chunk := self._chunks.get()) is not _END:
             if isinstance(chunk, BaseException):
                 raise chunk
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits for room
+                self._loop.call_soon_threadsafe(self._room.release)
             yield chunk
 
     async def _run(self) -> AsyncIterator[dict[str, Any]]:
+        self._loop = asyncio.get_running_loop()
         reading = asyncio.ensure_future(self._pump())
         try:
             async for event in self._threads.iterate(_until_stopped(iter(self._answer)), self._answer._stop):
@@ -148,21 +155,17 @@ class AsyncAnswerStream:
         last: Any = _END
         try:
             async for chunk in self._stream:
-                await self._put(chunk)
+                await self._room.acquire()
+                self._chunks.put(chunk)
         except Exception as e:
             last = e
         except asyncio.CancelledError:  # nobody sends any more
-            while not self._chunks.empty():
-                self._chunks.get_nowait()
-            self._chunks.put_nowait(_END)
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    self._chunks.get_nowait()
             raise
-        await self._put(last)
-
-    async def _put(self, chunk: Any) -> None:
-        try:
-            self._chunks.put_nowait(chunk)
-        except queue.Full:
-            await self._threads.run(self._chunks.put, chunk)
+        finally:
+            self._chunks.put(last)
 
 
 class AsyncToolyard:
