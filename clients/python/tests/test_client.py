@@ -10,7 +10,7 @@ import threading
 import unittest
 import uuid
 from unittest import mock
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from toolyard import AsyncToolyard, LostError, Stop, Stopped, Toolyard, ToolyardError
 from toolyard import limits
@@ -101,15 +101,17 @@ class Silence:
 
 
 class Answers:
-    """A server that gives one answer after the other, and keeps the headers of the requests."""
+    """A server that gives one answer after the other, and keeps the headers, queries and bodies of the requests."""
 
     def __init__(self, *answers):
         self.seen = seen = []
+        self.asked, self.sent = asked, sent = [], []
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
-                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                sent.append(self.rfile.read(int(self.headers.get("Content-Length", 0))))
                 seen.append(self.headers)
+                asked.append(parse_qs(urlsplit(self.path).query))
                 answer = answers[len(seen) - 1]
                 if answer is None:
                     return
@@ -180,6 +182,24 @@ class Client(unittest.TestCase):
         with self.assertRaises(LostError):
             once.yard.decide("x", {"decision": "deny"})
         self.assertEqual(len(once.seen), 1, "a decision is not repeated")
+
+    def test_none_is_left_out(self):
+        """What is None is as if it were not there: a batch has an id of its own, and the agent is the client's."""
+        done = sse("event: completed\ndata: {}\n\n")
+        a = self.answers(None, (202, {}, "{}"), sse(""), done, (200, {}, "[]"), (200, {}, '{"batches": []}'))
+        yard = Toolyard(a.yard._http.url, agent="me")
+        batch = yard.submit({"id": None, "agent": None, "calls": [glob("a")]})
+        self.assertEqual((len(batch.id), batch.agent), (36, "me"))
+        answer = yard.stream("anthropic", [], id=None, agent=None)
+        self.assertEqual(list(answer), [])
+        self.assertEqual([q["id"] for q in a.asked[2:4]], [[answer.id]] * 2, "the same batch again")
+        yard.tools("anthropic", agent=None)
+        self.assertEqual(list(yard.batches(agent=None)), [])
+        self.assertEqual([q["agent"] for q in a.asked[2:]], [["me"]] * 4)
+        a = self.answers((202, {}, "{}"), None, (200, {}, '{"first": 0}'))
+        a.yard.open().append({"id": None, "tool": "glob"}, {"id": "", "tool": "glob"})
+        self.assertEqual([len(c["id"]) for c in json.loads(a.sent[1])["calls"]], [41, 41])
+        self.assertEqual(a.sent[1], a.sent[2], "the same calls again")
 
     def test_a_stream_goes_on_behind_its_last_event(self):
         a = self.answers(

@@ -90,7 +90,7 @@ export class OpenBatch extends Batch {
   /** append adds calls, and returns the index of the first. Each starts as soon as it may. */
   async append(...calls: Call[]): Promise<number> {
     // With its own id each call is recognised when a request whose answer was lost is repeated.
-    const named = calls.map((c) => ({ ...c, id: c.id ?? `call_${crypto.randomUUID()}` }));
+    const named = calls.map((c) => ({ ...c, id: c.id || `call_${crypto.randomUUID()}` }));
     const { first } = await this.http.json<{ first: number }>("POST", `${this.path}/calls`, { query: this.query, body: { calls: named } });
     return first;
   }

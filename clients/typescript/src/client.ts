@@ -42,7 +42,7 @@ export class Toolyard {
 
   /** submit hands in a batch. It gets an id if it has none, so that a request whose answer was lost can be repeated. */
   async submit(batch: Submission, { signal }: Wait = {}): Promise<Batch> {
-    const id = batch.id ?? crypto.randomUUID();
+    const id = batch.id || crypto.randomUUID();
     const agent = batch.agent ?? this.#agent;
     const handed = new Batch(this.#http, id, agent); // fails for an id that no path can have
     await this.#http.json<BatchView>("POST", "/v1/batches", { body: { ...batch, agent, id }, signal });

@@ -32,7 +32,7 @@ export class AnswerStream<P extends StreamProvider> implements AsyncIterable<Ans
   #running: AsyncGenerator<AnswerEvent> | undefined;
 
   constructor(http: Transport, provider: P, stream: ModelStream, options: StreamOptions, signal?: AbortSignal) {
-    this.id = options.id ?? crypto.randomUUID();
+    this.id = options.id || crypto.randomUUID();
     this.#http = http;
     this.#provider = provider;
     this.#options = { ...options, id: this.id };

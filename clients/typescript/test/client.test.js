@@ -52,6 +52,16 @@ test("what passes is repeated, and what does not is an error", async (t) => {
   assert.equal(once.seen.length, 1, "a decision is not repeated");
 });
 
+test("an id that is empty is as if it were not there", async (t) => {
+  const done = sse("event: completed\ndata: {}\n\n");
+  const { seen, yard } = await answers(t, { status: 202, body: "{}" }, sse(""), done);
+  const batch = await yard.open({ id: "" });
+  assert.equal(batch.id.length, 36);
+  const answer = yard.stream("anthropic", (async function* () {})(), { id: "" });
+  await answer.reply();
+  assert.deepEqual(seen.slice(1).map((r) => new URL(r.url, url).searchParams.get("id")), [answer.id, answer.id]);
+});
+
 test("a stream goes on behind its last event, whatever ended it", async (t) => {
   const { seen, yard } = await answers(
     t, sse(result(0) + "event: behind\ndata: {}\n\n"), sse(": hello\n\n"), problem(503),

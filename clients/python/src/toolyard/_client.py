@@ -6,7 +6,7 @@ import base64
 import json
 import ssl
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from . import limits, types
@@ -87,7 +87,7 @@ class OpenBatch(Batch):
     def append(self, *calls: types.Call) -> int:
         """Adds calls, and returns the index of the first. Each starts as soon as it may."""
         # With its own id each call is recognised when a request whose answer was lost is repeated.
-        named = [{"id": f"call_{uuid.uuid4()}", **c} for c in calls]
+        named = [{**c, "id": c.get("id") or f"call_{uuid.uuid4()}"} for c in calls]
         return self._http.json("POST", self._path + "/calls", query=self._query, body={"calls": named})["first"]
 
     def close(self) -> types.BatchView:
@@ -108,10 +108,13 @@ class Toolyard:
         self._agent, self._retries = agent, max_retries
         self._tools: dict[str, tuple[str, Any]] = {}
 
+    def _asked(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options without those that are None, and the client's agent where they name none."""
+        given = {k: v for k, v in options.items() if v is not None}
+        return given if self._agent is None else {"agent": self._agent, **given}
+
     def _submit(self, batch: types.Submission) -> tuple[str, str | None]:
-        body: dict[str, Any] = {"id": str(uuid.uuid4()), **batch}
-        if self._agent is not None:
-            body.setdefault("agent", self._agent)
+        body = self._asked({**batch, "id": batch.get("id") or str(uuid.uuid4())})
         self._http.json("POST", "/v1/batches", body=body)
         return body["id"], body.get("agent")
 
@@ -133,7 +136,7 @@ class Toolyard:
         stream has bytes as they came, texts, or the events of a provider's SDK. options are those of submitStream:
         session, workspace, deny and so on.
         """
-        asked = {"agent": self._agent, "id": str(uuid.uuid4()), **options}
+        asked = self._asked({**options, "id": options.get("id") or str(uuid.uuid4())})
         return AnswerStream(self._http, provider, stream, asked, self._retries)
 
     def tools(self, format: Provider | Literal["mcp", "native"], **options: Any) -> Any:
@@ -141,7 +144,7 @@ class Toolyard:
 
         options are those of listTools: session, workspace, strict, deny.
         """
-        query = {"agent": self._agent, **options, "format": format}
+        query = self._asked({**options, "format": format})
         key = json.dumps(query, sort_keys=True)
         known = self._tools.get(key)
         headers = {"If-None-Match": known[0]} if known else {}
@@ -158,7 +161,7 @@ class Toolyard:
         """Batches, the newest first, page by page. filter are session, status, limit."""
         after = 0
         while True:
-            page = self._http.json("GET", "/v1/batches", query={"agent": self._agent, **filter, "after": after})
+            page = self._http.json("GET", "/v1/batches", query=self._asked({**filter, "after": after}))
             yield from page["batches"]
             if not (after := page.get("next", 0)):
                 return
@@ -210,7 +213,7 @@ class Toolyard:
 
     def report(self, **filter: Any) -> types.Report:
         """What the batches of a period add up to: the newest, where there are too many. filter are since, until."""
-        return self._http.json("GET", "/v1/report", query={"agent": self._agent, **filter})
+        return self._http.json("GET", "/v1/report", query=self._asked(filter))
 
     def watch(self, stop: Stop | None = None) -> Iterator[types.Happening]:
         """What happens to all batches from now on. A gap says that events are missing before it."""
