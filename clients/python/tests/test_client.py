@@ -350,8 +350,18 @@ class Client(unittest.TestCase):
         for form in ("anthropic", "openai", "openai-chat", "mcp"):
             tools = self.yard.tools(form)
             self.assertGreater(len(tools), 5)
-            self.assertIs(self.yard.tools(form), tools, "nothing has changed, so it is the same list")
+            self.assertEqual(self.yard.tools(form), tools, "nothing has changed, so it is the same list")
         self.assertEqual(len(self.yard.workers()), 1)
+
+    def test_tools_are_the_callers(self):
+        """Who adds tools of its own to a list, or marks one, changes nothing of the next list."""
+        a = self.answers((200, {"ETag": '"1"'}, '[{"name": "glob"}]'), *[(304, {"ETag": '"1"'}, "")] * 2)
+        for _ in range(3):
+            tools = a.yard.tools("anthropic")
+            self.assertEqual(tools, [{"name": "glob"}])
+            tools[0]["cache_control"] = {"type": "ephemeral"}
+            tools.append({"name": "own"})
+        self.assertEqual([h["If-None-Match"] for h in a.seen], [None, '"1"', '"1"'])
 
     def test_names_of_dots(self):
         for name in (".", ".."):

@@ -73,10 +73,10 @@ export class Toolyard {
     const known = this.#tools.get(key);
     const headers: Record<string, string> = known ? { "If-None-Match": known.etag } : {};
     const answer = await this.#http.answer<Tools[F]>("GET", "/v1/tools", { query, headers });
-    if (answer.status === 304 && known) return known.tools as Tools[F];
+    if (answer.status === 304 && known) return structuredClone(known.tools) as Tools[F];
     const etag = answer.headers.get("ETag");
     if (this.#tools.size >= maxToolLists) this.#tools.clear();
-    if (etag) this.#tools.set(key, { etag, tools: answer.body });
+    if (etag) this.#tools.set(key, { etag, tools: structuredClone(answer.body) }); // the caller may change its own
     return answer.body;
   }
 

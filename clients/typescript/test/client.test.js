@@ -271,9 +271,21 @@ test("sessions, tools, workers", async () => {
   for (const format of ["anthropic", "openai", "openai-chat", "mcp"]) {
     const tools = await yard.tools(format);
     assert.ok(tools.length > 5, format);
-    assert.equal(await yard.tools(format), tools, "nothing has changed, so it is the same list");
+    assert.deepEqual(await yard.tools(format), tools, "nothing has changed, so it is the same list");
   }
   assert.equal((await yard.workers()).length, 1);
+});
+
+test("a list of tools is the caller's", async (t) => {
+  const same = { status: 304, headers: { ETag: '"1"' }, body: "" };
+  const { seen, yard } = await answers(t, { headers: { ETag: '"1"' }, body: '[{"name": "glob"}]' }, same, same);
+  for (let i = 0; i < 3; i++) {
+    const tools = await yard.tools("anthropic");
+    assert.deepEqual(tools, [{ name: "glob" }], "what a caller adds or marks changes nothing of the next list");
+    tools[0].cache_control = { type: "ephemeral" };
+    tools.push({ name: "own" });
+  }
+  assert.deepEqual(seen.map((r) => r.headers["if-none-match"]), [undefined, '"1"', '"1"']);
 });
 
 test("a report", async () => {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import ssl
 import uuid
@@ -150,11 +151,11 @@ class Toolyard:
         headers = {"If-None-Match": known[0]} if known else {}
         status, answered, body = self._http.answer("GET", "/v1/tools", query=query, headers=headers)
         if status == 304 and known:
-            return known[1]
+            return copy.deepcopy(known[1])
         if len(self._tools) >= limits.MAX_TOOL_LISTS:
             self._tools.clear()
         if etag := answered.get("ETag"):
-            self._tools[key] = (etag, body)
+            self._tools[key] = (etag, copy.deepcopy(body))  # the caller may change its own
         return body
 
     def batches(self, **filter: Any) -> Iterator[types.BatchInfo]:
