@@ -87,7 +87,8 @@ def results(batch_id):
                         return
                     if event["event"] == "problem":
                         raise SystemExit(json.loads(event["data"])["detail"])
-                    yield json.loads(event["data"])
+                    if event["event"] == "result":  # others say that the batch waits, or that this was too slow
+                        yield json.loads(event["data"])
         except urllib.error.HTTPError as e:
             if e.code not in (429, 503):
                 raise SystemExit(json.load(e)["detail"])

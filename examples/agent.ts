@@ -86,7 +86,8 @@ async function* results(id: string): AsyncGenerator<Result> {
             console.error((JSON.parse(event.data ?? "{}") as Problem).detail);
             process.exit(1);
           }
-          yield JSON.parse(event.data ?? "{}") as Result;
+          // Others say that the batch waits, or that this was too slow.
+          if (event.event === "result") yield JSON.parse(event.data ?? "{}") as Result;
         }
       }
     } catch (e) {

@@ -4,9 +4,13 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/evanw/esbuild/pkg/api"
@@ -28,6 +32,46 @@ func TestExamplesOverHTTP(t *testing.T) {
 		"[0] glob ok: NOTES.md", "[1] grep ok: NOTES.md:1:# Notes", "[2] read_file ok: ", "user message with 3 results")
 	has("agent.ts", p.run(nil, "node", javascript(t, "agent.ts")), "[0] glob ok: NOTES.md", "[1] read_file ok: ",
 		"2 messages with role tool")
+}
+
+// TestExamplesWhoseBatchWaits: the examples read the results alone of a stream that also says that the batch waits for
+// its turn and that it was read too slowly, and go on when a connection is lost.
+func TestExamplesWhoseBatchWaits(t *testing.T) {
+	t.Parallel()
+	p := startPool(t)
+	to, err := url.Parse(p.http)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, program := range map[string][]string{"agent.py": {"python3", example("agent.py")},
+		"agent.ts": {"node", javascript(t, "agent.ts")}} {
+		var asked atomic.Int32
+		proxy := httputil.NewSingleHostReverseProxy(to)
+		waits := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !strings.HasSuffix(r.URL.Path, "/results") || asked.Add(1) > 2 {
+				proxy.ServeHTTP(w, r)
+				return
+			}
+			w.Header().Set("Content-Type", "text/event-stream")
+			if _, err := io.WriteString(w, "event: waiting\ndata: {\"running\": 1, \"waiting\": 1}\n\n"); err != nil {
+				t.Error(err)
+			}
+			if asked.Load() > 1 {
+				if err := http.NewResponseController(w).Flush(); err != nil {
+					t.Error(err)
+				}
+				panic(http.ErrAbortHandler)
+			}
+			if _, err := io.WriteString(w, "event: behind\ndata: {\"detail\": \"\"}\n\n"); err != nil {
+				t.Error(err)
+			}
+		}))
+		t.Cleanup(waits.Close)
+		said := p.run([]string{"TOOLYARD_URL=" + waits.URL}, program[0], program[1])
+		if !strings.Contains(said, "[0] glob ok: NOTES.md\n[1] ") || asked.Load() != 3 {
+			t.Errorf("%s has asked %d times, and says\n%s", file, asked.Load(), said)
+		}
+	}
 }
 
 func example(file string) string { return filepath.Join("..", "..", "examples", file) }
