@@ -78,7 +78,8 @@ export class AnswerStream<P extends StreamProvider> implements AsyncIterable<Ans
       this.#failed = { error };
       throw error;
     } finally {
-      if (!this.#read && !this.#failed) this.#source.leave();
+      // Behind the error of this stream, which says more than that of a model's that was left.
+      if (!this.#read) setTimeout(() => this.#source.leave(), 0);
     }
   }
 
@@ -171,7 +172,7 @@ class Kept {
 
   /** leave ends the model's stream, as a loop that is left does. */
   leave(): void {
-    this.#source.return?.().catch(() => undefined); // nobody reads it any more
+    if (!this.#ended) this.#source.return?.().catch(() => undefined); // nobody reads it any more
   }
 
   /** body is the stream from its beginning. */

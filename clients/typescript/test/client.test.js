@@ -13,6 +13,8 @@ const { aiTools } = await import(process.env.TOOLYARD_CLIENT + "/vercel.js");
 const { langchainTools } = await import(process.env.TOOLYARD_CLIENT + "/langchain.js");
 const url = process.env.TOOLYARD_URL;
 const yard = new Toolyard({ url });
+/** How long a test waits for what should be there at once, in milliseconds. */
+const patience = 60_000;
 
 const glob = (id) => ({ id, tool: "glob", input: { pattern: "*.md" } });
 const sleeps = (id, seconds) => ({ id, tool: "bash", input: { command: `sleep ${seconds}; echo ${id}` } });
@@ -367,6 +369,53 @@ test("a stream that is left ends the model's, and its reply is not known", async
   const refused = yard.stream("anthropic", model(), { partition: "none" });
   await assert.rejects(collect(refused), ToolyardError);
   await assert.rejects(refused.reply(), ToolyardError);
+});
+
+/** A model's stream that goes on until it is left. */
+function goesOn(each = () => undefined) {
+  let fails;
+  const failed = new Promise((_, reject) => (fails = reject));
+  failed.catch(() => undefined);
+  const state = { left: false };
+  const iterator = {
+    next: () => new Promise((resolve) => setImmediate(() => resolve({ value: { type: "ping" }, done: state.left }))).finally(each),
+    return: async () => {
+      state.left = true;
+      fails(new Error("the stream was left")); // as the SDKs' messages do
+    },
+  };
+  const ends = async () => {
+    while (!state.left) await new Promise((resolve) => setImmediate(resolve));
+  };
+  return { [Symbol.asyncIterator]: () => iterator, finalMessage: () => failed, ends };
+}
+
+test("a stream that fails or is aborted ends the model's", { timeout: patience }, async (t) => {
+  const refuses = await answers(t, problem(403));
+  const away = new Toolyard({ fetch: () => Promise.reject(new TypeError("nobody is there")), maxRetries: 0 });
+  const aborts = new AbortController();
+  for (const [yard, model, signal, error] of [
+    [refuses.yard, goesOn(), undefined, ToolyardError],
+    [away, goesOn(), undefined, LostError],
+    [new Toolyard({ url }), goesOn(() => aborts.abort()), aborts.signal, { name: "AbortError" }],
+  ]) {
+    await assert.rejects(yard.stream("anthropic", model, { signal }).reply(), error);
+    await model.ends();
+  }
+});
+
+test("converse ends the model's stream where the server refuses it, and says so", { timeout: patience }, async (t) => {
+  const tools = { body: "[]" };
+  const { yard } = await answers(t, tools, problem(403), tools, problem(403), tools, problem(403));
+  for (const [name, ask] of Object.entries({
+    anthropic: (s) => converseAnthropic(yard, { messages: { stream: () => s } }, { messages: [] }),
+    chat: (s) => converseChat(yard, { chat: { completions: { stream: () => s } } }, { messages: [] }),
+    responses: (s) => converse(yard, { responses: { create: async () => s } }, { input: [] }),
+  })) {
+    const model = goesOn();
+    await assert.rejects(ask(model), (e) => e instanceof ToolyardError && e.status === 403, name);
+    await model.ends();
+  }
 });
 
 test("half a response is an error", async () => {
