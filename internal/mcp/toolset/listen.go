@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	wire "github.com/toolyard/toolyard/internal/mcp"
@@ -37,7 +38,7 @@ func (s *sender) listen(req *http.Request) (*http.Response, error) {
 		l.end()
 		return res, err
 	}
-	l.take(res)
+	l.take(res, "")
 	res.Body = l
 	return res, nil
 }
@@ -49,24 +50,40 @@ type listener struct {
 	// ctx ends with the request or the session.
 	ctx context.Context
 	end func()
-	// now is the body of the response that came last, since is when it came, and wait the pause before it.
-	now   io.ReadCloser
+	// since is when the response came that came last, and wait the pause before it.
 	since time.Time
 	wait  time.Duration
+
+	mu  sync.Mutex    // Close may be called while Read waits
+	now io.ReadCloser // the body of that response
 }
 
-// take goes on with a response.
-func (l *listener) take(res *http.Response) {
-	l.now, l.since = wire.Lines(res.Body, MaxMessageBytes, wire.InEvents(withoutAnswer)), time.Now()
+// take goes on with a response, behind a text.
+func (l *listener) take(res *http.Response, first string) {
+	body := wire.Lines(res.Body, MaxMessageBytes, wire.InEvents(withoutAnswer))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.since = time.Now()
+	l.now = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(strings.NewReader(first), body), body}
+}
+
+func (l *listener) body() io.ReadCloser {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.now
 }
 
 // Read implements [io.Reader].
 func (l *listener) Read(p []byte) (int, error) {
-	n, err := l.now.Read(p)
+	body := l.body()
+	n, err := body.Read(p)
 	if n > 0 || err == nil {
 		return n, nil // an error comes again with the next bytes
 	}
-	_ = l.now.Close() // it has ended
+	_ = body.Close() // it has ended
 	if err := l.again(); err != nil {
 		return 0, err
 	}
@@ -87,11 +104,10 @@ func (l *listener) again() error {
 		if err != nil {
 			continue // the calls say what is wrong with the server
 		}
-		l.take(res)
-		l.now = struct {
-			io.Reader
-			io.Closer
-		}{io.MultiReader(strings.NewReader(changed), l.now), l.now}
+		l.take(res, changed)
+		if l.ctx.Err() != nil { // Close may have closed the body before
+			return errors.Join(context.Cause(l.ctx), l.body().Close())
+		}
 		return nil
 	}
 }
@@ -117,7 +133,7 @@ func (l *listener) send() (*http.Response, error) {
 // Close implements [io.Closer].
 func (l *listener) Close() error {
 	l.end()
-	return l.now.Close()
+	return l.body().Close()
 }
 
 // withoutAnswer leaves out the answer to the request, with which a server says that it ends the response.
