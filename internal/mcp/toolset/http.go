@@ -106,9 +106,11 @@ func (s *sender) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // isStream reports whether a response is a stream of events.
-func isStream(res *http.Response) bool {
+func isStream(res *http.Response) bool { return isType(res, "text/event-stream") }
+
+func isType(res *http.Response, media string) bool {
 	kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
-	return err == nil && kind == "text/event-stream"
+	return err == nil && kind == media
 }
 
 // send sends a request.
@@ -145,10 +147,17 @@ func (s *sender) send(req *http.Request) (*http.Response, error) {
 		res.Body, res.ContentLength = http.NoBody, 0
 		return res, nil
 	}
+	call, _ := ctx.Value(callKey{}).(string)
+	if call != "" && res.StatusCode/100 == 2 && !isStream(res) && !isType(res, "application/json") {
+		// The page of something in between, such as a sign-in. The SDK would end the session. Of a gateway that fails
+		// it takes that it concerns this request alone.
+		_ = b.Close() // nothing of it is read
+		res.StatusCode, res.Body, res.ContentLength = http.StatusBadGateway, http.NoBody, 0
+		return res, nil
+	}
 	if isStream(res) {
 		b.left = 0
 		b.ReadCloser = &metered{ReadCloser: res.Body}
-		call, _ := ctx.Value(callKey{}).(string)
 		lift := wire.InEvents(func(message []byte) []byte {
 			return wire.LiftQuestion(wire.LiftResponse(message), call)
 		})

@@ -215,3 +215,43 @@ func TestAStreamThatIsClosedWhenItIsSilent(t *testing.T) {
 		t.Errorf("%d sessions began", n)
 	}
 }
+
+// TestAPageInPlaceOfAnAnswer: where something in between answers a call with a page of its own, such as a sign-in, what
+// became of that call is not known. Other calls go on, and the next ones are sent.
+func TestAPageInPlaceOfAnAnswer(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	waits, goOn := make(chan struct{}), make(chan struct{})
+	set := webServer(t, nil, nil, func(w http.ResponseWriter, id json.RawMessage) {
+		switch calls.Add(1) {
+		case 1: // while this one runs, its session cannot be replaced
+			close(waits)
+			<-goOn
+		case 2:
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			_, _ = w.Write([]byte("<html>Sign in</html>"))
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"ok"}]}}`, id)
+	})
+	first := make(chan error, 1)
+	go func() {
+		_, err := run(t, set, "x", patience)
+		if err != nil {
+			first <- err
+		}
+		close(first)
+	}()
+	<-waits
+	if _, err := run(t, set, "x", patience); err == nil || err.Code != toolyard.OutcomeUnknown {
+		t.Errorf("a call that a page answers: got %v, want %s", err, toolyard.OutcomeUnknown)
+	}
+	if _, err := run(t, set, "x", patience); err != nil {
+		t.Errorf("the call behind it: %v", err)
+	}
+	close(goOn)
+	if err := <-first; err != nil {
+		t.Errorf("the call before it: %v", err)
+	}
+}
