@@ -67,11 +67,12 @@ type sender struct {
 	at      *url.URL
 	headers map[string]string
 	session context.Context
-	// listening says when the last stream began for what the server says of itself, and how many there were.
+	// listening says when the last stream began for what the server says of itself, how many there were, and when one
+	// had the list read again.
 	listening struct {
-		mu    sync.Mutex
-		since time.Time
-		count int
+		mu           sync.Mutex
+		since, again time.Time
+		count        int
 	}
 }
 
@@ -176,16 +177,17 @@ func (s *sender) send(req *http.Request) (*http.Response, error) {
 
 // The SDK ends a session whose stream for what the server says of itself has ended several times in a row without an
 // event that has an id. Proxies close such a stream whenever it is silent, and many servers give no ids. So each of
-// these streams begins with an id of ours, which the server does not get to see.
+// these streams begins with an id of ours, which the server does not get to see. What the server has said between two
+// of them is lost, so the list is read again.
 const (
 	eventHeader = "Last-Event-Id"
 	ownEvent    = "toolyard-"
 )
 
-// listens is the id in front of the stream that a request is for; empty if it is for none of these, or for the rest of
-// one. A server may say that it is to be asked again at once, and end each stream at once, so one that follows another
-// waits.
-func (s *sender) listens(req *http.Request) (id string, err error) {
+// listens is what stands in front of the stream that a request is for; empty if it is for none of these, or for the
+// rest of one. A server may say that it is to be asked again at once, and end each stream at once, so one that follows
+// another waits.
+func (s *sender) listens(req *http.Request) (first string, err error) {
 	if strings.HasPrefix(req.Header.Get(eventHeader), ownEvent) {
 		req.Header.Del(eventHeader)
 	}
@@ -200,15 +202,20 @@ func (s *sender) listens(req *http.Request) (id string, err error) {
 	}
 	l.since = time.Now()
 	l.count++
-	return ownEvent + strconv.Itoa(l.count), nil
+	first = "id: " + ownEvent + strconv.Itoa(l.count) + "\n\n"
+	if l.count > 1 && l.since.Sub(l.again) > lastingAfter {
+		l.again = l.since
+		first += changed
+	}
+	return first, nil
 }
 
-// begun is a stream with an event in front that has nothing but an id.
-func begun(stream io.ReadCloser, id string) io.ReadCloser {
+// begun is a stream with a text in front.
+func begun(stream io.ReadCloser, first string) io.ReadCloser {
 	return struct {
 		io.Reader
 		io.Closer
-	}{io.MultiReader(strings.NewReader("id: "+id+"\n\n"), stream), stream}
+	}{io.MultiReader(strings.NewReader(first), stream), stream}
 }
 
 // sayTask has a request say what it has of tasks: a call that it asks for one, and a request about one its name.

@@ -255,3 +255,30 @@ func TestAPageInPlaceOfAnAnswer(t *testing.T) {
 		t.Errorf("the call before it: %v", err)
 	}
 }
+
+// TestAChangeBetweenTwoStreams: what a server says while no stream is there for it is lost, so the list is read again
+// behind the next one.
+func TestAChangeBetweenTwoStreams(t *testing.T) {
+	t.Parallel()
+	var lists, streams atomic.Int32
+	over := make(chan struct{})
+	defer close(over)
+	set := webServer(t, func(w http.ResponseWriter, _ *http.Request, method string) bool {
+		if method == "tools/list" {
+			lists.Add(1)
+		}
+		return true
+	}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		if streams.Add(1) == 1 {
+			return // the tools change now
+		}
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		select {
+		case <-r.Context().Done():
+		case <-over:
+		}
+	}, nil)
+	until(t, set, "the list is read again", func() bool { return lists.Load() > 1 })
+}

@@ -23,7 +23,8 @@ const (
 	relistPause = time.Second
 	// listenPause is the shortest time between two streams for what a server over HTTP says of itself.
 	listenPause = time.Second
-	// lastingAfter is how long a response with changes must last so that the next pause is short.
+	// lastingAfter is how long a response with changes must last so that the next pause is short, and the shortest time
+	// between two lists that are read because streams ended.
 	lastingAfter = 30 * time.Second
 	// writeTimeout is how long a server may not read its input.
 	writeTimeout = 10 * time.Second

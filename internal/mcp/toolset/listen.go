@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -64,10 +63,7 @@ func (l *listener) take(res *http.Response, first string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.since = time.Now()
-	l.now = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(strings.NewReader(first), body), body}
+	l.now = begun(body, first)
 }
 
 func (l *listener) body() io.ReadCloser {

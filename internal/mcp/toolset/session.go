@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -217,6 +218,22 @@ type offered struct {
 	remarks []registry.Remark
 }
 
+// log says what is wrong with a list. How tools are offered otherwise than they are declared, "worker check" says.
+func (o offered) log(to *slog.Logger) {
+	altered := map[string]bool{}
+	for _, r := range o.remarks {
+		if r.LeftOut {
+			to.Warn("a tool of an MCP server is left out", "tool", r.Tool, "error", r.Why)
+		} else {
+			altered[r.Tool] = true
+		}
+	}
+	if len(altered) > 0 {
+		to.Info("tools of an MCP server are not offered as it declares them; worker check says how", "tools",
+			len(altered))
+	}
+}
+
 // declare makes tools from a list. It leaves out tools that cannot be used and repeated names.
 func (s *session) declare(all []*mcp.Tool) offered {
 	out := offered{tools: []tool.Tool{}} // not nil: a list exists
@@ -227,7 +244,6 @@ func (s *session) declare(all []*mcp.Tool) offered {
 		out.remarks = append(out.remarks, r.Shorten())
 	}
 	listed := map[string]bool{}
-	altered := 0
 	for _, listedTool := range all {
 		if listedTool == nil || len(server.Only) > 0 && !slices.Contains(server.Only, listedTool.Name) {
 			continue
@@ -237,33 +253,22 @@ func (s *session) declare(all []*mcp.Tool) offered {
 			err = errSecond
 		}
 		if err != nil {
-			s.t.log.Warn("a tool of an MCP server is left out", "tool", clip(listedTool.Name, toolyard.MaxNameBytes),
-				"error", err)
 			remark(listedTool.Name, true, err.Error())
 			continue
 		}
 		for _, line := range lines {
 			remark(listedTool.Name, false, line)
 		}
-		if len(lines) > 0 {
-			altered++
-		}
 		listed[listedTool.Name] = true
 		out.tools = append(out.tools, made)
 	}
-	if altered > 0 {
-		s.t.log.Info("tools of an MCP server are not offered as it declares them; worker check says how", "tools",
-			altered)
-	}
 	for _, name := range server.Only {
 		if !listed[name] && !slices.ContainsFunc(all, func(t *mcp.Tool) bool { return t != nil && t.Name == name }) {
-			s.t.log.Warn("the manifest wants a tool that the MCP server does not list", "tool", name)
 			remark(name, true, "the manifest wants it, and the server does not list it")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(server.Tools)) {
 		if !listed[name] && !slices.Contains(server.Only, name) {
-			s.t.log.Warn("the manifest says something of a tool that the MCP server does not list", "tool", name)
 			remark(name, false, "the manifest says something of it, and the server does not list it")
 		}
 	}

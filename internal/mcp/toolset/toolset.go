@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -201,8 +202,12 @@ func (t *Toolset) runSession(ctx context.Context, legacy bool) (offered time.Tim
 // offer publishes a session's tools.
 func (t *Toolset) offer(s *session, list offered) {
 	t.mu.Lock()
+	known := slices.Equal(t.offered.remarks, list.remarks) // the same list may be read again and again
 	t.session, t.offered, t.down = s, list, nil
 	t.mu.Unlock()
+	if !known {
+		list.log(t.log)
+	}
 	select {
 	case t.changed <- struct{}{}:
 	default: // whoever looks will see these
