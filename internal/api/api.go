@@ -83,6 +83,7 @@ type Server struct {
 	digests              digests
 	streams, submissions *quota.Quota
 	looks, reports       *quota.Quota
+	blobs                *quota.Quota
 	folding              *semaphore.Weighted // calls of logs that searches read
 	bytes, rates         *pace
 	conns                *connections
@@ -121,6 +122,7 @@ func New(cfg Config) (*Server, error) {
 		streams:     quota.New(cfg.MaxStreams, MaxAgentStreams),
 		submissions: quota.New(MaxSubmissions, MaxAgentSubmissions),
 		looks:       quota.New(MaxLooks, MaxAgentLooks),
+		blobs:       quota.New(MaxBlobReads, MaxAgentBlobReads),
 		reports:     quota.New(MaxReports, MaxAgentReports),
 		folding:     semaphore.NewWeighted(maxFoldedCalls),
 		logs:        follow.NewLogs(cfg.Reader),

@@ -32,6 +32,11 @@ func (s *Server) blob(ctx context.Context, x *exchange, in *blobInput) (*struct{
 	if err != nil {
 		return nil, err
 	}
+	leave, err := enter(s.blobs, x.who)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	all, err := s.cfg.Client.Blob(ctx, agent, in.Ref)
 	if err != nil {
 		return nil, err

@@ -32,6 +32,10 @@ const (
 	// each may hold MaxBodyBytes, more than once.
 	MaxSubmissions      = 32
 	MaxAgentSubmissions = 16
+	// MaxBlobReads is how many results are read at a time for a part of them, and MaxAgentBlobReads how many of one
+	// token's agent: each holds a whole result.
+	MaxBlobReads      = 64
+	MaxAgentBlobReads = 16
 	// MaxLooks is how many searches and looks into logs are under way at a time, and MaxAgentLooks how many of one
 	// token's agent: each may hold a log in memory.
 	MaxLooks      = 16

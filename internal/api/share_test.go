@@ -20,6 +20,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/follow"
+	"github.com/toolyard/toolyard/internal/quota"
 )
 
 // TestAPaceBoundsAFlow: over any time no more goes through than the rate allows and the burst at its beginning.
@@ -345,4 +346,18 @@ func TestALongEventEndsWithItsStream(t *testing.T) {
 			t.Errorf("%d bytes were sent", w.Body.Len())
 		}
 	})
+}
+
+// TestBlobReadsAreBounded: each holds a whole result.
+func TestBlobReadsAreBounded(t *testing.T) {
+	s, who := &Server{blobs: quota.New(2, 1)}, caller{agent: "ann"}
+	leave, err := enter(s.blobs, who)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leave()
+	_, err = s.blob(t.Context(), &exchange{s: s, who: who}, &blobInput{Agent: "ann", Ref: "result-1", Limit: 1})
+	if p, ok := errors.AsType[*Problem](err); !ok || p.Status != http.StatusTooManyRequests {
+		t.Errorf("a second one: %v", err)
+	}
 }
