@@ -588,15 +588,19 @@ func (s *State) requested(index int, approved *events.Approved) events.Requested
 		Judgement: c.Judgement, Approved: approved}
 }
 
-// MayHaveChanged reports whether an exclusive group may have changed its workspace: its call was started.
+// MayHaveChanged reports whether an exclusive group may have changed its workspace: its call was started, or a worker
+// has it. That call has no result here where its batch was given up.
 func (s *State) MayHaveChanged(group int) bool {
 	g := &s.Plan.Groups[group]
 	if g.Safe || !g.Ticket {
 		return false
 	}
 	return slices.ContainsFunc(g.Calls, func(i int) bool {
-		r := s.Calls[i].Result
-		return r != nil && (r.Attempts > 0 || r.Code == toolyard.OutcomeUnknown) || r == nil && s.Calls[i].Started() > 0
+		c := &s.Calls[i]
+		if r := c.Result; r != nil {
+			return r.Attempts > 0 || r.Code == toolyard.OutcomeUnknown
+		}
+		return c.Attempt > c.Unstarted
 	})
 }
 

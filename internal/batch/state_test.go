@@ -43,3 +43,27 @@ func TestRepliesAreCutByAllThatResultsHold(t *testing.T) {
 		}
 	}
 }
+
+// TestMayHaveChanged: a group whose call a worker has may have changed its workspace. That is how the log of a batch
+// that was given up ends.
+func TestMayHaveChanged(t *testing.T) {
+	for name, tt := range map[string]struct {
+		call Call
+		want bool
+	}{
+		"never claimed":            {Call{Status: Pending}, false},
+		"claimed":                  {Call{Status: Claimed, Attempt: 1}, true},
+		"given back unstarted":     {Call{Status: Retrying, Attempt: 1, Unstarted: 1}, false},
+		"claimed again after that": {Call{Status: Claimed, Attempt: 2, Unstarted: 1}, true},
+		"tried in vain":            {Call{Status: Retrying, Attempt: 1}, true},
+		"denied":                   {Call{Result: &toolyard.Result{Code: toolyard.PermissionDenied}}, false},
+		"run":                      {Call{Result: &toolyard.Result{Code: toolyard.OK, Attempts: 1}}, true},
+		"lost":                     {Call{Result: &toolyard.Result{Code: toolyard.OutcomeUnknown}}, true},
+	} {
+		groups := []events.Group{{Calls: []int{0}, Ticket: true}}
+		s := State{Plan: &events.Planned{Groups: groups}, Calls: []Call{tt.call}}
+		if got := s.MayHaveChanged(0); got != tt.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

@@ -608,7 +608,8 @@ var teeth = []tooth{
 	},
 	{
 		fence: "a call that failed may have changed the workspace", attack: failedWork, breaks: []string{"undone"},
-		edits: []edit{{inState, "return r != nil && (r.Attempts > 0 ||", "return r != nil && !(OFF && r.IsError) && (r.Attempts > 0 ||"}},
+		edits: []edit{{inState, "return r.Attempts > 0 || r.Code == toolyard.OutcomeUnknown",
+			"return !(OFF && r.IsError) && (r.Attempts > 0 || r.Code == toolyard.OutcomeUnknown)"}},
 	},
 	{
 		fence: "a batch that is undone is over", attack: openWork, breaks: []string{"undone"},
