@@ -156,7 +156,7 @@ func conflicts(all []edit, now []entry, partly bool, sum func(*entry) (string, e
 		} else if have != nil {
 			free, err := c.standing(have, partly, sum)
 			if err == nil && !free {
-				free, err = c.reached(have, sum)
+				free, err = c.reached(have, partly, sum)
 			}
 			if err != nil {
 				return nil, err
@@ -196,9 +196,14 @@ func (c *edit) standing(have *entry, partly bool, sum func(*entry) (string, erro
 	return now == was.Sum, err
 }
 
-// reached reports whether a name of the workspace is already as the commit makes it.
-func (c *edit) reached(have *entry, sum func(*entry) (string, error)) (bool, error) {
+// reached reports whether a name of the workspace is already as the commit makes it. A commit that was broken off may
+// have left another mode or owner: a directory gets its own last.
+func (c *edit) reached(have *entry, partly bool, sum func(*entry) (string, error)) (bool, error) {
 	if c.is == nil || c.is.Kind != have.Kind {
+		return false, nil
+	}
+	ours := have.owned(c.is) || c.was == nil || have.owned(c.was) // the copy is the worker's, whoever has the workspace
+	if !partly && (have.Mode != c.is.Mode || !ours) {
 		return false, nil
 	}
 	switch have.Kind {
@@ -213,6 +218,9 @@ func (c *edit) reached(have *entry, sum func(*entry) (string, error)) (bool, err
 	}
 	return true, nil
 }
+
+// owned reports whether two entries have the same owner.
+func (e *entry) owned(o *entry) bool { return e.UID == o.UID && e.GID == o.GID }
 
 func isDirEntry(e *entry) bool { return e != nil && e.Kind == aDir }
 

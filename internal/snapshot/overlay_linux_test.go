@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -135,6 +136,13 @@ func TestConflicts(t *testing.T) {
 			err = os.RemoveAll(y.at(f[1]))
 		case "chmod":
 			err = os.Chmod(y.at(f[1]), 0o700)
+		case "open":
+			err = os.Chmod(y.at(f[1]), 0o750)
+		case "give":
+			var uid int
+			if uid, err = strconv.Atoi(f[2]); err == nil {
+				err = os.Chown(y.at(f[1]), uid, uid)
+			}
 		case "mkdir":
 			err = os.Mkdir(y.at(f[1]), 0o755)
 		}
@@ -158,10 +166,18 @@ func TestConflicts(t *testing.T) {
 		{"write d/new x", "remove d", `["d/new"]`},
 		{"write d/new x", "write d/f x", ""},
 		{"write d/deep/new x", "remove d", `["d/deep"]`},
+		{"chmod a", "chmod a", ""},
+		{"chmod a", "open a", `["a"]`},
 		{"chmod d", "chmod d", ""},
+		{"chmod d", "open d", `["d"]`},
 		{"chmod d", "remove d", `["d"]`},
 		{"write secret x", "write secret y", ""},
+		{"give a 1", "give a 1", ""},
+		{"give a 1", "give a 2", `["a"]`},
 	} {
+		if strings.HasPrefix(c.theirs, "give") && os.Geteuid() != 0 {
+			continue // only root may
+		}
 		y := newYard(t)
 		for _, name := range []string{"a", "d/f", "secret"} {
 			y.write(t, name, "before")
