@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -67,7 +68,7 @@ func (s *Store) Commit(ctx context.Context, root *place.Root, w Commit) (o *tool
 	acted := false
 	r := newRestoring(ctx, top, home, &listing{}, &Wish{Key: w.Key, Act: noting(w.Act, &acted), Progress: w.Progress})
 	r.apart, r.partly, r.total = true, failpoint.CommitPartly, len(all)
-	if err := r.apply(all, was, w.Force); err != nil {
+	if err := r.apply(all, was, w.Force, partly); err != nil {
 		if !partly && !acted {
 			return nil, errors.Join(err, os.Remove(file)) // no commit has begun
 		}
@@ -203,7 +204,7 @@ func (s *Store) free(ctx context.Context, top *os.File, all []edit, partly bool,
 }
 
 // apply makes changes in a workspace: what is to be removed goes first, the deepest names before what they are in.
-func (r *restoring) apply(all []edit, was map[string]*entry, force bool) error {
+func (r *restoring) apply(all []edit, was map[string]*entry, force, partly bool) error {
 	for i := len(all) - 1; i >= 0; i-- {
 		c := &all[i]
 		if c.is != nil && (c.was == nil || c.was.Kind == c.is.Kind) && !force {
@@ -241,12 +242,12 @@ func (r *restoring) apply(all []edit, was map[string]*entry, force bool) error {
 	if err := r.removeDeep(); err != nil {
 		return err
 	}
-	return r.lock(all, was)
+	return r.lock(all, was, partly)
 }
 
-// letIn lets the worker change the names of a directory of its own that it may only read. In a commit [restoring.lock]
-// takes that back. A restore gives each directory its mode when its names are set back.
-func (r *restoring) letIn(dir *os.File) error {
+// letIn lets the worker change the names of a directory of its own that it may only read. p is its path. In a commit
+// [restoring.lock] takes that back. A restore gives each directory its mode when its names are set back.
+func (r *restoring) letIn(dir *os.File, p string) error {
 	st, err := statOf(dir)
 	if err != nil || uint32(st.Mode)&ownersAll == ownersAll {
 		return err
@@ -254,30 +255,50 @@ func (r *restoring) letIn(dir *os.File) error {
 	if err := r.act(); err != nil {
 		return err
 	}
-	return unix.Fchmod(int(dir.Fd()), uint32(st.Mode)&permissions|ownersAll)
+	mode := uint32(st.Mode) & permissions
+	if err := unix.Fchmod(int(dir.Fd()), mode|ownersAll); err != nil {
+		return err
+	}
+	r.opened[p] = mode
+	return nil
 }
 
-// lock gives directories that changes lie in, and do not change, the modes that they had.
-func (r *restoring) lock(all []edit, was map[string]*entry) error {
-	done := map[string]bool{}
+// lock gives the directories that letIn has opened, and that the commit does not change, the modes that they had. Of
+// those that a commit opened which was broken off nothing is known but the modes in the overlay's first listing, was.
+func (r *restoring) lock(all []edit, was map[string]*entry, partly bool) error {
+	changed := make(map[string]bool, len(all))
 	for i := range all {
-		done[all[i].path()] = true
+		changed[all[i].path()] = true
 	}
 	for i := range all {
 		p := parent(all[i].path())
-		if done[p] || was[p] == nil || was[p].Mode&ownersAll == ownersAll {
+		if _, known := r.opened[p]; !known && partly && was[p] != nil && was[p].Mode&ownersAll != ownersAll {
+			r.opened[p] = was[p].Mode
+		}
+	}
+	for _, p := range slices.Backward(slices.Sorted(maps.Keys(r.opened))) { // those in it first
+		if changed[p] {
 			continue
 		}
-		done[p] = true
-		dir, err := r.openAt(p)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(unix.Fchmod(int(dir.Fd()), was[p].Mode), dir.Close()); err != nil {
+		if err := r.close(p, r.opened[p]); err != nil {
 			return fmt.Errorf("%q: %w", p, err)
 		}
 	}
 	return nil
+}
+
+// close gives a directory its mode back, unless it has another one by now than letIn has given it.
+func (r *restoring) close(p string, mode uint32) (err error) {
+	dir, err := r.openAt(p)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	st, err := statOf(dir)
+	if err != nil || uint32(st.Mode)&permissions != mode|ownersAll {
+		return err
+	}
+	return unix.Fchmod(int(dir.Fd()), mode)
 }
 
 // openAt opens a directory of the workspace.
@@ -309,7 +330,7 @@ func (r *restoring) makeWay(c *edit, force bool) (err error) {
 	if c.is != nil && have.Kind == c.is.Kind {
 		return nil
 	}
-	if err := r.letIn(dir); err != nil {
+	if err := r.letIn(dir, parent(c.path())); err != nil {
 		return err
 	}
 	if have.Kind != aDir || force {
@@ -345,7 +366,7 @@ func (r *restoring) put(e *entry, force bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	if err := r.letIn(dir); err != nil {
+	if err := r.letIn(dir, parent(string(e.Path))); err != nil {
 		return err
 	}
 	st, err := stat(dir, name)

@@ -185,13 +185,15 @@ type restoring struct {
 	deep             []string // names at the top that are to be removed
 	// apart says that a file with several names is not changed in place: the listing may not have the other names.
 	apart bool
+	// opened are the modes that directories had before the worker was let in.
+	opened map[string]uint32
 	// partly is the failpoint behind the first change; empty: none.
 	partly failpoint.Name
 }
 
 func newRestoring(ctx context.Context, top *os.File, home string, l *listing, w *Wish) *restoring {
 	r := &restoring{ctx: ctx, top: top, home: home, wish: w, total: len(l.entries), below: map[string][]*entry{},
-		holders: map[string]string{}, leaders: map[string]string{}}
+		holders: map[string]string{}, leaders: map[string]string{}, opened: map[string]uint32{}}
 	for i := range l.entries {
 		p := string(l.entries[i].Path)
 		if p == atTheTop {
@@ -210,7 +212,7 @@ func newRestoring(ctx context.Context, top *os.File, home string, l *listing, w 
 // run sets everything back. The workspace's own directory gets its mode last: until then the worker may change its
 // names.
 func (r *restoring) run() error {
-	if err := r.letIn(r.top); err != nil {
+	if err := r.letIn(r.top, atTheTop); err != nil {
 		return err
 	}
 	if err := r.dir(r.top, atTheTop); err != nil {
