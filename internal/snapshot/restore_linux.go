@@ -510,44 +510,12 @@ func (r *restoring) keepFile(dir *os.File, name string, e *entry) (kept bool, er
 	if err != nil || sum != e.Sum {
 		return false, err
 	}
-	return true, r.attributes(f, e)
-}
-
-// attributes sets owner, mode and time of something open back.
-func (r *restoring) attributes(f *os.File, e *entry) error {
-	st, err := statOf(f)
-	if err != nil {
-		return err
+	owners := r.report.Owners
+	if err = r.attributes(f, e); errors.Is(err, unix.EPERM) { // it is another user's, and is written anew
+		r.report.Owners = owners
+		return false, nil
 	}
-	if was := entryOf(string(e.Path), st); was.Mode == e.Mode && was.UID == e.UID && was.GID == e.GID &&
-		was.Changed == e.Changed {
-		return nil
-	}
-	if err := r.act(); err != nil {
-		return err
-	}
-	if st.Uid != e.UID || st.Gid != e.GID {
-		if err := r.owned(unix.Fchown(int(f.Fd()), int(e.UID), int(e.GID))); err != nil {
-			return err
-		}
-	}
-	if err := unix.Fchmod(int(f.Fd()), e.Mode); err != nil { // behind the owner, whose change takes bits away
-		return err
-	}
-	return unix.UtimesNanoAt(int(f.Fd()), "", times(e), unix.AT_EMPTY_PATH)
-}
-
-// owned passes over an owner that this user may not give.
-func (r *restoring) owned(err error) error {
-	if errors.Is(err, unix.EPERM) {
-		r.report.Owners++
-		return nil
-	}
-	return err
-}
-
-func times(e *entry) []unix.Timespec {
-	return []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(e.Changed)}
+	return err == nil, err
 }
 
 // place makes something under a name of its own, and gives it its name then. Nobody sees half of it.
@@ -657,21 +625,6 @@ func (r *restoring) link(dir *os.File, name string, e *entry, st *unix.Stat_t) e
 		}
 		return r.attributesOf(dir, temp, e)
 	})
-}
-
-// attributesOf sets owner and time of what cannot be opened back.
-func (r *restoring) attributesOf(dir *os.File, name string, e *entry) error {
-	st, err := stat(dir, name)
-	if err != nil {
-		return err
-	}
-	if st.Uid != e.UID || st.Gid != e.GID {
-		err := unix.Fchownat(int(dir.Fd()), name, int(e.UID), int(e.GID), unix.AT_SYMLINK_NOFOLLOW)
-		if err := r.owned(err); err != nil {
-			return err
-		}
-	}
-	return unix.UtimesNanoAt(int(dir.Fd()), name, times(e), unix.AT_SYMLINK_NOFOLLOW)
 }
 
 // pipe sets a named pipe back. Nobody opens it: that would wait for the other end, or be taken for it.

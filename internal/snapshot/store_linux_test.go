@@ -52,7 +52,6 @@ func TestLimits(t *testing.T) {
 // asAnother does something as a user that is not root, who has no right to pass over modes.
 func (y *yard) asAnother(t *testing.T, do func() error) error {
 	t.Helper()
-	const nobody = 65_534
 	if os.Geteuid() != 0 {
 		return do()
 	}
@@ -68,6 +67,13 @@ func (y *yard) asAnother(t *testing.T, do func() error) error {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return asNobody(do)
+}
+
+const nobody = 65_534
+
+// asNobody does something as a user that is not root. The test runs as root.
+func asNobody(do func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine, and its user with it

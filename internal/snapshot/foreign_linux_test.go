@@ -1,0 +1,116 @@
+package snapshot
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+)
+
+// foreign makes what names lead to another user's, in directories that everybody may write in.
+func (y *yard) foreign(t *testing.T, dirs, files []string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a file to another user")
+	}
+	if err := y.asAnother(t, func() error { return nil }); err != nil { // makes the store nobody's
+		t.Fatal(err)
+	}
+	for _, dir := range dirs {
+		y.chmod(t, dir, 0o777)
+	}
+	for _, name := range append(files, dirs...) {
+		if err := os.Lchown(y.at(name), 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestDirectoriesOfAnotherUser: a batch that has changed names in directories which the worker may write in, and does
+// not own, can be undone. The worker cannot give such a directory its time back.
+func TestDirectoriesOfAnotherUser(t *testing.T) {
+	y := newYard(t)
+	y.write(t, "d/gone", "before")
+	y.write(t, "d/stays", "before")
+	y.foreign(t, []string{".", "d"}, []string{"d/stays"})
+	want := y.promised(t)
+	k := key("b", 0)
+	var r Report
+	err := asNobody(func() error {
+		if _, err := y.store.Take(t.Context(), y.root, k); err != nil {
+			return err
+		}
+		err := errors.Join(os.Remove(y.at("d", "gone")), os.WriteFile(y.at("d", "new"), nil, 0o644),
+			os.WriteFile(y.at("new"), nil, 0o644), y.store.After(t.Context(), y.root, k, nil))
+		if err == nil {
+			r, err = y.store.Restore(t.Context(), y.root, Wish{Key: k, Groups: []int{0}})
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, y.promised(t), want)
+	if r.Owners != 0 {
+		t.Errorf("%d names have another owner", r.Owners)
+	}
+}
+
+// TestFilesOfAnotherUser: a file with the right content whose mode and time the worker may not change is written anew.
+func TestFilesOfAnotherUser(t *testing.T) {
+	y := newYard(t)
+	y.write(t, "touched", "before")
+	y.write(t, "closed", "before")
+	y.foreign(t, []string{"."}, []string{"touched", "closed"})
+	k := key("b", 0)
+	err := asNobody(func() error {
+		_, err := y.store.Take(t.Context(), y.root, k)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	was, err := os.Lstat(y.at("touched"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	y.chmod(t, "closed", 0o604)
+	if err := os.Chtimes(y.at("touched"), time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	var r Report
+	err = asNobody(func() error {
+		r, err = y.store.Restore(t.Context(), y.root, Wish{Key: k, Groups: []int{0}, Force: true})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	is, err := os.Lstat(y.at("touched"))
+	if err != nil || !is.ModTime().Equal(was.ModTime()) || y.modeOf(t, "closed") != 0o644 || r.Owners != 2 {
+		t.Errorf("%v, %v, %o, %d owners", is, err, y.modeOf(t, "closed"), r.Owners)
+	}
+}
+
+// TestACommitToAFileOfAnotherUser: a commit that changes nothing but its mode writes it anew.
+func TestACommitToAFileOfAnotherUser(t *testing.T) {
+	y := newYard(t)
+	y.write(t, "f", "before")
+	y.foreign(t, []string{"."}, []string{"f"})
+	w := Commit{Key: key("b", 0)}
+	err := asNobody(func() error {
+		over, err := y.store.Overlay(t.Context(), y.root, w.Key, "w", nil)
+		if err != nil {
+			return err
+		}
+		o := &yard{dir: over.Dir()}
+		if err := errors.Join(over.Close(), os.Chmod(o.at("f"), 0o755)); err != nil {
+			return err
+		}
+		_, err = y.store.Commit(t.Context(), y.root, w)
+		return err
+	})
+	if err != nil || y.modeOf(t, "f") != 0o755 {
+		t.Errorf("%v, %o", err, y.modeOf(t, "f"))
+	}
+}
