@@ -415,16 +415,20 @@ func (r *restoring) makeParents(p string) error {
 			return err
 		}
 		st, err := stat(dir, name)
-		switch {
-		case err == nil && !isDir(st):
-			_, err = r.remove(dir, name, p[:at], 1)
-		case errors.Is(err, unix.ENOENT):
-			err = nil
-		case err == nil:
+		if err == nil && isDir(st) {
 			if err := dir.Close(); err != nil {
 				return err
 			}
 			continue
+		}
+		if errors.Is(err, unix.ENOENT) {
+			st, err = nil, nil
+		}
+		if err == nil {
+			err = r.letIn(dir, parent(p[:at]))
+		}
+		if err == nil && st != nil {
+			_, err = r.remove(dir, name, p[:at], 1)
 		}
 		if err == nil {
 			err = r.act()

@@ -344,6 +344,14 @@ func (r *restoring) remove(dir *os.File, name, p string, depth int) (gone bool, 
 		return true, nil
 	}
 	if depth > manyOpen {
+		if st.Mode&ownersAll != ownersAll { // to lie elsewhere it is written to
+			if err := r.unlock(dir, name, st); err != nil {
+				return false, err
+			}
+		}
+		if err := r.letIn(r.top, atTheTop); err != nil {
+			return false, err
+		}
 		top := passing + rand.Text() + passed
 		r.deep = append(r.deep, top)
 		return true, unix.Renameat(int(dir.Fd()), name, int(r.top.Fd()), top)
