@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"go.yaml.in/yaml/v4"
@@ -40,7 +39,7 @@ func readRules(path string, rules *policy.Rules, tools []tool.Tool) error {
 	var file rulesFile
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
-	if err := d.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
+	if err := onlyDocument(d, &file); err != nil {
 		return Usagef("--rules %s: %w", path, err)
 	}
 	var errs []error

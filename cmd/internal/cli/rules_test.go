@@ -46,6 +46,9 @@ allow:
 		"a specifier for an unknown":  {`deny: [{rule: "deploy(x)", matches: [x], spares: [y]}]`, `no tool "deploy"`},
 		"no specifier, and it spares": {`deny: [{rule: bash, spares: [ls]}]`, "spares none"},
 		"no YAML":                     {"deny: [", "line"},
+		"a second document":           {"allow: []\n---\ndeny: [{rule: bash}]\n", "more than one document"},
+		"a second one that is none":   {"allow: []\n---\ndeny: [", "line"},
+		"an end of the document":      {"---\nallow: []\n...\n# no more\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "rules.yaml")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -297,7 +298,7 @@ func readConfig(path string) (map[string][]string, error) {
 		return nil, err
 	}
 	var doc map[string]yaml.Node
-	if err := yaml.Unmarshal(raw, &doc); err != nil {
+	if err := onlyDocument(yaml.NewDecoder(bytes.NewReader(raw)), &doc); err != nil {
 		return nil, Usagef("--config %s: %s", path, OneLine(err.Error()))
 	}
 	out := map[string][]string{}
@@ -316,6 +317,22 @@ func readConfig(path string) (map[string][]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// onlyDocument decodes a file of one document, or of none. What a further one says would have no effect, although its
+// author thinks otherwise.
+func onlyDocument(d *yaml.Decoder, to any) error {
+	err := d.Decode(to)
+	if err == nil {
+		var more yaml.Node
+		if err = d.Decode(&more); err == nil {
+			return fmt.Errorf("line %d: the file has more than one document; put all into one", more.Line)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 // ReadFile reads a file of at most so many bytes that a flag names. What is wrong with it is an error of usage.

@@ -147,6 +147,8 @@ func TestWrongSettings(t *testing.T) {
 		{name: "mapping", file: "name: x\nrule:\n  a: b", says: []string{"line 3", `"rule"`}},
 		{name: "list in a list", file: "rule: [[a]]", says: []string{"line 1", `"rule"`}},
 		{name: "no mapping", file: "just text", says: []string{"settings.yaml"}},
+		{name: "two documents", file: "name: x\n---\nmax-count: 3\n",
+			says: []string{"settings.yaml", "line 2", "more than one document"}},
 		{name: "not YAML", file: "name: [", says: []string{"settings.yaml", "line"}},
 		{name: "too large", file: strings.Repeat("#", maxConfigBytes+1), says: []string{"at most 1048576 bytes"}},
 	} {
