@@ -228,7 +228,7 @@ cancel what must not run again, and then start the workers. What is older than t
 			if err != nil {
 				return err
 			}
-			if sys.nats == "" {
+			if !sys.named() {
 				if err := s.restoreEmbedded(ctx, b, args[0], sys.reach.Data, &done); err != nil {
 					return ended(ctx, err)
 				}
@@ -239,10 +239,10 @@ cancel what must not run again, and then start the workers. What is older than t
 			})
 		},
 	}
-	sys.reach.AddCreds(cmd.Flags())
+	cmd.Flags().StringVar(&sys.nats, "nats", "", "restore in the NATS system at `URL` instead of an embedded server's store")
+	sys.reach.AddCreds(cmd.Flags()) // behind --nats, whose place one of them takes
 	cmd.Flags().StringVar(&sys.reach.Data, "data", "", "where the embedded NATS server is to keep its streams, and with "+
 		"--nats where credentials are found (default: toolyard in the user's state directory)")
-	cmd.Flags().StringVar(&sys.nats, "nats", "", "restore in the NATS system at `URL` instead of an embedded server's store")
 	cmd.Flags().BoolVar(&done.json, "json", false, "print one JSON document: the streams that are made")
 	return cmd
 }

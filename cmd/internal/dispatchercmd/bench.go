@@ -151,7 +151,7 @@ func (s *std) bench(ctx context.Context, o *benchFlags) (got benched, err error)
 		return got, err
 	}
 	got = benched{Tool: o.tool, Batch: o.batch, Inflight: o.inflight, Processors: runtime.GOMAXPROCS(0)}
-	if o.nats == "" && o.server == "" {
+	if !o.named() && o.server == "" {
 		got.On = "a server in this process, streams in files"
 		err = s.benchHere(ctx, o, &got, log)
 		return got, err

@@ -142,7 +142,7 @@ same way --quota-file, --max-result-tokens and --scan-outputs say what would hol
 			if dir, err = cli.Dir("--workspace", dir); err != nil {
 				return err
 			}
-			tools, rules, mode, err := w.Toolbox(&perms, cli.Scope{Dirs: []string{dir}, Later: sys.nats != "" ||
+			tools, rules, mode, err := w.Toolbox(&perms, cli.Scope{Dirs: []string{dir}, Later: sys.named() ||
 				sys.server != ""})
 			if err != nil {
 				return err
@@ -155,7 +155,7 @@ same way --quota-file, --max-result-tokens and --scan-outputs say what would hol
 			switch {
 			case sys.server != "":
 				plan, err = s.planServed(cmd.Context(), &sys, &p, &batch, in.unowned)
-			case sys.nats != "":
+			case sys.named():
 				plan, err = s.planLive(cmd.Context(), &sys, &p, &batch)
 			default:
 				plan, err = s.planHere(cmd.Context(), &w, tools, &p, &batch)
@@ -167,7 +167,7 @@ same way --quota-file, --max-result-tokens and --scan-outputs say what would hol
 			for _, t := range plan.Surface.Tools {
 				names.Tools = append(append(names.Tools, t.Name), t.Aliases...)
 			}
-			if err := rules.CheckNames(names); err != nil && (sys.nats != "" || sys.server != "") {
+			if err := rules.CheckNames(names); err != nil && (sys.named() || sys.server != "") {
 				return &cli.UsageError{Err: err}
 			}
 			perm := worker.Permission{Rules: rules, Mode: mode}

@@ -171,7 +171,7 @@ func (s *std) mcp(ctx context.Context, o mcpCommandFlags) error {
 		return err
 	}
 	run := s.mcpAlone
-	if o.nats != "" {
+	if o.named() {
 		run = s.mcpOver
 	}
 	err = run(ctx, o, cfg, log, pipe)

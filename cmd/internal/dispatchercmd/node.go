@@ -68,7 +68,8 @@ type node struct {
 	tracer *tracing.Tracer // nil: nobody watches
 }
 
-// nodeConfig says what a node runs. With a URL it uses the NATS system there, otherwise it embeds a server.
+// nodeConfig says what a node runs. With a URL or a context it uses the NATS system there, otherwise it embeds a
+// server.
 type nodeConfig struct {
 	url   string
 	reach *cli.Reach
@@ -92,6 +93,9 @@ type nodeConfig struct {
 	// hooks run when a batch is over; nil when there are none.
 	hooks *hooks.Set
 }
+
+// embeds reports whether the NATS server is in this process.
+func (c *nodeConfig) embeds() bool { return c.url == "" && (c.reach == nil || c.reach.Context == "") }
 
 // memory is what the embedded server's streams may use in memory; 0 is its default.
 func (c *nodeConfig) memory() int64 {
@@ -136,11 +140,11 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 		cfg.observed.TraceHooks(cfg.hooks)
 	}
 	setup, cancel := context.WithCancel(ctx) // what others have to answer is waited for, as it is later
-	if cfg.url == "" {
+	if cfg.embeds() {
 		setup, cancel = context.WithTimeout(ctx, setupTimeout)
 	}
 	defer cancel()
-	if cfg.url != "" {
+	if !cfg.embeds() {
 		if n.nc, err = cfg.reach.Await(ctx, cfg.url, access.Principal{Role: access.Dispatcher}, "toolyard dispatcher",
 			log); err != nil {
 			return n, err
@@ -208,7 +212,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 		}
 	}
 	if cfg.worker != nil {
-		if cfg.url == "" {
+		if cfg.embeds() {
 			cfg.worker.Avoid = append(cfg.worker.Avoid,
 				place.Avoided{Path: cfg.store, What: "where the NATS server keeps its streams"})
 		}
@@ -241,7 +245,7 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 // one.
 func (n *node) another(ctx context.Context, cfg nodeConfig, err error) error {
 	b, aerr := natsbroker.Attach(ctx, n.nc, "")
-	if cfg.url == "" || aerr != nil || b.Settings().Agree(cfg.settings) == nil {
+	if cfg.embeds() || aerr != nil || b.Settings().Agree(cfg.settings) == nil {
 		return err
 	}
 	return fmt.Errorf("%w; an account of NATS has one Toolyard system: if this one is another, give it an account of "+

@@ -35,6 +35,9 @@ func (f *natsFlags) add(flags *pflag.FlagSet) {
 	f.reach.Add(flags)
 }
 
+// named reports whether a NATS system is named, for commands that need none.
+func (f *natsFlags) named() bool { return f.reach.Elsewhere(f.nats) }
+
 // overNATS runs something on a connection to a NATS system, as an operator.
 func (s *std) overNATS(ctx context.Context, f *natsFlags, command string, do func(*nats.Conn) error) error {
 	log, err := s.log.Logger(s.err)
@@ -106,6 +109,9 @@ func (f *systemFlags) byToken(named bool) bool { return f.server != "" && f.toke
 func (f *systemFlags) where() string {
 	if f.server != "" {
 		return f.server
+	}
+	if f.reach.Context != "" {
+		return "the context " + f.reach.Context
 	}
 	return natsbroker.ShownURL(f.nats)
 }

@@ -142,7 +142,7 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 		}
 		cfg.worker.Meter = observed.Meter
 	}
-	if o.url == "" {
+	if cfg.embeds() {
 		if cfg.store, err = storeDir(o.reach.Data); err != nil {
 			return err
 		}
@@ -235,6 +235,9 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	}
 
 	natsURL, made := natsbroker.ShownURL(o.url), ""
+	if o.reach.Context != "" {
+		natsURL = natsbroker.ShownURL(n.nc.ConnectedUrlRedacted())
+	}
 	if n.server != nil {
 		natsURL = n.server.ClientURL()
 		if dir, untold := n.server.Creds(); untold {

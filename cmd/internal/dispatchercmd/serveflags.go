@@ -224,9 +224,10 @@ func (o *serveFlags) check() error {
 	if o.reserve < 0 {
 		return cli.Usagef("--disk-reserve %d: use a positive number of bytes", o.reserve)
 	}
-	if o.reserve > 0 && o.url != "" {
-		return cli.Usagef("--disk-reserve: the NATS server is not in this process (--nats); it looks after its own " +
-			"disk")
+	elsewhere := o.reach.Elsewhere(o.url)
+	if o.reserve > 0 && elsewhere {
+		return cli.Usagef("--disk-reserve: the NATS server is not in this process (--nats, --nats-context); it looks " +
+			"after its own disk")
 	}
 	if o.lifetime < 0 {
 		return cli.Usagef("--batch-lifetime %s: use a positive time", o.lifetime)
@@ -244,7 +245,7 @@ func (o *serveFlags) check() error {
 	if o.maxConcurrency < 1 || o.maxConcurrency > toolyard.MaxConcurrency {
 		return cli.Usagef("--max-concurrency %d: use 1 to %d", o.maxConcurrency, toolyard.MaxConcurrency)
 	}
-	if _, _, err := net.SplitHostPort(o.natsListen); err != nil && o.url == "" {
+	if _, _, err := net.SplitHostPort(o.natsListen); err != nil && !elsewhere {
 		return cli.Usagef("--nats-listen %q: use HOST:PORT", o.natsListen)
 	}
 	if err := o.checkTLS(); err != nil {
@@ -283,15 +284,16 @@ func (o *serveFlags) check() error {
 
 // checkTLS refuses half a pair of files, and an embedded server that others reach in plain text.
 func (o *serveFlags) checkTLS() error {
+	elsewhere := o.reach.Elsewhere(o.url)
 	switch {
-	case o.url != "" && (o.natsCert != "" || o.natsKey != "" || o.natsPlain):
+	case elsewhere && (o.natsCert != "" || o.natsKey != "" || o.natsPlain):
 		return cli.Usagef("--nats-cert, --nats-key and --dangerously-listen-without-tls are for the embedded server; " +
-			"with --nats there is none")
+			"with --nats or --nats-context there is none")
 	case (o.natsCert == "") != (o.natsKey == ""):
 		return cli.Usagef("--nats-cert and --nats-key go together; give both")
 	case (o.tlsCert == "") != (o.tlsKey == ""):
 		return cli.Usagef("--tls-cert and --tls-key go together; give both")
-	case o.url == "" && o.natsCert == "" && !o.natsPlain && !api.IsLoopbackHost(o.natsListen):
+	case !elsewhere && o.natsCert == "" && !o.natsPlain && !api.IsLoopbackHost(o.natsListen):
 		return cli.Usagef("--nats-listen %s: others reach it, and without TLS whoever is on the way reads and "+
 			"changes everything; "+
 			"give it --nats-cert and --nats-key, listen on 127.0.0.1, or say --dangerously-listen-without-tls",

@@ -159,7 +159,7 @@ func (s *std) surface(ctx context.Context, f *toolsFlags) (registry.Surface, err
 	var entries []registry.Entry
 	var tools []tool.Tool
 	var err error
-	if f.nats == "" {
+	if !f.named() {
 		if tools, err = f.worker.Tools(); err != nil {
 			return registry.Surface{}, err
 		}
