@@ -12,8 +12,10 @@ import (
 
 // Reload reads a program's files again when it gets SIGHUP. The zero value is ready to use.
 type Reload struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // held while steps run
 	steps []reloadStep
+	// log is that of the runs; nil before the first one.
+	log *slog.Logger
 }
 
 type reloadStep struct {
@@ -21,11 +23,16 @@ type reloadStep struct {
 	read func() error
 }
 
-// On adds a step. A step that fails leaves what was there in force and does not stop the later ones.
+// On adds a step. A step that fails leaves what was there in force and does not stop the later ones. If the signal has
+// come before, it runs at once: a program that waits for NATS has read its files long before it can take others in.
 func (r *Reload) On(what string, read func() error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.steps = append(r.steps, reloadStep{what, read})
+	s := reloadStep{what, read}
+	r.steps = append(r.steps, s)
+	if r.log != nil {
+		s.run(r.log)
+	}
 }
 
 // Follow makes SIGHUP run the steps until ctx ends, one after the other and in the order in which they were added.
@@ -52,13 +59,17 @@ func (r *Reload) Follow(ctx context.Context, log *slog.Logger) {
 
 func (r *Reload) run(log *slog.Logger) {
 	r.mu.Lock()
-	steps := r.steps
-	r.mu.Unlock()
-	for _, s := range steps {
-		if err := s.read(); err != nil {
-			log.Error("SIGHUP: not reloaded; what was read before stays in force", "what", s.what, "error", err)
-			continue
-		}
-		log.Info("SIGHUP: reloaded", "what", s.what)
+	defer r.mu.Unlock()
+	r.log = log
+	for _, s := range r.steps {
+		s.run(log)
 	}
+}
+
+func (s *reloadStep) run(log *slog.Logger) {
+	if err := s.read(); err != nil {
+		log.Error("SIGHUP: not reloaded; what was read before stays in force", "what", s.what, "error", err)
+		return
+	}
+	log.Info("SIGHUP: reloaded", "what", s.what)
 }

@@ -29,3 +29,28 @@ func TestReload(t *testing.T) {
 		}
 	}
 }
+
+// TestReloadWhileTheProgramStarts: a signal that comes before a step is added, as while a program waits for NATS, has
+// that step run too: what it reads was read before the signal.
+func TestReloadWhileTheProgramStarts(t *testing.T) {
+	var r Reload
+	begun, ended := make(chan struct{}), make(chan struct{})
+	first, late := 0, 0
+	r.On("first", func() error {
+		if first++; first == 1 {
+			close(begun)
+			<-ended
+		}
+		return nil
+	})
+	r.Follow(t.Context(), testenv.Log(t))
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	close(ended)
+	r.On("late", func() error { late++; return errors.New("the file is wrong") })
+	if first != 1 || late != 1 {
+		t.Errorf("the first step ran %d times, and the one that was added behind the signal %d times; want 1", first, late)
+	}
+}
