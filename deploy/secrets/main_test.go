@@ -185,7 +185,7 @@ func TestRefused(t *testing.T) {
 	for _, args := range [][]string{{"--pool=a b"}, {"--agent="}, {"--node=a_b"},
 		{"--node=a", "--remove-agent=b"}, {"--node=a", "--remove-pool=b c"}, {"--node=a", "--remove-agent=*"},
 		{"--node=a", "--agent=re viewer"}, {"--node=a", "--agent=ann agents=*"}, {"--node=a", "--agent=*"},
-		{"again"}, {"--no-such-flag"}, {}} {
+		{"--node=a", "--agent=" + strings.Repeat("ü", 64)}, {"again"}, {"--no-such-flag"}, {}} {
 		dir := t.TempDir()
 		if err := run(append([]string{"--dir", dir}, args...), io.Discard, io.Discard); err == nil {
 			t.Errorf("%q is accepted", args)

@@ -212,16 +212,23 @@ func CredsFile(dir string, p access.Principal, first bool) string {
 // ErrNoKeys says that a directory has no keys to sign credentials with.
 var ErrNoKeys = errors.New("there are no keys to sign credentials with")
 
+// CheckPrincipal says why a principal cannot have credentials.
+func CheckPrincipal(p access.Principal) error {
+	if err := p.Check(); err != nil {
+		return err
+	}
+	if len(p.Name) > MaxNameBytes {
+		return fmt.Errorf("the name of %s has %d bytes, with those that stand for other characters than letters, digits, "+
+			"- and _; credentials are made for names of at most %d", p, len(p.Name), MaxNameBytes)
+	}
+	return nil
+}
+
 // MakeCreds makes credentials for a principal, unless they are there, and returns their file. The running server takes
 // them at once. [ErrNoKeys] says that the server has not been started yet, or has its keys elsewhere.
 func MakeCreds(dir string, p access.Principal) (path string, err error) {
-	if err := p.Check(); err != nil {
+	if err := CheckPrincipal(p); err != nil {
 		return "", fmt.Errorf("natsd: %w", err)
-	}
-	if len(p.Name) > MaxNameBytes {
-		return "", fmt.Errorf("natsd: the name of %s has %d bytes, with those that stand for other characters than "+
-			"letters, digits, - and _; credentials are made for names of at most %d",
-			p, len(p.Name), MaxNameBytes)
 	}
 	ring := keyring{filepath.Join(dir, keysDir)}
 	operator, err := ring.find(keyOperator)

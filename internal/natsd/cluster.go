@@ -90,11 +90,24 @@ func CheckNode(name string) error {
 	return nil
 }
 
+// check says why a principal cannot have credentials, before anything is written or removed for another one.
+func (c Cluster) check() error {
+	for _, p := range slices.Concat(c.Principals, c.Removed) {
+		if err := CheckPrincipal(p); err != nil {
+			return fmt.Errorf("natsd: %w", err)
+		}
+	}
+	return nil
+}
+
 // ErrNotEmpty says that there is something in the directory that a new cluster would be written to.
 var ErrNotEmpty = errors.New("the directory is not empty")
 
 // Write writes the directory of a new cluster: its keys, credentials, certificates and configuration.
 func (c Cluster) Write(dir string) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%s: %w", dir, ErrNotEmpty)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -158,6 +171,9 @@ var ErrNoCreds = errors.New("there are no credentials")
 // certificates for its nodes, and the accounts as this version grants them. Other keys and credentials, and what an
 // operator may have changed, stay. [ErrNoCreds] says that all is done, and that somebody had nothing to remove.
 func (c Cluster) Update(dir string) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	ring := keyring{filepath.Join(c.Dir, keysDir)}
 	if operator, err := ring.find(keyOperator); err != nil || operator == nil {
 		return errors.Join(err, fmt.Errorf("natsd: %s: %w", dir, ErrNoKeys))

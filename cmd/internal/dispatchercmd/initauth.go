@@ -188,5 +188,12 @@ func poolNamed(flag, name string) (access.Principal, error) {
 
 // agentNamed is the agent that a flag names.
 func agentNamed(flag, name string) (access.Principal, error) {
-	return access.Principal{Role: access.Agent, Name: broker.Escape(name)}, toolyard.CheckName(flag, name)
+	p := access.Principal{Role: access.Agent, Name: broker.Escape(name)}
+	if err := toolyard.CheckName(flag, name); err != nil {
+		return p, err
+	}
+	if err := natsd.CheckPrincipal(p); err != nil {
+		return p, cli.Usagef("%s: %w", flag, err)
+	}
+	return p, nil
 }

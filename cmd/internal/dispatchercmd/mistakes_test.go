@@ -2,7 +2,9 @@ package dispatchercmd
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,6 +61,25 @@ func TestBatchesOfNobody(t *testing.T) {
 	long := strings.Repeat("a", 129)
 	mistake(t, "--agent: is 129 bytes long", "batches", "--nats", "nats://127.0.0.1:1", "--agent", long)
 	mistake(t, "--session: is 129 bytes long", "batches", "--nats", "nats://127.0.0.1:1", "--session", long)
+}
+
+// TestANameThatNoCredentialsCanHave is refused before anything is written, or taken away.
+func TestANameThatNoCredentialsCanHave(t *testing.T) {
+	dir, long := filepath.Join(t.TempDir(), "secrets"), strings.Repeat("ü", 64) // six bytes each as part of a subject
+	mistake(t, "--agent: the name of agent", "init-auth", dir, "--agent", long)
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there is a directory of a cluster (%v)", err)
+	}
+	var out bytes.Buffer
+	if status := cli.Main(Command(strings.NewReader(""), &out, &out), []string{"init-auth", dir}, &out); status != 0 {
+		t.Fatalf("%d %s", status, &out)
+	}
+	mistake(t, "--agent: the name of agent", "init-auth", dir, "--update", "--remove-agent", "default", "--agent", long)
+	if _, err := os.Stat(filepath.Join(dir, "creds", "agent.default.creds")); err != nil {
+		t.Errorf("the agent that was to be removed beside has no credentials: %v", err)
+	}
+	mistake(t, "--remove-agent: the name of agent", "init-auth", dir, "--update", "--remove-agent", long)
+	mistake(t, "--agent: the name of agent", "creds", "--data", dir, "--agent", long)
 }
 
 // TestAnEmptyListIsNoList: a list that narrows what a command does, and comes out empty, as of a variable that is not
