@@ -86,7 +86,8 @@ type Outcome struct {
 
 // After is the answer of a hook after a call. The zero value changes nothing.
 type After struct {
-	// Block withholds the output. Stop also asks the agent to stop. Reason is for the model.
+	// Block withholds the output, and what a tool that failed says of it. Stop also asks the agent to stop. Reason is
+	// for the model.
 	Block, Stop bool
 	Reason      string
 	// Output replaces the output of a tool that succeeded. Nil keeps it.

@@ -195,7 +195,13 @@ func (c *call) tellHooks(ctx context.Context) finding {
 	if v.Block || v.Stop {
 		c.dropOutput()
 		f := c.vetoed(v)
-		f.fail.message = "The tool itself succeeded; its output is withheld. " + f.fail.message
+		switch {
+		case c.fail == nil:
+			f.fail.message = "The tool itself succeeded; its output is withheld. " + f.fail.message
+		case c.fail.foreign: // its words may be the output
+			c.fail.message = "What the tool says of its failure is withheld. " + f.fail.message
+			c.fail.foreign = false
+		}
 		return f
 	}
 	detail := v.leftOut()
