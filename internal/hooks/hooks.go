@@ -240,6 +240,8 @@ func (s *Set) Post(ctx context.Context, in pipeline.HookInput) (pipeline.HookVer
 	}
 	var all []namedAnswer
 	var broken []string
+	var failed error // of the first hook that blocks because it broke
+	var failedBy string
 	for _, h := range s.matching(event, &in) {
 		a, err := s.runHook(ctx, h, in)
 		switch {
@@ -250,17 +252,30 @@ func (s *Set) Post(ctx context.Context, in pipeline.HookInput) (pipeline.HookVer
 			}
 		case ctx.Err() == nil && h.onFailure == Continue:
 			broken = append(broken, s.ignored(h, in, err))
-		case h.onFailure == Withhold, combine(all).Output != nil:
-			// Also if the tool's own output would be shown, which an earlier hook has replaced.
-			return pipeline.HookVerdict{Block: true, By: h.name,
-				Reason: "a hook that looks at outputs broke, so the output is not shown"}, nil
-		default:
-			return pipeline.HookVerdict{}, fmt.Errorf("%s: %w", h.name, err)
+		case h.onFailure == Withhold:
+			return withheld(h.name), nil
+		case failed == nil: // the output is kept, so those behind it look at it all the same
+			failed, failedBy = fmt.Errorf("%s: %w", h.name, err), h.name
 		}
 	}
 	v := combine(all)
+	switch {
+	case failed == nil:
+	case v.Block || v.Stop:
+		broken = append(broken, failed.Error())
+	case v.Output != nil: // the tool's own output, which was replaced, would be shown
+		return withheld(failedBy), nil
+	default:
+		return pipeline.HookVerdict{}, failed
+	}
 	v.Broken = broken
 	return v, nil
+}
+
+// withheld is the verdict when a hook broke that should have looked at the output.
+func withheld(who string) pipeline.HookVerdict {
+	return pipeline.HookVerdict{Block: true, By: who,
+		Reason: "a hook that looks at outputs broke, so the output is not shown"}
 }
 
 // BatchVerdict is the combined answer of the hooks for a batch.
