@@ -36,7 +36,7 @@ func (w *Worker) entry() broker.Worker {
 
 // announce stores what the worker offers now, if that has changed or may soon expire, and puts it into the entry.
 func (w *Worker) announce(ctx context.Context, e broker.Worker) (broker.Worker, error) {
-	now, err := w.tools.offer()
+	now, err := w.tools.offer(ctx)
 	if err == nil {
 		e.Remarks, e.Tools = w.tools.remarks, w.tools.tools(now)
 	}

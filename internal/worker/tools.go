@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -32,6 +33,9 @@ type toolbox struct {
 	// offered is what was offered last. Only whoever announces looks at it, and at have.
 	offered offer
 	have    []runnable
+	// asking are the answers to come of tools that were asked whether they are enabled. Only whoever announces looks
+	// at it.
+	asking map[codeKey]<-chan bool
 	// remarks are about the tools of the toolsets.
 	remarks []registry.Remark
 
@@ -92,7 +96,7 @@ func newToolbox(cfg Config) (*toolbox, error) {
 // tool; with a fixed one, it is an error.
 func (ts *toolbox) refresh() error {
 	if next := ts.next.Swap(nil); next != nil {
-		ts.fixed, ts.sets, ts.blocked = next.fixed, next.sets, next.blocked
+		ts.fixed, ts.sets, ts.blocked, ts.asking = next.fixed, next.sets, next.blocked, nil
 	}
 	reg, have, code := registry.Registry{}, []runnable{}, map[codeKey]*runnable{}
 	from := map[string]string{} // who has a name, for the log
@@ -184,18 +188,18 @@ func (ts *toolbox) setOf(e *registry.Entry) Toolset {
 }
 
 // offer takes over what the toolsets have now, if that may be something else, and asks each tool whether it is
-// enabled. One that panics is not.
-func (ts *toolbox) offer() (offer, error) {
+// enabled.
+func (ts *toolbox) offer(ctx context.Context) (offer, error) {
 	if ts.stale.Swap(false) {
 		if err := ts.refresh(); err != nil {
 			ts.stale.Store(true)
 			return offer{}, err
 		}
 	}
-	now := offer{enabled: make([]bool, len(ts.have))}
+	now := offer{enabled: ts.enabled(ctx)}
 	var entries []registry.Entry
 	for i := range ts.have {
-		if now.enabled[i] = enabled(ts.have[i].Tool); now.enabled[i] {
+		if now.enabled[i] {
 			entries = append(entries, ts.entry(&ts.have[i]))
 		}
 	}
@@ -228,16 +232,69 @@ func (ts *toolbox) tools(o offer) (n int) {
 	return n
 }
 
-func enabled(t tool.Tool) (yes bool) {
-	if t.Enabled == nil {
-		return true
-	}
-	defer func() {
-		if recover() != nil {
-			yes = false
+// enabledWait is how long the tools have, side by side, to say whether they are enabled.
+const enabledWait = time.Second
+
+// enabled asks the tools whether they are enabled, and returns what each says. One that does not say it in time is not
+// enabled until it does: the worker's heartbeat waits for it, and must not wait for long.
+func (ts *toolbox) enabled(ctx context.Context) []bool {
+	out, waiting := make([]bool, len(ts.have)), make([]<-chan bool, len(ts.have))
+	for i := range ts.have {
+		t := &ts.have[i]
+		key := codeKey{t.origin, t.Name}
+		late := ts.asking[key]
+		switch {
+		case t.Enabled == nil:
+			out[i] = true
+		case late == nil:
+			waiting[i] = ask(t.Enabled)
+		default:
+			select {
+			case out[i] = <-late:
+				delete(ts.asking, key)
+			default: // it is not asked twice at a time
+			}
 		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, enabledWait)
+	defer cancel()
+	for i, answer := range waiting {
+		if answer == nil {
+			continue
+		}
+		select {
+		case out[i] = <-answer:
+			continue
+		case <-ctx.Done():
+		}
+		select {
+		case out[i] = <-answer:
+		default:
+			t := &ts.have[i]
+			ts.log.Warn("a tool does not say whether it is enabled; it is not offered until it does", "tool", t.Name)
+			if ts.asking == nil {
+				ts.asking = map[codeKey]<-chan bool{}
+			}
+			ts.asking[codeKey{t.origin, t.Name}] = answer
+		}
+	}
+	return out
+}
+
+// ask asks a tool whether it is enabled. One that panics, or ends its goroutine, is not.
+func ask(enabled func() bool) <-chan bool {
+	answer := make(chan bool, 1)
+	go func() {
+		yes := false
+		defer func() {
+			if recover() != nil {
+				yes = false
+			}
+			answer <- yes
+		}()
+		yes = enabled()
 	}()
-	return t.Enabled()
+	return answer
 }
 
 // Lookup implements [pipeline.Tools].
