@@ -17,38 +17,50 @@ const maxAborts = 10_000
 // aborted its call, and must not start.
 type aborts struct {
 	kept  time.Duration
-	why   map[callKey]error
+	calls map[callKey]abortedCall
 	order []abortedCall // the oldest first
 }
 
 type abortedCall struct {
 	key callKey
+	why error
 	at  time.Time
 }
 
 // newAborts makes aborts that last as long as an owner waits for its workers.
-func newAborts(kept time.Duration) aborts { return aborts{kept: kept, why: map[callKey]error{}} }
+func newAborts(kept time.Duration) aborts {
+	return aborts{kept: kept, calls: map[callKey]abortedCall{}}
+}
 
 // add remembers an abort. One that is remembered stays as it is.
 func (a *aborts) add(k callKey, why error, now time.Time) {
 	for len(a.order) > 0 && (now.Sub(a.order[0].at) > a.kept || len(a.order) >= maxAborts) {
-		delete(a.why, a.order[0].key)
+		delete(a.calls, a.order[0].key)
 		a.order = a.order[1:]
 	}
-	if _, known := a.why[k]; !known {
-		a.why[k] = why
-		a.order = append(a.order, abortedCall{k, now})
+	if _, known := a.calls[k]; !known {
+		a.calls[k] = abortedCall{k, why, now}
+		a.order = append(a.order, a.calls[k])
 	}
 }
 
-// reason returns why a call was aborted, nil if it was not, or long ago.
-func (a *aborts) reason(k callKey) error { return a.why[k] }
+// reason returns why a call was aborted, nil if it was not, or so long ago that its batch is not kept any more: another
+// one may have its id.
+func (a *aborts) reason(k callKey, now time.Time, s broker.Settings) error {
+	if c, ok := a.calls[k]; ok && now.Sub(c.at) <= s.KeptFor() {
+		return c.why
+	}
+	return nil
+}
+
+// whyAborted is [aborts.reason] at this time. w.mu is held.
+func (w *Worker) whyAborted(k callKey) error { return w.aborts.reason(k, time.Now(), w.b.Settings()) }
 
 // aborted reports whether a call was aborted.
 func (w *Worker) aborted(k toolyard.BatchKey, index int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.aborts.reason(callKey{k, index}) != nil
+	return w.whyAborted(callKey{k, index}) != nil
 }
 
 // abort stops calls that were aborted by broadcast, and those that arrive a moment later.
@@ -97,7 +109,7 @@ func (w *Worker) untilAborted(ctx context.Context, k callKey) (_ context.Context
 	} else { // delivered again: it will not run here
 		stop = cancel
 	}
-	if w.aborts.reason(k) != nil {
+	if w.whyAborted(k) != nil {
 		cancel()
 	}
 	return ctx, stop

@@ -139,7 +139,7 @@ func (w *Worker) addRunning(r *running) bool {
 		return false
 	}
 	w.running[r.key()] = r
-	if why := w.aborts.reason(r.key()); why != nil {
+	if why := w.whyAborted(r.key()); why != nil {
 		r.cancel(why)
 	}
 	return true
@@ -191,6 +191,13 @@ func (b *begun) note(k attemptKey, now time.Time, s broker.Settings) {
 	b.at[k] = now
 }
 
+// has reports whether an attempt has begun. One of a batch that is not kept any more does not count: another batch may
+// have its id.
+func (b *begun) has(k attemptKey, now time.Time, s broker.Settings) bool {
+	at, has := b.at[k]
+	return has && now.Sub(at) <= s.KeptFor()
+}
+
 // noteEnded notes that the end of an attempt is stored.
 func (w *Worker) noteEnded(r *running) {
 	w.mu.Lock()
@@ -201,6 +208,5 @@ func (w *Worker) noteEnded(r *running) {
 func (w *Worker) hasBegun(r *running) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, has := w.begun.at[attemptKey{r.key(), r.call.Attempt}]
-	return has
+	return w.begun.has(attemptKey{r.key(), r.call.Attempt}, time.Now(), w.b.Settings())
 }

@@ -104,12 +104,19 @@ func (y *yard) queueFor(a toolyard.Agent, lane int, name string, change ...func(
 func (y *yard) queueItem(a toolyard.Agent, lane, n int, name string, width int,
 	change ...func(*events.RequestedCall)) queued {
 	y.Helper()
+	return y.queueAs(toolyard.BatchKey{Agent: a, ID: toolyard.BatchID(broker.NewID())}, lane, n, name, width, change...)
+}
+
+// queueAs queues an item of a batch.
+func (y *yard) queueAs(k toolyard.BatchKey, lane, n int, name string, width int,
+	change ...func(*events.RequestedCall)) queued {
+	y.Helper()
 	_, e, ok := y.w.tools.Lookup(name)
 	if !ok {
 		y.Fatalf("there is no tool %q", name)
 	}
 	judgement, _ := registry.Judge(e.Declaration, json.RawMessage(`{}`), nil)
-	req := events.Requested{Agent: a, Batch: toolyard.BatchID(broker.NewID()),
+	req := events.Requested{Agent: k.Agent, Batch: k.ID,
 		Session: toolyard.DefaultSession, Workspace: toolyard.DefaultWorkspace, QueuedAt: time.Now(), MaxAttempts: 3,
 		RemainingMS: time.Hour.Milliseconds(), Width: width, Tags: y.asked}
 	for i := range n {
