@@ -180,6 +180,18 @@ func TestInterruptedWhileItHandsIn(t *testing.T) {
 	}
 }
 
+// first is closed by the first output.
+type first chan struct{}
+
+func (f first) Write(b []byte) (int, error) {
+	select {
+	case <-f:
+	default:
+		close(f)
+	}
+	return len(b), nil
+}
+
 // interruptedBatch interrupts a command that waits for a batch, and returns what it says about the batch.
 func interruptedBatch(p place, asked <-chan struct{}, args []string) (lines []string) {
 	p.t.Helper()
@@ -188,16 +200,24 @@ func interruptedBatch(p place, asked <-chan struct{}, args []string) (lines []st
 	}
 	cmd := p.command(p.t.Context(), nil, nil, args...)
 	var errs bytes.Buffer
-	cmd.Stderr = &errs
+	begun := make(first)
+	cmd.Stdout, cmd.Stderr = begun, &errs
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	select {
-	case <-asked:
-	case <-time.After(30 * time.Second):
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		p.t.Fatalf("the call does not run: %s", &errs)
+	limit := time.After(30 * time.Second)
+	signs := []<-chan struct{}{asked}
+	if slices.Contains(args, "--events") { // the call may run before the command knows that it is stored, and says so
+		signs = append(signs, begun)
+	}
+	for _, sign := range signs {
+		select {
+		case <-sign:
+		case <-limit:
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			p.t.Fatalf("the call does not run, or nothing is said of it: %s", &errs)
+		}
 	}
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		p.t.Fatal(err)
