@@ -74,8 +74,8 @@ func (r *Reach) AddCreds(f *pflag.FlagSet) {
 const credsDir = "creds"
 
 // Elsewhere reports whether a NATS system is named, by its URL or by a context: a command that could do without one
-// uses it.
-func (r *Reach) Elsewhere(url string) bool { return url != "" || r.Context != "" }
+// uses it. A nil Reach names none.
+func (r *Reach) Elsewhere(url string) bool { return url != "" || r != nil && r.Context != "" }
 
 // CredsDir is where the credentials of an embedded server are.
 func CredsDir(data string) string { return filepath.Join(data, credsDir) }

@@ -95,7 +95,7 @@ type nodeConfig struct {
 }
 
 // embeds reports whether the NATS server is in this process.
-func (c *nodeConfig) embeds() bool { return c.url == "" && (c.reach == nil || c.reach.Context == "") }
+func (c *nodeConfig) embeds() bool { return !c.reach.Elsewhere(c.url) }
 
 // memory is what the embedded server's streams may use in memory; 0 is its default.
 func (c *nodeConfig) memory() int64 {
