@@ -10,12 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/membroker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
-	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
 )
 
@@ -43,20 +40,7 @@ func TestWhatIsSaidToBeSafeAgainDoublesNothing(t *testing.T) {
 			bubble.Run(t, broker.Settings{}, func(e *bubble.Env) {
 				other := e.Broker("other")
 				nc := e.Conn("api")
-				b, err := natsbroker.Attach(e.Context(), nc, "/api/test")
-				if err != nil {
-					e.Fatal(err)
-				}
-				c, err := client.Connect(e.Context(), nc, client.Options{})
-				if err != nil {
-					e.Fatal(err)
-				}
-				door, err := api.New(api.Config{Client: c, Reader: follow.New(b, follow.Options{Shared: true}),
-					Loopback: true, Log: e.Log(), Ready: func() error { return nil }})
-				if err != nil {
-					e.Fatal(err)
-				}
-				e.Cleanup(door.Stop)
+				door := doorOf(e, nc)
 				post := func(path, body string) *httptest.ResponseRecorder {
 					r := httptest.NewRequestWithContext(e.Context(), http.MethodPost, "http://localhost"+path,
 						strings.NewReader(body))

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -19,11 +21,9 @@ import (
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
 )
 
-// doorOf is the API of a system in a bubble.
-func doorOf(e *bubble.Env) *api.Server {
+// doorOf is the API of a system in a bubble, which somebody has set up.
+func doorOf(e *bubble.Env, nc *nats.Conn) *api.Server {
 	e.Helper()
-	e.Broker("other") // which sets the system up
-	nc := e.Conn("api")
 	b, err := natsbroker.Attach(e.Context(), nc, "/api/test")
 	if err != nil {
 		e.Fatal(err)
@@ -66,7 +66,8 @@ func TestASlowBody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Run(t, broker.Settings{}, func(e *bubble.Env) {
-				door := doorOf(e)
+				e.Broker("other") // which sets the system up
+				door := doorOf(e, e.Conn("api"))
 				post := func(path, body string, after time.Duration) *httptest.ResponseRecorder {
 					r := httptest.NewRequestWithContext(e.Context(), http.MethodPost, "http://localhost"+path,
 						&slowly{strings.NewReader(body), after})
@@ -132,7 +133,9 @@ func TestABodyThatDoesNotCome(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Run(t, broker.Settings{}, func(e *bubble.Env) {
-				conn := dial(e, doorOf(e), request+"\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
+				e.Broker("other")
+				door := doorOf(e, e.Conn("api"))
+				conn := dial(e, door, request+"\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
 					"Content-Length: 10\r\n\r\n{")
 				if err := conn.SetReadDeadline(time.Now().Add(5 * time.Minute)); err != nil {
 					e.Fatal(err)
@@ -148,7 +151,8 @@ func TestABodyThatDoesNotCome(t *testing.T) {
 // TestABodyThatNobodyReads: where nothing reads a body, it changes nothing.
 func TestABodyThatNobodyReads(t *testing.T) {
 	bubble.Run(t, broker.Settings{}, func(e *bubble.Env) {
-		door := doorOf(e)
+		e.Broker("other")
+		door := doorOf(e, e.Conn("api"))
 		r := httptest.NewRequestWithContext(e.Context(), http.MethodPost, "http://localhost/v1/batches",
 			strings.NewReader(`{"id": "o", "open": true}`))
 		r.Header.Set("Content-Type", "application/json")

@@ -16,8 +16,8 @@ import (
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 )
 
-// answered is a server on which each batch has its one result, and which answers all else about it so.
-func answered(t *testing.T, about http.HandlerFunc) *httptest.Server {
+// accepting is a server that takes batches in, and has a handler for their results and one for all else about them.
+func accepting(t *testing.T, results, about http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
@@ -25,17 +25,23 @@ func answered(t *testing.T, about http.HandlerFunc) *httptest.Server {
 		w.WriteHeader(http.StatusAccepted)
 		_, _ = fmt.Fprint(w, `{"id":"b","agent":"default","status":"running"}`)
 	})
-	mux.HandleFunc("GET /v1/batches/b/results", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = fmt.Fprint(w, "event: result\nid: 0\ndata: {\"index\":0,\"call_id\":\"c1\",\"tool\":\"t\",\"is_error\":true,"+
-			"\"code\":\"internal_error\",\"error\":\"The system lost track.\"}\n\n"+
-			"event: completed\ndata: {\"results\":1}\n\n")
-	})
+	mux.HandleFunc("GET /v1/batches/b/results", results)
 	mux.HandleFunc("GET /v1/batches/b", about)
 	mux.HandleFunc("GET /v1/batches/b/events", about)
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	return server
+}
+
+// answered is a server on which each batch has its one result, and which answers all else about it so.
+func answered(t *testing.T, about http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	return accepting(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprint(w, "event: result\nid: 0\ndata: {\"index\":0,\"call_id\":\"c1\",\"tool\":\"t\",\"is_error\":true,"+
+			"\"code\":\"internal_error\",\"error\":\"The system lost track.\"}\n\n"+
+			"event: completed\ndata: {\"results\":1}\n\n")
+	}, about)
 }
 
 // TestResultsOfABatchThatCannotBeRead: a batch whose log contradicts itself has all its results. They are printed in
@@ -101,13 +107,7 @@ func (p *closedPipe) Write(b []byte) (int, error) {
 // TestNobodyReadsTheResults: submit does not wait for results that it cannot print. The batch goes on without it.
 func TestNobodyReadsTheResults(t *testing.T) {
 	waited := make(chan bool, 1)
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("POST /v1/batches", func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusAccepted)
-		_, _ = fmt.Fprint(w, `{"id":"b","agent":"default","status":"running"}`)
-	})
-	mux.HandleFunc("GET /v1/batches/b/results", func(w http.ResponseWriter, r *http.Request) {
+	server := accepting(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = fmt.Fprint(w, "event: result\nid: 0\ndata: {\"index\":0,\"call_id\":\"c1\",\"tool\":\"t\"}\n\n")
 		w.(http.Flusher).Flush()
@@ -118,9 +118,7 @@ func TestNobodyReadsTheResults(t *testing.T) {
 			_, _ = fmt.Fprint(w, "event: completed\ndata: {\"results\":1}\n\n")
 			waited <- true
 		}
-	})
-	server := httptest.NewServer(mux)
-	t.Cleanup(server.Close)
+	}, http.NotFound)
 	file := filepath.Join(t.TempDir(), "batch.json")
 	if err := os.WriteFile(file, []byte(`{"calls":[{"tool":"t"},{"tool":"t"}]}`), 0o600); err != nil {
 		t.Fatal(err)

@@ -53,6 +53,12 @@ func webServer(t *testing.T, session func(w http.ResponseWriter, r *http.Request
 	return start(t, manifest.Server{Name: "s", URL: web.URL, MaxTools: 10, MaxInFlight: 4, StartTimeoutMS: 10_000})
 }
 
+// saysOK answers a call.
+func saysOK(w http.ResponseWriter, id json.RawMessage) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"ok"}]}}`, id)
+}
+
 // TestACallThatMeetsTheEndOfItsSession: a server that was started anew does not know the session any more, and says so
 // as the protocol wants, with 404. It did not run the call, so the call says that it was not made.
 func TestACallThatMeetsTheEndOfItsSession(t *testing.T) {
@@ -71,8 +77,7 @@ func TestACallThatMeetsTheEndOfItsSession(t *testing.T) {
 		return true
 	}, nil, func(w http.ResponseWriter, id json.RawMessage) {
 		ran.Add(1)
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"ok"}]}}`, id)
+		saysOK(w, id)
 	})
 	if _, err := run(t, set, "x", patience); err != nil {
 		t.Fatal(err)
@@ -155,10 +160,7 @@ func TestAnEndOfTheSessionThatIsAnErrorOfJSONRPC(t *testing.T) {
 			return false
 		}
 		return true
-	}, nil, func(w http.ResponseWriter, id json.RawMessage) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"ok"}]}}`, id)
-	})
+	}, nil, saysOK)
 	generation.Add(1) // the server is started anew
 	if _, err := run(t, set, "x", patience); err == nil || err.Code != toolyard.DependencyUnavailable {
 		t.Errorf("a call that the server did not take: got %v, want %s", err, toolyard.DependencyUnavailable)
@@ -205,8 +207,7 @@ func TestAStreamThatIsClosedWhenItIsSilent(t *testing.T) {
 		case <-enough:
 		case <-over:
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"ok"}]}}`, id)
+		saysOK(w, id)
 	})
 	if out, err := run(t, set, "x", patience); err != nil || toolyard.TextOf(out.Content) != "ok" {
 		t.Errorf("got %+v, %v", out, err)
@@ -232,8 +233,7 @@ func TestAPageInPlaceOfAnAnswer(t *testing.T) {
 			_, _ = w.Write([]byte("<html>Sign in</html>"))
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"ok"}]}}`, id)
+		saysOK(w, id)
 	})
 	first := make(chan error, 1)
 	go func() {
