@@ -140,6 +140,9 @@ type Queue interface {
 	// returns those that were never delivered to a worker.
 	Unqueue(ctx context.Context, seq uint64) error
 	Withdraw(ctx context.Context, r batch.Route, lane int, seqs []uint64) (never []uint64, err error)
+	// DeleteAcknowledged deletes messages that are acknowledged and are still in the queue, because the server was
+	// killed, and returns how many.
+	DeleteAcknowledged(ctx context.Context) (int, error)
 	// Lane opens a lane of a route. Messages that have come and were not taken when the lane is stopped go to unwanted,
 	// which must give them back; if it is nil, the lane gives them back.
 	Lane(ctx context.Context, r batch.Route, lane int, unwanted func(*Delivery)) (Lane, error)

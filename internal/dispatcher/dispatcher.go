@@ -257,6 +257,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		d.workers.checkOverdue(ctx)
 	}))
 	part("delete the keys of unused workspaces", every(sweepEvery, d.locks.DeleteUnused))
+	part("delete acknowledged calls", every(sweepEvery, d.deleteAcknowledged))
 	select {
 	case <-d.workers.ready:
 	case <-ctx.Done():
@@ -327,7 +328,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 }
 
-// sweepEvery is how often a dispatcher looks for tickets and workers that nobody else takes out.
+// sweepEvery is how often a dispatcher looks for tickets, workers and messages that nobody else takes out.
 const sweepEvery = time.Second
 
 // every returns a service that does something at an interval, until ctx ends.
@@ -362,4 +363,14 @@ func failure(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// deleteAcknowledged deletes what a NATS server that was killed has left in the work queues although it is done.
+func (d *Dispatcher) deleteAcknowledged(ctx context.Context) {
+	switch n, err := d.b.DeleteAcknowledged(ctx); {
+	case err != nil && ctx.Err() == nil:
+		d.log.Warn("acknowledged messages are still in the work queues", "error", err)
+	case n > 0:
+		d.log.Info("acknowledged messages were still in the work queues", "deleted", n)
+	}
 }

@@ -355,10 +355,11 @@ func (s *system) keep() error {
 	}
 	h, err := s.history()
 	return errors.Join(err, h.Write(filepath.Join(s.dir, "history.jsonl")), s.keepStream("TY_BATCH"),
-		s.keepStream("TY_EVENT"))
+		s.keepStream("TY_CALL"), s.keepStream("TY_EVENT"))
 }
 
-// keepStream writes a stream down message by message, for a history that no reader can make sense of.
+// keepStream writes a stream down message by message, for a history that no reader can make sense of, and how far its
+// consumers are.
 func (s *system) keepStream(name string) error {
 	f, err := os.Create(filepath.Join(s.dir, name+".jsonl"))
 	if err != nil {
@@ -372,6 +373,18 @@ func (s *system) keepStream(name string) error {
 		return err
 	}
 	lines := json.NewEncoder(f)
+	if err := lines.Encode(stream.CachedInfo()); err != nil {
+		return err
+	}
+	consumers := stream.ListConsumers(ctx)
+	for c := range consumers.Info() {
+		if err := lines.Encode(c); err != nil {
+			return err
+		}
+	}
+	if err := consumers.Err(); err != nil {
+		return err
+	}
 	for at := stream.CachedInfo().State.FirstSeq; at <= stream.CachedInfo().State.LastSeq; at++ {
 		m, err := stream.GetMsg(ctx, at)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {

@@ -18,11 +18,26 @@ type forgotten struct {
 	known bool
 	// reconnects identifies the connection for which upTo is known.
 	reconnects, upTo uint64
+	// deleted: up to there nothing is stored any more that is acknowledged.
+	deleted bool
 }
 
 // note records the end of the work queue when the connection was made.
 func (f *forgotten) note(reconnects, last uint64) {
-	f.known, f.reconnects, f.upTo = true, reconnects, last
+	f.known, f.reconnects, f.upTo, f.deleted = true, reconnects, last, false
+}
+
+// look reads the end of the work queue, if that has not been done for this connection. The caller holds the lock.
+func (f *forgotten) look(ctx context.Context, b *Broker) error {
+	now := b.Reconnects()
+	if f.known && f.reconnects == now {
+		return nil
+	}
+	end, err := b.callsEnd(ctx)
+	if err == nil {
+		f.note(now, end)
+	}
+	return err
 }
 
 // mayHaveForgotten reports whether a message of the work queue may have been delivered before, although the server
@@ -34,14 +49,7 @@ func (b *Broker) mayHaveForgotten(ctx context.Context, seq uint64) bool {
 	f := b.forgotten
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now := b.Reconnects(); !f.known || f.reconnects != now {
-		end, err := b.callsEnd(ctx)
-		if err != nil {
-			return true
-		}
-		f.note(now, end)
-	}
-	return seq <= f.upTo
+	return f.look(ctx, b) != nil || seq <= f.upTo
 }
 
 // callsEnd is the sequence of the last message that the work queue has ever received.

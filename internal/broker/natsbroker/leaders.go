@@ -62,14 +62,14 @@ func (b *Broker) ConsumersOf(ctx context.Context, streams []shard.Led) (out []sh
 		if err != nil {
 			return nil, fmt.Errorf("stream %s: %w", l.Stream, err)
 		}
-		all := s.ListConsumers(ctx)
-		for info := range all.Info() {
+		all, err := consumersOf(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		for _, info := range all {
 			if info.Cluster != nil && info.Cluster.Leader != "" && len(info.Cluster.Replicas) > 0 {
 				out = append(out, shard.Consumer{Stream: l.Stream, Name: info.Name, Leader: info.Cluster.Leader})
 			}
-		}
-		if err := all.Err(); err != nil {
-			return nil, fmt.Errorf("list the consumers of %s: %w", l.Stream, err)
 		}
 	}
 	return out, nil

@@ -65,9 +65,12 @@ func (b *Broker) stockOf(ctx context.Context, queues map[batch.Route]*broker.Wor
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", b.name(streamCall), err)
 	}
+	consumers, err := consumersOf(ctx, calls)
+	if err != nil {
+		return err
+	}
 	lanes := 0
-	consumers := calls.ListConsumers(ctx)
-	for info := range consumers.Info() {
+	for _, info := range consumers {
 		r, ok := routeOf(canonical(info.Config.FilterSubject))
 		if !ok || lanes == maxStockLanes {
 			continue
@@ -90,10 +93,20 @@ func (b *Broker) stockOf(ctx context.Context, queues map[batch.Route]*broker.Wor
 			q.Oldest = oldest
 		}
 	}
-	if err := consumers.Err(); err != nil {
-		return fmt.Errorf("list the consumers of %s: %w", b.name(streamCall), err)
-	}
 	return nil
+}
+
+// consumersOf reads all consumers of a stream. Who left the client library's list before its end would leave a
+// goroutine behind.
+func consumersOf(ctx context.Context, s jetstream.Stream) (out []*jetstream.ConsumerInfo, err error) {
+	all := s.ListConsumers(ctx)
+	for info := range all.Info() {
+		out = append(out, info)
+	}
+	if err := all.Err(); err != nil {
+		return nil, fmt.Errorf("list the consumers of %s: %w", s.CachedInfo().Config.Name, err)
+	}
+	return out, nil
 }
 
 // routeOf reads the route in the filter of a lane's consumer.

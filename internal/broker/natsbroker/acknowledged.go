@@ -1,0 +1,76 @@
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// A server without replicas that is killed, or loses power, may have stored that a consumer has an acknowledgement, and
+// not that the message was removed for it. When it starts again the message is there and counts, and is delivered to
+// nobody. For a stream with replicas the server looks for such messages itself, and for an interest stream when it
+// starts.
+
+// DeleteAcknowledged deletes such messages from the work queues, and returns how many. It looks at the queues only
+// until all that was delivered before this connection was made is acknowledged.
+func (b *Broker) DeleteAcknowledged(ctx context.Context) (n int, err error) {
+	if s := b.Settings(); s.Replicas > 1 || s.InMemory {
+		return 0, nil
+	}
+	each, err := b.all(ctx)
+	for _, one := range each {
+		deleted, failed := one.deleteAcknowledged(ctx)
+		n, err = n+deleted, errors.Join(err, failed)
+	}
+	return n, err
+}
+
+func (b *Broker) deleteAcknowledged(ctx context.Context) (n int, err error) {
+	f := b.forgotten
+	if err := f.mu.LockWithin(ctx); err != nil {
+		return 0, err
+	}
+	defer f.mu.Unlock()
+	if err := f.look(ctx, b); err != nil || f.deleted {
+		return 0, err
+	}
+	calls, err := b.js.Stream(ctx, b.name(streamCall))
+	if err != nil {
+		return 0, fmt.Errorf("stream %s: %w", b.name(streamCall), err)
+	}
+	lanes, err := consumersOf(ctx, calls)
+	if err != nil {
+		return 0, err
+	}
+	all := true
+	for _, lane := range lanes {
+		deleted, err := deleteUpTo(ctx, calls, lane.Config.FilterSubject, lane.AckFloor.Stream)
+		if n += deleted; err != nil {
+			return n, err
+		}
+		all = all && lane.AckFloor.Stream >= min(lane.Delivered.Stream, f.upTo)
+	}
+	f.deleted = all
+	return n, nil
+}
+
+// deleteUpTo deletes the messages on the subjects of a lane up to the one up to which all are acknowledged.
+func deleteUpTo(ctx context.Context, calls jetstream.Stream, subjects string, floor uint64) (n int, err error) {
+	for at := calls.CachedInfo().State.FirstSeq; at <= floor; {
+		m, err := calls.GetMsg(ctx, at, jetstream.WithGetMsgSubject(subjects))
+		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Sequence > floor {
+			return n, nil
+		}
+		if err == nil {
+			err = calls.DeleteMsg(ctx, m.Sequence)
+		}
+		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) &&
+			!errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+			return n, fmt.Errorf("delete the acknowledged messages of %s up to %d: %w", subjects, floor, err)
+		}
+		n, at = n+1, m.Sequence+1
+	}
+	return n, nil
+}

@@ -1,0 +1,80 @@
+package natsbroker_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard/internal/testenv"
+)
+
+// TestAcknowledgedMessagesThatTheServerKept: a server loses power when it has stored that a worker acknowledged two
+// calls of three, and not that it removed them. These two are deleted, and what else is in the queue is delivered.
+func TestAcknowledgedMessagesThatTheServerKept(t *testing.T) {
+	testenv.OneShard(t)
+	s := testenv.Restartable(t)
+	b := testenv.Broker(t, s.Server, "/dispatcher/d")
+	queue(t, b, 0, 3)
+	messages := filepath.Join(s.Options.StoreDir, "jetstream", "$G", "streams", "TY_CALL", "msgs")
+	before := filepath.Join(t.TempDir(), "msgs")
+	s.Shutdown()
+	if err := os.CopyFS(before, os.DirFS(messages)); err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	stored := func() uint64 {
+		t.Helper()
+		js, err := jetstream.New(testenv.Conn(t, s.Server))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream, err := js.Stream(t.Context(), "TY_CALL")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stream.CachedInfo().State.Msgs
+	}
+	l := lane(t, b)
+	from := deliveries(t, l, 3)
+	for range 3 {
+		if d := comes(t, from); d.Requested.Calls[0].Index < 2 {
+			if err := d.Done(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	l.Stop()
+	testenv.Until(t, "two calls are acknowledged", func() bool { return stored() == 1 })
+	s.Shutdown()
+	if err := os.RemoveAll(messages); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(messages, os.DirFS(before)); err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+
+	queue(t, b, 3, 1)
+	if n := stored(); n != 4 {
+		t.Fatalf("%d messages are stored, want those of 4 calls", n)
+	}
+	if n, err := b.DeleteAcknowledged(t.Context()); n != 2 || err != nil {
+		t.Errorf("%d messages deleted, %v; want 2", n, err)
+	}
+	from = deliveries(t, lane(t, b), 2)
+	for range 2 {
+		d := comes(t, from)
+		if d.Requested.Calls[0].Index < 2 {
+			t.Errorf("call %d is delivered again", d.Requested.Calls[0].Index)
+		}
+		if err := d.Done(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testenv.Until(t, "nothing is stored", func() bool { return stored() == 0 })
+	if n, err := b.DeleteAcknowledged(t.Context()); n != 0 || err != nil {
+		t.Errorf("%d messages deleted, %v; want none", n, err)
+	}
+}
