@@ -90,6 +90,9 @@ type ownTool struct {
 	Judgement   *tool.Judgement `json:"judgement,omitempty"`
 	// Origin is where an output from outside comes from.
 	Origin string `json:"origin,omitempty"`
+	// Content and Structured are what an output has beside its text.
+	Content    []toolyard.Content `json:"content,omitempty"`
+	Structured json.RawMessage    `json:"structured,omitempty"`
 }
 
 type ownCall struct {
@@ -118,7 +121,7 @@ func (s *Set) callMessage(event Event, in pipeline.HookInput, cwd string) ([]byt
 				ownCall: ownCall{Tool: in.Tool, Code: in.Outcome.Code, IsError: in.Outcome.IsError}, Index: in.Index,
 				CallID:    in.CallID,
 				InputHash: in.InputHash, Interactive: in.Interactive, Judgement: &in.Judgement,
-				Origin: in.Outcome.Origin,
+				Origin: in.Outcome.Origin, Content: in.Outcome.Content, Structured: in.Outcome.Structured,
 			}},
 	}
 	if m.ToolUseID == "" {

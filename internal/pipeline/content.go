@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -190,38 +191,78 @@ func (c *call) fitStructured() error {
 func (c *call) redactParts() error {
 	for i := range c.parts {
 		p := &c.parts[i]
+		changed, err := c.p.redactPart(p)
+		if err != nil {
+			c.parts = nil
+			return err
+		}
+		c.redacted = c.redacted || changed
 		for _, s := range texts(p) {
-			clean, err := c.p.redact(*s)
-			if err != nil {
-				c.parts = nil
-				return err
+			if s != &p.Text {
+				*s = cutString(*s, MaxPartFieldBytes)
 			}
-			c.redacted = c.redacted || clean != *s
-			if *s = clean; s != &p.Text {
-				*s = cutString(clean, MaxPartFieldBytes)
-			}
-		}
-		if p.Schema != nil {
-			clean, err := c.p.redact(string(p.Schema))
-			if err != nil {
-				c.parts = nil
-				return err
-			}
-			if clean != string(p.Schema) {
-				c.redacted, p.Schema = true, nil
-			}
-		}
-		if len(p.Data) > 0 && utf8.Valid(p.Data) {
-			clean, err := c.p.redact(string(p.Data))
-			if err != nil {
-				c.parts = nil
-				return err
-			}
-			c.redacted = c.redacted || clean != string(p.Data)
-			p.Data = []byte(clean)
 		}
 	}
 	return nil
+}
+
+// redactPart removes secrets from a part. A schema that has one is left out.
+func (p *Pipeline) redactPart(part *toolyard.Content) (changed bool, err error) {
+	for _, s := range texts(part) {
+		clean, err := p.redact(*s)
+		if err != nil {
+			return false, err
+		}
+		changed, *s = changed || clean != *s, clean
+	}
+	if part.Schema != nil {
+		clean, err := p.redact(string(part.Schema))
+		if err != nil {
+			return false, err
+		}
+		if clean != string(part.Schema) {
+			changed, part.Schema = true, nil
+		}
+	}
+	if len(part.Data) > 0 && utf8.Valid(part.Data) {
+		clean, err := p.redact(string(part.Data))
+		if err != nil {
+			return false, err
+		}
+		changed, part.Data = changed || clean != string(part.Data), []byte(clean)
+	}
+	return changed, nil
+}
+
+// shownParts are the parts as a hook may see them: without secrets, and without data that is no text. There are none if
+// the text was made from them.
+func (c *call) shownParts() (out []toolyard.Content) {
+	if c.derived || c.outputBytes() > MaxOutputBytes { // persist_result will refuse it
+		return nil
+	}
+	for _, p := range c.parts {
+		if len(p.Data) > 0 && !utf8.Valid(p.Data) {
+			p.Size, p.Data = int64(len(p.Data)), nil
+		}
+		if _, err := c.p.redactPart(&p); err != nil {
+			p = toolyard.Content{Type: p.Type, Text: withheldByRedactor}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// shownStructured is the output as data as a hook may see it; nil if it is the text.
+func (c *call) shownStructured() json.RawMessage {
+	if c.structured == nil || string(c.structured) == c.text || c.outputBytes() > MaxOutputBytes {
+		return nil
+	}
+	var clean json.RawMessage
+	err := rescue(func() (err error) { clean, err = mapData(c.structured, c.withhold); return err })
+	if err != nil {
+		return json.RawMessage(strconv.Quote(withheldByRedactor))
+	}
+	return clean
 }
 
 // texts are the texts of a part.

@@ -73,11 +73,14 @@ func (c *call) plain() {
 	c.res.Error = "Internal error: the result could not be written. " + advice(c.res.Code, c.executed, false, 0)
 }
 
+// withheldByRedactor is in place of a text that could not be redacted.
+const withheldByRedactor = "[withheld: the redactor broke]"
+
 // withhold redacts a text for people. If the redactor fails, nothing of the text is left.
 func (c *call) withhold(text string) string {
 	clean, err := c.p.redact(strings.ToValidUTF8(text, "\uFFFD"))
 	if err != nil {
-		return "[withheld: the redactor broke]"
+		return withheldByRedactor
 	}
 	return clean
 }

@@ -175,7 +175,8 @@ func (c *call) tellHooks(ctx context.Context) finding {
 		return finding{}
 	}
 	in := c.hookInput()
-	in.Outcome = HookOutcome{ExecuteMS: c.res.ExecuteMS, Output: c.shown()}
+	in.Outcome = HookOutcome{ExecuteMS: c.res.ExecuteMS, Output: c.shown(), Content: c.shownParts(),
+		Structured: c.shownStructured()}
 	if c.res.Origin != nil {
 		in.Outcome.Origin = c.res.Origin.Source
 	}

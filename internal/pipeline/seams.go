@@ -56,6 +56,10 @@ type HookOutcome struct {
 	IsError bool
 	// Output is the redacted output. Error is what the model reads about a failure.
 	Output, Error string
+	// Content are the redacted parts of the output that Output was not made from, without data that is no text.
+	// Structured is the redacted output as data; nil if it is the same as Output.
+	Content    []toolyard.Content
+	Structured json.RawMessage
 	// Origin is where they come from, if that is outside; see [toolyard.Origin]. Empty: it is not.
 	Origin    string
 	ExecuteMS float64
