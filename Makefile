@@ -75,9 +75,19 @@ setup: ## Name the tools that are missing, with the command that installs each
 build: ## Build the commands into bin/, without what only debuggers read
 	go build -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
 
+# OTHERS tests the other modules. What is said of one is read when it is over, from a file that is named then.
+define OTHERS
+said=$$(mktemp -d); trap 'rm -rf "$$said"' EXIT; \
+		printf '%s\n' $(MODULES) | xargs -P $$at_once -I {} bash -c \
+			'go test -C "$$2" -p 1 -timeout $(MOST) -vet=off -json ./... >"$$1/$${2//\//-}" || failed=1; \
+			echo "$$1/$${2//\//-}"; exit $${failed:-0}' module "$$said" {} | \
+		while read -r file; do cat "$$file"; done
+endef
+
 # As many packages at a time as there are processors: with one more, programs that are linked keep tests with time limits
-# waiting for seconds. For the same reason what many tests link is compiled before any of them runs. vet is a step of its
-# own.
+# waiting for seconds. For the same reason what many tests link is compiled before any of them runs. As many of the other
+# modules are tested at a time, each a package at a time: most of them have one, and wait for browsers, installers and
+# the like. vet is a step of its own.
 .PHONY: test
 test: ## Run the tests, those of goroutines with the race detector, and count them
 	@all=$$(go list $(if $(ALL),$(SLOWEST)) $(PKG)); plain=$$(go list $(PLAIN)); \
@@ -89,7 +99,7 @@ test: ## Run the tests, those of goroutines with the race detector, and count th
 		[[ -z $$raced ]] || run -race $$raced; \
 		[[ -z $$plain ]] || run $$plain; \
 		$(if $(ALL),run -race -run "^($$(tr ' ' '|' <<<'$(RACED)'))$$" $(RACED_TOO);) \
-		$(foreach m,$(if $(ALL),$(MODULES)),cd $(CURDIR)/$(m); run ./...;) \
+		$(if $(ALL),$(OTHERS) || failed=1;) \
 		exit $$failed; \
 	} | go run -C $(CURDIR)/tools ./testsum
 
