@@ -145,6 +145,28 @@ func TestABackgroundCallThatWasGivenUp(t *testing.T) {
 	})
 }
 
+// TestTheStartsOfABatchThatWasGivenUp: the agent reads that they have failed, and not what they have started. That is
+// stopped.
+func TestTheStartsOfABatchThatWasGivenUp(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d1")
+		d := New(y.Broker("d2"), Config{ID: "d2", Base: y.entries(), Log: y.Log(), Planner: planner()})
+		y.Start(d)
+		s := y.goesOn(1)
+		a, err := d.startBackground(y.Context(), &s, 0, toolyard.BackgroundStartInput{Tool: "write",
+			Input: json.RawMessage(`{}`), Workspace: true})
+		if err != nil || a.Problem != "" {
+			y.Fatalf("%+v, %v", a, err)
+		}
+		d.endLost(y.Context(), map[toolyard.BatchKey]error{s.Key: errSubmissionLost})
+		background := toolyard.BatchKey{Agent: s.Key.Agent, ID: a.Handle}
+		y.Eventually("the background call is stopped", func() bool { return y.fold(background).Completed })
+		if got := y.codes(background); got != "canceled" {
+			y.Errorf("it is answered %s", got)
+		}
+	})
+}
+
 // TestALateStart: a start that has ended before its background call was listed starts nothing, and leaves nothing on
 // the list. A background call that comes later, from a dispatcher that died behind it, is not planned.
 func TestALateStart(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/schema"
@@ -94,6 +95,33 @@ func (d *Dispatcher) stopStarted(ctx context.Context, k toolyard.BatchKey, of to
 	_, err = d.b.ChangeSession(ctx, k.Agent, of, func(v *broker.Session) { v.DropBackground(none) })
 	if err == nil {
 		_, err = d.stopAll(ctx, k.Agent, none, reason) // it may have been planned before that
+	}
+	return err
+}
+
+// stopAbandoned stops the background calls of a batch that was given up, but those whose start was answered before.
+func (d *Dispatcher) stopAbandoned(ctx context.Context, k toolyard.BatchKey, of toolyard.Session) error {
+	session, err := d.b.Session(ctx, k.Agent, of)
+	if err != nil || len(session.Background) == 0 {
+		return err
+	}
+	replies, err := d.b.RepliesFrom(ctx, k, 0, toolyard.MaxCallsPerBatch)
+	if err != nil {
+		return err
+	}
+	started := map[int]bool{}
+	for _, r := range replies {
+		if reply, ok := r.Body.(events.Reply); ok {
+			for _, res := range reply.Results {
+				started[res.Index] = !res.IsError
+			}
+		}
+	}
+	for i := range toolyard.MaxCallsPerBatch {
+		if !started[i] && (session.HasBackground(toolyard.BackgroundID(k, i, false)) ||
+			session.HasBackground(toolyard.BackgroundID(k, i, true))) {
+			err = errors.Join(err, d.stopStarted(ctx, k, of, i, toolyard.InternalError))
+		}
 	}
 	return err
 }

@@ -323,7 +323,7 @@ func (d *Dispatcher) giveUp(ctx context.Context, k *kept, why error) (err error)
 }
 
 // answerAll answers all open calls of a batch, and releases its workspace and what it has reserved of budgets once none
-// of them can run any more.
+// of them can run any more. It stops background calls that nobody knows of.
 func (d *Dispatcher) answerAll(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why error) error {
 	ran, err := d.b.EndReplies(ctx, k, sub, "the batch's log cannot be followed: "+why.Error())
 	if err != nil {
@@ -334,7 +334,8 @@ func (d *Dispatcher) answerAll(ctx context.Context, k toolyard.BatchKey, sub *to
 			return err
 		}
 	}
-	return errors.Join(d.locks.ReleaseAll(ctx, sub.Workspace, k), d.abandonBudget(ctx, k, sub))
+	return errors.Join(d.locks.ReleaseAll(ctx, sub.Workspace, k), d.abandonBudget(ctx, k, sub),
+		d.stopAbandoned(ctx, k, sub.Session))
 }
 
 // endLost ends batches whose tickets block others and whose submissions are lost. Nobody else will: they are not
