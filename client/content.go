@@ -50,7 +50,7 @@ func (b *Batch) Fill(ctx context.Context, results []toolyard.Result) error {
 }
 
 // Blob reads what a result of an agent refers to: [toolyard.Result].Blob, or that of a part of its content. It wraps
-// [tool.ErrNoBlob] when there is no such thing, or no longer. Over HTTP it reads [MaxFillPartBytes] at most.
+// [tool.ErrNoBlob] when there is no such thing, or no longer. Over HTTP it reads [MaxBlobBytes] at most.
 func (c *Client) Blob(ctx context.Context, a toolyard.Agent, ref string) ([]byte, error) {
 	return c.t.blob(ctx, a, ref)
 }
@@ -59,8 +59,12 @@ func (t overNATS) blob(ctx context.Context, a toolyard.Agent, ref string) ([]byt
 	return t.b.Result(ctx, a, ref)
 }
 
-// blobPage is how much of one is asked for at a time.
-const blobPage = 2 << 20
+// MaxBlobBytes is how much [Client.Blob] reads over HTTP, more than any result has. blobPage is how much of it is asked
+// for at a time.
+const (
+	MaxBlobBytes = 64 << 20
+	blobPage     = 2 << 20
+)
 
 func (t *overHTTP) blob(ctx context.Context, a toolyard.Agent, ref string) ([]byte, error) {
 	var all []byte
@@ -84,7 +88,10 @@ func (t *overHTTP) blob(ctx context.Context, a toolyard.Agent, ref string) ([]by
 		switch {
 		case page.Next == 0:
 			return all, nil
-		case page.Next != len(all) || page.Size > MaxFillPartBytes:
+		case page.Size > MaxBlobBytes:
+			return nil, fmt.Errorf("the result %s has %d bytes, and at most %d are read over HTTP", ref, page.Size,
+				MaxBlobBytes)
+		case page.Next != len(all):
 			return nil,
 				fmt.Errorf("the result %s comes in parts that do not fit together: %d bytes of %d, and the next is "+
 					"at %d", ref, len(all), page.Size, page.Next)
