@@ -79,6 +79,10 @@ type Outcome struct {
 	IsError bool
 	// Output is the output without its secrets. Error is the text for the model if the call failed.
 	Output, Error string
+	// Content are the parts of the output that Output was not made from, without secrets, and without data that is no
+	// text. Structured is the output as data, without its secrets; nil if it is the same as Output.
+	Content    []toolyard.Content
+	Structured json.RawMessage
 	// Origin is where they come from, if that is outside: the source of [toolyard.Origin]. Empty: it is not.
 	Origin    string
 	ExecuteMS float64
