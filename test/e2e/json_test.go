@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,16 +17,17 @@ import (
 // standard output.
 func TestJSONEverywhere(t *testing.T) {
 	dir := workspace(t, map[string]string{"a.txt": "one\n"})
-	url := dispatcher(t, "--with-worker", "--workspace", "default="+dir).says["nats"]
+	says := dispatcher(t, "--with-worker", "--workspace", "default="+dir).says
+	url, server := says["nats"], says["http"]
 	write := func(id, name string) string {
 		return batchFile(t, toolyard.Batch{ID: toolyard.BatchID(id), Session: "s", Calls: []toolyard.Call{
 			{Tool: "write_file", Input: input(map[string]any{"file_path": name, "content": "x"})}}})
 	}
-	for _, id := range []string{"one", "two", "three"} { // each waits for a person
+	for _, id := range []string{"one", "two", "three", "four"} { // each waits for a person
 		submit := start(t, 0, "dispatcher", "submit", "--nats", url, "--interactive", write(id, id+".txt"))
 		t.Cleanup(func() { submit.stop(9) })
 	}
-	list := waiting(t, url, 3)
+	list := waiting(t, url, 4)
 	ids := map[toolyard.BatchID]string{}
 	for _, a := range list {
 		ids[a.Batch] = a.ID
@@ -38,13 +40,19 @@ func TestJSONEverywhere(t *testing.T) {
 			map[string]any{"id": ids["one"], "decision": "allow", "by": "me", "reason": "yes"}},
 		{[]string{"deny", "--by", "me", ids["two"]}, map[string]any{"id": ids["two"], "decision": "deny", "by": "me",
 			"reason": ""}},
+		// who is recorded is for the server to say
+		{[]string{"deny", "--server", server, ids["four"]}, map[string]any{"id": ids["four"], "decision": "deny",
+			"by": nil}},
 		{[]string{"cancel", "--call", "0", "--reason", "no", "three"},
 			map[string]any{"agent": "default", "batch": "three", "reason": "no", "calls": []any{0.0}}},
 		{[]string{"interrupt", "--reason", "no", "s"}, map[string]any{"agent": "default", "session": "s",
 			"reason": "no"}},
 	} {
-		out, errs, status := run(t, nil, "dispatcher", append([]string{c.args[0], "--nats", url, "--json"},
-			c.args[1:]...)...)
+		args := append(slices.Clone(c.args), "--json")
+		if c.args[1] != "--server" {
+			args = append(args, "--nats", url)
+		}
+		out, errs, status := run(t, nil, "dispatcher", args...)
 		var got map[string]any
 		if err := json.Unmarshal([]byte(out), &got); err != nil || status != 0 {
 			t.Errorf("%v: status %d, %v: %s%s", c.args, status, err, out, errs)

@@ -90,8 +90,8 @@ type decisionFlags struct {
 // decided is what --json prints of a decision.
 type decided struct {
 	ID       string `json:"id"`
-	Decision string `json:"decision"` // allow or deny; empty when it still waits
-	By       string `json:"by"`
+	Decision string `json:"decision"`     // allow or deny; empty when it still waits
+	By       string `json:"by,omitempty"` // not with --server, which records whom the token names
 	Reason   string `json:"reason"`
 }
 
@@ -136,7 +136,9 @@ func (s *std) decide(ctx context.Context, done string, d *decisionFlags, is deci
 
 func (s *std) sayDecided(done string, d *decisionFlags, is decided) error {
 	if d.json {
-		is.By, is.Reason = d.who(), d.reason
+		if is.Reason = d.reason; d.server == "" {
+			is.By = d.who()
+		}
 		return printJSON(s.out, is)
 	}
 	_, err := fmt.Fprintln(s.out, done)
