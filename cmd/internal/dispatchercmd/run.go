@@ -49,8 +49,12 @@ func (o *outputFlags) open(ctx context.Context) error {
 	if o.events == "" {
 		return nil
 	}
+	flags := os.O_WRONLY | os.O_CREATE // emptied when there is something to write
+	if info, err := os.Stat(o.events); err == nil && !info.Mode().IsRegular() {
+		flags = os.O_WRONLY // who opens a pipe when it is gone makes no file in its place
+	}
 	file, err := orEnded(ctx, func() (*os.File, error) {
-		f, err := os.OpenFile(o.events, os.O_WRONLY|os.O_CREATE, 0o600) // emptied when there is something to write
+		f, err := os.OpenFile(o.events, flags, 0o600)
 		if err != nil {
 			return nil, cli.Usagef("--events: %w", err)
 		}
