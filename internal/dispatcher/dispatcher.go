@@ -123,6 +123,7 @@ type Dispatcher struct {
 	log     *slog.Logger
 	locks   *lock.Locks
 	workers *workerRegistry
+	ready   chan struct{} // closed when Run takes batches and answers
 
 	admission *admissionQueue
 	// rejecting is a semaphore for concurrent rejections, and restReads one for readings of batches that rest.
@@ -198,6 +199,7 @@ func New(b Broker, cfg Config) *Dispatcher {
 		b: b, cfg: cfg, log: log, workers: newWorkerRegistry(b, log, cfg.Base),
 		admission: newAdmissionQueue(&cfg, log), rejecting: make(chan struct{}, maxRejecting),
 		restReads: make(chan struct{}, maxRestReads),
+		ready:     make(chan struct{}),
 		stored:    map[string]time.Time{}, built: map[surfaceKey]registry.Surface{}, crew: crew.New(),
 	}
 	d.Reload(cfg.Planner)
@@ -225,8 +227,9 @@ func (d *Dispatcher) Regrant(g admission.Grants) {
 	d.admission.regrant(g)
 }
 
-// Ready returns a channel that is closed when the dispatcher has seen the workers that were there when it started.
-func (d *Dispatcher) Ready() <-chan struct{} { return d.workers.ready }
+// Ready returns a channel that is closed when the dispatcher has seen the workers that were there when it started, and
+// takes batches and what agents and workers ask.
+func (d *Dispatcher) Ready() <-chan struct{} { return d.ready }
 
 // Run takes batches until ctx ends, and returns when nothing of it runs any more. It returns nil then, and an error
 // when it could not go on. Its batches are taken over by another dispatcher, or by this one at its next start.
@@ -293,6 +296,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			d.log.Warn("answering agents and workers did not end tidily", "error", err)
 		}
 	}()
+	close(d.ready)
 	d.lookAtStore(ctx)
 	part("watch the store", d.watchStore)
 	d.shareUsage(part)

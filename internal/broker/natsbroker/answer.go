@@ -60,7 +60,7 @@ type Answerer struct {
 	busy sync.WaitGroup
 }
 
-// AnswerGuests answers until the returned Answering is closed.
+// AnswerGuests answers until the returned Answering is closed. When it returns, the server knows of it.
 func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker,
 	check func(hash string, content []byte) error,
 	background func(context.Context, toolyard.Pool, broker.BackgroundAsk) (broker.BackgroundAnswer, error),
@@ -121,6 +121,9 @@ func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker,
 		return nil, errors.Join(fmt.Errorf("listen to %s: %w", prefixTold, err), d.Close())
 	}
 	d.subs = append(d.subs, told)
+	if err := b.nc.FlushTimeout(attemptTimeout); err != nil { // they are made anew with the next connection
+		log.Info("the server has not said that it knows of the subscriptions for agents and workers", "error", err)
+	}
 	return d, nil
 }
 
