@@ -8,6 +8,9 @@ const windowSlots = 60
 // window counts what has begun in the last span of so many slots, in all dispatchers and in this one.
 type window struct {
 	slot time.Duration
+	// since is when the first slot begins. Slots are counted from it and not by the time of day, since somebody may set
+	// the clock: what began before would count for as long as the clock was put back, or not at all.
+	since time.Time
 	// begun are those of all dispatchers, and own those of this one, by slot. last is the slot that was counted last.
 	begun, own [windowSlots]int
 	last       int64
@@ -15,13 +18,11 @@ type window struct {
 
 // newWindow makes a window in which nothing has begun.
 func newWindow(slot time.Duration, now time.Time) window {
-	w := window{slot: slot}
-	w.last = w.number(now)
-	return w
+	return window{slot: slot, since: now}
 }
 
 // number is the slot of a time.
-func (w *window) number(now time.Time) int64 { return now.UnixNano() / int64(w.slot) }
+func (w *window) number(now time.Time) int64 { return int64(now.Sub(w.since) / w.slot) }
 
 // at forgets what began before the window.
 func (w *window) at(now time.Time) {
@@ -44,7 +45,7 @@ func (w *window) begin(calls int, own bool) {
 func (w *window) next() time.Time {
 	for n := w.last - windowSlots + 1; n <= w.last; n++ {
 		if n >= 0 && w.begun[n%windowSlots] > 0 {
-			return time.Unix(0, (n+windowSlots)*int64(w.slot))
+			return w.since.Add(time.Duration(n+windowSlots) * w.slot)
 		}
 	}
 	return time.Time{}

@@ -1,0 +1,69 @@
+package admission
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// stepped is a time as a process reads it after somebody has set the machine's clock: the wall clock shows another
+// time, and the monotonic one has gone on.
+func stepped(t *testing.T, now time.Time, by time.Duration) time.Time {
+	t.Helper()
+	out := now
+	// With a monotonic reading, the upper bits of the first word are the seconds of the wall clock, above 30 bits of
+	// nanoseconds.
+	*(*uint64)(unsafe.Pointer(&out)) += uint64(by/time.Second) << 30
+	if out.Sub(now) != 0 || out.Round(0).Sub(now.Round(0)) != by {
+		t.Fatalf("%v is not %v by another clock", out, now)
+	}
+	return out
+}
+
+// TestAClockThatIsSet: what has begun counts for a second or a minute, and no longer and no shorter when somebody sets
+// the machine's clock meanwhile.
+func TestAClockThatIsSet(t *testing.T) {
+	for _, by := range []time.Duration{-time.Hour, time.Hour} {
+		t.Run(by.String(), func(t *testing.T) {
+			start := time.Now()
+			at := func(after time.Duration) time.Time { return stepped(t, start.Add(after), by) }
+
+			r := NewRates(Grants{Tools: []NamedRate{{"fetch", Rate{PerMinute: 1, Wait: time.Hour}}}})
+			r.Know(true)
+			begins := func(id uint64, now time.Time) bool {
+				r.Advance(now)
+				r.Report(id, now, map[Scope]Usage{})
+				r.Settle(id, now)
+				granted, _ := r.Take()
+				return len(granted) == 1
+			}
+			k := RateKey{Agent: "a", Tool: "fetch"}
+			r.Ask(1, k, 1, start)
+			if !begins(1, start) {
+				t.Fatal("the first call does not begin")
+			}
+			r.Ask(2, k, 1, at(time.Second))
+			if begins(2, at(time.Second)) {
+				t.Error("two calls begin in a minute that has room for one")
+			}
+			if _, again := r.Advance(at(2 * time.Second)); again.Sub(start) > 2*time.Minute {
+				t.Errorf("the call is looked at again after %v", again.Sub(start))
+			}
+			if !begins(3, at(2*time.Minute)) {
+				t.Error("two minutes later the second call does not begin")
+			}
+
+			quotas := NewQuotas(Grants{Agents: []Grant{{"a", Quota{CallsPerMinute: 1}}}})
+			quotas.Know(true)
+			quotas.Begin("a", 1, start)
+			b := &Batch{Begins: 1}
+			b.Key.Agent = "a"
+			if quotas.mayReserve(b, at(time.Second)) {
+				t.Error("two batches begin in a minute that has room for the call of one")
+			}
+			if !quotas.mayReserve(b, at(2*time.Minute)) {
+				t.Error("two minutes later the second batch does not begin")
+			}
+		})
+	}
+}
