@@ -253,7 +253,7 @@ func (a *Account) copied(b Budget, now time.Time) Account {
 		}
 	}
 	switch {
-	case out.Since.IsZero():
+	case out.Since.IsZero(), now.Before(out.Since): // who began the period had a clock that was ahead
 		out.Since = now.UTC()
 	case b.Per > 0 && now.Sub(out.Since) >= b.Per:
 		out.Since, out.Used = now.UTC(), Amount{}
@@ -279,7 +279,7 @@ func (a *Account) Reserve(h Holder, b Budget, used, reserved Amount, calls []Amo
 		return *a, 0, "batches under way", nil
 	}
 	l.Used, l.Reserved, l.Term, l.Until, l.End = used, reserved, h.Term, h.Until, h.End
-	if known && !next.Since.Equal(a.Since) { // a period has begun
+	if known && next.Since.After(a.Since) { // a period has begun
 		l.Before = used
 	}
 	next.Lines[h.Line] = l

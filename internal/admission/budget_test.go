@@ -278,3 +278,38 @@ func TestABatchThatIsGivenUp(t *testing.T) {
 		t.Errorf("%+v are used and %+v reserved, of %d lines", used, reserved, len(a.Lines))
 	}
 }
+
+// TestAPeriodOfAClockThatWasAhead: a dispatcher whose clock is a year ahead begins a period. When it is right again, or
+// another dispatcher looks, what was used counts, and the next period begins in time.
+func TestAPeriodOfAClockThatWasAhead(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	b := Budget{Amount: Amount{Calls: 1}, Per: 24 * time.Hour}
+	call := []Amount{{Calls: 1}}
+	reserve := func(a *Account, line string, used int64, at time.Time) (Account, int) {
+		next, fit, _, err := a.Reserve(Holder{Line: line}, b, Amount{Calls: used}, Amount{}, call, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return next, fit
+	}
+	var a Account
+	a, fit := reserve(&a, "a/0", 0, now.AddDate(1, 0, 0))
+	if fit != 1 {
+		t.Fatal("the first call does not fit")
+	}
+	for _, line := range []string{"a/0", "a/1"} { // the batch that has used all, and another one
+		used := int64(0)
+		if line == "a/0" {
+			used = 1
+		}
+		if a, fit = reserve(&a, line, used, now.Add(time.Hour)); fit != 0 {
+			t.Errorf("%s has a call that the budget has not left: %s", line, a.Left())
+		}
+	}
+	if at, ok := a.Renews(); !ok || at.After(now.Add(25*time.Hour)) {
+		t.Errorf("it renews at %v, %v from now", at, at.Sub(now))
+	}
+	if a, fit = reserve(&a, "a/1", 0, now.Add(26*time.Hour)); fit != 1 {
+		t.Errorf("a period later nothing is left: %s", a.Left())
+	}
+}
