@@ -92,8 +92,12 @@ func parseKeys(text, list string, keys []key) error {
 	return nil
 }
 
-// ratePrefix begins the scopes of rates, which no scope of a quota does.
-const ratePrefix = "rate of "
+// ratePrefix begins the scopes of rates, which no scope of a quota does, and dependencyPrefix those of dependencies.
+const (
+	ratePrefix       = "rate of "
+	dependencyKind   = "dependency"
+	dependencyPrefix = ratePrefix + dependencyKind + " "
+)
 
 // ofRate reports whether a scope is that of a rate.
 func (s Scope) ofRate() bool { return strings.HasPrefix(string(s), ratePrefix) }
@@ -139,7 +143,7 @@ func (g *Grants) rates(k RateKey) (out []rated) {
 		}
 	}
 	named("tool", k.Tool, g.Tools)
-	named("dependency", k.Dependency, g.Dependencies)
+	named(dependencyKind, k.Dependency, g.Dependencies)
 	for _, s := range g.of(k.Agent) {
 		if s.quota.CallsPerSecond > 0 {
 			out = append(out, rated{ratePrefix + s.scope, Rate{PerSecond: s.quota.CallsPerSecond}})

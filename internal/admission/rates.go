@@ -31,6 +31,7 @@ type Rates struct {
 	granted []RateGrant
 	refused []RateRefusal
 	turn    uint64
+	room    rateRoom
 }
 
 // rateCall is calls that begin together: one, or those of one message.
@@ -95,7 +96,7 @@ type round struct {
 // NewRates makes rates of which nothing is used. The other dispatchers are not known yet.
 func NewRates(g Grants) *Rates {
 	return &Rates{grants: g, used: map[Scope]*rateUse{}, others: map[string]map[Scope]Usage{},
-		calls: map[uint64]*rateCall{}}
+		calls: map[uint64]*rateCall{}, room: newRateRoom()}
 }
 
 // Bounds reports whether a call is under a rate.
@@ -116,8 +117,14 @@ func (r *Rates) Ask(id uint64, k RateKey, calls int, now time.Time) {
 	}
 	r.waiting = append(r.waiting, c)
 	r.count(c, 1, now)
-	if s, after, ok := r.estimate(c, now); ok || len(r.waiting) > MaxRateWaiting {
+	s, after, late := r.estimate(c, now)
+	switch full, past := r.room.past(c); {
+	case late || len(r.waiting) > MaxRateWaiting:
 		r.refuse(c, s, after, now)
+	case past:
+		r.refuse(c, full, after, now)
+	default:
+		r.room.take(c)
 	}
 }
 
@@ -125,6 +132,7 @@ func (r *Rates) Ask(id uint64, k RateKey, calls int, now time.Time) {
 func (r *Rates) Hold(id uint64, k RateKey, calls int, now time.Time) {
 	c := &rateCall{id: id, key: k, calls: calls, under: r.grants.rates(k), came: now, state: rateRuns}
 	r.calls[id] = c
+	r.room.take(c)
 	for _, s := range c.under {
 		u := r.use(s, now)
 		u.mine.Calls += s.need(calls)
@@ -530,6 +538,7 @@ func (r *Rates) Report(number uint64, now time.Time, into map[Scope]Usage) {
 			delete(r.used, s)
 		}
 	}
+	r.room.keep(into)
 }
 
 // Heard takes in what another dispatcher reports; nil, that it is gone.
@@ -569,7 +578,7 @@ func (r *Rates) Regrant(g Grants, now time.Time) {
 	ids := slices.Sorted(maps.Keys(old))
 	next := NewRates(g)
 	next.others, next.known, next.turn = r.others, r.known, r.turn
-	next.granted, next.refused = r.granted, r.refused
+	next.granted, next.refused, next.room = r.granted, r.refused, r.room
 	for scope, was := range r.used { // also where no call is left; the next report forgets those that are empty
 		u := next.use(rated{scope, was.rate}, now)
 		u.second, u.minute, u.mine.Begun = was.second, was.minute, was.mine.Begun
@@ -580,6 +589,9 @@ func (r *Rates) Regrant(g Grants, now time.Time) {
 		again := &rateCall{id: id, key: c.key, calls: c.calls, under: next.grants.rates(c.key), came: c.came,
 			state: c.state}
 		next.calls[id] = again
+		if c.state != rateRefused {
+			next.room.take(again)
+		}
 		switch c.state {
 		case rateRuns:
 			for _, s := range again.under {

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -487,4 +488,57 @@ func FuzzRate(f *testing.F) {
 			t.Errorf("%q is %+v, and again %+v, %v", text, r, got, err)
 		}
 	})
+}
+
+// TestAReportStaysShort: an agent whose calls go to very many hosts, each of which has a rate, does not make a report
+// so long that NATS refuses it: nothing of anybody who has a quota would start.
+func TestAReportStaysShort(t *testing.T) {
+	const calls, accepted = 20_000, 1 << 20 // bytes of a message, as nats-server has it by default
+	r := NewRates(Grants{Dependencies: []NamedRate{{"*", Rate{PerMinute: 100, Wait: time.Hour}}}})
+	r.Know(true)
+	now := time.Unix(1_000_000, 0)
+	begun, refused := 0, 0
+	for id := range uint64(calls) {
+		host := fmt.Sprintf("%d.%s:443", id, strings.Repeat("&.", 120)) // what a URL may name as its host
+		r.Ask(id, RateKey{Agent: "a", Tool: "fetch", Dependency: host}, 1, now)
+		report := map[Scope]Usage{}
+		r.Advance(now)
+		if id%500 == 0 || id == calls-1 {
+			r.Report(id+1, now, report)
+			r.Settle(id+1, now)
+			encoded, err := json.Marshal(report)
+			if err != nil || len(encoded) > accepted*3/4 { // quotas stand in it too
+				t.Fatalf("after %d calls the report has %d bytes: %v", id+1, len(encoded), err)
+			}
+		}
+		granted, ended := r.Take()
+		begun, refused = begun+len(granted), refused+len(ended)
+		for _, f := range ended {
+			if f.RetryAfter <= 0 || f.Why() == "" {
+				t.Fatalf("call %d is refused as %+v", f.ID, f)
+			}
+		}
+	}
+	if begun == 0 || refused == 0 || begun+refused != calls {
+		t.Errorf("%d calls began, and %d were refused", begun, refused)
+	}
+	// Others have room, also for the hosts of this agent; and it has some again when those calls are old.
+	one := func(id uint64, agent toolyard.Agent, host string, now time.Time) {
+		t.Helper()
+		r.Ask(id, RateKey{Agent: agent, Tool: "fetch", Dependency: host}, 1, now)
+		r.Advance(now)
+		r.Report(id, now, map[Scope]Usage{})
+		r.Settle(id, now)
+		if granted, _ := r.Take(); len(granted) != 1 || granted[0].ID != id {
+			t.Errorf("the call to %.20s does not begin: %+v", host, granted)
+		}
+	}
+	one(calls+1, "b", "other.example.com:443", now)
+	one(calls+2, "b", fmt.Sprintf("0.%s:443", strings.Repeat("&.", 120)), now)
+	for id := range uint64(calls) {
+		r.Leave(id, now)
+	}
+	later := now.Add(2 * time.Minute)
+	r.Report(calls+3, later, map[Scope]Usage{})
+	one(calls+4, "a", "new.example.com:443", later)
 }
