@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net/url"
 	"slices"
@@ -81,13 +82,17 @@ type BudgetGrant struct {
 	Budget
 }
 
-// The limits of budgets.
+// The limits of budgets. An account is one message, and names are what agents choose.
 const (
 	MaxBudget        = 1_000_000_000_000 // what one budget may be, in its unit
 	MaxBudgetHours   = 24 * 366          // the period of a budget
 	MaxBudgetBatches = 2_048             // batches under way that one budget knows; calls of others do not begin
 	maxBudgetClosed  = 1_024             // lines of batches that are over which an account remembers
+	maxLinesBytes    = 640 << 10         // of the lines of one account; calls of further batches do not begin
+	maxClosedBytes   = 128 << 10         // of the lines of batches that are over; those that ended first are forgotten
 	budgetClosedFor  = 10 * time.Minute  // for which it does
+	lineBytes        = 256               // of a line of which something was used, beside the names in it
+	closedBytes      = 40                // of a line of a batch that is over, beside the names in it
 )
 
 // ParseBudget reads a budget: KIND AGENTS=KEY:N,KEY:N, of the kinds agent, team, session and batch, and the keys calls,
@@ -275,7 +280,7 @@ func (a *Account) Reserve(h Holder, b Budget, used, reserved Amount, calls []Amo
 	if _, closed := a.Closed[h.Line]; closed || l.Term > h.Term {
 		return *a, 0, "", ErrPassed
 	}
-	if !known && len(next.Lines) >= MaxBudgetBatches {
+	if !known && !next.hasLineFor(h.Line) {
 		return *a, 0, "batches under way", nil
 	}
 	l.Used, l.Reserved, l.Term, l.Until, l.End = used, reserved, h.Term, h.Until, h.End
@@ -354,18 +359,46 @@ func (a *Account) Close(line string, used Amount, now time.Time) Account {
 		next.Closed = map[string]time.Time{}
 	}
 	maps.DeleteFunc(next.Closed, func(_ string, at time.Time) bool { return now.Sub(at) > budgetClosedFor })
-	if len(next.Closed) >= maxBudgetClosed { // who has been silent for longest is the least likely to come back
-		oldest := slices.MinFunc(slices.Collect(maps.Keys(next.Closed)), func(x, y string) int {
-			return cmp.Or(next.Closed[x].Compare(next.Closed[y]), strings.Compare(x, y))
-		})
-		delete(next.Closed, oldest)
-	}
+	forgetClosed(next.Closed, line)
 	next.Closed[line] = now.UTC()
 	next.Lines = maps.Clone(a.Lines)
 	delete(next.Lines, line)
 	next.Used = a.Used.Plus(used).Minus(l.Before)
 	return next
 }
+
+// forgetClosed makes room for one line that is closed: who has been silent for longest is the least likely to come
+// back.
+func forgetClosed(closed map[string]time.Time, line string) {
+	bytes := bytesOf(maps.Keys(closed), closedBytes) + nameBytes(line) + closedBytes
+	oldest := slices.SortedFunc(maps.Keys(closed), func(x, y string) int {
+		return cmp.Or(closed[x].Compare(closed[y]), strings.Compare(x, y))
+	})
+	for _, name := range oldest {
+		if len(closed) < maxBudgetClosed && bytes <= maxClosedBytes {
+			return
+		}
+		bytes -= nameBytes(name) + closedBytes
+		delete(closed, name)
+	}
+}
+
+// hasLineFor reports whether an account has room for one more line.
+func (a *Account) hasLineFor(name string) bool {
+	return len(a.Lines) < MaxBudgetBatches &&
+		bytesOf(maps.Keys(a.Lines), lineBytes)+nameBytes(name)+lineBytes <= maxLinesBytes
+}
+
+// bytesOf is how long lines are that have so much beside their names.
+func bytesOf(names iter.Seq[string], beside int) (n int) {
+	for name := range names {
+		n += nameBytes(name) + beside
+	}
+	return n
+}
+
+// nameBytes is how long the name of a line is. Of its characters, JSON escapes one.
+func nameBytes(name string) int { return len(name) + len(`u0026`)*strings.Count(name, "&") }
 
 // Renews is when the next period begins, if there is one.
 func (a *Account) Renews() (time.Time, bool) {

@@ -313,3 +313,63 @@ func TestAPeriodOfAClockThatWasAhead(t *testing.T) {
 		t.Errorf("a period later nothing is left: %s", a.Left())
 	}
 }
+
+// TestAnAccountStaysShort: however long the names of its batches are, an account fits into a message, also when all of
+// its lines are told what they have used; and lines end and begin again.
+func TestAnAccountStaysShort(t *testing.T) {
+	const accepted = 1 << 20 // bytes of a message, as nats-server has it by default
+	now := time.Unix(1_000_000, 0)
+	b := Budget{Amount: Amount{Calls: MaxBudget}, Per: time.Hour}
+	some := Amount{Calls: 12_345, MS: 12_345_678, Bytes: 123_456_789, Cost: 12_345}
+	for name, long := range map[string]string{
+		"usual names":                     strings.Repeat("a", 20),
+		"the longest":                     strings.Repeat("&", toolyard.MaxNameBytes-5), // & is \u0026 in JSON
+		"the longest, of other alphabets": strings.Repeat("\u00e4", toolyard.MaxNameBytes/2-3),
+	} {
+		var a Account
+		holder := func(n int) Holder {
+			k := toolyard.BatchKey{Agent: toolyard.Agent(long), ID: toolyard.BatchID(fmt.Sprintf("%05d", n) + long)}
+			return Holder{Line: LineOf(k), Until: now.Add(time.Hour), End: now.Add(72 * time.Hour)}
+		}
+		short := func(when string) {
+			t.Helper()
+			encoded, err := json.Marshal(&a)
+			if err != nil || len(encoded) > accepted {
+				t.Fatalf("%s: %s: it has %d bytes with %d lines, %d closed: %v", name, when, len(encoded), len(a.Lines),
+					len(a.Closed), err)
+			}
+		}
+		for n := range maxBudgetClosed + 1 { // batches that are over
+			next, _, _, err := a.Reserve(holder(n), b, Amount{}, Amount{}, []Amount{{Calls: 1}}, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a = next.Close(holder(n).Line, Amount{Calls: 1}, now)
+		}
+		short("batches are over")
+		begun := 0
+		for n := range MaxBudgetBatches + 1 {
+			next, fit, past, err := a.Reserve(holder(10_000+n), b, Amount{}, Amount{}, []Amount{{Calls: 1}}, now)
+			if err != nil || fit == 0 && past != "batches under way" {
+				t.Fatalf("%s: line %d: %q, %v", name, n, past, err)
+			}
+			a, begun = next, begun+fit
+		}
+		if name == "usual names" && begun != MaxBudgetBatches || begun < 200 || begun > MaxBudgetBatches {
+			t.Errorf("%s: calls of %d batches begin", name, begun)
+		}
+		short("batches are under way")
+		for n := range begun {
+			next, err := a.Settle(holder(10_000+n), b, some, Amount{Calls: 10}, now.Add(2*time.Hour))
+			if err != nil {
+				t.Fatalf("%s: line %d is told nothing: %v", name, n, err)
+			}
+			a = next
+		}
+		short("they have used something")
+		a = a.Close(holder(10_000).Line, some, now.Add(2*time.Hour))
+		if _, fit, past, err := a.Reserve(holder(20_000), b, Amount{}, Amount{}, []Amount{{Calls: 1}}, now); fit != 1 {
+			t.Errorf("%s: a batch is over, and no other begins: %q, %v", name, past, err)
+		}
+	}
+}
