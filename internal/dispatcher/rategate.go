@@ -80,15 +80,14 @@ func (g *rateGate) leave(id uint64) {
 	}
 }
 
-// update changes the rates' state, and has everybody look at it.
+// update changes the rates' state, and has everybody look at it. It does so without rates, too: what is heard of others
+// counts when there are some.
 func (g *rateGate) update(change func(r *admission.Rates, now time.Time)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.any.Load() {
-		change(g.rates, time.Now())
-		g.deliver()
-		signal(g.changed)
-	}
+	change(g.rates, time.Now())
+	g.deliver()
+	signal(g.changed)
 }
 
 // regrant has other rates bound calls from now on.

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -74,4 +75,27 @@ func TestRatesThatChangeWhileCallsAsk(t *testing.T) {
 		}
 	})
 	wg.Wait()
+}
+
+// TestTheFirstRatesCountWhatOthersRun: another dispatcher has read the first rates before, and runs a call under one.
+// This one has heard its report while it had no rates itself, and begins no second call when it reads them.
+func TestTheFirstRatesCountWhatOthersRun(t *testing.T) {
+	l := newAdmissionQueue(&Config{QuotasChange: true}, slog.New(slog.DiscardHandler))
+	l.know(true)
+	other := newRateGate(aRate, make(chan struct{}, 1))
+	report := map[admission.Scope]admission.Usage{}
+	other.hold(aRated, 1)
+	other.update(func(r *admission.Rates, now time.Time) { r.Report(1, now, report) })
+	l.heard("the other", report)
+	l.regrant(aRate)
+	l.know(true)
+	in := &rateInbox{news: make(chan struct{}, 1)}
+	l.rates.ask(in, aRated, 1)
+	if reserved, _ := l.rates.rates.Advance(time.Now()); reserved {
+		t.Error("a second call begins under a rate of one in flight")
+	}
+	l.heard("the other", nil)
+	if reserved, _ := l.rates.rates.Advance(time.Now()); !reserved {
+		t.Error("the call does not begin when the other is gone")
+	}
 }
