@@ -270,6 +270,7 @@ func (r *runner) rated(ctx context.Context) ([]batch.Input, error) {
 
 // beaten does what is due at each heartbeat of the batch.
 func (r *runner) beaten(ctx context.Context) ([]batch.Input, error) {
+	r.holdUnderNew()
 	inputs := r.repeatTicket(ctx)
 	more, err := r.beat(ctx)
 	if err == nil {

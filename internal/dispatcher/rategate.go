@@ -16,8 +16,10 @@ type rateGate struct {
 	rates *admission.Rates
 	// any and dependencies say that there are rates, or were, and that dependencies have some.
 	any, dependencies atomic.Bool
-	last              uint64
-	of                map[uint64]*rateInbox
+	// reads counts how often the rates were read again.
+	reads atomic.Uint64
+	last  uint64
+	of    map[uint64]*rateInbox
 	// changed signals that something may begin, and reserved that something is, and waits to be reported.
 	changed, reserved chan struct{}
 }
@@ -99,6 +101,7 @@ func (g *rateGate) regrant(to admission.Grants) {
 	}
 	g.dependencies.Store(len(to.Dependencies) > 0)
 	g.rates.Regrant(to, time.Now())
+	g.reads.Add(1)
 	g.deliver()
 	signal(g.changed)
 }

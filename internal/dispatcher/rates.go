@@ -24,6 +24,8 @@ type batchRates struct {
 	gate *rateGate
 	in   rateInbox
 	all  map[uint64]*rated
+	// reads is how often the rates had been read again when the calls that run were last looked at.
+	reads uint64
 }
 
 // add notes calls that wait for their turn, or run under a rate.
@@ -55,12 +57,34 @@ func (d *Dispatcher) nameDependencies(p *Plan, calls []events.PlannedCall) {
 
 // holdRated counts the calls that run, of a batch that was taken over: under its former owner they have begun.
 func (r *runner) holdRated() {
-	s := r.m.State()
-	if s.Takeovers == 0 {
-		return
+	r.rates.reads = r.rates.gate.reads.Load()
+	if r.m.State().Takeovers > 0 {
+		r.holdRunning()
 	}
+}
+
+// holdUnderNew counts the calls that run and were under no rate when they began, when rates have been read since.
+func (r *runner) holdUnderNew() {
+	if reads := r.rates.gate.reads.Load(); reads != r.rates.reads {
+		r.rates.reads = reads
+		r.holdRunning()
+	}
+}
+
+// holdRunning counts the calls that run and are not counted yet.
+func (r *runner) holdRunning() {
+	counted := map[int]bool{}
+	for _, c := range r.rates.all {
+		for _, i := range c.calls {
+			counted[i] = true
+		}
+	}
+	s := r.m.State()
 	for i := range s.Calls {
-		if key := r.rateKey(i); s.Open(i) && r.m.Active(i) && r.rates.gate.bounds(key) {
+		if !s.Open(i) || !r.m.Active(i) || r.m.MayHand(i) || counted[i] {
+			continue
+		}
+		if key := r.rateKey(i); r.rates.gate.bounds(key) {
 			r.rates.add(&rated{calls: []int{i}}, func() uint64 { return r.rates.gate.hold(key, 1) })
 		}
 	}

@@ -241,3 +241,31 @@ func TestACallThatIsRetriedUnderARate(t *testing.T) {
 		}
 	})
 }
+
+// TestCallsThatRunWhenRatesComeCount: a call is in flight when the first rate of its tool is read. It counts, and a
+// second one waits until it is over.
+func TestCallsThatRunWhenRatesComeCount(t *testing.T) {
+	inYard(t, func(y *yard) {
+		d := New(y.Broker("d"), Config{ID: "d", Base: y.entries(), Log: y.Log(), Planner: planner(),
+			QuotasChange: true})
+		y.Start(d)
+		y.settle()
+		runs := y.submit("put")
+		y.settle()
+		delivered := y.take(toolyard.WriteExclusive)
+		d.Regrant(admission.Grants{Tools: []admission.NamedRate{{Name: "put", Rate: admission.Rate{Calls: 1,
+			Wait: time.Hour}}}})
+		time.Sleep(time.Second) // heartbeats
+		waits := y.submitBatch(toolyard.Batch{Agent: "other", Workspace: "other",
+			Calls: []toolyard.Call{{Tool: "put"}}})
+		time.Sleep(time.Second)
+		if n := y.queuedCalls(); n != 1 {
+			y.Errorf("%d messages are in the work queue, and one call may be in flight", n)
+		}
+		y.run(delivered)
+		y.work()
+		if a, b := y.codes(runs), y.codes(waits); a != "ok" || b != "ok" {
+			y.Errorf("the results are %s; %s", a, b)
+		}
+	})
+}
