@@ -82,7 +82,7 @@ func Decide(rules Rules, req Request) Decision {
 		return deny(toolyard.PolicyBlocked, "no person in the session",
 			"This tool talks to a person, and nobody is there in this session. Do without it.")
 	}
-	reads := req.Judgement.ReadOnly && !req.Judgement.Destructive // both at once is a contradiction: assume the worse
+	reads := req.reads()
 	if req.Mode.plans() && !reads {
 		return deny(toolyard.PermissionDenied, "mode "+string(req.Mode),
 			"The session is in plan mode, where only calls that read are allowed. Describe the change instead of "+
@@ -97,7 +97,7 @@ func Decide(rules Rules, req Request) Decision {
 			req.Tool.Reason))
 	}
 	allow := rules.Allow
-	guarded := req.Protected != nil && !reads
+	guarded := req.guarded()
 	if guarded {
 		allow = slices.DeleteFunc(slices.Clone(allow), func(r Rule) bool {
 			return !protect.Names(r.Specifier,
@@ -140,6 +140,12 @@ func Decide(rules Rules, req Request) Decision {
 	}
 	return ask(&req, source, reason)
 }
+
+// reads reports whether a call only reads. Both at once is a contradiction: assume the worse.
+func (r *Request) reads() bool { return r.Judgement.ReadOnly && !r.Judgement.Destructive }
+
+// guarded reports whether a call may change a protected place.
+func (r *Request) guarded() bool { return r.Protected != nil && !r.reads() }
 
 // saidDestructive reports whether a declaration itself says that calls may do what cannot be undone. A tool that needs
 // no permission and leaves that open is not asked about.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/toolyard/toolyard/internal/protect"
 )
 
 // rememberedInput is a remembered approval of one input of one tool, for which no rule exists. It cannot be read as a
@@ -43,7 +45,8 @@ func Remember(req Request, inputHash string) string {
 }
 
 // Recalls reports which of a session's remembered approvals covers a call. An approval answers an ask, and never
-// overrides a denial.
+// overrides a denial. One for a path covers all below it, but for protected places: of these it covers only what it
+// names, or the very path that the person has seen.
 func Recalls(remembered []string, req Request, inputHash string) (rule string, ok bool) {
 	d := req.Declaration
 	if d == nil || inputHash == "" {
@@ -53,9 +56,16 @@ func Recalls(remembered []string, req Request, inputHash string) (rule string, o
 		return own, true
 	}
 	s := newSubject(&req)
+	exact := ""
+	if req.guarded() {
+		exact = Remember(req, inputHash)
+	}
 	for _, text := range remembered {
 		r, err := ParseRule(text)
 		if err != nil || r.Specifier == "" { // another input; whole tools are never remembered
+			continue
+		}
+		if req.guarded() && text != exact && !protect.Names(r.Specifier, *req.Protected) {
 			continue
 		}
 		if _, ok := allowedByRules([]Rule{r}, d, s); ok {
