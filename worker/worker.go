@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -227,7 +228,7 @@ func (o *Options) redactor() (func(string) string, error) {
 	}
 	for name, values := range o.Credentials {
 		for variable, value := range values {
-			if len(value) < redact.MinValueBytes {
+			if len(strings.TrimSpace(value)) < redact.MinValueBytes {
 				return nil,
 					fmt.Errorf("credentials: %s of the tool %q has less than %d bytes, too few to be told from "+
 						"ordinary text", variable, name, redact.MinValueBytes)

@@ -139,7 +139,11 @@ func Marked(text string) bool { return strings.Contains(text, markBegin) }
 func Marks(text string) int { return strings.Count(text, markBegin) }
 
 // texts are a value, and the lines of one that has several: a tool may number the lines of a file, or show one of them.
+// Blanks and line breaks around it are no part of it: programs take them away, and show the rest.
 func texts(value string) []string {
+	if bare := strings.TrimSpace(value); len(bare) >= MinValueBytes {
+		value = bare
+	}
 	all := []string{value}
 	if lines := strings.FieldsFunc(value, func(r rune) bool { return r == '\n' || r == '\r' }); len(lines) > 1 {
 		for _, line := range lines {
@@ -178,7 +182,7 @@ func Environ(environ []string) []Secret {
 	var out []Secret
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
-		if SecretName(name) && secretValue(value) {
+		if SecretName(name) && secretValue(strings.TrimSpace(value)) {
 			out = append(out, Secret{name, value})
 		}
 		out = append(out, InURLs(name, value)...)
@@ -293,7 +297,7 @@ func Named(names []string, lookup func(string) (string, bool)) ([]Secret, error)
 		switch {
 		case !ok || value == "":
 			return nil, fmt.Errorf("the environment has no variable %q", name)
-		case len(value) < MinValueBytes:
+		case len(strings.TrimSpace(value)) < MinValueBytes:
 			return nil, fmt.Errorf("the value of %s has less than %d bytes, too few to be told from ordinary text",
 				name, MinValueBytes)
 		}

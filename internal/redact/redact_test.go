@@ -2,6 +2,7 @@ package redact
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"net/url"
 	"slices"
@@ -316,5 +317,38 @@ func TestHostileTextIsReadFast(t *testing.T) {
 		if got := r.Redact(text); len(got) == 0 {
 			t.Errorf("%q gave nothing", piece)
 		}
+	}
+}
+
+// TestASecretIsFoundWithoutTheBlanksAroundIt: a variable often ends in a line break, as of a file that was mounted as a
+// variable. Programs take it away, and show the rest.
+func TestASecretIsFoundWithoutTheBlanksAroundIt(t *testing.T) {
+	const value = "tok-en-00"
+	for _, around := range [][2]string{{"", "\n"}, {"", "\r\n"}, {" ", ""}, {"\n", "\n\n"}} {
+		raw := around[0] + value + around[1]
+		named, err := Named([]string{"API_TOKEN"}, func(string) (string, bool) { return raw, true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := Environ([]string{"API_TOKEN=" + raw})
+		for how, secrets := range map[string][]Secret{"named": named, "environment": found} {
+			r := New(secrets)
+			for _, text := range []string{"x " + value + " y", "x" + raw + "y",
+				"x " + url.QueryEscape(value) + " y",
+				base64.StdEncoding.EncodeToString([]byte("user:" + value)),
+				base64.StdEncoding.EncodeToString([]byte("user:" + raw + "and more")),
+				hex.EncodeToString([]byte(raw))} {
+				if got := r.Redact(text); !Marked(got) {
+					t.Errorf("%s, %q: %q stays", how, raw, got)
+				}
+			}
+		}
+	}
+	// A word that is no secret does not become one by its line break, and what is too short without it is told.
+	if got := New(Environ([]string{"SORT_KEY=timestamp\n"})).Redact("the timestamp\n"); Marked(got) {
+		t.Errorf("%q: an ordinary word is taken out", got)
+	}
+	if _, err := Named([]string{"PIN"}, func(string) (string, bool) { return "1234567\n", true }); err == nil {
+		t.Error("a value that is too short without its line break is taken")
 	}
 }
