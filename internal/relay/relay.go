@@ -31,6 +31,7 @@ const (
 	DecideTimeout  = 20 * time.Second // of one decision: a worker may have to check an input
 	MaxAsking      = 8                // questions on their way at a time
 	MaxAnswerBytes = 64 << 10         // of the body of an answer
+	MaxAnswers     = 10_000           // answers that are known when they come again
 )
 
 // Columns is the width of the lines of a question.
@@ -62,6 +63,8 @@ type Relay struct {
 	o Options
 	// asked are the calls that wait and were asked about, by the ids of their questions. Only Run uses it.
 	asked map[string]*attempt
+	// taken are the answers that have counted.
+	taken answers
 }
 
 // attempt is how far one question is.
@@ -101,9 +104,10 @@ type QuestionData struct {
 	Callback string `json:"callback,omitempty"`
 }
 
-// questionID names the question about one input of a call, so that a service sees when it is asked again.
+// questionID names a question, so that a service sees when it is asked again. A tool may ask the same thing twice: that
+// is another question.
 func questionID(a client.Approval) string {
-	sum := sha256.Sum256([]byte(a.ID + "\x00" + a.InputSHA256))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d", a.ID, a.InputSHA256, a.AskedAt.UnixNano()))
 	const chars = 24
 	return "ask_" + hex.EncodeToString(sum[:])[:chars]
 }
@@ -294,10 +298,14 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	a, err := readAnswer(body)
-	if err == nil {
+	if err == nil && !r.taken.add(nameOf(req.Header, body)) {
+		err = errTwice
+	} else if err == nil {
 		ctx, cancel := context.WithTimeout(req.Context(), DecideTimeout)
 		defer cancel()
-		err = r.o.System.Decide(ctx, a.ID, a.Decision)
+		if err = r.o.System.Decide(ctx, a.ID, a.Decision); err != nil {
+			r.taken.remove(nameOf(req.Header, body)) // it may come again
+		}
 	}
 	status := http.StatusInternalServerError
 	switch _, wrong := errors.AsType[*toolyard.InputError](err); {

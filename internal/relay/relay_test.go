@@ -26,6 +26,7 @@ type system struct {
 	list    []client.Approval
 	decided []client.Decision
 	err     error
+	failing error // of decisions
 }
 
 func (s *system) Approvals(context.Context, toolyard.Agent) ([]client.Approval, error) {
@@ -33,6 +34,9 @@ func (s *system) Approvals(context.Context, toolyard.Agent) ([]client.Approval, 
 }
 
 func (s *system) Decide(_ context.Context, id string, d client.Decision) error {
+	if s.failing != nil {
+		return s.failing
+	}
 	for i, a := range s.list {
 		if a.ID == id {
 			s.list, s.decided = append(s.list[:i:i], s.list[i+1:]...), append(s.decided, d)
@@ -133,6 +137,51 @@ func TestACallIsAskedAboutOnce(t *testing.T) {
 	r.err = errors.New("down")
 	if err := r.look(t.Context()); err == nil {
 		t.Error("a list that failed is no error")
+	}
+}
+
+// TestTheSameQuestionOnceMore: a tool may ask the same thing again when it has its answer, before anybody has looked at
+// the list in between. That is another question, which has to be answered by itself.
+func TestTheSameQuestionOnceMore(t *testing.T) {
+	first := waits("a.b.0", `{"code":""}`)
+	first.AskedAt = time.Unix(1_800_000_000, 0)
+	again := first
+	again.AskedAt = first.AskedAt.Add(time.Millisecond)
+	r := newRig(t, first)
+	for _, list := range [][]client.Approval{{first}, {again}, {again}} {
+		r.list = list
+		if err := r.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(r.asked) != 2 || r.asked[0].Header.Get(headerID) == r.asked[1].Header.Get(headerID) {
+		t.Errorf("asked %d times about two questions", len(r.asked))
+	}
+}
+
+// TestAnAnswerCountsOnce: a service that has lost the response sends its answer again. That answers nothing else, such
+// as the same question that the tool has asked once more. One that could not be stored counts when it comes again.
+func TestAnAnswerCountsOnce(t *testing.T) {
+	call := waits("a.b.0", `{"code":""}`)
+	r := newRig(t, call)
+	body := `{"type":"approval.answer","data":{"id":"a.b.0","decision":"allow","by":"ann","input_sha256":"` +
+		call.InputSHA256 + `"}}`
+	r.failing = client.ErrUnchecked
+	if got := r.answer(t, body, nil); got != http.StatusServiceUnavailable {
+		t.Errorf("one that could not be stored: status %d", got)
+	}
+	r.failing = nil
+	for _, want := range []int{http.StatusNoContent, http.StatusConflict} {
+		r.list = []client.Approval{call} // it asks the same again
+		if got := r.answer(t, body, nil); got != want || len(r.decided) != 1 {
+			t.Errorf("status %d, want %d; decided %d times", got, want, len(r.decided))
+		}
+		r.now = r.now.Add(time.Minute) // it is signed anew
+	}
+	if got := r.answer(t, body, func(q *http.Request) {
+		r.o.Secret.sign(q.Header, "msg_2", r.now, []byte(body))
+	}); got != http.StatusNoContent || len(r.decided) != 2 {
+		t.Errorf("another answer: status %d, decided %d times", got, len(r.decided))
 	}
 }
 
