@@ -256,7 +256,11 @@ func readAnswer(body []byte) (a Answer, err error) {
 	by, err3 := data.String("by")
 	reason, err4 := data.OptionalString("reason")
 	a = Answer{id, client.Decision{Verdict: client.Verdict(verdict), By: by, Reason: reason}}
-	if err := errors.Join(err1, err2, err3, err4); err != nil || a.Decision.Verdict != client.Allow {
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return a, err
+	}
+	if a.Decision.Verdict != client.Allow { // one that names a question denies no other
+		a.Decision.InputSHA256, err = data.OptionalString("input_sha256")
 		return a, err
 	}
 	// Who allows a call says what was seen: a button under one question must not allow another input.

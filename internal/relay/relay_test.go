@@ -274,8 +274,12 @@ func TestOnlyASignedAnswerCounts(t *testing.T) {
 	}
 	r.list = []client.Approval{call}
 	deny := strings.Replace(allow(seen), "allow", "deny", 1)
-	if got := r.answer(t, deny, nil); got != 204 || r.decided[1].InputSHA256 != "" {
-		t.Errorf("a denial: status %d, %+v", got, r.decided)
+	if got := r.answer(t, deny, nil); got != 204 || r.decided[1].InputSHA256 != call.InputSHA256 {
+		t.Errorf("a denial of one question: status %d, %+v", got, r.decided)
+	}
+	r.list = []client.Approval{call}
+	if got := r.answer(t, strings.Replace(deny, seen, "", 1), nil); got != 204 || r.decided[2].InputSHA256 != "" {
+		t.Errorf("a denial of whatever it asks: status %d, %+v", got, r.decided)
 	}
 }
 

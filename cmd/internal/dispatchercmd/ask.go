@@ -54,7 +54,8 @@ func (s *std) askOne(ctx context.Context, c *client.Client, a client.Approval, l
 	before *string) error {
 	defer s.bars.hold()()
 	k := &asker{s.sheetOf(s.err), lines}
-	decision := client.Decision{Verdict: client.Deny, By: person()}
+	// Also a no is to this question: somebody else may answer meanwhile, and the call ask another.
+	decision := client.Decision{Verdict: client.Deny, By: person(), InputSHA256: a.InputSHA256}
 	text, partial := described(a, k.columns, before)
 	if partial != nil {
 		decision.Reason = partial.Error()
@@ -73,7 +74,7 @@ func (s *std) askOne(ctx context.Context, c *client.Client, a client.Approval, l
 	}
 	switch said {
 	case yes, forSession:
-		decision.Verdict, decision.InputSHA256, decision.ForSession = client.Allow, a.InputSHA256, said == forSession
+		decision.Verdict, decision.ForSession = client.Allow, said == forSession
 	case silent:
 		decision.Reason = "the terminal was closed"
 	}
@@ -97,7 +98,7 @@ func (k *asker) fill(ctx context.Context, c *client.Client, a client.Approval, t
 			break
 		}
 		yes := d
-		yes.Verdict, yes.InputSHA256 = client.Allow, a.InputSHA256
+		yes.Verdict = client.Allow
 		if said != "" {
 			yes.Input = json.RawMessage(said)
 		}

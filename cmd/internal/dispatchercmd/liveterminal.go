@@ -282,7 +282,7 @@ func (l *liveScreen) decide(ctx context.Context, index int) (note string, err er
 	if partial != nil {
 		return cli.OneLine(partial.Error()) + "; nobody can approve it: dispatcher deny ends it", nil
 	}
-	decision, wants := client.Decision{By: person()}, false
+	decision, wants := client.Decision{By: person(), InputSHA256: list[at].InputSHA256}, false
 	asked := make(chan error, 1)
 	go func() { // a terminal may be silent for ever; then it ends with the process
 		var err error
@@ -296,9 +296,6 @@ func (l *liveScreen) decide(ctx context.Context, index int) (note string, err er
 		}
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
-	}
-	if decision.Verdict == client.Allow {
-		decision.InputSHA256 = list[at].InputSHA256
 	}
 	store, end := context.WithTimeout(ctx, setupTimeout)
 	defer end()

@@ -86,7 +86,8 @@ function Look({ id, me, done }: { id: string; me: Me; done: (what: string) => vo
     void decide({ decision: "allow", reason: reason || undefined, remember: remember ? "session" : undefined,
       ...(editing ? { input: editing.input } : { input_sha256: look.input_sha256 }) });
   };
-  const deny = () => mayDeny && void decide({ decision: "deny", reason: reason || undefined });
+  const deny = () => mayDeny &&
+    void decide({ decision: "deny", reason: reason || undefined, input_sha256: look?.input_sha256 });
   const startEdit = () => mayEdit && setEdit(edit === undefined ? JSON.stringify(look?.input, null, 2) : undefined);
   useKeys((e) => {
     const act: Record<string, () => unknown> = { a: allow, d: deny, e: startEdit };
