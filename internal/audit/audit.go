@@ -5,12 +5,16 @@
 //
 // Ordering: the lines of one process stand in the order in which the deeds were done.
 //
-// Failure: a line that cannot be written stands in the process's own log instead, and the deed is done all the same.
+// Failure: a line that cannot be written stands in the process's own log instead, and the deed is done all the same. If
+// a part of it was written, as on a full disk, it ends there: the next entry has a line of its own.
 package audit
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -71,7 +75,8 @@ type Log struct {
 	log  *slog.Logger
 
 	mu   sync.Mutex
-	file *os.File
+	file io.WriteCloser
+	cut  bool // the file does not end with a whole line
 }
 
 // Open opens a log, and makes its file if there is none. What cannot be written later is told to log.
@@ -86,14 +91,43 @@ func (l *Log) Reopen() error {
 	if err != nil {
 		return err
 	}
+	cut, err := endsCut(f)
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before := l.file
-	l.file = f
+	l.file, l.cut = f, cut
 	if before != nil {
 		return before.Close()
 	}
 	return nil
+}
+
+// endsCut reports whether a file ends in the middle of a line, which a former process could not write whole. What
+// cannot be read back, such as a pipe, does not.
+func endsCut(f *os.File) (bool, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	if !info.Mode().IsRegular() || info.Size() == 0 {
+		return false, nil
+	}
+	r, err := os.Open(f.Name())
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) { // only written, or renamed by now
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	var last [1]byte
+	_, err = r.ReadAt(last[:], info.Size()-1)
+	if errors.Is(err, io.EOF) { // another file has the name by now
+		last[0], err = '\n', nil
+	}
+	return last[0] != '\n', errors.Join(err, r.Close())
 }
 
 // Close ends the log.
@@ -141,6 +175,13 @@ func (l *Log) write(e Entry) error {
 	if l.file == nil {
 		return os.ErrClosed
 	}
-	_, err = l.file.Write(append(line, '\n'))
+	line = append(line, '\n')
+	if l.cut {
+		line = append([]byte("\n"), line...)
+	}
+	n, err := l.file.Write(line)
+	if n > 0 {
+		l.cut = line[n-1] != '\n'
+	}
 	return err
 }

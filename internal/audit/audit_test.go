@@ -3,6 +3,8 @@ package audit
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -78,4 +80,67 @@ func TestLog(t *testing.T) {
 	}
 	var none *Log
 	none.Put(Entry{})
+}
+
+// tight is a file on a disk that is full after some bytes, until there is room again.
+type tight struct {
+	*os.File
+	room int
+}
+
+func (f *tight) Write(b []byte) (int, error) {
+	n, err := f.File.Write(b[:min(len(b), f.room)])
+	f.room -= n
+	if err == nil && n < len(b) {
+		err = errors.New("no space left on device")
+	}
+	return n, err
+}
+
+// TestACutLineTakesNoOtherAlong: a line of which only a part was written, as on a full disk, ends there. The next entry
+// has a line of its own, also after the process has started anew.
+func TestACutLineTakesNoOtherAlong(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit")
+	quiet := slog.New(slog.DiscardHandler)
+	l, err := Open(path, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, ok := l.file.(*os.File)
+	if !ok {
+		t.Fatalf("the file is a %T", l.file)
+	}
+	for _, room := range []int{20, 0, 1 << 20, 20} {
+		l.file = &tight{file, room}
+		l.Put(Entry{Action: fmt.Sprint("room ", room)})
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if l, err = Open(path, quiet); err != nil {
+			t.Fatal(err)
+		}
+		l.Put(Entry{Action: "anew"})
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var whole []string
+	cut := 0
+	for line := range bytes.Lines(data) {
+		var e Entry
+		if json.Unmarshal(line, &e) != nil {
+			cut++
+			continue
+		}
+		whole = append(whole, e.Action)
+	}
+	if got := strings.Join(whole, ", "); got != "room 1048576, anew, anew" || cut != 2 {
+		t.Errorf("entries %s, and %d cut lines, in\n%s", got, cut, data)
+	}
 }
