@@ -322,11 +322,20 @@ func (b *Broker) walk(ctx context.Context, stream, subject string, after uint64)
 				Problem: fmt.Sprintf("message %d on %s was appended without expecting a sequence (%q)", m.seq, subject,
 					h)}
 		}
+		if before >= m.seq {
+			return nil, &events.UnreadableError{ID: m.header.Get(headerID), Problem: fmt.Sprintf(
+				"message %d on %s says that message %d is before it", m.seq, subject, before)}
+		}
 		if before == 0 || before <= after {
 			break
 		}
+		id := m.header.Get(headerID)
 		if m, err = b.at(ctx, stream, subject, before); err != nil {
 			return out, err
+		}
+		if m.subject != subject { // its writer had the server compare the number with the end of another chain
+			return nil, &events.UnreadableError{ID: id, Problem: fmt.Sprintf(
+				"a message on %s says that message %d is before it, which is on %s", subject, before, m.subject)}
 		}
 	}
 	slices.Reverse(out)

@@ -239,18 +239,70 @@ func (b *Broker) last(ctx context.Context, stream, subject string) (raw, bool, e
 			m, ok := a.last(subject)
 			return m, ok, nil
 		}
-		before, err := strconv.ParseUint(m.header.Get(headerExpected), 10, 64)
-		if err != nil || before == 0 {
-			return raw{}, false, nil //nolint:nilerr // a fence that nobody of us has written ends nothing
+		before, ours, err := b.behind(ctx, stream, subject, m)
+		if err != nil {
+			return raw{}, false, err
 		}
-		m, err = b.at(ctx, stream, subject, before)
-		if errors.Is(err, jetstream.ErrMsgNotFound) { // it has expired
+		if !ours { // a fence that nobody of us has written ends nothing
+			return b.lastBefore(ctx, stream, subject, m.seq)
+		}
+		if before == 0 {
 			return raw{}, false, nil
 		}
-		if err != nil || !m.fence() {
-			return m, err == nil, err
+		found, err := b.at(ctx, stream, subject, before)
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound): // it has expired
+			return raw{}, false, nil
+		case err != nil:
+			return raw{}, false, err
+		case found.subject != subject:
+			return b.lastBefore(ctx, stream, subject, m.seq)
+		case !found.fence():
+			return found, true, nil
+		}
+		m = found
+	}
+}
+
+// behind is the sequence of the message that a fence says it stands behind; 0: of none. ours is false if something else
+// of its subject stands between the two. Who may write to a chain may say anything in the header: the server compares
+// the number with the last one of whichever subject the writer names.
+func (b *Broker) behind(ctx context.Context, stream, subject string, fence raw) (before uint64, ours bool, err error) {
+	before, err = strconv.ParseUint(fence.header.Get(headerExpected), 10, 64)
+	if err != nil || before >= fence.seq {
+		return 0, false, nil //nolint:nilerr // it is not ours
+	}
+	next, ok, err := b.hotAfter(ctx, stream, subject, before)
+	return before, ok && next.seq == fence.seq, err
+}
+
+// lastBefore searches a literal subject for the last message before a sequence that is no fence, whatever the messages
+// say of each other.
+func (b *Broker) lastBefore(ctx context.Context, stream, subject string, end uint64) (last raw, ok bool, err error) {
+	at := uint64(0)
+	for n := 0; ; n++ {
+		if n == broker.MaxChainLength {
+			return raw{}, false, fmt.Errorf("subject %s has more than %d messages", subject, broker.MaxChainLength)
+		}
+		m, more, err := b.hotAfter(ctx, stream, subject, at)
+		if err != nil {
+			return raw{}, false, err
+		}
+		if !more || m.seq >= end {
+			break
+		}
+		if at = m.seq; !m.fence() {
+			last, ok = m, true
 		}
 	}
+	a, err := b.archivedAs(ctx, subject) // meanwhile, and then some of it was gone
+	if err != nil {
+		return raw{}, false, err
+	}
+	if a != nil {
+		last, ok = a.last(subject)
+	}
+	return last, ok, nil
 }
 
 // after reads the first message of a subject after a sequence, from the stream's leader or the archive. The subject may
@@ -325,9 +377,9 @@ func (b *Broker) withoutFences(ctx context.Context, stream string, counted map[s
 // fencesAtEnd counts the fences at the end of a chain. There is more than one if an event came between them.
 func (b *Broker) fencesAtEnd(ctx context.Context, stream, subject string) (n uint64, err error) {
 	m, ok, err := b.hotLast(ctx, stream, subject)
-	for ; err == nil && ok && m.fence(); n++ {
+	for ; err == nil && ok && m.fence() && m.subject == subject; n++ {
 		before, perr := strconv.ParseUint(m.header.Get(headerExpected), 10, 64)
-		if ok = perr == nil && before > 0; ok {
+		if ok = perr == nil && before > 0 && before < m.seq; ok {
 			m, err = b.hotAt(ctx, stream, subject, before)
 		}
 	}
