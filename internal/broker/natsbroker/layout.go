@@ -61,6 +61,8 @@ func metadataOf(s broker.Settings) (map[string]string, error) {
 type origin struct {
 	settings broker.Settings
 	layout   int
+	// minReader is the wire version that whoever joins must have at least; 0 if that is not written down.
+	minReader int
 	// raised says that there is a map of shards.
 	raised bool
 }
@@ -73,9 +75,8 @@ func readOrigin(m map[string]string) (o origin, err error) {
 		return o, fmt.Errorf("stream %s has no settings of Toolyard: it was made by a version before 2026-11-21, "+
 			"or by something else; use an empty store (another --data, or delete the streams)", streamBatch)
 	}
-	var minReader int
 	_, o.raised = m[metadataRaised]
-	for key, to := range map[string]*int{metadataMinReader: &minReader, metadataLayout: &o.layout} {
+	for key, to := range map[string]*int{metadataMinReader: &o.minReader, metadataLayout: &o.layout} {
 		if text, ok := m[key]; ok {
 			if *to, err = strconv.Atoi(text); err != nil {
 				return o, fmt.Errorf("the metadata of stream %s: %s is %q, which is no number", streamBatch, key, text)
@@ -87,10 +88,10 @@ func readOrigin(m map[string]string) (o origin, err error) {
 			"this is %s (wire version %d): use that version or a later one", events.ErrNewer,
 			orUnknown(m[metadataVersion]), orUnknown(m[metadataWire]), why, version.Build(), version.Wire)
 	}
-	if minReader > version.Wire {
-		return o, newer(fmt.Sprintf("needs wire version %d", minReader))
+	if o.minReader > version.Wire {
+		return o, newer(fmt.Sprintf("needs wire version %d", o.minReader))
 	}
-	if o.settings, err = readSettings(written, minReader != 0); errors.Is(err, errUnknownSetting) {
+	if o.settings, err = readSettings(written, o.minReader != 0); errors.Is(err, errUnknownSetting) {
 		return o, newer(err.Error())
 	}
 	if err == nil {

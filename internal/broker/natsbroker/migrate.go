@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -170,12 +171,8 @@ func Migrate(ctx context.Context, nc *nats.Conn) error {
 	if err != nil || f == nil || f.layout >= layout {
 		return err
 	}
-	cons, err := b.js.Consumer(ctx, streamBatch, consumerDispatchers)
-	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return fmt.Errorf("consumer %s of %s: %w", consumerDispatchers, streamBatch, err)
-	}
-	if err == nil && cons.CachedInfo().NumWaiting > 0 {
-		return errors.New("migrate: another dispatcher runs on this system; stop all dispatchers and workers first")
+	if err := b.alone(ctx, f.settings.ShardCount()); err != nil {
+		return err
 	}
 	var changed []jetstream.StreamConfig
 	for _, d := range f.want {
@@ -190,7 +187,11 @@ func Migrate(ctx context.Context, nc *nats.Conn) error {
 			metadata := map[string]string{}
 			maps.Copy(metadata, now.Metadata)
 			maps.Copy(metadata, d.Metadata)
-			now.Metadata = metadata
+			if now.Metadata = metadata; d.Name == streamBatch {
+				if err := f.keep(metadata); err != nil {
+					return err
+				}
+			}
 			changed = append(changed, now)
 		}
 	}
@@ -199,5 +200,35 @@ func Migrate(ctx context.Context, nc *nats.Conn) error {
 			return fmt.Errorf("migrate stream %s: %w", cfg.Name, err)
 		}
 	}
+	return nil
+}
+
+// alone returns an error if a dispatcher waits for batches of any shard.
+func (b *Broker) alone(ctx context.Context, shards int) error {
+	for range looksForDispatchers {
+		for n := range shards {
+			name := nameIn(n, streamBatch)
+			cons, err := b.js.Consumer(ctx, name, consumerDispatchers)
+			switch {
+			case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+			case err != nil:
+				return fmt.Errorf("consumer %s of %s: %w", consumerDispatchers, name, err)
+			case cons.CachedInfo().NumWaiting > 0:
+				return errors.New("migrate: another dispatcher runs on this system; stop all dispatchers and workers " +
+					"first")
+			}
+		}
+	}
+	return nil
+}
+
+// keep puts into metadata that this version has made what those of the system say beside the layout: its settings, with
+// the number of shards that it was made with and with what this version does not know, and who may join.
+func (f *found) keep(metadata map[string]string) (err error) {
+	was := f.have[streamBatch].Metadata
+	if metadata[metadataSettings], err = rewritten(was[metadataSettings], f.made); err != nil {
+		return err
+	}
+	metadata[metadataMinReader] = strconv.Itoa(max(f.minReader, minReaderOf(f.made)))
 	return nil
 }
