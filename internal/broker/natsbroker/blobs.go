@@ -3,12 +3,16 @@ package natsbroker
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
@@ -47,14 +51,81 @@ func (b *Broker) putObject(ctx context.Context, name string, content []byte) err
 	if stored, err := b.isStored(ctx, name); stored || err != nil {
 		return err
 	}
-	_, err := retry(ctx, func(ctx context.Context) (*jetstream.ObjectInfo,
-		error) {
-		return b.blobs.PutBytes(ctx, name, content)
+	_, err := retry(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, b.putWhole(ctx, name, content)
 	})
 	if err != nil {
 		return fmt.Errorf("store object %s (%d bytes): %w", name, len(content), err)
 	}
 	return nil
+}
+
+const (
+	// chunkBytes is the size of the parts in which an object is stored: that of the client library.
+	chunkBytes = 128 << 10
+	// The subjects of an object: its parts, by a name that is new each time it is stored, and its description, by its
+	// name, of which the stream keeps the last one.
+	prefixChunks      = "$O." + bucketBlob + ".C."
+	prefixDescription = "$O." + bucketBlob + ".M."
+)
+
+// putWhole stores an object in the form of the client library, in the place of the one that has its name. Its
+// description is stored when all of its parts are. PutBytes of nats.go 1.55 sends all of it at once: where the store is
+// full the parts are refused, and the description, for which there is room, takes the place of an object that was
+// whole.
+func (b *Broker) putWhole(ctx context.Context, name string, content []byte) error {
+	was, err := b.blobs.GetInfo(ctx, name, jetstream.GetObjectInfoShowDeleted())
+	if err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
+		return err
+	}
+	info := jetstream.ObjectInfo{Bucket: bucketBlob, NUID: broker.NewID(), Size: uint64(len(content)),
+		ObjectMeta: jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: chunkBytes}}}
+	of := []jetstream.PublishOpt{jetstream.WithExpectStream("OBJ_" + bucketBlob), jetstream.WithRetryAttempts(0)}
+	chunks := prefixChunks + info.NUID
+	digest := sha256.New()
+	var sent []jetstream.PubAckFuture
+	for part := range slices.Chunk(content, chunkBytes) {
+		digest.Write(part)
+		ack, err := b.bulk.PublishMsgAsync(&nats.Msg{Subject: chunks, Data: part}, of...)
+		if err != nil {
+			b.dropChunks(ctx, chunks)
+			return err
+		}
+		sent = append(sent, ack)
+	}
+	for _, ack := range sent {
+		select {
+		case <-ack.Ok():
+		case err := <-ack.Err():
+			b.dropChunks(ctx, chunks)
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	info.Chunks, info.Digest = uint32(len(sent)), jetstream.GetObjectDigestValue(digest)
+	description := nats.NewMsg(prefixDescription + base64.URLEncoding.EncodeToString([]byte(name)))
+	description.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	if description.Data, err = json.Marshal(info); err != nil {
+		return fmt.Errorf("describe object %s: %w", name, err)
+	}
+	if _, err := b.js.PublishMsg(ctx, description, of...); err != nil {
+		if _, refused := errors.AsType[*jetstream.APIError](err); refused { // otherwise it may be stored
+			b.dropChunks(ctx, chunks)
+		}
+		return err
+	}
+	if was != nil && !was.Deleted {
+		b.dropChunks(ctx, prefixChunks+was.NUID)
+	}
+	return nil
+}
+
+// dropChunks deletes the parts of an object that nobody can find. What it cannot delete goes when it is too old.
+func (b *Broker) dropChunks(ctx context.Context, chunks string) {
+	if s, err := b.js.Stream(ctx, "OBJ_"+bucketBlob); err == nil {
+		_ = s.Purge(ctx, jetstream.WithPurgeSubject(chunks))
+	}
 }
 
 // isStored reports whether an object is there and stays for a while.

@@ -48,6 +48,7 @@ import (
 type Broker struct {
 	nc        *nats.Conn
 	js        jetstream.JetStream
+	bulk      jetstream.JetStream              // the same, for parts of objects: their answers may take longer
 	held      *atomic.Pointer[broker.Settings] // the settings, which may change
 	source    string
 	build     string
@@ -170,7 +171,11 @@ func on(nc *nats.Conn, settings broker.Settings, source string) (*Broker, error)
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
-	b := &Broker{nc: nc, js: js, held: &atomic.Pointer[broker.Settings]{}, source: source, build: version.Build(),
+	bulk, err := jetstream.New(nc, jetstream.WithPublishAsyncTimeout(longestAttempt))
+	if err != nil {
+		return nil, fmt.Errorf("JetStream: %w", err)
+	}
+	b := &Broker{nc: nc, js: js, bulk: bulk, held: &atomic.Pointer[broker.Settings]{}, source: source, build: version.Build(),
 		forgotten: &forgotten{}, archived: newArchived(), system: newSystem(), outage: &outage{},
 		linkWatch: &linkWatch{}, pools: broker.MaxPools}
 	b.held.Store(&settings)
