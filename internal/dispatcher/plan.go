@@ -271,12 +271,13 @@ func (d *Dispatcher) surface(p *Planner, reg registry.Registry, a toolyard.Agent
 	return s, nil
 }
 
-// keepSurface stores a surface, unless this dispatcher stored it not long ago.
+// keepSurface stores a surface, unless this dispatcher stored it not long ago. It must last for the lifetime of the
+// batch that is planned now. The broker, too, keeps one that is younger than half of the slack.
 func (d *Dispatcher) keepSurface(ctx context.Context, s *registry.Surface) error {
 	d.mu.Lock()
 	at, ok := d.stored[s.Hash]
 	d.mu.Unlock()
-	if ok && time.Since(at) < d.b.Settings().Lifetime/4 {
+	if ok && time.Since(at) < d.b.Settings().Slack/4 {
 		return nil
 	}
 	encoded, err := s.Encode()

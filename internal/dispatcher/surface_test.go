@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/pipeline"
@@ -96,6 +97,30 @@ func TestASurfaceIsAssembledOnce(t *testing.T) {
 		len(d.built) != built {
 		t.Errorf("no tools: %v, and %d surfaces are known", err, len(d.built))
 	}
+}
+
+// TestASurfaceLastsAsLongAsItsBatch: what a batch sees can be read until its lifetime is over, also where the dispatcher
+// had stored it before, for another batch.
+func TestASurfaceLastsAsLongAsItsBatch(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.still()
+		d := New(y.b, Config{ID: "d", Log: y.Log(), Planner: planner()})
+		surface, err := d.Surface("a", "w", toolyard.Options{})
+		if err != nil {
+			y.Fatal(err)
+		}
+		lifetime := y.b.Settings().Lifetime
+		for _, later := range []time.Duration{0, lifetime / 100, lifetime / 10, lifetime / 10} {
+			time.Sleep(later) // a batch is planned
+			if err := d.keepSurface(y.Context(), &surface); err != nil {
+				y.Fatal(err)
+			}
+		}
+		time.Sleep(lifetime)
+		if _, err := y.b.Surface(y.Context(), surface.Hash); err != nil {
+			y.Errorf("at the end of the last batch: %v", err)
+		}
+	})
 }
 
 // BenchmarkPlan plans a batch of ten calls where 10, or 1,000 tools are offered.
