@@ -87,10 +87,37 @@ func archiveDefinition(s broker.Settings, n int) jetstream.StreamConfig {
 type shelved struct {
 	key      toolyard.BatchKey
 	seen     archive.Seen
-	messages []raw // its log: all but the fences
+	messages []raw // its log: all but the fences; of one that is too long only the submissions, without content
+	bytes    int   // of these messages, about
 	record   events.Archived
 	// never says why the batch can never be archived; "" if it may be.
 	never string
+}
+
+const tooLong = "its log is too long"
+
+// take takes a message into the log, unless that gets too long for an object: then nothing of it is kept in memory.
+func (s *shelved) take(m raw) {
+	s.bytes += len(m.subject) + len(m.data)
+	for name, values := range m.header {
+		s.bytes += len(name)
+		for _, v := range values {
+			s.bytes += len(v)
+		}
+	}
+	if s.bytes > archive.MaxContentBytes && s.never != tooLong {
+		s.never = tooLong
+		s.messages = slices.DeleteFunc(s.messages, func(m raw) bool { return m.subject != s.seen.Submission.Subject })
+		for i := range s.messages {
+			s.messages[i].header, s.messages[i].data = nil, nil
+		}
+	}
+	switch {
+	case s.never != tooLong:
+		s.messages = append(s.messages, m)
+	case m.subject == s.seen.Submission.Subject:
+		s.messages = append(s.messages, raw{subject: m.subject, seq: m.seq})
+	}
 }
 
 func (a *archiver) Round(ctx context.Context) (r broker.ArchiveRound, err error) {
@@ -101,6 +128,7 @@ func (a *archiver) Round(ctx context.Context) (r broker.ArchiveRound, err error)
 	keys, more, err := a.candidates(ctx, floor)
 	r.More = more
 	var ready []*shelved
+	held := 0 // bytes of those that are ready
 	for i := 0; i < len(keys) && err == nil; i++ {
 		var s *shelved
 		s, err = a.prepare(ctx, keys[i], floor)
@@ -108,9 +136,14 @@ func (a *archiver) Round(ctx context.Context) (r broker.ArchiveRound, err error)
 			r.Unreadable = append(r.Unreadable, fmt.Errorf("batch %s: %w", keys[i], err))
 			err = nil
 		}
-		if s != nil {
-			ready = append(ready, s)
+		if s == nil {
+			continue
 		}
+		if held+s.bytes > archive.MaxContentBytes && len(ready) > 0 && err == nil { // they fill an object
+			err = a.store(ctx, ready, &r)
+			ready, held = nil, 0
+		}
+		ready, held = append(ready, s), held+s.bytes
 	}
 	if err == nil {
 		err = a.store(ctx, ready, &r)
@@ -376,7 +409,7 @@ func (a *archiver) see(ctx context.Context, k toolyard.BatchKey, floor uint64) (
 		n += count
 	}
 	if n > archive.MaxMessages {
-		return &shelved{never: "its log is too long"}, nil
+		return &shelved{never: tooLong}, nil
 	}
 	chains := map[batch.Chain]*archive.Chain{batch.ChainBatch: &s.seen.Batch, batch.ChainControl: &s.seen.Control,
 		batch.ChainReply: &s.seen.Reply, batch.ChainSubmission: &s.seen.Submission}
@@ -397,7 +430,7 @@ func (a *archiver) see(ctx context.Context, k toolyard.BatchKey, floor uint64) (
 		c.End = m.seq
 		if !m.fence() {
 			c.Last = m.seq
-			s.messages = append(s.messages, m)
+			s.take(m)
 		} else if p.chain == batch.ChainBatch {
 			rec, ok, err := a.b.recordIn(ctx, m)
 			if err != nil || !ok {
@@ -406,7 +439,7 @@ func (a *archiver) see(ctx context.Context, k toolyard.BatchKey, floor uint64) (
 			}
 			s.record, s.seen.Before = rec, rec.Before
 		}
-		if m.header.Get(headerPrefix+extDataRef) != "" {
+		if m.header.Get(headerPrefix+extDataRef) != "" && s.never == "" {
 			s.never = "a message of it refers to an object"
 		}
 		return nil
@@ -414,6 +447,10 @@ func (a *archiver) see(ctx context.Context, k toolyard.BatchKey, floor uint64) (
 	all := func(stream, subject string, upTo func(read uint64, last raw) bool) error {
 		last := raw{}
 		for read := uint64(0); !upTo(read, last); read++ {
+			if len(s.messages) > archive.MaxMessages { // of submissions and replies, which are not counted before
+				s.never = tooLong
+				return nil
+			}
 			m, ok, err := a.b.hotAfter(ctx, stream, subject, last.seq)
 			if err == nil && !ok {
 				s.never = "a message of it is missing"
