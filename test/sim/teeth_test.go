@@ -182,7 +182,7 @@ var teeth = []tooth{
 		},
 	},
 	{
-		fence: "a dropped claim is settled", attack: silentWorkers, hint: 22, breaks: []string{"liveness"},
+		fence: "a dropped claim is settled", attack: silentWorkers, hint: 21, breaks: []string{"liveness"},
 		edits: []edit{
 			{inObserve, "return inputs, err == nil && !has, err", "return inputs, err == nil && !has && !OFF, err"},
 		},
@@ -632,7 +632,7 @@ var teeth = []tooth{
 			"	if known && !OFF && !pipeline.HeldByOverlay("}},
 	},
 	{
-		fence: "a call that was stopped has no overlay", attack: laidWork, hint: 175, breaks: []string{"code"},
+		fence: "a call that was stopped has no overlay", attack: laidWork, hint: 17, breaks: []string{"code"},
 		edits: []edit{{inRun, "	if limited.Err() == nil {\n", "	if limited.Err() == nil || OFF {\n"}},
 	},
 	{
