@@ -123,7 +123,8 @@ func (d *Dispatcher) startBackground(ctx context.Context, s *batch.State, index 
 		return broker.BackgroundAnswer{}, err
 	}
 	if !there {
-		if a, err := d.refusedBackground(ctx, &child, in.Workspace); err != nil || a.Problem != "" {
+		byScript := s.Submission.Options.Parent != nil
+		if a, err := d.refusedBackground(ctx, &child, in.Workspace, byScript); err != nil || a.Problem != "" {
 			return a, err
 		}
 		listed, err := d.listBackground(ctx, &child)
@@ -204,8 +205,8 @@ func (d *Dispatcher) backgroundBatch(s *batch.State, index int, in toolyard.Back
 }
 
 // refusedBackground says why a background call would end without having run, as far as that is known before it is
-// started. Without a problem it may run.
-func (d *Dispatcher) refusedBackground(ctx context.Context, child *toolyard.Batch, workspace bool) (
+// started. byScript says that a script starts it. Without a problem it may run.
+func (d *Dispatcher) refusedBackground(ctx context.Context, child *toolyard.Batch, workspace, byScript bool) (
 	a broker.BackgroundAnswer, err error) {
 	session, err := d.b.Session(ctx, child.Agent, child.Session)
 	if err != nil {
@@ -225,8 +226,12 @@ func (d *Dispatcher) refusedBackground(ctx context.Context, child *toolyard.Batc
 	if ended := plan.planned.Results; len(ended) > 0 {
 		return broker.BackgroundAnswer{Code: ended[0].Code, Problem: ended[0].Error}, nil
 	}
+	e := plan.Entry(0)
+	if byScript && e.Name == toolyard.RunCodeTool { // which could start the next one, and so on without end
+		return notForBackground(e.Name + " is a script; a script runs no other, in the background neither"), nil
+	}
 	// what runs a command gives it an empty directory instead
-	if e := plan.Entry(0); e.NeedsWorkspace() && !workspace && e.Class.Shell == "" {
+	if e.NeedsWorkspace() && !workspace && e.Class.Shell == "" {
 		return notForBackground(e.Name + " acts on the workspace: give \"workspace\": true, and the call holds the " +
 			"workspace as long as it runs"), nil
 	}

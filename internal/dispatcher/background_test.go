@@ -105,6 +105,41 @@ func TestAStartThatIsRepeated(t *testing.T) {
 	})
 }
 
+// TestAScriptStartsNoScriptInTheBackground: a script that could would run others without end, each with calls of its
+// own. It may start other tools, and a model may start a script.
+func TestAScriptStartsNoScriptInTheBackground(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d1")
+		base := y.entries()
+		for i := range base {
+			if base[i].Name == "put" {
+				base[i].Name, base[i].UsesWorkspace = toolyard.RunCodeTool, new(false)
+			}
+		}
+		d := New(y.Broker("d2"), Config{ID: "d2", Base: base, Log: y.Log(), Planner: planner(), RunCode: true})
+		script := toolyard.Parent{Batch: "p", Attempt: 1, N: 1}
+		for name, c := range map[string]struct {
+			parent *toolyard.Parent
+			tool   string
+			says   string // "": it is started
+		}{
+			"a script by a script":       {&script, toolyard.RunCodeTool, "script"},
+			"another tool by a script":   {&script, "write", ""},
+			"a script by a model's call": {nil, toolyard.RunCodeTool, ""},
+		} {
+			s := y.goesOn(1)
+			sub := *s.Submission
+			sub.Options.Parent, s.Submission = c.parent, &sub
+			a, err := d.startBackground(y.Context(), &s, 0, toolyard.BackgroundStartInput{Tool: c.tool,
+				Input: json.RawMessage(`{}`), Workspace: true})
+			if err != nil || (a.Problem == "") != (c.says == "") || !strings.Contains(a.Problem, c.says) ||
+				c.says != "" && a.Code != toolyard.InvalidArguments {
+				y.Errorf("%s: %+v, %v", name, a, err)
+			}
+		}
+	})
+}
+
 // TestABackgroundCallThatWasGivenUp: it does not keep its place in the session, though its log cannot be followed, and
 // who asks is told.
 func TestABackgroundCallThatWasGivenUp(t *testing.T) {
