@@ -72,6 +72,6 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 		CallTimeout: time.Duration(d.CallTimeoutMS) * time.Millisecond, Rules: policy.Rules{Deny: deny, Ask: ask},
 		CommitPoint: func() error { return w.commit(ctx, r) }, Blobs: agentBlobs{w.b, d.Key(), call.Index},
 		Tools:    func(ctx context.Context) ([]tool.Offered, error) { return w.surfaces.offered(ctx, w.b, d.Surface) },
-		CallTool: w.callTool(r),
+		CallTool: w.callTool(ctx, r),
 	}, nil
 }
