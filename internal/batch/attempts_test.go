@@ -80,6 +80,23 @@ func TestALostAttemptBehindSomeThatWereNotStarted(t *testing.T) {
 	}
 }
 
+// asks has the tool of call 0 ask a person again and again, who answers.
+func (p *player) asks(questions int) {
+	for range questions {
+		p.do([]string{"claim", "0", "w1"})
+		p.step(Stored{p.store(Record{Chain: ChainItem, Body: events.Waiting{Worker: "w1", InputSHA256: "hash",
+			Attempt: p.m.State().Calls[0].Attempt, Form: &events.Form{}}})})
+		r := p.store(Record{Chain: ChainItem, Body: events.Decided{Decision: events.Approve, Answers: true,
+			By: "person", InputSHA256: "hash"}})
+		if !p.m.State().Parked {
+			p.step(Stored{r})
+		} else {
+			p.do([]string{"wake"})
+		}
+		p.grant(0)
+	}
+}
+
 // TestAnAttemptBehindQuestions: a tool that has asked a person again and again, and got its answers, was not tried in
 // vain. A worker that gives the call up before the tool goes on takes nothing of that: another one runs it.
 func TestAnAttemptBehindQuestions(t *testing.T) {
@@ -97,19 +114,7 @@ func TestAnAttemptBehindQuestions(t *testing.T) {
 			p := newPlayer(t)
 			p.do([]string{"plan", "w"})
 			p.grant(0)
-			for range c.questions {
-				p.do([]string{"claim", "0", "w1"})
-				p.step(Stored{p.store(Record{Chain: ChainItem, Body: events.Waiting{Worker: "w1", InputSHA256: "hash",
-					Attempt: p.m.State().Calls[0].Attempt, Form: &events.Form{}}})})
-				r := p.store(Record{Chain: ChainItem, Body: events.Decided{Decision: events.Approve, Answers: true,
-					By: "person", InputSHA256: "hash"}})
-				if !p.m.State().Parked {
-					p.step(Stored{r})
-				} else {
-					p.do([]string{"wake"})
-				}
-				p.grant(0)
-			}
+			p.asks(c.questions)
 			for range c.attempts {
 				p.do([]string{"claim", "0", "w1"})
 				p.step(Stored{p.store(Record{Chain: ChainItem, Body: events.AttemptFailed{NotStarted: true,
@@ -123,5 +128,54 @@ func TestAnAttemptBehindQuestions(t *testing.T) {
 					got.Result)
 			}
 		})
+	}
+}
+
+// TestALostAttemptBehindQuestions: the attempts that have ended with a question count no more when a worker is lost, or
+// fails, than when it gives the call up. A call that may run twice runs again, and has its answers still.
+func TestALostAttemptBehindQuestions(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind      string // of call, in a trace
+		questions int
+		attempts  int // behind them, in each of which the worker is lost
+		over      bool
+	}{
+		"two":                     {"i", 2, 1, false},
+		"as many as there may be": {"i", 7, 2, false},
+		"three are lost":          {"i", 7, 3, true},
+		"of a write":              {"w", 2, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlayer(t)
+			p.do([]string{"plan", c.kind})
+			p.grant(0)
+			p.asks(c.questions)
+			for n := range c.attempts {
+				p.do([]string{"claim", "0", "w1"})
+				p.do([]string{"observe", "dropped=0"})
+				if n < c.attempts-1 {
+					p.do([]string{"after", "20s"})
+				}
+			}
+			got := p.m.State().Calls[0]
+			if over := got.Status == Finished; over != c.over || over && got.Result.Code != toolyard.OutcomeUnknown {
+				t.Errorf("behind %d questions and %d lost workers the call is %s: %+v", c.questions, c.attempts,
+					got.Status, got.Result)
+			}
+		})
+	}
+}
+
+// TestTheAttemptsBehindQuestions: a worker is told of as many attempts as the owner gives the call.
+func TestTheAttemptsBehindQuestions(t *testing.T) {
+	p := newPlayer(t)
+	p.do([]string{"plan", "i"})
+	p.grant(0)
+	p.asks(2)
+	p.do([]string{"claim", "0", "w1"})
+	m, c := p.m, p.m.State().Calls[0]
+	req := m.queue([]int{0}, 1, nil).Request
+	if LastAttempt(c.Started()+1, c.Attempt, req.MaxAttempts) {
+		t.Errorf("attempt %d of %d behind two questions is the last one", c.Attempt, req.MaxAttempts)
 	}
 }

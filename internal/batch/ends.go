@@ -160,11 +160,10 @@ func (m *Machine) verdictOn(i, failed, culprit int) (verdict, bool) {
 			m.now.Sub(m.flight.queued[i]).Round(time.Millisecond))
 	}
 	if m.isLost(i) && (!s.Plan.Calls[i].Judgement.Idempotent ||
-		LastAttempt(c.Started()+1, c.Attempt, m.cfg.MaxAttempts)) {
+		m.lastAttempt(&c, c.Started()+1)) {
 		return m.unknownOutcome(i), true
 	}
-	// An attempt that ended with a question was not in vain.
-	if c.Status == Retrying && LastAttempt(c.Started()-c.questions, c.Attempt-c.questions, m.cfg.MaxAttempts) {
+	if c.Status == Retrying && m.lastAttempt(&c, c.Started()) {
 		return unavailable("", "The call could not be finished in %d attempts.", c.Attempt)
 	}
 	if since, ok := m.unserved(i); ok && m.now.Sub(since) >= m.cfg.WorkerWait {
@@ -177,6 +176,11 @@ func (m *Machine) verdictOn(i, failed, culprit int) (verdict, bool) {
 
 // maxClaims is how many attempts a call has at most for each that it may be started in: some may end before that.
 const maxClaims = 2
+
+// lastAttempt is [LastAttempt] for a call. An attempt that ended with a question was not in vain.
+func (m *Machine) lastAttempt(c *Call, started int) bool {
+	return LastAttempt(started-c.questions, c.Attempt-c.questions, m.cfg.MaxAttempts)
+}
 
 // LastAttempt reports whether a call has no further attempt: as many were started as may be, or there were too many.
 func LastAttempt(started, attempts, most int) bool {

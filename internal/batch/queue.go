@@ -137,7 +137,9 @@ func (m *Machine) queue(calls []int, number uint64, context map[string]string) Q
 	req.Fence = s.Submission.Options.Fence
 	req.Overlay = s.overlay(m.group)
 	req.RemainingMS = max(0, plan.Deadline.Sub(m.now).Milliseconds())
-	req.QueuedAt, req.MaxAttempts = m.now, m.cfg.MaxAttempts
+	req.QueuedAt = m.now
+	// A call that has asked is alone. Its worker counts the attempts that have ended with a question like the others.
+	req.MaxAttempts = m.cfg.MaxAttempts + s.Calls[calls[0]].questions
 	req.Item, req.Expected = s.Calls[calls[0]].Item, s.End(calls[0])
 	req.Width = min(len(calls), m.width(calls[0]))
 	req.Calls = make([]events.RequestedCall, len(calls))
