@@ -40,7 +40,7 @@ func Ask(all []Asked, state string) (*Question, error) {
 		return nil, errors.New("it asks nothing")
 	case len(all) > MaxAtOnce:
 		return nil, fmt.Errorf("it asks %d things at once; at most %d are asked", len(all), MaxAtOnce)
-	case len(all) == 1 && !strings.HasPrefix(all[0].Key, together):
+	case len(all) == 1 && !ours(all[0].Key):
 		return New(all[0].Form, all[0].Key, state)
 	}
 	for _, one := range all { // before a person has answered any
@@ -49,6 +49,11 @@ func Ask(all []Asked, state string) (*Question, error) {
 		}
 	}
 	return round{State: state, Left: all}.next()
+}
+
+// ours reports whether a key begins as one of our own does. A server may name its question so.
+func ours(key string) bool {
+	return strings.HasPrefix(key, together) || strings.HasPrefix(key, replayed)
 }
 
 // next makes a question of the first that is left.

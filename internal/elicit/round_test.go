@@ -75,3 +75,22 @@ func TestWhatIsNotAskedAtOnce(t *testing.T) {
 		t.Error("a state that cannot be read is no error")
 	}
 }
+
+// TestNamesThatMeanSomethingHere: what a server calls its question is a name to it alone, also where keys of our own
+// begin so: the answer reaches it.
+func TestNamesThatMeanSomethingHere(t *testing.T) {
+	for _, name := range []string{together + "k", replayed, replayed + "k", together + replayed + "k"} {
+		q, err := Ask([]Asked{{name, formOf("a?")}}, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := answered(q, `{"n":1}`)
+		if IsReplay(a) {
+			t.Errorf("%q: the answer is taken for that of a tool that runs again from its beginning", name)
+		}
+		answers, state, next, err := a.Answers()
+		if err != nil || state != "s" || next != nil || len(answers) != 1 || string(answers[name]) != `{"n":1}` {
+			t.Errorf("%q: answers %s, state %q, next %+v, %v", name, answers, state, next, err)
+		}
+	}
+}
