@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 _ADDRESS = ("127.0.0.1", @PORT@)
 _AT_ONCE = @AT_ONCE@
+_NO_ANSWER = "no answer: too many connections at a time, or the script is ending"
 
 
 class ToolError(Exception):
@@ -24,12 +25,19 @@ def call(name, **input):
 def call_with(name, input):
     """As call, with the input as a dictionary."""
     data = json.dumps(input).encode()
+    try:
+        return _exchange(name, data)
+    except OSError as error:
+        raise ToolError("internal_error", _NO_ANSWER) from error
+
+
+def _exchange(name, data):
     with socket.create_connection(_ADDRESS) as conn:
         conn.sendall(name.encode() + b" " + str(len(data)).encode() + b"\n" + data)
         with conn.makefile("rb") as answer:
             head = answer.readline().decode().split()
             if len(head) != 2:
-                raise ToolError("internal_error", "no answer: too many connections at a time, or the script is ending")
+                raise ToolError("internal_error", _NO_ANSWER)
             text = answer.read(int(head[1])).decode(errors="replace")
     if head[0] != "ok":
         raise ToolError(head[0], text)

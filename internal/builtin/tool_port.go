@@ -41,7 +41,11 @@ func (p *toolPort) answer(conn net.Conn) {
 	if conn.SetReadDeadline(time.Now().Add(headWithin)) != nil {
 		return
 	}
-	name, input, err := readCall(newHead(conn))
+	head := newHead(conn)
+	name, input, err := readCall(head)
+	if refused, ok := errors.AsType[*refusedCall](err); ok {
+		refused.pass(head, conn)
+	}
 	if err != nil {
 		say(conn, string(toolyard.InvalidArguments), "the call cannot be read: "+err.Error())
 		return
@@ -106,7 +110,21 @@ func newHead(conn io.Reader) *bufio.Reader {
 	return bufio.NewReaderSize(io.LimitReader(conn, maxHeadBytes+submission.MaxChildInput), maxHeadBytes)
 }
 
-// readCall reads a call: its first line, and the input.
+// refusedCall is why a call is refused whose input was not read.
+type refusedCall struct {
+	error
+	left uint64 // bytes of the input
+}
+
+// pass reads the input: a script sends all of it before it reads an answer, and would get an error of the connection if
+// that ended before. It takes no longer than the first line may.
+func (r *refusedCall) pass(head, conn io.Reader) {
+	left := int64(r.left)
+	begun, _ := io.CopyN(io.Discard, head, left) // which has no more than a call may have
+	_, _ = io.CopyN(io.Discard, conn, left-begun)
+}
+
+// readCall reads a call: its first line, and the input. A [*refusedCall] has an input that was not read.
 func readCall(from *bufio.Reader) (name string, input json.RawMessage, err error) {
 	line, err := from.ReadSlice('\n')
 	if err != nil {
@@ -119,11 +137,12 @@ func readCall(from *bufio.Reader) (name string, input json.RawMessage, err error
 	case at < 0 || err != nil:
 		return "", nil, errors.New("its first line is not the tool's name and the number of the input's bytes")
 	case n > submission.MaxChildInput:
-		return "", nil, fmt.Errorf("its input has %d bytes; at most %d are allowed", n, submission.MaxChildInput)
+		return "", nil, &refusedCall{fmt.Errorf("its input has %d bytes; at most %d are allowed", n,
+			submission.MaxChildInput), n}
 	}
 	name = head[:at]
 	if err := toolyard.CheckName("the tool", name); err != nil {
-		return "", nil, err
+		return "", nil, &refusedCall{err, n}
 	}
 	input = make([]byte, n)
 	if _, err := io.ReadFull(from, input); err != nil {

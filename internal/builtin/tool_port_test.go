@@ -137,6 +137,46 @@ func TestACallEndsWithItsConnection(t *testing.T) {
 	}
 }
 
+// TestACallThatIsRefusedIsReadToItsEnd: a script sends a whole call before it reads the answer. The end of a connection
+// in the middle of that would be an error of the connection to it, and no word of what is wrong.
+func TestACallThatIsRefusedIsReadToItsEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		tool  string
+		bytes int
+		says  string
+	}{ // 16 MiB are more than a connection holds that nobody reads
+		"an input that is too long":    {"write_file", 16 << 20, "at most 262144 are allowed"},
+		"a name that no tool can have": {"write\x01file", submission.MaxChildInput, "the tool"},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			echoing(new([]string)).answer(conn)
+			_ = conn.Close()
+		}()
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = fmt.Fprintf(conn, "%s %d\n%s", c.tool, c.bytes, strings.Repeat("1", c.bytes))
+		answer, readErr := io.ReadAll(conn)
+		if err := errors.Join(err, readErr); err != nil || !strings.HasPrefix(string(answer), "invalid_arguments ") ||
+			!strings.Contains(string(answer), c.says) {
+			t.Errorf("%s: %q, %v", name, answer, err)
+		}
+		_, _ = conn.Close(), l.Close()
+		<-done
+	}
+}
+
 // FuzzToolPort: whatever a script sends, at most one call is made, of a tool with a name and of an input that is JSON
 // within the limits; and the answer has the form that its first line says.
 func FuzzToolPort(f *testing.F) {

@@ -176,6 +176,24 @@ func TestAScriptsCallsAreCalls(t *testing.T) {
 	}
 }
 
+// TestAScriptReadsWhyACallIsRefused: also of a call that is too long to be taken, and the calls beside it are made. A
+// call whose connection is closed has failed like any other.
+func TestAScriptReadsWhyACallIsRefused(t *testing.T) {
+	t.Parallel()
+	x := runScripts(t, 1, worker.Config{Mode: policy.Bypass})
+	rs, ran := x.run(t, toolyard.Batch{ID: "long", Calls: []toolyard.Call{script("python",
+		`from toolyard import parallel`,
+		`a, b = parallel(("write_file", {"file_path": "x", "content": "x" * (8 << 20)}), ("glob", {"pattern": "*"}))`,
+		`print(getattr(a, "code", a), a, type(b).__name__)`,
+		`import socket`,
+		fmt.Sprintf(`held = [socket.create_connection(("127.0.0.1", %d)) for _ in range(80)]`, sandbox.ServePort),
+		`print({getattr(x, "code", x) for x in parallel(*[("glob", {"pattern": "*"})] * 40)})`)}})
+	if ran && (rs[0].IsError || !strings.HasPrefix(rs[0].Output, "invalid_arguments ") ||
+		!strings.HasSuffix(rs[0].Output, "at most 262144 are allowed str\n{'internal_error'}\n")) {
+		t.Errorf("%q %s\n%s", rs[0].Code, rs[0].Error, rs[0].Output)
+	}
+}
+
 // TestAScriptsCallsEndWithIt: a call that a script waits for is canceled when the script is over, and says why.
 func TestAScriptsCallsEndWithIt(t *testing.T) {
 	t.Parallel()
