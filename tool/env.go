@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -117,6 +118,25 @@ func (e Env) Cut(text string, n int) (shown string, more bool) {
 	}
 	shown, _ = firstChars(e.Redact(text), n)
 	return shown, true
+}
+
+// CutOff returns what may be shown of a text whose end is missing, because a program was stopped while it wrote: a text
+// without secrets, and without the end where half a secret may be, of [SecretRoom] at most. Without Redact, only half a
+// character is taken away.
+func (e Env) CutOff(text string) string {
+	for i := len(text) - 1; i >= 0 && i >= len(text)-utf8.UTFMax; i-- {
+		if utf8.RuneStart(text[i]) {
+			if !utf8.FullRuneInString(text[i:]) {
+				text = text[:i]
+			}
+			break
+		}
+	}
+	if e.Redact == nil {
+		return text
+	}
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	return withoutHalf(text, e.Redact(text))
 }
 
 // withoutHalf is the beginning of a text that was cut and has no secrets any more (clean) in which no half of one can

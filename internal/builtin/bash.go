@@ -144,18 +144,27 @@ func (b *bashTool) run(ctx context.Context, env tool.Env, in bashInput) (string,
 	if err != nil {
 		return "", refused(ctx, err)
 	}
-	return b.ended(ctx, in, res, p.Limits, limit, out.String())
+	return b.ended(ctx, env, in, res, p.Limits, limit, out.String())
 }
 
 // ended makes the call's output and error of how its command has ended.
-func (b *bashTool) ended(ctx context.Context, in bashInput, res sandbox.Result, l sandbox.Limits, wall time.Duration,
-	text string) (string, error) {
+func (b *bashTool) ended(ctx context.Context, env tool.Env, in bashInput, res sandbox.Result, l sandbox.Limits,
+	wall time.Duration, text string) (string, error) {
 	if a, ok := shell.Answers(in.Command); ok {
 		if text, ok := Answered(res, a, text); ok {
 			return text, nil
 		}
 	}
-	return text, CommandEnded(ctx, res, l, wall, text)
+	return Said(env, res, text), CommandEnded(ctx, res, l, wall, text)
+}
+
+// Said is what may be shown of a command's output: the limit of bytes cuts it anywhere, also inside a secret or a
+// character.
+func Said(env tool.Env, res sandbox.Result, text string) string {
+	if res.Reason != sandbox.OutputLimit {
+		return text
+	}
+	return env.CutOff(text)
 }
 
 // Answered returns the output of a command that ended with exit status 1 as an answer, with a line that says so. ok is

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/sandbox"
@@ -223,6 +224,30 @@ func TestAnAnswerIsNoFailure(t *testing.T) {
 		out, err := bash.Run(t.Context(), b.env, encode(in{"command": c.command}))
 		if (err == nil) != (c.want != "") || err == nil && out.Text != c.want {
 			t.Errorf("%s: %q, %v; want %q", c.command, out.Text, err, c.want)
+		}
+	}
+}
+
+// TestOutputThatItsLimitCutsHasNoHalfASecret: half a secret is not recognised by who removes secrets, and the tail of a
+// long output is shown.
+func TestOutputThatItsLimitCutsHasNoHalfASecret(t *testing.T) {
+	b := newBench(t)
+	secret := strings.Repeat("7", 40)
+	b.env.Redact = func(text string) string { return strings.ReplaceAll(text, secret, "[redacted]") }
+	lines := strings.Repeat("line "+secret+"\n", 1_000)
+	for _, cut := range []string{secret[:39], secret[:20], "\xc3"} {
+		bash, err := bash(acts{run: func(_ sandbox.Policy, _ sandbox.Command, s sandbox.Streams) (sandbox.Result,
+			error) {
+			_, err := io.WriteString(s.Stdout, lines+cut)
+			return sandbox.Result{Reason: sandbox.OutputLimit, ExitCode: -1}, err
+		}}, sandbox.Policy{}, nil)
+		b.must(err)
+		out, err := bash.Run(t.Context(), b.env, encode(in{"command": "cat log"}))
+		if err == nil || strings.Contains(out.Text, "7") || !utf8.ValidString(out.Text) {
+			t.Errorf("cut in %q: %v, the end is %q", cut, err, out.Text[max(0, len(out.Text)-60):])
+		}
+		if !strings.HasPrefix(b.env.Redact(lines), out.Text) || strings.Count(out.Text, "line [redacted]\n") < 700 {
+			t.Errorf("cut in %q: %d bytes are left", cut, len(out.Text))
 		}
 	}
 }

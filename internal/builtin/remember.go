@@ -125,7 +125,7 @@ func (b *bashTool) runIn(ctx context.Context, env tool.Env, in bashInput, r shel
 		more, end = b.keep(ctx, env, sh, root.Dir(), &res, r.Reads())
 		news = slices.Concat(news, more)
 	}
-	text, err = b.ended(ctx, in, res, p.Limits, limit, out.String())
+	text, err = b.ended(ctx, env, in, res, p.Limits, limit, out.String())
 	for _, n := range news {
 		if text != "" && !strings.HasSuffix(text, "\n") {
 			text += "\n"

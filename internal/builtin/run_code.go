@@ -175,7 +175,7 @@ func (r *runCodeTool) run(ctx context.Context, env tool.Env, in runCodeInput) (s
 		return "", refused(ctx, err)
 	}
 	text := out.String()
-	return text, CommandEnded(ctx, res, p.Limits, limit, text)
+	return Said(env, res, text), CommandEnded(ctx, res, p.Limits, limit, text)
 }
 
 // with is an environment with the variables of a language beside those of the operator.

@@ -128,6 +128,9 @@ func (c *command) run(ctx context.Context, env tool.Env, input json.RawMessage) 
 		}
 	}
 	if err := builtin.CommandEnded(ctx, res, p.Limits, p.Limits.Wall, said.All()); err != nil {
+		if res.Reason == sandbox.OutputLimit {
+			return tool.Output{Text: said.CutOff(env)}, err
+		}
 		return tool.Output{Text: said.All()}, err
 	}
 	return said.Output(c.spec.Output)

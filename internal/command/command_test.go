@@ -286,3 +286,28 @@ func TestAnAnswerIsNoFailure(t *testing.T) {
 		}
 	}
 }
+
+// TestOutputThatItsLimitCutsHasNoHalfASecret: the end of the stream that was cut goes, and the other one stays.
+func TestOutputThatItsLimitCutsHasNoHalfASecret(t *testing.T) {
+	secret := strings.Repeat("7", 40)
+	called := env("/tmp")
+	called.Redact = func(text string) string { return strings.ReplaceAll(text, secret, "[redacted]") }
+	for name, want := range map[string]string{
+		"stdout": "no such host 9\nkey [redacted]",
+		"stderr": "key [redacted]\nno such host 9",
+	} {
+		box := acts{run: func(_ sandbox.Policy, _ sandbox.Command, s sandbox.Streams) (sandbox.Result, error) {
+			full, other := s.Stdout, s.Stderr
+			if name == "stderr" {
+				full, other = other, full
+			}
+			_, err := io.WriteString(other, "no such host 9")
+			_, more := io.WriteString(full, "key "+secret+" and "+secret[:30])
+			return sandbox.Result{Reason: sandbox.OutputLimit, ExitCode: -1}, errors.Join(err, more)
+		}}
+		out, err := declared(t, box, "", `{"argv":["p"]}`).Run(t.Context(), called, json.RawMessage(`{}`))
+		if err == nil || out.Text != want {
+			t.Errorf("%s is full: %q, %v, want %q", name, out.Text, err, want)
+		}
+	}
+}

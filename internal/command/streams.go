@@ -44,6 +44,7 @@ type Streams struct {
 
 	mu       sync.Mutex
 	out, err strings.Builder
+	toErr    bool // the last write was to stderr
 	line     []byte
 }
 
@@ -58,6 +59,7 @@ type stdout Streams
 func (s *stdout) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	s.out.Write(b)
+	s.toErr = false
 	s.mu.Unlock()
 	(*Streams)(s).report("")
 	return len(b), nil
@@ -68,6 +70,7 @@ type stderr Streams
 func (s *stderr) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	s.err.Write(b)
+	s.toErr = true
 	var last []byte
 	for _, c := range b {
 		switch {
@@ -92,7 +95,21 @@ func (s *Streams) report(status string) {
 func (s *Streams) All() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	said, out := s.err.String(), s.out.String()
+	return joined(s.err.String(), s.out.String())
+}
+
+// CutOff is All of a program that was stopped because it wrote too much: [tool.Env.CutOff] of the stream to which it
+// wrote last, which ends anywhere.
+func (s *Streams) CutOff(env tool.Env) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.toErr {
+		return joined(env.CutOff(s.err.String()), s.out.String())
+	}
+	return joined(s.err.String(), env.CutOff(s.out.String()))
+}
+
+func joined(said, out string) string {
 	if said != "" && out != "" && !strings.HasSuffix(said, "\n") {
 		said += "\n"
 	}

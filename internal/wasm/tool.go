@@ -126,6 +126,9 @@ func (p *program) run(ctx context.Context, env tool.Env, input json.RawMessage) 
 	sandbox.Mark(ctx, Isolation)
 	err = p.start(experimental.WithMemoryAllocator(ctx, memory), config)
 	if err := p.ended(ctx, err, memory, m); err != nil {
+		if errors.Is(context.Cause(ctx), errOutput) {
+			return tool.Output{Text: said.CutOff(env)}, err
+		}
 		return tool.Output{Text: said.All()}, err
 	}
 	return said.Output(p.spec.Output)
