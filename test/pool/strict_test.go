@@ -49,7 +49,10 @@ func TestASubmissionOverNATSIsReadAsOverHTTP(t *testing.T) {
 	}
 	const call = `"calls":[{"id":"1","tool":"read","input":{}}]`
 	for name, tt := range map[string]struct{ data, field, says string }{
-		"unknown":        {`{` + call + `,"colour":"red"}`, "colour", "is not a field of a batch"},
+		"unknown":  {`{` + call + `,"colour":"red"}`, "colour", "is not a field of a batch"},
+		"misspelt": {`{"cals":[{"id":"1","tool":"read","input":{}}]}`, "cals", `did you mean "calls"`},
+		"of-a-provider": {`{"anthropic":{"role":"assistant","content":[]}}`, "anthropic",
+			"is not a field of a batch"},
 		"unknown-option": {`{` + call + `,"options":{"denny":["read"]}}`, "options.denny", `did you mean "deny"`},
 		"unknown-in-call": {`{"calls":[{"id":"1","tool":"read","input":{},"dry_run":true}]}`, "calls[0].dry_run",
 			"is not a field of a call"},

@@ -214,6 +214,11 @@ func (s *submission) Read(ctx context.Context) (batch.State, error) {
 		return st, err
 	}
 	err = s.b.applyRaw(ctx, &st, s.raw)
+	if _, ok := errors.AsType[*toolyard.InputError](err); ok { // maybe a misspelt field, which is then missing
+		if misspelt, ok := errors.AsType[*toolyard.InputError](s.CheckFields(ctx)); ok {
+			return st, misspelt
+		}
+	}
 	if bad, ok := errors.AsType[*events.UnreadableError](err); ok {
 		s.unreadable = bad
 	}
