@@ -37,15 +37,15 @@ func (r *Reload) On(what string, read func() error) {
 
 // Follow makes SIGHUP run the steps until ctx ends, one after the other and in the order in which they were added.
 // Call it early: until then the signal ends ctx. It returns at once. Several signals that arrive during one
-// run cause one more run.
+// run cause one more run. After ctx has ended the signal does nothing: a program that lets its calls finish then would
+// lose them.
 func (r *Reload) Follow(ctx context.Context, log *slog.Logger) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	if taken, ok := ctx.Value(hangupKey{}).(*atomic.Bool); ok {
 		taken.Store(true)
 	}
-	go func() {
-		defer signal.Stop(hup)
+	go func() { // it does not stop the signal, which would end the process from then on
 		for {
 			select {
 			case <-ctx.Done():
