@@ -43,6 +43,9 @@ const credsDir = "creds"
 // caFile has the certificate that every client of NATS checks the nodes against.
 const caFile = "ca.pem"
 
+// nodeConf is a node's own configuration.
+const nodeConf = "nats.conf"
+
 // operator is the agent of an operator's token, in a token file.
 const operator = "*"
 
@@ -193,7 +196,8 @@ func described(dir string, nodes []string, principals []access.Principal) natsd.
 	}
 }
 
-// handOut copies the files of the cluster to those who need them.
+// handOut copies the files of the cluster to those who need them. The configuration of a node that has one stays: it is
+// written once, and an operator may have changed it where the node reads it.
 func (s *secrets) handOut() error {
 	dir := filepath.Join(s.dir, keysDir, clusterDir)
 	copies := map[string][]string{
@@ -215,6 +219,13 @@ func (s *secrets) handOut() error {
 				return err
 			}
 			for _, path := range paths {
+				if filepath.Base(path) == nodeConf {
+					if _, err := os.Stat(filepath.Join(s.dir, to, nodeConf)); err == nil {
+						continue
+					} else if !errors.Is(err, fs.ErrNotExist) {
+						return err
+					}
+				}
 				content, err := os.ReadFile(filepath.Join(dir, path))
 				if err != nil {
 					return err

@@ -100,6 +100,30 @@ func TestSecretsStay(t *testing.T) {
 	}
 }
 
+// TestSecretsLeaveTheNodesConfiguration: what an operator has changed in a node's nats.conf, such as max_file_store, is
+// not undone by the run that each start of the fleet has.
+func TestSecretsLeaveTheNodesConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	first := made(t, dir, "--node=nats1", "--node=nats2")
+	changed := first["nats1/nats.conf"] + "# changed by hand\n"
+	if err := os.WriteFile(filepath.Join(dir, "nats1/nats.conf"), []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "nats2/nats.conf")); err != nil {
+		t.Fatal(err)
+	}
+	again := made(t, dir, "--node=nats1", "--node=nats2", "--agent=reviewer")
+	if again["nats1/nats.conf"] != changed {
+		t.Error("what was changed by hand is undone")
+	}
+	if again["nats2/nats.conf"] != first["nats2/nats.conf"] {
+		t.Error("one that is missing is not made again")
+	}
+	if again["nats1/accounts.conf"] == first["nats1/accounts.conf"] {
+		t.Error("the accounts are not written again")
+	}
+}
+
 // TestSecretsAreRemoved: of an agent and a pool that are removed nothing is left, and others keep what they have. Who
 // is named beside gets new ones. What removes nothing says so.
 func TestSecretsAreRemoved(t *testing.T) {
