@@ -19,6 +19,8 @@ const (
 	certificateLook = 5 * time.Second
 	// certificateWarn is how long before its end a certificate is warned about.
 	certificateWarn = 7 * 24 * time.Hour
+	// certificateWarnAgain is how long after a warning the same one is due.
+	certificateWarnAgain = 24 * time.Hour
 )
 
 // Certificate is a server's certificate in two files, which may be replaced while the server runs. New connections get
@@ -29,7 +31,25 @@ type Certificate struct {
 	now               atomic.Pointer[tls.Certificate]
 
 	mu        sync.Mutex
-	cert, key []byte // what is in force
+	cert, key []byte   // what is in force
+	warned    warnings // about it
+}
+
+// warnings are those about the end of one certificate.
+type warnings struct {
+	last    time.Time
+	runsOut bool // the last one said that it has run out
+}
+
+// due reports whether a certificate that is valid until some time is to be warned about now. That is once a day, and at
+// once when it has run out.
+func (w *warnings) due(now, until time.Time) bool {
+	runsOut := !now.Before(until)
+	if until.Sub(now) >= certificateWarn || runsOut == w.runsOut && now.Sub(w.last) < certificateWarnAgain {
+		return false
+	}
+	w.last, w.runsOut = now, runsOut
+	return true
 }
 
 // ReadCertificate reads a certificate and its key.
@@ -38,10 +58,28 @@ func ReadCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, 
 	return c, c.Read()
 }
 
-// Read reads the files again. If they do not fit together, the former certificate stays in force.
-func (c *Certificate) Read() error {
+// Read reads the files again. If they do not fit together, the former certificate stays in force. It warns of the one
+// that is in force then when that runs out soon, also when nothing has changed.
+func (c *Certificate) Read() error { return c.readAt(time.Now()) }
+
+func (c *Certificate) readAt(now time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	err := c.replace()
+	pair := c.now.Load()
+	if pair == nil || !c.warned.due(now, pair.Leaf.NotAfter) {
+		return err
+	}
+	text := "a certificate runs out soon: renew it"
+	if c.warned.runsOut {
+		text = "a certificate has run out: renew it"
+	}
+	c.log.Warn(text, "file", c.certFile, "until", pair.Leaf.NotAfter)
+	return err
+}
+
+// replace puts what the files have in force, if that is something else.
+func (c *Certificate) replace() error {
 	cert, err := os.ReadFile(c.certFile)
 	if err != nil {
 		return err
@@ -59,11 +97,8 @@ func (c *Certificate) Read() error {
 	}
 	c.cert, c.key = cert, key
 	c.now.Store(&pair)
+	c.warned = warnings{}
 	c.log.Info("a certificate was read", "file", c.certFile, "until", pair.Leaf.NotAfter)
-	if time.Until(pair.Leaf.NotAfter) < certificateWarn {
-		c.log.Warn("a certificate runs out soon, or has run out: renew it", "file", c.certFile, "until",
-			pair.Leaf.NotAfter)
-	}
 	return nil
 }
 
