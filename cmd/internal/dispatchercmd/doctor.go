@@ -380,9 +380,9 @@ func ofClock(server, asked, answered time.Time) finding {
 	return found("clock", l, "set both by NTP", "the server's is %s from this machine's", cli.Human(off))
 }
 
-// ofStreams says how full the fullest stream is.
+// ofStreams says how full the fullest stream is, of those that must not be full.
 func ofStreams(full map[string]int, settings broker.Settings) finding {
-	names := slices.Sorted(maps.Keys(full))
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(full)), natsbroker.DropsOldest)
 	if len(names) == 0 {
 		return found("streams", levelFail, "start a dispatcher: the first one makes them", "there are none")
 	}
@@ -400,7 +400,7 @@ func ofStreams(full map[string]int, settings broker.Settings) finding {
 	}
 	return found("streams", l, fmt.Sprintf("at %d percent new batches are refused: wait until old ones are "+
 		"forgotten, or see docs/runbook.md", dispatcher.DefaultAdmitPercent),
-		"%s%s with %s, the fullest is %s with %d percent", count(len(names), "stream"), in,
+		"%s%s with %s, the fullest is %s with %d percent", count(len(full), "stream"), in,
 		count(settings.Replicas, "replica"), fullest, full[fullest])
 }
 

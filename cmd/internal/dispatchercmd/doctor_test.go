@@ -39,6 +39,8 @@ func TestDoctorJudges(t *testing.T) {
 			"fullest is B with 20 percent"},
 		{"streams fill", one(ofStreams(map[string]int{"A": 70, "B": 20}, settings)), "warn", "A with 70 percent"},
 		{"streams are full", one(ofStreams(map[string]int{"A": 99}, settings)), "fail", "A with 99 percent"},
+		{"many dead letters, which drop the oldest", one(ofStreams(map[string]int{"A": 3, "TY_DEAD": 100}, settings)),
+			"ok", "2 streams with 1 replica, the fullest is A with 3 percent"},
 		{"no streams", one(ofStreams(nil, settings)), "fail", "there are none"},
 		{"no workers", ofWorkers(nil), "warn", "there is none"},
 		{"a worker", ofWorkers(worker(func(*client.Worker) {})), "ok ok", "1 worker, 0 of 2 slots busy"},

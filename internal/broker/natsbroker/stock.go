@@ -58,6 +58,9 @@ func (b *Broker) Stock(ctx context.Context) (broker.Stock, error) {
 	return s, nil
 }
 
+// DropsOldest reports whether a stream makes room for what is new: that it is full hinders nothing.
+func DropsOldest(stream string) bool { return stream == streamDead }
+
 // stockOf adds what stands in the work queues of a shard.
 func (b *Broker) stockOf(ctx context.Context, queues map[batch.Route]*broker.WorkQueue) error {
 	// The shared handle is safe for concurrent use only as long as its Info is not called.
