@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 )
 
 // initFile is the configuration file that init writes unless it is told another name.
@@ -33,7 +34,7 @@ func (s *std) initCommand() *cobra.Command {
 		Long: `init writes a YAML file for "dispatcher serve --config": every setting by topic, with what it does. The flags
 of init are those of serve, and --json. What they or the environment set stands in the file; all else is commented
 out, with its default. FILE is ` + initFile + ` unless you say otherwise, and - is standard output. What is there is
-not overwritten.`,
+not overwritten. Where --nats has a password, only this user can read the file.`,
 		Example: `  dispatcher init
   dispatcher init --listen 0.0.0.0:8080 --token-file tokens --with-worker --workspace default=. serve.yaml
   dispatcher serve --config serve.yaml`,
@@ -64,7 +65,11 @@ not overwritten.`,
 				_, err := fmt.Fprint(s.out, text)
 				return err
 			}
-			f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+			mode := fs.FileMode(0o644)
+			if natsbroker.ShownURL(o.url) != o.url { // it has a password
+				mode = 0o600
+			}
+			f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 			if errors.Is(err, fs.ErrExist) {
 				return cli.Usagef("%s is there already, and nothing in it is overwritten; name another FILE, or - for "+
 					"standard output", name)

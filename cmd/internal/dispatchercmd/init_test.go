@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -29,6 +30,44 @@ func under(t *testing.T, name string, args ...string) *pflag.FlagSet {
 		t.Fatalf("%q: %d %s", args, status, out.String())
 	}
 	return cmd.Flags()
+}
+
+// TestInitKeepsAPassword: only this user reads a file that has one, as a URL of NATS may.
+func TestInitKeepsAPassword(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("files have no such modes there")
+	}
+	for _, c := range []struct {
+		nats   string
+		others bool // may read it, where the umask lets them
+	}{
+		{"nats://n1:4222", true},
+		{"nats://ann:secret@n1:4222,nats://n2:4222", false},
+		{"nats://n1:4222,nats://token@n2:4222", false},
+	} {
+		file := filepath.Join(t.TempDir(), "serve.yaml")
+		var out bytes.Buffer
+		if status := cli.Main(Command(nil, &out, &out), []string{"init", "--nats", c.nats, file}, &out); status != 0 {
+			t.Fatalf("%s: %d %s", c.nats, status, out.String())
+		}
+		plain := filepath.Join(filepath.Dir(file), "plain")
+		if err := os.WriteFile(plain, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		mode, usual := modeOf(t, file), modeOf(t, plain)
+		if c.others && mode != usual || !c.others && mode != 0o600 {
+			t.Errorf("%s: the file has the mode %o", c.nats, mode)
+		}
+	}
+}
+
+func modeOf(t *testing.T, path string) os.FileMode {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Mode().Perm()
 }
 
 // TestInit: the file that init writes is one that serve takes, with what was set; what is commented out is the default;
