@@ -63,7 +63,11 @@ func TestStock(t *testing.T) {
 	}
 	queue(reads, other, 2)
 	took := testenv.Take(t, lane(t, b))
-	s := stock()
+	var s broker.Stock
+	testenv.Until(t, "the server has counted all", func() bool {
+		s = stock()
+		return s.Queues[0].Waiting+s.Queues[0].Taken == 5
+	})
 	if q := s.Queues[0]; q.Waiting != 4 || q.Taken != 1 || q.Oldest.Before(took.Stored) ||
 		time.Since(q.Oldest) > time.Minute {
 		t.Errorf("4 calls wait and 1 was taken at %s: %+v", took.Stored, q)
