@@ -99,8 +99,8 @@ func TestASurfaceIsAssembledOnce(t *testing.T) {
 	}
 }
 
-// TestASurfaceLastsAsLongAsItsBatch: what a batch sees can be read until its lifetime is over, also where the dispatcher
-// had stored it before, for another batch.
+// TestASurfaceLastsAsLongAsItsBatch: what a batch sees can be read until its lifetime is over, also where the
+// dispatcher had stored it before, for another batch.
 func TestASurfaceLastsAsLongAsItsBatch(t *testing.T) {
 	inYard(t, func(y *yard) {
 		y.still()

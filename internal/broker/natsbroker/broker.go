@@ -175,9 +175,9 @@ func on(nc *nats.Conn, settings broker.Settings, source string) (*Broker, error)
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
-	b := &Broker{nc: nc, js: js, bulk: bulk, held: &atomic.Pointer[broker.Settings]{}, source: source, build: version.Build(),
-		forgotten: &forgotten{}, archived: newArchived(), system: newSystem(), outage: &outage{},
-		linkWatch: &linkWatch{}, pools: broker.MaxPools}
+	b := &Broker{nc: nc, js: js, bulk: bulk, held: &atomic.Pointer[broker.Settings]{}, source: source,
+		build: version.Build(), forgotten: &forgotten{}, archived: newArchived(), system: newSystem(),
+		outage: &outage{}, linkWatch: &linkWatch{}, pools: broker.MaxPools}
 	b.held.Store(&settings)
 	b.outage.watch(nc)
 	return b, nil
