@@ -169,26 +169,11 @@ func (w *world) checkLeftAlone(h *verdict.History, u *used) {
 // TestOverlaysInHistories plays histories in which batches run on overlays while owners and workers are lost.
 func TestOverlaysInHistories(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	const drawn = 16
 	all := played{}
-	play := func(by attack, seed uint64) {
-		r := inMemory(t, seed, options{attack: by})
-		if len(r.problems) > 0 {
-			t.Errorf("%s: %s", by, r)
-		}
-		all.add(r)
-	}
 	for _, by := range []attack{laidOnce, laidOpen, laidApart, laidTwice, laidCut} {
-		play(by, 1)
+		all.play(t, by, 1)
 	}
-	for seed := range uint64(drawn) {
-		play(laidWork, seed)
-	}
-	for _, what := range []string{playsCommitted, playsDropped, playsTwiceIn, playsBoth, playsResumedIn, playsConflict,
-		playsNotHeld, playsMoved} {
-		if all[what] < 1 {
-			t.Errorf("%d histories play that %s", all[what], what)
-		}
-	}
+	all.draw(t, laidWork, 16, 1, playsCommitted, playsDropped, playsTwiceIn, playsBoth, playsResumedIn, playsConflict,
+		playsNotHeld, playsMoved)
 	t.Logf("so many histories have played what: %v", all)
 }

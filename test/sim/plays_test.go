@@ -92,6 +92,35 @@ func (all played) add(r *report) {
 	}
 }
 
+// play plays one history of an attack.
+func (all played) play(t *testing.T, by attack, seed uint64) {
+	t.Helper()
+	r := inMemory(t, seed, options{attack: by})
+	if len(r.problems) > 0 {
+		t.Errorf("%s: %s", by, r)
+	}
+	all.add(r)
+}
+
+// draw plays histories of an attack: at least so many, and more until each play is in so many of all. With a change
+// elsewhere other histories have what is rare.
+func (all played) draw(t *testing.T, by attack, least, each int, plays ...string) {
+	t.Helper()
+	const most = 300
+	lacks := func(what string) bool { return all[what] < each }
+	for seed := range most {
+		if seed >= least && !slices.ContainsFunc(plays, lacks) {
+			return
+		}
+		all.play(t, by, uint64(seed))
+	}
+	for _, what := range plays {
+		if lacks(what) {
+			t.Errorf("%d histories play that %s", all[what], what)
+		}
+	}
+}
+
 // check tells how many histories have played what, and fails where none has that should have.
 func (all played) check(t *testing.T, histories uint64) {
 	t.Helper()

@@ -408,25 +408,10 @@ func (w *world) setBackBetween(u *undone) bool {
 // TestUndoneInHistories plays histories in which batches are undone while owners and workers are lost.
 func TestUndoneInHistories(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	const drawn = 12
 	all := played{}
-	play := func(by attack, seed uint64) {
-		r := inMemory(t, seed, options{attack: by})
-		if len(r.problems) > 0 {
-			t.Errorf("%s: %s", by, r)
-		}
-		all.add(r)
-	}
 	for _, by := range []attack{lateNote, askedBetween, failedWork, openWork} {
-		play(by, 1)
+		all.play(t, by, 1)
 	}
-	for seed := range uint64(drawn) {
-		play(undoneWork, seed)
-	}
-	for _, what := range []string{playsUndone, playsNotUndone} {
-		if all[what] < 2 {
-			t.Errorf("%d histories play that %s", all[what], what)
-		}
-	}
+	all.draw(t, undoneWork, 12, 2, playsUndone, playsNotUndone)
 	t.Logf("so many histories have played what: %v", all)
 }
