@@ -46,7 +46,7 @@ func (b *Broker) deleteAcknowledged(ctx context.Context) (n int, err error) {
 	}
 	all := true
 	for _, lane := range lanes {
-		deleted, err := deleteUpTo(ctx, calls, lane.Config.FilterSubject, lane.AckFloor.Stream)
+		deleted, err := b.deleteUpTo(ctx, calls, lane.Config.FilterSubject, lane.AckFloor.Stream)
 		if n += deleted; err != nil {
 			return n, err
 		}
@@ -57,18 +57,18 @@ func (b *Broker) deleteAcknowledged(ctx context.Context) (n int, err error) {
 }
 
 // deleteUpTo deletes the messages on the subjects of a lane up to the one up to which all are acknowledged.
-func deleteUpTo(ctx context.Context, calls jetstream.Stream, subjects string, floor uint64) (n int, err error) {
+func (b *Broker) deleteUpTo(ctx context.Context, calls jetstream.Stream, subjects string, floor uint64,
+) (n int, err error) {
 	for at := calls.CachedInfo().State.FirstSeq; at <= floor; {
 		m, err := calls.GetMsg(ctx, at, jetstream.WithGetMsgSubject(subjects))
 		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Sequence > floor {
 			return n, nil
 		}
-		if err == nil {
-			err = calls.DeleteMsg(ctx, m.Sequence)
+		if err != nil {
+			return n, fmt.Errorf("read the messages of %s up to %d: %w", subjects, floor, err)
 		}
-		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) &&
-			!errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
-			return n, fmt.Errorf("delete the acknowledged messages of %s up to %d: %w", subjects, floor, err)
+		if err := b.Unqueue(ctx, b.numbered(m.Sequence)); err != nil {
+			return n, err
 		}
 		n, at = n+1, m.Sequence+1
 	}
