@@ -18,14 +18,13 @@ import (
 	"github.com/toolyard/toolyard/tool"
 )
 
-// exchange sends bytes to a port, ends its side, and returns the answer.
-func exchange(t *testing.T, p *toolPort, sent string) string {
+// dialed is a connection to a port, which answers it. ended closes it, and waits until the port is done.
+func dialed(t *testing.T, p *toolPort) (conn net.Conn, ended func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -36,17 +35,27 @@ func exchange(t *testing.T, p *toolPort, sent string) string {
 		p.answer(conn)
 		_ = conn.Close()
 	}()
-	conn, err := net.Dial("tcp", l.Addr().String())
+	conn, err = net.Dial("tcp", l.Addr().String())
 	if err != nil {
+		_ = l.Close()
 		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close() }()
+	return conn, func() {
+		_, _ = conn.Close(), l.Close()
+		<-done
+	}
+}
+
+// exchange sends bytes to a port, ends its side, and returns the answer.
+func exchange(t *testing.T, p *toolPort, sent string) string {
+	t.Helper()
+	conn, ended := dialed(t, p)
+	defer ended()
 	_, _ = io.WriteString(conn, sent) // what the other side does not read is refused
 	if _, _, err := readCallOf(sent); err != nil {
 		_ = conn.(*net.TCPConn).CloseWrite()
 	}
 	answer, _ := io.ReadAll(conn) // a reset ends it too
-	<-done
 	return string(answer)
 }
 
@@ -148,32 +157,14 @@ func TestACallThatIsRefusedIsReadToItsEnd(t *testing.T) {
 		"an input that is too long":    {"write_file", 16 << 20, "at most 262144 are allowed"},
 		"a name that no tool can have": {"write\x01file", submission.MaxChildInput, "the tool"},
 	} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			echoing(new([]string)).answer(conn)
-			_ = conn.Close()
-		}()
-		conn, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = fmt.Fprintf(conn, "%s %d\n%s", c.tool, c.bytes, strings.Repeat("1", c.bytes))
+		conn, ended := dialed(t, echoing(new([]string)))
+		_, err := fmt.Fprintf(conn, "%s %d\n%s", c.tool, c.bytes, strings.Repeat("1", c.bytes))
 		answer, readErr := io.ReadAll(conn)
 		if err := errors.Join(err, readErr); err != nil || !strings.HasPrefix(string(answer), "invalid_arguments ") ||
 			!strings.Contains(string(answer), c.says) {
 			t.Errorf("%s: %q, %v", name, answer, err)
 		}
-		_, _ = conn.Close(), l.Close()
-		<-done
+		ended()
 	}
 }
 
