@@ -480,7 +480,7 @@ func TestBadFlags(t *testing.T) {
 			want: []string{"--max-concurrency"}},
 		{args: []string{"run", "--timeout", "0.5us", "fine.json"}, want: []string{"--timeout", "use at least 1ms"}},
 		{args: []string{"run", "--timeout", "-1s", "fine.json"}, want: []string{"--timeout", "use at least 1ms"}},
-		{args: []string{"run", "--timeout", "10", "fine.json"}, want: []string{"--timeout", "missing unit"}},
+		{args: []string{"run", "--timeout", "10", "fine.json"}, want: []string{"--timeout", "a number with its unit"}},
 		{args: []string{"run", "--call-timeout", "0.5us", "fine.json"},
 			want: []string{"--call-timeout", "use at least 1ms"}},
 		{args: []string{"run", "--permission-mode", "x", "fine.json"},

@@ -305,12 +305,9 @@ func meant(names []string, before string) string {
 
 // flagError says what is wrong with a flag on the command line, and which was meant.
 func flagError(cmd *cobra.Command, err error) error {
-	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok && bad.GetFlag().Value.Type() == "duration" {
-		return Usagef("%w: write a number with its unit, like 10s or 5m; see %s --help", err, cmd.CommandPath())
-	}
 	wrong, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok || len(wrong.GetSpecifiedName()) < 2 {
-		return Usagef("%w; see %s --help", err, cmd.CommandPath())
+		return Usagef("%w; see %s --help", explain(err), cmd.CommandPath())
 	}
 	var known []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })

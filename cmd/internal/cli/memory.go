@@ -34,8 +34,8 @@ func (m *Memory) Add(f *pflag.FlagSet) {
 	f.IntVar(&m.gcPercent, "gc-percent", 0, fmt.Sprintf("how much the heap may grow between two garbage collections, "+
 		"in percent of what is in use: more costs memory and saves processor time (default: GOGC, or what is "+
 		"allocated within some seconds, up to %d MiB or %d percent)", heap.Busy>>20, DefaultGCPercent))
-	f.Int64Var(&m.limit, "memory-limit", 0, fmt.Sprintf("collect garbage more often when this process uses nearly so "+
-		"many bytes (default: GOMEMLIMIT, or %.0f%% of the container's memory limit, if there is one)",
+	BytesVar(f, &m.limit, "memory-limit", fmt.Sprintf("collect garbage more often when this process uses nearly so "+
+		"many bytes, like 2GiB (default: GOMEMLIMIT, or %.0f%% of the container's memory limit, if there is one)",
 		containerShare*100))
 }
 

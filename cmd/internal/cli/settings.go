@@ -182,7 +182,7 @@ func apply(cmd *cobra.Command, env map[string]string) error {
 			return
 		}
 		if err := set(cmd.Flags(), f, from.values); err != nil {
-			errs = append(errs, Usagef("%s: %w", from.name, err))
+			errs = append(errs, Usagef("%s: %w", from.name, explain(err)))
 		}
 	})
 	return errors.Join(errs...)

@@ -141,7 +141,7 @@ func TestWrongSettings(t *testing.T) {
 		{name: "a file in a file", file: "config: other.yaml",
 			says: []string{"settings.yaml", `"config"`, "take it out"}},
 		{name: "unknown key", file: "nmae: x", says: []string{"settings.yaml", `"nmae"`, "did you mean name?", "--help"}},
-		{name: "value", file: "wait: 5", says: []string{"settings.yaml", `"wait"`, "missing unit"}},
+		{name: "value", file: "wait: 5", says: []string{"settings.yaml", `"wait"`, "write a number with its unit"}},
 		{name: "list for one value", file: "name: [a, b]", says: []string{`"name"`, "one value, not 2"}},
 		{name: "empty list for one value", file: "name: []", says: []string{`"name"`, "one value, not 0"}},
 		{name: "mapping", file: "name: x\nrule:\n  a: b", says: []string{"line 3", `"rule"`}},

@@ -136,7 +136,7 @@ const configColumns = 98
 func setting(f *pflag.Flag) (string, error) {
 	var value any = f.Value.String()
 	switch f.Value.Type() {
-	case "bool", "int", "int64", "duration": // as a person writes them
+	case "bool", "int", "int64", "bytes", "duration": // as a person writes them
 		return f.Name + ": " + f.Value.String(), nil
 	}
 	if list, ok := f.Value.(pflag.SliceValue); ok {

@@ -132,16 +132,16 @@ func (o *serveFlags) addStore(f *pflag.FlagSet) {
 		"settled or given to others, in whole seconds: longer where the way to NATS is long "+
 		"(default: as the system was made, or %s, and %s with several replicas)", standard.CallAckWait,
 		broker.Settings{Replicas: 3}.WithDefaults().CallAckWait))
-	f.Int64Var(&o.maxStore, "max-store-bytes", 0,
-		fmt.Sprintf("what the streams may use on disk together (default: as the system was made, or %d)",
-			standard.MaxStoreBytes))
+	cli.BytesVar(f, &o.maxStore, "max-store-bytes",
+		fmt.Sprintf("what the streams may use on disk together, like 64GiB (default: as the system was made, or %dGiB)",
+			standard.MaxStoreBytes>>30))
 	f.StringVar(&o.compression, "store-compression", "",
 		fmt.Sprintf("how the NATS servers keep full blocks of the large streams on disk: %s or %s. The bytes of store "+
 			"count what is there before compression (default: as the system was made, or %s)", broker.CompressionNone,
 			broker.CompressionS2, standard.Compression))
-	f.Int64Var(&o.reserve, "disk-reserve", 0, fmt.Sprintf("how many bytes of the disk under --data are kept for "+
+	cli.BytesVar(f, &o.reserve, "disk-reserve", fmt.Sprintf("how many bytes of the disk under --data are kept for "+
 		"batches under way: when less is free, new ones are refused "+
-		"(default: a hundredth of the disk, %d to %d)", natsd.MinReserve, natsd.MaxReserve))
+		"(default: a hundredth of the disk, %dMiB to %dGiB)", natsd.MinReserve>>20, natsd.MaxReserve>>30))
 	f.IntVar(&o.admitPercent, "admit-percent", dispatcher.DefaultAdmitPercent,
 		"how full the store may be, in percent, before new batches are refused; the rest is for those under way")
 }

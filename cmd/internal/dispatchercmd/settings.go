@@ -81,7 +81,7 @@ the system works as before.
 
 Replicas and ack wait stay as the system was made.`,
 		Example: `  dispatcher settings
-  dispatcher settings batch-lifetime=168h max-store-bytes=68719476736
+  dispatcher settings batch-lifetime=168h max-store-bytes=64GiB
   dispatcher settings shards=4`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			want, err := settingsOf(args)
@@ -114,8 +114,8 @@ func settingsOf(args []string) (want broker.Settings, err error) {
 				return want, cli.Usagef("%s: use a time such as 168h", cli.OneLine(arg))
 			}
 		case keyStore:
-			if want.MaxStoreBytes, err = strconv.ParseInt(value, 10, 64); err != nil || want.MaxStoreBytes <= 0 {
-				return want, cli.Usagef("%s: use a number of bytes", cli.OneLine(arg))
+			if want.MaxStoreBytes, err = cli.ParseBytes(value); err != nil || want.MaxStoreBytes <= 0 {
+				return want, cli.Usagef("%s: use a number of bytes, like 64GiB", cli.OneLine(arg))
 			}
 		case keyCompression:
 			if want.Compression = value; value != broker.CompressionNone && value != broker.CompressionS2 {

@@ -58,14 +58,14 @@ func TestSettingsOfAnEmbeddedServer(t *testing.T) {
 }
 
 func TestSettingsToChange(t *testing.T) {
-	want, err := settingsOf([]string{"batch-lifetime=168h", "max-store-bytes=1073741824",
+	want, err := settingsOf([]string{"batch-lifetime=168h", "max-store-bytes=1GiB",
 		"store-compression=s2"})
 	if err != nil || want != (broker.Settings{Lifetime: 168 * time.Hour, MaxStoreBytes: 1 << 30,
 		Compression: broker.CompressionS2}) {
 		t.Errorf("they are %+v, %v", want, err)
 	}
-	for _, bad := range []string{"batch-lifetime=3d", "batch-lifetime", "batch-lifetime=-1h", "max-store-bytes=64G",
-		"max-store-bytes=0", "store-compression=zstd", "store-compression=", "ack-wait=4s", "replicas=3", ""} {
+	for _, bad := range []string{"batch-lifetime=3d", "batch-lifetime", "batch-lifetime=-1h", "max-store-bytes=64GiX",
+		"max-store-bytes=-1", "max-store-bytes=0", "store-compression=zstd", "store-compression=", "ack-wait=4s", "replicas=3", ""} {
 		if _, err := settingsOf([]string{bad}); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
