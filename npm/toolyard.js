@@ -16,12 +16,13 @@ try {
 }
 
 const child = spawn(program, process.argv.slice(2), { stdio: "inherit" });
-// A supervisor signals this process alone. The program ends when it has tidied up.
+// A supervisor signals this process alone, or the program too: that takes the same signal within a second for one. The
+// program ends when it has tidied up.
 for (const signal of ["SIGTERM", "SIGHUP"]) {
   process.on(signal, () => child.kill(signal));
 }
-// A terminal signals both, and a program that is told twice ends on the spot. So the first SIGINT is passed on only where
-// no terminal has sent it.
+// A terminal signals both, and a program that is told again later ends on the spot. So the first SIGINT is passed on only
+// where no terminal has sent it.
 let told = false;
 process.on("SIGINT", () => {
   if (told || !inForeground()) child.kill("SIGINT");

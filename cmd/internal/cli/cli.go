@@ -10,8 +10,8 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -40,14 +40,12 @@ func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(fo
 // ErrInterrupted says that a signal ended the command before it was done.
 var ErrInterrupted = errors.New("interrupted")
 
-// Main runs a command line and returns its exit status. The first SIGINT or SIGTERM ends the command's context, the
-// second ends the process. So does SIGHUP, which a terminal sends that is closed, unless it reloads files ([Reload]).
+// Main runs a command line and returns its exit status. The first SIGINT or SIGTERM ends the command's context, a
+// second one that is not the same ends the process ([sameSignal]). So does SIGHUP, which a terminal sends that is
+// closed, unless it reloads files ([Reload]).
 func Main(root *cobra.Command, args []string, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := withSignals(context.Background(), func() <-chan time.Time { return time.After(sameSignal) })
 	defer stop()
-	ctx, unhang := withHangup(ctx)
-	defer unhang()
-	context.AfterFunc(ctx, stop) // from here on a signal has its default meaning
 	// A closed stdout is an error of the write, not the end on the spot: there is something to tidy up.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	root.SetArgs(args)
@@ -80,34 +78,6 @@ func Main(root *cobra.Command, args []string, stderr io.Writer) int {
 	}
 	_, _ = fmt.Fprintf(stderr, "%s: %s\n", root.Name(), OneLine(err.Error())) // there is nowhere else to say it
 	return status
-}
-
-// hangupKey has in a context whether somebody takes SIGHUP for something else than the end, as an *atomic.Bool.
-type hangupKey struct{}
-
-// withHangup returns a context that SIGHUP ends too: what a command has begun is tidied up when its terminal is closed.
-func withHangup(parent context.Context) (_ context.Context, stop func()) {
-	if signal.Ignored(syscall.SIGHUP) { // as nohup has it
-		return parent, func() {}
-	}
-	taken := new(atomic.Bool)
-	ctx, cancel := context.WithCancel(context.WithValue(parent, hangupKey{}, taken))
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	go func() {
-		defer signal.Stop(hup)
-		for {
-			select {
-			case <-hup:
-				if !taken.Load() {
-					cancel()
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return ctx, cancel
 }
 
 // unread reports whether a command has ended since its output was closed by its reader.
