@@ -25,6 +25,9 @@ import (
 const (
 	// MaxNames is how many names a list counts apart: tools, rules, surfaces. What comes later counts under [Others].
 	MaxNames = 1_000
+	// MaxMadeUp is how many names of tools that do not exist are counted apart: a model may make up any, and leaves the
+	// room for those that do exist.
+	MaxMadeUp = 100
 	// Others is the name of what has no room in a list.
 	Others = "(others)"
 	// bytesPerToken is what one token of a definition is taken to be: an estimate, since each model counts in its own
@@ -146,6 +149,8 @@ type Unused struct {
 type Builder struct {
 	r         Report
 	tools     map[string]*toolSum
+	called    map[string]bool // tools that exist, also those that count under [Others]
+	apart     map[bool]int    // how many tools are counted apart: those that exist, and those that do not
 	codes     map[toolyard.Code]counts
 	phases    map[toolyard.Phase]*phaseSum
 	queue     *spread
@@ -170,10 +175,10 @@ type phaseSum struct {
 
 // New makes a report of nothing.
 func New() *Builder {
-	return &Builder{tools: map[string]*toolSum{}, codes: map[toolyard.Code]counts{},
-		phases: map[toolyard.Phase]*phaseSum{}, queue: newSpread(), ticket: newSpread(), approval: newSpread(),
-		aborts: map[string]*Abort{}, denied: counts{}, rules: counts{}, surfaces: counts{},
-		unusedFor: map[string]Unused{}}
+	return &Builder{tools: map[string]*toolSum{}, called: map[string]bool{}, apart: map[bool]int{},
+		codes: map[toolyard.Code]counts{}, phases: map[toolyard.Phase]*phaseSum{},
+		queue: newSpread(), ticket: newSpread(), approval: newSpread(), aborts: map[string]*Abort{},
+		denied: counts{}, rules: counts{}, surfaces: counts{}, unusedFor: map[string]Unused{}}
 }
 
 // Add adds a batch.
@@ -217,33 +222,42 @@ func (b *Builder) Add(l *Log) {
 }
 
 func (b *Builder) abort(tool string, calls int) {
-	a := under(b.aborts, tool, func(name string) *Abort { return &Abort{Tool: name} })
-	a.Groups++
-	a.Calls += calls
+	if b.aborts[tool] == nil && len(b.aborts) >= MaxNames {
+		tool = Others
+	}
+	if b.aborts[tool] == nil {
+		b.aborts[tool] = &Abort{Tool: tool}
+	}
+	b.aborts[tool].Groups++
+	b.aborts[tool].Calls += calls
 }
 
-// tool returns the sums of a tool.
-func (b *Builder) tool(name string) *toolSum {
-	return under(b.tools, name, func(name string) *toolSum {
-		return &toolSum{Tool: Tool{Tool: name}, times: newSpread()}
-	})
-}
-
-// under is the sum of a name, or of [Others] if there are too many names.
-func under[T any](sums map[string]*T, name string, begin func(name string) *T) *T {
-	if sums[name] == nil && len(sums) >= MaxNames {
-		name = Others
+// tool returns the sums of a tool, or of [Others] if there are too many names. exists says that there is such a tool.
+func (b *Builder) tool(name string, exists bool) *toolSum {
+	if exists {
+		b.called[name] = true
 	}
-	if sums[name] == nil {
-		sums[name] = begin(name)
+	room := MaxNames
+	if !exists {
+		room = MaxMadeUp
 	}
-	return sums[name]
+	if b.tools[name] == nil {
+		if b.apart[exists] < room {
+			b.apart[exists]++
+		} else {
+			name = Others
+		}
+	}
+	if b.tools[name] == nil {
+		b.tools[name] = &toolSum{Tool: Tool{Tool: name}, times: newSpread()}
+	}
+	return b.tools[name]
 }
 
 // call adds a call.
 func (b *Builder) call(l *Log, i int) {
 	c, res := &l.state.Calls[i], l.result(i)
-	t := b.tool(l.state.Plan.Calls[i].Tool)
+	t := b.tool(l.state.Plan.Calls[i].Tool, res == nil || res.Code != toolyard.UnknownTool)
 	b.r.Calls.Total++
 	t.Calls++
 	b.question(c, res != nil)
@@ -380,7 +394,7 @@ func (b *Builder) Report() Report {
 	r.Denied, r.Questions.Rules = b.denied.sorted(), b.rules.sorted()
 	r.NeverCalled = []Unused{}
 	for name, u := range b.unusedFor {
-		if b.tools[name] == nil {
+		if !b.called[name] && b.tools[name] == nil {
 			r.NeverCalled = append(r.NeverCalled, u)
 		}
 	}

@@ -165,20 +165,34 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// TestManyNames: a model may name any tool, and the report does not grow with it.
+// TestManyNames: a model may name any tool, and the report does not grow with it. Those that exist keep their room:
+// they are counted apart, and none that was called counts as never called.
 func TestManyNames(t *testing.T) {
 	b := New()
-	for n := range MaxNames + 10 {
-		name := fmt.Sprint("tool-", n)
+	call := func(name string, code toolyard.Code) {
 		s := begin("b", name)
 		s.planned([]string{name}, events.Group{Calls: []int{0}})
-		s.add(batch.ChainBatch, 0, events.Settled{Results: []toolyard.Result{result(0, name, toolyard.UnknownTool, 0)}})
+		s.add(batch.ChainBatch, 0, events.Settled{Results: []toolyard.Result{result(0, name, code, 0)}})
 		b.Add(s.log)
 	}
+	const more = 10
+	for n := range MaxNames + more {
+		call(fmt.Sprint("made-up-", n), toolyard.UnknownTool)
+	}
+	offered := map[string]int{"idle": 4}
+	for n := range MaxNames + more {
+		name := fmt.Sprint("tool-", n)
+		offered[name] = 4
+		call(name, "")
+	}
+	b.Offered("hash", offered)
 	r := b.Report()
-	if len(r.Tools) != MaxNames+1 || r.Tools[0].Tool != Others || r.Tools[0].Calls != 10 ||
-		r.Codes[0].Calls != MaxNames+10 {
+	if others := MaxNames - MaxMadeUp + 2*more; len(r.Tools) != MaxMadeUp+MaxNames+1 || r.Tools[0].Tool != Others ||
+		r.Tools[0].Calls != others || r.Codes[0].Calls != MaxNames+more {
 		t.Errorf("%d tools, first %+v; %d calls", len(r.Tools), r.Tools[0], r.Codes[0].Calls)
+	}
+	if len(r.NeverCalled) != 1 || r.NeverCalled[0].Tool != "idle" {
+		t.Errorf("%d tools count as never called, first %+v", len(r.NeverCalled), r.NeverCalled[0])
 	}
 }
 
