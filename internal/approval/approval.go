@@ -203,8 +203,7 @@ func answer(ctx context.Context, s Store, k toolyard.BatchKey, asked events.Wait
 	case len(given) == 0:
 		given, field = asked.Input, ""
 	case len(given) > elicit.MaxAnswerBytes:
-		return &toolyard.InputError{Field: field, TooLarge: true,
-			Problem: fmt.Sprintf("is %d bytes long; an answer has at most %d", len(given), elicit.MaxAnswerBytes)}
+		return tooLong(len(given))
 	}
 	v, err := elicit.Fits(asked.Form.Schema, given)
 	if err != nil && field == "" {
@@ -213,11 +212,20 @@ func answer(ctx context.Context, s Store, k toolyard.BatchKey, asked events.Wait
 	if err != nil {
 		return &toolyard.InputError{Field: field, Problem: err.Error()}
 	}
+	if n := len(v.Canonical()); n > elicit.MaxAnswerBytes { // 1e20 is kept as its digits
+		return tooLong(n)
+	}
 	if d.Edited, err = s.PutInput(ctx, k.Agent, v.Canonical()); err != nil {
 		return err
 	}
 	d.InputSHA256, d.Answers = v.Hash(), true
 	return nil
+}
+
+// tooLong is the error of an answer of n bytes.
+func tooLong(n int) error {
+	return &toolyard.InputError{Field: "input", TooLarge: true,
+		Problem: fmt.Sprintf("is %d bytes long; an answer has at most %d", n, elicit.MaxAnswerBytes)}
 }
 
 // edit puts another input into a decision.

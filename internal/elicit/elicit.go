@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
@@ -31,6 +32,10 @@ const (
 	MaxAnswerBytes  = 16 << 10 // of an answer
 	// MaxRounds is how often one call asks.
 	MaxRounds = 8
+	// MaxKeptBytes is how long a state of our own is, which has the answers so far. Nobody answers in vain: there is
+	// room for all answers but the last, each as long as may be, beside what else is kept of questions that are asked
+	// at once.
+	MaxKeptBytes = (MaxRounds-2)*(MaxAnswerBytes+MaxKeyBytes*6) + 2*MaxStateBytes
 )
 
 // Question is the error of a tool that asks a person before it goes on. The tool has ended with it: it runs again with
@@ -78,6 +83,14 @@ func From(ctx context.Context) Session {
 
 // New makes a question. The error says why it is not asked.
 func New(form toolyard.Form, key, state string) (*Question, error) {
+	if len(state) > MaxStateBytes {
+		return nil, fmt.Errorf("its state is %d bytes; at most %d are kept", len(state), MaxStateBytes)
+	}
+	return newQuestion(form, key, state)
+}
+
+// newQuestion is [New] for any state that may be kept.
+func newQuestion(form toolyard.Form, key, state string) (*Question, error) {
 	switch {
 	case form.Message == "" || len(form.Message) > MaxMessageBytes || !utf8.ValidString(form.Message):
 		return nil, fmt.Errorf("its words are %d bytes; 1 to %d of UTF-8 are asked", len(form.Message), MaxMessageBytes)
@@ -85,8 +98,8 @@ func New(form toolyard.Form, key, state string) (*Question, error) {
 		return nil, fmt.Errorf("its form is %d bytes; at most %d are asked", len(form.Schema), MaxSchemaBytes)
 	case key == "" || len(key) > MaxKeyBytes || !utf8.ValidString(key):
 		return nil, fmt.Errorf("its key is %d bytes; 1 to %d of UTF-8 are taken", len(key), MaxKeyBytes)
-	case len(state) > MaxStateBytes || !utf8.ValidString(state):
-		return nil, fmt.Errorf("its state is %d bytes; at most %d of UTF-8 are kept", len(state), MaxStateBytes)
+	case len(state) > MaxKeptBytes || !utf8.ValidString(state):
+		return nil, fmt.Errorf("its state is %d bytes; at most %d of UTF-8 are kept", len(state), MaxKeptBytes)
 	}
 	fields, err := fieldsOf(form.Schema)
 	if err != nil {
@@ -107,6 +120,17 @@ func New(form toolyard.Form, key, state string) (*Question, error) {
 		return nil, fmt.Errorf("its form cannot be filled in: %w", err)
 	}
 	return q, nil
+}
+
+// kept writes what a state of our own has, each character in as few bytes as may be.
+func kept(v any) (string, error) {
+	var out strings.Builder
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return "", err
+	}
+	return strings.TrimSuffix(out.String(), "\n"), nil
 }
 
 // field is a field of a form.

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/toolyard/toolyard"
@@ -62,16 +61,15 @@ func (r *Replay) Next(form toolyard.Form) (answer json.RawMessage, ok bool) {
 func (r *Replay) Ask(form toolyard.Form) (*Question, error) {
 	state := ""
 	if len(r.given) > 0 {
-		raw, err := json.Marshal(slices.Clone(r.given))
-		if err != nil {
+		var err error
+		if state, err = kept(r.given); err != nil {
 			return nil, fmt.Errorf("the answers so far cannot be kept: %w", err)
 		}
-		if len(raw) > MaxStateBytes {
-			return nil, fmt.Errorf("the answers so far are %d bytes; at most %d are kept", len(raw), MaxStateBytes)
+		if len(state) > MaxKeptBytes {
+			return nil, fmt.Errorf("the answers so far are %d bytes; at most %d are kept", len(state), MaxKeptBytes)
 		}
-		state = string(raw)
 	}
-	return New(form, replayed+questionID(form), state)
+	return newQuestion(form, replayed+questionID(form), state)
 }
 
 // questionID tells a question apart from all others: its server, words and form.

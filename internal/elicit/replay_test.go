@@ -97,12 +97,46 @@ func TestAnswersThatAreNotReplayed(t *testing.T) {
 			t.Errorf("%s: the answer %s", name, answer)
 		}
 	}
-	r := NewReplay(answered(q, `"`+strings.Repeat("x", MaxStateBytes)+`"`))
+	r := NewReplay(answered(q, `"`+strings.Repeat("x", MaxKeptBytes)+`"`))
 	if _, ok := r.Next(formOf("one?")); !ok {
 		t.Error("a long answer is none")
 	}
 	if q, err := r.Ask(formOf("two?")); err == nil || !strings.Contains(err.Error(), "the answers so far are") {
 		t.Errorf("answers past the limit are kept: %+v %v", q, err)
+	}
+}
+
+// TestNobodyAnswersInVain: a person may answer each question of a call with an answer as long as may be.
+func TestNobodyAnswersInVain(t *testing.T) {
+	long := `{"<":"` + strings.Repeat(`<`, MaxAnswerBytes-len(`{"<":""}`)) + `"}`
+	var questions []string
+	var all []Asked
+	for n := range MaxAtOnce {
+		questions = append(questions, fmt.Sprint("question ", n))
+		key := strings.Repeat("\x01", MaxKeyBytes-len(together)-1) + fmt.Sprint(n)
+		all = append(all, Asked{key, formOf(questions[n])})
+	}
+	var last *Answer
+	for range questions { // it fails the test where it cannot ask
+		_, q := run(t, last, questions...)
+		last = answered(q, long)
+	}
+	if answers, q := run(t, last, questions...); len(answers) != len(questions) || q != nil {
+		t.Errorf("in the middle of a run: %d answers, and %+v", len(answers), q)
+	}
+	q, err := Ask(all, strings.Repeat("s", MaxStateBytes-len(all)*2*MaxKeyBytes*4))
+	for range questions[1:] {
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, q, err = answered(q, long).Answers()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, _, q, err := answered(q, long).Answers()
+	if err != nil || q != nil || len(answers) != len(all) {
+		t.Errorf("at once: %d answers, %+v, %v", len(answers), q, err)
 	}
 }
 

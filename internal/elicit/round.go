@@ -48,7 +48,12 @@ func Ask(all []Asked, state string) (*Question, error) {
 			return nil, err
 		}
 	}
-	return round{State: state, Left: all}.next()
+	q, err := round{State: state, Left: all}.next()
+	if err == nil && len(q.State) > MaxStateBytes { // the rest of the room is that of the answers
+		return nil, fmt.Errorf("its state and what else it asks are %d bytes; at most %d are kept", len(q.State),
+			MaxStateBytes)
+	}
+	return q, err
 }
 
 // ours reports whether a key begins as one of our own does. A server may name its question so.
@@ -60,11 +65,11 @@ func ours(key string) bool {
 func (r round) next() (*Question, error) {
 	one := r.Left[0]
 	r.Left = r.Left[1:]
-	state, err := json.Marshal(r)
+	state, err := kept(r)
 	if err != nil {
 		return nil, fmt.Errorf("what else it asks cannot be kept: %w", err)
 	}
-	return New(one.Form, together+one.Key, string(state))
+	return newQuestion(one.Form, together+one.Key, state)
 }
 
 // Answers are what a tool gets that comes again with the answer to its last question: the answers to all that it asked
