@@ -215,6 +215,10 @@ func answer(ctx context.Context, s Store, k toolyard.BatchKey, asked events.Wait
 	if n := len(v.Canonical()); n > elicit.MaxAnswerBytes { // 1e20 is kept as its digits
 		return tooLong(n)
 	}
+	if field != "" && redact.Marked(string(v.Canonical())) {
+		return &toolyard.InputError{Field: field, Problem: "it has the mark of a secret that was taken out, and the tool " +
+			"would get it as it stands there: write the answer anew"}
+	}
 	if d.Edited, err = s.PutInput(ctx, k.Agent, v.Canonical()); err != nil {
 		return err
 	}

@@ -164,6 +164,7 @@ func TestAToolAsksAPerson(t *testing.T) {
 	for name, d := range map[string]client.Decision{
 		"nothing where a name is required": allow(""), "a short name": allow(`{"name":"x"}`),
 		"a field that is not asked for": allow(`{"name":"Ann","more":1}`),
+		"the mark of a secret":          allow(`{"name":"Ann [redacted: TOKEN]"}`),
 		"an answer to remember": {Verdict: client.Allow, By: "ann", ForSession: true,
 			Input: json.RawMessage(`{"name":"Ann"}`)},
 		"an answer to another question": {Verdict: client.Allow, By: "ann", InputSHA256: strings.Repeat("0", 64),
