@@ -13,9 +13,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
@@ -61,7 +60,11 @@ type Options struct {
 // Relay asks a service. [Relay.Run] asks, [Relay.ServeHTTP] takes answers.
 type Relay struct {
 	o Options
-	// asked are the calls that wait and were asked about, by the ids of their questions. Only Run uses it.
+	// asking are the questions on their way, and slots has one of each.
+	asking sync.WaitGroup
+	slots  chan struct{}
+	mu     sync.Mutex
+	// asked are the calls that wait and were asked about, by the ids of their questions.
 	asked map[string]*attempt
 	// taken are the answers that have counted.
 	taken answers
@@ -69,6 +72,7 @@ type Relay struct {
 
 // attempt is how far one question is.
 type attempt struct {
+	asks  bool // it is on its way
 	taken bool // the service has it, or cannot
 	tries int
 	next  time.Time
@@ -79,7 +83,7 @@ func New(o Options) *Relay {
 	c := *o.Client
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	o.Client = &c
-	return &Relay{o: o, asked: map[string]*attempt{}}
+	return &Relay{o: o, slots: make(chan struct{}, MaxAsking), asked: map[string]*attempt{}}
 }
 
 // Question is what the service is asked.
@@ -121,7 +125,7 @@ func due(list []client.Approval, asked map[string]*attempt, now time.Time) (ask 
 		waits[id] = true
 		if had := asked[id]; had == nil {
 			asked[id] = &attempt{}
-		} else if had.taken || now.Before(had.next) {
+		} else if had.asks || had.taken || now.Before(had.next) {
 			continue
 		}
 		ask = append(ask, a)
@@ -146,6 +150,7 @@ func (t *attempt) failed(now time.Time) {
 
 // Run asks about all calls that wait until the context ends. What fails is logged and tried again.
 func (r *Relay) Run(ctx context.Context) {
+	defer r.asking.Wait()
 	tick := time.NewTicker(Pause)
 	defer tick.Stop()
 	for {
@@ -160,7 +165,8 @@ func (r *Relay) Run(ctx context.Context) {
 	}
 }
 
-// look asks once about what is due.
+// look begins to ask about what is due, and waits for no answer: a service that is slow with one question must not hold
+// up the others. What finds no room among those on their way within [Pause] is due at the next look.
 func (r *Relay) look(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
@@ -168,20 +174,41 @@ func (r *Relay) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var asking errgroup.Group
-	asking.SetLimit(MaxAsking)
-	for _, a := range due(list, r.asked, r.o.Now()) {
-		state := r.asked[questionID(a)]
-		asking.Go(func() error {
-			if r.ask(ctx, a) {
-				state.taken = true
-			} else {
-				state.failed(r.o.Now())
-			}
+	r.mu.Lock()
+	ask := due(list, r.asked, r.o.Now())
+	r.mu.Unlock()
+	late := time.NewTimer(Pause)
+	defer late.Stop()
+	for _, a := range ask {
+		select {
+		case r.slots <- struct{}{}:
+			r.begin(ctx, a)
+		case <-late.C:
 			return nil
-		})
+		case <-ctx.Done():
+			return nil
+		}
 	}
-	return asking.Wait()
+	return nil
+}
+
+// begin asks about one call, whose slot it gives back.
+func (r *Relay) begin(ctx context.Context, a client.Approval) {
+	r.mu.Lock()
+	state := r.asked[questionID(a)]
+	state.asks = true
+	r.mu.Unlock()
+	r.asking.Go(func() {
+		defer func() { <-r.slots }()
+		done := r.ask(ctx, a)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if state.asks = false; done {
+			state.taken = true
+		} else {
+			state.failed(r.o.Now())
+		}
+	})
 }
 
 // ask asks about one call. It reports whether there is nothing more to do.

@@ -87,6 +87,46 @@ func newRig(t *testing.T, list ...client.Approval) *rig {
 	return r
 }
 
+// look asks once, and waits until the service has answered.
+func (r *rig) look(ctx context.Context) error {
+	defer r.asking.Wait()
+	return r.Relay.look(ctx)
+}
+
+// TestASlowQuestionHoldsUpNoOther: also not the calls that come to wait while the service is slow with one.
+func TestASlowQuestionHoldsUpNoOther(t *testing.T) {
+	asked, goOn := make(chan string, 9), make(chan struct{})
+	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		var q Question
+		if err := json.NewDecoder(req.Body).Decode(&q); err != nil {
+			t.Error(err)
+		}
+		asked <- q.Data.ID
+		select {
+		case <-goOn:
+		case <-req.Context().Done():
+			t.Errorf("the question about %s was given up", q.Data.ID)
+		}
+	}))
+	defer service.Close()
+	r := newRig(t)
+	r.o.URL = service.URL
+	for _, next := range []string{"slow", "next"} {
+		r.list = append(r.list, waits(next, `{}`))
+		if err := r.Relay.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-asked; got != next {
+			t.Errorf("it asks about %s, not %s", got, next)
+		}
+	}
+	if err := r.Relay.look(t.Context()); err != nil || len(asked) > 0 {
+		t.Errorf("what is on its way is asked again: %d times, %v", len(asked), err)
+	}
+	close(goOn)
+	r.asking.Wait()
+}
+
 // TestACallIsAskedAboutOnce: with all that a person is shown, signed, and again only when it was not taken.
 func TestACallIsAskedAboutOnce(t *testing.T) {
 	r := newRig(t, waits("a.b.0", `{"command":"ls"}`))
