@@ -38,3 +38,42 @@ func TestEventsForAPipe(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestEventsForAReaderThatStops: where the reader of the pipe takes nothing more, the command ends when it is
+// interrupted.
+func TestEventsForAReaderThatStops(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "events")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := outputFlags{events: pipe}
+	if err := out.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	written := make(chan error, 1)
+	go func() {
+		written <- out.writeEvents(ctx, func(yield func([]byte, error) bool) {
+			for n := 0; yield(make([]byte, 1<<10), nil); n++ {
+				if n == 32 {
+					interrupt(cli.ErrInterrupted)
+				}
+			}
+		})
+	}()
+	select {
+	case err := <-written:
+		if !errors.Is(err, cli.ErrInterrupted) {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it waits for the reader")
+	}
+	if err := reader.Close(); err != nil { // ends what still writes
+		t.Error(err)
+	}
+}

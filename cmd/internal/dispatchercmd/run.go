@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"os"
 	"time"
@@ -211,7 +212,7 @@ func (s *std) follow(ctx context.Context, c *client.Client, batch toolyard.Batch
 	}
 	view.Results = results
 	if out.file != nil {
-		if err := out.writeEvents(ctx, b); err != nil {
+		if err := out.writeEvents(ctx, b.Events(ctx)); err != nil {
 			unread = cmp.Or(unread, err)
 		} else {
 			show.printf("\nevents in %s: with the inputs as they were handed in, unredacted\n", cli.OneLine(out.events))
@@ -280,7 +281,7 @@ func (s *std) cutOff(ctx context.Context, b *client.Batch, out outputFlags, log 
 	if out.file != nil {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventsGrace)
 		defer cancel()
-		if err := out.writeEvents(late, b); err != nil {
+		if err := out.writeEvents(late, b.Events(late)); err != nil {
 			log.Warn("the events of the batch were not written", "error", err)
 		}
 	}
@@ -320,24 +321,30 @@ func (s *std) printResults(ctx context.Context, b *client.Batch, view toolyard.B
 	return show.end(view)
 }
 
-// writeEvents writes a batch's log as JSON lines.
-func (o *outputFlags) writeEvents(ctx context.Context, b *client.Batch) error {
-	if info, err := o.file.Stat(); err == nil && info.Mode().IsRegular() {
-		if err := o.file.Truncate(0); err != nil {
-			return fmt.Errorf("--events %s: %w", o.events, err)
+// writeEvents writes a batch's log as JSON lines. A pipe whose reader has stopped takes them until ctx ends.
+func (o *outputFlags) writeEvents(ctx context.Context, log iter.Seq2[[]byte, error]) error {
+	_, err := orEnded(ctx, func() (none struct{}, err error) { return none, writeLog(o.file, log) })
+	if err != nil {
+		return fmt.Errorf("--events %s: %w", o.events, err)
+	}
+	return nil
+}
+
+// writeLog writes a log to a file, and closes that.
+func writeLog(to *os.File, log iter.Seq2[[]byte, error]) error {
+	if info, err := to.Stat(); err == nil && info.Mode().IsRegular() {
+		if err := to.Truncate(0); err != nil {
+			return err
 		}
 	}
-	w := bufio.NewWriter(o.file)
-	for e, err := range b.Events(ctx) {
+	w := bufio.NewWriter(to)
+	for e, err := range log {
 		if err == nil {
 			_, err = fmt.Fprintf(w, "%s\n", e)
 		}
 		if err != nil {
-			return fmt.Errorf("--events %s: %w", o.events, err)
+			return err
 		}
 	}
-	if err := errors.Join(w.Flush(), o.file.Close()); err != nil {
-		return fmt.Errorf("--events %s: %w", o.events, err)
-	}
-	return nil
+	return errors.Join(w.Flush(), to.Close())
 }
