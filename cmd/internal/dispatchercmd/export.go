@@ -222,10 +222,11 @@ type table[T any] struct {
 
 	write func(*T) error
 	end   func() error
+	link  func(from, to string) error // os.Link
 }
 
 func newTable[T any](o *exporting, name string) (*table[T], error) {
-	t := &table[T]{name: filepath.Join(o.dir, name+"."+o.format), force: o.force}
+	t := &table[T]{name: filepath.Join(o.dir, name+"."+o.format), force: o.force, link: os.Link}
 	if _, err := os.Lstat(t.name); !o.force && err == nil {
 		return nil, cli.Usagef("%s is there already; name another --out, or replace it with --force", t.name)
 	}
@@ -280,7 +281,7 @@ func (t *table[T]) finish() error {
 		return fmt.Errorf("write %s: %w", t.name, err)
 	}
 	t.bytes, err = t.part.Seek(0, io.SeekEnd)
-	return err
+	return errors.Join(err, t.part.Close()) // Windows renames and removes no open file
 }
 
 // publish gives the file its name.
@@ -288,20 +289,41 @@ func (t *table[T]) publish() error {
 	if t.force {
 		return os.Rename(t.part.Name(), t.name)
 	}
-	err := os.Link(t.part.Name(), t.name) // unlike a rename, it replaces nothing
+	err := t.link(t.part.Name(), t.name) // unlike a rename, it replaces nothing
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		err = t.replaceOwn() // there are file systems without links
+	}
 	if errors.Is(err, fs.ErrExist) {
 		return cli.Usagef("%s is there now; name another --out, or replace it with --force", t.name)
 	}
 	return err
 }
 
+// replaceOwn takes the name with an empty file, which nothing else can then, and puts the table in its place.
+func (t *table[T]) replaceOwn() error {
+	own, err := os.OpenFile(t.name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err = own.Close(); err == nil {
+		err = os.Rename(t.part.Name(), t.name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(t.name))
+	}
+	return nil
+}
+
 // discard removes the file's other name, and the file if it has no name yet.
 func (t *table[T]) discard() error {
-	err := os.Remove(t.part.Name())
-	if errors.Is(err, fs.ErrNotExist) {
+	err := t.part.Close()
+	if errors.Is(err, fs.ErrClosed) {
 		err = nil
 	}
-	return errors.Join(t.part.Close(), err)
+	if rerr := os.Remove(t.part.Name()); !errors.Is(rerr, fs.ErrNotExist) {
+		err = errors.Join(err, rerr)
+	}
+	return err
 }
 
 // exported is what --json prints of an export. Troubled is how many batches could not be followed to the end.
