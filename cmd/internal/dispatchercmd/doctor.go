@@ -344,6 +344,12 @@ func examineNATS(ctx context.Context, sys *systemFlags, d *diagnosis, log *slog.
 		return false
 	}
 	d.add(ofShards(served))
+	dispatchers, err := b.Dispatchers(ctx)
+	if err != nil {
+		d.add(failed("versions", "look at the server's log", err))
+		return false
+	}
+	d.add(ofDispatchers(dispatchers)...)
 	return true
 }
 
@@ -411,6 +417,22 @@ func ofShards(served []broker.ServedShard) finding {
 			"%s", strings.Join(gaps, "; "))
 	}
 	return found("shards", levelOK, "", "dispatchers and workers serve %s", count(len(served), "shard"))
+}
+
+// ofDispatchers says which dispatchers have another wire version. It says nothing of those that have this program's.
+func ofDispatchers(all []broker.Dispatcher) []finding {
+	others := map[string]bool{}
+	for _, d := range all {
+		if d.WireVersion != version.Wire {
+			others[fmt.Sprintf("%s (wire version %d)", d.Version, d.WireVersion)] = true
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return []finding{found("versions", levelWarn, "bring all to one version: docs/upgrades.md",
+		"dispatchers have %s, and this program has wire version %d",
+		strings.Join(slices.Sorted(maps.Keys(others)), ", "), version.Wire)}
 }
 
 // ofWorkers looks at the live workers.
