@@ -65,7 +65,8 @@ func TestSettingsToChange(t *testing.T) {
 		t.Errorf("they are %+v, %v", want, err)
 	}
 	for _, bad := range []string{"batch-lifetime=3d", "batch-lifetime", "batch-lifetime=-1h", "max-store-bytes=64GiX",
-		"max-store-bytes=-1", "max-store-bytes=0", "store-compression=zstd", "store-compression=", "ack-wait=4s", "replicas=3", ""} {
+		"max-store-bytes=-1", "max-store-bytes=0", "store-compression=zstd", "store-compression=", "ack-wait=4s",
+		"replicas=3", ""} {
 		if _, err := settingsOf([]string{bad}); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
