@@ -37,7 +37,7 @@ type Certificate struct {
 	Name string
 	// Hosts are the DNS names and addresses of a server, which may also be a client of others. Empty: of a client.
 	Hosts []string
-	// From and To bound its validity. Zero: from now on, and for [CertificateLifetime].
+	// From and To bound its validity. Zero: from now on, and for [CertificateLifetime] or as long as its authority.
 	From, To time.Time
 }
 
@@ -94,7 +94,14 @@ func (a *Authority) Issue(c Certificate) (cert, key []byte, err error) {
 		c.From = time.Now().Add(-clockSlack)
 	}
 	if c.To.IsZero() {
-		c.To = c.From.Add(CertificateLifetime)
+		if c.To = c.From.Add(CertificateLifetime); c.To.After(a.cert.NotAfter) {
+			c.To = a.cert.NotAfter
+		}
+		if !c.From.Before(c.To) {
+			return nil, nil, fmt.Errorf("natsd: the certificate of the authority %s ran out on %s, and what it signs is "+
+				"valid no longer: make a new cluster with init-auth", a.cert.Subject.CommonName,
+				a.cert.NotAfter.Format(time.DateOnly))
+		}
 	}
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: c.Name}, NotBefore: c.From, NotAfter: c.To, BasicConstraintsValid: true,

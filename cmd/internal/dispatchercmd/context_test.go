@@ -66,6 +66,8 @@ func TestAContextNamesTheSystem(t *testing.T) {
 		stop()
 	}
 	mistake(t, "there is a system already", "restore", "--nats-context", "yard", saved)
+	mistake(t, "--server and --nats-context exclude each other", "batches", "--server", "http://127.0.0.1:1",
+		"--nats-context", "yard")
 	t.Setenv(cli.EnvName("nats-context"), "nowhere")
 	mistake(t, "there is a system already", "restore", "--nats", system.ClientURL(), saved)
 

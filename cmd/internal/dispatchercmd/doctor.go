@@ -3,6 +3,7 @@ package dispatchercmd
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -271,8 +272,11 @@ func ofReady(ctx context.Context, sys *systemFlags) (finding, error) {
 	if err != nil {
 		return finding{}, err
 	}
-	defer func() { _ = resp.Body.Close() }() // it is read as far as it is needed
-	if resp.StatusCode != http.StatusServiceUnavailable {
+	defer func() { _ = resp.Body.Close() }()              // it is read as far as it is needed
+	if resp.StatusCode < http.StatusInternalServerError { // a proxy may pass on nothing but /v1
+		if f, near := ofCertificates("http", sys.server, resp.TLS, time.Now()); near {
+			return f, nil
+		}
 		return found("http", levelOK, "", "%s answers", sys.server), nil
 	}
 	var why struct {
@@ -285,6 +289,26 @@ func ofReady(ctx context.Context, sys *systemFlags) (finding, error) {
 		sys.server, why.Detail), nil
 }
 
+// ofCertificates says which certificate of a server runs out soon, its own or one that has signed it. near is false if
+// none does, or the connection has no TLS. One that has run out already is an error of the connection.
+func ofCertificates(what, server string, state *tls.ConnectionState, now time.Time) (f finding, near bool) {
+	if state == nil {
+		return finding{}, false
+	}
+	chain := state.PeerCertificates
+	if len(state.VerifiedChains) > 0 {
+		chain = state.VerifiedChains[0]
+	}
+	for _, c := range chain {
+		if left := c.NotAfter.Sub(now); left < doctorExpires {
+			return found(what, levelWarn, "put a new one there; init-auth --update makes new ones for the nodes of its "+
+				"cluster", "the certificate %q of %s runs out in %s", c.Subject.CommonName, server,
+				cli.Human(max(left, 0))), true
+		}
+	}
+	return finding{}, false
+}
+
 // credentials looks at as whom this machine's commands connect.
 func credentials(sys *systemFlags, now time.Time) finding {
 	as, expires, err := sys.reach.Shown(sys.nats, operator)
@@ -295,10 +319,10 @@ func credentials(sys *systemFlags, now time.Time) finding {
 		return found("credentials", levelWarn, "name those of its dispatcher with --creds or --data, unless the server "+
 			"asks for none", "there are none here")
 	case !expires.IsZero() && !expires.After(now):
-		return found("credentials", levelFail, "put new ones there: dispatcher creds, or init-auth --update",
+		return found("credentials", levelFail, "put new ones there, of whoever has made them",
 			"%s ran out %s ago", as, cli.Human(now.Sub(expires)))
 	case !expires.IsZero() && expires.Before(now.Add(doctorExpires)):
-		return found("credentials", levelWarn, "renew them: dispatcher creds, or init-auth --update",
+		return found("credentials", levelWarn, "get new ones of whoever has made them; those that Toolyard makes do not run out",
 			"%s runs out in %s", as, cli.Human(expires.Sub(now)))
 	}
 	return found("credentials", levelOK, "", "%s", as)
@@ -318,6 +342,11 @@ func examineNATS(ctx context.Context, sys *systemFlags, d *diagnosis, log *slog.
 		return false
 	}
 	d.add(ofNATS(nc, rtt))
+	if state, err := nc.TLSConnectionState(); err == nil { // an error: the connection has no TLS
+		if f, near := ofCertificates("certificate", natsbroker.ShownURL(nc.ConnectedUrl()), &state, time.Now()); near {
+			d.add(f)
+		}
+	}
 	ctx, stop := context.WithTimeout(ctx, setupTimeout)
 	defer stop()
 	b, err := natsbroker.Attach(ctx, nc, "/doctor/"+broker.NewID())

@@ -2,6 +2,9 @@ package dispatchercmd
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -94,6 +97,7 @@ func TestDoctorAsksWhetherAServerIsReady(t *testing.T) {
 		{http.StatusNotFound, "a proxy", "ok: URL answers"},
 		{http.StatusServiceUnavailable, `{"detail":"the disk is full"}`,
 			"fail: URL answers, but is not ready: the disk is full"},
+		{http.StatusInternalServerError, "", "fail: URL answers, but is not ready: 500 Internal Server Error"},
 		{http.StatusServiceUnavailable, "", "fail: URL answers, but is not ready: 503 Service Unavailable"},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -107,6 +111,30 @@ func TestDoctorAsksWhetherAServerIsReady(t *testing.T) {
 		got := strings.ReplaceAll(string(f.Level)+": "+f.Says, server.URL+"/", "URL")
 		if err != nil || got != c.want || (f.Fix == "") != (f.Level == levelOK) {
 			t.Errorf("%d %q: %s, %v; want %s", c.status, c.body, got, err, c.want)
+		}
+	}
+}
+
+// TestDoctorSeesCertificatesThatEnd: one that runs out soon is named, whoever in the chain has it.
+func TestDoctorSeesCertificatesThatEnd(t *testing.T) {
+	now := time.Now()
+	until := func(name string, d time.Duration) *x509.Certificate {
+		return &x509.Certificate{Subject: pkix.Name{CommonName: name}, NotAfter: now.Add(d)}
+	}
+	const long = 30 * 24 * time.Hour
+	for _, c := range []struct {
+		state *tls.ConnectionState
+		want  string // ""; none
+	}{
+		{nil, ""},
+		{&tls.ConnectionState{PeerCertificates: []*x509.Certificate{until("n1", long)}}, ""},
+		{&tls.ConnectionState{PeerCertificates: []*x509.Certificate{until("n1", 25*time.Hour)}}, `"n1" of here runs out in`},
+		{&tls.ConnectionState{PeerCertificates: []*x509.Certificate{until("n1", long)},
+			VerifiedChains: [][]*x509.Certificate{{until("n1", long), until("ca", time.Hour)}}}, `"ca" of here runs out in`},
+	} {
+		f, near := ofCertificates("certificate", "here", c.state, now)
+		if near != (c.want != "") || !strings.Contains(f.Says, c.want) || near && (f.Level != levelWarn || f.Fix == "") {
+			t.Errorf("%+v: %v, %+v; want %q", c.state, near, f, c.want)
 		}
 	}
 }

@@ -117,6 +117,10 @@ func (f *systemFlags) where() string {
 }
 
 func (f *systemFlags) check() error {
+	if f.server != "" && f.reach.Context != "" {
+		return cli.Usagef("--server and --nats-context exclude each other; leave one out (on the command line, in %s or "+
+			"%s, and in --config)", cli.EnvName("server"), cli.EnvName("nats-context"))
+	}
 	if f.server != "" && f.cmd.Flags().Changed("nats") {
 		return cli.Usagef("--server and --nats exclude each other; leave one out (on the command line, in %s or %s, "+
 			"and in --config)", cli.EnvName("server"), cli.EnvName("nats"))
