@@ -472,6 +472,8 @@ func TestConditions(t *testing.T) {
 		{"Write(src/**)", "write_file", `{"file_path":"` + r.dir + `/src/new/a.txt"}`, true},
 		{"Write(src/**)", "write_file", `{"file_path":"` + r.dir + `/doc/new/a.txt"}`, false},
 		{"glob(src/**)", "glob", `{"pattern":"*"}`, false},
+		{"glob(src/**)", "glob", `{"path":["src/a"]}`, true},
+		{"Write(src/**)", "write_file", `{"file_path":"docs/a","File_Path":"src/a"}`, true},
 		{"WebFetch(domain:example.com)", "web_fetch", `{"url":"https://www.example.com/x"}`, true},
 		{"WebFetch(domain:example.com)", "web_fetch", `{"url":"https://example.org/x"}`, false},
 		{"Edit(src/**)", "write_file", `{"file_path":"src/new/a.txt"}`, true},

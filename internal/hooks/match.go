@@ -95,12 +95,10 @@ func (s *Set) conditionMatches(r policy.Rule, in *pipeline.HookInput) bool {
 	}
 	req := policy.Request{Declaration: &d, Input: in.Input, WorkspaceDir: in.WorkspaceDir}
 	if field := d.Specifier.Path; field != "" && r.Specifier != "" {
-		path, ok := policy.Field(in.Input, field)
-		if !ok { // an omitted optional path is the workspace itself
-			path = "."
-		}
-		if forms := in.Root.Forms(path); len(forms) == 1 { // with two forms, a link leads the path elsewhere
-			req.Paths = forms
+		if path, ok := policy.PathField(in.Input, field); ok {
+			if forms := in.Root.Forms(path); len(forms) == 1 { // with two forms, a link leads the path elsewhere
+				req.Paths = forms
+			}
 		}
 	}
 	return r.Touches(req)

@@ -67,6 +67,25 @@ func Field(input json.RawMessage, name string) (value string, ok bool) {
 	return *found, true
 }
 
+// PathField is [Field] for the path that an input names. A path that is left out, or null, is the workspace itself. ok
+// is false if there is one that cannot be told, such as a list of paths: then no rule may take the call for one of the
+// workspace as a whole.
+func PathField(input json.RawMessage, name string) (path string, ok bool) {
+	if path, ok = Field(input, name); ok {
+		return path, true
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(input, &fields) != nil {
+		return "", false
+	}
+	for k, raw := range fields {
+		if strings.EqualFold(k, name) && (k != name || string(raw) != "null") {
+			return "", false
+		}
+	}
+	return ".", true
+}
+
 // subject is what the rules of one call are matched against, read once.
 type subject struct {
 	kind         kind

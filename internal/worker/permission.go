@@ -47,11 +47,9 @@ func (p Permission) Decide(_ context.Context, in pipeline.PermissionInput) (pipe
 		Tool: in.Tool,
 	}
 	if field := in.Declaration.Specifier.Path; field != "" {
-		path, ok := policy.Field(in.Input, field)
-		if !ok { // an optional path that was left out is the workspace itself
-			path = "."
+		if path, ok := policy.PathField(in.Input, field); ok {
+			req.Paths = in.Root.Forms(path)
 		}
-		req.Paths = in.Root.Forms(path)
 		if p, ok := in.Root.Protected(req.Paths); ok {
 			req.Protected = &p
 		}

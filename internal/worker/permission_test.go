@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/shell"
@@ -203,5 +204,42 @@ func TestDecidesAtOnce(t *testing.T) {
 	}
 	if in.Declaration.Specifier.Path = "path"; (Permission{}).DecidesAtOnce(in) {
 		t.Error("a call with a path may wait for its file system")
+	}
+}
+
+// TestAPathThatCannotBeTold: a path that is left out is the workspace itself. One that is a list, or stands there twice
+// for a reader that takes capitals for small letters, is not known: a rule that denies a place holds, and nothing that
+// is meant for paths in the workspace allows it.
+func TestAPathThatCannotBeTold(t *testing.T) {
+	root, err := place.Hold(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = root.Close() })
+	deny, err := policy.ParseRules([]string{"put(secret/**)"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	no := false
+	for input, told := range map[string]bool{
+		`{}`: true, `{"path":null}`: true, `{"path":"a"}`: true, `{"n":1}`: true,
+		`{"path":["secret/x"]}`: false, `{"path":{"name":"secret/x"}}`: false, `{"path":"a","Path":"secret/x"}`: false,
+		`{"PATH":"secret/x"}`: false, `{"path":1}`: false, `{"Path":null,"path":"a"}`: false,
+	} {
+		in := pipeline.PermissionInput{
+			CallContext: pipeline.CallContext{WorkspaceDir: root.Dir(), Root: root}, Input: json.RawMessage(input),
+			Declaration: tool.Declaration{Name: "put", EditsWorkspace: true, RequiresPermission: &no,
+				Specifier: tool.Specifier{Path: "path"}},
+			Judgement: tool.Judgement{ReadOnly: true},
+		}
+		denied, err := Permission{Rules: policy.Rules{Deny: deny}}.Decide(t.Context(), in)
+		if err != nil || (denied.Behavior == pipeline.Deny) == told {
+			t.Errorf("a denied place and %s: %+v, %v", input, denied, err)
+		}
+		in.Judgement, in.Declaration.RequiresPermission = tool.Judgement{}, nil
+		edit, err := Permission{Mode: policy.AcceptEdits}.Decide(t.Context(), in)
+		if err != nil || (edit.Behavior == pipeline.Allow) != told {
+			t.Errorf("accept_edits and %s: %+v, %v", input, edit, err)
+		}
 	}
 }
