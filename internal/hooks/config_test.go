@@ -363,3 +363,29 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// TestADenialOfASettingsFileAboutAnMCPTool: one that makes no sense for its tool is an error, as for any other tool.
+// One of a server that is not there is left out.
+func TestADenialOfASettingsFileAboutAnMCPTool(t *testing.T) {
+	drop := &tool.Declaration{Name: "mcp__db__drop"}
+	names := policy.Names{Servers: []string{"db"}, Tools: []string{drop.Name}}
+	for rule, want := range map[string]string{
+		"mcp__db__drop": "[mcp__db__drop]", "mcp__db": "[mcp__db]", "mcp__db__later": "[mcp__db__later]",
+		"mcp__db__drop(table)": "an error", "mcp__other__drop(table)": "[]", "mcp__other": "[]",
+	} {
+		for _, list := range []string{"deny", "ask"} {
+			c, err := Read([]byte(`{"permissions": {"` + list + `": ["` + rule + `"]}}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := "an error"
+			s, err := c.Settings.For(names, nil, drop)
+			if err == nil {
+				got = fmt.Sprint(append(s.Rules.Deny, s.Rules.Ask...))
+			}
+			if got != want {
+				t.Errorf("%s %s: %s, %v; want %s", list, rule, got, err, want)
+			}
+		}
+	}
+}

@@ -100,7 +100,7 @@ func (s Settings) For(n Names, dirs []string, tools ...*tool.Declaration) (Setti
 		for _, r := range rules {
 			one := Rules{Allow: []Rule{r}}
 			err := n.Check(r.Tool)
-			mcp := strings.HasPrefix(r.Tool, mcpPrefix)
+			absent := err != nil && strings.HasPrefix(r.Tool, mcpPrefix) // its server is not connected
 			if err == nil {
 				err = one.Check(tools...)
 			}
@@ -112,7 +112,7 @@ func (s Settings) For(n Names, dirs []string, tools ...*tool.Declaration) (Setti
 			switch {
 			case err == nil:
 				kept = append(kept, r)
-			case mcp || outside || list == Allow: // nothing outside of the workspaces is reached
+			case absent || outside || list == Allow: // nothing outside of the workspaces is reached
 				s.Left = append(s.Left, fmt.Sprintf("%s %q: %v", s.places[r.String()].at, s.places[r.String()].text,
 					err))
 			case first == nil:
