@@ -27,6 +27,8 @@ type Request struct {
 	HookAllows bool
 	// Tool is the tool's own answer for the call. It only tightens: anything except no answer and [tool.Ask] denies.
 	Tool tool.Permission
+	// Workspace is the batch's, for what people have allowed in it: see [Recalls]. Empty means the default one.
+	Workspace toolyard.Workspace
 	// WorkspaceDir is the workspace's directory, for rules with absolute paths. Empty: no such rule matches.
 	WorkspaceDir string
 	// Paths are the forms of the input's path, relative to the workspace: as written, and with its symlinks resolved. A

@@ -3,9 +3,12 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/protect"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // rememberedInput is a remembered approval of one input of one tool, for which no rule exists. It cannot be read as a
@@ -14,13 +17,29 @@ func rememberedInput(tool, hash string) string {
 	return fmt.Sprintf("%s with exactly this input (sha256 %s)", tool, hash)
 }
 
+// inWorkspace is what a remembered approval of a call in a workspace ends in, if its tool uses the workspace: the same
+// path or command means another thing in another one. Approvals for the default workspace end in nothing. It cannot be
+// read as a part of a rule, because a rule with a specifier ends in a bracket.
+func inWorkspace(d *tool.Declaration, w toolyard.Workspace) string {
+	if !d.NeedsWorkspace() || w == "" || w == toolyard.DefaultWorkspace {
+		return ""
+	}
+	return " in the workspace " + strconv.Quote(string(w))
+}
+
 // Remember returns what a person's approval of a call would allow for the rest of the session: the narrowest rule that
-// covers it, or only this input of this tool. The rules of a session are separate from the operator's: see [Recalls].
+// covers it, or only this input of this tool, in the call's workspace. The rules of a session are separate from the
+// operator's: see [Recalls].
 func Remember(req Request, inputHash string) string {
 	d := req.Declaration
 	if d == nil {
 		return ""
 	}
+	return rememberedRule(req, inputHash) + inWorkspace(d, req.Workspace)
+}
+
+func rememberedRule(req Request, inputHash string) string {
+	d := req.Declaration
 	s := newSubject(&req)
 	specifier := ""
 	switch {
@@ -45,14 +64,15 @@ func Remember(req Request, inputHash string) string {
 }
 
 // Recalls reports which of a session's remembered approvals covers a call. An approval answers an ask, and never
-// overrides a denial. One for a path covers all below it, but for protected places: of these it covers only what it
-// names, or the very path that the person has seen.
+// overrides a denial. It holds in the workspace for which it was given. One for a path covers all below it, but for
+// protected places: of these it covers only what it names, or the very path that the person has seen.
 func Recalls(remembered []string, req Request, inputHash string) (rule string, ok bool) {
 	d := req.Declaration
 	if d == nil || inputHash == "" {
 		return "", false
 	}
-	if own := rememberedInput(d.Name, inputHash); slices.Contains(remembered, own) {
+	where := inWorkspace(d, req.Workspace)
+	if own := rememberedInput(d.Name, inputHash) + where; slices.Contains(remembered, own) {
 		return own, true
 	}
 	s := newSubject(&req)
@@ -61,8 +81,12 @@ func Recalls(remembered []string, req Request, inputHash string) (rule string, o
 		exact = Remember(req, inputHash)
 	}
 	for _, text := range remembered {
-		r, err := ParseRule(text)
-		if err != nil || r.Specifier == "" { // another input; whole tools are never remembered
+		rule, here := strings.CutSuffix(text, where)
+		if !here {
+			continue
+		}
+		r, err := ParseRule(rule)
+		if err != nil || r.Specifier == "" { // another input, or workspace; whole tools are never remembered
 			continue
 		}
 		if req.guarded() && text != exact && !protect.Names(r.Specifier, *req.Protected) {

@@ -43,8 +43,8 @@ func (p Permission) Decide(_ context.Context, in pipeline.PermissionInput) (pipe
 	rules := p.rules(&in.Declaration, in.Rules, in.WorkspaceDir)
 	req := policy.Request{
 		Declaration: &in.Declaration, Input: in.Input, Judgement: in.Judgement, Mode: p.Mode,
-		Interactive: in.Interactive, WorkspaceDir: in.WorkspaceDir, HookAllows: in.Opinion == pipeline.Allow,
-		Tool: in.Tool,
+		Interactive: in.Interactive, Workspace: in.Workspace, WorkspaceDir: in.WorkspaceDir,
+		HookAllows: in.Opinion == pipeline.Allow, Tool: in.Tool,
 	}
 	if field := in.Declaration.Specifier.Path; field != "" {
 		if path, ok := policy.PathField(in.Input, field); ok {

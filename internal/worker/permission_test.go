@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -240,6 +241,57 @@ func TestAPathThatCannotBeTold(t *testing.T) {
 		edit, err := Permission{Mode: policy.AcceptEdits}.Decide(t.Context(), in)
 		if err != nil || (edit.Behavior == pipeline.Allow) != told {
 			t.Errorf("accept_edits and %s: %+v, %v", input, edit, err)
+		}
+	}
+}
+
+// TestASessionApprovalHoldsInItsWorkspace: what a person has allowed for the session was said of one workspace. In
+// another one the same path or command means something else, and a person is asked again. A tool that does not use the
+// workspace is the same in all.
+func TestASessionApprovalHoldsInItsWorkspace(t *testing.T) {
+	root, err := place.Hold(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = root.Close() })
+	no := false
+	workspaces := []toolyard.Workspace{"default", "app", "prod", `a" in the workspace "prod`}
+	for name, c := range map[string]struct {
+		d        tool.Declaration
+		input    string
+		anywhere bool
+	}{
+		"a path": {tool.Declaration{Name: "write_file", Specifier: tool.Specifier{Path: "file_path"}},
+			`{"file_path":"docs/a"}`, false},
+		"a command": {tool.Declaration{Name: "bash", Specifier: tool.Specifier{Command: "command"}},
+			`{"command":"make deploy"}`, false},
+		"an input": {tool.Declaration{Name: "pay"}, `{"n":1}`, false},
+		"a host": {tool.Declaration{Name: "get", UsesWorkspace: &no, Specifier: tool.Specifier{URL: "url"}},
+			`{"url":"https://a.example/x"}`, true},
+		"an input of no workspace": {tool.Declaration{Name: "pay", UsesWorkspace: &no}, `{"n":1}`, true},
+	} {
+		decide := func(w toolyard.Workspace, remembered ...string) pipeline.PermissionDecision {
+			got, err := Permission{}.Decide(t.Context(), pipeline.PermissionInput{
+				CallContext: pipeline.CallContext{Interactive: true, Workspace: w, WorkspaceDir: root.Dir(),
+					Root: root},
+				Declaration: c.d, Input: json.RawMessage(c.input), InputHash: "h", Remembered: remembered,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		for _, given := range workspaces {
+			rule := decide(given).Remember
+			for _, w := range workspaces {
+				want := pipeline.Ask
+				if w == given || c.anywhere {
+					want = pipeline.Allow
+				}
+				if got := decide(w, rule); got.Behavior != want {
+					t.Errorf("%s: %q, allowed in %q, is %s in %q", name, rule, given, got.Behavior, w)
+				}
+			}
 		}
 	}
 }
