@@ -243,21 +243,22 @@ class Adapters(unittest.TestCase):
         self.assertEqual(len(messages), 6)
 
     def test_calls_of_other_servers(self):
-        """Some servers of Chat Completions give all calls one index, or none, and add fields that they want back."""
+        """Some servers of Chat Completions give all calls one index, or none, and add fields that they want back.
+        Others have the id and the type in each part of a call, empty in all but the first."""
         signed = {"google": {"thought_signature": "s"}}
-        for index in ({"index": 0}, {}):
-            def model(messages, index=index, **_):
+        for index, empty in (({"index": 0}, {}), ({}, {}), ({"index": 0}, {"id": "", "type": ""})):
+            def model(messages, index=index, empty=empty, **_):
                 if len(messages) > 1:
                     yield {"choices": [{"index": 0, "delta": {"content": "Done."}, "finish_reason": "stop"}]}
                     return
                 for id, name, input in CALLS:
                     call = {**index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}
                     yield {"choices": [{"index": 0, "delta": {"tool_calls": [{**call, "extra_content": signed}]}}]}
-                    rest = {**index, "function": {"arguments": json.dumps(input)}}
+                    rest = {**index, **empty, "function": {"arguments": json.dumps(input)}}
                     yield {"choices": [{"index": 0, "delta": {"tool_calls": [rest]}}]}
                 yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
 
-            with self.subTest(index):
+            with self.subTest(index, empty=empty):
                 messages = openai.converse_chat(self.yard, client_of(model), model="m",
                                                 messages=[{"role": "user", "content": "Look around."}])
                 calls = messages[1]["tool_calls"]

@@ -135,5 +135,5 @@ class ChatMessage(Reader):
                         own[name] = own[name] or text
                     elif text is not None:
                         own[name] = own.get(name, "") + text if isinstance(text, str) else text
-            elif field != "index" and value is not None:
+            elif field != "index" and value is not None and value != "":  # some servers empty the id in later parts
                 call[field] = value
