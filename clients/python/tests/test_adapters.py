@@ -227,6 +227,31 @@ class Adapters(unittest.TestCase):
                 runpy.run_path(str(example))
                 self.assertIn("Done.", said.getvalue())
 
+    def test_what_anthropic_does_not_take_back(self):
+        """A response may have an empty text, and an input that is no object. A request with either is refused."""
+        parts = [("text", {"type": "text", "text": ""}, []), ("one", None, ['["*.md"]']), ("two", None, ["null"]),
+                 ("three", None, ['{"pattern": ', '"N*"}'])]
+
+        def model(messages, **_):
+            yield {"type": "message_start", "message": {"id": "m", "role": "assistant", "content": []}}
+            if len(messages) == 1:
+                for i, (id, block, texts) in enumerate(parts):
+                    block = block or {"type": "tool_use", "id": id, "name": "glob", "input": {}}
+                    yield {"type": "content_block_start", "index": i, "content_block": block}
+                    for text in texts:
+                        yield {"type": "content_block_delta", "index": i,
+                               "delta": {"type": "input_json_delta", "partial_json": text}}
+                    yield {"type": "content_block_stop", "index": i}
+            else:
+                yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Done."}}
+                yield {"type": "content_block_stop", "index": 0}
+            yield {"type": "message_stop"}
+
+        messages = converse(self.yard, client_of(model), messages=[{"role": "user", "content": "Look around."}])
+        self.assertEqual([(b["type"], b["id"], b["input"]) for b in messages[1]["content"]],
+                         [("tool_use", "one", {}), ("tool_use", "two", {}), ("tool_use", "three", {"pattern": "N*"})])
+        self.assertEqual([r["tool_use_id"] for r in messages[2]["content"]], ["one", "two", "three"])
+
     def test_options_of_one_batch(self):
         with self.assertRaises(TypeError):
             converse(self.yard, self.client, model="m", max_tokens=100, options={"id": "b"}, messages=[])

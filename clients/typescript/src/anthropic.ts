@@ -27,11 +27,31 @@ export async function converse<P extends { messages: unknown[]; tools?: unknown[
     const stream = client.messages.stream({ ...params, messages, tools: [...(params.tools ?? []), ...tools] } as never);
     const answer = yard.stream("anthropic", stream, options);
     const [reply, message] = await Promise.all([answer.whole(), stream.finalMessage()]);
-    messages.push({ role: message.role, content: message.content });
+    const content = taken(message.content);
+    if (!Array.isArray(content) || content.length > 0) messages.push({ role: message.role, content });
     if (!reply) return messages as P["messages"];
     messages.push(reply);
   }
 }
+
+interface Block {
+  type: string;
+  text?: string;
+  input?: unknown;
+}
+
+/**
+ * taken is what a message says, as the API takes it back: without texts of white space alone, and with an object for an
+ * input that is none. The call's result says what is wrong with that.
+ */
+function taken(content: unknown): unknown {
+  if (!Array.isArray(content)) return content;
+  return (content as Block[])
+    .filter((b) => b.type !== "text" || (b.text ?? "").trim() !== "")
+    .map((b) => ("input" in b && !isObject(b.input) ? { ...b, input: {} } : b));
+}
+
+const isObject = (value: unknown): boolean => typeof value === "object" && value !== null && !Array.isArray(value);
 
 /** A tool as the SDK's toolRunner takes it. */
 export interface RunnableTool {

@@ -476,3 +476,34 @@ test("events are read from bytes in any pieces", async () => {
     ], `pieces of ${size}`);
   }
 });
+
+test("what Anthropic gives and does not take back is left out", async () => {
+  const said = [{ role: "user", content: "Look around." }];
+  const use = (id, input) => ({ type: "tool_use", id, name: "glob", input });
+  const turns = [
+    [{ type: "text", text: "" }, use("one", ["*.md"]), use("two", null), use("three", { pattern: "N*" })],
+    [{ type: "text", text: " \n" }],
+  ];
+  const stream = () => {
+    const content = turns.shift();
+    async function* events() {
+      for (const [index, { input, ...block }] of content.entries()) {
+        yield { type: "content_block_start", index, content_block: { ...block, ...(block.type === "tool_use" && { input: {} }) } };
+        if (input !== undefined) {
+          yield { type: "content_block_delta", index, delta: { type: "input_json_delta", partial_json: JSON.stringify(input) } };
+        }
+        yield { type: "content_block_stop", index };
+      }
+      yield { type: "message_stop" };
+    }
+    const all = events();
+    return { [Symbol.asyncIterator]: () => all, finalMessage: async () => ({ role: "assistant", content }) };
+  };
+  const messages = await converseAnthropic(yard, { messages: { stream } }, { messages: said });
+  assert.deepEqual(messages.slice(0, 2), [
+    ...said,
+    { role: "assistant", content: [use("one", {}), use("two", {}), use("three", { pattern: "N*" })] },
+  ]);
+  assert.deepEqual(messages[2].content.map((r) => r.tool_use_id), ["one", "two", "three"]);
+  assert.equal(messages.length, 3, "a message without content is none");
+});

@@ -26,7 +26,8 @@ def converse(yard: Toolyard, client: Any, *, messages: list[Any], tools: list[An
         answer = yard.stream("anthropic", message.read(events), **options)
         reply = answer.reply()
         message.check(answer.cut)
-        messages.append(message.as_param())
+        if said := message.as_param():
+            messages.append(said)
         if reply is None:
             return messages
         messages.append(reply)
@@ -43,7 +44,8 @@ async def aconverse(yard: AsyncToolyard, client: Any, *, messages: list[Any], to
         answer = yard.stream("anthropic", message.aread(events), **options)
         reply = await answer.reply()
         message.check(answer.cut)
-        messages.append(message.as_param())
+        if said := message.as_param():
+            messages.append(said)
         if reply is None:
             return messages
         messages.append(reply)
@@ -56,8 +58,12 @@ class Message(Reader):
         self._blocks: dict[int, dict[str, Any]] = {}
         self._inputs: dict[int, str] = {}
 
-    def as_param(self) -> dict[str, Any]:
-        return {"role": "assistant", "content": [self._blocks[i] for i in sorted(self._blocks)]}
+    def as_param(self) -> dict[str, Any] | None:
+        """The message without what the API gives and does not take back: texts of white space alone. None if there is
+        nothing else in it."""
+        blocks = [self._blocks[i] for i in sorted(self._blocks)]
+        content = [b for b in blocks if b.get("type") != "text" or b.get("text", "").strip()]
+        return {"role": "assistant", "content": content} if content else None
 
     def take(self, event: dict[str, Any]) -> None:
         match event.get("type"):
@@ -80,7 +86,13 @@ class Message(Reader):
                         self._inputs[event["index"]] = self._inputs.get(event["index"], "") + delta["partial_json"]
             case "content_block_stop":
                 if written := self._inputs.pop(event["index"], ""):
-                    try:
-                        self._blocks[event["index"]]["input"] = json.loads(written)
-                    except ValueError:  # the call's result says so
-                        self._blocks[event["index"]]["input"] = {}
+                    self._blocks[event["index"]]["input"] = input_of(written)
+
+
+def input_of(written: str) -> dict[str, Any]:
+    """A call's input as the API takes it back: an object. What is none is not; the call's result says so."""
+    try:
+        value = json.loads(written)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
