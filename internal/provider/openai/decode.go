@@ -22,8 +22,9 @@ const (
 // SearchTool is the tool that a tool_search_call calls.
 const SearchTool = "tool_search"
 
-// readers read the items that are calls, by their type.
-var readers = map[string]func(strictjson.Object) (toolyard.Call, error){
+// readers read the items that are calls, by their type. cut says that the response stopped in an item that does not say
+// itself whether it is complete.
+var readers = map[string]func(item strictjson.Object, cut bool) (toolyard.Call, error){
 	"function_call": functionCall, customToolCall: customCall, toolSearchCall: searchCall,
 }
 
@@ -32,16 +33,17 @@ var readers = map[string]func(strictjson.Object) (toolyard.Call, error){
 //
 // Items of other types are skipped: messages and reasoning are not calls, and the provider runs web_search_call and the
 // like. A call that the same array already answers is skipped too, because running it again could repeat its effect.
-// Two more types are calls: custom_tool_call, whose free text [strictjson.Object.Input] reads, and tool_search_call if
+// Two more types are calls: custom_tool_call, whose text [strictjson.Object.FreeText] reads, and tool_search_call if
 // the client executes the search, which is a call of [SearchTool]. Any other open item that the client must answer
 // (computer_call, shell_call, ...) is an error: if it were silently left out, the provider would refuse the next
 // request. Such items have a call_id, which the provider's own calls do not.
 //
-// [strictjson.Object.Arguments] reads the arguments; if an item is not completed, empty arguments never become {}.
+// [strictjson.Object.Arguments] reads the arguments; if an item is not completed, empty arguments never become {}. An
+// item without a status is completed, but for the last one of a response that is incomplete.
 // namespace and caller of an item become the call's echo, and so does its type if that is not function_call. Errors are
 // [*toolyard.InputError] with the field's path.
 func Decode(data []byte) ([]toolyard.Call, error) {
-	items, at, err := output(data)
+	items, at, stopped, err := output(data)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +71,7 @@ func Decode(data []byte) ([]toolyard.Call, error) {
 		}
 		switch {
 		case read != nil:
-			call, err := read(item)
+			call, err := read(item, stopped && i == len(objects)-1)
 			if err != nil {
 				return nil, err
 			}
@@ -85,63 +87,70 @@ func Decode(data []byte) ([]toolyard.Call, error) {
 	return calls, nil
 }
 
-// output finds the array of items, and its path.
-func output(data []byte) ([]json.RawMessage, string, error) {
+// output finds the array of items, and its path. stopped says that the response is incomplete.
+func output(data []byte) (items []json.RawMessage, at string, stopped bool, err error) {
 	if strictjson.Kind(data) == "array" {
 		items, err := strictjson.ReadArray("", data)
-		return items, "", err
+		return items, "", false, err
 	}
 	response, err := strictjson.ReadObject("", data)
 	if err != nil {
-		return nil, "", err
+		return nil, "", false, err
 	}
 	if err := response.Expect("object", "response"); err != nil {
-		return nil, "", err
+		return nil, "", false, err
 	}
-	items, err := response.Array("output")
-	return items, response.At("output"), err
+	items, err = response.Array("output")
+	return items, response.At("output"), response.Text("status") == "incomplete", err
 }
 
-func functionCall(item strictjson.Object) (call toolyard.Call, err error) {
+// isWhole reports whether the model has finished an item.
+func isWhole(item strictjson.Object, cut bool) (bool, error) {
+	status, err := item.OptionalString("status")
+	return status == "completed" || status == "" && !cut, err
+}
+
+func functionCall(item strictjson.Object, cut bool) (call toolyard.Call, err error) {
 	if call.ID, err = item.Name("call_id"); err != nil {
 		return call, err
 	}
 	if call.Tool, err = item.String("name"); err != nil {
 		return call, err
 	}
-	status, err := item.OptionalString("status")
+	whole, err := isWhole(item, cut)
 	if err != nil {
 		return call, err
 	}
-	if call.Input, err = item.Arguments("arguments", status == "" || status == "completed"); err != nil {
+	if call.Input, err = item.Arguments("arguments", whole); err != nil {
 		return call, err
 	}
 	call.Echo, err = item.Echo("namespace", "caller")
 	return call, err
 }
 
-func customCall(item strictjson.Object) (call toolyard.Call, err error) {
+func customCall(item strictjson.Object, cut bool) (call toolyard.Call, err error) {
 	if call.ID, err = item.Name("call_id"); err != nil {
 		return call, err
 	}
 	if call.Tool, err = item.String("name"); err != nil {
 		return call, err
 	}
-	call.Input = strictjson.Missing()
-	if item.Has("input") {
-		call.Input = item.Input("input")
+	whole, err := isWhole(item, cut)
+	if err != nil {
+		return call, err
 	}
+	call.Input = item.FreeText("input", whole)
 	call.Echo, err = item.Echo("type", "namespace", "caller")
 	return call, err
 }
 
 // searchCall reads a search for tools. The client's own definition of the search determines its arguments; ours is that
 // of [SearchTool].
-func searchCall(item strictjson.Object) (call toolyard.Call, err error) {
+func searchCall(item strictjson.Object, cut bool) (call toolyard.Call, err error) {
 	if call.ID, err = item.Name("call_id"); err != nil {
 		return call, err
 	}
-	status, err := item.OptionalString("status")
+	whole, err := isWhole(item, cut)
 	if err != nil {
 		return call, err
 	}
@@ -149,7 +158,7 @@ func searchCall(item strictjson.Object) (call toolyard.Call, err error) {
 	if item.Given("arguments") {
 		call.Input = item.Input("arguments")
 	}
-	if status != "" && status != "completed" {
+	if !whole {
 		call.Input = strictjson.Cut(call.Input)
 	}
 	call.Echo, err = item.Echo("type", "execution")

@@ -15,9 +15,9 @@ import (
 // [strictjson.Check]. A message without any gives no calls and no error.
 //
 // Of several choices only one may have calls: they are alternatives, and it is unknown with which one the conversation
-// continues. [strictjson.Object.Arguments] reads the arguments of a function, and [strictjson.Object.Input] the free
-// text of a custom tool. If the completion stopped at its length limit, empty arguments of its last call do not become
-// {}. Errors are [*toolyard.InputError] with the field's path.
+// continues. [strictjson.Object.Arguments] reads the arguments of a function, and [strictjson.Object.FreeText] the text
+// of a custom tool. If the completion stopped at its length limit, its last call counts as not finished. Errors are
+// [*toolyard.InputError] with the field's path.
 func Decode(data []byte) ([]toolyard.Call, error) {
 	o, err := strictjson.ReadObject("", data)
 	if err != nil {
@@ -117,9 +117,6 @@ func toolCall(item strictjson.Object, whole bool) (call toolyard.Call, err error
 		call.Input, err = o.Arguments("arguments", whole)
 		return call, err
 	}
-	call.Input = strictjson.Missing()
-	if o.Has("input") {
-		call.Input = o.Input("input")
-	}
+	call.Input = o.FreeText("input", whole)
 	return call, nil
 }

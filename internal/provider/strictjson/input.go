@@ -28,6 +28,19 @@ func Missing() json.RawMessage { return json.RawMessage(`""`) }
 // Input reads a field with the input of a call as a JSON value; nil if it is absent.
 func (o Object) Input(name string) json.RawMessage { return unwrap(o.Value(name)) }
 
+// FreeText reads a field with the input of a call that is any text, as [Object.Input] does; an absent one is [Missing].
+// If whole is false, the model did not finish the call: text that is no object is [Cut].
+func (o Object) FreeText(name string, whole bool) json.RawMessage {
+	if !o.Has(name) {
+		return Missing()
+	}
+	value := o.Input(name)
+	if !whole && Kind(value) == "string" {
+		return Cut(value)
+	}
+	return value
+}
+
 // Arguments reads a field with the input of a call as JSON inside a string, as in the OpenAI forms. Text that is one
 // valid JSON value by the rules of [Check] becomes that value, and the empty string becomes {}. Anything else (cut or
 // broken JSON, a key twice, nesting past [MaxInputDepth], half of a surrogate pair) stays the same string. If whole is
