@@ -160,11 +160,15 @@ func (b *Batch) Normalize(newID BatchID) {
 }
 
 // NormalizeCalls fills in the ids and inputs that calls left out, and takes out empty echoes; the first is the batch's
-// call of index from.
+// call of index from. No id that is filled in is that of another of the calls.
 func NormalizeCalls(calls []Call, from int) {
+	var given map[string]bool
 	for i := range calls {
 		if calls[i].ID == "" {
-			calls[i].ID = fmt.Sprintf("call_%d", from+i+1)
+			if given == nil {
+				given = idsOf(calls)
+			}
+			calls[i].ID = FreeID(from+i, func(id string) bool { return given[id] })
 		}
 		if len(calls[i].Input) == 0 || string(calls[i].Input) == "null" {
 			calls[i].Input = json.RawMessage("{}")
@@ -173,6 +177,25 @@ func NormalizeCalls(calls []Call, from int) {
 			calls[i].Echo = nil
 		}
 	}
+}
+
+func idsOf(calls []Call) map[string]bool {
+	ids := make(map[string]bool, len(calls))
+	for i := range calls {
+		ids[calls[i].ID] = true
+	}
+	return ids
+}
+
+// FreeID is the id of a call of an index that has left its own out: "call_1" for the first, and "call_1_2" where that
+// is taken.
+func FreeID(index int, taken func(id string) bool) string {
+	own := fmt.Sprintf("call_%d", index+1)
+	id := own
+	for n := 2; taken(id); n++ {
+		id = fmt.Sprintf("%s_%d", own, n)
+	}
+	return id
 }
 
 // CallBytes is the size of calls, of which [MaxBatchBytes] is the limit.

@@ -100,6 +100,20 @@ func TestTheClosedSets(t *testing.T) {
 }
 
 // TestNormalizeLeavesCopiesAlone: a batch that is handed in by several at a time is each one's own.
+// TestNormalizeGivesNoIDTwice: an id that is filled in is not one that another call has, wherever that stands.
+func TestNormalizeGivesNoIDTwice(t *testing.T) {
+	b := toolyard.Batch{Calls: []toolyard.Call{{Tool: "a"}, {ID: "call_1"}, {ID: "call_1_2"}, {Tool: "b"},
+		{ID: "call_4"}}}
+	b.Normalize("b")
+	var ids []string
+	for _, c := range b.Calls {
+		ids = append(ids, c.ID)
+	}
+	if got := strings.Join(ids, " "); got != "call_1_3 call_1 call_1_2 call_4_2 call_4" || b.Validate() != nil {
+		t.Errorf("%s, %v", got, b.Validate())
+	}
+}
+
 func TestNormalizeLeavesCopiesAlone(t *testing.T) {
 	b := toolyard.Batch{Calls: []toolyard.Call{{Tool: "read"}}}
 	handedIn := b

@@ -56,6 +56,21 @@ func TestFit(t *testing.T) {
 	}
 }
 
+// TestFitGivesNoIDTwice: a call without an id gets one that no call has, of those before it and those beside it.
+func TestFitGivesNoIDTwice(t *testing.T) {
+	var in Input
+	in.Add([]toolyard.Call{{ID: "call_2"}, {ID: "call_3_2"}})
+	fit, err := in.Fit([]toolyard.Call{{Tool: "a"}, {ID: "call_3"}, {Tool: "b"}, {ID: "call_3_3"}})
+	if err != nil || fit[0].ID != "call_3_4" || fit[2].ID != "call_5" {
+		t.Fatalf("%+v, %v", fit, err)
+	}
+	in.Add(fit)
+	in.Add([]toolyard.Call{{ID: "call_8"}})
+	if fit, err = in.Fit([]toolyard.Call{{Tool: "a"}}); err != nil || fit[0].ID != "call_8_2" {
+		t.Fatalf("%+v, %v", fit, err)
+	}
+}
+
 func TestSame(t *testing.T) {
 	batch := func(input string) *toolyard.Batch {
 		return &toolyard.Batch{ID: "b", Calls: []toolyard.Call{{ID: "a", Input: json.RawMessage(input)}}}
