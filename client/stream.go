@@ -58,7 +58,8 @@ func (c *Client) Reopen(k toolyard.BatchKey) *Stream {
 
 // Append adds calls. When it returns nil they are stored, and each will have its result. A call that is wrong is a
 // [*toolyard.InputError], and none of them was appended; a closed batch is [ErrClosed]. When the answer is lost, the
-// same calls may be appended again to the batch as [Client.Reopen] returns it.
+// same calls may be appended again to the batch as [Client.Reopen] returns it, if they have ids: others are not found
+// there, and would run twice.
 func (s *Stream) Append(ctx context.Context, calls ...toolyard.Call) error {
 	_, err := s.AppendAt(ctx, calls...)
 	return err
