@@ -114,7 +114,7 @@ type Usage struct {
 // scopeUse is what a scope uses: in this dispatcher, and what is known of others.
 type scopeUse struct {
 	mine Usage
-	// minute has the calls that began in the last minute, by second.
+	// minute has the calls that began in the last minute.
 	minute window
 }
 
@@ -187,7 +187,7 @@ func (q *Quotas) Know(all bool) { q.known = all }
 func (q *Quotas) use(s Scope, now time.Time) *scopeUse {
 	u := q.used[s]
 	if u == nil {
-		u = &scopeUse{minute: newWindow(time.Second, now)}
+		u = &scopeUse{minute: newWindow(time.Minute, now)}
 		q.used[s] = u
 	}
 	u.minute.at(now)

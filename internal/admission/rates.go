@@ -184,9 +184,7 @@ func (s *rated) need(calls int) int {
 func (r *Rates) use(s rated, now time.Time) *rateUse {
 	u := r.used[s.scope]
 	if u == nil {
-		// A slot more than the span, since the first one counts only in part.
-		slot := func(span time.Duration) time.Duration { return span/(windowSlots-1) + 1 }
-		u = &rateUse{second: newWindow(slot(time.Second), now), minute: newWindow(slot(time.Minute), now),
+		u = &rateUse{second: newWindow(time.Second, now), minute: newWindow(time.Minute, now),
 			last: map[toolyard.Agent]uint64{}, waits: map[toolyard.Agent]int{}, runs: map[toolyard.Agent]int{}}
 		r.used[s.scope] = u
 	}

@@ -5,7 +5,7 @@ import "time"
 // windowSlots is in how many slots a window counts.
 const windowSlots = 60
 
-// window counts what has begun in the last span of so many slots, in all dispatchers and in this one.
+// window counts what has begun in the last span, in all dispatchers and in this one.
 type window struct {
 	slot time.Duration
 	// since is when the first slot begins. Slots are counted from it and not by the time of day, since somebody may set
@@ -16,9 +16,10 @@ type window struct {
 	last       int64
 }
 
-// newWindow makes a window in which nothing has begun.
-func newWindow(slot time.Duration, now time.Time) window {
-	return window{slot: slot, since: now}
+// newWindow makes a window of a span, in which nothing has begun. It has a slot more than the span, since the first one
+// counts only in part.
+func newWindow(span time.Duration, now time.Time) window {
+	return window{slot: span/(windowSlots-1) + 1, since: now}
 }
 
 // number is the slot of a time.

@@ -67,3 +67,30 @@ func TestAClockThatIsSet(t *testing.T) {
 		})
 	}
 }
+
+// TestAMinuteIsNotShort: a call counts against a quota for a whole minute, wherever in its slot it began.
+func TestAMinuteIsNotShort(t *testing.T) {
+	start := time.Now()
+	for _, after := range []time.Duration{0, time.Millisecond, 500 * time.Millisecond, 999 * time.Millisecond} {
+		quotas := NewQuotas(Grants{Agents: []Grant{{"a", Quota{CallsPerMinute: 1}}}})
+		quotas.Know(true)
+		b := &Batch{Begins: 1}
+		b.Key.Agent = "a"
+		quotas.mayReserve(b, start) // time is counted from here
+		began := start.Add(after)
+		quotas.Begin("a", 1, began)
+		for past, want := range map[time.Duration]bool{
+			59*time.Second + 2*time.Millisecond: false, time.Minute - time.Millisecond: false, 62 * time.Second: true,
+		} {
+			q := *quotas
+			q.used = map[Scope]*scopeUse{}
+			for s, u := range quotas.used {
+				copied := *u
+				q.used[s] = &copied
+			}
+			if got := q.mayReserve(b, began.Add(past)); got != want {
+				t.Errorf("a call that began after %s: another one may begin %s later: %t", after, past, got)
+			}
+		}
+	}
+}
