@@ -128,12 +128,15 @@ func TestDoctorSeesCertificatesThatEnd(t *testing.T) {
 	}{
 		{nil, ""},
 		{&tls.ConnectionState{PeerCertificates: []*x509.Certificate{until("n1", long)}}, ""},
-		{&tls.ConnectionState{PeerCertificates: []*x509.Certificate{until("n1", 25*time.Hour)}}, `"n1" of here runs out in`},
+		{&tls.ConnectionState{PeerCertificates: []*x509.Certificate{until("n1", 25*time.Hour)}},
+			`"n1" of here runs out in`},
 		{&tls.ConnectionState{PeerCertificates: []*x509.Certificate{until("n1", long)},
-			VerifiedChains: [][]*x509.Certificate{{until("n1", long), until("ca", time.Hour)}}}, `"ca" of here runs out in`},
+			VerifiedChains: [][]*x509.Certificate{{until("n1", long), until("ca", time.Hour)}}},
+			`"ca" of here runs out in`},
 	} {
 		f, near := ofCertificates("certificate", "here", c.state, now)
-		if near != (c.want != "") || !strings.Contains(f.Says, c.want) || near && (f.Level != levelWarn || f.Fix == "") {
+		if near != (c.want != "") || !strings.Contains(f.Says, c.want) ||
+			near && (f.Level != levelWarn || f.Fix == "") {
 			t.Errorf("%+v: %v, %+v; want %q", c.state, near, f, c.want)
 		}
 	}
