@@ -210,7 +210,8 @@ func (s *secrets) handOut() error {
 		return err
 	}
 	for _, node := range nodes {
-		copies[node.Name()] = []string{"nodes/" + node.Name() + "/*"}
+		// A name that begins with a dot is of a write that was cut off.
+		copies[node.Name()] = []string{"nodes/" + node.Name() + "/[^.]*"}
 	}
 	for to, patterns := range copies {
 		for _, pattern := range patterns {

@@ -124,6 +124,19 @@ func TestSecretsLeaveTheNodesConfiguration(t *testing.T) {
 	}
 }
 
+// TestSecretsOfAWriteThatWasCutOff: the file that a killed run left of a node's key is not handed out.
+func TestSecretsOfAWriteThatWasCutOff(t *testing.T) {
+	dir := t.TempDir()
+	made(t, dir, "--node=n1")
+	left := filepath.Join(dir, keysDir, clusterDir, "nodes", "n1", ".new-1")
+	if err := os.WriteFile(left, []byte("half a key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, there := made(t, dir, "--node=n1")["n1/.new-1"]; there {
+		t.Error("it was handed out")
+	}
+}
+
 // TestSecretsAreRemoved: of an agent and a pool that are removed nothing is left, and others keep what they have. Who
 // is named beside gets new ones. What removes nothing says so.
 func TestSecretsAreRemoved(t *testing.T) {
