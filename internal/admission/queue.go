@@ -30,7 +30,7 @@ type Limits struct {
 	// Waiting is how many new batches wait, AgentWaiting how many of one agent.
 	Waiting, AgentWaiting int
 	// Spare is how many batches that are already under way may run beyond Running, because running ones may wait for
-	// what they hold.
+	// what they hold. As many children may run beside them all.
 	Spare int
 	// Idle is how many batches may be open and idle, until their agents append calls, in addition to the running ones.
 	// One that gets calls continues at once: a batch under way does not wait.
@@ -44,6 +44,9 @@ type Batch struct {
 	// Calls is how many of its calls may be in flight, Begins how many begin with it, and Bytes how long their inputs
 	// are.
 	Calls, Begins, Bytes int
+	// Child says that a batch that runs has made it, and waits for it. Children have places of their own: the batches
+	// that wait for them may have taken all others. A child makes no children.
+	Child bool
 }
 
 // Reason says why a batch is rejected.
@@ -55,6 +58,7 @@ const (
 	AgentFull Reason = "agent full" // its agent has the maximum of waiting batches
 	QueueFull Reason = "queue full" // as many wait as may wait, and its agent has the most of them
 	QuotaFull Reason = "quota full" // its agent or team has too much that waits: see [Quotas.MayWait]
+	ChildFull Reason = "child full" // as many children wait as new batches may
 )
 
 // Queue has the batches of one dispatcher. Make it with [NewQueue]. It is not safe for concurrent use.
@@ -68,6 +72,9 @@ type Queue struct {
 	streak int
 	// resumed are batches under way, which start before all others.
 	resumed []Batch
+	// children are those that wait for their places, and childrenRun is how many run.
+	children    []Batch
+	childrenRun int
 	// reserved are the batches that are to start when a report has come back, in their order; granted those for which
 	// that is so. Both count as running. reports is how many there have been.
 	reserved []reservation
@@ -133,6 +140,13 @@ func NewQueue(l Limits, q *Quotas) *Queue {
 // rejected. If the queue is full, the newest batch of the agent with the most waiting batches is rejected, so that a
 // flood cannot keep others out. away is that batch, unless why is [Admitted].
 func (r *Queue) Add(b Batch, underWay bool, now time.Time) (away toolyard.BatchKey, why Reason) {
+	if b.Child {
+		if !underWay && len(r.children) >= r.limits.Waiting {
+			return b.Key, ChildFull // as a new batch it would wait for the place of the one that waits for it
+		}
+		r.children = append(r.children, b)
+		return away, Admitted
+	}
 	if underWay {
 		r.resumed = append(r.resumed, b)
 		return away, Admitted
@@ -159,9 +173,6 @@ func (r *Queue) Add(b Batch, underWay bool, now time.Time) (away toolyard.BatchK
 	r.giveTurn(l)
 	return away, why
 }
-
-// RoomAhead reports whether fewer batches wait that go before all others than new ones may wait.
-func (r *Queue) RoomAhead() bool { return len(r.resumed) < r.limits.Waiting }
 
 // WouldReject returns why a new batch of an agent with inputs of so many bytes would be rejected if it came now.
 func (r *Queue) WouldReject(agent toolyard.Agent, bytes int) Reason {
@@ -226,15 +237,19 @@ func (r *Queue) Next(now time.Time) (b Batch, ok bool) {
 		r.quotas.start(&b, now)
 		return b, true
 	}
-	if len(r.resumed) > 0 && r.running < r.limits.Running+r.limits.Spare {
-		b, r.resumed = r.resumed[0], r.resumed[1:]
-		r.start(r.agentQueueOf(b.Key.Agent))
-		r.started[b.Key] = b
-		r.quotas.reserve(&b, now)
-		r.quotas.start(&b, now)
+	if len(r.children) > 0 && r.childrenRun < r.limits.Spare {
+		b, r.children = r.children[0], r.children[1:]
+		r.childrenRun++
+		r.goOn(&b, now)
 		return b, true
 	}
-	for r.running < r.limits.Running && r.running+len(r.idle) < r.limits.Running+r.limits.Idle {
+	own := r.running - r.childrenRun
+	if len(r.resumed) > 0 && own < r.limits.Running+r.limits.Spare {
+		b, r.resumed = r.resumed[0], r.resumed[1:]
+		r.goOn(&b, now)
+		return b, true
+	}
+	for ; own < r.limits.Running && own+len(r.idle) < r.limits.Running+r.limits.Idle; own++ {
 		a, ok := r.take(now)
 		if !ok {
 			return b, false
@@ -247,6 +262,14 @@ func (r *Queue) Next(now time.Time) (b Batch, ok bool) {
 		r.reserved = append(r.reserved, reservation{arrival: a})
 	}
 	return b, false
+}
+
+// goOn starts a batch whatever is used.
+func (r *Queue) goOn(b *Batch, now time.Time) {
+	r.start(r.agentQueueOf(b.Key.Agent))
+	r.started[b.Key] = *b
+	r.quotas.reserve(b, now)
+	r.quotas.start(b, now)
 }
 
 // take takes the waiting batch whose turn it is, if one may start.
@@ -397,13 +420,21 @@ func (r *Queue) start(l *agentQueue) {
 	r.running++
 }
 
+// stop counts a started batch that runs no longer.
+func (r *Queue) stop(l *agentQueue, k toolyard.BatchKey) {
+	l.running--
+	r.running--
+	if r.started[k].Child {
+		r.childrenRun--
+	}
+}
+
 // Idle records that a running batch is open and has nothing to do.
 func (r *Queue) Idle(k toolyard.BatchKey) {
 	l := r.agents[k.Agent]
 	r.idle[k] = true
 	l.idle++
-	l.running--
-	r.running--
+	r.stop(l, k)
 	r.giveTurn(l)
 }
 
@@ -413,21 +444,23 @@ func (r *Queue) Busy(k toolyard.BatchKey) {
 	delete(r.idle, k)
 	l.idle--
 	r.start(l)
+	if r.started[k].Child {
+		r.childrenRun++
+	}
 }
 
 // Remove removes a batch that was running or idle.
 func (r *Queue) Remove(k toolyard.BatchKey, now time.Time) {
 	l := r.agents[k.Agent]
 	b := r.started[k]
-	delete(r.started, k)
 	r.quotas.end(&b, now)
 	if r.idle[k] {
 		delete(r.idle, k)
 		l.idle--
 	} else {
-		l.running--
-		r.running--
+		r.stop(l, k)
 	}
+	delete(r.started, k)
 	r.giveTurn(l)
 	r.dropUnused(l)
 }
@@ -437,7 +470,7 @@ func (r *Queue) Started(k toolyard.BatchKey) Batch { return r.started[k] }
 
 // Load returns how many batches run, how many wait, and how many are open and idle.
 func (r *Queue) Load() (running, waiting, open int) {
-	return r.running, r.waiting + len(r.resumed), len(r.idle)
+	return r.running, r.waiting + len(r.resumed) + len(r.children), len(r.idle)
 }
 
 // giveTurn appends an agent to the turns, if it may start a batch.

@@ -187,6 +187,10 @@ func (d *Dispatcher) crowdedBecause(agent toolyard.Agent, why admission.Reason, 
 		}
 		return fmt.Sprintf("more of agent %q or its team waits than their quota allows", agent)
 	}
+	if why == admission.ChildFull {
+		return fmt.Sprintf("%d calls of scripts wait in a dispatcher, which is the limit (--max-waiting)",
+			d.cfg.MaxWaiting)
+	}
 	if why == admission.QueueFull {
 		return fmt.Sprintf("%d batches wait in a dispatcher, which is the limit (--max-waiting), and no agent has "+
 			"more of them than %q", d.cfg.MaxWaiting, agent)

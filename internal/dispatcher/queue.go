@@ -84,14 +84,14 @@ func (l *admissionQueue) takeRedelivery(sub *broker.Submission) bool {
 	return runs || waits
 }
 
-// add takes a submission in. It returns the one that is rejected for it, if any, and why. A child goes first, as a
-// batch under way does, unless more of those wait than new ones may.
+// add takes a submission in. It returns the one that is rejected for it, if any, and why.
 func (l *admissionQueue) add(sub *broker.Submission, b admission.Batch, underWay, child bool) (*broker.Submission,
 	admission.Reason) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting[sub.Key] = sub
-	k, why := l.queue.Add(b, underWay || child && l.queue.RoomAhead(), time.Now())
+	b.Child = child
+	k, why := l.queue.Add(b, underWay, time.Now())
 	if why == admission.Admitted {
 		return nil, why
 	}
