@@ -125,6 +125,7 @@ func (a *archiver) Round(ctx context.Context) (r broker.ArchiveRound, err error)
 	if err != nil {
 		return r, err
 	}
+	done := a.done
 	keys, more, err := a.candidates(ctx, floor)
 	r.More = more
 	var ready []*shelved
@@ -148,10 +149,19 @@ func (a *archiver) Round(ctx context.Context) (r broker.ArchiveRound, err error)
 	if err == nil {
 		err = a.store(ctx, ready, &r)
 	}
-	if err != nil { // none of them is forgotten
-		for _, k := range keys {
+	if err == nil {
+		return r, nil
+	}
+	// None of them is forgotten. There may be no room for long, and then more would wait than may be looked at again:
+	// those that are new are found again where they were found.
+	full := errors.Is(err, broker.ErrFull)
+	for _, k := range keys {
+		if !full || a.again[k] {
 			a.leave(k)
 		}
+	}
+	if full {
+		a.done = done
 	}
 	return r, err
 }
