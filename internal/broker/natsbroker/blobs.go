@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -143,9 +144,15 @@ func (b *Broker) isStored(ctx context.Context, name string) (bool, error) {
 }
 
 func (b *Broker) getObject(ctx context.Context, name string) ([]byte, error) {
+	var asked atomic.Bool
 	content, err := retry(ctx, func(ctx context.Context) ([]byte, error) {
 		if b.guest != nil {
 			return b.guest.get(ctx, b, objectQuestion{Name: name, Call: broker.CallOf(ctx)})
+		}
+		if asked.Swap(true) { // no answer came: that may be why
+			if err := b.partsMissing(ctx, name); err != nil {
+				return nil, err
+			}
 		}
 		return abandoned(ctx, func() ([]byte, error) { return b.blobs.GetBytes(ctx, name) })
 	})
@@ -158,6 +165,29 @@ func (b *Broker) getObject(ctx context.Context, name string) ([]byte, error) {
 		return nil, fmt.Errorf("read object %s: %w", name, err)
 	}
 	return content, nil
+}
+
+// partsMissing is [jetstream.ErrDigestMismatch] if parts of an object are not there. The client library finds that out
+// where some are left. Where none are, it waits for the first one.
+func (b *Broker) partsMissing(ctx context.Context, name string) error {
+	info, err := b.blobs.GetInfo(ctx, name)
+	if err != nil {
+		return err
+	}
+	chunks := prefixChunks + info.NUID
+	s, err := b.js.Stream(ctx, "OBJ_"+bucketBlob)
+	if err != nil {
+		return err
+	}
+	there, err := s.Info(ctx, jetstream.WithSubjectFilter(chunks))
+	if err != nil || there.State.Subjects[chunks] >= uint64(info.Chunks) {
+		return err
+	}
+	again, err := b.blobs.GetInfo(ctx, name)
+	if err == nil && again.NUID == info.NUID { // nobody has stored it again meanwhile, in other parts
+		err = jetstream.ErrDigestMismatch
+	}
+	return err
 }
 
 // abandoned waits for a function until ctx ends. GetBytes of nats.go 1.55 goes on until the deadline of its context,

@@ -1,0 +1,50 @@
+package natsbroker_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/testenv/bubble"
+)
+
+// TestAnObjectWithoutItsParts: who reads an object of which the store has lost all parts is told so, as of one that has
+// lost some, and before the call that reads it is over.
+func TestAnObjectWithoutItsParts(t *testing.T) {
+	for what, lose := range map[string]func(s jetstream.Stream, e *bubble.Env) error{
+		"all": func(s jetstream.Stream, e *bubble.Env) error {
+			return s.Purge(e.Context(), jetstream.WithPurgeSubject("$O.ty_blob.C.>"))
+		},
+		"one": func(s jetstream.Stream, e *bubble.Env) error { return s.DeleteMsg(e.Context(), 1) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble.Run(t, smallStore, func(e *bubble.Env) {
+				b := e.Broker("test")
+				ref, err := b.PutResult(e.Context(), "a", []byte(strings.Repeat("x", 300<<10)))
+				if err != nil {
+					e.Fatal(err)
+				}
+				js, err := jetstream.New(e.Conn("operator"))
+				if err != nil {
+					e.Fatal(err)
+				}
+				s, err := js.Stream(e.Context(), "OBJ_ty_blob")
+				if err == nil {
+					err = lose(s, e)
+				}
+				if err != nil {
+					e.Fatal(err)
+				}
+				began := time.Now()
+				_, err = b.Result(e.Context(), "a", ref)
+				if took := time.Since(began); !errors.Is(err, broker.ErrDamaged) || took > 5*time.Second {
+					t.Errorf("after %s: %v; want at once that the object is damaged", took, err)
+				}
+			})
+		})
+	}
+}
