@@ -73,6 +73,12 @@ func (g *Grants) Any() bool { return len(g.Agents)+len(g.Teams)+len(g.Tools)+len
 // Scope is whose use is bounded: an agent's, or a team's.
 type Scope string
 
+// agentPrefix and teamPrefix begin the scopes of quotas.
+const (
+	agentPrefix = "agent "
+	teamPrefix  = "team "
+)
+
 // scoped is one bound that an agent is under.
 type scoped struct {
 	scope Scope
@@ -83,13 +89,13 @@ type scoped struct {
 func (g *Grants) of(a toolyard.Agent) (out []scoped) {
 	for i := range g.Agents {
 		if g.Agents[i].matches(a) {
-			out = append(out, scoped{Scope("agent " + a), &g.Agents[i].Quota})
+			out = append(out, scoped{Scope(agentPrefix + a), &g.Agents[i].Quota})
 			break
 		}
 	}
 	for i := range g.Teams {
 		if g.Teams[i].matches(a) {
-			return append(out, scoped{Scope("team " + g.Teams[i].Agents), &g.Teams[i].Quota})
+			return append(out, scoped{Scope(teamPrefix + g.Teams[i].Agents), &g.Teams[i].Quota})
 		}
 	}
 	return out
@@ -306,7 +312,45 @@ func (q *Quotas) add(b *Batch, now time.Time, more Usage) {
 	}
 }
 
-// report is what this dispatcher uses, for the others. It forgets scopes of which nothing has happened for a minute.
+// ofScope is the quota of a scope; nil if it has none any more.
+func (g *Grants) ofScope(s Scope) *Quota {
+	team, isTeam := strings.CutPrefix(string(s), teamPrefix)
+	for i := range g.Teams {
+		if isTeam && g.Teams[i].Agents == team {
+			return &g.Teams[i].Quota
+		}
+	}
+	agent, isAgent := strings.CutPrefix(string(s), agentPrefix)
+	for i := range g.Agents {
+		if isAgent && g.Agents[i].matches(toolyard.Agent(agent)) {
+			return &g.Agents[i].Quota
+		}
+	}
+	return nil
+}
+
+// bounded is what others must know of what is used: what the quota bounds.
+func (q *Quota) bounded(u Usage) (out Usage) {
+	if q == nil {
+		return out
+	}
+	if q.Batches > 0 {
+		out.Batches = u.Batches
+	}
+	if q.Calls > 0 {
+		out.Calls = u.Calls
+	}
+	if q.WaitingBytes > 0 {
+		out.Bytes = u.Bytes
+	}
+	if q.CallsPerMinute > 0 {
+		out.Asked, out.Minute, out.Begun = u.Asked, u.Minute, u.Begun
+	}
+	return out
+}
+
+// report is what this dispatcher uses, for the others. It forgets scopes of which nothing has happened for a minute. A
+// report is one message, which must not be too long: it has only what is bounded.
 func (q *Quotas) report(now time.Time) map[Scope]Usage {
 	out := map[Scope]Usage{}
 	for _, s := range slices.Collect(maps.Keys(q.used)) {
@@ -316,7 +360,8 @@ func (q *Quotas) report(now time.Time) map[Scope]Usage {
 			continue
 		}
 		mine := u.mine
-		if mine.Minute = sum(&u.minute.own); mine != (Usage{Begun: mine.Begun}) {
+		mine.Minute = sum(&u.minute.own)
+		if mine = q.grants.ofScope(s).bounded(mine); mine != (Usage{Begun: mine.Begun}) {
 			out[s] = mine
 		}
 	}

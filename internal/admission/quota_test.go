@@ -343,3 +343,35 @@ func TestALargeBatch(t *testing.T) {
 		t.Errorf("%d calls of an agent without a quota may be in flight", n)
 	}
 }
+
+// TestAReportHasWhatIsBounded: where only batches and calls at a time are bounded, a report has the agents that run
+// something, and not all that began something in the last minute. It is one message, and would be too long for one.
+func TestAReportHasWhatIsBounded(t *testing.T) {
+	t.Parallel()
+	q := NewQuotas(Grants{Agents: []Grant{{"*", Quota{Batches: 8, Calls: 64}}}})
+	queue, now := NewQueue(Limits{Running: 2, AgentRunning: 1, Waiting: 1, AgentWaiting: 1}, q), time.Unix(1_000_000, 0)
+	q.Know(true)
+	const agents = 2_000
+	for n := range agents + 1 {
+		k := toolyard.BatchKey{Agent: toolyard.Agent(fmt.Sprintf("%0100d", n)), ID: "b"}
+		queue.Add(Batch{Key: k, Calls: 1, Begins: 1, Bytes: 1}, false, now)
+		queue.Next(now)
+		_, number := queue.Report(now)
+		queue.Settle(number, now)
+		if _, ok := queue.Next(now); !ok {
+			t.Fatalf("batch %d did not start", n)
+		}
+		if n < agents { // the last one runs
+			queue.Remove(k, now)
+		}
+	}
+	report, _ := queue.Report(now)
+	if len(report) != 1 {
+		t.Errorf("%d agents stand in a report, want the one that runs a batch", len(report))
+	}
+	for scope, u := range report {
+		if u != (Usage{Batches: 1, Calls: 1}) {
+			t.Errorf("the report says %+v of %s", u, scope)
+		}
+	}
+}
