@@ -12,7 +12,7 @@ import (
 // hosts; how many tools and agents there are is up to others.
 const (
 	MaxDependencyBytes = 512 << 10 // bytes of a dispatcher's report for dependencies in use; calls to more do not begin
-	dependencyPart     = 2         // the part of them, as a divisor, that the calls of one agent may fill
+	dependencyPart     = 2         // the part of what others leave, as a divisor, that one agent's calls may fill
 	usageBytes         = 112       // of one dependency's usage at most, with what separates it from others
 )
 
@@ -49,7 +49,9 @@ func scopeBytes(s Scope) int {
 // past returns the dependency of a call for which the report has no room.
 func (o *rateRoom) past(c *rateCall) (s Scope, past bool) {
 	s, n := o.needs(c)
-	return s, n > 0 && (o.bytes+n > MaxDependencyBytes || o.each[c.key.Agent]+n > MaxDependencyBytes/dependencyPart)
+	own := o.each[c.key.Agent]
+	left := MaxDependencyBytes - (o.bytes - own) // never so little that an agent with few dependencies finds no room
+	return s, n > 0 && own+n > left/dependencyPart
 }
 
 // take notes the dependency of a call that waits or runs.
