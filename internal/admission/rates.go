@@ -62,11 +62,13 @@ type RateGrant struct {
 	Waited time.Duration
 }
 
-// RateRefusal says that calls would wait for too long, or have.
+// RateRefusal says that calls would wait for too long, or have. Or too many do, or use too much: then Limit says which
+// limit is met.
 type RateRefusal struct {
 	ID         uint64
 	Held       Scope
 	Rate       Rate
+	Limit      string
 	Waited     time.Duration
 	RetryAfter time.Duration
 }
@@ -119,10 +121,14 @@ func (r *Rates) Ask(id uint64, k RateKey, calls int, now time.Time) {
 	r.count(c, 1, now)
 	s, after, late := r.estimate(c, now)
 	switch full, past := r.room.past(c); {
-	case late || len(r.waiting) > MaxRateWaiting:
-		r.refuse(c, s, after, now)
+	case late:
+		r.refuse(c, s, after, "", now)
+	case len(r.waiting) > MaxRateWaiting:
+		r.refuse(c, s, after, fmt.Sprintf("%d calls wait in a dispatcher for their rates, which is the limit",
+			MaxRateWaiting), now)
 	case past:
-		r.refuse(c, full, after, now)
+		r.refuse(c, full, after, "calls use very many dependencies that have rates now, and there is no room for "+
+			"another one", now)
 	default:
 		r.room.take(c)
 	}
@@ -294,7 +300,7 @@ func (r *Rates) Advance(now time.Time) (reserved bool, again time.Time) {
 	for _, c := range slices.Clone(r.waiting) {
 		s, end := r.deadline(c)
 		if !now.Before(end) {
-			r.refuse(c, cmp.Or(c.held, s), 0, now)
+			r.refuse(c, cmp.Or(c.held, s), 0, "", now)
 			continue
 		}
 		earlier(end)
@@ -447,8 +453,8 @@ func (r *Rates) estimate(c *rateCall, now time.Time) (by Scope, after time.Durat
 	return by, after, now.Add(after).After(end)
 }
 
-// refuse ends the wait of a call.
-func (r *Rates) refuse(c *rateCall, by Scope, after time.Duration, now time.Time) {
+// refuse ends the wait of a call. limit is the one that is met, where that is not the rate.
+func (r *Rates) refuse(c *rateCall, by Scope, after time.Duration, limit string, now time.Time) {
 	if by == "" {
 		by = c.under[0].scope
 	}
@@ -458,8 +464,8 @@ func (r *Rates) refuse(c *rateCall, by Scope, after time.Duration, now time.Time
 	r.waiting = without(r.waiting, c)
 	r.count(c, -1, now)
 	c.state = rateRefused
-	r.refused = append(r.refused, RateRefusal{ID: c.id, Held: by, Rate: r.used[by].rate, Waited: now.Sub(c.came),
-		RetryAfter: max(after, rateRetryAtLeast)})
+	r.refused = append(r.refused, RateRefusal{ID: c.id, Held: by, Rate: r.used[by].rate, Limit: limit,
+		Waited: now.Sub(c.came), RetryAfter: max(after, rateRetryAtLeast)})
 }
 
 // Settle notes that a report has come back, after all that others had reported before it, and nothing that they have
@@ -618,5 +624,16 @@ func (r *Rates) Load() int { return len(r.waiting) + len(r.reserved) }
 
 // Why says what a refused call ran into, for the model.
 func (f *RateRefusal) Why() string {
+	if f.Limit != "" {
+		return f.Limit + "."
+	}
 	return fmt.Sprintf("%s: at most %s.", f.Held.Text(), f.Rate)
+}
+
+// Detail says so for the operator.
+func (f *RateRefusal) Detail() string {
+	if f.Limit != "" {
+		return f.Limit
+	}
+	return "waited " + f.Waited.Round(time.Millisecond).String() + " for the rate of " + f.Held.Text()
 }

@@ -160,7 +160,7 @@ func (r *runner) rateAnswers() (now []batch.Queue, inputs []batch.Input) {
 		inputs = append(inputs, batch.Limited{Calls: c.calls, Code: toolyard.RateLimited,
 			RetryAfterMS: f.RetryAfter.Milliseconds(),
 			Why:          "The call did not get its turn: " + f.Why(),
-			Detail:       "waited " + f.Waited.Round(time.Millisecond).String() + " for the rate of " + f.Held.Text()})
+			Detail:       f.Detail()})
 	}
 	return now, inputs
 }
