@@ -188,10 +188,12 @@ func over(enough <-chan struct{}) bool {
 	}
 }
 
-// addSurface adds what a surface offers, unless it has expired with the batches that saw it first.
+// addSurface adds what a surface offers, unless it has expired with the batches that saw it first. One that cannot be
+// read, since the store has damaged it or a newer version has written it, is left out too: as long as it is stored,
+// there would be no report.
 func addSurface(ctx context.Context, h broker.History, sum *report.Builder, hash string) error {
 	content, err := h.Surface(ctx, hash)
-	if errors.Is(err, broker.ErrNoObject) {
+	if errors.Is(err, broker.ErrNoObject) || errors.Is(err, broker.ErrDamaged) {
 		return nil
 	}
 	if err != nil {
@@ -199,7 +201,7 @@ func addSurface(ctx context.Context, h broker.History, sum *report.Builder, hash
 	}
 	surface, err := registry.Decode(content)
 	if err != nil {
-		return fmt.Errorf("surface %s: %w", hash, err)
+		return nil //nolint:nilerr // see above
 	}
 	sizes := map[string]int{}
 	for _, e := range surface.Offered(nil) {

@@ -146,3 +146,50 @@ func TestAddUp(t *testing.T) {
 		t.Errorf("for nobody: %v", err)
 	}
 }
+
+// brokenSurfaces is a history in which surfaces are not what they should be.
+type brokenSurfaces struct {
+	broker.History
+	content []byte
+	err     error
+}
+
+func (h brokenSurfaces) Surface(context.Context, string) ([]byte, error) { return h.content, h.err }
+
+// TestAReportWithoutASurface: a surface that the store has lost, or that a newer version has written, is left out of a
+// report, as one that has expired is. Everything else is in it. A store that does not answer ends it.
+func TestAReportWithoutASurface(t *testing.T) {
+	t.Parallel()
+	b := testenv.Broker(t, testenv.Server(t), "/reader")
+	sub := toolyard.Batch{Agent: "a", Calls: []toolyard.Call{{Tool: "t"}}}
+	sub.Normalize("b")
+	if err := b.Submit(t.Context(), sub); err != nil {
+		t.Fatal(err)
+	}
+	origin, err := b.Origin(t.Context(), sub.Key())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Append(t.Context(), sub.Key(), batch.ChainBatch, "", 0, 0, events.Planned{Owner: "d",
+		SubmissionSeq: origin.Seq, Surface: "hash", Deadline: time.Now().Add(time.Hour),
+		Calls:  []events.PlannedCall{{ID: "0", Tool: "t", Pool: "p"}},
+		Groups: []events.Group{{Calls: []int{0}}}}); err != nil {
+		t.Fatal(err)
+	}
+	silent := errors.New("no answer")
+	for what, c := range map[string]struct {
+		h    brokenSurfaces
+		want error
+	}{
+		"expired":            {brokenSurfaces{b, nil, broker.ErrNoObject}, nil},
+		"lost":               {brokenSurfaces{b, nil, &broker.LostError{Subject: "object"}}, nil},
+		"of a newer version": {brokenSurfaces{b, []byte(`{"hash":"hash","newer":true}`), nil}, nil},
+		"unreadable":         {brokenSurfaces{b, []byte(`{`), nil}, nil},
+		"not answered":       {brokenSurfaces{b, nil, silent}, silent},
+	} {
+		r, err := recall.AddUp(t.Context(), c.h, recall.Sum{})
+		if !errors.Is(err, c.want) || err == nil && (r.Batches.UnderWay != 1 || r.Calls.Total != 1) {
+			t.Errorf("%s: %+v, %v", what, r.Batches, err)
+		}
+	}
+}
