@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/ticket"
@@ -55,6 +57,62 @@ func TestWhatIsUnknownIsCarriedAlong(t *testing.T) {
 	const want = `{"changed":"0001-01-01T00:00:00Z","loaded":["x","y"],"pinned":true,"title":{"a":[1,2]}}`
 	if err != nil || string(got) != want {
 		t.Errorf("the session is %s, %v; want %s", got, err, want)
+	}
+}
+
+// TestWhatIsUnknownInsideIsCarriedAlong: so are unknown fields inside of a value: of a struct, of an entry of a map,
+// and of an element of a list or what a pointer names if that stays as it was. Otherwise it may be something else.
+func TestWhatIsUnknownInsideIsCarriedAlong(t *testing.T) {
+	const at = `"0001-01-01T00:00:00Z"`
+	background := func(id string) broker.BackgroundCall { return broker.BackgroundCall{ID: toolyard.BatchID(id)} }
+	one, err := json.Marshal(background("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := strings.TrimSuffix(string(one), "}") + `,"newer":1}`
+	gone := strings.Replace(newer, "one", "gone", 1)
+	for name, c := range map[string]struct {
+		was  string
+		now  func(was []byte) ([]byte, error)
+		want []string
+		not  string
+	}{
+		"a part that stays": {`{"changed":` + at + `,"interrupted":{"through":7,"by":"x","newer":1}}`,
+			func(was []byte) ([]byte, error) {
+				return encodeValue(was, broker.Session{Unattended: true,
+					Interrupted: &broker.Interrupt{Through: 7, Interrupted: events.Interrupted{By: "x"}}})
+			}, []string{`"newer":1`, `"alone":true`}, ""},
+		"another one in its place": {`{"changed":` + at + `,"interrupted":{"through":7,"by":"x","newer":1}}`,
+			func(was []byte) ([]byte, error) {
+				return encodeValue(was, broker.Session{Interrupted: &broker.Interrupt{Through: 8}})
+			}, []string{`"through":8`}, "newer"},
+		"a sum that changes": {`{"limit":{},"used":{"calls":1,"newer":2}}`, func(was []byte) ([]byte, error) {
+			return encodeValue(was, admission.Account{Used: admission.Amount{Calls: 3}})
+		}, []string{`"newer":2`, `"calls":3`}, ""},
+		"a field that is gone": {`{"changed":` + at + `,"interrupted":{"through":7,"newer":{"x":1}}}`,
+			func(was []byte) ([]byte, error) { return encodeValue(was, broker.Session{}) }, nil, "newer"},
+		"elements of a list": {`{"changed":` + at + `,"background":[` + gone + `,` + newer + `]}`,
+			func(was []byte) ([]byte, error) {
+				return encodeValue(was, broker.Session{
+					Background: []broker.BackgroundCall{background("one"), background("two")}})
+			}, []string{newer, `"two"`}, `"gone"`},
+		"entries of a map": {`{"limit":{},"lines":{"a":{"newer":1},"b":{"newer":2},"c":{"newer":3}}}`,
+			func(was []byte) ([]byte, error) {
+				return encodeValue(was, admission.Account{Lines: map[string]admission.Line{"a": {}, "b": {Term: 1}}})
+			}, []string{`"a":{"newer":1}`, `"b":{"newer":2,"term":1}`}, `"c"`},
+	} {
+		got, err := c.now([]byte(c.was))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(string(got), want) {
+				t.Errorf("%s: %s lacks %s", name, got, want)
+			}
+		}
+		if c.not != "" && strings.Contains(string(got), c.not) {
+			t.Errorf("%s: %s still has %s", name, got, c.not)
+		}
 	}
 }
 
