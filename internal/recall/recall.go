@@ -189,8 +189,7 @@ func over(enough <-chan struct{}) bool {
 }
 
 // addSurface adds what a surface offers, unless it has expired with the batches that saw it first. One that cannot be
-// read, since the store has damaged it or a newer version has written it, is left out too: as long as it is stored,
-// there would be no report.
+// read, since the store has damaged it or a newer version has written it, is left out too.
 func addSurface(ctx context.Context, h broker.History, sum *report.Builder, hash string) error {
 	content, err := h.Surface(ctx, hash)
 	if errors.Is(err, broker.ErrNoObject) || errors.Is(err, broker.ErrDamaged) {
@@ -200,8 +199,8 @@ func addSurface(ctx context.Context, h broker.History, sum *report.Builder, hash
 		return err
 	}
 	surface, err := registry.Decode(content)
-	if err != nil {
-		return nil //nolint:nilerr // see above
+	if err != nil { // there would be no report
+		return nil
 	}
 	sizes := map[string]int{}
 	for _, e := range surface.Offered(nil) {
