@@ -239,6 +239,23 @@ func TestStreamEvents(t *testing.T) {
 			[]string{chunk(0,
 				`{"index":0,"id":"a","function":{"name":"t"}},{"index":1,"id":"b","function":{"name":"t"}}`,
 				`"length"`)}, `a {} b ""`, ""},
+		{"a choice without calls ends first", OpenAIChat, []string{
+			`{"choices":[{"index":0,"delta":{"content":"so"},"finish_reason":"stop"}]}`,
+			chunk(1, `{"index":0,"id":"a","function":{"name":"t","arguments":"{}"}}`, "null"),
+			chunk(1, ``, `"tool_calls"`)}, `a {}`, ""},
+		{"a choice without calls ends, and another is cut", OpenAIChat, []string{
+			`{"choices":[{"index":0,"delta":{"content":"so"},"finish_reason":"stop"}]}`,
+			chunk(1, `{"index":0,"id":"a","function":{"name":"t","arguments":"{}"}}`, "null"), `[DONE]`},
+			`a "{}" incomplete`, "cut before its end"},
+		{"all choices without calls", OpenAIChat, []string{
+			`{"choices":[{"index":0,"delta":{"content":"so"},"finish_reason":"stop"}]}`,
+			`{"choices":[{"index":1,"delta":{"content":"so"},"finish_reason":"stop"}]}`, `[DONE]`}, ``, ""},
+		{"two choices without calls, one of them cut", OpenAIChat, []string{
+			`{"choices":[{"index":0,"delta":{"content":"so"}},{"index":1,"delta":{"content":"so"}}]}`,
+			`{"choices":[{"index":1,"delta":{},"finish_reason":"stop"}]}`}, ``, "cut before its end"},
+		{"an error behind a choice without calls", OpenAIChat, []string{
+			`{"choices":[{"index":0,"delta":{"content":"so"},"finish_reason":"stop"}]}`,
+			`{"error":{"type":"server_error","message":"Sorry"}}`}, ``, `it failed: "server_error: Sorry"`},
 		{"an error in a chunk", OpenAIChat, []string{`{"error":{"type":"server_error","message":"Sorry"}}`}, ``,
 			`it failed: "server_error: Sorry"`},
 		{"calls backwards", OpenAIChat, []string{chunk(0,

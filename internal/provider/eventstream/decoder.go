@@ -22,6 +22,7 @@ type Decoder struct {
 	bytes  int64
 	events int
 	over   bool
+	mayEnd bool
 	broken error
 	out    []toolyard.Call // emitted, and not yet returned
 	anew   int
@@ -95,7 +96,7 @@ func (d *Decoder) Feed(chunk []byte) ([]toolyard.Call, error) {
 // marked [toolyard.Call.Incomplete]. Its error says why the stream is incomplete: what broke it, or [ErrCut]; nil if it
 // is complete.
 func (d *Decoder) End() ([]toolyard.Call, error) {
-	if d.broken == nil && !d.over {
+	if d.broken == nil && !d.over && !d.mayEnd {
 		d.broken = ErrCut
 	}
 	return d.Calls.takeRest(), d.broken
@@ -109,6 +110,9 @@ func (d *Decoder) Begun() bool { return d.Calls.begun }
 
 // Finish is for Handle: the event was the last one of the response.
 func (d *Decoder) Finish() { d.over = true }
+
+// MayEnd is for Handle: it says whether the response is whole if nothing follows the event.
+func (d *Decoder) MayEnd(may bool) { d.mayEnd = may }
 
 func (d *Decoder) read(chunk []byte) error {
 	if d.bytes += int64(len(chunk)); d.bytes > MaxStreamBytes {
@@ -135,6 +139,10 @@ func (d *Decoder) event(e sse.Event) error {
 		return nil
 	}
 	if string(data) == "[DONE]" { // OpenAI's forms end with it, after their last event
+		if d.mayEnd {
+			d.Finish()
+			return nil
+		}
 		return ErrCut
 	}
 	data, err := strictjson.Mend(data)

@@ -15,10 +15,11 @@ import (
 // then reads it as if it had come in a completion. Chunks of open calls may interleave. A chunk for a call that was
 // already emitted breaks the stream, because the call ran without it.
 //
-// Only the choice that has the first call may have calls. Several calls with the same index are accepted if each has
-// its own id, as some servers send them.
+// Only the choice that has the first call may have calls, and the stream ends with that choice. While none has, another
+// may still begin one: then the stream is whole when its bytes end and all choices have finished. Several calls with
+// the same index are accepted if each has its own id, as some servers send them.
 func NewStream() *eventstream.Decoder {
-	s := &stream{byIndex: map[int64]*openCall{}}
+	s := &stream{byIndex: map[int64]*openCall{}, finished: map[int64]bool{}}
 	s.Handle = s.event
 	return &s.Decoder
 }
@@ -30,7 +31,14 @@ type stream struct {
 	begun   bool
 	choice  int64 // the choice with calls, after one has begun
 	last    int64 // the index of the latest call
+	// finished says of each choice whether it has had its finish_reason, as long as no call has begun; unended is how
+	// many have not.
+	finished map[int64]bool
+	unended  int
 }
+
+// manyChoices is how many choices are kept track of: more than anybody asks a model for.
+const manyChoices = 128
 
 // openCall is an open tool call.
 type openCall struct {
@@ -85,11 +93,32 @@ func (s *stream) chunk(choice strictjson.Object) error {
 		}
 	}
 	reason, err := choice.OptionalString("finish_reason")
-	if err != nil || reason == "" || s.begun && n != s.choice {
+	switch {
+	case err != nil:
 		return err
+	case !s.begun:
+		s.withoutCalls(n, reason != "")
+		return nil
+	case reason == "" || n != s.choice:
+		return nil
 	}
 	s.Finish()
 	return s.end(s.open, reason)
+}
+
+// withoutCalls notes a chunk of a choice while no call has begun.
+func (s *stream) withoutCalls(choice int64, finished bool) {
+	before, known := s.finished[choice]
+	switch {
+	case !known && len(s.finished) == manyChoices:
+		return
+	case !known && !finished:
+		s.unended++
+	case known && !before && finished:
+		s.unended--
+	}
+	s.finished[choice] = before || finished
+	s.MayEnd(s.unended == 0)
 }
 
 func (s *stream) delta(delta strictjson.Object, choice int64) error {
@@ -109,7 +138,10 @@ func (s *stream) delta(delta strictjson.Object, choice int64) error {
 			return strictjson.Errorf(item.Path(), "is a call, and choice %d has some; ask the model for one choice",
 				s.choice)
 		}
-		s.begun, s.choice = true, choice
+		if !s.begun {
+			s.begun, s.choice, s.finished = true, choice, nil
+			s.MayEnd(false)
+		}
 		if err := s.piece(item); err != nil {
 			return err
 		}
