@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 
@@ -13,6 +14,9 @@ import (
 // which has the item with all its arguments. [Decode] then reads it as if it had come in an output. The deltas before
 // it repeat its content and are ignored; they may interleave. An item that began and was never done is cut, whatever
 // the response ended with.
+//
+// A done item without a status is held until the next item or the end, if its call depends on whether the model was
+// stopped in it: only an incomplete response says so, behind it.
 //
 // Unlike an output, a stream cannot know that a call is answered further down, so the call runs. Items that the
 // provider executes, or that nobody here can answer, are recorded as notes with their response.output_item.done and do
@@ -28,6 +32,13 @@ type stream struct {
 	open  map[int64]*eventstream.Open // calls by output_index
 	noted map[int64]bool              // items that are not our calls, by output_index
 	last  int64                       // the output_index of the latest item
+	held  *heldItem                   // done, and the last one so far
+}
+
+// heldItem is a done item whose call is another one if the response stops here.
+type heldItem struct {
+	call *eventstream.Open
+	item strictjson.Object
 }
 
 func (s *stream) event(e strictjson.Object) error {
@@ -42,6 +53,7 @@ func (s *stream) event(e strictjson.Object) error {
 		return s.done(e)
 	case "response.completed", "response.incomplete":
 		s.Finish()
+		return s.release(kind == "response.incomplete")
 	case "response.failed":
 		return eventstream.Failed(failure(e))
 	case "error":
@@ -87,6 +99,9 @@ func (s *stream) added(e strictjson.Object) error {
 		return strictjson.Errorf(e.At("output_index"), "is %d behind %d; items begin in their order", at, s.last)
 	}
 	s.last = at
+	if err := s.release(false); err != nil {
+		return err
+	}
 	if readers[o.Text("type")] == nil {
 		return nil
 	}
@@ -94,7 +109,7 @@ func (s *stream) added(e strictjson.Object) error {
 	if field, ok := inputs[o.Text("type")]; ok && !o.Given(field) {
 		set[field] = eventstream.Text("")
 	}
-	call, ok, err := decodeItem(o, set)
+	call, ok, err := decodeItem(o, set, false)
 	if err != nil || !ok {
 		return err
 	}
@@ -109,7 +124,12 @@ func (s *stream) done(e strictjson.Object) error {
 		return err
 	}
 	if kind := o.Text("type"); readers[kind] == nil {
-		s.last = max(s.last, at)
+		if at > s.last {
+			s.last = at
+			if err := s.release(false); err != nil {
+				return err
+			}
+		}
 		return s.note(o, kind, at)
 	}
 	begun, open := s.open[at]
@@ -125,7 +145,7 @@ func (s *stream) done(e strictjson.Object) error {
 		}
 	}
 	delete(s.open, at)
-	call, ok, err := decodeItem(o, nil)
+	call, ok, err := decodeItem(o, nil, false)
 	if err != nil {
 		return err
 	}
@@ -133,7 +153,31 @@ func (s *stream) done(e strictjson.Object) error {
 		s.Calls.Drop(begun)
 		return nil
 	}
+	if at == s.last {
+		cut, _, err := decodeItem(o, nil, true)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(call.Input, cut.Input) {
+			s.held = &heldItem{begun, o}
+			return nil
+		}
+	}
 	return s.Calls.Whole(begun, call)
+}
+
+// release ends the held call: an item follows it, or the response ends; stopped says that it is incomplete.
+func (s *stream) release(stopped bool) error {
+	h := s.held
+	if h == nil {
+		return nil
+	}
+	s.held = nil
+	call, _, err := decodeItem(h.item, nil, stopped)
+	if err != nil {
+		return err
+	}
+	return s.Calls.Whole(h.call, call)
 }
 
 // note records an item that is not a call of ours. If it has a call_id, and no output in the same response, the client
@@ -151,11 +195,17 @@ func (s *stream) note(o strictjson.Object, kind string, at int64) error {
 	return nil
 }
 
-// decodeItem reads an item, with some of its fields set, as an item of an output; ok is false if it is not a call.
-func decodeItem(o strictjson.Object, set map[string]json.RawMessage) (call toolyard.Call, ok bool, err error) {
-	calls, err := Decode(eventstream.Array(eventstream.With(o, set)))
+// decodeItem reads an item, with some of its fields set, as the last item of an output; ok is false if it is not a
+// call. stopped says that the response is incomplete.
+func decodeItem(o strictjson.Object, set map[string]json.RawMessage, stopped bool) (call toolyard.Call, ok bool,
+	err error) {
+	response := map[string]json.RawMessage{"output": eventstream.Array(eventstream.With(o, set))}
+	if stopped {
+		response["status"] = eventstream.Text("incomplete")
+	}
+	calls, err := Decode(eventstream.Object(response))
 	if err != nil {
-		return call, false, eventstream.Inside(o.Path(), "[0]", err)
+		return call, false, eventstream.Inside(o.Path(), "output[0]", err)
 	}
 	if len(calls) == 0 {
 		return call, false, nil
