@@ -20,6 +20,10 @@ const (
 	// MaxResourceBytes how much at most.
 	DefaultResourceBytes = 1 << 20
 	MaxResourceBytes     = 4 << 20
+	// MaxReads is how many offloaded results are read at a time for a part of them, and MaxAgentReads how many of one
+	// agent. Each is in memory as a whole meanwhile.
+	MaxReads      = 64
+	MaxAgentReads = 16
 	// MaxShownBytes is how long the question about a call may be. An input that does not fit cannot be allowed this
 	// way: nobody has seen it.
 	MaxShownBytes = 16 << 10

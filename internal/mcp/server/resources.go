@@ -82,7 +82,13 @@ func (s *Server) readBlob(ctx context.Context, req *mcp.ReadResourceRequest) (*m
 	if err != nil {
 		return nil, malformed("%v", err)
 	}
-	all, err := s.cfg.Client.Blob(ctx, s.callerOf(req.Extra).Agent, b.ref)
+	agent := s.callerOf(req.Extra).Agent
+	leave, full := s.reads.Enter(agent, 0)
+	if full != nil {
+		return nil, busy("%d results are read now, the most that may be at a time; read again in a moment", full.Count)
+	}
+	defer leave()
+	all, err := s.cfg.Client.Blob(ctx, agent, b.ref)
 	switch {
 	case errors.Is(err, tool.ErrNoBlob):
 		return nil, mcp.ResourceNotFoundError(uri)

@@ -70,6 +70,7 @@ type Server struct {
 	http    http.Handler
 	calls   *quota.Quota
 	told    *quota.Quota // the tasks that somebody is told of
+	reads   *quota.Quota // of offloaded results
 	state   *sealer
 	tools   catalog
 	holders holders
@@ -113,7 +114,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	cfg.Pipe.normalize()
 	s := &Server{cfg: cfg, calls: quota.New(cfg.MaxCalls, cfg.MaxAgentCalls),
-		told: quota.New(MaxTold, MaxAgentTold), state: newSealer(cfg.Key)}
+		told: quota.New(MaxTold, MaxAgentTold), reads: quota.New(MaxReads, MaxAgentReads), state: newSealer(cfg.Key)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	opts := &mcp.ServerOptions{
 		Instructions: "The tools of a worker pool. A result that is too long comes as a preview, which says how to " +
