@@ -265,3 +265,17 @@ func TestApproveShowsAndAsks(t *testing.T) {
 		}
 	}
 }
+
+// TestAPersonIsShownWhereACallActs: the same command is harmless in one workspace and not in another.
+func TestAPersonIsShownWhereACallActs(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	s := &std{in: strings.NewReader(""), out: &out, terminal: func() bool { return false }}
+	if err := s.listApprovals([]client.Approval{{ID: "a.b.0", Tool: "bash", Workspace: "production",
+		Input: json.RawMessage(`{"command":"make clean"}`)}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); !strings.Contains(got, "workspace production") {
+		t.Errorf("a person is shown\n%s", got)
+	}
+}

@@ -72,8 +72,8 @@ func described(a client.Approval, columns int, before *string) (lines []string, 
 	if a.Destructive {
 		undo = ", may do what cannot be undone"
 	}
-	add("  ", "%s, %s%s; call %d of batch %s, agent %s, session %s", a.Tool, a.Class, undo, a.Index, a.Batch, a.Agent,
-		a.Session)
+	add("  ", "%s, %s%s; call %d of batch %s, agent %s, session %s, workspace %s", a.Tool, a.Class, undo, a.Index,
+		a.Batch, a.Agent, a.Session, a.Workspace)
 	input, err := display.Lines(a.Input, display.Options{Columns: columns - len(inputIndent), SHA256: a.InputSHA256,
 		Before: before, Form: a.Form})
 	marked := false
