@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -119,7 +120,12 @@ func ProgramLimit(b *toolyard.Batch) time.Duration {
 	case !ByProgram(b.Calls):
 		return 0
 	case b.Options.ProgramTimeoutMS > 0:
-		return time.Duration(b.Options.ProgramTimeoutMS) * time.Millisecond
+		return Milliseconds(b.Options.ProgramTimeoutMS)
 	}
 	return toolyard.DefaultProgramTimeout
+}
+
+// Milliseconds is a time limit that somebody wrote: one past the longest time there is is that time.
+func Milliseconds(ms int64) time.Duration {
+	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }

@@ -2,6 +2,7 @@ package submission
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -102,6 +103,18 @@ func TestProgramLimit(t *testing.T) {
 		}
 		if b.Options.ProgramTimeoutMS = 5; want > 0 && ProgramLimit(&b) != 5*time.Millisecond {
 			t.Errorf("%s: the batch's own limit does not hold", echo)
+		}
+	}
+}
+
+// TestALimitPastAllTimeIsNoneThatIsOver: a number that means "no limit" must not end everything at once.
+func TestALimitPastAllTimeIsNoneThatIsOver(t *testing.T) {
+	t.Parallel()
+	echo := toolyard.Echo(`{"caller":{"type":"program","caller_id":"x"}}`)
+	for _, ms := range []int64{9_300_000_000_000, 18_446_744_073_710, math.MaxInt64} {
+		b := toolyard.Batch{Calls: []toolyard.Call{{Echo: echo}}, Options: toolyard.Options{ProgramTimeoutMS: ms}}
+		if got := ProgramLimit(&b); got < 24*365*time.Hour {
+			t.Errorf("%d ms: %s", ms, got)
 		}
 	}
 }

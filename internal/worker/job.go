@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard/internal/elicit"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/submission"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -69,7 +70,7 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 		Declaration: call.Declaration, Judgement: call.Judgement, WasConcurrent: d.WasConcurrent, Attempt: call.Attempt,
 		As: call.As, Mended: call.Mended, Waited: call.Waited, FencingToken: d.Ticket, Locks: d.Locks,
 		Fence: d.Fence, Background: background, Earlier: call.Earlier(),
-		CallTimeout: time.Duration(d.CallTimeoutMS) * time.Millisecond, Rules: policy.Rules{Deny: deny, Ask: ask},
+		CallTimeout: submission.Milliseconds(d.CallTimeoutMS), Rules: policy.Rules{Deny: deny, Ask: ask},
 		CommitPoint: func() error { return w.commit(ctx, r) }, Blobs: agentBlobs{w.b, d.Key(), call.Index},
 		Tools:    func(ctx context.Context) ([]tool.Offered, error) { return w.surfaces.offered(ctx, w.b, d.Surface) },
 		CallTool: w.callTool(ctx, r),
