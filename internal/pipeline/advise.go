@@ -15,7 +15,7 @@ func (c *call) errorText(output string) string {
 	f := c.fail
 	message := c.withhold(strings.TrimSpace(f.message))
 	if output = strings.TrimSpace(output); c.nonce != "" && f.foreign && output != "" {
-		message = strings.TrimSpace(strings.Replace(message, output, "", 1)) // it has delimiters of its own
+		message = strings.TrimSpace(withoutLines(message, output)) // it has delimiters of its own
 	}
 	message = shorten(message, MaxErrorChars)
 	switch f.code {
@@ -48,6 +48,23 @@ func (c *call) errorText(output string) string {
 		out += " The call was attempted before." + evidence.Sentence()
 	}
 	return out
+}
+
+// withoutLines is a text without the first place where some lines of it are these. Where they only stand within a line,
+// the text has words of its own around them.
+func withoutLines(text, lines string) string {
+	for from := 0; ; {
+		at := strings.Index(text[from:], lines)
+		if at < 0 {
+			return text
+		}
+		at += from
+		before, after := text[:at], text[at+len(lines):]
+		if (before == "" || strings.HasSuffix(before, "\n")) && (after == "" || strings.HasPrefix(after, "\n")) {
+			return before + after
+		}
+		from = at + 1
+	}
 }
 
 // interrupted reports whether a tool that ended with code was stopped in the middle.

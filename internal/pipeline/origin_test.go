@@ -129,6 +129,25 @@ func TestFence(t *testing.T) {
 	}
 }
 
+// TestAFencedFailureKeepsItsWords: an output that stands in the message is not said twice, but no word of the message
+// is broken for one that only happens to be in it.
+func TestAFencedFailureKeepsItsWords(t *testing.T) {
+	for name, tt := range map[string]struct{ output, message, want string }{
+		"a digit":            {"4", "HTTP 404 of the server", "HTTP 404 of the server."},
+		"a word":             {"not", "page not found", "page not found."},
+		"a half character":   {"é", "café is closed", "café is closed."},
+		"a line":             {"it broke", "exit status 1:\nit broke", "exit status 1:."},
+		"lines":              {"it broke\nagain", "exit status 1:\nit broke\nagain\nsorry", "exit status 1:\n\nsorry."},
+		"a line after words": {"4", "HTTP 404\n4", "HTTP 404."},
+	} {
+		res := newRig(returns(tt.output, tool.Failed(nil, "%s", tt.message)), nonces("aaaa")).result(t)
+		inside, _, ok := strings.Cut(res.Text(), "\n</outside-aaaa>")
+		if _, inside, _ = strings.Cut(inside, ".\n"); !ok || inside != tt.want { // its first line only names it
+			t.Errorf("%s: %q; want %q", name, inside, tt.want)
+		}
+	}
+}
+
 // TestFenceOfAFailure: what a tool says of its failure, and the output that it leaves, have delimiters; what to do next
 // stands outside.
 func TestFenceOfAFailure(t *testing.T) {
