@@ -267,6 +267,20 @@ class Adapters(unittest.TestCase):
         self.assertEqual(messages[-1], {"role": "assistant", "content": "Done."})
         self.assertEqual(len(messages), 6)
 
+    def test_a_chat_message_that_says_nothing(self):
+        """A model may end with neither words nor calls. The API refuses a message without content where it has no
+        calls, and with it each further request of the conversation."""
+        def model(**_):
+            yield {"choices": [{"index": 0, "delta": {"role": "assistant", "content": None}}]}
+            yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}
+
+        said = [{"role": "user", "content": "Look around."}]
+        messages = openai.converse_chat(self.yard, client_of(model), model="m", messages=said)
+        self.assertEqual(messages, [*said, {"role": "assistant", "content": ""}])
+        with_calls = openai.ChatMessage()
+        with_calls.take({"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "a"}]}}]})
+        self.assertIsNone(with_calls.as_param()["content"])  # which is as the API writes it
+
     def test_calls_of_other_servers(self):
         """Some servers of Chat Completions give all calls one index, or none, and add fields that they want back.
         Others have the id and the type in each part of a call, empty in all but the first."""

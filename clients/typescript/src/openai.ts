@@ -58,10 +58,22 @@ export async function converseChat<P extends { messages: unknown[]; tools?: unkn
     const tools = await yard.tools("openai-chat", { agent, session, workspace, deny });
     const stream = client.chat.completions.stream({ ...params, messages, tools: [...(params.tools ?? []), ...tools] } as never);
     const [reply, message] = await Promise.all([yard.stream("openai-chat", stream, options).whole(), stream.finalMessage()]);
-    messages.push(message);
+    messages.push(taken(message as ChatMessage));
     if (!reply) return messages;
     messages.push(...reply);
   }
+}
+
+interface ChatMessage {
+  content?: unknown;
+  refusal?: unknown;
+  tool_calls?: unknown[];
+}
+
+/** taken is a message as the API takes it back: with a content, if it has neither calls nor a refusal. */
+function taken(message: ChatMessage): ChatMessage {
+  const silent = (message.content ?? message.refusal ?? null) === null && !message.tool_calls?.length;
+  return silent ? { ...message, content: "" } : message;
 }
 
 /** watch passes events on, and shows each to see. */

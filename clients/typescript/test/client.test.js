@@ -404,6 +404,22 @@ test("a stream that fails or is aborted ends the model's", { timeout: patience }
   }
 });
 
+test("a chat message that says nothing has a content that the API takes back", { timeout: patience }, async () => {
+  const silent = (message) => ({
+    chat: { completions: { stream: () => ({
+      async *[Symbol.asyncIterator]() {
+        yield { choices: [{ index: 0, delta: { role: "assistant", content: null }, finish_reason: "length" }] };
+      },
+      finalMessage: async () => message,
+    }) } },
+  });
+  const said = [{ role: "user", content: "Look around." }];
+  const ends = async (message) => (await converseChat(new Toolyard({ url }), silent(message), { messages: said })).at(-1);
+  assert.deepEqual(await ends({ role: "assistant", content: null, refusal: null }), { role: "assistant", content: "", refusal: null });
+  const refused = { role: "assistant", content: null, refusal: "no" };
+  assert.deepEqual(await ends(refused), refused);
+});
+
 test("converse ends the model's stream where the server refuses it, and says so", { timeout: patience }, async (t) => {
   const tools = { body: "[]" };
   const { yard } = await answers(t, tools, problem(403), tools, problem(403), tools, problem(403));

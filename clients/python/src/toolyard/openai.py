@@ -102,7 +102,11 @@ class ChatMessage(Reader):
         self._latest: dict[int, dict[str, Any]] = {}  # the latest call of each index
 
     def as_param(self) -> dict[str, Any]:
-        out: dict[str, Any] = {"role": "assistant", "content": self._content}
+        """The message as the API takes it back: with a content, if it has neither calls nor a refusal."""
+        content = self._content
+        if content is None and self._refusal is None and not self._calls:
+            content = ""
+        out: dict[str, Any] = {"role": "assistant", "content": content}
         if self._refusal is not None:
             out["refusal"] = self._refusal
         if self._calls:
