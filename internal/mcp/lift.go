@@ -20,6 +20,8 @@ const (
 	MetaCall = "dev.toolyard/call"
 	// MetaNotification is a notification of a kind that the SDK does not send, in one of progress ([Notification]).
 	MetaNotification = "dev.toolyard/notification"
+	// MetaStructured is the field structuredContent of a result, as its text: the SDK would round its numbers.
+	MetaStructured = "dev.toolyard/structured"
 )
 
 // Asked is what a client says of the task that it asks for.
@@ -138,10 +140,10 @@ func LowerRequest(message []byte) []byte {
 }
 
 // LiftResponse moves what a server says of tasks to where the SDK keeps it: the capability, the support of listed
-// tools, and a task in the place of a result.
+// tools, and a task in the place of a result. So it does with structured content whose numbers the SDK would round.
 func LiftResponse(message []byte) []byte {
 	if !bytes.Contains(message, []byte(`"task"`)) && !bytes.Contains(message, []byte(`"tasks"`)) &&
-		!bytes.Contains(message, []byte(`"execution"`)) {
+		!bytes.Contains(message, []byte(`"execution"`)) && !bytes.Contains(message, []byte(structuredField)) {
 		return message
 	}
 	m := objectOf(message)
@@ -157,6 +159,7 @@ func LiftResponse(message []byte) []byte {
 		return m.with("result", result, message)
 	}
 	changed := liftTools(result)
+	changed = liftStructured(result) || changed
 	if caps := objectOf(result["capabilities"]); caps["tasks"] != nil {
 		changed = caps.into("experimental", ExperimentalTasks, caps["tasks"]) && result.put("capabilities", caps) ||
 			changed
@@ -203,6 +206,64 @@ func liftTools(result object) bool {
 		}
 	}
 	return changed && result.put("tools", tools)
+}
+
+// structuredField is the name of the field, as a message has it.
+const structuredField = `"structuredContent"`
+
+// LiftStructured is what [LiftResponse] does for a result that stands alone.
+func LiftStructured(result []byte) []byte {
+	if !bytes.Contains(result, []byte(structuredField)) {
+		return result
+	}
+	o := objectOf(result)
+	if o == nil || !liftStructured(o) {
+		return result
+	}
+	data, err := json.Marshal(o)
+	if err != nil {
+		return result
+	}
+	return data
+}
+
+// liftStructured moves the structured content of a result, and reports whether that was needed. The SDK reads numbers
+// as float64, which keeps no two ids of 64 bits apart, and reads no result at all that has a number past its range.
+func liftStructured(result object) bool {
+	content, ok := result["structuredContent"]
+	if !ok || !rounded(content) {
+		return false
+	}
+	text, err := json.Marshal(string(content))
+	if err != nil || !result.into("_meta", MetaStructured, text) {
+		return false
+	}
+	result["structuredContent"] = json.RawMessage("{}") // so that the result still says that it has some
+	return true
+}
+
+// rounded reports whether a JSON text has a number that a float64 may not keep: one that is long, or has an exponent.
+func rounded(text []byte) bool {
+	const exactChars = 15 // digits that a float64 always keeps
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			for i++; i < len(text) && text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+		case c == '-' || '0' <= c && c <= '9':
+			from := i
+			for i+1 < len(text) && bytes.IndexByte([]byte("+-.0123456789eE"), text[i+1]) >= 0 {
+				i++
+			}
+			if number := text[from : i+1]; len(number) > exactChars || bytes.ContainsAny(number, "eE") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // LiftQuestion has a question (elicitation/create) say on which call's response it came. call names one of ours, and is

@@ -3,7 +3,8 @@
 //
 // The SDK's types have no fields for tasks. What they would drop, [LiftRequest] and [LiftResponse] move to where the
 // SDK keeps everything: to _meta, under a name of ours. [LowerRequest] and [LowerNotification] move it back on the way
-// out. All four work on single messages, and leave alone what is no message or has nothing of tasks.
+// out. All four work on single messages, and leave alone what is no message or has nothing to move. [LiftResponse]
+// moves structured content as well, where the SDK would change it.
 //
 // Authority: none. What stands in a message was written by the other side, before and after.
 package mcp

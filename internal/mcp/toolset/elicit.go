@@ -1,6 +1,7 @@
 package toolset
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -173,8 +174,8 @@ func (s *session) answerNow(r *running, p *mcp.ElicitParams) (*mcp.ElicitResult,
 		return nil, err
 	}
 	if content, ok := r.replay.Next(form); ok {
-		res := &mcp.ElicitResult{Action: "accept"}
-		if err := json.Unmarshal(content, &res.Content); err != nil {
+		res, err := accepted(content)
+		if err != nil {
 			return nil, fmt.Errorf("the answer to what it asks cannot be read: %w", err)
 		}
 		return res, nil
@@ -192,6 +193,14 @@ func (s *session) answerNow(r *running, p *mcp.ElicitParams) (*mcp.ElicitResult,
 	r.pending = true
 	r.asked <- q
 	return nil, nil
+}
+
+// accepted is a person's answer for a server, with numbers as the person wrote them.
+func accepted(content json.RawMessage) (*mcp.ElicitResult, error) {
+	res := &mcp.ElicitResult{Action: "accept"}
+	d := json.NewDecoder(bytes.NewReader(content))
+	d.UseNumber()
+	return res, d.Decode(&res.Content)
 }
 
 // endWith ends a call with its question. The server is given a moment to end it itself. Over a pipe it must: a call
@@ -235,8 +244,8 @@ func (s *session) answered(ctx context.Context, params *mcp.CallToolParams) (nex
 	}
 	params.InputResponses, params.RequestState = mcp.InputResponseMap{}, state
 	for key, content := range answers {
-		res := &mcp.ElicitResult{Action: "accept"}
-		if err := json.Unmarshal(content, &res.Content); err != nil {
+		res, err := accepted(content)
+		if err != nil {
 			return nil, fmt.Errorf("read the answer to what the server asked: %w", err)
 		}
 		params.InputResponses[key] = res

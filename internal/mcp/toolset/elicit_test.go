@@ -2,7 +2,9 @@ package toolset
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -69,5 +71,17 @@ func TestHowAServerEndsACallThatAsks(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestNumbersOfAnAnswerAreAsThePersonWroteThem, also those that a float64 does not keep.
+func TestNumbersOfAnAnswerAreAsThePersonWroteThem(t *testing.T) {
+	t.Parallel()
+	res, err := accepted(json.RawMessage(`{"id":9007199254740993}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := json.Marshal(res); err != nil || !strings.Contains(string(raw), `{"id":9007199254740993}`) {
+		t.Errorf("the server gets %s, %v", raw, err)
 	}
 }

@@ -159,19 +159,19 @@ func (s *sender) send(req *http.Request) (*http.Response, error) {
 	if isStream(res) {
 		b.left = 0
 		b.ReadCloser = &metered{ReadCloser: res.Body}
-		lift := wire.InEvents(func(message []byte) []byte {
-			return wire.LiftQuestion(wire.LiftResponse(message), call)
+		lifted := wire.InEvents(func(message []byte) []byte {
+			return wire.LiftQuestion(lift(message), call)
 		})
 		res.Body = wire.Lines(b, MaxMessageBytes, func(line []byte) []byte {
 			watch.line(line)
-			return lift(line)
+			return lifted(line)
 		})
 		if own != "" {
 			res.Body = begun(res.Body, own)
 		}
 		return res, nil
 	}
-	res.Body = wire.Whole(b, wire.LiftResponse)
+	res.Body = wire.Whole(b, lift)
 	return res, nil
 }
 

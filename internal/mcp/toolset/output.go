@@ -8,6 +8,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolyard/toolyard"
+	wire "github.com/toolyard/toolyard/internal/mcp"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -28,7 +29,7 @@ func output(res *mcp.CallToolResult) (tool.Output, error) {
 		}
 	}
 	if res.StructuredContent != nil {
-		raw, err := json.Marshal(res.StructuredContent)
+		raw, err := structured(res)
 		if err != nil {
 			return out, &tool.Error{Code: toolyard.ResultMappingFailed,
 				Message: "the server's structured output cannot be read", Err: err}
@@ -46,6 +47,18 @@ func output(res *mcp.CallToolResult) (tool.Output, error) {
 		return tool.Output{Text: message}, tool.Failed(nil, "The MCP server says that the tool failed.")
 	}
 	return out, nil
+}
+
+// structured is the structured content of a result, with its numbers as the server wrote them.
+func structured(res *mcp.CallToolResult) (json.RawMessage, error) {
+	text, ok := res.Meta[wire.MetaStructured].(string)
+	if !ok {
+		return json.Marshal(res.StructuredContent)
+	}
+	if !json.Valid([]byte(text)) { // the server has set the field itself
+		return nil, errors.New("it is no JSON")
+	}
+	return json.RawMessage(text), nil
 }
 
 // content converts one part of a result; false if there is none.
@@ -71,4 +84,13 @@ func content(c mcp.Content) (toolyard.Content, bool) {
 	}
 	return toolyard.Content{Type: toolyard.ContentText,
 		Text: fmt.Sprintf("[a part of a kind that cannot be shown: %T]", c)}, true
+}
+
+// lift is [wire.LiftResponse], unless the message would then be longer than the library takes.
+func lift(message []byte) []byte {
+	const around = 64 // bytes that may stand around a message
+	if next := wire.LiftResponse(message); len(next) <= MaxMessageBytes-around {
+		return next
+	}
+	return message
 }

@@ -72,14 +72,14 @@ func (t *Toolset) overStdio() (link, error) {
 	return w, nil
 }
 
-// lift is [wire.LiftResponse]. It remembers a line that is no message: the library ends the session for it.
+// lift is the function lift. It remembers a line that is no message: the library ends the session for it.
 func (w *stdio) lift(line []byte) []byte {
 	text := bytes.TrimSpace(line)
 	if len(text) > 0 && text[0] != '{' && (text[0] != '[' || !json.Valid(text)) {
 		said := strings.ToValidUTF8(string(text[:min(len(text), maxNoiseBytes)]), "\uFFFD")
 		w.noise.CompareAndSwap(nil, &said)
 	}
-	return wire.LiftResponse(line)
+	return lift(line)
 }
 
 // ending says how the server ended, with a line that made an end of it and the end of its stderr.

@@ -253,17 +253,22 @@ func (s *session) taskOutput(ctx context.Context, c call, task wire.Task, raw js
 		return tool.Output{}, s.brokeOff(ctx, err, c)
 	}
 	var details struct {
-		Result *mcp.CallToolResult `json:"result"`
-		Error  *jsonrpc.Error      `json:"error"`
+		Result json.RawMessage `json:"result"`
+		Error  *jsonrpc.Error  `json:"error"`
 	}
-	if err := json.Unmarshal(raw, &details); err != nil || details.Result == nil && details.Error == nil {
+	var res *mcp.CallToolResult
+	err := json.Unmarshal(raw, &details)
+	if err == nil && details.Result != nil {
+		err = json.Unmarshal(wire.LiftStructured(details.Result), &res)
+	}
+	if err != nil || res == nil && details.Error == nil {
 		return tool.Output{}, &tool.Error{Code: toolyard.ResultMappingFailed, Err: err,
 			Message: fmt.Sprintf("The MCP server %q says that the call is over, and its result cannot be read.", server)}
 	}
 	if details.Error != nil {
 		return tool.Output{}, refusal(server, details.Error)
 	}
-	return output(details.Result)
+	return output(res)
 }
 
 // ask sends a request about a task, and waits for its answer only so long.

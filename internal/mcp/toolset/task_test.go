@@ -47,6 +47,9 @@ var scripts = map[string][]string{
 	"broken":  {`"status":"failed"`},
 }
 
+// taskResult is the result of a task that ends well.
+const taskResult = `{"content":[{"type":"text","text":"the result"}],"structuredContent":{"id":9007199254740993}}`
+
 // atOnce is what is said of a task when it is made, where that is not that it works: a server may know the call.
 var atOnce = map[string]string{"over": `"status":"completed"`, "broken": `"status":"failed"`}
 
@@ -131,7 +134,7 @@ func (s *tasker) answer(method, name, id, asked, header string) (kind, body stri
 			return "error", `{"code":-32602,"message":"no such task"}`
 		}
 		if s.version == wire.Alone2026 && strings.Contains(more, "completed") {
-			more += `,"result":{"content":[{"type":"text","text":"the result"}]}`
+			more += `,"result":` + taskResult
 		}
 		if s.version == wire.Alone2026 && strings.Contains(more, "failed") {
 			more += `,"error":{"code":-32603,"message":"it broke"}`
@@ -141,7 +144,7 @@ func (s *tasker) answer(method, name, id, asked, header string) (kind, body stri
 		if tool == "fails" || tool == "broken" {
 			return "error", `{"code":-32603,"message":"it broke"}`
 		}
-		return "result", `{"content":[{"type":"text","text":"the result"}]}`
+		return "result", taskResult
 	case "tasks/cancel":
 		s.canceled <- id
 		return "result", `{"resultType":"complete",` + s.task(id, `"status":"cancelled"`) + `}`
@@ -206,6 +209,9 @@ func TestACallBecomesATask(t *testing.T) {
 				if failure == nil && tt.code != "" || failure != nil && failure.Code != tt.code ||
 					!strings.Contains(said, tt.says) {
 					t.Errorf("it ends as %v, %q", failure, said)
+				}
+				if said == "the result" && string(out.Structured) != `{"id":9007199254740993}` {
+					t.Errorf("its structured output is %s", out.Structured)
 				}
 				if tt.canceled {
 					if id := s.last(t); !strings.HasPrefix(id, tt.tool) {
