@@ -1,7 +1,7 @@
 # tool NAME [JSON] calls a tool of the batch and prints its output. A call that failed prints why to stderr, and has
 # the status 1.
 tool() {
-  local LC_ALL=C name=${1-} input=${2-} code='' length='' text fd
+  local LC_ALL=C IFS=' ' name=${1-} input=${2-} code='' length='' text fd
   [ -n "$input" ] || input='{}'
   exec {fd}<>/dev/tcp/127.0.0.1/@PORT@ || return 1
   printf '%s %d\n%s' "$name" "${#input}" "$input" >&"$fd"

@@ -1,0 +1,70 @@
+//go:build unix
+
+package builtin
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/toolyard/toolyard/internal/submission"
+)
+
+// script runs a script outside of a sandbox, with the part that calls tools, and returns what it prints. made are the
+// calls that it has made, each as its tool and its input.
+func script(t *testing.T, language, code string) (printed string, made []string) {
+	t.Helper()
+	lang := languages[language]
+	if _, err := exec.LookPath(lang.argv[0]); err != nil {
+		t.Skipf("this machine has no %s", lang.argv[0])
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, done := echoing(&made), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			port.answer(conn)
+			_ = conn.Close()
+		}
+	}()
+	dir := t.TempDir()
+	fill := strings.NewReplacer("@PORT@", strconv.Itoa(l.Addr().(*net.TCPAddr).Port), "@AT_ONCE@",
+		strconv.Itoa(submission.MaxChildrenAtOnce))
+	for name, text := range map[string]string{scriptFile: code, moduleFile: fill.Replace(pythonModule),
+		shellFile: fill.Replace(bashFunctions)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), lang.argv[0], filepath.Join(dir, scriptFile))
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+dir, "PYTHONDONTWRITEBYTECODE=1", "BASH_ENV="+dir+"/"+shellFile)
+	out, err := cmd.CombinedOutput()
+	_ = l.Close()
+	<-done
+	if err != nil {
+		t.Errorf("%s: %v", code, err)
+	}
+	return string(out), made
+}
+
+// TestAScriptInBashMayHaveItsOwnIFS: what a script splits its words at is no matter of the answers.
+func TestAScriptInBashMayHaveItsOwnIFS(t *testing.T) {
+	t.Parallel()
+	for _, ifs := range []string{`$'\n'`, `,`, `''`, `k`} {
+		printed, made := script(t, "bash", "IFS="+ifs+"\nset -eu\ntool glob '{\"a\": 1}'\n")
+		if printed != "got\n{\"a\": 1}\n" || len(made) != 1 {
+			t.Errorf("IFS=%s: %q, after %q", ifs, printed, made)
+		}
+	}
+}
