@@ -17,9 +17,13 @@ class ToolError(Exception):
         self.code = code
 
 
-def call(name, **input):
-    """Calls a tool and returns its output as a text. It raises ToolError."""
-    return call_with(name, input)
+def call(*tool, **input):
+    """Calls a tool, the only argument without a name, and returns its output as a text. It raises ToolError."""
+    if not tool and "name" in input:
+        tool = (input.pop("name"),)
+    if len(tool) != 1:
+        raise TypeError("call takes the tool's name, and each field of its input by name")
+    return call_with(tool[0], input)
 
 
 def call_with(name, input):

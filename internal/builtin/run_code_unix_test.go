@@ -68,3 +68,20 @@ func TestAScriptInBashMayHaveItsOwnIFS(t *testing.T) {
 		}
 	}
 }
+
+// TestAScriptInPythonMayGiveAFieldCalledName, as many tools have one.
+func TestAScriptInPythonMayGiveAFieldCalledName(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[string]string{
+		`call("create", name="x", self=1)`:    "create\n" + `{"name": "x", "self": 1}`,
+		`call(name="create", title="x")`:      "create\n" + `{"title": "x"}`,
+		`call_with("create", {"input": "x"})`: "create\n" + `{"input": "x"}`,
+		`call("create", input={"name": "x"})`: "create\n" + `{"input": {"name": "x"}}`,
+		`parallel(("create", {"name": "x"}))`: "create\n" + `{"name": "x"}`,
+	} {
+		printed, made := script(t, "python", "from toolyard import call, call_with, parallel\n"+code+"\n")
+		if len(made) != 1 || made[0] != want || printed != "" {
+			t.Errorf("%s: %q, and printed %s", code, made, printed)
+		}
+	}
+}
