@@ -69,7 +69,8 @@ func (c *call) schedule(ctx context.Context) finding {
 func (c *call) prepare(ctx context.Context) finding {
 	did, err := c.job.Prepare(ctx)
 	if err == nil {
-		return finding{noted: true, detail: join(c.job.Waited, did)}
+		said := join(c.job.Waited, did)
+		return finding{noted: said != "", detail: said}
 	}
 	e := tool.AsError(err)
 	f := &failure{code: e.Code, message: "The call was not run: " + e.Message + ".", detail: cause(e),

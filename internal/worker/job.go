@@ -66,7 +66,7 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 		},
 		Call:        toolyard.Call{ID: call.ID, Tool: call.Tool, Input: input, Echo: call.Echo},
 		Start:       func(ctx context.Context) (func(), error) { return w.start(ctx, r) },
-		Prepare:     w.keepWorkspace(r),
+		Prepare:     w.prepare(r),
 		Declaration: call.Declaration, Judgement: call.Judgement, WasConcurrent: d.WasConcurrent, Attempt: call.Attempt,
 		As: call.As, Mended: call.Mended, Waited: call.Waited, FencingToken: d.Ticket, Locks: d.Locks,
 		Fence: d.Fence, Background: background, Earlier: call.Earlier(),

@@ -32,6 +32,7 @@ func (w *Worker) layOver(ctx context.Context, r *running) (lift func(), err erro
 	exclusive, by := !r.call.Judgement.Class.Safe(), ""
 	if exclusive {
 		by = w.cfg.ID
+		w.recoverWorkspace(ctx, r) // the overlay may be made now
 	}
 	over, err := w.cfg.Snapshots.Overlay(ctx, w.roots[r.d.Workspace], r.snapshotKey(), by,
 		snapshot.RanOn(r.d.Overlay))

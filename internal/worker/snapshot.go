@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/snapshot"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -21,18 +22,40 @@ func (r *running) snapshotKey() snapshot.Key {
 	return snapshot.Key{Workspace: r.d.Workspace, Batch: r.d.Key(), Group: r.d.Group}
 }
 
-// keepWorkspace returns what keeps the workspace of a call as it is before the call; nil if nobody has asked for that.
-func (w *Worker) keepWorkspace(r *running) func(context.Context) (string, error) {
-	if !r.keepsWorkspace() {
+// prepare returns what is done in the workspace of a call that may change it, before the call: what a killed worker has
+// left there is undone, and the workspace is kept as it is then if somebody has asked for that. Nil: nothing is done.
+func (w *Worker) prepare(r *running) func(context.Context) (string, error) {
+	if r.d.Ticket == 0 || r.call.Judgement.Class.Safe() {
 		return nil
 	}
 	return func(ctx context.Context) (string, error) {
+		if r.overlay == nil { // which was made from a workspace where that is done
+			w.recoverWorkspace(ctx, r)
+		}
+		if !r.keepsWorkspace() {
+			return "", nil
+		}
 		if w.cfg.Snapshots == nil {
 			return "", tool.SetupRequired("the batch is to be kept undoable, and this worker keeps no snapshots; an " +
 				"operator must name a directory for them (--snapshots)")
 		}
 		info, err := w.cfg.Snapshots.Take(ctx, w.roots[r.d.Workspace], r.snapshotKey())
 		return info.String(), err
+	}
+}
+
+// recoverWorkspace undoes what a killed worker has left in the workspace of a call. The next command would do that too:
+// but what is undone then, a snapshot has and an undo brings back, an overlay has as if it were the workspace's, and a
+// protected file that a call may write meanwhile is taken for the command's. What cannot be undone moves the workspace
+// to quarantine, which whoever uses it next sees.
+func (w *Worker) recoverWorkspace(ctx context.Context, r *running) {
+	root := w.roots[r.d.Workspace]
+	if root == nil {
+		return
+	}
+	if err := sandbox.Recover(ctx, root); err != nil {
+		r.log().Warn("what a killed worker has left in a workspace was not undone", "workspace", r.d.Workspace,
+			"error", err)
 	}
 }
 
