@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -37,7 +38,7 @@ func declaration(server *manifest.Server, t *mcp.Tool) (d tool.Declaration, alte
 	if len(d.Description) > MaxDescriptionBytes {
 		const text = "its description has %d bytes; what is past %d is cut off"
 		altered = append(altered, fmt.Sprintf(text, len(d.Description), MaxDescriptionBytes))
-		d.Description = clip(d.Description, MaxDescriptionBytes)
+		d.Description = strings.Clone(clip(d.Description, MaxDescriptionBytes)) // the rest need not stay in memory
 	}
 	var lines []string
 	if d.InputSchema, lines, err = inputSchema(t.InputSchema); err != nil {

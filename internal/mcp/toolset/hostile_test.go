@@ -106,6 +106,13 @@ func (f *fake) list(id json.RawMessage) {
 	switch f.mode {
 	case "endless":
 		f.answer(id, fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, f.lists))
+	case "heavy": // three pages, which have too much together
+		cursor := ""
+		if f.lists < 3 {
+			cursor = fmt.Sprintf(`,"nextCursor":"%d"`, f.lists)
+		}
+		f.answer(id, `{"tools":[`+tool(fmt.Sprintf("t%d", f.lists), `,"description":"`+
+			strings.Repeat("d", MaxListBytes*2/5)+`"`)+`]`+cursor+`}`)
 	case "many":
 		f.answer(id, `{"tools":[`+strings.Repeat(tool("x", "")+",", 1000)+tool("y", "")+`]}`)
 	case "odd":

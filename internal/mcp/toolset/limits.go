@@ -5,6 +5,7 @@ import "time"
 // The limits of a server. Those that an operator can change are in the manifest.
 const (
 	MaxPages            = 128      // of one listing
+	MaxListBytes        = 24 << 20 // of all pages of one listing: each may be as long as a message
 	MaxSchemaBytes      = 64 << 10 // encoded bytes of one schema; a tool with a longer input schema is left out
 	MaxDescriptionBytes = 16 << 10 // of one tool; the rest is cut off
 	MaxMessageBytes     = 24 << 20 // of one message from the server: the limit of an output, encoded

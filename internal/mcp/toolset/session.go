@@ -194,6 +194,7 @@ func (s *session) list(ctx context.Context) (offered, error) {
 	ctx, cancel := s.starting(ctx)
 	defer cancel()
 	var all []*mcp.Tool
+	size := 0
 	params := &mcp.ListToolsParams{}
 	for range MaxPages {
 		res, err := s.mcp.ListTools(ctx, params)
@@ -203,6 +204,13 @@ func (s *session) list(ctx context.Context) (offered, error) {
 		all = append(all, res.Tools...)
 		if most := s.t.o.Server.MaxTools; len(all) > most {
 			return offered{}, fmt.Errorf("it lists more than %d tools; raise max_tools", most)
+		}
+		page, err := json.Marshal(res.Tools)
+		if err != nil {
+			return offered{}, fmt.Errorf("list the tools: %w", err)
+		}
+		if size += len(page); size > MaxListBytes {
+			return offered{}, fmt.Errorf("its list of tools has more than %d bytes", MaxListBytes)
 		}
 		if res.NextCursor == "" {
 			return s.declare(all), nil

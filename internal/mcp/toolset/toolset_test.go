@@ -274,6 +274,7 @@ func TestWhatAServerAsksIsDeclined(t *testing.T) {
 // TestListsThatAreNotTaken: such a server has no tools, and the reason is reported.
 func TestListsThatAreNotTaken(t *testing.T) {
 	for mode, want := range map[string]string{"endless": "more than 128 pages", "many": "raise max_tools",
+		"heavy":   "more than 25165824 bytes",
 		"garbage": "connect", "deaf": "not ready within"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
