@@ -17,8 +17,8 @@ import (
 )
 
 // The modes of new files and directories, before the process's umask. A file that is replaced keeps its permission
-// bits. Its owner becomes the worker's user, and other hard links to it keep the old content, because a new file takes
-// the name.
+// bits, and its owner as far as the worker may give files away. Other hard links to it keep the old content, because a
+// new file takes the name.
 const (
 	newFileMode fs.FileMode = 0o666
 	newDirMode  fs.FileMode = 0o777
@@ -122,6 +122,7 @@ func (w *workspace) makeDirs(t target, dir string, made *[]string) error {
 		switch err := w.root.Mkdir(next, newDirMode); {
 		case err == nil:
 			*made = append(*made, next)
+			w.maker(path.Dir(next)).giveDir(w.root, next)
 		case !errors.Is(err, fs.ErrExist): // a file in the way is the error of what is below it
 			return w.fault(t.field, t.written, "make the directories of", err)
 		}
@@ -156,6 +157,7 @@ func (w *workspace) writeTemp(t target, dir string, content []byte, mode fs.File
 		return "", w.fault(t.field, t.written, "write", err)
 	}
 	_, err = f.Write(content)
+	w.ownerFor(t, dir).give(f)
 	if err == nil && exact {
 		err = f.Chmod(mode)
 	}
@@ -169,6 +171,14 @@ func (w *workspace) writeTemp(t target, dir string, content []byte, mode fs.File
 		return name, w.fault(t.field, t.written, "write", err)
 	}
 	return name, nil
+}
+
+// ownerFor is to whom the new content of a target belongs.
+func (w *workspace) ownerFor(t target, dir string) owner {
+	if t.info != nil {
+		return ownerOf(t.info)
+	}
+	return w.maker(dir)
 }
 
 // syncDir syncs a directory's names to the disk.
