@@ -169,6 +169,10 @@ func (f *fake) call(m message) {
 		f.answer(m.ID, result)
 		return
 	}
+	if refuse, ok := strings.CutPrefix(f.mode, "refuse "); ok && p.Name == "echo" {
+		f.send(`{"jsonrpc":"2.0","id":%s,"error":%s}`, m.ID, refuse)
+		return
+	}
 	switch p.Name {
 	case "hang":
 	case "huge":
@@ -228,6 +232,26 @@ func TestAMessageHarmsItsOwnCalls(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestAMessageThatCannotBeReadIsNoRefusal: the call that it meets may have taken effect. What the server itself answers
+// with the same code is one.
+func TestAMessageThatCannotBeReadIsNoRefusal(t *testing.T) {
+	for mode, want := range map[string]toolyard.Code{
+		// what servers say that take a notification for a request
+		`say {"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"no such method"}}`: toolyard.OutcomeUnknown,
+		`say {"jsonrpc":"2.0","id":{},"method":"ping"}`:                                      toolyard.OutcomeUnknown,
+		`refuse {"code":-32600,"message":"not like this"}`:                                   toolyard.ExecutionFailed,
+		`refuse {"code":-32700,"message":"not like this"}`:                                   toolyard.ExecutionFailed,
+	} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			_, err := run(t, start(t, fakeServer(mode)), "echo", patience)
+			if err == nil || err.Code != want {
+				t.Errorf("got %v, want %s", err, want)
+			}
+		})
 	}
 }
 

@@ -42,8 +42,9 @@ type session struct {
 	relist chan struct{}
 	// life ends with the session, and its cause is the reason.
 	life context.Context
-	// broken says that no message comes any more; life ends when the server has ended too.
+	// broken says that no message comes any more, and breaks is closed then; life ends when the server has ended too.
 	broken atomic.Bool
+	breaks chan struct{}
 	end    context.CancelCauseFunc
 	mu     sync.Mutex
 	// watching are the receivers of progress, by token.
@@ -69,7 +70,8 @@ type link interface {
 
 // open connects to the server, or starts it, within a time limit.
 func (t *Toolset) open(ctx context.Context, legacy bool) (*session, error) {
-	s := &session{t: t, relist: make(chan struct{}, 1), watching: map[string]func(tool.Progress){}}
+	s := &session{t: t, relist: make(chan struct{}, 1), breaks: make(chan struct{}),
+		watching: map[string]func(tool.Progress){}}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	var err error
 	if t.o.Server.URL != "" {
@@ -115,6 +117,7 @@ func (t *Toolset) open(ctx context.Context, legacy bool) (*session, error) {
 	go func() {
 		err := s.mcp.Wait()
 		s.broken.Store(true)
+		close(s.breaks)
 		s.wire.cut()
 		if end := s.wire.wait(); end != nil { // it knows more than the last read
 			err = end
@@ -454,7 +457,8 @@ func (s *session) failed(err error, again bool, res *responses) error {
 	server := s.t.o.Server.Name
 	status, pause := res.last()
 	denied := (status == http.StatusUnauthorized || status == http.StatusForbidden) && !res.taken() // also in JSON-RPC
-	if refused, ok := errors.AsType[*jsonrpc.Error](err); ok && refused.Code != codeRejected && !denied {
+	refused, ok := errors.AsType[*jsonrpc.Error](err)
+	if ok && refused.Code != codeRejected && !denied && !s.brokenBy(refused) {
 		s.silent.Store(0)
 		return refusal(server, refused)
 	}
@@ -486,6 +490,20 @@ func (s *session) failed(err error, again bool, res *responses) error {
 		}
 	}
 	return brokeOff(server, err, again)
+}
+
+// brokenBy reports whether an error is not the server's answer: the SDK has the same codes for a message that it cannot
+// read, whatever it is about, ends the session for it, and each open call with it.
+func (s *session) brokenBy(e *jsonrpc.Error) bool {
+	if e.Code != jsonrpc.CodeParseError && e.Code != jsonrpc.CodeInvalidRequest {
+		return false
+	}
+	select {
+	case <-s.breaks:
+		return true
+	case <-time.After(stopGrace):
+		return false
+	}
 }
 
 // brokeOff is the error of a call of which the server says nothing more.
