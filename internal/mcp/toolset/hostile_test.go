@@ -2,6 +2,7 @@ package toolset
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -239,11 +240,10 @@ func TestAMessageHarmsItsOwnCalls(t *testing.T) {
 // with the same code is one.
 func TestAMessageThatCannotBeReadIsNoRefusal(t *testing.T) {
 	for mode, want := range map[string]toolyard.Code{
-		// what servers say that take a notification for a request
-		`say {"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"no such method"}}`: toolyard.OutcomeUnknown,
-		`say {"jsonrpc":"2.0","id":{},"method":"ping"}`:                                      toolyard.OutcomeUnknown,
-		`refuse {"code":-32600,"message":"not like this"}`:                                   toolyard.ExecutionFailed,
-		`refuse {"code":-32700,"message":"not like this"}`:                                   toolyard.ExecutionFailed,
+		`say {"jsonrpc":"2.0","id":{},"method":"ping"}`:    toolyard.OutcomeUnknown,
+		`say {"jsonrpc":"2.0","id":null,"result":{}}`:      toolyard.OutcomeUnknown,
+		`refuse {"code":-32600,"message":"not like this"}`: toolyard.ExecutionFailed,
+		`refuse {"code":-32700,"message":"not like this"}`: toolyard.ExecutionFailed,
 	} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
@@ -252,6 +252,22 @@ func TestAMessageThatCannotBeReadIsNoRefusal(t *testing.T) {
 				t.Errorf("got %v, want %s", err, want)
 			}
 		})
+	}
+}
+
+// TestAnErrorWithoutAnIDEndsNothing: some servers answer notifications so.
+func TestAnErrorWithoutAnIDEndsNothing(t *testing.T) {
+	for _, id := range []string{`"id":null,`, ``} {
+		set := start(t, fakeServer(`say {"jsonrpc":"2.0",`+id+`"error":{"code":-32601,"message":"no such method"}}`))
+		first := life(set)
+		for range 2 { // the error is read before the answer to the second call at the latest
+			if _, err := run(t, set, "echo", patience); err != nil {
+				t.Errorf("%s: %v", id, err)
+			}
+		}
+		if first.Err() != nil {
+			t.Errorf("%s: the session has ended: %v", id, context.Cause(first))
+		}
 	}
 }
 

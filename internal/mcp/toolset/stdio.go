@@ -30,6 +30,8 @@ type stdio struct {
 	stderr *tail
 	// noise is the first line of its stdout that is no message.
 	noise atomic.Pointer[string]
+	// answered says that it has answered a request. Whoever reads from it uses this alone.
+	answered bool
 	// unwritten says that something could not be written to it.
 	unwritten atomic.Bool
 	stdin     *os.File
@@ -72,14 +74,33 @@ func (t *Toolset) overStdio() (link, error) {
 	return w, nil
 }
 
-// lift is the function lift. It remembers a line that is no message: the library ends the session for it.
+// lift is the function lift. It remembers a line that is no message: the library ends the session for it. It would do
+// that for an error without an id, too, which JSON-RPC has for what could not be read, and with which some servers
+// answer notifications. No call waits for it. Before the first answer it may be all that a server says to a handshake.
 func (w *stdio) lift(line []byte) []byte {
 	text := bytes.TrimSpace(line)
+	if w.answered && isErrorOfNothing(text) {
+		return nil
+	}
+	w.answered = w.answered || bytes.Contains(text, []byte(`"result"`))
 	if len(text) > 0 && text[0] != '{' && (text[0] != '[' || !json.Valid(text)) {
 		said := strings.ToValidUTF8(string(text[:min(len(text), maxNoiseBytes)]), "\uFFFD")
 		w.noise.CompareAndSwap(nil, &said)
 	}
 	return lift(line)
+}
+
+// isErrorOfNothing reports whether a message is an error that answers no request.
+func isErrorOfNothing(message []byte) bool {
+	var m struct {
+		Method json.RawMessage `json:"method"`
+		ID     json.RawMessage `json:"id"`
+		Error  json.RawMessage `json:"error"`
+	}
+	if !bytes.Contains(message, []byte(`"error"`)) || json.Unmarshal(message, &m) != nil || m.Method != nil {
+		return false
+	}
+	return m.Error != nil && (m.ID == nil || string(m.ID) == "null")
 }
 
 // ending says how the server ended, with a line that made an end of it and the end of its stderr.
