@@ -125,10 +125,32 @@ func parameterProblem(status int, message string, errs []error) *Problem {
 		}
 		detail := d.ErrorDetail()
 		_, p.Field, _ = strings.Cut(detail.Location, ".") // "query.limit"
-		p.Detail = strings.TrimPrefix(p.Field+": "+detail.Message, ": ")
+		p.Detail = strings.TrimPrefix(p.Field+": "+wrongValue(detail), ": ")
 		break
 	}
 	return p
+}
+
+// maxShownValue is how many bytes of a wrong value a problem shows.
+const maxShownValue = 64
+
+// wrongValue says what the value of a parameter is, and how it is written, in place of the library's words.
+func wrongValue(d *huma.ErrorDetail) string {
+	for _, words := range []struct{ theirs, ours string }{
+		{"invalid integer", "use a whole number"}, {"invalid boolean", "use true or false"},
+		{"expected number", "use a number"}, {"expected value to be", "use"},
+	} {
+		rest, ok := strings.CutPrefix(d.Message, words.theirs)
+		if !ok {
+			continue
+		}
+		value := fmt.Sprintf("%v", d.Value)
+		if text, ok := d.Value.(string); ok {
+			value = strconv.Quote(text[:min(len(text), maxShownValue)])
+		}
+		return "is " + value + "; " + words.ours + rest
+	}
+	return d.Message
 }
 
 // problem says what a client is told about an error. What is no fault of the client's is logged, and not shown.

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -116,3 +118,25 @@ type deadlined struct {
 }
 
 func (d deadlined) SetReadDeadline(t time.Time) error { d.read <- t; return nil }
+
+// TestWrongValues: a problem about a parameter has its value, and says how it is written.
+func TestWrongValues(t *testing.T) {
+	for _, c := range []struct {
+		message string
+		value   any
+		want    string
+	}{
+		{"invalid integer", "20s", `wait: is "20s"; use a whole number`},
+		{"invalid boolean", "maybe", `wait: is "maybe"; use true or false`},
+		{"expected number <= 600", 700, `wait: is 700; use a number <= 600`},
+		{`expected value to be one of "a, b"`, strings.Repeat("x", 100),
+			`wait: is "` + strings.Repeat("x", maxShownValue) + `"; use one of "a, b"`},
+		{"required query parameter is missing", "", "wait: required query parameter is missing"},
+	} {
+		p := parameterProblem(http.StatusUnprocessableEntity, "validation failed",
+			[]error{&huma.ErrorDetail{Message: c.message, Location: "query.wait", Value: c.value}})
+		if p.Status != http.StatusBadRequest || p.Field != "wait" || p.Detail != c.want {
+			t.Errorf("%s: %d %s: %s; want %s", c.message, p.Status, p.Field, p.Detail, c.want)
+		}
+	}
+}
