@@ -32,6 +32,7 @@ type Rates struct {
 	refused []RateRefusal
 	turn    uint64
 	room    rateRoom
+	looks   int // of one [Rates.Advance] at calls that may be the next one
 }
 
 // rateCall is calls that begin together: one, or those of one message.
@@ -44,6 +45,7 @@ type rateCall struct {
 	held   Scope  // the rate that held it up last
 	report uint64 // the report that has it, while it is reserved; 0 while none has
 	state  rateState
+	place  int // among those that wait, as [Rates.lines] has found them
 }
 
 type rateState int
@@ -272,34 +274,24 @@ func (r *Rates) past(c *rateCall, more bool, now time.Time) (rated, bool) {
 
 // Advance reserves calls for which there is room, and refuses those that have waited for too long. It reports whether
 // calls are reserved that are in no report, and when it is to be asked again if nothing happens before; the zero time
-// means never.
+// means never. That is now if there was more to do than it does in one piece: the dispatcher waits for it.
 func (r *Rates) Advance(now time.Time) (reserved bool, again time.Time) {
 	earlier := func(t time.Time) {
 		if !t.IsZero() && (again.IsZero() || t.Before(again)) {
 			again = t
 		}
 	}
-	for r.known {
-		c := r.next(now)
-		if c == nil {
-			break
-		}
-		r.turn++
-		for _, s := range c.under {
-			u := r.use(s, now)
-			u.last[c.key.Agent], u.latest = r.turn, r.turn
-			if u.round != nil {
-				u.round.left--
-			}
-		}
-		r.waiting = without(r.waiting, c)
-		r.reserve(c, 1, now)
-		c.state, c.report = rateReserved, 0
-		r.reserved = append(r.reserved, c)
+	if r.known && !r.begin(now) {
+		again = now
 	}
+	refusals := 0
 	for _, c := range slices.Clone(r.waiting) {
 		s, end := r.deadline(c)
 		if !now.Before(end) {
+			if refusals++; refusals > rateRefusals {
+				earlier(now)
+				break
+			}
 			r.refuse(c, cmp.Or(c.held, s), 0, "", now)
 			continue
 		}
@@ -333,37 +325,6 @@ func (r *Rates) deadline(c *rateCall) (by Scope, at time.Time) {
 		}
 	}
 	return by, at
-}
-
-// next is the call that begins next, if there is room for one.
-func (r *Rates) next(now time.Time) (best *rateCall) {
-	type head struct {
-		agent            toolyard.Agent
-		tool, dependency string
-	}
-	seen := map[head]bool{} // an agent's calls of the same kind are equal, and the first goes first
-	for _, c := range r.waiting {
-		h := head{c.key.Agent, c.key.Tool, c.key.Dependency}
-		if seen[h] {
-			continue
-		}
-		seen[h] = true
-		if s, past := r.past(c, true, now); past {
-			c.held = s.scope
-			if u := r.used[s.scope]; u.round != nil { // there is nothing to leave to others
-				u.round.yields = time.Time{}
-			}
-			continue
-		}
-		if s, waits := r.yields(c, now); waits {
-			c.held = s.scope
-			continue
-		}
-		if best == nil || r.before(c, best) {
-			best = c
-		}
-	}
-	return best
 }
 
 // before reports whether a call goes before one that came earlier: its agent began one longer ago in the rates that
