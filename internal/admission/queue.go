@@ -5,7 +5,8 @@
 //
 // Ordering: batches of one agent and priority start in the order in which they came, and agents take turns. While a
 // batch waits whose agent is below its cap and its quotas, each other agent starts at most one batch of its priority
-// before it. Of the batches that start while some of each priority could, one in [BulkEvery] is a bulk one.
+// before it. One for which a quota has no room is passed by smaller ones, but not without end. Of the batches that
+// start while some of each priority could, one in [BulkEvery] is a bulk one.
 //
 // Failure: it stores nothing. The batches that waited in a dispatcher that died are delivered to another one, and wait
 // there.
@@ -86,6 +87,9 @@ type Queue struct {
 	idle    map[toolyard.BatchKey]bool
 	waiting int // new batches
 	came    uint64
+	// holds are for whom others are held back, by scope, and looked is when that was decided last.
+	holds  map[Scope]*quotaHold
+	looked time.Time
 }
 
 // place is that of a priority among all.
@@ -117,6 +121,10 @@ type agentQueue struct {
 type arrival struct {
 	Batch
 	n uint64
+	// passed is since when others pass it because there is no room in its quotas, or when others were held back for it
+	// last; hold is for how long they are the next time.
+	passed time.Time
+	hold   time.Duration
 }
 
 // reservation is a batch that is to start. It is in the report of that number; 0 while it is in none.
@@ -133,7 +141,7 @@ func NewQueue(l Limits, q *Quotas) *Queue {
 		q = NewQuotas(Grants{})
 	}
 	return &Queue{limits: l, quotas: q, agents: map[toolyard.Agent]*agentQueue{}, idle: map[toolyard.BatchKey]bool{},
-		started: map[toolyard.BatchKey]Batch{}}
+		started: map[toolyard.BatchKey]Batch{}, holds: map[Scope]*quotaHold{}}
 }
 
 // Add adds a batch that is neither waiting nor running here. underWay says that it was planned before: then it is never
@@ -164,7 +172,7 @@ func (r *Queue) Add(b Batch, underWay bool, now time.Time) (away toolyard.BatchK
 	}
 	r.came++
 	p := placeOf(b.Priority)
-	l.waiting[p] = append(l.waiting[p], arrival{b, r.came})
+	l.waiting[p] = append(l.waiting[p], arrival{Batch: b, n: r.came})
 	r.waiting++
 	r.quotas.wait(&b, now)
 	if r.waiting > r.limits.Waiting {
@@ -278,6 +286,7 @@ func (r *Queue) take(now time.Time) (a arrival, ok bool) {
 	if r.streak >= BulkEvery-1 {
 		first, second = second, first
 	}
+	r.holdBack(now)
 	p := first
 	l := r.turn(p, now)
 	if l == nil {
@@ -295,6 +304,7 @@ func (r *Queue) take(now time.Time) (a arrival, ok bool) {
 	a, l.waiting[p] = l.waiting[p][0], l.waiting[p][1:]
 	r.waiting--
 	r.quotas.waited(&a.Batch, now)
+	r.release(a.Key, now)
 	r.start(l)
 	r.giveTurn(l)
 	return a, true
@@ -411,7 +421,8 @@ func (r *Queue) turnOf(p place, now time.Time) int {
 		return !l.inTurns[p]
 	})
 	return slices.IndexFunc(r.turns[p], func(l *agentQueue) bool {
-		return r.quotas.mayReserve(&l.waiting[p][0].Batch, now)
+		b := &l.waiting[p][0].Batch
+		return r.quotas.mayReserve(b, now) && !r.heldBack(b)
 	})
 }
 

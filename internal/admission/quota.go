@@ -250,16 +250,22 @@ func (q *Quotas) mayReserve(b *Batch, now time.Time) bool {
 	if !q.bounded(b.Key.Agent) {
 		return true
 	}
-	if !q.known {
-		return false
-	}
+	return q.known && q.full(b, now) == ""
+}
+
+// full is the first scope in which there is no room for a batch that waits, beside all that are known; "" if there is
+// room.
+func (q *Quotas) full(b *Batch, now time.Time) Scope {
 	q.reserve(b, now)
 	defer q.cancel(b, now)
-	return q.fits(b, now)
+	return q.past(b, now)
 }
 
 // fits reports whether a batch that is reserved is within all quotas, beside all others that are known.
-func (q *Quotas) fits(b *Batch, now time.Time) bool {
+func (q *Quotas) fits(b *Batch, now time.Time) bool { return q.past(b, now) == "" }
+
+// past is the first scope in which it is not.
+func (q *Quotas) past(b *Batch, now time.Time) Scope {
 	for _, s := range q.grants.of(b.Key.Agent) {
 		u, others := q.use(s.scope, now), q.elsewhere(s.scope)
 		begin := sum(&u.minute.begun) + u.mine.Asked + others.Asked
@@ -267,10 +273,10 @@ func (q *Quotas) fits(b *Batch, now time.Time) bool {
 		case most.Batches > 0 && u.mine.Batches+others.Batches > most.Batches,
 			most.Calls > 0 && u.mine.Calls+others.Calls > most.Calls,
 			most.CallsPerMinute > 0 && begin > most.CallsPerMinute && begin > b.Begins:
-			return false
+			return s.scope
 		}
 	}
-	return true
+	return ""
 }
 
 // reserves is how many calls of a batch may be in flight.
