@@ -250,7 +250,7 @@ var teeth = []tooth{
 `}},
 	},
 	{
-		fence: "heartbeats keep their pace", attack: slowAnswers, hint: 101,
+		fence: "heartbeats keep their pace", attack: slowAnswers, hint: 13,
 		others: []string{"a lapsed lease is proven in the log"},
 		breaks: []string{"code"},
 		edits: []edit{{inMessage, "beating.Go(func() { m.heartbeat(ctx) })", `if OFF {

@@ -129,18 +129,34 @@ func (b *Broker) dropChunks(ctx context.Context, chunks string) {
 	}
 }
 
-// isStored reports whether an object is there and stays for a while.
+// isStored reports whether an object is there, with all of its parts, and stays for a while. One that has lost parts is
+// stored again by whoever has its content.
 func (b *Broker) isStored(ctx context.Context, name string) (bool, error) {
-	info, err := retry(ctx, func(ctx context.Context) (*jetstream.ObjectInfo, error) {
-		return b.blobs.GetInfo(ctx, name)
+	stored, err := retry(ctx, func(ctx context.Context) (bool, error) {
+		info, err := b.blobs.GetInfo(ctx, name)
+		if err != nil || time.Since(info.ModTime) >= b.Settings().Slack/2 {
+			return false, err
+		}
+		return b.hasParts(ctx, info)
 	})
-	switch {
-	case errors.Is(err, jetstream.ErrObjectNotFound):
-		return false, nil
-	case err != nil:
+	if err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
 		return false, fmt.Errorf("look for object %s: %w", name, err)
 	}
-	return time.Since(info.ModTime) < b.Settings().Slack/2, nil
+	return stored, nil
+}
+
+// hasParts reports whether all parts of an object are there.
+func (b *Broker) hasParts(ctx context.Context, info *jetstream.ObjectInfo) (bool, error) {
+	chunks := prefixChunks + info.NUID
+	s, err := b.js.Stream(ctx, "OBJ_"+bucketBlob)
+	if err != nil {
+		return false, err
+	}
+	there, err := s.Info(ctx, jetstream.WithSubjectFilter(chunks))
+	if err != nil {
+		return false, err
+	}
+	return there.State.Subjects[chunks] >= uint64(info.Chunks), nil
 }
 
 func (b *Broker) getObject(ctx context.Context, name string) ([]byte, error) {
@@ -174,13 +190,7 @@ func (b *Broker) partsMissing(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	chunks := prefixChunks + info.NUID
-	s, err := b.js.Stream(ctx, "OBJ_"+bucketBlob)
-	if err != nil {
-		return err
-	}
-	there, err := s.Info(ctx, jetstream.WithSubjectFilter(chunks))
-	if err != nil || there.State.Subjects[chunks] >= uint64(info.Chunks) {
+	if whole, err := b.hasParts(ctx, info); whole || err != nil {
 		return err
 	}
 	again, err := b.blobs.GetInfo(ctx, name)

@@ -1,6 +1,7 @@
 package natsbroker_test
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -13,7 +14,7 @@ import (
 )
 
 // TestAnObjectWithoutItsParts: who reads an object of which the store has lost all parts is told so, as of one that has
-// lost some, and before the call that reads it is over.
+// lost some, and before the call that reads it is over. Who has its content stores it again.
 func TestAnObjectWithoutItsParts(t *testing.T) {
 	for what, lose := range map[string]func(s jetstream.Stream, e *bubble.Env) error{
 		"all": func(s jetstream.Stream, e *bubble.Env) error {
@@ -24,7 +25,8 @@ func TestAnObjectWithoutItsParts(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			bubble.Run(t, smallStore, func(e *bubble.Env) {
 				b := e.Broker("test")
-				ref, err := b.PutResult(e.Context(), "a", []byte(strings.Repeat("x", 300<<10)))
+				content := []byte(strings.Repeat("x", 300<<10))
+				ref, err := b.PutResult(e.Context(), "a", content)
 				if err != nil {
 					e.Fatal(err)
 				}
@@ -43,6 +45,13 @@ func TestAnObjectWithoutItsParts(t *testing.T) {
 				_, err = b.Result(e.Context(), "a", ref)
 				if took := time.Since(began); !errors.Is(err, broker.ErrDamaged) || took > 5*time.Second {
 					t.Errorf("after %s: %v; want at once that the object is damaged", took, err)
+				}
+				again, err := b.PutResult(e.Context(), "a", content)
+				if err != nil || again != ref {
+					t.Errorf("stored again as %q: %v; want %q", again, err, ref)
+				}
+				if got, err := b.Result(e.Context(), "a", ref); !bytes.Equal(got, content) {
+					t.Errorf("when it is stored again, it is %d bytes: %v", len(got), err)
 				}
 			})
 		})
