@@ -10,6 +10,7 @@ package report
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -23,11 +24,14 @@ import (
 )
 
 const (
-	// MaxNames is how many names a list counts apart: tools, rules, surfaces. What comes later counts under [Others].
+	// MaxNames is how many names a list counts apart: tools, rules, surfaces, tools that nobody calls. What comes later
+	// counts under [Others].
 	MaxNames = 1_000
 	// MaxMadeUp is how many names of tools that do not exist are counted apart: a model may make up any, and leaves the
 	// room for those that do exist.
 	MaxMadeUp = 100
+	// MaxCodes is how many error codes are counted apart: a worker may make up any.
+	MaxCodes = 200
 	// Others is the name of what has no room in a list.
 	Others = "(others)"
 	// bytesPerToken is what one token of a definition is taken to be: an estimate, since each model counts in its own
@@ -268,10 +272,14 @@ func (b *Builder) call(l *Log, i int) {
 	if res.IsError {
 		b.r.Calls.Failed++
 		t.Failed++
-		if b.codes[res.Code] == nil {
-			b.codes[res.Code] = counts{}
+		code := res.Code
+		if b.codes[code] == nil && len(b.codes) >= MaxCodes {
+			code = Others
 		}
-		b.codes[res.Code].add(t.Tool.Tool, 1)
+		if b.codes[code] == nil {
+			b.codes[code] = counts{}
+		}
+		b.codes[code].add(t.Tool.Tool, 1)
 	}
 	if res.Attempts > 1 {
 		b.r.Calls.Retried++
@@ -354,9 +362,16 @@ func (b *Builder) Surfaces() []string {
 }
 
 // Offered adds what a surface offers: the bytes of each tool's definition, by name. Tools that a model must load first
-// are not offered.
+// are not offered. All batches must be added before.
 func (b *Builder) Offered(hash string, definitions map[string]int) {
-	for name, bytes := range definitions {
+	for _, name := range slices.Sorted(maps.Keys(definitions)) {
+		bytes := definitions[name]
+		if b.called[name] {
+			continue // it needs no room
+		}
+		if _, ok := b.unusedFor[name]; !ok && len(b.unusedFor) >= MaxNames {
+			name = Others
+		}
 		u := b.unusedFor[name]
 		u.Tool, u.Batches = name, u.Batches+b.surfaces[hash]
 		u.Tokens = max(u.Tokens, (bytes+bytesPerToken-1)/bytesPerToken)

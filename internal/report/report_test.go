@@ -196,6 +196,28 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
+// TestManyCodes: a worker may end calls with any code, and announce any tools.
+func TestManyCodes(t *testing.T) {
+	t.Parallel()
+	b := New()
+	const calls = 3 * MaxNames
+	for n := range calls {
+		s := begin("b", "read")
+		s.planned([]string{"read"}, events.Group{Calls: []int{0}})
+		s.add(batch.ChainBatch, 0, events.Settled{Results: []toolyard.Result{
+			result(0, "read", toolyard.Code(fmt.Sprint("made-up-", n)), 0)}})
+		b.Add(s.log)
+		b.Offered(fmt.Sprint("hash-", n), map[string]int{fmt.Sprint("tool-", n): 4, "read": 4})
+	}
+	r := b.Report()
+	if len(r.Codes) != MaxCodes+1 || r.Codes[0].Code != Others || r.Codes[0].Calls != calls-MaxCodes {
+		t.Errorf("%d codes, first %+v", len(r.Codes), r.Codes[0])
+	}
+	if len(r.NeverCalled) != MaxNames+1 {
+		t.Errorf("%d tools count as never called", len(r.NeverCalled))
+	}
+}
+
 // TestParked: a batch that was parked goes on with an owner that has taken it from nobody.
 func TestParked(t *testing.T) {
 	b := New()
