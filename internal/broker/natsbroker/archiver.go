@@ -24,14 +24,16 @@ import (
 const (
 	// maxArchiveLook is how many messages of the stream of submissions one round looks at.
 	maxArchiveLook = 1_000
-	// maxArchiveLater is how many batches that could not be archived yet are looked at again. Others go when they are
-	// too old.
+	// maxArchiveLater is how many batches that could not be archived yet are looked at again, each at its time. What
+	// came behind the first of the others is looked at anew, now and then.
 	maxArchiveLater = 10_000
 	// archiveSoon is how long a batch that could not be archived is left the first time: the worker may not have
 	// acknowledged its last call yet.
 	archiveSoon = time.Second
 	// archiveAgain is how long it is left then, at least.
 	archiveAgain = time.Minute
+	// archiveAnew is how long after a batch was passed over all submissions behind it are looked at anew.
+	archiveAnew = time.Hour
 )
 
 // archiver moves batches that are over into the archive. [archive.Next] decides each step.
@@ -41,11 +43,21 @@ type archiver struct {
 	signer *archive.Signer // nil: what it archives is not signed
 	// done is the place up to which submissions were looked at, and later those of them that are looked at again.
 	done  uint64
-	later map[toolyard.BatchKey]time.Time
-	// again are those of the round that were left before.
-	again map[toolyard.BatchKey]bool
+	later map[toolyard.BatchKey]left
+	// again are those of the round that were left before, and places are where the submissions of the others are.
+	again  map[toolyard.BatchKey]left
+	places map[toolyard.BatchKey]uint64
+	// passed is the place of the first batch for which later had no room, and since when there is one; 0: none.
+	passed uint64
+	since  time.Time
 	// taken is called behind each request that changes something. An error ends the round there.
 	taken func(what string) error
+}
+
+// left is a batch that could not be archived yet: where its submission is, and when it is looked at again.
+type left struct {
+	place uint64
+	at    time.Time
 }
 
 // Archiver makes the archive if it is not there, and returns what moves batches into it that have been over for so
@@ -55,7 +67,7 @@ func (b *Broker) Archiver(ctx context.Context, after time.Duration, signer *arch
 }
 
 func (b *Broker) archiver(ctx context.Context, after time.Duration) (*archiver, error) {
-	a := &archiver{b: b, after: after, later: map[toolyard.BatchKey]time.Time{},
+	a := &archiver{b: b, after: after, later: map[toolyard.BatchKey]left{},
 		taken: func(string) error { return nil }}
 	_, err := retry(ctx, func(ctx context.Context) (jetstream.Stream, error) {
 		have, err := b.js.Stream(ctx, b.name(streamArchive))
@@ -125,6 +137,9 @@ func (a *archiver) Round(ctx context.Context) (r broker.ArchiveRound, err error)
 	if err != nil {
 		return r, err
 	}
+	if a.passed > 0 && time.Since(a.since) >= archiveAnew {
+		a.done, a.passed = min(a.done, a.passed-1), 0
+	}
 	done := a.done
 	keys, more, err := a.candidates(ctx, floor)
 	r.More = more
@@ -156,7 +171,7 @@ func (a *archiver) Round(ctx context.Context) (r broker.ArchiveRound, err error)
 	// those that are new are found again where they were found.
 	full := errors.Is(err, broker.ErrFull)
 	for _, k := range keys {
-		if !full || a.again[k] {
+		if _, again := a.again[k]; !full || again {
 			a.leave(k)
 		}
 	}
@@ -184,20 +199,20 @@ func (a *archiver) floor(ctx context.Context) (uint64, error) {
 // candidates are batches that may be over for long enough. more says that there are others.
 func (a *archiver) candidates(ctx context.Context, floor uint64) (keys []toolyard.BatchKey, more bool, err error) {
 	now := time.Now()
-	for k, at := range a.later {
-		if !now.Before(at) {
+	for k, l := range a.later {
+		if !now.Before(l.at) {
 			keys = append(keys, k)
 		}
 	}
 	slices.SortFunc(keys, func(k, other toolyard.BatchKey) int { // those first that wait for longest
-		return cmp.Or(a.later[k].Compare(a.later[other]),
+		return cmp.Or(a.later[k].at.Compare(a.later[other].at),
 			cmp.Compare(k.Agent, other.Agent), cmp.Compare(k.ID, other.ID))
 	})
 	keys = keys[:min(len(keys), archive.MaxLogs)]
-	a.again = map[toolyard.BatchKey]bool{}
+	a.again, a.places = map[toolyard.BatchKey]left{}, map[toolyard.BatchKey]uint64{}
 	for _, k := range keys {
+		a.again[k] = a.later[k]
 		delete(a.later, k)
-		a.again[k] = true
 	}
 	for looked := 0; ; looked++ {
 		if looked == maxArchiveLook || len(keys) >= 2*archive.MaxLogs {
@@ -208,20 +223,34 @@ func (a *archiver) candidates(ctx context.Context, floor uint64) (keys []toolyar
 			return keys, false, err
 		}
 		a.done = m.seq
-		if p, err := parseSubject(m.subject); err == nil && !m.fence() {
+		if p, err := parseSubject(m.subject); err == nil && !m.fence() && !a.known(p.key) {
+			a.places[p.key] = m.seq
 			keys = append(keys, p.key)
 		}
 	}
 }
 
+// known reports whether a batch is one of the round already, or is looked at again at another time.
+func (a *archiver) known(k toolyard.BatchKey) bool {
+	_, later := a.later[k]
+	_, again := a.again[k]
+	return later || again || a.places[k] > 0
+}
+
 // leave has a batch looked at again later.
 func (a *archiver) leave(k toolyard.BatchKey) {
-	pause := archiveSoon
-	if a.again[k] {
-		pause = max(archiveAgain, a.after/2)
+	l, pause := left{place: a.places[k]}, archiveSoon
+	if before, again := a.again[k]; again {
+		l, pause = before, max(archiveAgain, a.after/2)
 	}
-	if len(a.later) < maxArchiveLater {
-		a.later[k] = time.Now().Add(pause)
+	_, known := a.later[k]
+	switch l.at = time.Now().Add(pause); {
+	case known || len(a.later) < maxArchiveLater:
+		a.later[k] = l
+	case a.passed == 0:
+		a.passed, a.since = l.place, time.Now()
+	default:
+		a.passed = min(a.passed, l.place)
 	}
 }
 

@@ -56,7 +56,8 @@ func (b *Broker) ArchiverThat(ctx context.Context, after time.Duration, taken fu
 func LeaveAsManyAsFit(of broker.Archiver) {
 	a := of.(*archiver)
 	for n := 0; len(a.later) < maxArchiveLater; n++ {
-		a.later[toolyard.BatchKey{Agent: "other", ID: toolyard.BatchID(strconv.Itoa(n))}] = time.Now().AddDate(1, 0, 0)
+		a.later[toolyard.BatchKey{Agent: "other", ID: toolyard.BatchID(strconv.Itoa(n))}] = left{
+			place: 1, at: time.Now().AddDate(1, 0, 0)}
 	}
 }
 
