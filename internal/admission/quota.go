@@ -113,7 +113,7 @@ type Usage struct {
 	Asked  int    `json:"asked,omitempty"`
 	Minute int    `json:"minute,omitempty"`
 	Begun  uint64 `json:"begun,omitempty"`
-	// Waits is how many agents have calls that wait there for a rate.
+	// Waits is how many agents have calls that wait there for a rate, and for no other one at the moment.
 	Waits int `json:"waits,omitempty"`
 }
 

@@ -63,10 +63,10 @@ func (o *rateRoom) take(c *rateCall) {
 	}
 }
 
-// keep forgets the dependencies that do not stand in a report.
-func (o *rateRoom) keep(report map[Scope]Usage) {
+// keep forgets the dependencies that neither stand in a report nor may in the next one.
+func (o *rateRoom) keep(stands func(Scope) bool) {
 	for s, agent := range o.of {
-		if _, stands := report[s]; stands {
+		if stands(s) {
 			continue
 		}
 		n := scopeBytes(s)

@@ -488,22 +488,49 @@ func (r *Rates) Report(number uint64, now time.Time, into map[Scope]Usage) {
 			c.report = number
 		}
 	}
+	waits := r.waits()
 	for _, s := range slices.Collect(maps.Keys(r.used)) {
 		u := r.used[s]
 		u.at(now)
 		mine := u.mine
-		mine.Waits = len(u.waits)
+		mine.Waits = waits[s]
 		mine.Minute = sum(&u.second.own)
 		if u.rate.PerMinute > 0 {
 			mine.Minute = sum(&u.minute.own)
 		}
 		if mine != (Usage{Begun: mine.Begun}) {
 			into[s] = mine
-		} else if sum(&u.minute.begun) == 0 {
+		} else if sum(&u.minute.begun) == 0 && len(u.waits) == 0 {
 			delete(r.used, s)
 		}
 	}
-	r.room.keep(into)
+	r.room.keep(func(s Scope) bool {
+		_, stands := into[s]
+		u := r.used[s]
+		return stands || u != nil && len(u.waits) > 0
+	})
+}
+
+// waits is how many agents have calls that would take room of a rate. A call that another rate holds up would not: who
+// left it room would wait for nothing.
+func (r *Rates) waits() map[Scope]int {
+	type one struct {
+		scope Scope
+		agent toolyard.Agent
+	}
+	seen, out := map[one]bool{}, map[Scope]int{}
+	for _, calls := range [][]*rateCall{r.reserved, r.waiting} {
+		for _, c := range calls {
+			for _, s := range c.under {
+				at := one{s.scope, c.key.Agent}
+				if !seen[at] && (c.state == rateReserved || c.held == "" || c.held == s.scope) {
+					seen[at] = true
+					out[s.scope]++
+				}
+			}
+		}
+	}
+	return out
 }
 
 // Heard takes in what another dispatcher reports; nil, that it is gone.
