@@ -76,9 +76,12 @@ func (c *call) plain() {
 // withheldByRedactor is in place of a text that could not be redacted.
 const withheldByRedactor = "[withheld: the redactor broke]"
 
-// withhold redacts a text for people. If the redactor fails, nothing of the text is left.
-func (c *call) withhold(text string) string {
-	clean, err := c.p.redact(strings.ToValidUTF8(text, "\uFFFD"))
+// withhold is [Pipeline.Withhold].
+func (c *call) withhold(text string) string { return c.p.Withhold(text) }
+
+// Withhold redacts a text for people. If the redactor fails, nothing of the text is left.
+func (p *Pipeline) Withhold(text string) string {
+	clean, err := p.redact(strings.ToValidUTF8(text, "\uFFFD"))
 	if err != nil {
 		return withheldByRedactor
 	}

@@ -60,12 +60,7 @@ func (w *Worker) repair(ctx context.Context, calls []broker.JudgeCall) []broker.
 }
 
 func (w *Worker) repairOne(ctx context.Context, index int, m Malformed) (j broker.Judged) {
-	public := func(text string) string {
-		if w.cfg.Redact != nil {
-			text = w.cfg.Redact(text)
-		}
-		return registry.Why(text)
-	}
+	public := func(text string) string { return registry.Why(w.pipe.Load().Withhold(text)) }
 	failed := func(err error) broker.Judged {
 		return broker.Judged{Index: index, Failed: public("the repair failed: " + err.Error())}
 	}

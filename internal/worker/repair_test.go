@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"strings"
 	"testing"
@@ -51,4 +52,39 @@ func TestARepairThatIsLateOrTooLong(t *testing.T) {
 			y.Errorf("the answers are %v, want %v", got, want)
 		}
 	})
+}
+
+// TestARepairTellsNoSecretOfAReload: what a repair says is redacted as results are, by what was loaded last. A redactor
+// that breaks leaves nothing of it, and the worker goes on.
+func TestARepairTellsNoSecretOfAReload(t *testing.T) {
+	for what, c := range map[string]struct {
+		redact func(string) string
+		want   string
+	}{
+		"a new secret": {func(text string) string { return strings.ReplaceAll(text, "hunter2", "[secret]") },
+			"the repair failed: the service has refused [secret]"},
+		"a broken redactor": {func(string) string { panic("broken") }, "[withheld: the redactor broke]"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inYard(t, 1, func(y *yard) {
+				y.repair = func(context.Context, Malformed) (Repaired, error) {
+					return Repaired{}, errors.New("the service has refused hunter2")
+				}
+				cfg := y.w.cfg
+				cfg.Redact = c.redact
+				if err := y.w.Reload(cfg); err != nil {
+					y.Fatal(err)
+				}
+				_, e, ok := y.w.tools.Lookup("read")
+				if !ok {
+					y.Fatal("there is no tool")
+				}
+				answers, err := y.b.Repair(y.Context(), toolyard.DefaultPool, []broker.JudgeCall{{Tool: "read",
+					Declaration: e.Hash, Repair: "problem", Input: json.RawMessage(`{}`)}})
+				if err != nil || len(answers) != 1 || answers[0].Failed != c.want {
+					y.Errorf("the answers are %+v, %v; want %q", answers, err, c.want)
+				}
+			})
+		})
+	}
 }
