@@ -127,15 +127,34 @@ func (r *Rates) begin(now time.Time) bool {
 			return false
 		}
 	}
-	seen := map[rateHead]bool{}
-	for _, c := range r.waiting { // what holds them up, and for how long, is known of all
+	r.noteHeld(now)
+	return true
+}
+
+// noteHeld notes what holds up the calls that wait: of those of one head, what holds up the first.
+func (r *Rates) noteHeld(now time.Time) {
+	for _, u := range r.used {
+		clear(u.stuck)
+	}
+	held := map[rateHead]Scope{}
+	for _, c := range r.waiting {
+		if c.state != rateWaits {
+			continue
+		}
 		h := rateHead{c.key.Agent, c.key.Tool, c.key.Dependency}
-		if c.state == rateWaits && !seen[h] {
-			seen[h] = true
+		by, known := held[h]
+		if !known {
 			r.mayBegin(c, now)
+			by = c.held
+			held[h] = by
+		}
+		c.held = by
+		for _, s := range c.under {
+			if by != "" && by != s.scope {
+				r.used[s.scope].stuck[c.key.Agent]++
+			}
 		}
 	}
-	return true
 }
 
 // next is the line whose first call begins next, nil if there is room for none, and the lines that are left. A queue

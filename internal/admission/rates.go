@@ -86,7 +86,9 @@ type rateUse struct {
 	latest uint64
 	// waits and runs count the calls of agents that wait here, and that run.
 	waits, runs map[toolyard.Agent]int
-	round       *round
+	// stuck are those of waits that another of their rates held up, as of the last look at all.
+	stuck map[toolyard.Agent]int
+	round *round
 }
 
 // round is this dispatcher's turn among others that have calls that wait.
@@ -193,7 +195,8 @@ func (r *Rates) use(s rated, now time.Time) *rateUse {
 	u := r.used[s.scope]
 	if u == nil {
 		u = &rateUse{second: newWindow(time.Second, now), minute: newWindow(time.Minute, now),
-			last: map[toolyard.Agent]uint64{}, waits: map[toolyard.Agent]int{}, runs: map[toolyard.Agent]int{}}
+			last: map[toolyard.Agent]uint64{}, waits: map[toolyard.Agent]int{}, runs: map[toolyard.Agent]int{},
+			stuck: map[toolyard.Agent]int{}}
 		r.used[s.scope] = u
 	}
 	u.rate = s.rate
@@ -386,13 +389,13 @@ func (r *Rates) roundIsOver(o *round, s Scope, waits map[string]uint64, now time
 }
 
 // estimate says after how long a call begins at best that came now, by which rate, and whether that is longer than it
-// may wait. Each agent is served in its turn.
+// may wait. Each agent is served in its turn, with the calls that no other rate holds up.
 func (r *Rates) estimate(c *rateCall, now time.Time) (by Scope, after time.Duration, tooLong bool) {
 	for _, s := range c.under {
 		u := r.use(s, now)
-		ahead, own := 0, u.waits[c.key.Agent]
-		for _, n := range u.waits {
-			ahead += min(n, own)
+		ahead, own := 0, max(1, u.waits[c.key.Agent]-u.stuck[c.key.Agent])
+		for a, n := range u.waits {
+			ahead += max(0, min(n-u.stuck[a], own))
 		}
 		for _, b := range []struct {
 			most int
