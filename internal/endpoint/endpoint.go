@@ -71,19 +71,21 @@ func New(t manifest.Tool) (tool.Tool, error) {
 // errElsewhere is the error of a redirect that is not followed.
 var errElsewhere = errors.New("it redirects to another place")
 
-// errMoved is the error of a redirect that would make another request of this one: net/http asks a 301 with GET and
-// without the body, and a service that answers that has done nothing.
+// errMoved is the error of a redirect that would make another request of this one: net/http asks a 301 and a 302 with
+// GET and without the body, and a service that answers that, perhaps with a page to log in, has done nothing by it.
 var errMoved = errors.New("it is elsewhere, and asks for another method there")
 
-// sameOrigin follows redirects only within the service, because the request is meant for no other.
+// sameOrigin follows redirects only within the service, because the request is meant for no other. A 303 is asked with
+// GET by its definition: the service has taken the request, and says where its answer is.
 func sameOrigin(req *http.Request, via []*http.Request) error {
 	if len(via) > MaxRedirects {
 		return fmt.Errorf("more than %d redirects", MaxRedirects)
 	}
-	if first := via[0].URL; req.URL.Scheme != first.Scheme || req.URL.Host != first.Host {
+	last := via[len(via)-1]
+	if at := last.URL; req.URL.Scheme != at.Scheme || req.URL.Host != at.Host {
 		return fmt.Errorf("%w, %s://%s", errElsewhere, req.URL.Scheme, req.URL.Host)
 	}
-	if req.Method != via[0].Method && req.Response.StatusCode == http.StatusMovedPermanently {
+	if req.Method != last.Method && req.Response.StatusCode != http.StatusSeeOther {
 		return fmt.Errorf("%w, %s", errMoved, req.URL.Path)
 	}
 	return nil
@@ -130,13 +132,13 @@ func (e *endpoint) run(ctx context.Context, env tool.Env, input json.RawMessage)
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}))
 	res, err := e.http.Do(req)
 	if err != nil {
-		return tool.Output{}, e.requestError(ctx, at, err, connected.Load())
+		return tool.Output{}, e.requestError(ctx, at, err, connected.Load(), res)
 	}
 	defer res.Body.Close() //nolint:errcheck // it was only read
 	content, err := io.ReadAll(io.LimitReader(res.Body, MaxBodyBytes+1))
 	switch {
 	case err != nil:
-		return tool.Output{}, e.requestError(ctx, at, err, true)
+		return tool.Output{}, e.requestError(ctx, at, err, true, nil)
 	case res.StatusCode < 200 || res.StatusCode > 299:
 		return tool.Output{}, e.status(env, at, res, content)
 	case len(content) > MaxBodyBytes:
@@ -147,8 +149,9 @@ func (e *endpoint) run(ctx context.Context, env tool.Env, input json.RawMessage)
 }
 
 // requestError is the error of a request without a complete response. connected says that there was a connection on
-// which it could be sent.
-func (e *endpoint) requestError(ctx context.Context, at *url.URL, err error, connected bool) error {
+// which it could be sent. redirect is the one that was not followed; nil for none.
+func (e *endpoint) requestError(ctx context.Context, at *url.URL, err error, connected bool,
+	redirect *http.Response) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -156,6 +159,9 @@ func (e *endpoint) requestError(ctx context.Context, at *url.URL, err error, con
 		err = failed.Err // without the URL, whose query may be secret
 	}
 	switch {
+	case redirect != nil && !e.repeatable() && e.mayHaveActed(redirect):
+		return unknown(err, "%s answered %s with a redirect (%d) that is not followed: %v", at.Host, e.spec.Method,
+			redirect.StatusCode, err)
 	case errors.Is(err, errMoved):
 		return tool.Failed(err, "%s redirects %s requests of this address to another one, where they would become GET; "+
 			"an operator has to put the new address into the manifest", at.Host, e.spec.Method)
@@ -167,9 +173,24 @@ func (e *endpoint) requestError(ctx context.Context, at *url.URL, err error, con
 	case e.repeatable():
 		return tool.Unavailable(err, "%s broke off before it had answered", at.Host)
 	}
-	return &tool.Error{Code: toolyard.OutcomeUnknown, Err: err,
-		Message: at.Host + " broke off before it had answered. The request may or may not have taken effect: check " +
-			"before trying again."}
+	return unknown(err, "%s broke off before it had answered", at.Host)
+}
+
+// unknown is the error of a request that may have taken effect.
+func unknown(err error, format string, args ...any) error {
+	return &tool.Error{Code: toolyard.OutcomeUnknown, Err: err, Message: fmt.Sprintf(format, args...) +
+		". The request may or may not have taken effect: check before trying again."}
+}
+
+// mayHaveActed reports whether a service that answered with a redirect, or behind one, may have acted on the request. A
+// 303 leads to the answer of a request that was taken, and a 302 is what many services answer to a form that they have
+// taken. The others say that the request belongs elsewhere.
+func (e *endpoint) mayHaveActed(res *http.Response) bool {
+	if e.spec.Method == http.MethodGet {
+		return false
+	}
+	return res.StatusCode == http.StatusFound || res.StatusCode == http.StatusSeeOther ||
+		res.Request.Method != e.spec.Method // behind a 303
 }
 
 // repeatable reports whether a request may be repeated.
@@ -182,6 +203,9 @@ func (e *endpoint) status(env tool.Env, at *url.URL, res *http.Response, content
 	message := fmt.Sprintf("%s answered %d %s", at.Host, res.StatusCode, http.StatusText(res.StatusCode))
 	if said != "" {
 		message += ":\n" + said
+	}
+	if e.mayHaveActed(res) && !e.repeatable() { // what failed is another request, for the answer
+		return unknown(nil, "%s", message)
 	}
 	out := &tool.Error{Code: toolyard.ExecutionFailed, Message: message}
 	switch code := res.StatusCode; {

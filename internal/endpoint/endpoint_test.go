@@ -132,28 +132,6 @@ func TestStatusesAreCodes(t *testing.T) {
 	}
 }
 
-// TestARedirectMakesNoOtherRequest: a POST that is redirected is sent again, or is an error.
-func TestARedirectMakesNoOtherRequest(t *testing.T) {
-	for status, want := range map[int]toolyard.Code{http.StatusMovedPermanently: toolyard.ExecutionFailed,
-		http.StatusPermanentRedirect: "", http.StatusTemporaryRedirect: "", http.StatusSeeOther: ""} {
-		at := serve(t, func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/tickets" {
-				http.Redirect(w, r, "/tickets/", status)
-				return
-			}
-			if r.Method != http.MethodPost && status != http.StatusSeeOther {
-				t.Errorf("%d: the service was asked with %s", status, r.Method)
-			}
-			_, _ = io.WriteString(w, "ok")
-		})
-		out, err := declared(t, "", `{"url":"`+at+`/tickets"}`).Run(t.Context(), env(), json.RawMessage(`{"a":"b"}`))
-		if want == "" && (err != nil || out.Text != "ok") ||
-			want != "" && (err == nil || tool.AsError(err).Code != want || !strings.Contains(err.Error(), "manifest")) {
-			t.Errorf("%d: %q, %v", status, out.Text, err)
-		}
-	}
-}
-
 // TestACredentialThatIsNoHeader is the operator's to mend, and nothing is sent.
 func TestACredentialThatIsNoHeader(t *testing.T) {
 	at := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("the service was asked") })
