@@ -1,8 +1,10 @@
 package builtin
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -165,7 +167,7 @@ func runEditFile(ctx context.Context, env tool.Env, in editFileInput) (tool.Outp
 	if err != nil {
 		return tool.Output{}, err
 	}
-	if err := w.replace(ctx, env, p.target, []byte(p.content), w.sameAs(p)); err != nil {
+	if err := w.replace(ctx, env, p.target, []byte(p.content), w.sameAs(ctx, p)); err != nil {
 		return tool.Output{}, err
 	}
 	did := w.changeOf(p.target, p.old, []byte(p.content))
@@ -177,15 +179,25 @@ func runEditFile(ctx context.Context, env tool.Env, in editFileInput) (tool.Outp
 }
 
 // sameAs returns a function that checks whether a file is still the one that an edit was made from, because a rename
-// would undo what others have written since. It compares the file's identity, size and time of change.
-func (w *workspace) sameAs(p editPlan) func() error {
+// would undo what others have written since. It compares the file's identity, size and time of change, and reads it
+// again: two writes within one tick of the clock have the same time, and some programs set it back.
+func (w *workspace) sameAs(ctx context.Context, p editPlan) func() error {
+	same := func(info fs.FileInfo) bool {
+		return os.SameFile(info, p.info) && info.Size() == p.info.Size() && info.ModTime().Equal(p.info.ModTime())
+	}
 	return func() error {
 		now, err := w.resolve(p.field, p.written)
 		if err != nil {
 			return err
 		}
-		if now.info == nil || now.name != p.name || !os.SameFile(now.info, p.info) ||
-			now.info.Size() != p.info.Size() || !now.info.ModTime().Equal(p.info.ModTime()) {
+		if now.info == nil || now.name != p.name || !same(now.info) {
+			return changed(p.target)
+		}
+		data, info, err := w.readAll(ctx, now, MaxWriteBytes)
+		if err != nil {
+			return err
+		}
+		if !same(info) || !bytes.Equal(data, p.old) {
 			return changed(p.target)
 		}
 		return nil

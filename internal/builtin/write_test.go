@@ -172,9 +172,15 @@ func TestAFileThatChangesUnderAWrite(t *testing.T) {
 	b := newBench(t)
 	for name, swap := range map[string]func(){
 		"a later write": func() { b.put("f", "theirs, longer\n") },
-		"another file":  func() { b.put("g", "mine is old\n"); b.must(os.Rename(b.at("g"), b.at("f"))) },
-		"gone":          func() { b.must(os.Remove(b.at("f"))) },
-		"a FIFO":        func() { b.must(os.Remove(b.at("f"))); b.must(syscall.Mkfifo(b.at("f"), 0o644)) },
+		"a later write of as many bytes that keeps the time": func() {
+			info, err := os.Stat(b.at("f"))
+			b.must(err)
+			b.put("f", "ours is old\n")
+			b.must(os.Chtimes(b.at("f"), info.ModTime(), info.ModTime()))
+		},
+		"another file": func() { b.put("g", "mine is old\n"); b.must(os.Rename(b.at("g"), b.at("f"))) },
+		"gone":         func() { b.must(os.Remove(b.at("f"))) },
+		"a FIFO":       func() { b.must(os.Remove(b.at("f"))); b.must(syscall.Mkfifo(b.at("f"), 0o644)) },
 		"a link out": func() {
 			b.must(os.Remove(b.at("f")))
 			b.link(filepath.Join(b.outside, "secret"), "f")
@@ -187,7 +193,7 @@ func TestAFileThatChangesUnderAWrite(t *testing.T) {
 		p, err := w.planEdit(t.Context(), editFileInput{FilePath: "f", OldString: "old", NewString: "new"})
 		b.must(err)
 		swap()
-		err = w.replace(t.Context(), b.env, p.target, []byte(p.content), w.sameAs(p))
+		err = w.replace(t.Context(), b.env, p.target, []byte(p.content), w.sameAs(t.Context(), p))
 		if e := tool.AsError(err); err == nil || e.Code == toolyard.ExecutionFailed && !e.Retryable {
 			t.Errorf("%s: %v", name, err)
 		}
