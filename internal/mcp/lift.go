@@ -22,6 +22,9 @@ const (
 	MetaNotification = "dev.toolyard/notification"
 	// MetaStructured is the field structuredContent of a result, as its text: the SDK would round its numbers.
 	MetaStructured = "dev.toolyard/structured"
+	// MetaInput and MetaOutput are the schemas of a listed tool, as their texts: the SDK would round their numbers.
+	MetaInput  = "dev.toolyard/input-schema"
+	MetaOutput = "dev.toolyard/output-schema"
 )
 
 // Asked is what a client says of the task that it asks for.
@@ -140,10 +143,12 @@ func LowerRequest(message []byte) []byte {
 }
 
 // LiftResponse moves what a server says of tasks to where the SDK keeps it: the capability, the support of listed
-// tools, and a task in the place of a result. So it does with structured content whose numbers the SDK would round.
+// tools, and a task in the place of a result. So it does with structured content and schemas whose numbers the SDK
+// would round.
 func LiftResponse(message []byte) []byte {
 	if !bytes.Contains(message, []byte(`"task"`)) && !bytes.Contains(message, []byte(`"tasks"`)) &&
-		!bytes.Contains(message, []byte(`"execution"`)) && !bytes.Contains(message, []byte(structuredField)) {
+		!bytes.Contains(message, []byte(`"execution"`)) && !bytes.Contains(message, []byte(structuredField)) &&
+		!(bytes.Contains(message, []byte(`"inputSchema"`)) && rounded(message)) {
 		return message
 	}
 	m := objectOf(message)
@@ -188,7 +193,8 @@ func made(result object) json.RawMessage {
 	return nil
 }
 
-// liftTools moves what listed tools say of how they run, and reports whether there was something.
+// liftTools moves what listed tools say of how they run, and their schemas where that is needed. It reports whether
+// there was something.
 func liftTools(result object) bool {
 	var tools []json.RawMessage
 	if result["tools"] == nil || json.Unmarshal(result["tools"], &tools) != nil {
@@ -197,8 +203,11 @@ func liftTools(result object) bool {
 	changed := false
 	for i := range tools {
 		tool := objectOf(tools[i])
-		execution, ok := tool["execution"]
-		if !ok || !tool.into("_meta", MetaExecution, execution) {
+		execution, lifted := tool["execution"]
+		lifted = lifted && tool.into("_meta", MetaExecution, execution)
+		lifted = liftRounded(tool, "inputSchema", MetaInput) || lifted
+		lifted = liftRounded(tool, "outputSchema", MetaOutput) || lifted
+		if !lifted {
 			continue
 		}
 		if data, err := json.Marshal(tool); err == nil {
@@ -227,18 +236,24 @@ func LiftStructured(result []byte) []byte {
 	return data
 }
 
-// liftStructured moves the structured content of a result, and reports whether that was needed. The SDK reads numbers
-// as float64, which keeps no two ids of 64 bits apart, and reads no result at all that has a number past its range.
+// liftStructured moves the structured content of a result, and reports whether that was needed.
 func liftStructured(result object) bool {
-	content, ok := result["structuredContent"]
-	if !ok || !rounded(content) {
+	return liftRounded(result, "structuredContent", MetaStructured)
+}
+
+// liftRounded moves a field to a place in _meta, as its text, and reports whether that was needed. The SDK reads
+// numbers as float64, which keeps no two ids of 64 bits apart, and reads no message at all that has a number past its
+// range.
+func liftRounded(in object, field, meta string) bool {
+	value, ok := in[field]
+	if !ok || !rounded(value) {
 		return false
 	}
-	text, err := json.Marshal(string(content))
-	if err != nil || !result.into("_meta", MetaStructured, text) {
+	text, err := json.Marshal(string(value))
+	if err != nil || !in.into("_meta", meta, text) {
 		return false
 	}
-	result["structuredContent"] = json.RawMessage("{}") // so that the result still says that it has some
+	in[field] = json.RawMessage("{}") // so that it still says that there is some
 	return true
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/manifest"
+	wire "github.com/toolyard/toolyard/internal/mcp"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/schema"
 	"github.com/toolyard/toolyard/tool"
@@ -41,14 +42,15 @@ func declaration(server *manifest.Server, t *mcp.Tool) (d tool.Declaration, alte
 		d.Description = strings.Clone(clip(d.Description, MaxDescriptionBytes)) // the rest need not stay in memory
 	}
 	var lines []string
-	if d.InputSchema, lines, err = inputSchema(t.InputSchema); err != nil {
+	if d.InputSchema, lines, err = inputSchema(asListed(t, wire.MetaInput, t.InputSchema)); err != nil {
 		return d, nil, fmt.Errorf("its input schema: %w", err)
 	}
 	for _, line := range lines {
 		altered = append(altered, "input schema: "+line)
 	}
 	if t.OutputSchema != nil {
-		if d.OutputSchema, lines, err = outputSchema(t.OutputSchema); err != nil { // the tool works without it
+		out := asListed(t, wire.MetaOutput, t.OutputSchema)
+		if d.OutputSchema, lines, err = outputSchema(out); err != nil { // the tool works without it
 			d.OutputSchema, lines = nil, []string{fmt.Sprintf("it is left out, and no output is checked: %v", err)}
 		}
 		for _, line := range lines {
@@ -97,6 +99,14 @@ func annotate(d *tool.Declaration, a *mcp.ToolAnnotations) {
 	d.Class.Static, d.Destructive, d.Idempotent = toolyard.WriteExclusive, &destructive, &a.IdempotentHint
 }
 
+// asListed is a schema of a listed tool as the server wrote it. The library has read v, and rounded its numbers.
+func asListed(t *mcp.Tool, meta string, v any) any {
+	if text, ok := t.Meta[meta].(string); ok {
+		return json.RawMessage(text)
+	}
+	return v
+}
+
 // inputSchema returns a server's schema as it is offered, and a line for each part that was changed or is not checked.
 func inputSchema(v any) (raw json.RawMessage, lines []string, err error) {
 	return mended(v, true, schema.CompileInput)
@@ -111,6 +121,12 @@ func mended(
 	v any, input bool, compile func(json.RawMessage) (*schema.Schema, error),
 ) (json.RawMessage, []string, error) {
 	raw, err := json.Marshal(v)
+	if _, own := v.(json.RawMessage); own && err == nil { // as the library would have it: servers may change the order
+		var doc schema.Value
+		if doc, err = schema.Parse(raw); err == nil {
+			raw = doc.Canonical()
+		}
+	}
 	switch {
 	case err != nil:
 		return nil, nil, err

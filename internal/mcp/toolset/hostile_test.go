@@ -135,6 +135,11 @@ func (f *fake) list(id json.RawMessage) {
 			`{"name":"brokenout","inputSchema":{"type":"object"},"outputSchema":[]}`, tool("last", `,"description":"`+
 				strings.Repeat("d", 2*MaxDescriptionBytes)+`"`),
 		}, ",")+`]}`)
+	case "long numbers":
+		schema := `{"type":"object","properties":{"a":{"default":9007199254740993,"enum":[9007199254740993]},"b":{"type":"integer","maximum":18446744073709551615}}}`
+		f.answer(id, `{"tools":[{"name":"ids","inputSchema":`+schema+`,"outputSchema":`+schema+`},`+
+			`{"name":"past","inputSchema":{"type":"object","properties":{"a":{"maximum":1e400}}}},`+
+			tool("echo", "")+`]}`)
 	case "grow": // one more tool each time
 		f.answer(id, `{"tools":[`+tool("echo", "")+`,`+tool(fmt.Sprintf("tool%d", f.lists), "")+`]}`)
 		f.send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
