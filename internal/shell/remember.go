@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,20 +61,30 @@ func Remembering(command string) Remembered {
 		Top: slices.ContainsFunc(programs, obeysDirectory)}
 }
 
-// foreignVariable returns the name of a variable that the command reads and no loop of it sets; empty if there is none.
-// A tilde is the variable HOME.
-func foreignVariable(file *syntax.File) (foreign string) {
-	own := map[string]bool{}
-	syntax.Walk(file, func(n syntax.Node) bool {
-		if loop, ok := n.(*syntax.WordIter); ok {
-			own[loop.Name.Value] = true
-		}
-		return true
-	})
-	syntax.Walk(file, func(n syntax.Node) bool {
+// foreignVariable returns the name of a variable that the command reads outside of each loop that sets it; empty if
+// there is none. Before such a loop, and behind one that had no words, the variable is what an earlier command made of
+// it. A tilde is the variable HOME.
+func foreignVariable(file *syntax.File) string { return foreignIn(file, nil) }
+
+// foreignIn is foreignVariable for a part of a command, inside of loops that set their own variables.
+func foreignIn(part syntax.Node, own []string) (foreign string) {
+	syntax.Walk(part, func(n syntax.Node) bool {
 		switch n := n.(type) {
+		case *syntax.ForClause:
+			loop, ok := n.Loop.(*syntax.WordIter)
+			if !ok || foreign != "" {
+				break
+			}
+			for _, word := range loop.Items {
+				foreign = cmp.Or(foreign, foreignIn(word, own))
+			}
+			within := append(slices.Clip(own), loop.Name.Value)
+			for _, s := range n.Do {
+				foreign = cmp.Or(foreign, foreignIn(s, within))
+			}
+			return false
 		case *syntax.ParamExp:
-			if n.Param != nil && !own[n.Param.Value] {
+			if n.Param != nil && !slices.Contains(own, n.Param.Value) {
 				foreign = n.Param.Value
 			}
 		case *syntax.Word:

@@ -32,6 +32,13 @@ func TestRemembering(t *testing.T) {
 		"":                                 {Class: toolyard.Unsafe},
 		"if":                               {Class: toolyard.Unsafe},
 		"for f in $x; do cat \"$f\"; done": {Class: toolyard.Unsafe},
+		// A loop sets its variable for what is in it alone: before it, and behind one without words, it is as before.
+		"echo $x; for x in a; do cat $x; done":                                          {Class: toolyard.Unsafe},
+		"for x in a; do cat $x; done; echo $x":                                          {Class: toolyard.Unsafe},
+		"for x in $x; do cat $x; done":                                                  {Class: toolyard.Unsafe},
+		"for x in a; do cat $x; done | cat $x":                                          {Class: toolyard.Unsafe},
+		"while true; do echo $x; for x in a; do ls $x; done; done":                      {Class: toolyard.Unsafe},
+		"for x in a; do for y in $x; do if [[ -e $y ]]; then ls \"$x\"; fi; done; done": {Class: toolyard.ReadOnly},
 	} {
 		got := Remembering(command)
 		if got.Class != want.Class || got.Top != want.Top || got.Why == "" ||
