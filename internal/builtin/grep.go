@@ -110,6 +110,10 @@ func (w *workspace) planGrep(in grepInput) (p grepPlan, err error) {
 		if err := w.regular(p.base); err != nil {
 			return p, err
 		}
+		if !p.includes(path.Base(p.base.name)) {
+			return p, tool.Invalid("glob %s does not match the file that path names, %s; leave glob out to search that file",
+				show(in.Glob), show(in.Path))
+		}
 	}
 	p.shown = w.shownName(p.base)
 	return p, nil
@@ -152,7 +156,7 @@ func runGrep(ctx context.Context, env tool.Env, in grepInput) (string, error) {
 	entries := &countedFS{ctx: ctx, w: w, base: p.base.name, left: MaxWalkEntries, progress: env.Progress}
 	if p.base.info.IsDir() {
 		err = entries.ended(s.walk(entries, "."))
-	} else if s.includes(path.Base(p.base.name)) {
+	} else {
 		err = s.file(ctx, w, p.base.name, p.shown)
 	}
 	switch {
@@ -166,7 +170,14 @@ func runGrep(ctx context.Context, env tool.Env, in grepInput) (string, error) {
 
 // answer is what was found, and what was left out.
 func (s *search) answer(pattern string, unread int, err error) string {
-	if s.matches == 0 {
+	none := s.searched+s.binary+s.large+s.failed+unread == 0 && err == nil
+	switch {
+	case none && strings.Contains(s.glob, "/"):
+		fmt.Fprintf(&s.out, "[no file matches the glob %s: with a slash it is compared with the path below path]\n",
+			show(s.glob))
+	case none && s.glob != "":
+		fmt.Fprintf(&s.out, "[no file matches the glob %s]\n", show(s.glob))
+	case s.matches == 0:
 		fmt.Fprintf(&s.out, "[no line matches %s in %s]\n", show(pattern), count(s.searched, "file"))
 	}
 	switch {

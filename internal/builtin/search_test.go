@@ -146,6 +146,28 @@ func TestGrep(t *testing.T) {
 	}
 }
 
+// TestAGrepOfNoFileSaysThatItIsTheGlob: a search that has looked at nothing has not found that nothing matches.
+func TestAGrepOfNoFileSaysThatItIsTheGlob(t *testing.T) {
+	b := newBench(t)
+	b.put("src/a.go", "hit\n")
+	for glob, fits := range map[string]bool{"*.go": true, "**/*.go": true, "src/*.go": false, "src/**": false,
+		"*.md": false} {
+		if input := (in{"pattern": "hit", "path": "src/a.go", "glob": glob}); fits {
+			if got := b.ok("grep", input); got != "src/a.go:1:hit" {
+				t.Errorf("%s: %s", glob, got)
+			}
+		} else {
+			b.contains(b.refused(toolyard.InvalidArguments, "grep", input), "glob", glob, "src/a.go", "leave glob out")
+		}
+	}
+	for glob, want := range map[string]string{"src/*.go": "path below path", "*.md": "no file matches the glob"} {
+		b.contains(b.ok("grep", in{"pattern": "hit", "path": "src", "glob": glob}), want, glob)
+	}
+	if got := b.ok("grep", in{"pattern": "none", "glob": "*.go"}); got != "[no line matches none in 1 file]" {
+		t.Error(got)
+	}
+}
+
 // TestGrepSearchesWhereLinksLead: a file that the search comes to by a symbolic link alone is searched under the link's
 // name, and no file is searched twice. What is hidden or outside is not.
 func TestGrepSearchesWhereLinksLead(t *testing.T) {
