@@ -124,9 +124,10 @@ func (s *Streams) Output(form string) (tool.Output, error) {
 	if form != "json" {
 		return tool.Output{Text: text}, nil
 	}
-	if !json.Valid([]byte(text)) {
+	value := strings.TrimPrefix(text, "\ufeff") // some programs write a byte order mark, also before JSON
+	if !json.Valid([]byte(value)) {
 		return tool.Output{Text: text}, &tool.Error{Code: toolyard.ResultMappingFailed,
 			Message: "the command did not write one JSON value to its stdout"}
 	}
-	return tool.Output{Structured: json.RawMessage(text)}, nil
+	return tool.Output{Structured: json.RawMessage(value)}, nil
 }

@@ -239,6 +239,9 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return min(max(pause, 0), MaxRetryAfter)
 }
 
+// byteOrderMark may stand before JSON, and a parser may ignore it (RFC 8259, 8.1).
+const byteOrderMark = "\ufeff"
+
 // output is a response as the call's output.
 func output(at *url.URL, contentType string, content []byte) (tool.Output, error) {
 	kind, _, err := mime.ParseMediaType(contentType)
@@ -248,7 +251,7 @@ func output(at *url.URL, contentType string, content []byte) (tool.Output, error
 	part := toolyard.Content{MIMEType: kind, Data: content, URI: at.Scheme + "://" + at.Host + at.EscapedPath()}
 	switch {
 	case kind == "application/json", strings.HasSuffix(kind, "+json"):
-		if len(content) == 0 {
+		if content = bytes.TrimPrefix(content, []byte(byteOrderMark)); len(content) == 0 {
 			return tool.Output{}, nil
 		}
 		if !json.Valid(content) {

@@ -241,6 +241,20 @@ func TestWhatAResponseIs(t *testing.T) {
 	}
 }
 
+// TestAByteOrderMarkIsNoPartOfJSON: a parser may ignore it (RFC 8259), and the request has taken effect.
+func TestAByteOrderMarkIsNoPartOfJSON(t *testing.T) {
+	for sent, want := range map[string]string{"\ufeff{\"n\":1}": `{"n":1}`, "\ufeff": ""} {
+		at := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json; charset=utf-8")
+			_, _ = io.WriteString(w, sent)
+		})
+		out, err := declared(t, "", `{"url":"`+at+`"}`).Run(t.Context(), env(), json.RawMessage(`{"a":"b"}`))
+		if err != nil || string(out.Structured) != want {
+			t.Errorf("%q: %q, %v", sent, out.Structured, err)
+		}
+	}
+}
+
 // TestNoHalfASecretOfAService: the error of a service that is cut shows no part of a secret.
 func TestNoHalfASecretOfAService(t *testing.T) {
 	const secret = "hunter2-hunter2-hunter2"
