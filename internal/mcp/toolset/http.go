@@ -85,6 +85,8 @@ const maxRedirects = 3
 // maxRetryAfter is the longest pause that a server can request.
 const maxRetryAfter = time.Hour
 
+// redirect follows redirects within the server, if the request stays the same. net/http makes a GET of others (301,
+// 302, 303), and a GET asks for the server's own stream, in which no answer comes.
 func (s *sender) redirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects {
 		return fmt.Errorf("more than %d redirects", maxRedirects)
@@ -92,6 +94,10 @@ func (s *sender) redirect(req *http.Request, via []*http.Request) error {
 	if !s.here(req.URL) {
 		return fmt.Errorf("the server redirects to %s://%s; name that address in the manifest if it is meant",
 			req.URL.Scheme, req.URL.Host)
+	}
+	if asked := via[len(via)-1].Method; req.Method != asked {
+		return fmt.Errorf("the server redirects a %s to %s with the status %d, which makes a GET of it; name that "+
+			"address in the manifest if it is meant", asked, req.URL.Path, req.Response.StatusCode)
 	}
 	return nil
 }
