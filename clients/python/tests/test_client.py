@@ -183,6 +183,16 @@ class Client(unittest.TestCase):
             once.yard.decide("x", {"decision": "deny"})
         self.assertEqual(len(once.seen), 1, "a decision is not repeated")
 
+    def test_a_decision_names_the_input_that_was_shown(self):
+        """A no as well as a yes: the call may ask something else by now."""
+        a = self.answers(*[(200, {}, "{}")] * 5)
+        shown = {"id": "x", "input_sha256": "aa"}
+        for decision in ({"decision": "allow"}, {"decision": "deny"}, {"decision": "allow", "input_sha256": None},
+                         {"decision": "deny", "input_sha256": "bb"}):
+            a.yard.decide(shown, decision)
+        a.yard.decide("x", {"decision": "deny"})
+        self.assertEqual([json.loads(b).get("input_sha256") for b in a.sent], ["aa", "aa", "aa", "bb", None])
+
     def test_none_is_left_out(self):
         """What is None is as if it were not there: a batch has an id of its own, and the agent is the client's."""
         done = sse("event: completed\ndata: {}\n\n")

@@ -98,11 +98,16 @@ export class Toolyard {
     return list.approvals;
   }
 
-  /** decide stores a person's decision about a call that waits. It is not repeated if its answer is lost. */
+  /**
+   * decide stores a person's decision about a call that waits. It is not repeated if its answer is lost. With an
+   * approval of the list it is about what that shows: it fails if the call waits with another input.
+   */
   async decide(approval: string | Approval, decision: Decision): Promise<void> {
     const id = typeof approval === "string" ? approval : approval.id;
-    const seen = typeof approval === "string" || decision.decision === "deny" ? {} : { input_sha256: approval.input_sha256 };
-    await this.#http.json("POST", `/v1/approvals/${segment(id)}`, { body: { ...seen, ...decision }, once: true });
+    // A late no must not end a question that the person has not seen.
+    const shown = typeof approval === "string" ? undefined : approval.input_sha256;
+    const body = { ...decision, input_sha256: decision.input_sha256 || shown };
+    await this.#http.json("POST", `/v1/approvals/${segment(id)}`, { body, once: true });
   }
 
   session(id: string): Promise<Session> {

@@ -54,6 +54,26 @@ test("what passes is repeated, and what does not is an error", async (t) => {
   assert.equal(once.seen.length, 1, "a decision is not repeated");
 });
 
+test("a decision names the input that was shown, a no as well as a yes", async (t) => {
+  const sent = [];
+  const server = http.createServer(async (request, response) => {
+    let body = "";
+    for await (const piece of request) body += piece;
+    sent.push(JSON.parse(body).input_sha256);
+    response.end("{}");
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.after(() => server.close());
+  const yard = new Toolyard({ url: `http://127.0.0.1:${server.address().port}` });
+  const shown = { id: "x", input_sha256: "aa" };
+  await yard.decide(shown, { decision: "allow" });
+  await yard.decide(shown, { decision: "deny" });
+  await yard.decide(shown, { decision: "allow", input_sha256: undefined });
+  await yard.decide(shown, { decision: "deny", input_sha256: "bb" });
+  await yard.decide("x", { decision: "deny" });
+  assert.deepEqual(sent, ["aa", "aa", "aa", "bb", undefined]);
+});
+
 test("an id that is empty is as if it were not there", async (t) => {
   const done = sse("event: completed\ndata: {}\n\n");
   const { seen, yard } = await answers(t, { status: 202, body: "{}" }, sse(""), done);

@@ -172,10 +172,12 @@ class Toolyard:
         return self._http.json("GET", "/v1/approvals", query={"agent": self._agent})["approvals"]
 
     def decide(self, approval: str | types.Approval, decision: types.Decision) -> None:
-        """Stores a person's decision about a call that waits. It is not repeated if its answer is lost."""
+        """Stores a person's decision about a call that waits. It is not repeated if its answer is lost.
+
+        With an approval of the list it is about what that shows: it fails if the call waits with another input."""
         body: dict[str, Any] = dict(decision)
-        if not isinstance(approval, str) and body["decision"] == "allow":
-            body.setdefault("input_sha256", approval["input_sha256"])
+        if not isinstance(approval, str):  # a late no must not end a question that the person has not seen
+            body["input_sha256"] = body.get("input_sha256") or approval["input_sha256"]
         id = approval if isinstance(approval, str) else approval["id"]
         self._http.json("POST", "/v1/approvals/" + segment(id), body=body, once=True)
 
