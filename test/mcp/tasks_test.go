@@ -140,6 +140,59 @@ func TestATaskIsCanceled(t *testing.T) {
 	})
 }
 
+// heldEvents is a way to the API on which the logs of batches are not read before it is opened.
+type heldEvents struct{ read, open chan struct{} }
+
+func (h heldEvents) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, "/events") {
+		select {
+		case h.read <- struct{}{}:
+		default:
+		}
+		<-h.open
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// TestACallThatIsCanceledBeforeItIsATask ends: it would run as a task whose id nobody knows.
+func TestACallThatIsCanceledBeforeItIsATask(t *testing.T) {
+	p, line := start(t, nil), heldEvents{make(chan struct{}, 1), make(chan struct{})}
+	through, err := client.ConnectHTTP(p.Context(), strings.TrimSuffix(p.url, "/mcp"), client.HTTPOptions{
+		Token: "token-of-all", MaxRetries: -1, Client: &http.Client{Transport: line}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := p.second(server.Config{Client: through}).tasking(session, "token-of-a", nil)
+	const id = "task-canceled"
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		res := c.post(form{"jsonrpc": "2.0", "id": 8, "method": "tools/call", "params": form{"name": "wait",
+			"task": form{}, "_meta": form{"dev.toolyard/batch": id}}})
+		defer res.Body.Close() //nolint:errcheck // it was read
+		for message := range messages(t, res) {
+			t.Errorf("a canceled request is answered with %v", message)
+		}
+	}()
+	<-p.began
+	<-line.read
+	res := c.post(form{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": form{"requestId": 8}})
+	_ = res.Body.Close()
+	c.asked("ping", form{}) // messages are read one after the other, so the cancel has been read
+	close(line.open)
+	<-done
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		t.Fatal("the tool runs on for nobody")
+	}
+	for r, err := range p.client.Batch(toolyard.BatchKey{Agent: "agent-a", ID: id}).Results(waiting(t)) {
+		if err != nil || r.Code != toolyard.Canceled {
+			t.Errorf("the call ended as %q (%v)", r.Code, err)
+		}
+	}
+}
+
 // TestTasksAreTheirAgents: what another agent asks for is not there, and so is what is no task.
 func TestTasksAreTheirAgents(t *testing.T) {
 	p := start(t, soon)

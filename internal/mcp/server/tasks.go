@@ -171,14 +171,18 @@ func declares(caps *mcp.ClientCapabilities) bool {
 }
 
 // becomeTask answers a call's request with its task. The batch is stored; what cannot be read of it yet is waited for,
-// since the client may look at once, at any server.
+// since the client may look at once, at any server. A client that has canceled the request meanwhile gets no answer:
+// then its call is canceled, as it would run for nobody.
 func (s *Server) becomeTask(ctx context.Context, t *taskCall, req *mcp.CallToolRequest, b *client.Batch,
 	asks bool) (*mcp.CallToolResult, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	l := &looked{who: s.callerOf(req.Extra), version: req.ProtocolVersion(), b: b, asks: asks}
 	for {
-		err := s.stand(ctx, l)
+		err := s.stand(reading, l)
+		if errors.Is(ctx.Err(), context.Canceled) && s.stopping.Err() == nil { // nobody gets to know the task's id
+			return s.abandoned(ctx, req, b, context.Cause(ctx), false)
+		}
 		if err == nil {
 			form := l.task.Encode(l.version)
 			if extendsTasks(l.version) {
@@ -190,7 +194,7 @@ func (s *Server) becomeTask(ctx context.Context, t *taskCall, req *mcp.CallToolR
 			t.made = &taskAnswer{form: form}
 			return &mcp.CallToolResult{}, nil
 		}
-		if !errors.Is(err, client.ErrNoBatch) || pause.For(ctx, listEvery) != nil {
+		if !errors.Is(err, client.ErrNoBatch) || pause.For(reading, listEvery) != nil {
 			return s.unreachable("read a task", err), nil
 		}
 	}
