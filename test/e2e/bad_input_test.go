@@ -158,8 +158,6 @@ var badFiles = []struct {
 	{"no tool", `{"calls":[{"id":"a"}]}`, []string{"calls[0].tool: want string, got nothing"}},
 	{"duplicate call ids", `{"calls":[{"id":"a","tool":"grep"},{"id":"b","tool":"grep"},{"id":"a","tool":"glob"}]}`,
 		[]string{`calls[2].id: "a" is also the id of calls[0]`}},
-	{"an id that a call without one gets", `{"calls":[{"tool":"grep"},{"id":"call_1","tool":"grep"}]}`,
-		[]string{`calls[1].id: "call_1" is also the id of calls[0]`}},
 	{"duplicate key", `{"calls":[{"tool":"grep","tool":"glob"}]}`, []string{"calls[0].tool: appears twice"}},
 	{"unknown field", `{"calls":[{"tool":"grep"}],"optoins":{}}`,
 		[]string{"optoins: is not a field", `did you mean "options"?`}},
