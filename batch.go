@@ -162,14 +162,8 @@ func (b *Batch) Normalize(newID BatchID) {
 // NormalizeCalls fills in the ids and inputs that calls left out, and takes out empty echoes; the first is the batch's
 // call of index from. No id that is filled in is that of another of the calls.
 func NormalizeCalls(calls []Call, from int) {
-	var given map[string]bool
+	NameCalls(calls, from, nil)
 	for i := range calls {
-		if calls[i].ID == "" {
-			if given == nil {
-				given = idsOf(calls)
-			}
-			calls[i].ID = FreeID(from+i, func(id string) bool { return given[id] })
-		}
 		if len(calls[i].Input) == 0 || string(calls[i].Input) == "null" {
 			calls[i].Input = json.RawMessage("{}")
 		}
@@ -179,23 +173,28 @@ func NormalizeCalls(calls []Call, from int) {
 	}
 }
 
-func idsOf(calls []Call) map[string]bool {
-	ids := make(map[string]bool, len(calls))
+// NameCalls gives calls that left their ids out one that no other of them has, and none that taken (nil: nobody) says
+// is taken: "call_1" for the batch's first call, and "call_1_2" where that is another's. The first of calls is the
+// batch's call of index from.
+func NameCalls(calls []Call, from int, taken func(id string) bool) {
+	var given map[string]bool
 	for i := range calls {
-		ids[calls[i].ID] = true
+		if calls[i].ID != "" {
+			continue
+		}
+		if given == nil {
+			given = make(map[string]bool, len(calls))
+			for _, c := range calls {
+				given[c.ID] = true
+			}
+		}
+		own := fmt.Sprintf("call_%d", from+i+1)
+		id := own
+		for n := 2; given[id] || taken != nil && taken(id); n++ {
+			id = fmt.Sprintf("%s_%d", own, n)
+		}
+		calls[i].ID = id
 	}
-	return ids
-}
-
-// FreeID is the id of a call of an index that has left its own out: "call_1" for the first, and "call_1_2" where that
-// is taken.
-func FreeID(index int, taken func(id string) bool) string {
-	own := fmt.Sprintf("call_%d", index+1)
-	id := own
-	for n := 2; taken(id); n++ {
-		id = fmt.Sprintf("%s_%d", own, n)
-	}
-	return id
 }
 
 // CallBytes is the size of calls, of which [MaxBatchBytes] is the limit.

@@ -50,7 +50,10 @@ func (in *Input) Fit(calls []toolyard.Call) ([]toolyard.Call, error) {
 			Problem: fmt.Sprintf("would be %d; at most %d are allowed in a batch", n, toolyard.MaxCallsPerBatch)}
 	}
 	calls = slices.Clone(calls) // which are the caller's
-	in.name(calls)
+	toolyard.NameCalls(calls, in.calls, func(id string) bool {
+		_, before := in.ids[id]
+		return before
+	})
 	toolyard.NormalizeCalls(calls, in.calls)
 	check := toolyard.Batch{Calls: calls}
 	check.Normalize("appended")
@@ -68,22 +71,6 @@ func (in *Input) Fit(calls []toolyard.Call) ([]toolyard.Call, error) {
 				toolyard.MaxBatchBytes)}
 	}
 	return calls, nil
-}
-
-// name gives calls without an id one that neither they nor the calls before them have.
-func (in *Input) name(calls []toolyard.Call) {
-	given := make(map[string]bool, len(calls))
-	for i := range calls {
-		given[calls[i].ID] = true
-	}
-	for i := range calls {
-		if calls[i].ID == "" {
-			calls[i].ID = toolyard.FreeID(in.calls+i, func(id string) bool {
-				_, before := in.ids[id]
-				return before || given[id]
-			})
-		}
-	}
 }
 
 // Canonical is a JSON value whatever its white space and the order of its keys. Numbers stay as they are written.
