@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/toolyard/toolyard"
 )
 
 // How much [Rates.Advance] does in one piece, in which the dispatcher stands still.
@@ -16,13 +14,7 @@ const (
 	rateRefusals = 50     // calls that have waited for a rate for too long and are refused, before it does so
 )
 
-// rateHead is what calls have in common that go in the order in which they came.
-type rateHead struct {
-	agent            toolyard.Agent
-	tool, dependency string
-}
-
-// rateQueue is the calls of one head that wait.
+// rateQueue is the calls of one key that wait, which go in the order in which they came.
 type rateQueue struct {
 	calls []*rateCall
 	last  uint64 // when their agent began a call last, or earlier
@@ -52,16 +44,15 @@ func (l *rateLine) Pop() any {
 
 // lines are the calls that wait.
 func (r *Rates) lines() (out []*rateLine) {
-	queues, lines := map[rateHead]*rateQueue{}, map[string]*rateLine{}
+	queues, lines := map[RateKey]*rateQueue{}, map[string]*rateLine{}
 	for n, c := range r.waiting {
 		c.place = n
-		h := rateHead{c.key.Agent, c.key.Tool, c.key.Dependency}
-		if q := queues[h]; q != nil {
+		if q := queues[c.key]; q != nil {
 			q.calls = append(q.calls, c)
 			continue
 		}
 		q := &rateQueue{calls: []*rateCall{c}, last: r.lastTurn(c)}
-		queues[h] = q
+		queues[c.key] = q
 		var key strings.Builder
 		for _, s := range c.under {
 			if !s.scope.ofAgent() {
@@ -131,22 +122,21 @@ func (r *Rates) begin(now time.Time) bool {
 	return true
 }
 
-// noteHeld notes what holds up the calls that wait: of those of one head, what holds up the first.
+// noteHeld notes what holds up the calls that wait: of those of one key, what holds up the first.
 func (r *Rates) noteHeld(now time.Time) {
 	for _, u := range r.used {
 		clear(u.stuck)
 	}
-	held := map[rateHead]Scope{}
+	held := map[RateKey]Scope{}
 	for _, c := range r.waiting {
 		if c.state != rateWaits {
 			continue
 		}
-		h := rateHead{c.key.Agent, c.key.Tool, c.key.Dependency}
-		by, known := held[h]
+		by, known := held[c.key]
 		if !known {
 			r.mayBegin(c, now)
 			by = c.held
-			held[h] = by
+			held[c.key] = by
 		}
 		c.held = by
 		for _, s := range c.under {
