@@ -226,10 +226,7 @@ func (b *Builder) Add(l *Log) {
 }
 
 func (b *Builder) abort(tool string, calls int) {
-	if b.aborts[tool] == nil && len(b.aborts) >= MaxNames {
-		tool = Others
-	}
-	if b.aborts[tool] == nil {
+	if tool = counted(b.aborts, tool, MaxNames); b.aborts[tool] == nil {
 		b.aborts[tool] = &Abort{Tool: tool}
 	}
 	b.aborts[tool].Groups++
@@ -272,10 +269,7 @@ func (b *Builder) call(l *Log, i int) {
 	if res.IsError {
 		b.r.Calls.Failed++
 		t.Failed++
-		code := res.Code
-		if b.codes[code] == nil && len(b.codes) >= MaxCodes {
-			code = Others
-		}
+		code := counted(b.codes, res.Code, MaxCodes)
 		if b.codes[code] == nil {
 			b.codes[code] = counts{}
 		}
@@ -369,9 +363,7 @@ func (b *Builder) Offered(hash string, definitions map[string]int) {
 		if b.called[name] {
 			continue // it needs no room
 		}
-		if _, ok := b.unusedFor[name]; !ok && len(b.unusedFor) >= MaxNames {
-			name = Others
-		}
+		name = counted(b.unusedFor, name, MaxNames)
 		u := b.unusedFor[name]
 		u.Tool, u.Batches = name, u.Batches+b.surfaces[hash]
 		u.Tokens = max(u.Tokens, (bytes+bytesPerToken-1)/bytesPerToken)
@@ -431,10 +423,15 @@ type counts map[string]int
 
 // add counts a name, or [Others] if there are too many names.
 func (c counts) add(name string, n int) {
-	if _, ok := c[name]; !ok && len(c) >= MaxNames {
-		name = Others
+	c[counted(c, name, MaxNames)] += n
+}
+
+// counted is the name under which something is counted: its own, or [Others] if so many others are there already.
+func counted[K ~string, V any](sums map[K]V, name K, most int) K {
+	if _, ok := sums[name]; !ok && len(sums) >= most {
+		return Others
 	}
-	c[name] += n
+	return name
 }
 
 func (c counts) sorted() []Count {
