@@ -42,9 +42,8 @@ type session struct {
 	relist chan struct{}
 	// life ends with the session, and its cause is the reason.
 	life context.Context
-	// broken says that no message comes any more, and breaks is closed then; life ends when the server has ended too.
-	broken atomic.Bool
-	breaks chan struct{}
+	// broken is closed when no message comes any more; life ends when the server has ended too.
+	broken chan struct{}
 	end    context.CancelCauseFunc
 	mu     sync.Mutex
 	// watching are the receivers of progress, by token.
@@ -70,7 +69,7 @@ type link interface {
 
 // open connects to the server, or starts it, within a time limit.
 func (t *Toolset) open(ctx context.Context, legacy bool) (*session, error) {
-	s := &session{t: t, relist: make(chan struct{}, 1), breaks: make(chan struct{}),
+	s := &session{t: t, relist: make(chan struct{}, 1), broken: make(chan struct{}),
 		watching: map[string]func(tool.Progress){}}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	var err error
@@ -116,8 +115,7 @@ func (t *Toolset) open(ctx context.Context, legacy bool) (*session, error) {
 	}
 	go func() {
 		err := s.mcp.Wait()
-		s.broken.Store(true)
-		close(s.breaks)
+		close(s.broken)
 		s.wire.cut()
 		if end := s.wire.wait(); end != nil { // it knows more than the last read
 			err = end
@@ -482,7 +480,7 @@ func (s *session) failed(err error, again bool, res *responses) error {
 			err = context.Cause(s.life)
 		case <-time.After(stopGrace):
 			// It is there and has read the call: what it answered is no result.
-			if w, started := s.wire.(*stdio); started && !s.broken.Load() && !w.unwritten.Load() {
+			if w, started := s.wire.(*stdio); started && !s.isBroken() && !w.unwritten.Load() {
 				s.silent.Store(0)
 				return &tool.Error{Code: toolyard.ResultMappingFailed, Err: err,
 					Message: "the server's result cannot be read"}
@@ -492,6 +490,16 @@ func (s *session) failed(err error, again bool, res *responses) error {
 	return brokeOff(server, err, again)
 }
 
+// isBroken reports whether no message comes any more.
+func (s *session) isBroken() bool {
+	select {
+	case <-s.broken:
+		return true
+	default:
+		return false
+	}
+}
+
 // brokenBy reports whether an error is not the server's answer: the SDK has the same codes for a message that it cannot
 // read, whatever it is about, ends the session for it, and each open call with it.
 func (s *session) brokenBy(e *jsonrpc.Error) bool {
@@ -499,7 +507,7 @@ func (s *session) brokenBy(e *jsonrpc.Error) bool {
 		return false
 	}
 	select {
-	case <-s.breaks:
+	case <-s.broken:
 		return true
 	case <-time.After(stopGrace):
 		return false

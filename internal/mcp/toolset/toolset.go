@@ -230,7 +230,7 @@ func (t *Toolset) setDown(err error, pause time.Duration) {
 func (t *Toolset) current() (*session, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.session != nil && t.session.life.Err() == nil && !t.session.broken.Load() {
+	if t.session != nil && t.session.life.Err() == nil && !t.session.isBroken() {
 		return t.session, nil
 	}
 	down, next := t.down, t.retryAt

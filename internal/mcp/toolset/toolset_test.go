@@ -328,7 +328,7 @@ func TestACallOnABrokenSession(t *testing.T) {
 	s := set.session
 	set.mu.Unlock()
 	go func() { _, _ = find(t, set, "noise").Run(t.Context(), tool.Env{}, json.RawMessage(`{}`)) }()
-	for late := time.Now().Add(patience); !s.broken.Load(); runtime.Gosched() {
+	for late := time.Now().Add(patience); !s.isBroken(); runtime.Gosched() {
 		if time.Now().After(late) {
 			t.Fatal("the session does not break")
 		}
