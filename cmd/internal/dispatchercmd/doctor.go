@@ -322,8 +322,8 @@ func credentials(sys *systemFlags, now time.Time) finding {
 		return found("credentials", levelFail, "put new ones there, of whoever has made them",
 			"%s ran out %s ago", as, cli.Human(now.Sub(expires)))
 	case !expires.IsZero() && expires.Before(now.Add(doctorExpires)):
-		return found("credentials", levelWarn, "get new ones of whoever has made them; those that Toolyard makes do not run out",
-			"%s runs out in %s", as, cli.Human(expires.Sub(now)))
+		return found("credentials", levelWarn, "get new ones of whoever has made them; those that Toolyard makes do not run "+
+			"out", "%s runs out in %s", as, cli.Human(expires.Sub(now)))
 	}
 	return found("credentials", levelOK, "", "%s", as)
 }
@@ -450,18 +450,29 @@ func ofShards(served []broker.ServedShard) finding {
 
 // ofDispatchers says which dispatchers have another wire version. It says nothing of those that have this program's.
 func ofDispatchers(all []broker.Dispatcher) []finding {
-	others := map[string]bool{}
+	others := builds{}
 	for _, d := range all {
 		if d.WireVersion != version.Wire {
-			others[fmt.Sprintf("%s (wire version %d)", d.Version, d.WireVersion)] = true
+			others.add(d.Version, d.WireVersion)
 		}
 	}
 	if len(others) == 0 {
 		return nil
 	}
-	return []finding{found("versions", levelWarn, "bring all to one version: docs/upgrades.md",
-		"dispatchers have %s, and this program has wire version %d",
-		strings.Join(slices.Sorted(maps.Keys(others)), ", "), version.Wire)}
+	return []finding{others.mixed("dispatchers")}
+}
+
+// builds are versions of processes, as doctor names them.
+type builds map[string]bool
+
+func (b builds) add(name string, wire int) { b[fmt.Sprintf("%s (wire version %d)", name, wire)] = true }
+
+func (b builds) String() string { return strings.Join(slices.Sorted(maps.Keys(b)), ", ") }
+
+// mixed is the finding that some processes have another wire version than this program.
+func (b builds) mixed(who string) finding {
+	return found("versions", levelWarn, "bring all to one version: docs/upgrades.md",
+		"%s have %s, and this program has wire version %d", who, b, version.Wire)
 }
 
 // ofWorkers looks at the live workers.
@@ -472,13 +483,13 @@ func ofWorkers(workers []client.Worker) (out []finding) {
 	}
 	slots, busy := 0, 0
 	var down, conflicts []string
-	versions := map[string]bool{}
+	versions := builds{}
 	newer := false
 	for _, w := range workers {
 		slots, busy = slots+w.Slots, busy+w.Busy
 		down = append(down, slices.Collect(maps.Keys(w.Breakers))...)
 		conflicts = append(conflicts, w.Conflicts...)
-		versions[fmt.Sprintf("%s (wire version %d)", w.Version, w.WireVersion)] = true
+		versions.add(w.Version, w.WireVersion)
 		newer = newer || w.WireVersion != version.Wire
 	}
 	l := levelOK
@@ -487,13 +498,11 @@ func ofWorkers(workers []client.Worker) (out []finding) {
 	}
 	out = append(out, found("workers", l, "start more workers, or give them more slots", "%s, %d of %s busy",
 		count(len(workers), "worker"), busy, count(slots, "slot")))
-	list := strings.Join(slices.Sorted(maps.Keys(versions)), ", ")
 	switch {
 	case newer:
-		out = append(out, found("versions", levelWarn, "bring all to one version: docs/upgrades.md",
-			"workers have %s, and this program has wire version %d", list, version.Wire))
+		out = append(out, versions.mixed("workers"))
 	default:
-		out = append(out, found("versions", levelOK, "", "workers have %s", list))
+		out = append(out, found("versions", levelOK, "", "workers have %s", versions))
 	}
 	if slices.Sort(down); len(down) > 0 {
 		out = append(out, found("dependencies", levelWarn, "dispatcher workers says which worker found it, and until "+

@@ -84,8 +84,8 @@ SIGHUP has the files of --rules and --tools read again; what is wrong with one i
 holds.
 
 SIGTERM stops taking calls and lets those that run finish for --drain-grace. What is left then is stopped: calls that
-may run twice are handed to another worker, others end as outcome_unknown. A second SIGTERM is immediate, unless it comes
-within a second of the first.`,
+may run twice are handed to another worker, others end as outcome_unknown. A second SIGTERM is immediate, unless it
+comes within a second of the first.`,
 		Example: `  worker serve --nats nats://127.0.0.1:4222 --workspace default=. --permission-mode accept_edits`,
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
