@@ -14,7 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from toolyard import AsyncToolyard, LostError, Stop, Stopped, Toolyard, ToolyardError
 from toolyard import limits
-from toolyard._http import read_events
+from toolyard._gather import AsyncGatherer
+from toolyard._http import Transport, read_events
 
 # How long a test waits for what should be there at once, in seconds.
 PATIENCE = 60
@@ -303,6 +304,11 @@ class Client(unittest.TestCase):
         with self.assertRaises(ValueError):
             Toolyard("ftp://127.0.0.1")
 
+    def test_ports_that_are_not_given(self):
+        for url, port in (("http://[::1]", 80), ("https://[::1]/base", 443), ("http://[::1]:8080", 8080)):
+            connection = Transport(url, None, 0).connect(1)
+            self.assertEqual((connection.host, connection.port), ("::1", port), url)
+
     def test_results_resume(self):
         p = self.proxy([40, 5000, 60, 9000, 120])
         calls = [glob(f"g{i}") for i in range(12)]
@@ -461,6 +467,32 @@ class Client(unittest.TestCase):
             pieces = iter([data[i:i + size] for i in range(0, len(data), size)] + [b""])
             self.assertEqual([(e.id, e.name, e.data) for e in read_events(lambda: next(pieces))],
                              [("1", "a", "ü\n2"), (None, "b", "3"), (None, "message", "4")], size)
+
+
+class Gathered(unittest.TestCase):
+    def test_calls_in_the_loop_after_one_that_ended(self):
+        async def given_up(gatherer):
+            call = asyncio.ensure_future(gatherer.call("glob", {"pattern": "*.none"}))
+            await asyncio.sleep(0)
+            call.cancel()
+
+        async def answered(gatherer):
+            return await asyncio.wait_for(gatherer.call("glob", {"pattern": "*.md"}), PATIENCE)
+
+        gatherer = AsyncGatherer(AsyncToolyard(URL), {})
+        asyncio.run(given_up(gatherer))
+        self.assertIn("README.md", asyncio.run(answered(gatherer))["output"])
+
+    def test_calls_that_were_given_up_are_not_submitted(self):
+        async def calls(gatherer):
+            given_up = asyncio.ensure_future(gatherer.call("write_file", {"file_path": "no.txt", "content": ""}))
+            await asyncio.sleep(0)
+            given_up.cancel()
+            with mock.patch.object(gatherer._yard, "submit", wraps=gatherer._yard.submit) as submit:
+                await asyncio.wait_for(gatherer.call("glob", {"pattern": "*.md"}), PATIENCE)
+            return [[c["tool"] for c in submission["calls"]] for (submission,), _ in submit.call_args_list]
+
+        self.assertEqual(asyncio.run(calls(AsyncGatherer(AsyncToolyard(URL), {}))), [["glob"]])
 
 
 class Asynchronous(unittest.IsolatedAsyncioTestCase):

@@ -75,19 +75,26 @@ class AsyncGatherer:
 
     def __init__(self, yard: AsyncToolyard, settings: types.Submission) -> None:
         self._yard, self._settings = yard, settings
-        self._waiting: list[tuple[types.Call, asyncio.Future[types.Result]]] = []
+        self._waiting: dict[asyncio.AbstractEventLoop, list[tuple[types.Call, asyncio.Future[types.Result]]]] = {}
         self._running: set[asyncio.Task[None]] = set()
 
     async def call(self, tool: str, input: Any) -> types.Result:
         loop = asyncio.get_running_loop()
+        # A loop that ended in the meantime runs no timer any more, and what waited in it waits no longer.
+        for ended in [other for other in list(self._waiting) if other.is_closed()]:
+            self._waiting.pop(ended, None)
+        if loop not in self._waiting:
+            self._waiting[loop] = []
+            loop.call_later(limits.GATHER_SECONDS, self._flush, loop)
         future: asyncio.Future[types.Result] = loop.create_future()
-        self._waiting.append((_call(tool, input), future))
-        if len(self._waiting) == 1:
-            loop.call_later(limits.GATHER_SECONDS, self._flush)
+        self._waiting[loop].append((_call(tool, input), future))
         return await future
 
-    def _flush(self) -> None:
-        gathered, self._waiting = self._waiting, []
+    def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
+        # A call whose caller has given up before it was submitted is not run.
+        gathered = [(call, future) for call, future in self._waiting.pop(loop, []) if not future.done()]
+        if not gathered:
+            return
         task = asyncio.ensure_future(self._run(gathered))
         self._running.add(task)
         task.add_done_callback(self._running.discard)

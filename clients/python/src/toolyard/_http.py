@@ -156,10 +156,12 @@ class Transport:
         self._at, self._token, self._retries, self._context = at, token, retries, context
 
     def connect(self, timeout: float) -> http.client.HTTPConnection:
-        host = self._at.hostname or ""
+        # Without a port http.client would take the last part of an IPv6 address for one.
+        host, port = self._at.hostname or "", self._at.port
         if self._at.scheme == "https":
-            return http.client.HTTPSConnection(host, self._at.port, timeout=timeout, context=self._context)
-        return http.client.HTTPConnection(host, self._at.port, timeout=timeout)
+            return http.client.HTTPSConnection(host, 443 if port is None else port, timeout=timeout,
+                                               context=self._context)
+        return http.client.HTTPConnection(host, 80 if port is None else port, timeout=timeout)
 
     def target(self, path: str, query: Query | None) -> str:
         known = {k: str(v).lower() if isinstance(v, bool) else v for k, v in (query or {}).items() if v is not None}
