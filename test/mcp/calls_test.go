@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/mcp/server"
+	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -157,6 +158,21 @@ func TestCallsAreAnswered(t *testing.T) {
 			`{"type":"audio","mimeType":"audio/wav","data":"UklGRg=="},{"type":"resource","resource":{"uri":"test://here","mimeType":"text/plain","text":"a document"}},` +
 			`{"type":"resource_link","uri":"test://there","name":"another"}]`; err != nil || !sameJSON(t, got, want) {
 			t.Errorf("the parts of an output:\n got %s\nwant %s (%v)", got, want, err)
+		}
+	})
+}
+
+// TestLargePictures: a picture that is stored beside its result, since it is too large, is shown all the same.
+func TestLargePictures(t *testing.T) {
+	p := start(t, nil)
+	inBoth(t, func(t *testing.T, way string) {
+		rest := strings.Repeat("x", pipeline.MaxInlineDataBytes)
+		r := called(t, p.connect(way, "token-of-a", nil), "picture", map[string]any{"text": rest})
+		if len(r.Content) < 2 {
+			t.Fatalf("there are %d parts", len(r.Content))
+		}
+		if got, ok := r.Content[1].(*sdk.ImageContent); !ok || string(got.Data) != "\x89PNG"+rest {
+			t.Errorf("in place of the picture stands %T: %.200q", r.Content[1], textOf(r))
 		}
 	})
 }

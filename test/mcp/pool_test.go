@@ -144,10 +144,10 @@ func (p *pool) tools() []tool.Tool {
 			n, err := json.Marshal(map[string]int{"n": len(text)})
 			return tool.Output{Text: string(n), Structured: n}, err
 		}),
-		made(p.T, "picture", nil, func(context.Context, tool.Env, string) (tool.Output, error) {
+		made(p.T, "picture", nil, func(_ context.Context, _ tool.Env, rest string) (tool.Output, error) {
 			return tool.Output{Content: []toolyard.Content{
 				{Type: toolyard.ContentText, Text: "a picture"},
-				{Type: toolyard.ContentImage, MIMEType: "image/png", Data: []byte("\x89PNG")},
+				{Type: toolyard.ContentImage, MIMEType: "image/png", Data: []byte("\x89PNG" + rest)},
 				{Type: toolyard.ContentAudio, MIMEType: "audio/wav", Data: []byte("RIFF")},
 				{Type: toolyard.ContentResource, URI: "test://here", MIMEType: "text/plain", Text: "a document"},
 				{Type: toolyard.ContentLink, URI: "test://there", Name: "another"},

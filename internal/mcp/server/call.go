@@ -316,6 +316,7 @@ func (s *Server) answer(ctx context.Context, w wish, b *client.Batch, r *toolyar
 		if err := b.Fill(ctx, results); err != nil { // then its words say where it is
 			s.cfg.Log.Warn("a part of a result could not be read", "batch", b.Key(), "error", err)
 		}
+		r = &results[0] // what was read is in this copy alone
 	}
 	out, err := render(r, s.notice(ctx, b), w)
 	if err != nil {
