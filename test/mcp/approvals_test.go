@@ -172,6 +172,91 @@ func TestACallThatSomebodyElseHasAllowedHasRun(t *testing.T) {
 	}
 }
 
+// reading is a way to the API that says when results are read, once that counts.
+type reading struct {
+	counts atomic.Bool
+	begun  chan struct{}
+}
+
+func (w *reading) RoundTrip(r *http.Request) (*http.Response, error) {
+	if w.counts.Load() && strings.HasSuffix(r.URL.Path, "/results") {
+		select {
+		case w.begun <- struct{}{}:
+		default:
+		}
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// TestAQuestionThatNobodyFailedToAskStaysOpen: an operator answers the first question of a tool while the client, of an
+// older revision, fails to ask its person. The second one is another, whatever its words, and the operator has its time
+// to answer it.
+func TestAQuestionThatNobodyFailedToAskStaysOpen(t *testing.T) {
+	p := start(t, nil)
+	for id, words := range map[string]string{"other-words": "", "same-words": "Who are you?"} {
+		t.Run(id, func(t *testing.T) {
+			way := &reading{begun: make(chan struct{}, 1)}
+			line, err := client.ConnectHTTP(p.Context(), strings.TrimSuffix(p.url, "/mcp"), client.HTTPOptions{
+				Token: "token-of-all", MaxRetries: -1, Client: &http.Client{Transport: way}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			q := p.second(server.Config{Client: line, Approvals: true})
+			var last time.Time
+			answer := func(ctx context.Context) error { // the next question that is open
+				for {
+					list, err := p.client.Approvals(ctx, "agent-a")
+					if err != nil {
+						return err
+					}
+					if len(list) == 1 && list[0].AskedAt.After(last) {
+						last = list[0].AskedAt
+						return p.client.Decide(ctx, list[0].ID, client.Decision{Verdict: client.Allow, By: "operator",
+							Input: json.RawMessage(`{"said":"x"}`)})
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+			open := func(ctx context.Context) error {
+				for {
+					list, err := p.client.Approvals(ctx, "agent-a")
+					if err != nil || len(list) == 1 && list[0].AskedAt.After(last) {
+						return err
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+			second := make(chan error, 1)
+			c := q.connect(session, "token-of-a", &sdk.ClientOptions{ElicitationHandler: func(context.Context,
+				*sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+				ctx := waiting(t)
+				if err := errors.Join(answer(ctx), open(ctx)); err != nil {
+					t.Error(err)
+				}
+				way.counts.Store(true)
+				go func() {
+					select {
+					case <-way.begun:
+						second <- answer(ctx)
+					case <-ctx.Done():
+						second <- context.Cause(ctx)
+					}
+				}()
+				return nil, errors.New("the window is gone")
+			}})
+			r, err := c.CallTool(waiting(t), &sdk.CallToolParams{Name: "ask", Arguments: map[string]any{"text": words},
+				Meta: sdk.Meta{"dev.toolyard/batch": id}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantText(t, r, false, `{"said":"x"}{"said":"x"}`)
+			if err := <-second; err != nil && !t.Failed() {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // undecidable is a way to the API on which decisions are lost.
 type undecidable struct{}
 

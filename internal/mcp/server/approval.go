@@ -96,8 +96,9 @@ func (s *Server) followWaits(ctx context.Context, b *client.Batch) <-chan bool {
 type asking struct {
 	open  string // the approval's id; empty while nothing is asked
 	batch toolyard.BatchKey
-	shown string // the hash of what is asked
-	form  bool   // a tool asks, which has begun
+	at    time.Time // when it was asked
+	shown string    // the hash of what is asked
+	form  bool      // a tool asks, which has begun
 }
 
 type askingKey struct{}
@@ -138,7 +139,7 @@ func (s *Server) denyUnshown(ctx context.Context, a client.Approval, why error) 
 func ask(ctx context.Context, about client.Approval, text, state string) *mcp.CallToolResult {
 	if a, ok := ctx.Value(askingKey{}).(*asking); ok {
 		a.open, a.batch = about.ID, toolyard.BatchKey{Agent: about.Agent, ID: about.Batch}
-		a.shown, a.form = about.InputSHA256, about.Form != nil
+		a.at, a.shown, a.form = about.AskedAt, about.InputSHA256, about.Form != nil
 	}
 	return &mcp.CallToolResult{RequestState: state,
 		InputRequests: mcp.InputRequestMap{questionID: form(text, about.Form)}}
@@ -229,14 +230,12 @@ func (s *Server) resume(ctx context.Context, req *mcp.CallToolRequest, batch *to
 	if a, ok := ctx.Value(askingKey{}).(*asking); ok {
 		a.open = ""
 	}
-	if p.Form { // a tool may ask the same again, and a client may send the same answer again
-		list, err := s.cfg.Client.Approvals(ctx, p.Agent)
+	if p.Form { // a client may send the same answer again
+		another, err := s.asksAnother(ctx, p.Agent, p.Approval, asked)
 		if err != nil {
 			return s.unreachable("read the approvals", err), nil
 		}
-		if slices.ContainsFunc(list, func(a client.Approval) bool {
-			return a.ID == p.Approval && !a.AskedAt.Equal(asked)
-		}) {
+		if another {
 			return s.await(ctx, req, batch, b, &asked)
 		}
 	}
@@ -251,6 +250,15 @@ func (s *Server) resume(ctx context.Context, req *mcp.CallToolRequest, batch *to
 		return s.unreachable("decide about a call", err), nil
 	}
 	return s.await(ctx, req, batch, b, &asked)
+}
+
+// asksAnother reports whether a call asks something else than what it asked at a time. A tool may ask in the same words
+// again, so that a decision about the former question would be taken for one about the other.
+func (s *Server) asksAnother(ctx context.Context, agent toolyard.Agent, id string, asked time.Time) (bool, error) {
+	list, err := s.cfg.Client.Approvals(ctx, agent)
+	return slices.ContainsFunc(list, func(a client.Approval) bool {
+		return a.ID == id && !a.AskedAt.Equal(asked)
+	}), err
 }
 
 // overtaken reports whether a decision failed because its question is no longer open: somebody else has decided, or
@@ -330,15 +338,18 @@ func (s *Server) askWithin(ctx context.Context, method string, req mcp.Request, 
 }
 
 // unasked denies a call that the client's person was not asked about. When somebody else has decided first, the call
-// may have run: then its result is the answer.
+// may have run, and may ask something else: then its result is the answer.
 func (s *Server) unasked(ctx context.Context, req *mcp.CallToolRequest, a *asking) (*mcp.CallToolResult, error) {
 	who := s.callerOf(req.Extra).Agent
 	bye, stop := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer stop()
-	err := s.cfg.Client.Decide(bye, a.open, client.Decision{Verdict: client.Deny, InputSHA256: a.shown,
-		By: decider(who), Reason: "the person at the client could not be asked"})
+	another, err := s.asksAnother(bye, a.batch.Agent, a.open, a.at)
+	if err == nil && !another {
+		err = s.cfg.Client.Decide(bye, a.open, client.Decision{Verdict: client.Deny, InputSHA256: a.shown,
+			By: decider(who), Reason: "the person at the client could not be asked"})
+	}
 	switch {
-	case errors.Is(err, client.ErrNoApproval):
+	case another, overtaken(err):
 		leave, full := s.enter(who)
 		if full != "" {
 			return failed("Somebody else has decided about this call, so it may run. %s, so its result is not waited "+
