@@ -76,6 +76,7 @@ func (r *runner) withinBudget(ctx context.Context, calls []batch.Queue) ([]batch
 		} else {
 			r.budget.told = true
 			reserve := func(a admission.Account) (next admission.Account, err error) {
+				now = time.Now() // others may have begun a period while there was no room
 				next, n, past, err = a.Reserve(r.lineHolder(), o.Budget, used, reserved, needs[:fit], now)
 				return next, err
 			}

@@ -381,3 +381,29 @@ func TestAFullBucketOfAccounts(t *testing.T) {
 		}
 	})
 }
+
+// TestARenewedBudgetBehindAFullBucket: a call that has waited for room while the period of its budget ended does not
+// set the beginning of the next one back to when it came.
+func TestARenewedBudgetBehindAFullBucket(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d", budgets(t, "agent *=calls:2,per-hours:1"))
+		y.settle()
+		y.work()
+		if got := y.codes(y.submit("write")); got != "ok" { // makes the account
+			y.Fatal(got)
+		}
+		time.Sleep(time.Hour - 10*time.Second)
+		y.Server.Fill("KV_ty_budget", true)
+		early := y.submit("write")
+		time.Sleep(20*time.Second + 100*time.Millisecond) // it ends between two looks of the call that waits
+		y.Server.Fill("KV_ty_budget", false)
+		late := y.submitBatch(toolyard.Batch{Workspace: "other", Calls: []toolyard.Call{{Tool: "write"}}})
+		if a, b := y.codes(late), y.codes(early); a != "ok" || b != "ok" {
+			y.Errorf("the call that came late ended as %s, the one that has waited as %s", a, b)
+		}
+		time.Sleep(time.Hour - 5*time.Second)
+		if got := y.codes(y.submit("write")); got != "budget_exceeded" {
+			y.Errorf("a third call within an hour ended as %s", got)
+		}
+	})
+}
