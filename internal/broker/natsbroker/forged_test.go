@@ -106,6 +106,36 @@ func TestAForgedRecordEndsNoList(t *testing.T) {
 	}
 }
 
+// TestAForgedRecordCountsNoBatchTwice: a record that its agent has written behind a submission is no other batch, or
+// reports and exports would have each call of the batch twice.
+func TestAForgedRecordCountsNoBatchTwice(t *testing.T) {
+	y, s := guardedArchiveYard(t)
+	y.archiver(y.b, always) // makes the archive
+	sub := toolyard.Batch{Agent: "eve", Calls: []toolyard.Call{{Tool: "x"}}}
+	sub.Normalize("b")
+	if err := y.b.Submit(t.Context(), sub); err != nil {
+		t.Fatal(err)
+	}
+	eve := testenv.ConnAs(t, s, access.Principal{Role: access.Agent, Name: "eve"})
+	for _, header := range []nats.Header{nil, {"Nats-Expected-Last-Subject-Sequence": {"0"},
+		"Nats-Expected-Last-Subject-Sequence-Subject": {"ty.batch.eve.none"}}} {
+		forged(t, eve, "ty.batch.eve.b", noBody{events.BatchArchived}, header)
+		forged(t, eve, "ty.batch.eve.b", events.Archived{Object: "0", Sum: "0", Before: 1, Content: "0",
+			Submitted: time.Now()}, header)
+	}
+	y.submit("after")
+	var got []toolyard.BatchKey
+	for k, err := range y.b.Kept(t.Context(), "", time.Time{}, time.Time{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, k.Key)
+	}
+	if want := []toolyard.BatchKey{sub.Key(), keyOf("after")}; !slices.Equal(got, want) {
+		t.Errorf("there are %v, want %v", got, want)
+	}
+}
+
 // TestAnAgentCannotKeepItsBatchFromBeingCanceled: an operator can end what an agent has handed in.
 func TestAnAgentCannotKeepItsBatchFromBeingCanceled(t *testing.T) {
 	y, s := guardedArchiveYard(t)

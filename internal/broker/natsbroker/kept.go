@@ -8,6 +8,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -65,7 +66,7 @@ func (b *Broker) yieldKept(ctx context.Context, agent toolyard.Agent, since, unt
 	if err != nil {
 		return err
 	}
-	yielded := places{from: at} // a batch may be archived meanwhile: its record says the place of its submission
+	seen := places{from: at} // a batch may be archived meanwhile: its record says the place of its submission
 	for {
 		m, ok, err := b.hotAfter(ctx, streamBatch, subjects, at)
 		if err != nil || !ok || m.seq > newest && !archives {
@@ -79,16 +80,31 @@ func (b *Broker) yieldKept(ctx context.Context, agent toolyard.Agent, since, unt
 		if err != nil {
 			return err
 		}
-		if !ok || k.Place > newest || yielded.has(k.Place) || !within(k.Time, since, until) {
-			continue
+		again := seen.has(k.Place)
+		if ok && !again {
+			if again, err = b.follows(ctx, m, &seen); err != nil {
+				return err
+			}
 		}
-		if archives && !m.fence() {
-			yielded.add(m.seq)
+		seen.add(m.seq)
+		if !ok || again || k.Place > newest || !within(k.Time, since, until) {
+			continue
 		}
 		if !yield(k) {
 			return nil
 		}
 	}
+}
+
+// follows reports whether a message stands behind one of the same batch that was seen. Its batch is listed then: the
+// message may be a record that cannot be read, or one that an agent has written.
+func (b *Broker) follows(ctx context.Context, m raw, seen *places) (bool, error) {
+	before, err := strconv.ParseUint(m.header.Get(headerExpected), 10, 64)
+	if err == nil && m.header.Get(headerExpectedOn) == "" { // the server has compared it
+		return seen.has(before), nil
+	}
+	first, ok, err := b.hotAfter(ctx, streamBatch, m.subject, seen.from)
+	return ok && first.seq < m.seq, err
 }
 
 // places are sequences behind one, a bit each: there may be millions.

@@ -29,8 +29,10 @@ const (
 	headerTrace       = headerPrefix + traceparent.Header
 	headerContentType = "content-type"
 	headerExpected    = "Nats-Expected-Last-Subject-Sequence"
-	extDataRef        = "dataref" // CloudEvents' own extension for data that is kept elsewhere
-	dataRefScheme     = "ty-blob:"
+	// headerExpectedOn has the server compare with another subject. We never send it.
+	headerExpectedOn = "Nats-Expected-Last-Subject-Sequence-Subject"
+	extDataRef       = "dataref" // CloudEvents' own extension for data that is kept elsewhere
+	dataRefScheme    = "ty-blob:"
 )
 
 // meta is the envelope of a body that this broker's writer writes now.
