@@ -3,12 +3,15 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -90,29 +93,39 @@ func asBoth() (code int, err error) {
 	if err := copyFile("/proc/self/exe", bin); err != nil {
 		return 1, err
 	}
-	for _, actor := range []string{"root", "user"} {
-		args := os.Args[1:]
-		if actor == "user" { // the go command's own log, in its own directory: the other run has written it
-			args = slices.DeleteFunc(slices.Clone(args), func(a string) bool {
-				return strings.HasPrefix(a, "-test.testlogfile") || strings.HasPrefix(a, "-test.coverprofile")
-			})
-		}
-		cmd := exec.Command(bin, args...)
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-		cmd.Env = append(os.Environ(), actorVar+"="+actor, "TMPDIR=/tmp", "HOME=/tmp")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-		if actor == "user" {
-			cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody, Groups: []uint32{shadowGroup}}
-		}
-		if err := cmd.Run(); err != nil {
-			if cmd.ProcessState == nil {
-				return 1, err
-			}
-			fmt.Fprintf(os.Stderr, "the tests failed as %s\n", actor)
-			code = 1
-		}
+	// Both run at the same time, since they wait more than they work. What the ordinary user's says comes behind the
+	// other, or tools that read it would mix them up.
+	root := actor(bin, "root", os.Args[1:])
+	root.Stdout, root.Stderr = os.Stdout, os.Stderr
+	// The go command's own log, in its own directory, is written by the other run.
+	user := actor(bin, "user", slices.DeleteFunc(slices.Clone(os.Args[1:]), func(a string) bool {
+		return strings.HasPrefix(a, "-test.testlogfile") || strings.HasPrefix(a, "-test.coverprofile")
+	}))
+	user.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody, Groups: []uint32{shadowGroup}}
+	var said bytes.Buffer
+	user.Stdout, user.Stderr = &said, &said
+	runtime.LockOSThread() // a process with a Pdeathsig ends with the thread that started it
+	if err := user.Start(); err != nil {
+		return 1, err
 	}
-	return code, nil
+	asRoot := root.Run()
+	asUser := user.Wait()
+	if _, err := said.WriteTo(os.Stdout); err != nil {
+		return 1, err
+	}
+	if err := errors.Join(asRoot, asUser); err != nil {
+		return 1, fmt.Errorf("as root: %v; as an ordinary user: %v", asRoot, asUser)
+	}
+	return 0, nil
+}
+
+// actor is a run of the tests as somebody.
+func actor(bin, name string, args []string) *exec.Cmd {
+	cmd := exec.Command(bin, args...)
+	cmd.Stdin = os.Stdin
+	cmd.Env = append(os.Environ(), actorVar+"="+name, "TMPDIR=/tmp", "HOME=/tmp")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	return cmd
 }
 
 func copyFile(from, to string) error {
