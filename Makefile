@@ -43,6 +43,9 @@ PLAIN     := . ./internal/access ./internal/admission ./internal/archive ./inter
 	./internal/parquet ./internal/partition ./internal/pattern ./internal/policy ./internal/presence ./internal/protect \
 	./internal/provider/... ./internal/redact ./internal/registry ./internal/repair ./internal/replay ./internal/report ./internal/sandbox ./internal/shard ./internal/shell \
 	./internal/sse ./internal/submission ./internal/suggest ./internal/ticket ./internal/wasm ./test/docs ./test/e2e ./test/faults ./test/sim ./test/wire
+# A program with the race detector waits for a second before it ends, for races of goroutines that are about to end.
+# Ours have ended.
+export GORACE := atexit_sleep_ms=50
 RACED_TOO := ./internal/sandbox ./test/sim
 RACED     := TestEndsAreToldApart TestOneWriterAtATime TestTheNetworkIsTheProxy TestTheProxyConnectsToWhatIsListed \
 	TestALostSpawner TestACommandIsToldToStop TestALaunchedProgramEndsWithItsContext TestAProgramIsToldToStop \

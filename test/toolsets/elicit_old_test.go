@@ -129,7 +129,7 @@ func eachTransport(t *testing.T, test func(t *testing.T, c *client.Client, trans
 	t.Helper()
 	for name, reach := range map[string]func(*testing.T, *manifest.Server){
 		"stdio": func(_ *testing.T, s *manifest.Server) {
-			s.Command, s.Env = []string{os.Args[0]}, map[string]string{oldVariable: "1"}
+			s.Command, s.Env = []string{os.Args[0]}, map[string]string{oldVariable: "1", "GORACE": "atexit_sleep_ms=0"}
 		},
 		"HTTP": func(t *testing.T, s *manifest.Server) {
 			server := oldAsker()

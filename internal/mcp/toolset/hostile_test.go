@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // modeVariable has this test binary be an MCP server on stdio, of the kind that its value names.
@@ -22,7 +23,7 @@ const modeVariable = "TEST_MCP_SERVER"
 func TestMain(m *testing.M) {
 	switch mode := os.Getenv(modeVariable); mode {
 	case "":
-		os.Exit(m.Run())
+		os.Exit(testenv.RunWaiting(m))
 	case "honest":
 		honestOnStdio()
 	default:
@@ -218,6 +219,7 @@ func (f *fake) call(m message) {
 
 // TestAMessageHarmsItsOwnCalls: what the library panics at ends a call at most, and not the worker.
 func TestAMessageHarmsItsOwnCalls(t *testing.T) {
+	t.Parallel()
 	for _, elicits := range []bool{false, true} {
 		for _, say := range []string{
 			`{"jsonrpc":"2.0","method":"notifications/elicitation/complete"}`,
@@ -281,10 +283,13 @@ func TestAResultHarmsItsOwnCall(t *testing.T) {
 	for _, result := range []string{`{"inputRequests":{"a":null}}`,
 		`{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":null}}}`,
 		`{"content":[null]}`, `null`, `[]`, `{"content":[{"type":"tool_result","content":[null]}]}`} {
-		out, err := run(t, start(t, fakeServer("result "+result)), "echo", patience)
-		if err == nil && out.Text == "" && len(out.Content) == 0 && out.Structured == nil {
-			t.Logf("%s is an empty result", result)
-		}
+		t.Run(result, func(t *testing.T) {
+			t.Parallel()
+			out, err := run(t, start(t, fakeServer("result "+result)), "echo", patience)
+			if err == nil && out.Text == "" && len(out.Content) == 0 && out.Structured == nil {
+				t.Log("it is an empty result")
+			}
+		})
 	}
 }
 

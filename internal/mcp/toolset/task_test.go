@@ -181,6 +181,7 @@ func inBothRevisions(t *testing.T, run func(t *testing.T, s *tasker, set *Toolse
 
 // TestACallBecomesATask: it is followed to its end, whatever that is; one that is given up is canceled.
 func TestACallBecomesATask(t *testing.T) {
+	t.Parallel()
 	inBothRevisions(t, func(t *testing.T, s *tasker, set *Toolset) {
 		for _, tt := range []struct {
 			tool     string
@@ -239,6 +240,7 @@ func TestACallBecomesATask(t *testing.T) {
 
 // TestATaskSaysHowFarItIs: each message once.
 func TestATaskSaysHowFarItIs(t *testing.T) {
+	t.Parallel()
 	inBothRevisions(t, func(t *testing.T, _ *tasker, set *Toolset) {
 		var told []string
 		_, err := find(t, set, "slow").Run(t.Context(), tool.Env{Progress: func(p tool.Progress) {
@@ -252,6 +254,7 @@ func TestATaskSaysHowFarItIs(t *testing.T) {
 
 // TestATaskEndsWithItsCall: also when the toolset ends while the call runs.
 func TestATaskEndsWithItsCall(t *testing.T) {
+	t.Parallel()
 	inBothRevisions(t, func(t *testing.T, s *tasker, set *Toolset) {
 		looked := func(id string) {
 			t.Helper()

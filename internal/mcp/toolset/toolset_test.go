@@ -22,11 +22,11 @@ import (
 // patience is how long a test waits for what must come.
 const patience = time.Minute
 
-// fakeServer is a server of a mode, started by a toolset.
+// fakeServer is a server of a mode, started by a toolset. With the race detector it would take a second to end.
 func fakeServer(mode string) manifest.Server {
 	return manifest.Server{
-		Name: "s", Command: []string{os.Args[0]}, Env: map[string]string{modeVariable: mode}, MaxTools: 100,
-		MaxInFlight: 4, StartTimeoutMS: 10_000,
+		Name: "s", Command: []string{os.Args[0]}, MaxTools: 100, MaxInFlight: 4, StartTimeoutMS: 10_000,
+		Env: map[string]string{modeVariable: mode, "GORACE": "atexit_sleep_ms=0"},
 	}
 }
 
