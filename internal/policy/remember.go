@@ -24,7 +24,29 @@ func inWorkspace(d *tool.Declaration, w toolyard.Workspace) string {
 	if !d.NeedsWorkspace() || w == "" || w == toolyard.DefaultWorkspace {
 		return ""
 	}
-	return " in the workspace " + strconv.Quote(string(w))
+	return workspaceWords + strconv.Quote(string(w))
+}
+
+// workspaceWords stand between a remembered approval and its workspace.
+const workspaceWords = " in the workspace "
+
+// RememberedRule returns the rule of an approval as [Remember] writes it, which holds in each workspace. ok is false if
+// the approval is for one input alone.
+func RememberedRule(text string) (r Rule, ok bool) {
+	rule := text
+	for at := 0; ; at++ { // a path may have these words too, but no quoted name behind them
+		next := strings.Index(text[at:], workspaceWords)
+		if next < 0 {
+			break
+		}
+		at += next
+		if _, err := strconv.Unquote(text[at+len(workspaceWords):]); err == nil {
+			rule = text[:at]
+			break
+		}
+	}
+	r, err := ParseRule(rule)
+	return r, err == nil && r.Specifier != "" // whole tools are never remembered
 }
 
 // Remember returns what a person's approval of a call would allow for the rest of the session: the narrowest rule that

@@ -327,8 +327,8 @@ func (b *Builder) question(c *batch.Call, over bool) {
 	case events.Approve:
 		q.Allowed++
 		// One that is for this input alone is no rule.
-		if r, err := policy.ParseRule(c.Asked.Remember); err == nil && r.Specifier != "" {
-			b.rules.add(c.Asked.Remember, 1)
+		if r, ok := policy.RememberedRule(c.Asked.Remember); ok {
+			b.rules.add(r.String(), 1)
 		}
 	case events.Supersede:
 		q.Superseded++
