@@ -31,7 +31,7 @@ type Limits struct {
 	// Waiting is how many new batches wait, AgentWaiting how many of one agent.
 	Waiting, AgentWaiting int
 	// Spare is how many batches that are already under way may run beyond Running, because running ones may wait for
-	// what they hold. As many children may run beside them all.
+	// what they hold. As many children may run beside them all, and as many again of those that are under way.
 	Spare int
 	// Idle is how many batches may be open and idle, until their agents append calls, in addition to the running ones.
 	// One that gets calls continues at once: a batch under way does not wait.
@@ -73,9 +73,10 @@ type Queue struct {
 	streak int
 	// resumed are batches under way, which start before all others.
 	resumed []Batch
-	// children are those that wait for their places, and childrenRun is how many run.
-	children    []Batch
-	childrenRun int
+	// children are those that wait for their places, resumedChildren those that are under way, and childrenRun is how
+	// many run.
+	children, resumedChildren []Batch
+	childrenRun               int
 	// reserved are the batches that are to start when a report has come back, in their order; granted those for which
 	// that is so. Both count as running. reports is how many there have been.
 	reserved []reservation
@@ -152,7 +153,11 @@ func (r *Queue) Add(b Batch, underWay bool, now time.Time) (away toolyard.BatchK
 		if !underWay && len(r.children) >= r.limits.Waiting {
 			return b.Key, ChildFull // as a new batch it would wait for the place of the one that waits for it
 		}
-		r.children = append(r.children, b)
+		if underWay {
+			r.resumedChildren = append(r.resumedChildren, b)
+		} else {
+			r.children = append(r.children, b)
+		}
 		return away, Admitted
 	}
 	if underWay {
@@ -245,8 +250,7 @@ func (r *Queue) Next(now time.Time) (b Batch, ok bool) {
 		r.quotas.start(&b, now)
 		return b, true
 	}
-	if len(r.children) > 0 && r.childrenRun < r.limits.Spare {
-		b, r.children = r.children[0], r.children[1:]
+	if b, ok := r.nextChild(); ok {
 		r.childrenRun++
 		r.goOn(&b, now)
 		return b, true
@@ -270,6 +274,19 @@ func (r *Queue) Next(now time.Time) (b Batch, ok bool) {
 		r.reserved = append(r.reserved, reservation{arrival: a})
 	}
 	return b, false
+}
+
+// nextChild takes a child for which there is a place. Those that run may wait for what one holds that is under way.
+func (r *Queue) nextChild() (b Batch, ok bool) {
+	switch {
+	case len(r.resumedChildren) > 0 && r.childrenRun < 2*r.limits.Spare:
+		b, r.resumedChildren = r.resumedChildren[0], r.resumedChildren[1:]
+	case len(r.children) > 0 && r.childrenRun < r.limits.Spare:
+		b, r.children = r.children[0], r.children[1:]
+	default:
+		return b, false
+	}
+	return b, true
 }
 
 // goOn starts a batch whatever is used.
@@ -481,7 +498,7 @@ func (r *Queue) Started(k toolyard.BatchKey) Batch { return r.started[k] }
 
 // Load returns how many batches run, how many wait, and how many are open and idle.
 func (r *Queue) Load() (running, waiting, open int) {
-	return r.running, r.waiting + len(r.resumed) + len(r.children), len(r.idle)
+	return r.running, r.waiting + len(r.resumed) + len(r.resumedChildren) + len(r.children), len(r.idle)
 }
 
 // giveTurn appends an agent to the turns, if it may start a batch.

@@ -91,3 +91,22 @@ func TestAScriptsCallDoesNotWaitBehindItsParent(t *testing.T) {
 		t.Errorf("%d calls of the script wait for their parent's place, which waits for them", waiting)
 	}
 }
+
+// TestATakenOverCallOfAScriptRunsThoughOthersWaitForIt: the calls of scripts that have all places wait for a workspace
+// that one of a dispatcher that died still holds. It comes to this dispatcher, behind others that are new.
+func TestATakenOverCallOfAScriptRunsThoughOthersWaitForIt(t *testing.T) {
+	t.Parallel()
+	const places = 2
+	l := parentsAndChildren(places, 10)
+	for n := range 2 * places {
+		arrives(l, fmt.Sprint("waits for the workspace ", n), false, true)
+	}
+	startAll(l)
+	arrives(l, "has the workspace", true, true)
+	if started := startAll(l); len(started) != 1 || started[0].ID != "has the workspace" {
+		t.Errorf("started %v, want the one for which the others wait", started)
+	}
+	if running, waiting, _ := l.load(); running != places+1 || waiting != places {
+		t.Errorf("%d calls of scripts run and %d wait, want %d and %d", running, waiting, places+1, places)
+	}
+}
