@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -102,15 +103,31 @@ func (r *Queue) release(k toolyard.BatchKey, now time.Time) {
 	}
 }
 
-// heldBack reports whether a batch may not start because others are held back for another one.
+// heldBack reports whether a batch may not start because others are held back for another one. Of two batches for
+// which others are held back, each in a scope of both, only the later one may not: else neither could.
 func (r *Queue) heldBack(b *Batch) bool {
 	if len(r.holds) == 0 {
 		return false
 	}
+	var own, others *quotaHold // the first ones
 	for _, s := range r.quotas.grants.of(b.Key.Agent) {
-		if h := r.holds[s.scope]; h != nil && h.holder != (toolyard.BatchKey{}) && h.holder != b.Key {
-			return true
+		h := r.holds[s.scope]
+		if h == nil || h.holder == (toolyard.BatchKey{}) {
+			continue
+		}
+		first := &others
+		if h.holder == b.Key {
+			first = &own
+		}
+		if *first == nil || h.before(*first) {
+			*first = h
 		}
 	}
-	return false
+	return others != nil && (own == nil || others.before(own))
+}
+
+// before reports whether others are held back for longer here. Of those that begin at once one is the first, too.
+func (h *quotaHold) before(o *quotaHold) bool {
+	return cmp.Or(h.since.Compare(o.since), cmp.Compare(h.holder.Agent, o.holder.Agent),
+		cmp.Compare(h.holder.ID, o.holder.ID)) < 0
 }

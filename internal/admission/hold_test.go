@@ -145,3 +145,36 @@ func TestHoldsAreForgotten(t *testing.T) {
 		t.Errorf("held back: %v", h.queue.holds)
 	}
 }
+
+// TestTwoBatchesThatOthersAreHeldBackForHoldEachOtherBackForNothing: a bulk batch waits for room in its agent's quota,
+// and an interactive one of the same agent for room in the team's. When there is room for one of them, one starts.
+func TestTwoBatchesThatOthersAreHeldBackForHoldEachOtherBackForNothing(t *testing.T) {
+	t.Parallel()
+	for _, first := range []toolyard.Priority{toolyard.Bulk, toolyard.Interactive} {
+		h := newHoldTrial(t, Quota{Calls: 6})
+		h.queue.quotas.grants.Agents = []Grant{{"team-a", Quota{Calls: 4}}}
+		h.arrive("team-a", toolyard.Interactive, 1)
+		h.arrive("team-b", toolyard.Interactive, 5)
+		h.after(time.Second, time.Hour)
+		wide := map[toolyard.Priority]int{toolyard.Bulk: 4, toolyard.Interactive: 3}
+		second := toolyard.Interactive
+		if first == second {
+			second = toolyard.Bulk
+		}
+		h.arrive("team-a", first, wide[first])
+		h.after(time.Second, time.Hour)
+		h.arrive("team-a", second, wide[second])
+		h.after(8*time.Second, time.Hour)
+		if len(h.queue.holds) != 2 || len(h.ends) != 2 {
+			t.Fatalf("%d holds and %d batches that run, want 2 and 2", len(h.queue.holds), len(h.ends))
+		}
+		for k := range h.ends {
+			h.queue.Remove(k, h.now)
+			delete(h.ends, k)
+		}
+		h.after(200*time.Millisecond, time.Hour)
+		if len(h.ends) != 1 {
+			t.Errorf("the %s one came first: %d start, want one, for which there is room", first, len(h.ends))
+		}
+	}
+}
