@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
@@ -15,8 +16,11 @@ const howBytes = "write bytes, like 8589934592, or a number with its unit, like 
 
 // ParseBytes reads a number of bytes: digits alone, or a number with its unit (8GiB, 512 MiB, 1.5GB).
 func ParseBytes(s string) (int64, error) {
+	if strings.Contains(s, ",") { // the library drops it: 1,5GiB would be 15 GiB
+		return 0, errors.New(howBytes)
+	}
 	n, err := humanize.ParseBytes(s)
-	if err != nil || n > math.MaxInt64 {
+	if err != nil || n > math.MaxInt64 || strings.Contains(s, ".") && strings.Trim(s, "0123456789.") == "" {
 		return 0, errors.New(howBytes)
 	}
 	return int64(n), nil

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"io"
+	"math"
 	"strings"
 	"testing"
 
@@ -11,13 +12,14 @@ import (
 func TestParseBytes(t *testing.T) {
 	for s, want := range map[string]int64{
 		"0": 0, "8589934592": 8 << 30, "8GiB": 8 << 30, "8 gib": 8 << 30, "1.5MiB": 3 << 19, "64KiB": 64 << 10,
-		"2TiB": 2 << 40, "5GB": 5e9, "7B": 7,
+		"2TiB": 2 << 40, "5GB": 5e9, "7B": 7, "9223372036854775807": math.MaxInt64, "9007199254740993": 1<<53 + 1,
 	} {
 		if n, err := ParseBytes(s); err != nil || n != want {
 			t.Errorf("%q is %d, %v, want %d", s, n, err, want)
 		}
 	}
-	for _, s := range []string{"", "GiB", "-1", "-1GiB", "8GiX", "1e9", "9223372036854775808", "99999EiB", "0x10"} {
+	for _, s := range []string{"", "GiB", "-1", "-1GiB", "8GiX", "1e9", "9223372036854775808", "99999EiB", "0x10",
+		"1,5GiB", "1,024", "1.5"} {
 		if n, err := ParseBytes(s); err == nil {
 			t.Errorf("%q is read as %d", s, n)
 		}
