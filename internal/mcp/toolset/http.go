@@ -3,6 +3,7 @@ package toolset
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -162,6 +163,10 @@ func (s *sender) send(req *http.Request) (*http.Response, error) {
 		res.StatusCode, res.Body, res.ContentLength = http.StatusBadGateway, http.NoBody, 0
 		return res, nil
 	}
+	lift := lift
+	if res.StatusCode/100 == 2 && (own != "" || req.GetBody != nil) {
+		lift = answering(req)
+	}
 	if isStream(res) {
 		b.left = 0
 		b.ReadCloser = &metered{ReadCloser: res.Body}
@@ -179,6 +184,43 @@ func (s *sender) send(req *http.Request) (*http.Response, error) {
 	}
 	res.Body = wire.Whole(b, lift)
 	return res, nil
+}
+
+// answering is the function lift for what comes in answer to a request. An error without an id, for which the SDK would
+// end the session, answers that request, and nothing where it comes in the stream for what the server says of itself.
+// With another status than 2xx it may say that the server knows the session no more.
+func answering(req *http.Request) func(message []byte) []byte {
+	return func(message []byte) []byte {
+		if !isErrorOfNothing(message) {
+			return lift(message)
+		}
+		id, err := idOf(req)
+		var answer map[string]json.RawMessage
+		if err != nil || id == nil || json.Unmarshal(message, &answer) != nil {
+			return nil
+		}
+		answer["id"] = id
+		if message, err = json.Marshal(answer); err != nil {
+			return nil
+		}
+		return message
+	}
+}
+
+// idOf is the id of the request of JSON-RPC in a request of HTTP; nil if there is none.
+func idOf(req *http.Request) (json.RawMessage, error) {
+	if req.GetBody == nil {
+		return nil, nil
+	}
+	body, err := req.GetBody()
+	if err != nil {
+		return nil, err
+	}
+	var m struct {
+		ID json.RawMessage `json:"id"`
+	}
+	err = json.NewDecoder(body).Decode(&m)
+	return m.ID, errors.Join(err, body.Close())
 }
 
 // The SDK ends a session whose stream for what the server says of itself has ended several times in a row without an

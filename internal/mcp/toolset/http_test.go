@@ -1,6 +1,7 @@
 package toolset
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -281,4 +282,55 @@ func TestAChangeBetweenTwoStreams(t *testing.T) {
 		}
 	}, nil)
 	until(t, set, "the list is read again", func() bool { return lists.Load() > 1 })
+}
+
+// TestAnErrorWithoutAnIDAnswersItsRequest: over HTTP it is known which one that is. Other calls of the session go on.
+func TestAnErrorWithoutAnIDAnswersItsRequest(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{`"id":null,`, ``} {
+		refused := `{"jsonrpc":"2.0",` + id + `"error":{"code":-32602,"message":"not so"}}`
+		for kind, body := range map[string]string{"application/json": refused,
+			"text/event-stream": "data: " + refused + "\n\n"} {
+			set := webServer(t, nil, nil, func(w http.ResponseWriter, _ json.RawMessage) {
+				w.Header().Set("Content-Type", kind)
+				_, _ = w.Write([]byte(body))
+			})
+			first := life(set)
+			if _, err := run(t, set, "x", patience); err == nil || err.Code != toolyard.InvalidArguments {
+				t.Errorf("%s: got %v, want %s", body, err, toolyard.InvalidArguments)
+			}
+			if first.Err() != nil {
+				t.Errorf("%s: the session has ended: %v", body, context.Cause(first))
+			}
+		}
+	}
+}
+
+// TestAnErrorWithoutAnIDOfNoRequest comes in the server's own stream, and ends no session.
+func TestAnErrorWithoutAnIDOfNoRequest(t *testing.T) {
+	t.Parallel()
+	var sessions atomic.Int32
+	listens, once := make(chan struct{}), sync.Once{}
+	set := webServer(t, func(_ http.ResponseWriter, _ *http.Request, method string) bool {
+		if method == "initialize" {
+			sessions.Add(1)
+		}
+		if method == "tools/call" {
+			<-listens
+		}
+		return true
+	}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte("data: " + `{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"no"}}` + "\n\n"))
+		_ = http.NewResponseController(w).Flush()
+		once.Do(func() { close(listens) })
+		<-r.Context().Done()
+	}, saysOK)
+	until(t, set, "calls are answered", func() bool {
+		_, err := run(t, set, "x", patience)
+		return err == nil
+	})
+	if _, err := run(t, set, "x", patience); err != nil || sessions.Load() != 1 {
+		t.Errorf("there were %d sessions, want one; got %v", sessions.Load(), err)
+	}
 }
