@@ -436,10 +436,34 @@ func (r *restoring) makeParents(p string) error {
 		if err == nil {
 			err = unix.Mkdirat(int(dir.Fd()), name, parentMode)
 		}
+		if err == nil {
+			err = r.toOwner(dir, name)
+		}
 		if err = errors.Join(err, dir.Close()); err != nil {
 			return err
 		}
 		r.did(&r.report.Written)
 	}
 	return nil
+}
+
+// toOwner gives a directory that a worker has made which is root to the workspace's owner, as whom commands run, and
+// who could not write to it. Its group is that of its own directory where that gives it to all that is in it.
+func (r *restoring) toOwner(dir *os.File, name string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	top, err := statOf(r.top)
+	if err != nil {
+		return err
+	}
+	in, err := statOf(dir)
+	if err != nil {
+		return err
+	}
+	group := int(top.Gid)
+	if in.Mode&unix.S_ISGID != 0 {
+		group = -1
+	}
+	return r.owned(unix.Fchownat(int(dir.Fd()), name, int(top.Uid), group, unix.AT_SYMLINK_NOFOLLOW))
 }
