@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/manifest"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // modeVariable has this test binary be an MCP server on stdio, of the kind that its value names.
@@ -176,6 +177,10 @@ func (f *fake) call(m message) {
 		f.answer(m.ID, result)
 		return
 	}
+	if f.mode == "cannot read" && p.Name == "echo" {
+		f.send(`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"too long"}}`)
+		return
+	}
 	if refuse, ok := strings.CutPrefix(f.mode, "refuse "); ok && p.Name == "echo" {
 		f.send(`{"jsonrpc":"2.0","id":%s,"error":%s}`, m.ID, refuse)
 		return
@@ -275,6 +280,27 @@ func TestAnErrorWithoutAnIDEndsNothing(t *testing.T) {
 		if first.Err() != nil {
 			t.Errorf("%s: the session has ended: %v", id, context.Cause(first))
 		}
+	}
+}
+
+// TestACallThatTheServerCannotReadDoesNotWaitForItsAnswer: the server cannot name the call, and answers nothing else.
+func TestACallThatTheServerCannotReadDoesNotWaitForItsAnswer(t *testing.T) {
+	t.Parallel()
+	set := start(t, fakeServer("cannot read"))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	echo, ends := find(t, set, "echo"), make(chan error, 1)
+	go func() {
+		_, err := echo.Run(ctx, tool.Env{Progress: func(tool.Progress) {}}, json.RawMessage(`{}`))
+		ends <- err
+	}()
+	select {
+	case err := <-ends:
+		if e := tool.AsError(err); err == nil || e.Code != toolyard.OutcomeUnknown {
+			t.Errorf("got %v, want %s", err, toolyard.OutcomeUnknown)
+		}
+	case <-time.After(patience):
+		t.Error("the call still waits")
 	}
 }
 

@@ -191,7 +191,7 @@ func (s *sender) send(req *http.Request) (*http.Response, error) {
 // With another status than 2xx it may say that the server knows the session no more.
 func answering(req *http.Request) func(message []byte) []byte {
 	return func(message []byte) []byte {
-		if !isErrorOfNothing(message) {
+		if _, ok := errorOfNothing(message); !ok {
 			return lift(message)
 		}
 		id, err := idOf(req)

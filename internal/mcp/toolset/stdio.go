@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	wire "github.com/toolyard/toolyard/internal/mcp"
@@ -76,10 +77,11 @@ func (t *Toolset) overStdio() (link, error) {
 
 // lift is the function lift. It remembers a line that is no message: the library ends the session for it. It would do
 // that for an error without an id, too, which JSON-RPC has for what could not be read, and with which some servers
-// answer notifications. No call waits for it. Before the first answer it may be all that a server says to a handshake.
+// answer notifications. No call waits for it, unless the server could not even parse what it got: that may be a call,
+// and nobody knows which one. Before the first answer it may be all that a server says to a handshake.
 func (w *stdio) lift(line []byte) []byte {
 	text := bytes.TrimSpace(line)
-	if w.answered && isErrorOfNothing(text) {
+	if code, ok := errorOfNothing(text); w.answered && ok && code != jsonrpc.CodeParseError {
 		return nil
 	}
 	w.answered = w.answered || bytes.Contains(text, []byte(`"result"`))
@@ -90,17 +92,24 @@ func (w *stdio) lift(line []byte) []byte {
 	return lift(line)
 }
 
-// isErrorOfNothing reports whether a message is an error that answers no request.
-func isErrorOfNothing(message []byte) bool {
+// errorOfNothing reports whether a message is an error that answers no request, and its code; 0 where it has none.
+func errorOfNothing(message []byte) (code int64, ok bool) {
 	var m struct {
 		Method json.RawMessage `json:"method"`
 		ID     json.RawMessage `json:"id"`
 		Error  json.RawMessage `json:"error"`
 	}
 	if !bytes.Contains(message, []byte(`"error"`)) || json.Unmarshal(message, &m) != nil || m.Method != nil {
-		return false
+		return 0, false
 	}
-	return m.Error != nil && (m.ID == nil || string(m.ID) == "null")
+	if m.Error == nil || m.ID != nil && string(m.ID) != "null" {
+		return 0, false
+	}
+	var e jsonrpc.Error
+	if json.Unmarshal(m.Error, &e) != nil {
+		return 0, true
+	}
+	return e.Code, true
 }
 
 // ending says how the server ended, with a line that made an end of it and the end of its stderr.
