@@ -26,7 +26,7 @@ import (
 )
 
 // atOnce is how many tests run at a time that wait more than they work.
-const atOnce = 4
+const atOnce = 6
 
 // RunWaiting runs the tests of a package that mostly wait, for processes and for each other: more of them at a time
 // than there are processors, unless -parallel says how many. It returns the exit status.
