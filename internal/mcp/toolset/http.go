@@ -33,7 +33,7 @@ func (r *remote) cut()        { r.stop() }
 func (r *remote) wait() error { return nil }
 
 // overHTTP prepares the connection to a running server.
-func (t *Toolset) overHTTP() (link, error) {
+func (t *Toolset) overHTTP(relist func()) (link, error) {
 	s := &t.o.Server
 	at, err := url.Parse(s.URL)
 	if err != nil {
@@ -53,7 +53,7 @@ func (t *Toolset) overHTTP() (link, error) {
 		return nil, errors.New("the program's HTTP transport was replaced")
 	}
 	session, stop := context.WithCancel(context.Background())
-	sender := &sender{next: base.Clone(), at: at, headers: headers, session: session}
+	sender := &sender{next: base.Clone(), at: at, headers: headers, session: session, relist: relist}
 	context.AfterFunc(session, sender.next.CloseIdleConnections)
 	return &remote{stop: stop, StreamableClientTransport: mcp.StreamableClientTransport{
 		Endpoint: s.URL, MaxEventSize: MaxMessageBytes,
@@ -68,13 +68,15 @@ type sender struct {
 	at      *url.URL
 	headers map[string]string
 	session context.Context
-	// listening says when the last stream began for what the server says of itself, how many there were, and when one
-	// had the list read again.
+	// relist has the list of tools read again.
+	relist func()
+	// listening says when the last stream was asked for, for what the server says of itself, and how often.
 	listening struct {
-		mu           sync.Mutex
-		since, again time.Time
-		count        int
+		mu    sync.Mutex
+		since time.Time
+		count int
 	}
+	lost lost
 }
 
 // sessionHeader names the session that a request belongs to.
@@ -133,7 +135,7 @@ func (s *sender) send(req *http.Request) (*http.Response, error) {
 	for name, value := range s.headers {
 		req.Header.Set(name, value)
 	}
-	own, err := s.listens(req)
+	stream, err := s.listens(req)
 	if err = errors.Join(err, sayTask(req)); err != nil {
 		end()
 		return nil, err
@@ -164,7 +166,7 @@ func (s *sender) send(req *http.Request) (*http.Response, error) {
 		return res, nil
 	}
 	lift := lift
-	if res.StatusCode/100 == 2 && (own != "" || req.GetBody != nil) {
+	if res.StatusCode/100 == 2 && (stream > 0 || req.GetBody != nil) {
 		lift = answering(req)
 	}
 	if isStream(res) {
@@ -177,8 +179,11 @@ func (s *sender) send(req *http.Request) (*http.Response, error) {
 			watch.line(line)
 			return lifted(line)
 		})
-		if own != "" {
-			res.Body = begun(res.Body, own)
+		if stream > 0 {
+			res.Body = begun(res.Body, "id: "+ownEvent+strconv.Itoa(stream)+"\n\n")
+		}
+		if stream > 1 {
+			s.missed()
 		}
 		return res, nil
 	}
@@ -232,30 +237,24 @@ const (
 	ownEvent    = "toolyard-"
 )
 
-// listens is what stands in front of the stream that a request is for; empty if it is for none of these, or for the
-// rest of one. A server may say that it is to be asked again at once, and end each stream at once, so one that follows
-// another waits.
-func (s *sender) listens(req *http.Request) (first string, err error) {
+// listens is the number of the stream that a request is for; 0 if it is for none of these, or for the rest of one. A
+// server may say that it is to be asked again at once, and end each stream at once, so one that follows another waits.
+func (s *sender) listens(req *http.Request) (number int, err error) {
 	if strings.HasPrefix(req.Header.Get(eventHeader), ownEvent) {
 		req.Header.Del(eventHeader)
 	}
 	if req.Method != http.MethodGet || req.Header.Get(eventHeader) != "" {
-		return "", nil
+		return 0, nil
 	}
 	l := &s.listening
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := pause.For(req.Context(), time.Until(l.since.Add(listenPause))); err != nil {
-		return "", err
+		return 0, err
 	}
 	l.since = time.Now()
 	l.count++
-	first = "id: " + ownEvent + strconv.Itoa(l.count) + "\n\n"
-	if l.count > 1 && l.since.Sub(l.again) > lastingAfter {
-		l.again = l.since
-		first += changed
-	}
-	return first, nil
+	return l.count, nil
 }
 
 // begun is a stream with a text in front.

@@ -3,6 +3,7 @@ package toolset
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -332,5 +333,50 @@ func TestAnErrorWithoutAnIDOfNoRequest(t *testing.T) {
 	})
 	if _, err := run(t, set, "x", patience); err != nil || sessions.Load() != 1 {
 		t.Errorf("there were %d sessions, want one; got %v", sessions.Load(), err)
+	}
+}
+
+// TestAChangeBehindALostRequestForAStream: while a server is replaced, requests for the next stream get no response,
+// and the tools are others when there is one.
+func TestAChangeBehindALostRequestForAStream(t *testing.T) {
+	t.Parallel()
+	var lists, streams atomic.Int32
+	over := make(chan struct{})
+	defer close(over)
+	set := webServer(t, func(_ http.ResponseWriter, _ *http.Request, method string) bool {
+		if method == "tools/list" {
+			lists.Add(1)
+		}
+		return true
+	}, func(w http.ResponseWriter, r *http.Request) {
+		n := streams.Add(1)
+		if n == 2 {
+			cutOff(t, w)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		if n == 1 {
+			return // the tools change now
+		}
+		select {
+		case <-r.Context().Done():
+		case <-over:
+		}
+	}, nil)
+	until(t, set, "the list is read again", func() bool { return lists.Load() > 1 })
+}
+
+// cutOff ends a connection within the first line of a response: net/http repeats a request for which nothing came.
+func cutOff(t *testing.T, w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	_, err = conn.Write([]byte("HTTP/1.1"))
+	if err = errors.Join(err, conn.Close()); err != nil {
+		t.Error(err)
 	}
 }

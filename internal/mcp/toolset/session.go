@@ -74,7 +74,7 @@ func (t *Toolset) open(ctx context.Context, legacy bool) (*session, error) {
 	s.life, s.end = context.WithCancelCause(context.Background())
 	var err error
 	if t.o.Server.URL != "" {
-		s.wire, err = t.overHTTP()
+		s.wire, err = t.overHTTP(s.listChanged)
 	} else {
 		s.wire, err = t.overStdio()
 	}
