@@ -329,14 +329,10 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	a, err := readAnswer(body)
-	if err == nil && !r.taken.add(nameOf(req.Header, body)) {
-		err = errTwice
-	} else if err == nil {
+	if err == nil {
 		ctx, cancel := context.WithTimeout(req.Context(), DecideTimeout)
 		defer cancel()
-		if err = r.o.System.Decide(ctx, a.ID, a.Decision); err != nil {
-			r.taken.remove(nameOf(req.Header, body)) // it may come again
-		}
+		err = r.decide(ctx, nameOf(req.Header, body), a)
 	}
 	status := http.StatusInternalServerError
 	switch _, wrong := errors.AsType[*toolyard.InputError](err); {
@@ -353,4 +349,19 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	r.o.Log.Warn("an answer has no effect", "approval", a.ID, "by", a.Decision.By, "error", err)
 	http.Error(w, err.Error(), status)
+}
+
+// decide stores the decision of an answer, once.
+func (r *Relay) decide(ctx context.Context, name [sha256.Size]byte, a Answer) error {
+	switch is, err := r.taken.begin(ctx, name); {
+	case err != nil:
+		return err
+	case !is:
+		return errTwice
+	}
+	counted := false
+	defer func() { r.taken.end(name, counted) }()
+	err := r.o.System.Decide(ctx, a.ID, a.Decision)
+	counted = err == nil
+	return err
 }

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -27,6 +28,8 @@ type system struct {
 	decided []client.Decision
 	err     error
 	failing error // of decisions
+	// storing, if there is one, has each decision say that it is under way, and wait for what comes of it.
+	storing chan chan error
 }
 
 func (s *system) Approvals(context.Context, toolyard.Agent) ([]client.Approval, error) {
@@ -34,6 +37,13 @@ func (s *system) Approvals(context.Context, toolyard.Agent) ([]client.Approval, 
 }
 
 func (s *system) Decide(_ context.Context, id string, d client.Decision) error {
+	if s.storing != nil {
+		stored := make(chan error)
+		s.storing <- stored
+		if err := <-stored; err != nil {
+			return err
+		}
+	}
 	if s.failing != nil {
 		return s.failing
 	}
@@ -222,6 +232,50 @@ func TestAnAnswerCountsOnce(t *testing.T) {
 		r.o.Secret.sign(q.Header, "msg_2", r.now, []byte(body))
 	}); got != http.StatusNoContent || len(r.decided) != 2 {
 		t.Errorf("another answer: status %d, decided %d times", got, len(r.decided))
+	}
+}
+
+// TestAnAnswerThatComesAgainMeanwhile: a service that does not wait for the response sends its answer again while the
+// first one is stored. What that one says follows from what becomes of the first.
+func TestAnAnswerThatComesAgainMeanwhile(t *testing.T) {
+	for name, c := range map[string]struct {
+		first error
+		want  [2]int
+	}{
+		"the first counts": {nil, [2]int{http.StatusNoContent, http.StatusConflict}},
+		"the first cannot be stored": {client.ErrUnchecked,
+			[2]int{http.StatusServiceUnavailable, http.StatusNoContent}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			secret, err := ParseSecret(secretText)
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				r := &rig{system: &system{list: []client.Approval{waits("a.b.0", `{"code":""}`)},
+					storing: make(chan chan error)}, now: time.Now()}
+				r.Relay = New(Options{System: r.system, Secret: secret, Client: &http.Client{},
+					Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return r.now }})
+				body := `{"type":"approval.answer","data":{"id":"a.b.0","decision":"deny","by":"ann"}}`
+				var got [2]int
+				send := func(n int) { go func() { got[n] = r.answer(t, body, nil) }() }
+				send(0)
+				first := <-r.storing
+				send(1)
+				synctest.Wait()
+				if got[1] != 0 {
+					t.Errorf("the second is answered with status %d while the first is under way", got[1])
+				}
+				first <- c.first
+				if c.first != nil && got[1] == 0 {
+					(<-r.storing) <- nil
+				}
+				synctest.Wait()
+				if got != c.want || len(r.decided) != 1 {
+					t.Errorf("got %d, want %d; decided %d times", got, c.want, len(r.decided))
+				}
+			})
+		})
 	}
 }
 
