@@ -320,12 +320,12 @@ func readConfig(path string) (map[string][]string, error) {
 }
 
 // onlyDocument decodes a file of one document, or of none. What a further one says would have no effect, although its
-// author thinks otherwise.
+// author thinks otherwise. One that says nothing, as behind a last line of ---, does no harm.
 func onlyDocument(d *yaml.Decoder, to any) error {
 	err := d.Decode(to)
-	if err == nil {
+	for err == nil {
 		var more yaml.Node
-		if err = d.Decode(&more); err == nil {
+		if err = d.Decode(&more); err == nil && !saysNothing(&more) {
 			return fmt.Errorf("line %d: the file has more than one document; put all into one", more.Line)
 		}
 	}
@@ -333,6 +333,13 @@ func onlyDocument(d *yaml.Decoder, to any) error {
 		return nil
 	}
 	return err
+}
+
+// saysNothing reports whether a document is empty, but for comments.
+func saysNothing(doc *yaml.Node) bool {
+	return !slices.ContainsFunc(doc.Content, func(n *yaml.Node) bool {
+		return n.Kind != yaml.ScalarNode || n.Tag != "!!null"
+	})
 }
 
 // ReadFile reads a file of at most so many bytes that a flag names. What is wrong with it is an error of usage.
