@@ -1,11 +1,14 @@
 package dispatcher
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -200,6 +203,54 @@ func TestTheStartsOfABatchThatWasGivenUp(t *testing.T) {
 			y.Errorf("it is answered %s", got)
 		}
 	})
+}
+
+// TestTheStartsOfABatchWhoseRepliesAreLost: nobody can say which of its starts were answered with a handle. What they
+// have started goes on until its time is over, and that the batch is given up does not wait for it.
+func TestTheStartsOfABatchWhoseRepliesAreLost(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d1")
+		d := New(y.Broker("d2"), Config{ID: "d2", Base: y.entries(), Log: y.Log(), Planner: planner()})
+		y.Start(d)
+		s := y.goesOn(3)
+		a, err := d.startBackground(y.Context(), &s, 0, toolyard.BackgroundStartInput{Tool: "write",
+			Input: json.RawMessage(`{}`), Workspace: true})
+		if err != nil || a.Problem != "" {
+			y.Fatalf("%+v, %v", a, err)
+		}
+		var first, end uint64
+		for i := range 2 {
+			r, err := y.b.Append(y.Context(), s.Key, batch.ChainReply, "", i, end, events.Reply{
+				Results: []toolyard.Result{{Index: i, CallID: s.Submission.Calls[i].ID, Tool: "write"}}})
+			if err != nil {
+				y.Fatal(err)
+			}
+			first, end = cmp.Or(first, r.Seq), r.Seq
+		}
+		y.lose("TY_REPLY", first)
+		if err := d.answerAll(y.Context(), s.Key, s.Submission, errSubmissionLost); err != nil {
+			y.Errorf("the batch is not given up: %v", err)
+		}
+		if y.fold(toolyard.BatchKey{Agent: s.Key.Agent, ID: a.Handle}).Completed {
+			y.Error("what it has started was stopped")
+		}
+	})
+}
+
+// lose has a stream lose a message.
+func (y *yard) lose(stream string, seq uint64) {
+	y.Helper()
+	js, err := jetstream.New(y.Conn("loses"))
+	if err != nil {
+		y.Fatal(err)
+	}
+	s, err := js.Stream(y.Context(), stream)
+	if err == nil {
+		err = s.DeleteMsg(y.Context(), seq)
+	}
+	if err != nil {
+		y.Fatal(err)
+	}
 }
 
 // TestALateStart: a start that has ended before its background call was listed starts nothing, and leaves nothing on
