@@ -7,6 +7,10 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
@@ -76,5 +80,65 @@ func TestAcknowledgedMessagesThatTheServerKept(t *testing.T) {
 	testenv.Until(t, "nothing is stored", func() bool { return stored() == 0 })
 	if n, err := b.DeleteAcknowledged(t.Context()); n != 0 || err != nil {
 		t.Errorf("%d messages deleted, %v; want none", n, err)
+	}
+}
+
+// TestALongCallCostsNoRequests: a call that was delivered before a dispatcher came runs on, and those behind it, on
+// other lanes, are acknowledged. Each lane is looked at once, and not with every sweep until that call has ended.
+func TestALongCallCostsNoRequests(t *testing.T) {
+	testenv.OneShard(t)
+	s := testenv.Restartable(t)
+	before := testenv.Broker(t, s.Server, "/dispatcher/before")
+	queue(t, before, 0, 1)
+	comes(t, deliveries(t, lane(t, before), 1)) // it runs
+	other := batch.Route{Pool: "default", Class: toolyard.WriteExclusive}
+	for _, q := range before.QueueAll(t.Context(), broker.LaneOf("a"), []batch.Queue{{Route: other,
+		Request: events.Requested{Agent: "a", Batch: "b", Calls: []events.RequestedCall{{Input: []byte(`{}`)}}}}}) {
+		if q.Err != nil {
+			t.Fatal(q.Err)
+		}
+	}
+	l, err := before.Lane(t.Context(), other, broker.LaneOf("a"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Stop)
+	if err := comes(t, deliveries(t, l, 1)).Done(); err != nil {
+		t.Fatal(err)
+	}
+	nc := testenv.Conn(t, s.Server)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Until(t, "one call is acknowledged", func() bool {
+		stream, err := js.Stream(t.Context(), "TY_CALL")
+		return err == nil && stream.CachedInfo().State.Msgs == 1
+	})
+
+	b := testenv.Broker(t, s.Server, "/dispatcher/after")
+	reads, err := nc.SubscribeSync("$JS.API.DIRECT.GET.TY_CALL")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, err := nc.SubscribeSync("$JS.API.STREAM.MSG.GET.TY_CALL")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if _, err := b.DeleteAcknowledged(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	n1, _, err1 := reads.Pending()
+	n2, _, err2 := asked.Pending()
+	if n1+n2 > 2 || err1 != nil || err2 != nil {
+		t.Errorf("%d+%d messages were asked for in five sweeps (%v, %v)", n1, n2, err1, err2)
 	}
 }

@@ -18,13 +18,13 @@ type forgotten struct {
 	known bool
 	// reconnects identifies the connection for which upTo is known.
 	reconnects, upTo uint64
-	// deleted: up to there nothing is stored any more that is acknowledged.
-	deleted bool
+	// acknowledged is what is known of such a connection's messages that are acknowledged.
+	acknowledged acknowledged
 }
 
 // note records the end of the work queue when the connection was made.
 func (f *forgotten) note(reconnects, last uint64) {
-	f.known, f.reconnects, f.upTo, f.deleted = true, reconnects, last, false
+	f.known, f.reconnects, f.upTo = true, reconnects, last
 }
 
 // look reads the end of the work queue, if that has not been done for this connection. The caller holds the lock.
@@ -38,6 +38,16 @@ func (f *forgotten) look(ctx context.Context, b *Broker) error {
 		f.note(now, end)
 	}
 	return err
+}
+
+// end is where the work queue ended when this connection was made, which reconnects identifies. No lock is held then.
+func (f *forgotten) end(ctx context.Context, b *Broker) (reconnects, upTo uint64, err error) {
+	if err := f.mu.LockWithin(ctx); err != nil {
+		return 0, 0, err
+	}
+	defer f.mu.Unlock()
+	err = f.look(ctx, b)
+	return f.reconnects, f.upTo, err
 }
 
 // mayHaveForgotten reports whether a message of the work queue may have been delivered before, although the server
