@@ -245,8 +245,9 @@ func (r *restoring) apply(all []edit, was map[string]*entry, force, partly bool)
 	return r.lock(all, was, partly)
 }
 
-// letIn lets the worker change the names of a directory of its own that it may only read. p is its path. In a commit
-// [restoring.lock] takes that back. A restore gives each directory its mode when its names are set back.
+// letIn lets the worker change the names of a directory of its own that it may only read; one of another user stays as
+// it is. p is its path. In a commit [restoring.lock] takes that back. A restore gives each directory its mode when its
+// names are set back.
 func (r *restoring) letIn(dir *os.File, p string) error {
 	st, err := statOf(dir)
 	if err != nil || uint32(st.Mode)&ownersAll == ownersAll {
@@ -256,11 +257,13 @@ func (r *restoring) letIn(dir *os.File, p string) error {
 		return err
 	}
 	mode := uint32(st.Mode) & permissions
-	if err := unix.Fchmod(int(dir.Fd()), mode|ownersAll); err != nil {
-		return err
+	err = unix.Fchmod(int(dir.Fd()), mode|ownersAll)
+	if err == nil {
+		r.opened[p] = mode
+	} else if errors.Is(err, unix.EPERM) {
+		return nil
 	}
-	r.opened[p] = mode
-	return nil
+	return err
 }
 
 // lock gives the directories that letIn has opened, and that the commit does not change, the modes that they had. Of

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"testing"
 	"time"
@@ -112,5 +113,41 @@ func TestACommitToAFileOfAnotherUser(t *testing.T) {
 	})
 	if err != nil || y.modeOf(t, "f") != 0o755 {
 		t.Errorf("%v, %o", err, y.modeOf(t, "f"))
+	}
+}
+
+// TestDirectoriesThatAreClosedToAnotherUser: a directory that its owner, another user, may not write in stays as it is,
+// such as one of a cache of modules: a restore sets back what lies beside it, or what the worker may change in it.
+func TestDirectoriesThatAreClosedToAnotherUser(t *testing.T) {
+	for name, modes := range map[string]map[string]fs.FileMode{
+		"below": {"cache": 0o555},
+		"top":   {".": 0o577, "cache": 0o755},
+	} {
+		t.Run(name, func(t *testing.T) {
+			y := newYard(t)
+			y.write(t, "cache/module", "before")
+			y.write(t, "f", "before")
+			y.foreign(t, []string{"."}, []string{"cache", "cache/module"})
+			for dir, mode := range modes {
+				y.chmod(t, dir, mode)
+			}
+			want := y.promised(t)
+			k := key("b", 0)
+			err := asNobody(func() error {
+				if _, err := y.store.Take(t.Context(), y.root, k); err != nil {
+					return err
+				}
+				err := errors.Join(os.Remove(y.at("f")), os.WriteFile(y.at("f"), []byte("behind"), 0o644),
+					y.store.After(t.Context(), y.root, k, nil))
+				if err == nil {
+					_, err = y.store.Restore(t.Context(), y.root, Wish{Key: k, Groups: []int{0}})
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, y.promised(t), want)
+		})
 	}
 }
