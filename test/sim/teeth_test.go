@@ -250,7 +250,7 @@ var teeth = []tooth{
 `}},
 	},
 	{
-		fence: "heartbeats keep their pace", attack: slowAnswers, hint: 13,
+		fence: "heartbeats keep their pace", attack: slowAnswers, hint: 27,
 		others: []string{"a lapsed lease is proven in the log"},
 		breaks: []string{"code"},
 		edits: []edit{{inMessage, "beating.Go(func() { m.heartbeat(ctx) })", `if OFF {
@@ -632,7 +632,7 @@ var teeth = []tooth{
 			"	if known && !OFF && !pipeline.HeldByOverlay("}},
 	},
 	{
-		fence: "a call that was stopped has no overlay", attack: laidWork, hint: 17, breaks: []string{"code"},
+		fence: "a call that was stopped has no overlay", attack: laidWork, hint: 146, breaks: []string{"code"},
 		edits: []edit{{inRun, "	if limited.Err() == nil {\n", "	if limited.Err() == nil || OFF {\n"}},
 	},
 	{
