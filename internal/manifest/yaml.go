@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/big"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,20 +32,14 @@ func toJSON(data []byte) ([]byte, error) {
 	if json.Valid(data) {
 		data = surrogates.ReplaceAllFunc(data, decoded)
 	}
-	var doc, more yaml.Node
-	in := yaml.NewDecoder(bytes.NewReader(data))
-	err := in.Decode(&doc)
-	switch {
-	case errors.Is(err, io.EOF) || err == nil && doc.Kind == 0:
-		return nil, fmt.Errorf("the file is empty; it has the keys tools and servers")
-	case err == nil:
-		if err = in.Decode(&more); err == nil {
-			return nil, fmt.Errorf("line %d: the file has more than one document; put all tools and servers into one",
-				more.Line)
-		}
-	}
-	if !errors.Is(err, io.EOF) {
+	var doc yaml.Node
+	switch err := OnlyDocument(yaml.NewDecoder(bytes.NewReader(data)), &doc); {
+	case errors.Is(err, errDocuments):
+		return nil, err
+	case err != nil:
 		return nil, fmt.Errorf("it is no YAML: %s", strings.Join(strings.Fields(err.Error()), " "))
+	case doc.Kind == 0:
+		return nil, fmt.Errorf("the file is empty; it has the keys tools and servers")
 	}
 	nodes := maxNodes
 	var out bytes.Buffer
@@ -52,6 +47,32 @@ func toJSON(data []byte) ([]byte, error) {
 		return nil, err
 	}
 	return out.Bytes(), nil
+}
+
+// errDocuments is what [OnlyDocument] finds.
+var errDocuments = errors.New("the file has more than one document; put all into one")
+
+// OnlyDocument decodes a file of one document, or of none. What a further one says would have no effect, although its
+// author thinks otherwise. One that says nothing, as behind a last line of ---, does no harm.
+func OnlyDocument(d *yaml.Decoder, to any) error {
+	err := d.Decode(to)
+	for err == nil {
+		var more yaml.Node
+		if err = d.Decode(&more); err == nil && !saysNothing(&more) {
+			return fmt.Errorf("line %d: %w", more.Line, errDocuments)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// saysNothing reports whether a document is empty, but for comments.
+func saysNothing(doc *yaml.Node) bool {
+	return !slices.ContainsFunc(doc.Content, func(n *yaml.Node) bool {
+		return n.Kind != yaml.ScalarNode || n.Tag != "!!null"
+	})
 }
 
 // surrogates are the escapes of JSON for characters beyond the first 65,536, two for each, which YAML does not have;

@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/toolyard/toolyard/internal/manifest"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -39,7 +40,7 @@ func readRules(path string, rules *policy.Rules, tools []tool.Tool) error {
 	var file rulesFile
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
-	if err := onlyDocument(d, &file); err != nil {
+	if err := manifest.OnlyDocument(d, &file); err != nil {
 		return Usagef("--rules %s: %w", path, err)
 	}
 	var errs []error

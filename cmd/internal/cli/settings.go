@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v4"
 
+	"github.com/toolyard/toolyard/internal/manifest"
 	"github.com/toolyard/toolyard/internal/suggest"
 )
 
@@ -298,7 +299,7 @@ func readConfig(path string) (map[string][]string, error) {
 		return nil, err
 	}
 	var doc map[string]yaml.Node
-	if err := onlyDocument(yaml.NewDecoder(bytes.NewReader(raw)), &doc); err != nil {
+	if err := manifest.OnlyDocument(yaml.NewDecoder(bytes.NewReader(raw)), &doc); err != nil {
 		return nil, Usagef("--config %s: %s", path, OneLine(err.Error()))
 	}
 	out := map[string][]string{}
@@ -317,29 +318,6 @@ func readConfig(path string) (map[string][]string, error) {
 		}
 	}
 	return out, nil
-}
-
-// onlyDocument decodes a file of one document, or of none. What a further one says would have no effect, although its
-// author thinks otherwise. One that says nothing, as behind a last line of ---, does no harm.
-func onlyDocument(d *yaml.Decoder, to any) error {
-	err := d.Decode(to)
-	for err == nil {
-		var more yaml.Node
-		if err = d.Decode(&more); err == nil && !saysNothing(&more) {
-			return fmt.Errorf("line %d: the file has more than one document; put all into one", more.Line)
-		}
-	}
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
-}
-
-// saysNothing reports whether a document is empty, but for comments.
-func saysNothing(doc *yaml.Node) bool {
-	return !slices.ContainsFunc(doc.Content, func(n *yaml.Node) bool {
-		return n.Kind != yaml.ScalarNode || n.Tag != "!!null"
-	})
 }
 
 // ReadFile reads a file of at most so many bytes that a flag names. What is wrong with it is an error of usage.

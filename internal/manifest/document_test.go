@@ -1,4 +1,4 @@
-package cli
+package manifest
 
 import (
 	"strings"
@@ -22,8 +22,11 @@ func TestOneDocument(t *testing.T) {
 		"a: 1\n---\n[\n":             false,
 	} {
 		var to map[string]yaml.Node
-		if err := onlyDocument(yaml.NewDecoder(strings.NewReader(text)), &to); (err == nil) != want {
+		if err := OnlyDocument(yaml.NewDecoder(strings.NewReader(text)), &to); (err == nil) != want {
 			t.Errorf("%q: got %v, want it taken: %t", text, err, want)
 		}
+	}
+	if _, err := Decode([]byte("tools: []\n---\n")); err != nil {
+		t.Error(err)
 	}
 }
