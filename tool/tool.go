@@ -48,8 +48,8 @@ type Tool struct {
 	// Run runs a call. Required. An output returned with an error is partial, and the result keeps it.
 	Run func(ctx context.Context, env Env, input json.RawMessage) (Output, error)
 	// Enabled reports whether the tool is offered now. The worker calls it with each heartbeat, beside those of other
-	// tools. A panic, or no answer within a second, means no, until it answers. Batches that were planned before are
-	// not affected. Nil: always.
+	// tools. A panic, or no answer within a second, means no, until it answers. A late answer counts for ten seconds,
+	// while it is called again. Batches that were planned before are not affected. Nil: always.
 	Enabled func() bool
 }
 

@@ -83,3 +83,36 @@ func TestAToolThatDoesNotSayWhetherItIsEnabled(t *testing.T) {
 		part.End()
 	})
 }
+
+// TestASlowEnabledKeepsItsToolOffered: a function that takes longer than a heartbeat waits for it, and says yes each
+// time, does not have its tool come and go.
+func TestASlowEnabledKeepsItsToolOffered(t *testing.T) {
+	bubble.Run(t, broker.Settings{}, func(e *bubble.Env) {
+		slow, err := tool.New(tool.Typed[struct{}, string]{
+			Declaration: tool.Declaration{Name: "slow", Description: "A tool of a test.", ReadOnly: true,
+				Class: tool.ClassRule{Static: toolyard.ReadOnly}},
+			Run:     func(context.Context, tool.Env, struct{}) (string, error) { return "done", nil },
+			Enabled: func() bool { time.Sleep(enabledWait + enabledWait/2); return true },
+		})
+		if err != nil {
+			e.Fatal(err)
+		}
+		w, err := New(e.Broker("w"), Config{ID: "w", Tools: []tool.Tool{slow}, Log: e.Log()})
+		if err != nil {
+			e.Fatal(err)
+		}
+		part, reader := e.Start(w), e.Broker("reader")
+		offered := func() bool {
+			workers, err := reader.Workers(e.Context())
+			return err == nil && len(workers) == 1 && workers[0].Tools == 1
+		}
+		e.Eventually("the tool is offered", offered)
+		for range 600 {
+			time.Sleep(100 * time.Millisecond)
+			if !offered() {
+				e.Fatal("the tool is not offered any more")
+			}
+		}
+		part.End()
+	})
+}

@@ -35,7 +35,7 @@ type toolbox struct {
 	have    []runnable
 	// asking are the answers to come of tools that were asked whether they are enabled. Only whoever announces looks
 	// at it.
-	asking map[codeKey]<-chan bool
+	asking map[codeKey]asked
 	// remarks are about the tools of the toolsets.
 	remarks []registry.Remark
 
@@ -232,27 +232,49 @@ func (ts *toolbox) tools(o offer) (n int) {
 	return n
 }
 
-// enabledWait is how long the tools have, side by side, to say whether they are enabled.
-const enabledWait = time.Second
+const (
+	// enabledWait is how long the tools have, side by side, to say whether they are enabled.
+	enabledWait = time.Second
+	// enabledKept is how long the answer of a tool that takes longer counts, while it is asked again.
+	enabledKept = 10 * time.Second
+)
+
+// saying is what a tool says of whether it is enabled, and how long it took to.
+type saying struct {
+	enabled bool
+	took    time.Duration
+}
+
+// asked is the answer to come of a tool that takes long, and its last one.
+type asked struct {
+	answer <-chan saying
+	last   bool
+	since  time.Time
+}
 
 // enabled asks the tools whether they are enabled, and returns what each says. One that does not say it in time is not
-// enabled until it does: the worker's heartbeat waits for it, and must not wait for long.
+// enabled until it does: the worker's heartbeat waits for it, and must not wait for long. What it says then counts for
+// a while, and it is asked again at once.
 func (ts *toolbox) enabled(ctx context.Context) []bool {
-	out, waiting := make([]bool, len(ts.have)), make([]<-chan bool, len(ts.have))
+	out, waiting := make([]bool, len(ts.have)), make([]<-chan saying, len(ts.have))
 	for i := range ts.have {
 		t := &ts.have[i]
 		key := codeKey{t.origin, t.Name}
-		late := ts.asking[key]
+		late, slow := ts.asking[key]
 		switch {
 		case t.Enabled == nil:
 			out[i] = true
-		case late == nil:
+		case !slow:
 			waiting[i] = ask(t.Enabled)
 		default:
 			select {
-			case out[i] = <-late:
-				delete(ts.asking, key)
+			case said := <-late.answer:
+				out[i] = said.enabled
+				if delete(ts.asking, key); said.took >= enabledWait {
+					ts.asking[key] = asked{ask(t.Enabled), said.enabled, time.Now()}
+				}
 			default: // it is not asked twice at a time
+				out[i] = late.last && time.Since(late.since) < enabledKept
 			}
 		}
 	}
@@ -263,34 +285,37 @@ func (ts *toolbox) enabled(ctx context.Context) []bool {
 			continue
 		}
 		select {
-		case out[i] = <-answer:
+		case said := <-answer:
+			out[i] = said.enabled
 			continue
 		case <-ctx.Done():
 		}
 		select {
-		case out[i] = <-answer:
+		case said := <-answer:
+			out[i] = said.enabled
 		default:
 			t := &ts.have[i]
-			ts.log.Warn("a tool does not say whether it is enabled; it is not offered until it does", "tool", t.Name)
+			ts.log.Warn("a tool does not say whether it is enabled; it is not offered until it does", "tool",
+				t.Name)
 			if ts.asking == nil {
-				ts.asking = map[codeKey]<-chan bool{}
+				ts.asking = map[codeKey]asked{}
 			}
-			ts.asking[codeKey{t.origin, t.Name}] = answer
+			ts.asking[codeKey{t.origin, t.Name}] = asked{answer: answer}
 		}
 	}
 	return out
 }
 
 // ask asks a tool whether it is enabled. One that panics, or ends its goroutine, is not.
-func ask(enabled func() bool) <-chan bool {
-	answer := make(chan bool, 1)
+func ask(enabled func() bool) <-chan saying {
+	answer := make(chan saying, 1)
 	go func() {
-		yes := false
+		begin, yes := time.Now(), false
 		defer func() {
 			if recover() != nil {
 				yes = false
 			}
-			answer <- yes
+			answer <- saying{yes, time.Since(begin)}
 		}()
 		yes = enabled()
 	}()
