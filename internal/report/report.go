@@ -258,7 +258,8 @@ func (b *Builder) tool(name string, exists bool) *toolSum {
 // call adds a call.
 func (b *Builder) call(l *Log, i int) {
 	c, res := &l.state.Calls[i], l.result(i)
-	t := b.tool(l.state.Plan.Calls[i].Tool, res == nil || res.Code != toolyard.UnknownTool)
+	planned := &l.state.Plan.Calls[i]
+	t := b.tool(planned.Tool, planned.Declaration != "")
 	b.r.Calls.Total++
 	t.Calls++
 	b.question(c, res != nil)

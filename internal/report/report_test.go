@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,8 +50,12 @@ func (s *story) planned(tools []string, groups ...events.Group) {
 	p := events.Planned{Owner: "d", Session: "s", Workspace: "w", Surface: "hash", Groups: groups,
 		OnError: toolyard.CancelGroup}
 	for i, name := range tools {
-		p.Calls = append(p.Calls, events.PlannedCall{ID: fmt.Sprintf("call_%d", i+1), Tool: name, Pool: "p",
-			AbortsSiblings: true, Judgement: tool.Judgement{Class: toolyard.ReadOnly}})
+		c := events.PlannedCall{ID: fmt.Sprintf("call_%d", i+1), Tool: name, AbortsSiblings: true,
+			Judgement: tool.Judgement{Class: toolyard.ReadOnly}}
+		if !strings.HasPrefix(name, "made-up-") {
+			c.Pool, c.Declaration = "p", "declaration"
+		}
+		p.Calls = append(p.Calls, c)
 	}
 	s.add(batch.ChainBatch, 0, p)
 }
@@ -177,7 +182,11 @@ func TestManyNames(t *testing.T) {
 	}
 	const more = 10
 	for n := range MaxNames + more {
-		call(fmt.Sprint("made-up-", n), toolyard.UnknownTool)
+		code := toolyard.UnknownTool
+		if n%2 > 0 {
+			code = toolyard.Canceled // before anything looked for the tool
+		}
+		call(fmt.Sprint("made-up-", n), code)
 	}
 	offered := map[string]int{"idle": 4}
 	for n := range MaxNames + more {
@@ -188,8 +197,17 @@ func TestManyNames(t *testing.T) {
 	b.Offered("hash", offered)
 	r := b.Report()
 	if others := MaxNames - MaxMadeUp + 2*more; len(r.Tools) != MaxMadeUp+MaxNames+1 || r.Tools[0].Tool != Others ||
-		r.Tools[0].Calls != others || r.Codes[0].Calls != MaxNames+more {
-		t.Errorf("%d tools, first %+v; %d calls", len(r.Tools), r.Tools[0], r.Codes[0].Calls)
+		r.Tools[0].Calls != others || r.Codes[0].Calls+r.Codes[1].Calls != MaxNames+more {
+		t.Errorf("%d tools, first %+v; %+v", len(r.Tools), r.Tools[0], r.Codes)
+	}
+	exist := 0
+	for _, tool := range r.Tools {
+		if strings.HasPrefix(tool.Tool, "tool-") {
+			exist++
+		}
+	}
+	if exist != MaxNames {
+		t.Errorf("%d tools that exist are counted apart", exist)
 	}
 	if len(r.NeverCalled) != 1 || r.NeverCalled[0].Tool != "idle" {
 		t.Errorf("%d tools count as never called, first %+v", len(r.NeverCalled), r.NeverCalled[0])
