@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import threading
+import types
 import unittest
 import uuid
 from unittest import mock
@@ -16,6 +17,7 @@ from toolyard import AsyncToolyard, LostError, Stop, Stopped, Toolyard, Toolyard
 from toolyard import limits
 from toolyard._gather import AsyncGatherer
 from toolyard._http import Transport, read_events
+from toolyard import anthropic, openai
 
 # How long a test waits for what should be there at once, in seconds.
 PATIENCE = 60
@@ -467,6 +469,60 @@ class Client(unittest.TestCase):
             pieces = iter([data[i:i + size] for i in range(0, len(data), size)] + [b""])
             self.assertEqual([(e.id, e.name, e.data) for e in read_events(lambda: next(pieces))],
                              [("1", "a", "ü\n2"), (None, "b", "3"), (None, "message", "4")], size)
+
+
+class Endless:
+    """A model's stream that goes on until it is closed."""
+
+    closed = False
+
+    def __iter__(self):
+        while not self.closed:
+            yield {"type": "ping"}
+
+    async def __aiter__(self):
+        while not self.closed:
+            yield {"type": "ping"}
+            await asyncio.sleep(0)
+
+    def close(self):
+        self.closed = True
+
+
+class AsyncEndless(Endless):
+    async def close(self):
+        self.closed = True
+
+
+class Refused(unittest.TestCase):
+    def test_the_models_stream_is_ended(self):
+        """Who converses does not see the model's stream, so nobody else could end it."""
+        for name, turn, aturn, field in (("anthropic", anthropic.converse, anthropic.aconverse, "messages"),
+                                         ("openai", openai.converse, openai.aconverse, "input"),
+                                         ("openai-chat", openai.converse_chat, openai.aconverse_chat, "messages")):
+            with self.subTest(name):
+                streams = [Endless(), AsyncEndless()]
+
+                async def acreate(**_):
+                    return streams[1]
+
+                def client(create):
+                    made = types.SimpleNamespace(create=create)
+                    return types.SimpleNamespace(messages=made, responses=made,
+                                                 chat=types.SimpleNamespace(completions=made))
+
+                a = Answers((200, {}, "[]"), problem(403), (200, {}, "[]"), problem(403))
+                self.addCleanup(a.close)
+                with self.assertRaises(ToolyardError):
+                    turn(a.yard, client(lambda **_: streams[0]), **{field: []})
+
+                async def main():
+                    async with AsyncToolyard(a.yard._http.url) as yard:
+                        await aturn(yard, client(acreate), **{field: []})
+
+                with self.assertRaises(ToolyardError):
+                    asyncio.run(main())
+                self.assertEqual([s.closed for s in streams], [True, True])
 
 
 class Gathered(unittest.TestCase):

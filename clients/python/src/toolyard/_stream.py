@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import inspect
 import json
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
@@ -205,6 +207,28 @@ def json_of(value: Any) -> str:
 def plain(value: Any) -> Any:
     """A dict, or an object of an SDK, as a dict."""
     return json.loads(json_of(value)) if hasattr(value, "model_dump_json") else value
+
+
+@contextlib.contextmanager
+def closing(events: Any) -> Iterator[Any]:
+    """Ends a model's stream, whatever became of its answer: the model would write on otherwise, at its price."""
+    try:
+        yield events
+    finally:
+        with contextlib.suppress(Exception):  # as of a generator that is waited for in a thread; and SDKs' of any kind
+            getattr(events, "close", lambda: None)()
+
+
+@contextlib.asynccontextmanager
+async def aclosing(events: Any) -> AsyncIterator[Any]:
+    """closing for the streams of asyncio."""
+    try:
+        yield events
+    finally:
+        with contextlib.suppress(Exception):
+            close = getattr(events, "close", None) or getattr(events, "aclose", lambda: None)
+            if inspect.isawaitable(closed := close()):
+                await closed
 
 
 class Reader:

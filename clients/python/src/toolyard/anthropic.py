@@ -7,7 +7,7 @@ from typing import Any
 
 from ._aio import AsyncToolyard
 from ._client import Toolyard
-from ._stream import Reader, tools_of
+from ._stream import Reader, aclosing, closing, tools_of
 
 
 def converse(yard: Toolyard, client: Any, *, messages: list[Any], tools: list[Any] | None = None,
@@ -22,9 +22,9 @@ def converse(yard: Toolyard, client: Any, *, messages: list[Any], tools: list[An
     while True:
         offered = [*(tools or []), *yard.tools("anthropic", **tools_of(options))]
         message = Message()
-        events = client.messages.create(**params, messages=messages, tools=offered, stream=True)
-        answer = yard.stream("anthropic", message.read(events), **options)
-        reply = answer.reply()
+        with closing(client.messages.create(**params, messages=messages, tools=offered, stream=True)) as events:
+            answer = yard.stream("anthropic", message.read(events), **options)
+            reply = answer.reply()
         message.check(answer.cut)
         if said := message.as_param():
             messages.append(said)
@@ -40,9 +40,9 @@ async def aconverse(yard: AsyncToolyard, client: Any, *, messages: list[Any], to
     while True:
         offered = [*(tools or []), *await yard.tools("anthropic", **tools_of(options))]
         message = Message()
-        events = await client.messages.create(**params, messages=messages, tools=offered, stream=True)
-        answer = yard.stream("anthropic", message.aread(events), **options)
-        reply = await answer.reply()
+        async with aclosing(await client.messages.create(**params, messages=messages, tools=offered, stream=True)) as events:
+            answer = yard.stream("anthropic", message.aread(events), **options)
+            reply = await answer.reply()
         message.check(answer.cut)
         if said := message.as_param():
             messages.append(said)

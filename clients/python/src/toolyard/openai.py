@@ -6,7 +6,7 @@ from typing import Any
 
 from ._aio import AsyncToolyard
 from ._client import Toolyard
-from ._stream import Reader, tools_of
+from ._stream import Reader, aclosing, closing, tools_of
 
 
 def converse(yard: Toolyard, client: Any, *, input: list[Any], tools: list[Any] | None = None,
@@ -20,9 +20,9 @@ def converse(yard: Toolyard, client: Any, *, input: list[Any], tools: list[Any] 
     while True:
         offered = [*(tools or []), *yard.tools("openai", **tools_of(options))]
         said = Output()
-        events = client.responses.create(**params, input=input, tools=offered, stream=True)
-        answer = yard.stream("openai", said.read(events), **options)
-        reply = answer.reply()
+        with closing(client.responses.create(**params, input=input, tools=offered, stream=True)) as events:
+            answer = yard.stream("openai", said.read(events), **options)
+            reply = answer.reply()
         said.check(answer.cut)
         input += said.items
         if reply is None:
@@ -37,9 +37,9 @@ async def aconverse(yard: AsyncToolyard, client: Any, *, input: list[Any], tools
     while True:
         offered = [*(tools or []), *await yard.tools("openai", **tools_of(options))]
         said = Output()
-        events = await client.responses.create(**params, input=input, tools=offered, stream=True)
-        answer = yard.stream("openai", said.aread(events), **options)
-        reply = await answer.reply()
+        async with aclosing(await client.responses.create(**params, input=input, tools=offered, stream=True)) as events:
+            answer = yard.stream("openai", said.aread(events), **options)
+            reply = await answer.reply()
         said.check(answer.cut)
         input += said.items
         if reply is None:
@@ -54,9 +54,9 @@ def converse_chat(yard: Toolyard, client: Any, *, messages: list[Any], tools: li
     while True:
         offered = [*(tools or []), *yard.tools("openai-chat", **tools_of(options))]
         message = ChatMessage()
-        events = client.chat.completions.create(**params, messages=messages, tools=offered, stream=True)
-        answer = yard.stream("openai-chat", message.read(events), **options)
-        reply = answer.reply()
+        with closing(client.chat.completions.create(**params, messages=messages, tools=offered, stream=True)) as events:
+            answer = yard.stream("openai-chat", message.read(events), **options)
+            reply = answer.reply()
         message.check(answer.cut)
         messages.append(message.as_param())
         if reply is None:
@@ -71,9 +71,9 @@ async def aconverse_chat(yard: AsyncToolyard, client: Any, *, messages: list[Any
     while True:
         offered = [*(tools or []), *await yard.tools("openai-chat", **tools_of(options))]
         message = ChatMessage()
-        events = await client.chat.completions.create(**params, messages=messages, tools=offered, stream=True)
-        answer = yard.stream("openai-chat", message.aread(events), **options)
-        reply = await answer.reply()
+        async with aclosing(await client.chat.completions.create(**params, messages=messages, tools=offered, stream=True)) as events:
+            answer = yard.stream("openai-chat", message.aread(events), **options)
+            reply = await answer.reply()
         message.check(answer.cut)
         messages.append(message.as_param())
         if reply is None:
