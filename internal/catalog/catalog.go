@@ -53,7 +53,13 @@ type Catalog struct {
 	pools map[toolyard.Pool]*pool
 	named map[toolyard.Workspace]bool // by any pool
 	ways  map[toolyard.Workspace]string
-	built map[string]registry.Registry // by way, and by which pools have the tags that are asked for
+	built map[string]made // by way, and by which pools have the tags that are asked for
+}
+
+// made is the tools for an ask, and how many of each pool there was no room for.
+type made struct {
+	tools registry.Registry
+	left  map[toolyard.Pool]int
 }
 
 // offer is what the worker that joined a pool last offers.
@@ -169,7 +175,7 @@ func (c *Catalog) derive() {
 		return
 	}
 	c.pools, c.named = map[toolyard.Pool]*pool{}, map[toolyard.Workspace]bool{}
-	c.ways, c.built = map[toolyard.Workspace]string{}, map[string]registry.Registry{}
+	c.ways, c.built = map[toolyard.Workspace]string{}, map[string]made{}
 	note := func(name toolyard.Pool, toolset string, workspaces []toolyard.Workspace) *pool {
 		p := c.pools[name]
 		if p == nil {
@@ -247,8 +253,28 @@ func (c *Catalog) has(name toolyard.Pool, ask Ask, e *registry.Entry) bool {
 // Tools returns the tools for an ask: the base, and what pools offer or last offered. Of several pools with one tool,
 // the one wins that has the tags, then one that serves the workspace best, then one that can run all its calls,
 // isolated rather than not, then one with the fewest tags, then the first by name. What the rules of one worker take
-// out of its pool is not offered by that pool.
+// out of its pool is not offered by that pool. Where all pools together offer more than a registry takes, each has the
+// same share of it: see [registry.Fit].
 func (c *Catalog) Tools(ask Ask) (registry.Registry, error) {
+	m, err := c.make(ask)
+	return m.tools, err
+}
+
+// LeftOut says for which tools there is no room, a line for each pool.
+func (c *Catalog) LeftOut() (lines []string) {
+	m, err := c.make(Ask{})
+	if err != nil { // a batch says so
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.left)) {
+		lines = append(lines, fmt.Sprintf("pool %q: %d of its tools are left out; all pools together may offer %d, of "+
+			"%d bytes", name, m.left[name], registry.MaxTools, registry.MaxBytes))
+	}
+	return lines
+}
+
+// make is Tools and what is left out.
+func (c *Catalog) make(ask Ask) (made, error) {
 	c.derive()
 	way := c.way(ask.Workspace)
 	for _, name := range slices.Sorted(maps.Keys(c.pools)) { // it does not matter which tags they lack
@@ -259,8 +285,8 @@ func (c *Catalog) Tools(ask Ask) (registry.Registry, error) {
 	if ask.Undo {
 		way += " undo"
 	}
-	if reg, ok := c.built[way]; ok {
-		return reg, nil
+	if have, ok := c.built[way]; ok {
+		return have, nil
 	}
 	rank := func(name toolyard.Pool, e *registry.Entry) []int {
 		p, best, tagged := c.pools[name], 0, 0
@@ -310,16 +336,19 @@ func (c *Catalog) Tools(ask Ask) (registry.Registry, error) {
 			best[k] = e
 		}
 	}
-	reg, err := registry.Registry{}.Register(slices.Collect(maps.Values(best))...)
+	kept, left, err := registry.Fit(slices.Collect(maps.Values(best)))
 	if err != nil {
-		return reg, fmt.Errorf("put the workers' tools together: %w", err)
+		return made{}, fmt.Errorf("put the workers' tools together: %w", err)
 	}
-	reg = reg.Block(blocked...)
+	reg, err := registry.Registry{}.Register(kept...)
+	if err != nil {
+		return made{}, fmt.Errorf("put the workers' tools together: %w", err)
+	}
 	if len(c.built) >= maxBuilt {
 		clear(c.built)
 	}
-	c.built[way] = reg
-	return reg, nil
+	c.built[way] = made{reg.Block(blocked...), left}
+	return c.built[way], nil
 }
 
 // Conflicts are the names that several pools or origins offer.

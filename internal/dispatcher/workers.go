@@ -180,8 +180,8 @@ func (r *workerRegistry) catalogChanged() {
 	r.changed = make(chan struct{})
 }
 
-// warnOfConflicts logs the names that several pools or origins offer, and the pools whose workers have different tags,
-// each conflict once while it lasts. The lock is held.
+// warnOfConflicts logs the names that several pools or origins offer, the pools of which tools are left out, and those
+// whose workers have different tags, each conflict once while it lasts. The lock is held.
 func (r *workerRegistry) warnOfConflicts() {
 	const most = 20
 	now, fresh := map[string]bool{}, 0
@@ -195,6 +195,9 @@ func (r *workerRegistry) warnOfConflicts() {
 	}
 	for _, c := range r.catalog.Conflicts() {
 		warn("a tool's name is offered more than once", c.String())
+	}
+	for _, text := range r.catalog.LeftOut() {
+		warn("the workers offer more tools than a batch may see", text)
 	}
 	for _, pool := range r.catalog.Differ() {
 		warn("the workers of a pool have different tags; what only some have does not count", fmt.Sprintf("pool %s", pool))

@@ -88,9 +88,11 @@ func (o *offered) tell(ctx context.Context) {
 	}
 }
 
-// surface is what is offered now. A pool whose tools cannot be read or registered offers none.
+// surface is what is offered now. A pool whose tools cannot be read or registered offers none. Where all pools together
+// offer more than a registry takes, each has the same share of it.
 func (o *offered) surface(ctx context.Context) (registry.Surface, error) {
-	reg, seen := registry.Registry{}, map[string]bool{}
+	var all []registry.Entry
+	seen := map[string]bool{}
 	var blocked []string
 	for _, w := range broker.Youngest(maps.Values(o.live)) {
 		set, err := o.toolset(ctx, w.Toolset)
@@ -98,16 +100,16 @@ func (o *offered) surface(ctx context.Context) (registry.Surface, error) {
 			o.Log.Warn("the tools of a pool cannot be read", "pool", w.Pool, "error", err)
 			continue
 		}
-		entries := set.Tools
-		next, err := reg.Register(unseen(entries, seen)...)
-		if err != nil {
+		entries := unseen(set.Tools, seen)
+		if _, err := (registry.Registry{}).Register(entries...); err != nil {
 			o.Log.Warn("the tools of a pool cannot be listed", "pool", w.Pool, "error", err)
 			continue
 		}
-		reg = next
 		for i := range entries {
+			entries[i].Pool = w.Pool
 			seen[entries[i].Name] = true
 		}
+		all = append(all, entries...)
 		for i := range o.Base {
 			if name := o.Base[i].Name; o.Base[i].Pool == w.Pool && slices.Contains(set.Blocked, name) && !seen[name] {
 				blocked = append(blocked, name)
@@ -117,9 +119,16 @@ func (o *offered) surface(ctx context.Context) (registry.Surface, error) {
 	for _, name := range blocked { // by the rules of the pool's worker
 		seen[name] = true
 	}
-	reg, err := reg.Register(unseen(o.Base, seen)...)
+	kept, left, err := registry.Fit(append(all, unseen(o.Base, seen)...))
 	if err != nil {
-		return registry.Surface{}, fmt.Errorf("register the built-in tools: %w", err)
+		return registry.Surface{}, err
+	}
+	for pool, n := range left {
+		o.Log.Warn("tools of a pool are not listed: all pools offer too many together", "pool", pool, "left_out", n)
+	}
+	reg, err := registry.Registry{}.Register(kept...)
+	if err != nil {
+		return registry.Surface{}, fmt.Errorf("register the tools: %w", err)
 	}
 	return registry.Assemble(reg, o.Blocked)
 }

@@ -22,6 +22,7 @@ import (
 // The limits of a registry.
 const (
 	MaxTools            = 4_096     // entries
+	MaxBytes            = 48 << 20  // encoded bytes of all entries that [Fit] keeps: a surface is stored as one object
 	MaxDeclarationBytes = 256 << 10 // encoded bytes of one declaration
 	MaxAliases          = 16        // aliases of one tool
 )
