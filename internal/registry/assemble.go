@@ -30,9 +30,6 @@ func Assemble(r Registry, blocked func(name string, aliases []string) bool) (Sur
 	var s Surface
 	taken := map[string]bool{}
 	out := map[string]bool{}
-	for _, name := range r.blocked {
-		out[name] = true
-	}
 	for _, e := range r.entries {
 		if taken[e.Name] {
 			continue
@@ -49,8 +46,19 @@ func Assemble(r Registry, blocked func(name string, aliases []string) bool) (Sur
 		}
 		s.Tools = append(s.Tools, e)
 	}
-	for _, e := range s.Tools {
+	answers := map[string]bool{}
+	for i := range s.Tools {
+		e := &s.Tools[i]
 		delete(out, e.Name) // a tool's own name beats a blocked tool's alias
+		answers[e.Name] = true
+		for _, a := range e.Aliases {
+			answers[a] = answers[a] || e.Origin.Base()
+		}
+	}
+	for _, name := range r.blocked {
+		if !answers[name] { // or another provider offers a tool of that name
+			out[name] = true
+		}
 	}
 	for name := range out {
 		s.Blocked = append(s.Blocked, name)

@@ -93,7 +93,8 @@ func (r Registry) Identity() (id Identity, ok bool) {
 	return id, true
 }
 
-// Block returns a registry in which names without an entry are blocked: a call of one is a call of a blocked tool.
+// Block returns a registry in which names are blocked that are no entry's, nor an alias of one: a call of such a name
+// is a call of a blocked tool.
 func (r Registry) Block(names ...string) Registry {
 	r.blocked = slices.Concat(r.blocked, names)
 	return r
