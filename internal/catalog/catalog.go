@@ -315,7 +315,7 @@ func (c *Catalog) make(ask Ask) (made, error) {
 		for _, toolset := range c.pools[name].toolsets {
 			denied[name] = append(denied[name], c.blocked[toolset]...)
 		}
-		blocked = append(blocked, denied[name]...)
+		blocked = append(blocked, blockable(denied[name])...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.last)) {
 		for _, toolset := range c.pools[name].toolsets {
@@ -349,6 +349,15 @@ func (c *Catalog) make(ask Ask) (made, error) {
 	}
 	c.built[way] = made{reg.Block(blocked...), left}
 	return c.built[way], nil
+}
+
+// blockable are the names of a pool's list that a surface says are blocked: those that a tool can have, as many as a
+// pool may have tools. A call of another one ends too, as one of an unknown tool.
+func blockable(names []string) []string {
+	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return toolyard.CheckName("", n) != nil })
+	slices.Sort(names)
+	names = slices.Compact(names)
+	return names[:min(len(names), registry.MaxTools)]
 }
 
 // Conflicts are the names that several pools or origins offer.

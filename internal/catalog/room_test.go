@@ -84,3 +84,23 @@ func TestNothingIsLeftOutWithoutNeed(t *testing.T) {
 		t.Errorf("there are %d tools, and left out are %q", n, f.LeftOut())
 	}
 }
+
+// TestAPoolThatBlocksTooManyNamesTakesNobodyElses has the workers of a pool block more names, and longer ones, than a
+// surface could be stored with.
+func TestAPoolThatBlocksTooManyNamesTakesNobodyElses(t *testing.T) {
+	f := newFleet(t)
+	f.join("m1", "modest", many("own", 10), "one")
+	for worker := range 3 {
+		blocked := many(fmt.Sprintf("%d-%s", worker, strings.Repeat("b", 200)), 5*registry.MaxTools)
+		blocked = append(blocked, strings.Repeat("x", registry.MaxBytes))
+		f.Put(fmt.Sprint("g", worker), Worker{Pool: "a-greedy", Toolset: fmt.Sprint(worker)}, nil, blocked)
+	}
+	s := f.surface("one")
+	encoded, err := s.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Tools) != 10 || len(encoded) > 2<<20 {
+		t.Errorf("the surface has %d tools and %d bytes", len(s.Tools), len(encoded))
+	}
+}
