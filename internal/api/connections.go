@@ -11,12 +11,18 @@ import (
 // connections counts the open ones, by the agent whose token they have shown last.
 type connections struct {
 	mu   sync.Mutex
-	all  map[net.Conn]string
+	all  map[net.Conn]connection
 	each map[string]int // "": those that have shown no token yet
 }
 
+// connection is whose one is, and since when it is open.
+type connection struct {
+	owner string
+	since time.Time
+}
+
 func newConnections() *connections {
-	return &connections{all: map[net.Conn]string{}, each: map[string]int{}}
+	return &connections{all: map[net.Conn]connection{}, each: map[string]int{}}
 }
 
 type connKey struct{}
@@ -30,28 +36,44 @@ func (s *Server) ConnContext(ctx context.Context, c net.Conn) context.Context {
 func (s *Server) ConnState(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
-		if !s.conns.add(c) {
-			_ = c.Close() // nobody was promised anything
+		if over := s.conns.add(c, time.Now()); over != nil {
+			_ = over.Close() // nobody was promised anything
 		}
 	case http.StateClosed, http.StateHijacked:
 		s.conns.remove(c)
 	}
 }
 
-func (cs *connections) add(c net.Conn) bool {
+// add counts a connection, and returns the one that is too much; nil if there is none. Where strangers have all of
+// their places, the one that has had its place for the longest gives it up, if it had the time to show a token: it may
+// hold a connection as long as it likes by requests that need none.
+func (cs *connections) add(c net.Conn, now time.Time) (over net.Conn) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	cs.all[c] = ""
+	cs.all[c] = connection{since: now}
 	cs.each[""]++
-	return len(cs.all) <= MaxConnections && cs.each[""] <= MaxStrangers
+	if cs.each[""] <= MaxStrangers && len(cs.all) <= MaxConnections {
+		return nil
+	}
+	over = c
+	for other, of := range cs.all {
+		if of.owner == "" && now.Sub(of.since) >= HeaderTimeout && of.since.Before(cs.all[over].since) {
+			over = other
+		}
+	}
+	if over != c { // it is counted no more, whenever the server gets to know that it is closed
+		delete(cs.all, over)
+		cs.drop("")
+	}
+	return over
 }
 
 func (cs *connections) remove(c net.Conn) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if owner, ok := cs.all[c]; ok {
+	if of, ok := cs.all[c]; ok {
 		delete(cs.all, c)
-		cs.drop(owner)
+		cs.drop(of.owner)
 	}
 }
 
@@ -77,7 +99,7 @@ func (cs *connections) own(r *http.Request, who caller) *Problem {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	before, ok := cs.all[c]
-	if !ok || before == owner {
+	if !ok || before.owner == owner {
 		return nil
 	}
 	if cs.each[owner] >= most {
@@ -87,8 +109,8 @@ func (cs *connections) own(r *http.Request, who caller) *Problem {
 		p.closes = true
 		return p
 	}
-	cs.drop(before)
-	cs.all[c] = owner
+	cs.drop(before.owner)
+	cs.all[c] = connection{owner, before.since}
 	cs.each[owner]++
 	return nil
 }
