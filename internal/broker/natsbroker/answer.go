@@ -26,10 +26,15 @@ import (
 
 // The limits of answering.
 const (
-	// MaxQuestions is how many requests of agents and workers a dispatcher answers at a time; others wait.
+	// MaxQuestions is how many requests of agents and workers a dispatcher answers at a time; others wait. One agent,
+	// or the workers of one pool together, have half of them at most.
 	MaxQuestions = 64
-	// MaxBeats is how many heartbeats of workers it stores at a time.
+	// MaxBeats is how many heartbeats of workers it stores at a time, those of one pool half of them at most.
 	MaxBeats = 256
+	// MaxWaitingQuestions is how many requests of one agent or pool wait for their turn, and MaxWaitingBytes how long
+	// they are together. Further ones are refused, and may be sent again.
+	MaxWaitingQuestions = 1_024
+	MaxWaitingBytes     = 16 << 20
 	// answerTimeout bounds the answer to one request.
 	answerTimeout = 20 * time.Second
 	// queueAnswerers is the queue group of all dispatchers: one of them answers each request.
@@ -86,31 +91,14 @@ func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker,
 	}
 	for _, to := range []struct {
 		subject string
+		names   int // how many tokens behind ty.<kind> say who asks
 		limit   int
 		answer  func(context.Context, *nats.Msg) error
 	}{
-		{prefixAsk + "*.*.*", MaxQuestions, d.answerRequest}, {prefixGet + "*.*", MaxQuestions, d.replies},
-		{prefixBeat + "*.*", MaxBeats, d.beat},
+		{prefixAsk + "*.*.*", 2, MaxQuestions, d.answerRequest}, {prefixGet + "*.*", 1, MaxQuestions, d.replies},
+		{prefixBeat + "*.*", 1, MaxBeats, d.beat},
 	} {
-		places := make(chan struct{}, to.limit)
-		sub, err := b.nc.QueueSubscribe(to.subject, queueAnswerers, func(m *nats.Msg) {
-			if m.Reply == "" {
-				return
-			}
-			select {
-			case places <- struct{}{}:
-			case <-d.ctx.Done():
-				return
-			}
-			d.spawn(func() {
-				defer func() { <-places }()
-				ctx, cancel := context.WithTimeout(d.ctx, answerTimeout)
-				defer cancel()
-				if err := to.answer(ctx, m); err != nil {
-					d.refuse(m, err)
-				}
-			})
-		})
+		sub, err := d.inTurns(to.subject, to.names, to.limit, to.answer)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("answer %s: %w", to.subject, err), d.Close())
 		}

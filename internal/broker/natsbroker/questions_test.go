@@ -1,0 +1,71 @@
+package natsbroker_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/testenv"
+)
+
+// TestAFloodOfQuestionsHoldsUpNobodyElse has the workers of one pool ask many times for what takes long, and then a
+// worker of another pool, and an agent, ask something each.
+func TestAFloodOfQuestionsHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	s := testenv.Guarded(t)
+	b := testenv.BrokerAs(t, s, access.Principal{Role: access.Dispatcher}, "/dispatcher")
+	release := make(chan struct{})
+	slow := func(context.Context, toolyard.Pool, broker.BackgroundAsk) (broker.BackgroundAnswer, error) {
+		<-release
+		return broker.BackgroundAnswer{}, nil
+	}
+	answering, err := b.AnswerGuests(testenv.Log(t), func() []broker.Worker { return nil },
+		func(string, []byte) error { return nil }, slow, func(toolyard.BatchKey) bool { return false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		close(release)
+		if err := answering.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	flood := testenv.ConnAs(t, s, access.Principal{Role: access.Worker, Name: "flood"})
+	asked, err := json.Marshal(broker.BackgroundAsk{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, err := flood.SubscribeSync(flood.NewInbox())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 40 * natsbroker.MaxQuestions {
+		m := nats.NewMsg("ty.ask.background")
+		m.Reply = answers.Subject
+		m.Header.Set("Toolyard-Stored", string(asked))
+		if err := flood.PublishMsg(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := flood.Flush(); err != nil { // the server has passed them on
+		t.Fatal(err)
+	}
+	for _, who := range []access.Principal{{Role: access.Worker, Name: "quiet"}, {Role: access.Agent, Name: "quiet"}} {
+		nc := testenv.ConnAs(t, s, who)
+		if _, err := nc.Request("ty.ask.hello", nil, 10*time.Second); err != nil {
+			t.Errorf("%s: %v", who, err)
+		}
+	}
+	// Who asks too much is told so at once, and may ask again.
+	m, err := answers.NextMsg(10 * time.Second)
+	if err != nil || m.Header.Get("Toolyard-Code") != "503" {
+		t.Errorf("the flood is answered with %v, %v", m, err)
+	}
+}
