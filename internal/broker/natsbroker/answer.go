@@ -582,6 +582,10 @@ func (d *Answerer) beat(ctx context.Context, m *nats.Msg) error {
 	if err := toolyard.CheckTags("tags", w.Worker.Tags, broker.MaxTags); err != nil {
 		return refusal(codeBad, "%v", err)
 	}
+	live := d.workers()
+	if why := d.crowded(&w.Worker, len(m.Data), live); why != "" && !w.Gone {
+		return refusal(codeTooFull, "%s", why)
+	}
 	// After a lease it is of no use to the worker, and it may be older than the stored entry.
 	ctx, cancel := context.WithTimeout(ctx, broker.Lease(d.b.Settings().WorkerTTL))
 	defer cancel()
@@ -594,15 +598,15 @@ func (d *Answerer) beat(ctx context.Context, m *nats.Msg) error {
 	if err != nil {
 		return err
 	}
-	return d.json(m, welcome{Hosts: d.hosts(&w.Worker)})
+	return d.json(m, welcome{Hosts: hosts(&w.Worker, live)})
 }
 
 // hosts returns the workers of a pool that another worker of the pool learns of: one for each kind of isolation and
 // each list of tags, and those that found a dependency to be down. It reveals nothing else about them, and nothing of
 // other pools.
-func (d *Answerer) hosts(to *broker.Worker) []broker.Worker {
+func hosts(to *broker.Worker, live []broker.Worker) []broker.Worker {
 	var out []broker.Worker
-	for _, w := range d.workers() {
+	for _, w := range live {
 		if w.ID == to.ID || w.Pool != to.Pool {
 			continue
 		}
