@@ -78,11 +78,17 @@ func (x *exchange) body(most int64, optional bool) ([]byte, error) {
 	if err := deadlines(x.conn.SetReadDeadline(time.Time{})); err != nil {
 		return nil, err
 	}
+	kind, _, err := mime.ParseMediaType(x.r.Header.Get("Content-Type"))
+	isJSON := err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
 	if optional && len(bytes.TrimSpace(data)) == 0 {
+		// Where nobody is asked for a token. A browser asks before it sends JSON, and is told no.
+		if x.who.proof == ProvedByNothing && !isJSON && otherOrigin(x.r) {
+			return nil, newProblem(http.StatusForbidden, "Origin",
+				"a page of another origin sends no empty body, unless it says that it is application/json")
+		}
 		return nil, nil
 	}
-	kind, _, err := mime.ParseMediaType(x.r.Header.Get("Content-Type"))
-	if err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") {
+	if !isJSON {
 		return nil, newProblem(http.StatusUnsupportedMediaType, "Content-Type",
 			"the body must be application/json, and say so")
 	}

@@ -29,6 +29,17 @@ func checkLocal(r *http.Request) *Problem {
 	return nil
 }
 
+// otherOrigin reports whether a request is of a page that another server has sent: one on another port of this machine
+// is of the same site, and may send anything that forms can.
+func otherOrigin(r *http.Request) bool {
+	for _, origin := range r.Header.Values("Origin") {
+		if u, err := url.Parse(origin); err != nil || !strings.EqualFold(u.Host, r.Host) {
+			return true
+		}
+	}
+	return false
+}
+
 // IsLoopbackHost reports whether HOST or HOST:PORT names this machine and nothing that others decide: a loopback
 // address, or localhost.
 func IsLoopbackHost(hostport string) bool {
