@@ -131,6 +131,7 @@ var unsafe = []classified{
 	{"git branch -a x", "branch to make"}, {"git branch -v x", "branch to make"}, {"git branch -m a b", "-m"},
 	{"git branch --edit-description", "--edit"}, {"git branch --sort --list x", "--sort"},
 	{"git branch --contains --list x", "--list"}, {"git branch -- x", "branch to make"},
+	{"git branch -- x --list", "branch to make"}, {"git branch x -- --list", "branch to make"},
 	{"git branch --list $x", "not literal"}, {"git blame --output=f x", "--output"}, {"git remote add x y", "operand"},
 	{"git remote update", "operand"}, {"git status $x", "not literal"}, {"git diff *", "not literal"},
 	{"git stash", "stash"},

@@ -118,6 +118,9 @@ func gitBranch(args []Word) error {
 	}
 	list := false
 	for _, a := range args {
+		if a.Text == "--" { // a following --list is a name
+			break
+		}
 		list = list || a.Text == "--list"
 		if a.Text == "--sort" { // it would take a following --list as its value
 			return fmt.Errorf("--sort is known only with its value in the same word")
