@@ -2,6 +2,7 @@ package broker
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
@@ -13,9 +14,16 @@ type Logged struct {
 	Meta events.Meta
 }
 
-// JSON is the event as a CloudEvent in structured mode.
+// JSON is the event as a CloudEvent in structured mode. In place of one that cannot be read stands one that says so,
+// with attributes of its own: those that were read may be what is wrong.
 func (l Logged) JSON() ([]byte, error) {
-	e, err := events.Encode(l.Meta, l.Body)
+	meta, body := l.Meta, l.Body
+	if u, ok := body.(events.Unreadable); ok {
+		u.Chain = string(l.Chain)
+		body = u
+		meta = events.Meta{ID: fmt.Sprintf("unreadable-%s-%d", l.Chain, l.Seq), Source: "/unreadable", Time: l.Time}
+	}
+	e, err := events.Encode(meta, body)
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,8 @@ const (
 	BatchArchived Type = "dev.toolyard.batch.archived.v1"
 	// who submits to a system that was given more shards, in place of a submission in a former shard
 	BatchMoved Type = "dev.toolyard.batch.moved.v1"
+	// nobody stores it: in what is shown of a log it stands for an event that cannot be read
+	EventUnreadable Type = "dev.toolyard.event.unreadable.v1"
 )
 
 // Body is the data of one event type.
@@ -330,8 +332,12 @@ type Extended struct {
 	Results    []toolyard.Result `json:"results,omitempty"`
 }
 
-// Unreadable represents an event that could not be read. It is never written.
-type Unreadable struct{ Problem string }
+// Unreadable represents an event that could not be read. It is never stored, and nobody takes one that is.
+type Unreadable struct {
+	Problem string `json:"problem"`
+	// Chain is where it stands, for who reads a log that was shown.
+	Chain string `json:"chain"`
+}
 
 // Canceled asks that calls end as canceled.
 type Canceled struct {
@@ -630,7 +636,7 @@ func (Extended) EventType() Type      { return BatchExtended }
 func (Canceled) EventType() Type      { return BatchCanceled }
 func (Appended) EventType() Type      { return CallsAppended }
 func (Closed) EventType() Type        { return BatchClosed }
-func (Unreadable) EventType() Type    { return "" }
+func (Unreadable) EventType() Type    { return EventUnreadable }
 func (Started) EventType() Type       { return GroupStarted }
 func (Settled) EventType() Type       { return CallsSettled }
 func (Requested) EventType() Type     { return CallsRequested }

@@ -117,11 +117,14 @@ func (p *Replay) add(e Event) (problem string) {
 
 // belongs checks that the event belongs to this batch and is not a repeat.
 func (p *Replay) belongs(e Event) string {
+	if isUnreadable(e) { // its id may be what is wrong with it
+		return ""
+	}
 	if first, ok := p.ids[e.Meta.ID]; ok {
 		return fmt.Sprintf("it has the id of event %d", first)
 	}
 	p.ids[e.Meta.ID] = p.read
-	if e.Chain == batch.ChainSubmission || isUnreadable(e) || isNewer(e) {
+	if e.Chain == batch.ChainSubmission || isNewer(e) {
 		return ""
 	}
 	k, index, inCall, err := about(e.Meta.Subject)

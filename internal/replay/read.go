@@ -102,6 +102,11 @@ func Decode(text []byte, seq uint64) (Event, error) {
 		}
 	case events.Newer: // in whichever chain it is
 		return e, nil
+	case events.Unreadable: // whatever its subject was
+		if e.Chain = batch.Chain(b.Chain); e.Chain != batch.ChainControl && e.Chain != batch.ChainInput {
+			return e, fmt.Errorf("the chain of an event that could not be read is %.20q", b.Chain)
+		}
+		return e, nil
 	case events.Requested:
 		return e, fmt.Errorf("an event of type %s is work for a queue, and is never part of a batch's log", body.EventType())
 	default:
