@@ -42,6 +42,21 @@ const (
 	ChainReply      Chain = "reply"      // the owner; any owner would append the same
 )
 
+// Takes reports whether an event may stand on the chain. Whoever may append to the two that agents write to may append
+// any event there, by mistake or not. Of the other chains the fold says more.
+func (c Chain) Takes(b events.Body) bool {
+	if events.Fences(b.EventType()) { // it ends a chain, and says nothing
+		return true
+	}
+	switch b.(type) {
+	case events.Canceled, events.Interrupted:
+		return c != ChainInput
+	case events.Appended, events.Closed:
+		return c != ChainControl
+	}
+	return c != ChainControl && c != ChainInput
+}
+
 // Record is one stored event.
 type Record struct {
 	Chain Chain

@@ -155,10 +155,14 @@ func (b *Broker) newer(
 }
 
 // tolerant reads a stored message as a record. Agents may write to a batch's control and input chains, and their
-// mistakes must not stop the batch: there an unreadable event means nothing. An event of a newer version has a meaning,
-// and stays an error.
+// mistakes must not stop the batch: there an unreadable event means nothing, and neither does one that belongs to
+// another chain. An event of a newer version has a meaning, and stays an error.
 func (b *Broker) tolerant(ctx context.Context, m raw) (toolyard.BatchKey, batch.Record, events.Meta, error) {
 	k, r, meta, err := b.record(ctx, m)
+	if err == nil && !r.Chain.Takes(r.Body) {
+		err = &events.UnreadableError{Type: string(r.Body.EventType()), ID: meta.ID,
+			Problem: fmt.Sprintf("it is no event of the %s chain", r.Chain)}
+	}
 	bad, ok := errors.AsType[*events.UnreadableError](err)
 	if p, perr := parseSubject(m.subject); ok && perr == nil &&
 		(p.chain == batch.ChainControl || p.chain == batch.ChainInput) {

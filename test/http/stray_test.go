@@ -1,0 +1,84 @@
+package http
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/replay"
+)
+
+// published puts an event where an agent may put it with nothing but a NATS connection.
+func (p *pool) published(subject string, typ events.Type, data string) {
+	p.Helper()
+	m := nats.NewMsg(subject)
+	for name, value := range map[string]string{"ce-specversion": "1.0", "ce-id": subject + " " + string(typ),
+		"ce-source": "/agent", "ce-type": string(typ), "content-type": "application/json"} {
+		m.Header.Set(name, value)
+	}
+	m.Data = []byte(data)
+	if r, err := p.nc.RequestMsg(m, patience); err != nil || strings.Contains(string(r.Data), "error") {
+		p.Fatalf("publish to %s: %v, %v", subject, r, err)
+	}
+}
+
+// TestStrayEventsOfAnAgentStopNothing: what an agent publishes to the chains of its batch by mistake, be it no JSON, of
+// an unknown type, or an event that belongs to another chain, means nothing. The batch completes, and its log is shown.
+func TestStrayEventsOfAnAgentStopNothing(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil)
+	for i, c := range []struct {
+		chain string
+		typ   events.Type
+		data  string
+	}{
+		{"control", events.CallsAppended, `garbage`},
+		{"control", "dev.toolyard.batch.nothing.v1", `{}`},
+		{"control", events.BatchClosed, `{}`},
+		{"control", events.CallsAppended, `{"calls": [{"tool": "echo"}]}`},
+		{"control", events.BatchPlanned, `{}`},
+		{"control", events.CallFinished, `{}`},
+		{"control", events.EventUnreadable, `{}`},
+		{"input", events.BatchCanceled, `{}`},
+		{"input", events.BatchSubmitted, `{"calls": []}`},
+	} {
+		id := fmt.Sprint("b", i)
+		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches,
+			`{"id": "`+id+`", "calls": [{"tool": "wait"}, {"tool": "echo", "input": {"text": "2"}}]}`)
+		subject := "ty.event.default." + id + "._." + c.chain
+		p.published(subject, c.typ, c.data)
+		p.published(subject, c.typ, c.data) // also with the id of another one
+		p.gate <- struct{}{}
+		v := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/"+id+"?wait=60", "")
+		for _, r := range v.Results {
+			if r.Code != "" {
+				t.Errorf("%s on %s: call %d ended as %s: %s", c.typ, c.chain, r.Index, r.Code, r.Error)
+			}
+		}
+		if len(v.Results) != 2 {
+			t.Errorf("%s on %s: there are %d results", c.typ, c.chain, len(v.Results))
+		}
+		log := p.do(http.MethodGet, batches+"/"+id+"/events?follow=false", "").body
+		var shown replay.Replay
+		stray := 0
+		for e, err := range replay.Read(strings.NewReader(string(log))) {
+			if err == nil {
+				err = shown.Add(e)
+			}
+			if err != nil {
+				t.Fatalf("%s on %s: the log cannot be followed: %v\n%s", c.typ, c.chain, err, log)
+			}
+			if _, ok := e.Body.(events.Unreadable); ok {
+				stray++
+			}
+		}
+		if stray != 2 {
+			t.Errorf("%s on %s: the log has %d events that cannot be read, want 2", c.typ, c.chain, stray)
+		}
+	}
+}
