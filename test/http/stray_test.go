@@ -82,3 +82,47 @@ func TestStrayEventsOfAnAgentStopNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestTheFirstSubmissionCounts: what an agent publishes again under the id of its batch, without the header that has
+// the server refuse it, changes neither the batch nor what anybody reads of it.
+func TestTheFirstSubmissionCounts(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil)
+	const first = `{"id": "b", "calls": [{"id": "c", "tool": "wait"}, {"id": "d", "tool": "echo", "input": {"text": "1"}}]}`
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, first)
+	p.eventually("the batch is planned", func() bool {
+		return strings.Contains(p.do(http.MethodGet, batches+"/b", "").String(), `"groups":[[0],[1]]`)
+	})
+	for _, again := range []string{
+		`{"calls": [{"id": "c", "tool": "wait"}, {"id": "d", "tool": "echo", "input": {"text": "another one"}}]}`,
+		`{"calls": [{"id": "e", "tool": "echo"}]}`,
+		`garbage`,
+	} {
+		p.published("ty.batch.default.b", events.BatchSubmitted, again)
+	}
+	// the dispatcher has seen what came before this one
+	want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+"?wait=60",
+		`{"workspace": "elsewhere", "calls": [{"tool": "echo"}]}`)
+	p.gate <- struct{}{}
+	v := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/b?wait=60", "")
+	if len(v.Results) != 2 || v.Results[0].Output != "waited" || v.Results[1].Output != "1" {
+		t.Errorf("it has %+v", v.Results)
+	}
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, first)
+	if r := p.do(http.MethodGet, batches+"/b?format=anthropic", ""); r.status != http.StatusOK {
+		t.Errorf("it goes back to the provider as %s", r)
+	}
+	log := p.do(http.MethodGet, batches+"/b/events?follow=false", "").body
+	var shown replay.Replay
+	for e, err := range replay.Read(strings.NewReader(string(log))) {
+		if err == nil {
+			err = shown.Add(e)
+		}
+		if err != nil {
+			t.Fatalf("the log cannot be followed: %v\n%s", err, log)
+		}
+	}
+	if !strings.Contains(string(log), `"input":{"text":"1"}`) {
+		t.Errorf("the log does not have what ran:\n%s", log)
+	}
+}

@@ -595,7 +595,9 @@ func (b *Broker) foldAll(ctx context.Context, k toolyard.BatchKey, messages []ra
 				continue
 			}
 			if chain == batch.ChainSubmission {
-				err = b.applyRaw(ctx, &s, m)
+				if s.Submission == nil { // what an agent has put behind it does not count
+					err = b.applyRaw(ctx, &s, m)
+				}
 			} else {
 				var r batch.Record
 				if _, r, _, err = b.tolerant(ctx, m); err == nil {

@@ -181,7 +181,7 @@ func covers(c events.Canceled, calls []int) bool {
 
 // cancelable says why nothing of a batch can be canceled.
 func (b *Broker) cancelable(ctx context.Context, k toolyard.BatchKey, calls []int) error {
-	m, ok, err := b.lastOrLost(ctx, streamBatch, subjectBatch(k))
+	m, ok, err := b.submitted(ctx, k)
 	if err != nil {
 		return err
 	}

@@ -184,7 +184,7 @@ func (b *Broker) looking(ctx context.Context, m raw) (toolyard.BatchKey, batch.R
 // asSubmitted is the state of a batch of this shard with nothing but its submission.
 func (b *Broker) asSubmitted(ctx context.Context, k toolyard.BatchKey) (batch.State, error) {
 	s := batch.State{Key: k}
-	m, ok, err := b.lastOrLost(ctx, streamBatch, subjectBatch(k))
+	m, ok, err := b.submitted(ctx, k)
 	if err != nil {
 		return s, err
 	}

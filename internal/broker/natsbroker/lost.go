@@ -101,6 +101,26 @@ func (b *Broker) lastOrLost(ctx context.Context, stream, subject string) (m raw,
 	return m, ok, err
 }
 
+// submitted reads the submission of a batch: the first message of its subject that is no fence. Agents can publish more
+// behind it, and nothing of that counts.
+func (b *Broker) submitted(ctx context.Context, k toolyard.BatchKey) (raw, bool, error) {
+	m, ok, err := b.lastOrLost(ctx, streamBatch, subjectBatch(k))
+	if err != nil || !ok || m.begins() {
+		return m, ok, err
+	}
+	first, ok, err := b.after(ctx, streamBatch, subjectBatch(k), 0)
+	if err != nil || !ok { // it has expired meanwhile
+		return m, err == nil, err
+	}
+	return first, true, nil
+}
+
+// begins reports whether the server has found nothing on a message's subject when it stored the message. Of others it is
+// not known: who publishes may leave the header out.
+func (m *raw) begins() bool {
+	return m.header.Get(headerExpected) == "0" && m.header.Get(headerExpectedOn) == ""
+}
+
 // Resume is [Broker.Fold] for a takeover. It also reports losses that a fold does not need, so that nothing is repeated
 // because the event that records it is lost.
 func (b *Broker) Resume(ctx context.Context, k toolyard.BatchKey) (s batch.State, err error) {

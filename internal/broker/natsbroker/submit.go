@@ -141,7 +141,7 @@ func (b *Broker) same(ctx context.Context, sub toolyard.Batch) error {
 	if done, err := b.submittedArchived(ctx, &sub); done || err != nil {
 		return err
 	}
-	m, ok, err := b.lastOrLost(ctx, streamBatch, subjectBatch(k))
+	m, ok, err := b.submitted(ctx, k)
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (s *submission) Read(ctx context.Context) (batch.State, error) {
 	var err error
 	if s.parked != 0 || s.raw.header == nil { // or it was released
 		var ok bool
-		if s.raw, ok, err = s.b.lastOrLost(ctx, streamBatch, subjectBatch(s.key)); err == nil && !ok {
+		if s.raw, ok, err = s.b.submitted(ctx, s.key); err == nil && !ok {
 			err = fmt.Errorf("%w: %s", broker.ErrNoBatch, s.key)
 		}
 	}
@@ -326,7 +326,7 @@ func (b *Broker) Origin(ctx context.Context, k toolyard.BatchKey) (broker.Origin
 	if err != nil {
 		return broker.Origin{}, err
 	}
-	m, ok, err := b.last(ctx, streamBatch, subjectBatch(k))
+	m, ok, err := b.submitted(ctx, k)
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: %s", broker.ErrNoBatch, k)
 	}
@@ -406,6 +406,16 @@ func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 		buried := s.bury(ctx, m.Msg, toolyard.BatchKey{}, meta.Sequence.Stream, bad)
 		return nil, errors.Join(bad, buried, terminate(m.Msg, "the subject names no batch"))
 	}
+	if !p.wake {
+		first, err := s.begins(ctx, m, meta.Sequence.Stream)
+		if err != nil { // it is delivered again
+			_ = m.NakWithDelay(longestPause) // or later, when its wait is over
+			return s.Next(ctx)
+		}
+		if !first {
+			return nil, s.leaveOut(ctx, m, p.key, meta.Sequence.Stream)
+		}
+	}
 	parked := uint64(0)
 	if p.wake {
 		parked, err = s.b.readWake(ctx, m.Msg)
@@ -460,6 +470,24 @@ func (s *submissions) misplaced(ctx context.Context, p place, stored time.Time) 
 	return fmt.Errorf("this system has %d shards, and batch %s belongs to shard %d: publish it to %s, under an id that "+
 		"was not used, and read %s", v.Shards(), p.key, n, subjectIn(n, subjectBatch(p.key)),
 		subjectIn(n, subjectReply(p.key))), nil
+}
+
+// begins reports whether a message is the submission of its batch, and does not stand behind it.
+func (s *submissions) begins(ctx context.Context, m *message, seq uint64) (bool, error) {
+	if stored := (raw{header: m.Header}); stored.begins() {
+		return true, nil
+	}
+	first, ok, err := s.b.after(ctx, streamBatch, canonical(m.Subject), 0)
+	return !ok || first.seq >= seq, err
+}
+
+// leaveOut is done with a message behind a submission, and returns the error that says so. The batch goes on as it was
+// handed in, and answers on the subject where the publisher reads.
+func (s *submissions) leaveOut(ctx context.Context, m *message, k toolyard.BatchKey, seq uint64) error {
+	why := &events.UnreadableError{Type: m.Header.Get(headerType), ID: m.Header.Get(headerID), Problem: fmt.Sprintf(
+		"batch %s was submitted before; use a new id, and the header %s: 0", k, headerExpected)}
+	buried := s.bury(ctx, m.Msg, k, seq, why)
+	return errors.Join(why, buried, terminate(m.Msg, "its batch was submitted before"))
 }
 
 // bury records a message of the batch stream that is not a submission.

@@ -70,7 +70,7 @@ func (t *tail) Next(ctx context.Context) (l broker.Logged, ok bool, err error) {
 }
 
 func (t *tail) submission(ctx context.Context) (broker.Logged, error) {
-	m, ok, err := t.b.lastOrLost(ctx, streamBatch, subjectBatch(t.key))
+	m, ok, err := t.b.submitted(ctx, t.key)
 	if err != nil {
 		return broker.Logged{}, err
 	}
