@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/provider"
 	"github.com/toolyard/toolyard/internal/submission"
@@ -254,10 +255,28 @@ func (s *Server) fold(ctx context.Context, k toolyard.BatchKey) (batch.State, er
 	if errors.Is(err, client.ErrNoBatch) {
 		return st, s.missing(k, err)
 	}
-	if err == nil && st.Refused != nil {
+	if err != nil {
+		return st, s.unread(ctx, k, err)
+	}
+	if st.Refused != nil {
 		err = &follow.RefusedError{Refused: *st.Refused}
 	}
 	return st, err
+}
+
+// unread is what is said of a batch that cannot be read: what it was refused with, if its submission is the reason.
+func (s *Server) unread(ctx context.Context, k toolyard.BatchKey, err error) error {
+	if _, bad := errors.AsType[*events.UnreadableError](err); !bad {
+		return err
+	}
+	replies, unanswered := s.cfg.Reader.RepliesFrom(ctx, k, 0, 1)
+	if unanswered != nil || len(replies) == 0 {
+		return err
+	}
+	if refused, ok := replies[0].Body.(events.Refused); ok {
+		return &follow.RefusedError{Refused: refused}
+	}
+	return err
 }
 
 // missing says of a batch that is not there whether it is there no longer. Only an id that we made says when.

@@ -84,7 +84,7 @@ func (s *Server) events(ctx context.Context, x *exchange, in *eventsInput) (*hum
 func (s *Server) sendEvents(ctx context.Context, out *stream, k toolyard.BatchKey, from follow.From, live bool) error {
 	for stored, err := range s.cfg.Reader.Events(ctx, k, from, live, out.slow) {
 		if err != nil {
-			return err
+			return s.unread(ctx, k, err)
 		}
 		entries := make([]entry, len(stored))
 		for i, e := range stored {

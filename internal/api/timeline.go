@@ -93,9 +93,9 @@ func (s *Server) look(ctx context.Context, x *exchange, p BatchPath, at int,
 	defer leave()
 	if err := s.logs.Look(ctx, k, at, use); err != nil {
 		if known(err) != nil {
-			err = s.missing(k, err)
+			return s.missing(k, err)
 		}
-		return err
+		return s.unread(ctx, k, err)
 	}
 	return nil
 }

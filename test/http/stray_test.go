@@ -1,6 +1,7 @@
 package http
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/replay"
 )
@@ -124,5 +127,35 @@ func TestTheFirstSubmissionCounts(t *testing.T) {
 	}
 	if !strings.Contains(string(log), `"input":{"text":"1"}`) {
 		t.Errorf("the log does not have what ran:\n%s", log)
+	}
+}
+
+// TestARefusedSubmissionIsToldAsOne: a submission on NATS that cannot be read at all is refused, and whoever asks for
+// the batch over HTTP is told why, as its agent was. It is no failure of the server.
+func TestARefusedSubmissionIsToldAsOne(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil)
+	p.published("ty.batch.default.b", events.BatchSubmitted, `garbage`)
+	var refused *client.RefusedError
+	for _, err := range p.client.Batch(toolyard.BatchKey{Agent: "default", ID: "b"}).Results(t.Context()) {
+		if !errors.As(err, &refused) {
+			t.Fatalf("the agent is told %v", err)
+		}
+	}
+	for _, c := range [][2]string{
+		{http.MethodGet, "/b"}, {http.MethodGet, "/b?wait=1"}, {http.MethodGet, "/b/results"},
+		{http.MethodGet, "/b/events?follow=false"}, {http.MethodGet, "/b/timeline"}, {http.MethodGet, "/b/calls/0"},
+		{http.MethodPost, "/b/rerun"},
+	} {
+		r := p.do(c[0], batches+c[1], "")
+		problem := decode[api.Problem](p, string(r.body))
+		if problem.Status != http.StatusBadRequest || !strings.Contains(problem.Detail, "the batch was refused: ") {
+			t.Errorf("%s %s: %s", c[0], c[1], r)
+		}
+	}
+	for _, path := range []string{"/b/cancel", "/b/calls/0/cancel"} { // as of any batch that was refused
+		if r := p.do(http.MethodPost, batches+path, ""); r.status != http.StatusConflict {
+			t.Errorf("%s: %s", path, r)
+		}
 	}
 }

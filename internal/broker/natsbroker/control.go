@@ -189,8 +189,9 @@ func (b *Broker) cancelable(ctx context.Context, k toolyard.BatchKey, calls []in
 		return fmt.Errorf("%w: %s", broker.ErrNoBatch, k)
 	}
 	_, sub, _, err := b.record(ctx, m)
+	bad, unreadable := errors.AsType[*events.UnreadableError](err) // then it was refused, or will be
 	// A whole batch can be canceled without reading it.
-	if err != nil && (len(calls) > 0 || !errors.Is(err, events.ErrNewer)) {
+	if err != nil && !unreadable && (len(calls) > 0 || !errors.Is(err, events.ErrNewer)) {
 		return err
 	}
 	if body, ok := sub.Body.(events.Submitted); ok && len(calls) > 0 {
@@ -213,6 +214,9 @@ func (b *Broker) cancelable(ctx context.Context, k toolyard.BatchKey, calls []in
 		}
 	}
 	if m, ok, err = b.last(ctx, streamReply, subjectReply(k)); err != nil || !ok {
+		if err == nil && unreadable {
+			err = bad
+		}
 		return err
 	}
 	_, reply, _, err := b.looking(ctx, m)
