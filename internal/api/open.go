@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/google/uuid"
+
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/provider"
@@ -51,11 +53,9 @@ func (s *Server) appendCalls(ctx context.Context, x *exchange, in *BatchPath) (*
 	if slices.ContainsFunc(calls, unnamed) || provider.Unnamed(form, calls) {
 		x.doubles = theBatch
 	}
-	numbered, err := s.number(ctx, k, form, calls)
-	if err != nil {
-		return nil, err
-	}
-	defer numbered()
+	// Ids that were made for calls without one are this request's own. What counted on behind the calls of the batch could
+	// be what another server counts at the same time, and one of the two would be taken for the other, sent again.
+	provider.Rename(form, calls, uuid.NewString())
 	done, err := s.cfg.Reader.Turn(ctx, k.Agent)
 	if err != nil {
 		return nil, err
@@ -69,27 +69,6 @@ func (s *Server) appendCalls(ctx context.Context, x *exchange, in *BatchPath) (*
 		return nil, s.unopened(k, err)
 	}
 	return &appendAnswer{http.StatusAccepted, Appended{ID: k.ID, First: first, Calls: first + len(calls)}}, nil
-}
-
-// number has the ids that were made for calls without one count on behind the calls of the batch. Until done is called
-// no other calls are numbered: two appends that count from the same call would have the same ids, and the second would
-// be taken for the first, sent again. It reads in a turn of its own, so the caller must have none.
-func (s *Server) number(ctx context.Context, k toolyard.BatchKey, form provider.Format,
-	calls []toolyard.Call) (done func(), err error) {
-	if !provider.Unnamed(form, calls) {
-		return func() {}, nil
-	}
-	done, err = s.cfg.Reader.Alone(ctx, k)
-	if err != nil {
-		return nil, err
-	}
-	st, err := s.fold(ctx, k)
-	if err != nil {
-		done()
-		return nil, err
-	}
-	provider.Renumber(form, calls, len(st.Submission.Calls)+len(st.Input))
-	return done, nil
 }
 
 // appends refuses to append to a batch in a workspace that the token may not use.

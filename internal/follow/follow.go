@@ -80,7 +80,6 @@ type Reader struct {
 	folds      flights[toolyard.BatchKey, batch.State]
 	pieces     pieces
 	turns      *turns[toolyard.Agent]
-	alone      *turns[toolyard.BatchKey]
 }
 
 // New makes a reader.
@@ -89,20 +88,13 @@ func New(s Store, o Options) *Reader {
 	if o.Shared {
 		most = MaxAgentReads
 	}
-	return &Reader{Store: s, shared: o.Shared, hub: s.Hub(o.Shared), turns: newTurns[toolyard.Agent](most),
-		alone: newTurns[toolyard.BatchKey](1)}
+	return &Reader{Store: s, shared: o.Shared, hub: s.Hub(o.Shared), turns: newTurns[toolyard.Agent](most)}
 }
 
 // Turn waits for one of an agent's turns at reading, which lasts until done is called. It fails only when ctx ends. Who
 // has a turn must not wait for another one, such as with [Reader.State]: all who have one could wait for each other.
 func (r *Reader) Turn(ctx context.Context, agent toolyard.Agent) (done func(), err error) {
 	return r.turns.take(ctx, agent)
-}
-
-// Alone waits until nobody else is alone with a batch in this process, which lasts until done is called. It fails only
-// when ctx ends. Who is alone with a batch may wait for turns, and who has a turn must not wait to be alone.
-func (r *Reader) Alone(ctx context.Context, k toolyard.BatchKey) (done func(), err error) {
-	return r.alone.take(ctx, k)
 }
 
 // State reads the fold of a batch. All who ask while it is read share the next one.

@@ -53,11 +53,11 @@ func Unnamed(format Format, calls []toolyard.Call) bool {
 	return format == Gemini && slices.ContainsFunc(calls, gemini.Unnamed)
 }
 
-// Renumber has the ids that [Decode] has made in a format count on behind the first before calls of a batch: the calls
-// are appended to these.
-func Renumber(format Format, calls []toolyard.Call, before int) {
+// Rename replaces the ids that [Decode] has made in a format by others that begin with a name: the calls are appended to a
+// batch that may have calls of these ids.
+func Rename(format Format, calls []toolyard.Call, name string) {
 	if format == Gemini {
-		gemini.Renumber(calls, before)
+		gemini.Rename(calls, name)
 	}
 }
 

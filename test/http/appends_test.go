@@ -2,6 +2,7 @@ package http
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -79,5 +80,51 @@ func TestAppendsWithoutIDsDoNotHoldEachOtherUp(t *testing.T) {
 	}
 	if !t.Failed() && len(at) != follow.MaxAgentReads {
 		t.Errorf("the calls were stored at %v", at)
+	}
+}
+
+// TestTwoServersAppendEachCallWithoutAnID: equal calls of Gemini that come at two servers of a system at the same time
+// are each a call of the batch.
+func TestTwoServersAppendEachCallWithoutAnID(t *testing.T) {
+	t.Parallel()
+	var cfg api.Config
+	p := start(t, func(c *api.Config) { cfg = *c })
+	cfg.Reader = follow.New(p.broker, follow.Options{Shared: true})
+	second, err := api.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(second)
+	t.Cleanup(func() {
+		second.Stop()
+		server.Close()
+	})
+	other := *p
+	other.url = server.URL
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, `{"id": "g", "open": true, "calls": []}`)
+	const rounds = 30
+	at := map[int]bool{}
+	for range rounds {
+		answers := make(chan reply, 2)
+		for _, p := range []*pool{p, &other} {
+			go func() {
+				var r reply
+				defer func() { answers <- r }()
+				r = p.do(http.MethodPost, batches+"/g/calls",
+					`{"gemini": {"parts": [{"functionCall": {"name": "echo", "args": {"text": "x"}}}]}}`)
+			}()
+		}
+		for range 2 {
+			r := <-answers
+			if r.status != http.StatusAccepted {
+				t.Fatalf("an append: %s", r)
+			}
+			at[decode[api.Appended](p, string(r.body)).First] = true
+		}
+	}
+	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"/g/close", "")
+	v := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/g?wait=60", "")
+	if len(at) != 2*rounds || len(v.Results) != 2*rounds {
+		t.Errorf("%d appends were answered with %d places, and have %d results", 2*rounds, len(at), len(v.Results))
 	}
 }

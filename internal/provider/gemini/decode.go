@@ -75,11 +75,11 @@ func Decode(data []byte) ([]toolyard.Call, error) {
 // Unnamed reports whether a call that [Decode] has read came without an id.
 func Unnamed(c toolyard.Call) bool { return strings.HasPrefix(c.ID, madeID) }
 
-// Renumber gives the calls that came without an id those that they have behind the first before calls of a batch.
-func Renumber(calls []toolyard.Call, before int) {
+// Rename gives the calls that came without an id other ones, which have a name before the position.
+func Rename(calls []toolyard.Call, name string) {
 	for i := range calls {
 		if Unnamed(calls[i]) {
-			calls[i].ID = madeID + strconv.Itoa(before+i+1)
+			calls[i].ID = madeID + name + "_" + strconv.Itoa(i+1)
 		}
 	}
 }
