@@ -53,8 +53,8 @@ func (s *Server) appendCalls(ctx context.Context, x *exchange, in *BatchPath) (*
 	if slices.ContainsFunc(calls, unnamed) || provider.Unnamed(form, calls) {
 		x.doubles = theBatch
 	}
-	// Ids that were made for calls without one are this request's own. What counted on behind the calls of the batch could
-	// be what another server counts at the same time, and one of the two would be taken for the other, sent again.
+	// Ids that were made for calls without one are this request's own. Had they counted on behind the calls of the
+	// batch, another server could count the same, and one append would be taken for the other, sent again.
 	provider.Rename(form, calls, uuid.NewString())
 	done, err := s.cfg.Reader.Turn(ctx, k.Agent)
 	if err != nil {

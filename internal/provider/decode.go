@@ -53,8 +53,8 @@ func Unnamed(format Format, calls []toolyard.Call) bool {
 	return format == Gemini && slices.ContainsFunc(calls, gemini.Unnamed)
 }
 
-// Rename replaces the ids that [Decode] has made in a format by others that begin with a name: the calls are appended to a
-// batch that may have calls of these ids.
+// Rename replaces the ids that [Decode] has made in a format by others with a name in them: the calls are appended to a
+// batch, which may have calls of these ids.
 func Rename(format Format, calls []toolyard.Call, name string) {
 	if format == Gemini {
 		gemini.Rename(calls, name)

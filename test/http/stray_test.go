@@ -91,7 +91,8 @@ func TestStrayEventsOfAnAgentStopNothing(t *testing.T) {
 func TestTheFirstSubmissionCounts(t *testing.T) {
 	t.Parallel()
 	p := start(t, nil)
-	const first = `{"id": "b", "calls": [{"id": "c", "tool": "wait"}, {"id": "d", "tool": "echo", "input": {"text": "1"}}]}`
+	const first = `{"id": "b", "calls": [{"id": "c", "tool": "wait"},
+		{"id": "d", "tool": "echo", "input": {"text": "1"}}]}`
 	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, first)
 	p.eventually("the batch is planned", func() bool {
 		return strings.Contains(p.do(http.MethodGet, batches+"/b", "").String(), `"groups":[[0],[1]]`)
