@@ -115,8 +115,8 @@ func (b *Broker) submitted(ctx context.Context, k toolyard.BatchKey) (raw, bool,
 	return first, true, nil
 }
 
-// begins reports whether the server has found nothing on a message's subject when it stored the message. Of others it is
-// not known: who publishes may leave the header out.
+// begins reports whether the server has found nothing on a message's subject when it stored the message. Of others that
+// is not known: who publishes may leave the header out.
 func (m *raw) begins() bool {
 	return m.header.Get(headerExpected) == "0" && m.header.Get(headerExpectedOn) == ""
 }
