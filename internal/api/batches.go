@@ -370,7 +370,11 @@ func (s *Server) cancelBatch(ctx context.Context, x *exchange, in *BatchPath) (*
 	if err != nil {
 		return nil, err
 	}
-	return s.cancel(ctx, x, *in, reason, calls...)
+	out, err := s.cancel(ctx, x, *in, reason, calls...)
+	if errors.Is(err, client.ErrNoCall) { // the body names it, and no path does
+		err = typed(err, http.StatusNotFound, "calls", "%v", err)
+	}
+	return out, err
 }
 
 type CallPath struct {

@@ -243,6 +243,14 @@ func TestCancel(t *testing.T) {
 		}
 	}
 	submit("one")
+	for path, c := range map[string]struct{ body, field string }{
+		"/one/calls/7/cancel": {"", "index"}, "/one/cancel": {`{"calls": [0, 7]}`, "calls"},
+	} {
+		r := p.do(http.MethodPost, batches+path, c.body)
+		if problem := decode[api.Problem](p, string(r.body)); problem.Field != c.field {
+			t.Errorf("%s %s: the wrong field is %q, want %q", path, c.body, problem.Field, c.field)
+		}
+	}
 	if r := p.do(http.MethodPost, batches+"/one/calls/7/cancel", ""); r.status != http.StatusNotFound {
 		t.Errorf("no such call: %s", r)
 	}
