@@ -187,6 +187,17 @@ func LastAttempt(started, attempts, most int) bool {
 	return started >= most || attempts >= maxClaims*most
 }
 
+// maxReasonBytes is how much is taken of why calls are to end, and of who says so: each call's result has it.
+const maxReasonBytes = 1_000
+
+// brief is the beginning of what somebody has said on the control chain. Our clients say no more.
+func brief(said string) string {
+	if len(said) <= maxReasonBytes {
+		return said
+	}
+	return strings.ToValidUTF8(said[:maxReasonBytes], "")
+}
+
 // interruptVerdict decides for one open call of a batch whose session was interrupted. A call that has not begun
 // does not begin. One that runs is stopped if its tool allows it, and waited for otherwise.
 func (m *Machine) interruptVerdict(i int) (verdict, bool) {

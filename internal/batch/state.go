@@ -256,11 +256,13 @@ func (s *State) Apply(r Record) error {
 		}
 		switch b := r.Body.(type) {
 		case events.Canceled:
+			b.By, b.Reason = brief(b.By), brief(b.Reason)
 			s.Cancels = append(s.Cancels, b)
 			if len(b.Calls) == 0 && s.canceledAt == 0 {
 				s.canceledAt = r.Seq
 			}
 		case events.Interrupted:
+			b.By, b.Reason = brief(b.By), brief(b.Reason)
 			s.Interrupts = append(s.Interrupts, b)
 		case events.Unreadable: // anybody may write here: what means nothing changes nothing
 		default:

@@ -160,3 +160,28 @@ func TestARefusedSubmissionIsToldAsOne(t *testing.T) {
 		}
 	}
 }
+
+// TestAReasonOfAnAgentIsCut: whoever asks for an end over NATS may give a reason of any length. Models are told as much
+// of it as our clients accept, or one message would be stored again in each result of a batch.
+func TestAReasonOfAnAgentIsCut(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil)
+	long := strings.Repeat("ä", 50_000)
+	for i, typ := range []events.Type{events.BatchCanceled, events.BatchInterrupted} {
+		id := fmt.Sprint("b", i)
+		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches,
+			`{"id": "`+id+`", "calls": [{"tool": "wait"}, {"tool": "write"}]}`)
+		p.published("ty.event.default."+id+"._.control", typ, `{"by": "`+long+`", "reason": "`+long+`"}`)
+		if typ == events.BatchInterrupted { // it waits for what runs
+			p.gate <- struct{}{}
+		}
+		v := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/"+id+"?wait=60", "")
+		for _, r := range v.Results {
+			if ends := r.Index == 1 || typ == events.BatchCanceled; ends && !strings.Contains(r.Error, "ää") ||
+				len(r.Error)+len(r.Detail) > 4*client.MaxReasonBytes {
+				t.Errorf("%s: call %d ends as %q with %d bytes for the model, and %d for people", typ, r.Index, r.Code,
+					len(r.Error), len(r.Detail))
+			}
+		}
+	}
+}
