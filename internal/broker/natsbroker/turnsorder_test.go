@@ -18,8 +18,13 @@ func TestThoseWhoWaitTakeTurns(t *testing.T) {
 			t.Errorf("question %d is taken: %t", n, !ok)
 		}
 	}
-	if !want("b", 1) || !want("b", 1) || !want("b", 1) || !want("c", 60) || want("c", 60) {
-		t.Error("others are not taken, or more bytes than may wait")
+	for n, b := range []int{1, 1, 1, 60} {
+		if who := []string{"b", "b", "b", "c"}[n]; !want(who, b) {
+			t.Errorf("%d bytes of %s are not taken", b, who)
+		}
+	}
+	if want("c", 60) {
+		t.Error("more bytes are taken than may wait")
 	}
 	if !slices.Equal(began, []string{"a", "a", "b", "b"}) {
 		t.Errorf("under way are %q", began)
