@@ -92,7 +92,7 @@ func TestSmallBodies(t *testing.T) {
 		{batches + "/b/cancel", `{"calls": [0.5]}`, "calls[0]", 400},
 		{batches + "/b/cancel", `{"calls": 0}`, "calls", 400},
 		{batches + "/b/cancel", `{"call": 0}`, "call", 400},
-		{batches + "/b/cancel", `{"calls": [0, 7]}`, "index", 404},
+		{batches + "/b/cancel", `{"calls": [0, 7]}`, "calls", 404},
 		{batches + "/b/calls/0/cancel", `{"calls": [0]}`, "calls", 400},
 		{"/v1/sessions/s", `{"alone": "yes"}`, "alone", 400},
 		{"/v1/sessions/s", `{"forget": 1}`, "forget", 400},
