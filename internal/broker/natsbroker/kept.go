@@ -8,7 +8,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -99,8 +98,7 @@ func (b *Broker) yieldKept(ctx context.Context, agent toolyard.Agent, since, unt
 // follows reports whether a message stands behind one of the same batch that was seen. Its batch is listed then: the
 // message may be a record that cannot be read, or one that an agent has written.
 func (b *Broker) follows(ctx context.Context, m raw, seen *places) (bool, error) {
-	before, err := strconv.ParseUint(m.header.Get(headerExpected), 10, 64)
-	if err == nil && m.header.Get(headerExpectedOn) == "" { // the server has compared it
+	if before, ok := m.follows(); ok {
 		return seen.has(before), nil
 	}
 	first, ok, err := b.hotAfter(ctx, streamBatch, m.subject, seen.from)

@@ -118,7 +118,15 @@ func (b *Broker) submitted(ctx context.Context, k toolyard.BatchKey) (raw, bool,
 // begins reports whether the server has found nothing on a message's subject when it stored the message. Of others that
 // is not known: who publishes may leave the header out.
 func (m *raw) begins() bool {
-	return m.header.Get(headerExpected) == "0" && m.header.Get(headerExpectedOn) == ""
+	before, ok := m.follows()
+	return ok && before == 0
+}
+
+// follows is the sequence of the message before this one on its subject, as the server has compared it when it stored
+// the message. ok is false if it has not.
+func (m *raw) follows() (before uint64, ok bool) {
+	before, err := strconv.ParseUint(m.header.Get(headerExpected), 10, 64)
+	return before, err == nil && m.header.Get(headerExpectedOn) == ""
 }
 
 // Resume is [Broker.Fold] for a takeover. It also reports losses that a fold does not need, so that nothing is repeated
