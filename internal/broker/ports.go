@@ -38,6 +38,8 @@ type Log interface {
 	Newer(ctx context.Context, s *batch.State, c batch.Chain, index int) ([]batch.Record, error)
 	// Item reads the events of an item's chain after a sequence.
 	Item(ctx context.Context, k toolyard.BatchKey, pool toolyard.Pool, item int, after uint64) ([]batch.Record, error)
+	// ItemLost returns a [*LostError] if events of an item's chain are lost.
+	ItemLost(ctx context.Context, k toolyard.BatchKey, pool toolyard.Pool, item int) error
 
 	// Submitted and Planned report whether a batch has a submission, and whether its batch chain has begun.
 	Submitted(ctx context.Context, k toolyard.BatchKey) (bool, error)

@@ -40,8 +40,12 @@ func (r *running) mayHaveAnother() bool {
 }
 
 // findEarlierRun finds out what became of a call that a worker could have begun without a claim. An earlier
-// delivery that was not given back counts as an attempt.
+// delivery that was not given back counts as an attempt. Of a call that needs a claim the claim says so, unless it is
+// lost: then the error wraps [broker.ErrDamaged].
 func (w *Worker) findEarlierRun(ctx context.Context, r *running) error {
+	if r.call.Claim && (r.d.Deliveries > 1 || r.call.Again) {
+		return w.b.ItemLost(ctx, r.d.Key(), w.cfg.Pool, r.d.Item)
+	}
 	if r.d.Deliveries == 1 || claimsFirst(r.d, &r.call) {
 		return nil
 	}

@@ -86,7 +86,11 @@ func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedC
 		return e.is(false, returnPause)
 	}
 	e.atClose(func() { w.removeRunning(r) })
-	if err := w.findEarlierRun(ctx, r); err != nil {
+	err := w.findEarlierRun(ctx, r)
+	if errors.Is(err, broker.ErrDamaged) {
+		return e.is(answered(w.finish(ctx, r, w.lostTrack(r, err))), returnPause)
+	}
+	if err != nil {
 		r.log().Warn("a call that was delivered before is given back", "error", err)
 		return e.is(false, returnPause)
 	}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -131,7 +133,12 @@ func TestWhatTheStoreHasLost(t *testing.T) {
 		{"a claim", func(l *loss) {
 			l.submit(toolyard.Batch{ID: "b", Calls: calls("free", "write")})
 			awaitClaim(l, 1)
-		}, func(l *loss) { l.damage("TY_EVENT", events.CallClaimed) }, internalError},
+		}, func(l *loss) { l.damage("TY_EVENT", events.CallClaimed) }, func(l *loss) {
+			rs, err := l.ends() // a dispatcher finds it, or the worker that gets the call again
+			if err != nil || codes(rs) != "ok internal_error" || !strings.Contains(rs[1].Detail, "damaged") {
+				l.Errorf("the results are %+v, %v", rs, err)
+			}
+		}},
 		{"a group's start", func(l *loss) {
 			l.submit(toolyard.Batch{ID: "b", Calls: calls("free", "write")})
 			awaitClaim(l, 1)
@@ -216,6 +223,40 @@ func TestWhatTheStoreHasLost(t *testing.T) {
 			l.begin()
 			c.ends(l)
 		})
+	}
+}
+
+// TestAWorkerFindsThatAClaimIsLost: the worker that gets a call again, before any dispatcher has looked at the batch,
+// does not take a claim that cannot be read for none.
+func TestAWorkerFindsThatAClaimIsLost(t *testing.T) {
+	testenv.OneShard(t)
+	l := newLoss(t)
+	l.submit(toolyard.Batch{ID: "b", Calls: calls("write")})
+	awaitClaim(l, 0)
+	l.stop()
+	l.damage("TY_EVENT", events.CallClaimed)
+	l.server.Start()
+	var runs atomic.Int32
+	startWorker(t, l.server.Server, worker.Config{Tools: []tool.Tool{make1(t, writer("write"),
+		func(context.Context, tool.Env) (string, error) { runs.Add(1); return "", nil })}})
+	b := testenv.Broker(t, l.server.Server, "/test")
+	eventually(t, "the call has ended", func() bool {
+		log, err := b.Log(t.Context(), l.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(log, func(e broker.Logged) bool {
+			_, ended := e.Body.(events.Finished)
+			return ended
+		})
+	})
+	if n := runs.Load(); n > 0 {
+		t.Errorf("its tool has been started %d times more", n)
+	}
+	startDispatcher(t, l.server.Server, dispatcher.Config{MaxDeliveries: 2, QueueWait: 3 * time.Second})
+	rs, err := l.ends()
+	if err != nil || codes(rs) != "internal_error" || !strings.Contains(rs[0].Error, "may or may not") {
+		t.Errorf("the results are %+v, %v", rs, err)
 	}
 }
 

@@ -632,7 +632,7 @@ var teeth = []tooth{
 			"	if known && !OFF && !pipeline.HeldByOverlay("}},
 	},
 	{
-		fence: "a call that was stopped has no overlay", attack: laidWork, hint: 146, breaks: []string{"code"},
+		fence: "a call that was stopped has no overlay", attack: laidWork, hint: 157, breaks: []string{"code"},
 		edits: []edit{{inRun, "	if limited.Err() == nil {\n", "	if limited.Err() == nil || OFF {\n"}},
 	},
 	{

@@ -77,7 +77,7 @@ func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker,
 		opHello: {access.Worker: d.hello, access.Agent: d.hello},
 		opEnd:   {access.Worker: d.queueEnd},
 		opRead:  {access.Worker: d.read, access.Agent: d.read},
-		opCount: {access.Agent: d.count},
+		opCount: {access.Worker: d.count, access.Agent: d.count},
 		opGet:   {access.Worker: d.get, access.Agent: d.get},
 		opPut:   {access.Worker: d.put, access.Agent: d.put},
 		opPiece: {access.Worker: d.piece, access.Agent: d.piece},
@@ -314,8 +314,7 @@ func (d *Answerer) read(ctx context.Context, who access.Principal, m *nats.Msg) 
 				err = nil
 			}
 		}
-	case !readable(who, q.Stream, q.Subject) && !(who.Role == access.Agent && q.Seq > 0 &&
-		ownEvents(who, q.Stream, q.Subject)):
+	case !readable(who, q.Stream, q.Subject) && !(q.Seq > 0 && ownEvents(who, q.Stream, q.Subject)):
 		return refusal(codeNotYours, "%s cannot read %s", who, q.Subject)
 	case q.Seq > 0:
 		found, ok, err = b.after(ctx, q.Stream, q.Subject, q.Seq-1)
@@ -364,8 +363,8 @@ func (d *Answerer) count(ctx context.Context, who access.Principal, m *nats.Msg)
 // ownEvents reports whether a subject covers exactly the events of one batch of an agent.
 func ownEvents(who access.Principal, stream, subject string) bool {
 	t := strings.Split(subject, ".")
-	return stream == streamEvent && len(t) == 5 && t[0] == "ty" && t[1] == "event" && t[2] == who.Name && t[3] != "" &&
-		t[3] != "*" && t[4] == ">"
+	return who.Role == access.Agent && stream == streamEvent && len(t) == 5 && t[0] == "ty" && t[1] == "event" &&
+		t[2] == who.Name && t[3] != "" && t[3] != "*" && t[4] == ">"
 }
 
 // mayUse returns an error if a principal may not read or store an object. Objects are named by their content, which is

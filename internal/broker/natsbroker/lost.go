@@ -169,7 +169,24 @@ func (b *Broker) Resume(ctx context.Context, k toolyard.BatchKey) (s batch.State
 
 // inputLost is a [*LostError] if appended calls of a batch are lost.
 func (b *Broker) inputLost(ctx context.Context, k toolyard.BatchKey) error {
-	subject := subjectChain(k, batch.ChainInput, "", 0)
+	return b.chainLost(ctx, subjectChain(k, batch.ChainInput, "", 0))
+}
+
+// ItemLost is a [*LostError] if events of an item's chain are lost. A worker asks before it claims a call that it may
+// have been given before: a claim that is lost looks like none.
+func (b *Broker) ItemLost(ctx context.Context, k toolyard.BatchKey, pool toolyard.Pool, item int) error {
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return err
+	}
+	err = b.chainLost(ctx, subjectChain(k, batch.ChainItem, pool, item))
+	if refusedFor(err, codeNotYours) { // an older dispatcher counts for agents only
+		return nil
+	}
+	return err
+}
+
+func (b *Broker) chainLost(ctx context.Context, subject string) error {
 	return b.counted(ctx, streamEvent, subject, func(counted map[string]uint64) error {
 		stored, err := b.forward(ctx, streamEvent, subject, 0)
 		if err != nil {

@@ -28,7 +28,12 @@ func pointer(to string, seq uint64) nats.Header {
 // askedFor is what a dispatcher answers to who asks for the last message of a subject.
 func askedFor(t *testing.T, nc *nats.Conn, stream, subject string) *nats.Msg {
 	t.Helper()
-	q := nats.NewMsg("ty.ask.read")
+	return answerTo(t, nc, "read", stream, subject)
+}
+
+func answerTo(t *testing.T, nc *nats.Conn, operation, stream, subject string) *nats.Msg {
+	t.Helper()
+	q := nats.NewMsg("ty.ask." + operation)
 	what, err := json.Marshal(map[string]string{"stream": stream, "subject": subject})
 	if err != nil {
 		t.Fatal(err)
@@ -126,5 +131,31 @@ func TestAFenceOfAnAgentHidesNoCancel(t *testing.T) {
 				t.Errorf("the end that is read is %d, %v; want the cancel, %d", read.ControlSeq, err, seq)
 			}
 		})
+	}
+}
+
+// TestAWorkerCountsItsOwnItems: a worker with an account of its own is told how many events there are of its pool's
+// items, and of nothing else: also where an agent has the name of its pool.
+func TestAWorkerCountsItsOwnItems(t *testing.T) {
+	t.Parallel()
+	y, s := guardedArchiveYard(t)
+	sub := toolyard.Batch{Agent: "p", Calls: []toolyard.Call{{ID: "0", Tool: "x"}}}
+	sub.Normalize("b")
+	if err := y.b.Submit(t.Context(), sub); err != nil {
+		t.Fatal(err)
+	}
+	y.append(sub.Key(), batch.ChainItem, 0, 0, events.Finish(events.End{Result: results(0)[0]}))
+	who := access.Principal{Role: access.Worker, Name: "p"}
+	if err := testenv.BrokerAs(t, s, who, "/worker/p.w").ItemLost(t.Context(), sub.Key(), "p", 0); err != nil {
+		t.Error(err)
+	}
+	nc := testenv.ConnAs(t, s, who)
+	if a := answerTo(t, nc, "count", "TY_EVENT", "ty.event.p.b.p.0"); string(a.Data) != `{"ty.event.p.b.p.0":1}` {
+		t.Errorf("of its own item it is told %v %s", a.Header, a.Data)
+	}
+	for _, other := range []string{"ty.event.p.b.q.0", "ty.event.p.b._.batch", "ty.event.p.b.>"} {
+		if a := answerTo(t, nc, "count", "TY_EVENT", other); a.Header.Get("Toolyard-Code") != "403" {
+			t.Errorf("of %s it is told %v %s", other, a.Header, a.Data)
+		}
 	}
 }
