@@ -389,7 +389,11 @@ func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 	p, err := parseSubject(m.Subject)
 	if err == nil {
 		var unknown error
-		if err, unknown = s.misplaced(ctx, p, meta.Timestamp); unknown != nil {
+		switch err, unknown = s.misplaced(ctx, p, meta.Timestamp); {
+		case unknown != nil && MayPass(unknown) && ctx.Err() == nil: // it is delivered again
+			_ = m.NakWithDelay(longestPause) // or later, when its wait is over
+			return s.Next(ctx)
+		case unknown != nil:
 			return nil, errors.Join(unknown, m.NakWithDelay(longestPause))
 		}
 	}
