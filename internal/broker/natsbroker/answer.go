@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/access"
@@ -57,6 +58,8 @@ type Answerer struct {
 	runs func(toolyard.BatchKey) bool
 	// operations is the second half of the table of grants: who may request what.
 	operations map[operation]map[access.Role]answering
+	// objects is the room for what they read: see [MaxAnswerBytes].
+	objects *semaphore.Weighted
 
 	subs []*nats.Subscription
 	mu   sync.Mutex // orders the end and new requests
@@ -71,7 +74,8 @@ func (b *Broker) AnswerGuests(log *slog.Logger, workers func() []broker.Worker,
 	background func(context.Context, toolyard.Pool, broker.BackgroundAsk) (broker.BackgroundAnswer, error),
 	runs func(toolyard.BatchKey) bool,
 ) (broker.Answering, error) {
-	d := &Answerer{b: b, log: log, workers: workers, check: check, background: background, runs: runs}
+	d := &Answerer{b: b, log: log, workers: workers, check: check, background: background, runs: runs,
+		objects: semaphore.NewWeighted(MaxAnswerBytes)}
 	d.ctx, d.end = context.WithCancel(context.Background())
 	d.operations = map[operation]map[access.Role]answering{
 		opHello: {access.Worker: d.hello, access.Agent: d.hello},
@@ -486,6 +490,9 @@ func (d *Answerer) put(ctx context.Context, who access.Principal, m *nats.Msg) e
 		err = d.mayUse(ctx, who, &q, true)
 	}
 	if err != nil {
+		return err
+	}
+	if err := awaitPieces(ctx, len(q.Pieces)); err != nil {
 		return err
 	}
 	content := m.Data

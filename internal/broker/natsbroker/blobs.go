@@ -160,6 +160,11 @@ func (b *Broker) hasParts(ctx context.Context, info *jetstream.ObjectInfo) (bool
 }
 
 func (b *Broker) getObject(ctx context.Context, name string) ([]byte, error) {
+	if err := b.awaitRoom(ctx, name); errors.Is(err, jetstream.ErrObjectNotFound) {
+		return nil, broker.ErrNoObject
+	} else if err != nil {
+		return nil, fmt.Errorf("read object %s: %w", name, err)
+	}
 	var asked atomic.Bool
 	content, err := retry(ctx, func(ctx context.Context) ([]byte, error) {
 		if b.guest != nil {

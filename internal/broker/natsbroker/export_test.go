@@ -17,6 +17,11 @@ func (b *Broker) AppendMessage(ctx context.Context, stream string, expected uint
 	return b.append(ctx, stream, expected, msg)
 }
 
+// WrapObjects puts something between a broker and the object store.
+func (b *Broker) WrapObjects(wrap func(jetstream.ObjectStore) jetstream.ObjectStore) {
+	b.blobs = wrap(b.blobs)
+}
+
 // LimitPools sets how many pools may have work queues.
 func (b *Broker) LimitPools(most int) { b.pools = most }
 

@@ -24,6 +24,8 @@ func (d *Answerer) inTurns(subject string, names, limit int, answer func(context
 				defer turns.leave(who)
 				ctx, cancel := context.WithTimeout(d.ctx, answerTimeout)
 				defer cancel()
+				ctx, release := withObjectRoom(ctx, d.objects)
+				defer release()
 				if err := answer(ctx, m); err != nil {
 					d.refuse(m, err)
 				}
