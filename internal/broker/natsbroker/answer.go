@@ -597,7 +597,7 @@ func (d *Answerer) beat(ctx context.Context, m *nats.Msg) error {
 	defer cancel()
 	var err error
 	if w.Gone {
-		err = d.b.Gone(ctx, id)
+		err = d.b.goneIfThere(ctx, id)
 	} else {
 		err = d.b.storeBeat(ctx, w.Worker)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/presence"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
@@ -78,5 +79,41 @@ func TestAPoolDoesNotFillTheRegistry(t *testing.T) {
 		if err := quiet.Beat(t.Context(), w); (err == nil) != (n == 0) {
 			t.Errorf("an entry of %d bytes: %v", size, err)
 		}
+	}
+}
+
+// TestAPoolThatSignsOffWorkersThatAreNoneLeavesNothing: the credentials of one pool sign off many workers that never
+// were. The registry has nothing of them, and a worker that is there can be signed off.
+func TestAPoolThatSignsOffWorkersThatAreNoneLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := testenv.Guarded(t)
+	b := testenv.BrokerAs(t, s, access.Principal{Role: access.Dispatcher}, "/dispatcher")
+	answering, err := b.AnswerGuests(testenv.Log(t), func() []broker.Worker { return nil },
+		func(string, []byte) error { return nil }, nil, func(toolyard.BatchKey) bool { return false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := answering.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	w := testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: "p"}, "/worker/p.w")
+	for i := range 20 {
+		if err := w.Gone(t.Context(), fmt.Sprint("p.none", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last, err := b.LastEntry(t.Context()); err != nil || last != 0 {
+		t.Errorf("the newest entry or marker in the registry is %d, %v", last, err)
+	}
+	if err := w.Beat(t.Context(), broker.Worker{ID: "p.w", Pool: "p", Isolation: "native"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Gone(t.Context(), "p.w"); err != nil {
+		t.Fatal(err)
+	}
+	if at, err := b.ReadEntry(t.Context(), "p.w"); err != nil || at.Kind == presence.Present {
+		t.Errorf("the entry of a worker that has signed off: %+v, %v", at, err)
 	}
 }

@@ -57,6 +57,16 @@ func (b *Broker) Gone(ctx context.Context, id string) error {
 	return nil
 }
 
+// goneIfThere is Gone for a worker with an account of its own. Who signs off workers that there are none of would fill
+// the registry with the markers, and keep the workers of all pools from saying that they live.
+func (b *Broker) goneIfThere(ctx context.Context, id string) error {
+	at, err := b.ReadEntry(ctx, id)
+	if err != nil || at.Kind != presence.Present {
+		return err
+	}
+	return b.Gone(ctx, id)
+}
+
 // WatchWorkers calls see with every entry of the registry and with each later change, until ctx ends. An entry that
 // cannot be read comes with an error. A value on again restarts the watch, because it has missed something.
 func (b *Broker) WatchWorkers(ctx context.Context, again <-chan struct{}, see func(broker.WorkerChange, error)) error {
