@@ -1,6 +1,7 @@
 package natsbroker
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/gate"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -52,8 +54,20 @@ func (b *Broker) putObject(ctx context.Context, name string, content []byte) err
 	if stored, err := b.isStored(ctx, name); stored || err != nil {
 		return err
 	}
+	var storing gate.Gate
+	done := false
 	_, err := retry(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, b.putWhole(ctx, name, content)
+		// Not beside the request that this one repeats: each would store all parts, and all but one would be left.
+		err := storing.LockWithin(ctx)
+		if err != nil {
+			return struct{}{}, err
+		}
+		defer storing.Unlock()
+		if !done {
+			err = b.putWhole(ctx, name, content)
+			done = err == nil
+		}
+		return struct{}{}, err
 	})
 	if err != nil {
 		return fmt.Errorf("store object %s (%d bytes): %w", name, len(content), err)
@@ -64,6 +78,8 @@ func (b *Broker) putObject(ctx context.Context, name string, content []byte) err
 const (
 	// chunkBytes is the size of the parts in which an object is stored: that of the client library.
 	chunkBytes = 128 << 10
+	// silentPart is how long no answer comes to a part of an object until it is stored anew.
+	silentPart = 2 * attemptTimeout
 	// The subjects of an object: its parts, by a name that is new each time it is stored, and its description, by its
 	// name, of which the stream keeps the last one.
 	prefixChunks      = "$O." + bucketBlob + ".C."
@@ -75,7 +91,9 @@ const (
 // full the parts are refused, and the description, for which there is room, takes the place of an object that was
 // whole.
 func (b *Broker) putWhole(ctx context.Context, name string, content []byte) error {
-	was, err := b.blobs.GetInfo(ctx, name, jetstream.GetObjectInfoShowDeleted())
+	asking, cancel := context.WithTimeout(ctx, silentPart)
+	defer cancel()
+	was, err := b.blobs.GetInfo(asking, name, jetstream.GetObjectInfoShowDeleted())
 	if err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
 		return err
 	}
@@ -89,20 +107,32 @@ func (b *Broker) putWhole(ctx context.Context, name string, content []byte) erro
 		digest.Write(part)
 		ack, err := b.bulk.PublishMsgAsync(&nats.Msg{Subject: chunks, Data: part}, of...)
 		if err != nil {
-			b.dropChunks(ctx, chunks)
+			b.dropLater(ctx, chunks, sent)
 			return err
 		}
 		sent = append(sent, ack)
 	}
-	for _, ack := range sent {
+	// One that is refused may be followed by one for which there is room when the others are deleted.
+	var refused error
+	for i, ack := range sent {
+		silent := time.NewTimer(silentPart)
 		select {
 		case <-ack.Ok():
 		case err := <-ack.Err():
-			b.dropChunks(ctx, chunks)
-			return err
+			refused = cmp.Or(refused, err)
+		case <-silent.C:
+			b.dropLater(ctx, chunks, sent[i:])
+			return cmp.Or(refused, nats.ErrTimeout)
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			silent.Stop()
+			b.dropLater(ctx, chunks, sent[i:])
+			return cmp.Or(refused, context.Cause(ctx))
 		}
+		silent.Stop()
+	}
+	if refused != nil {
+		b.dropChunks(ctx, chunks)
+		return refused
 	}
 	info.Chunks, info.Digest = uint32(len(sent)), jetstream.GetObjectDigestValue(digest)
 	description := nats.NewMsg(prefixDescription + base64.URLEncoding.EncodeToString([]byte(name)))
@@ -110,7 +140,9 @@ func (b *Broker) putWhole(ctx context.Context, name string, content []byte) erro
 	if description.Data, err = json.Marshal(info); err != nil {
 		return fmt.Errorf("describe object %s: %w", name, err)
 	}
-	if _, err := b.js.PublishMsg(ctx, description, of...); err != nil {
+	describing, cancel := context.WithTimeout(ctx, silentPart)
+	defer cancel()
+	if _, err := b.js.PublishMsg(describing, description, of...); err != nil {
 		if _, refused := errors.AsType[*jetstream.APIError](err); refused { // otherwise it may be stored
 			b.dropChunks(ctx, chunks)
 		}
@@ -120,6 +152,22 @@ func (b *Broker) putWhole(ctx context.Context, name string, content []byte) erro
 		b.dropChunks(ctx, prefixChunks+was.NUID)
 	}
 	return nil
+}
+
+// dropLater is dropChunks when all parts that were sent are stored or refused: those on their way would come behind it.
+func (b *Broker) dropLater(ctx context.Context, chunks string, sent []jetstream.PubAckFuture) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*longestAttempt) // each is over behind one
+	go func() {
+		defer cancel()
+		for _, ack := range sent {
+			select {
+			case <-ack.Ok():
+			case <-ack.Err():
+			case <-ctx.Done():
+			}
+		}
+		b.dropChunks(ctx, chunks)
+	}()
 }
 
 // dropChunks deletes the parts of an object that nobody can find. What it cannot delete goes when it is too old.
