@@ -93,6 +93,42 @@ func TestFilesOfAnotherUser(t *testing.T) {
 	}
 }
 
+// TestDirectoriesOfAnotherUserKeepTheirMode: whose owner has changed its mode since, a worker cannot give it back. All
+// else is set back, also what comes behind it, and the report says how many there are.
+func TestDirectoriesOfAnotherUserKeepTheirMode(t *testing.T) {
+	y := newYard(t)
+	y.write(t, "d/f", "before")
+	y.write(t, "z", "before")
+	y.foreign(t, []string{".", "d"}, nil)
+	k := key("b", 0)
+	err := asNobody(func() error {
+		_, err := y.store.Take(t.Context(), y.root, k)
+		return errors.Join(err, os.WriteFile(y.at("d", "f"), []byte("behind"), 0o644),
+			os.WriteFile(y.at("z"), []byte("behind"), 0o644))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	y.chmod(t, "d", 0o757)
+	y.chmod(t, ".", 0o757)
+	var r Report
+	err = asNobody(func() error {
+		r, err = y.store.Restore(t.Context(), y.root, Wish{Key: k, Groups: []int{0}, Force: true})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"d/f", "z"} {
+		if text, err := os.ReadFile(y.at(name)); err != nil || string(text) != "before" {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+	}
+	if r.Modes != 2 || y.modeOf(t, "d") != 0o757 {
+		t.Errorf("%d directories have another mode, %o", r.Modes, y.modeOf(t, "d"))
+	}
+}
+
 // TestACommitToAFileOfAnotherUser: a commit that changes nothing but its mode writes it anew.
 func TestACommitToAFileOfAnotherUser(t *testing.T) {
 	y := newYard(t)

@@ -105,10 +105,11 @@ type Report struct {
 	// Written, Removed and Unchanged are names.
 	Written, Removed, Unchanged int
 	Bytes                       int64 // that were written
-	// Left are sockets and devices that are gone and cannot be made again, and Owners how many names could not get
-	// their owner back.
+	// Left are sockets and devices that are gone and cannot be made again, Owners how many names could not get their
+	// owner back, and Modes how many directories of other users could not get their mode back.
 	Left   []string
 	Owners int
+	Modes  int
 }
 
 // Store is a directory with snapshots. Workers that serve the same workspaces share it. It is safe for concurrent use.

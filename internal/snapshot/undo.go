@@ -65,9 +65,11 @@ type Undone struct {
 	Removed   int              `json:"removed"`
 	Unchanged int              `json:"unchanged"`
 	Bytes     int64            `json:"bytes"`
-	// Left is how many sockets and devices are gone for good. Owners is how many names have another owner now.
+	// Left is how many sockets and devices are gone for good. Owners is how many names have another owner now, and
+	// Modes how many directories of other users have another mode.
 	Left   int `json:"left,omitempty"`
 	Owners int `json:"owners,omitempty"`
+	Modes  int `json:"modes,omitempty"`
 }
 
 func undo(ctx context.Context, s Restorer, env tool.Env, in toolyard.UndoInput) (tool.Output, error) {
@@ -95,7 +97,7 @@ func undo(ctx context.Context, s Restorer, env tool.Env, in toolyard.UndoInput) 
 		return tool.Output{}, err
 	}
 	out, err := json.Marshal(Undone{Batch: in.Batch, Group: w.Group, Written: r.Written, Removed: r.Removed,
-		Unchanged: r.Unchanged, Bytes: r.Bytes, Left: len(r.Left), Owners: r.Owners})
+		Unchanged: r.Unchanged, Bytes: r.Bytes, Left: len(r.Left), Owners: r.Owners, Modes: r.Modes})
 	if err != nil {
 		return tool.Output{}, err
 	}
@@ -107,6 +109,9 @@ func undo(ctx context.Context, s Restorer, env tool.Env, in toolyard.UndoInput) 
 	}
 	if r.Owners > 0 {
 		fmt.Fprintf(&text, " %d names have another owner than before.", r.Owners)
+	}
+	if r.Modes > 0 {
+		fmt.Fprintf(&text, " %d directories of other users have another mode than before.", r.Modes)
 	}
 	return tool.Output{Text: text.String(), Structured: out}, nil
 }
