@@ -160,8 +160,9 @@ func (c *call) judge(ctx context.Context, v schema.Value) tool.Judgement {
 	input := bytes.Clone(v.Canonical())
 	answer, err := guard(c.p, ctx, func(context.Context) (tool.Judgement, error) { return c.code.Judge(input) })
 	if err != nil {
-		return tool.Strictest(registry.Why("the tool failed to judge: " + err.Error()))
+		return tool.Strictest(registry.Why(c.withhold("the tool failed to judge: " + err.Error())))
 	}
+	answer.Why = c.withhold(answer.Why)
 	return registry.CheckJudgement(d, answer)
 }
 

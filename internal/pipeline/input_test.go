@@ -209,6 +209,29 @@ func TestAHookCannotLoosenTheSchedule(t *testing.T) {
 	}
 }
 
+// TestWhatAToolSaysOfAnEditTellsNoSecret: it judges the input of a hook, and others than the model read what it says.
+func TestWhatAToolSaysOfAnEditTellsNoSecret(t *testing.T) {
+	var asked tool.Judgement
+	r := newRig(input(`{"text":"ls"}`), before(HookVerdict{Input: json.RawMessage(`{"text":"x"}`), By: "h"}, nil),
+		func(r *rig) {
+			d := r.tools["echo"]
+			d.Class = tool.ClassRule{Ask: true}
+			d.Judge = func(json.RawMessage) (tool.Judgement, error) {
+				return tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Why: "hunter2 only reads"}, nil
+			}
+			r.setTool(d)
+			r.job.Judgement = tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true}
+			r.Redact = func(text string) string { return strings.ReplaceAll(text, "hunter2", "[secret]") }
+			r.decide = func(_ context.Context, in PermissionInput) (PermissionDecision, error) {
+				asked = in.Judgement
+				return PermissionDecision{Behavior: Allow}, nil
+			}
+		})
+	if res := r.result(t); res.Code != toolyard.OK || asked.Why != "[secret] only reads" {
+		t.Errorf("%q %s, %+v", res.Code, res.Detail, asked)
+	}
+}
+
 // TestPermissionSeesWhatRuns after a hook has changed the input.
 func TestPermissionSeesWhatRuns(t *testing.T) {
 	var asked, ran string

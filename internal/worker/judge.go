@@ -27,7 +27,7 @@ func (w *Worker) judge(ctx context.Context, calls []broker.JudgeCall) []broker.J
 		if !ok || e.Hash != c.Declaration || t.Judge == nil {
 			continue
 		}
-		names[c.Index], asked[c.Index] = c.Tool, func() broker.Judged { return judgeOne(t, c) }
+		names[c.Index], asked[c.Index] = c.Tool, func() broker.Judged { return w.judgeOne(t, c) }
 	}
 	late := fmt.Sprintf("the tool's judge gave no answer within %s", w.b.Settings().JudgeTimeout())
 	out := answers(ctx, w.judging, asked, late)
@@ -58,16 +58,18 @@ func (w *Worker) rehearse(ctx context.Context, c broker.JudgeCall) broker.Judged
 	return broker.Judged{Index: r.Calls[0].Index, Checked: true, Problem: w.pipe.Load().Rehearse(ctx, job)}
 }
 
-func judgeOne(t *tool.Tool, c broker.JudgeCall) (j broker.Judged) {
+// judgeOne answers for one call. What the tool says is shown to people and hooks, so it is redacted as its results are.
+func (w *Worker) judgeOne(t *tool.Tool, c broker.JudgeCall) (j broker.Judged) {
+	public := func(text string) string { return registry.Why(w.pipe.Load().Withhold(text)) }
 	defer func() {
 		if p := recover(); p != nil {
-			j = broker.Judged{Index: c.Index, Failed: registry.Why(fmt.Sprintf("the tool's judge panicked: %v", p))}
+			j = broker.Judged{Index: c.Index, Failed: public(fmt.Sprintf("the tool's judge panicked: %v", p))}
 		}
 	}()
 	judgement, err := t.Judge(c.Input)
 	if err != nil {
-		return broker.Judged{Index: c.Index, Failed: registry.Why("the tool's judge failed: " + err.Error())}
+		return broker.Judged{Index: c.Index, Failed: public("the tool's judge failed: " + err.Error())}
 	}
-	judgement.Why = registry.Why(judgement.Why)
+	judgement.Why = public(judgement.Why)
 	return broker.Judged{Index: c.Index, Judgement: judgement}
 }
