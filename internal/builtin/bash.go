@@ -205,8 +205,8 @@ func refused(ctx context.Context, err error) error {
 func CommandEnded(ctx context.Context, res sandbox.Result, l sandbox.Limits, wall time.Duration, text string) error {
 	fail := func(code toolyard.Code, format string, args ...any) error {
 		e := &tool.Error{Code: code, Message: fmt.Sprintf(format, args...)}
-		if res.Detail != "" {
-			e.Err = errors.New(res.Detail)
+		if why := cmp.Or(res.Detail, res.Left); why != "" {
+			e.Err = errors.New(why)
 		}
 		return e
 	}
@@ -228,6 +228,10 @@ func CommandEnded(ctx context.Context, res sandbox.Result, l sandbox.Limits, wal
 	case sandbox.Canceled:
 		return context.Cause(ctx)
 	case sandbox.Timeout:
+		if res.Left != "" {
+			return fail(toolyard.Timeout, "the command was stopped after %s, its time limit; something that it started "+
+				"may run on, since this worker may not end it", wall)
+		}
 		return fail(toolyard.Timeout,
 			"the command was stopped after %s, its time limit; nothing that it started runs on", wall)
 	case sandbox.OutOfMemory:

@@ -129,6 +129,23 @@ func TestBashSaysWhereARepositoryCanBe(t *testing.T) {
 	}
 }
 
+// TestBashDoesNotSayThatAllHasEnded where something may not be killed.
+func TestBashDoesNotSayThatAllHasEnded(t *testing.T) {
+	for left, says := range map[string]string{
+		"": "nothing that it started runs on", "kill process 1: not permitted": "may run on",
+	} {
+		res := sandbox.Result{Reason: sandbox.Timeout, Left: left}
+		err := tool.AsError(CommandEnded(t.Context(), res, sandbox.Limits{}, time.Second, ""))
+		if err.Code != toolyard.Timeout || !strings.Contains(err.Message, says) || left != "" && err.Err == nil {
+			t.Errorf("%q: %v", left, err)
+		}
+		res.Reason = sandbox.Exited
+		if err := CommandEnded(t.Context(), res, sandbox.Limits{}, time.Second, ""); err != nil {
+			t.Errorf("%q: it has succeeded: %v", left, err)
+		}
+	}
+}
+
 func TestBashTellsEndsApart(t *testing.T) {
 	b := newBench(t)
 	for _, tt := range []struct {

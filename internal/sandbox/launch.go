@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -186,6 +187,16 @@ func (l *Launched) Wait() (Result, error) {
 		err = nil
 	}
 	return res, errors.Join(err, drained, l.killed)
+}
+
+// waitCommand is [Launched.Wait] for a command. That something of it may not be killed is said in the result: the
+// command has run, and an error would be taken for one that has not begun.
+func (l *Launched) waitCommand() Result {
+	res, err := l.Wait()
+	if err != nil {
+		res.Left = strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
+	return res
 }
 
 // close closes our end of the program's stdin.

@@ -3,7 +3,9 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,17 +23,23 @@ const becomesVar = "TOOLYARD_TEST_BECOMES"
 // endWithin is far longer than the end of a program takes.
 const endWithin = time.Minute
 
+// asOneWhoBecomes runs a test again as an ordinary user whose programs may become another user.
+func asOneWhoBecomes(t *testing.T, test string) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+test+"$", "-test.count=1")
+	cmd.Env = append(os.Environ(), becomesVar+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody},
+		AmbientCaps: []uintptr{unix.CAP_SETUID}}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestWaitEndsWhereAKillIsRefused: a program that becomes another user cannot be killed by an ordinary one. Waiting for
 // it ends all the same, and says that it still runs.
 func TestWaitEndsWhereAKillIsRefused(t *testing.T) {
 	if os.Getuid() == 0 {
-		cmd := exec.Command("/proc/self/exe", "-test.run=^TestWaitEndsWhereAKillIsRefused$", "-test.count=1")
-		cmd.Env = append(os.Environ(), becomesVar+"=1")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody},
-			AmbientCaps: []uintptr{unix.CAP_SETUID}}
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
+		asOneWhoBecomes(t, "TestWaitEndsWhereAKillIsRefused")
 		return
 	}
 	if os.Getenv(becomesVar) == "" { // the run as root starts this one with the right to become another user
@@ -65,6 +73,43 @@ func TestWaitEndsWhereAKillIsRefused(t *testing.T) {
 		}
 	case <-time.After(endWithin):
 		t.Error("waiting for it does not end")
+	}
+}
+
+// TestACommandThatLeavesAnotherUsersProcess has run: it ends with its own status, and the result says what is left.
+func TestACommandThatLeavesAnotherUsersProcess(t *testing.T) {
+	if os.Getuid() == 0 {
+		asOneWhoBecomes(t, "TestACommandThatLeavesAnotherUsersProcess")
+		return
+	}
+	if os.Getenv(becomesVar) == "" {
+		t.Skip("the run as root starts this one with the right to become another user")
+	}
+	// What is left ends when this process does, as that closes its stdin.
+	stdin, ours, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ours.Close() }()
+	for how, want := range map[string]Result{
+		"exit 0": {Reason: Exited}, "exit 3": {Reason: Exited, ExitCode: 3},
+		"sleep 60": {Reason: Canceled, ExitCode: -1, Signal: int(syscall.SIGKILL)},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var out bytes.Buffer
+		said := io.Writer(&out)
+		if want.Reason == Canceled {
+			said = io.MultiWriter(&out, saying{"done", cancel})
+		}
+		res, err := Unsandboxed{}.Run(ctx, Policy{}, Command{Argv: []string{"perl", "-e",
+			`pipe(R, W); $SIG{TERM} = "IGNORE";
+if (!fork) { $< = $> = 65533; close STDOUT; close STDERR; close R; close W; <STDIN>; exit }
+close W; <R>; print "done"; $| = 1; print "\n"; ` + how}}, Streams{Stdin: stdin, Stdout: said})
+		if err != nil || res.Reason != want.Reason || res.ExitCode != want.ExitCode || res.Signal != want.Signal ||
+			!strings.Contains(res.Left, "operation not permitted") || out.String() != "done\n" {
+			t.Errorf("%s: %+v, %v, %q", how, res, err, out.String())
+		}
 	}
 }
 

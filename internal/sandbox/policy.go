@@ -220,6 +220,9 @@ type Result struct {
 	Held bool
 	// Detail is for the operator: which limit was exceeded, or how the sandbox was lost.
 	Detail string
+	// Left says why something of the command may still run. Empty: everything has ended. Only commands that run without
+	// a sandbox, or in that of macOS, leave something: what has become another user may not be killed.
+	Left string
 	// Kept says what was kept of /tmp. Nil: nothing, since it was not asked for or the sandbox was killed.
 	Kept *Kept
 	// Env is the environment with which the command started, if Kept is set.

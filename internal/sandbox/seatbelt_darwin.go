@@ -226,7 +226,7 @@ func launchSeated(ctx context.Context, limits Limits, profile string, argv []str
 		}
 		begun <- n > 0
 	}()
-	res, err := program.Wait()
+	res := program.waitCommand()
 	if !<-begun {
 		if ctx.Err() != nil {
 			return Result{}, context.Cause(ctx)
@@ -241,7 +241,7 @@ func launchSeated(ctx context.Context, limits Limits, profile string, argv []str
 	if syscall.Signal(res.Signal) == unix.SIGXCPU {
 		res.Reason = CPULimit
 	}
-	return res, err
+	return res, nil
 }
 
 // seatLease is a workspace that is held for one run.

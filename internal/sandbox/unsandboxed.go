@@ -77,11 +77,11 @@ func (u Unsandboxed) Run(ctx context.Context, p Policy, c Command, s Streams) (R
 		return Result{}, fmt.Errorf("%w: %s", ErrNotStarted, strings.TrimPrefix(err.Error(), "launch "))
 	}
 	Mark(ctx, IsolationNone)
-	res, err := l.Wait()
+	res := l.waitCommand()
 	if ctx.Err() != nil && res.Reason == Timeout {
 		res.Reason = Canceled
 	}
-	return res, err
+	return res, nil
 }
 
 // nothingKept refuses to keep /tmp where it is not the command's own.
