@@ -9,6 +9,7 @@
 //	DIR/lock              held for each look and each change
 //	    <name>.json       what a shell remembers, or why it has ended
 //	    <name>.running    stands while a command runs that may change the shell
+//	    <name>.*.new      one of these that is being written
 //	    <name>.<text>     an archive of /tmp; a record names the one that counts
 //
 // Failure: a shell changes with the rename of its record, and so as a whole or not at all. A worker that dies leaves
@@ -156,7 +157,7 @@ func (s *Store) Open(ctx context.Context, key Key, call string, changes bool) (s
 	if sh.To, err = os.OpenFile(s.path(sh.name+"."+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 		return sh, err
 	}
-	return sh, os.WriteFile(s.path(sh.name+runningSuffix), []byte(call), 0o600)
+	return sh, s.replace(sh.name+runningSuffix, []byte(call))
 }
 
 // read fills a shell from its record. known reports whether there is one that has not ended.
@@ -228,7 +229,7 @@ func (sh *Shell) Close(end End) error {
 	switch {
 	case sh.To == nil || end == Lost || sh.kept: // the mark may be that of another command by now
 	case end == Unused && sh.lost != nil:
-		err = os.WriteFile(sh.store.path(sh.name+runningSuffix), sh.lost, 0o600)
+		err = sh.store.replace(sh.name+runningSuffix, sh.lost)
 	default:
 		err = sh.store.remove(sh.name + runningSuffix)
 	}
@@ -296,6 +297,7 @@ const (
 	lockName      = "lock"
 	recordSuffix  = ".json"
 	runningSuffix = ".running"
+	newSuffix     = ".new" // behind the name of what is being written
 )
 
 func nameOf(key Key) string {
@@ -389,11 +391,20 @@ func (s *Store) write(name string, rec record) error {
 	if err != nil {
 		return err
 	}
-	temporary := s.path(name + ".new")
-	if err := os.WriteFile(temporary, raw, 0o600); err != nil {
-		return err
+	return s.replace(name+recordSuffix, raw)
+}
+
+// replace replaces a file as a whole, or not at all: a full disk leaves what was there, or nothing.
+func (s *Store) replace(name string, content []byte) error {
+	temporary := s.path(name + newSuffix)
+	err := os.WriteFile(temporary, content, 0o600)
+	if err == nil {
+		err = os.Rename(temporary, s.path(name))
 	}
-	return os.Rename(temporary, s.path(name+recordSuffix))
+	if err != nil {
+		return errors.Join(err, s.remove(name+newSuffix))
+	}
+	return nil
 }
 
 // end ends a shell: what it remembers goes, and why is noted.
