@@ -78,7 +78,7 @@ func (r *reached) command(args []shell.Word, depth int) {
 		case shells[name] && !inShell:
 			inShell = true
 			r.texts(name, args[1:], depth+1)
-		case sourcing[name] && slices.ContainsFunc(args[1:], func(a shell.Word) bool { return isInput(a.Text) }):
+		case sourcing[name] && slices.ContainsFunc(args[1:], func(a shell.Word) bool { return isInput(a.Text, true) }):
 			r.opaque = true
 		case name == "alias" && !inAlias:
 			inAlias = true
@@ -143,7 +143,7 @@ func (r *reached) texts(name string, args []shell.Word, depth int) {
 			return
 		}
 		words = append(words, a.Text)
-		if operands == 0 && (isInput(a.Text) || readers[name] && readsInput(a.Text)) {
+		if operands == 0 && (isInput(a.Text, readers[name]) || readers[name] && readsInput(a.Text)) {
 			r.opaque = true
 			return
 		}
@@ -181,10 +181,12 @@ func readsInput(word string) bool {
 }
 
 // isInput reports whether a file is the standard input, or another open file: of these the command line may have the
-// content, as a here-document.
-func isInput(word string) bool {
+// content, as a here-document. The line may have changed its directory before, so the name alone may say it: stdin in
+// /dev, fd/0 in /proc/self, 0 in /dev/fd. numbers says that a number is a name of a file here.
+func isInput(word string, numbers bool) bool {
 	p := path.Clean(word)
-	return strings.HasSuffix(p, "dev/stdin") || strings.Contains(p, "/fd/")
+	name := path.Base(p)
+	return name == "stdin" || strings.Contains("/"+p, "/fd/") || numbers && strings.Trim(name, "0123456789") == ""
 }
 
 // isFlags reports whether a word is options of one letter each.

@@ -39,6 +39,8 @@ func TestAShellThatReadsItsInput(t *testing.T) {
 		"bash --rcfile f", "bash --init-file f", "bash -s", "bash -s a b", "bash -es a",
 		"bash -Ceu", "bash -C", "bash /dev/stdin", "bash -e /dev/stdin a", "sh //dev/./stdin", "bash /dev/fd/0",
 		"bash /proc/self/fd/0", "source /dev/stdin", ". /dev/stdin a", "env -C git bash /dev/stdin",
+		"cd /dev && bash stdin", "cd /dev && sh ./stdin a", "cd /proc/self && bash fd/0", "cd /dev/fd && bash 0",
+		"cd /dev && source stdin", "cd /dev/fd; . ./0", "cd /dev && fish stdin", "env -C /dev bash stdin",
 		"sh -s -- a", "bash -o pipefail -s a", "sudo -u sh bash -o pipefail", "/bin/bash -o pipefail",
 	} {
 		for _, line := range []string{sh + document, "echo rm -rf build | " + sh} {
@@ -51,7 +53,7 @@ func TestAShellThatReadsItsInput(t *testing.T) {
 		"bash -o pipefail -c 'ls'", "bash -euo pipefail -c 'ls'", "bash -euo pipefail build.sh", "bash build.sh -s",
 		"bash -c 'ls' -s", "bash -cs 'ls'", "bash -lc 'ls'", "bash --rcfile f -c 'ls'", "bash build.sh -o out",
 		"bash -Cc 'ls'", "bash -Ceu build.sh", "bash build.sh /dev/stdin", "source build.sh", ". ./env",
-		"ssh -o BatchMode=yes host",
+		"ssh -o BatchMode=yes host", "ssh -p 22 host", "watch -n 5 ls", "trap ls 0", "bash build.sh 0", "bash 0.sh",
 	} {
 		if denies(t, line) {
 			t.Errorf("%q runs no rm, and is denied", line)
