@@ -25,6 +25,9 @@ const (
 	// MetaInput and MetaOutput are the schemas of a listed tool, as their texts: the SDK would round their numbers.
 	MetaInput  = "dev.toolyard/input-schema"
 	MetaOutput = "dev.toolyard/output-schema"
+	// MetaContent is the field content of a person's answer, as its text: the SDK rounds its numbers, and checks the
+	// field, which therefore stays.
+	MetaContent = "dev.toolyard/content"
 )
 
 // Asked is what a client says of the task that it asks for.
@@ -89,23 +92,37 @@ func (o object) into(field, name string, value json.RawMessage) bool {
 }
 
 // LiftRequest moves what a client says of tasks to where the SDK keeps it: the field task of a call, and the tasks that
-// a listener names.
+// a listener names. It adds the text of a person's answer whose numbers the SDK would round, also to the response to a
+// question.
 func LiftRequest(message []byte) []byte {
-	if !bytes.Contains(message, []byte(`"task"`)) && !bytes.Contains(message, []byte(`"taskIds"`)) {
+	if !bytes.Contains(message, []byte(`"task"`)) && !bytes.Contains(message, []byte(`"taskIds"`)) &&
+		!(bytes.Contains(message, []byte(`"content"`)) && rounded(message)) {
 		return message
 	}
 	m := objectOf(message)
+	if result := objectOf(m["result"]); result != nil && m["method"] == nil {
+		if !liftAnswer(result) {
+			return message
+		}
+		return m.with("result", result, message)
+	}
 	params := objectOf(m["params"])
 	if params == nil {
 		return message
 	}
 	switch m.text("method") {
 	case "tools/call":
-		task, ok := params["task"]
-		if !ok || !params.into("_meta", MetaTask, task) {
+		task, lifted := params["task"]
+		if lifted = lifted && params.into("_meta", MetaTask, task); lifted {
+			delete(params, "task")
+		}
+		if !liftAnswers(params) && !lifted {
 			return message
 		}
-		delete(params, "task")
+	case MethodUpdate:
+		if !liftAnswers(params) {
+			return message
+		}
 	case "subscriptions/listen":
 		wanted := objectOf(params["notifications"])
 		ids, ok := wanted["taskIds"]
@@ -120,6 +137,27 @@ func LiftRequest(message []byte) []byte {
 		return message
 	}
 	return m.with("params", params, message)
+}
+
+// liftAnswers is liftAnswer for all answers that a request has.
+func liftAnswers(params object) bool {
+	answers, lifted := objectOf(params["inputResponses"]), false
+	for key := range answers {
+		if answer := objectOf(answers[key]); liftAnswer(answer) {
+			lifted = answers.put(key, answer) || lifted
+		}
+	}
+	return lifted && params.put("inputResponses", answers)
+}
+
+// liftAnswer adds the text of its content to a person's answer, and reports whether that was needed.
+func liftAnswer(answer object) bool {
+	content, ok := answer["content"]
+	if !ok || answer["action"] == nil || !rounded(content) {
+		return false
+	}
+	text, err := json.Marshal(string(content))
+	return err == nil && answer.into("_meta", MetaContent, text)
 }
 
 // LowerRequest is the other way round, for a call that asks for a task.

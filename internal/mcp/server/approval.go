@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/display"
 	"github.com/toolyard/toolyard/internal/events"
+	wire "github.com/toolyard/toolyard/internal/mcp"
 )
 
 // A call that waits for a person ends its request with a question to the client's person. The client comes again with
@@ -291,11 +293,7 @@ func decisionFrom(r *mcp.ElicitResult, form bool) (d client.Decision, ok bool) {
 	case r.Action != "accept":
 		return d, false
 	case form:
-		content := r.Content
-		if content == nil {
-			content = map[string]any{}
-		}
-		input, err := json.Marshal(content)
+		input, err := json.Marshal(contentOf(r))
 		d.Verdict, d.Input = client.Allow, input
 		return d, err == nil
 	}
@@ -313,6 +311,21 @@ func decisionFrom(r *mcp.ElicitResult, form bool) (d client.Decision, ok bool) {
 		return d, true
 	}
 	return d, false
+}
+
+// contentOf is what a person has filled in, with numbers as they were sent, and what the library has filled in beside
+// it.
+func contentOf(r *mcp.ElicitResult) map[string]any {
+	content := map[string]any{}
+	maps.Copy(content, r.Content)
+	text, _ := r.Meta[wire.MetaContent].(string)
+	var sent map[string]json.RawMessage
+	if json.Unmarshal([]byte(text), &sent) == nil {
+		for name, value := range sent {
+			content[name] = value
+		}
+	}
+	return content
 }
 
 // askWithin bounds a call's request, and denies its call when a client of an older revision could not be asked within

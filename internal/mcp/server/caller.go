@@ -165,7 +165,9 @@ func ofSession(r *http.Request) (body []byte, session bool, err error) {
 	if err != nil || len(body) > MaxRequestBytes {
 		return nil, false, fmt.Errorf("the request did not arrive whole, or is longer than %d bytes", MaxRequestBytes)
 	}
-	body = wire.LiftRequest(body)
+	if lifted := wire.LiftRequest(body); len(lifted) <= MaxRequestBytes { // the library takes no longer one
+		body = lifted
+	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return body, older && (r.Header.Get(sessionHeader) != "" || begins(body)), nil
 }

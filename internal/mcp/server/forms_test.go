@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	wire "github.com/toolyard/toolyard/internal/mcp"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -215,6 +217,51 @@ func FuzzBlobURI(f *testing.F) {
 			t.Fatalf("the parts are %q, want %q", got, all)
 		}
 	})
+}
+
+// TestAnAnswerKeepsItsNumbers: an id of 64 bits that a person has filled in reaches the tool as it was sent, however it
+// came. What the library has filled in stays.
+func TestAnAnswerKeepsItsNumbers(t *testing.T) {
+	const answer = `{"action":"accept","content":{"id":9007199254740993,"name":"Ann"}}`
+	part := func(message, of string) json.RawMessage {
+		var m map[string]json.RawMessage
+		if err := json.Unmarshal(wire.LiftRequest([]byte(message)), &m); err != nil {
+			t.Fatal(err)
+		}
+		return m[of]
+	}
+	for what, read := range map[string]func(r *mcp.ElicitResult) error{
+		"the response to a question": func(r *mcp.ElicitResult) error {
+			return json.Unmarshal(part(`{"jsonrpc":"2.0","id":1,"result":`+answer+`}`, "result"), r)
+		},
+		"a call that comes again": func(r *mcp.ElicitResult) error {
+			var params mcp.CallToolParamsRaw
+			err := json.Unmarshal(part(`{"method":"tools/call","params":{"name":"a","inputResponses":{"`+
+				questionID+`":`+answer+`}}}`, "params"), &params)
+			if got, ok := params.InputResponses[questionID].(*mcp.ElicitResult); ok {
+				*r = *got
+			}
+			return err
+		},
+		"an update of a task": func(r *mcp.ElicitResult) error {
+			var params taskParams
+			if err := json.Unmarshal(part(`{"method":"tasks/update","params":{"taskId":"a","inputResponses":{"q":`+
+				answer+`}}}`, "params"), &params); err != nil {
+				return err
+			}
+			return json.Unmarshal(params.InputResponses["q"], r)
+		},
+	} {
+		r := &mcp.ElicitResult{}
+		if err := read(r); err != nil {
+			t.Fatal(err)
+		}
+		r.Content["much"] = true
+		if d, ok := decisionFrom(r, true); !ok || string(d.Input) !=
+			`{"id":9007199254740993,"much":true,"name":"Ann"}` {
+			t.Errorf("%s: %s", what, d.Input)
+		}
+	}
 }
 
 // TestFormsOfTools: what a person fills in is the answer to a tool's question, and a form that was closed is none.
