@@ -238,7 +238,7 @@ func (t *told) of(k toolyard.BatchKey) *toldBatch {
 	b := t.batches[k]
 	if b == nil {
 		if len(t.order) == maxTold {
-			t.forget(0)
+			t.forget(k)
 		}
 		b = &toldBatch{ids: map[string]bool{}}
 		t.batches[k], t.order = b, append(t.order, k)
@@ -246,12 +246,17 @@ func (t *told) of(k toolyard.BatchKey) *toldBatch {
 	return b
 }
 
-// forget drops a batch, by its place in the order.
-func (t *told) forget(i int) {
-	k := t.order[i]
+// forget drops the batch that began first of those that are over, and without any of all, but never the one that goes
+// on. Of one that is under way more is to come, and would begin with all that was printed.
+func (t *told) forget(but toolyard.BatchKey) {
+	oldest := slices.IndexFunc(t.order, func(k toolyard.BatchKey) bool { return k != but && t.batches[k].over })
+	if oldest < 0 {
+		oldest = slices.IndexFunc(t.order, func(k toolyard.BatchKey) bool { return k != but })
+	}
+	k := t.order[oldest]
 	t.events -= len(t.batches[k].ids)
 	delete(t.batches, k)
-	t.order = slices.Delete(t.order, i, i+1)
+	t.order = slices.Delete(t.order, oldest, oldest+1)
 }
 
 // add notes a CloudEvent, and reports whether it is new.
@@ -270,11 +275,7 @@ func (t *told) add(k toolyard.BatchKey, line []byte) bool {
 	}
 	b.ids[e.ID] = true
 	for t.events++; t.events > maxToldEvents && len(t.order) > 1; {
-		oldest := 0
-		if t.order[0] == k {
-			oldest = 1
-		}
-		t.forget(oldest)
+		t.forget(k)
 	}
 	b.over = b.over || e.Type == events.BatchRefused || e.Type == events.Results && e.Data.Completed
 	return true

@@ -138,3 +138,28 @@ func TestWhatIsToldIsBounded(t *testing.T) {
 		t.Errorf("remembered are %v, want %v", left, want)
 	}
 }
+
+// TestABatchThatWaitsIsRemembered: one that is under way, such as one that waits for a person for a day, is not
+// forgotten for those that came and went meanwhile. Its next event would print all that was printed, and behind a gap
+// nothing of it would be read.
+func TestABatchThatWaitsIsRemembered(t *testing.T) {
+	const over = `{"id":"%d","type":"%s","data":{"completed":true}}`
+	for what, many := range map[string][2]int{"many batches": {maxTold + 1, 1}, "many events": {5, maxToldEvents / 4}} {
+		told, id := newTold(), 1
+		waits := toolyard.BatchKey{Agent: "a", ID: "waits"}
+		told.add(waits, []byte(`{"id":"1"}`))
+		for n := range many[0] {
+			k := toolyard.BatchKey{Agent: "a", ID: toolyard.BatchID(fmt.Sprint(n))}
+			for range many[1] {
+				id++
+				told.add(k, fmt.Appendf(nil, over, id, events.Results))
+			}
+		}
+		if told.add(waits, []byte(`{"id":"1"}`)) || !slices.Equal(told.underWay(), []toolyard.BatchKey{waits}) {
+			t.Errorf("%s: it is forgotten; under way are %v", what, told.underWay())
+		}
+		if len(told.order) > maxTold || told.events > maxToldEvents {
+			t.Errorf("%s: %d batches and %d events are remembered", what, len(told.order), told.events)
+		}
+	}
+}
