@@ -90,16 +90,19 @@ export class AnswerStream<P extends StreamProvider> implements AsyncIterable<Ans
     for (;;) {
       this.#signal?.throwIfAborted();
       const alive = timer(streamSilence, this.#signal);
+      let answered = false;
       try {
         const init: RequestInit & { duplex: "half" } = {
           method: "POST",
           headers: { "Content-Type": "text/event-stream" },
-          body: this.#source.body(),
+          body: this.#source.body(() => answered || alive.reset()),
           duplex: "half",
           signal: alive.signal,
         };
-        alive.pause(); // browsers show no answer before the model has said all
+        alive.pause(); // browsers show no answer before the model has said all: then it has to come
         const response = await this.#http.send(`/v1/stream/${this.#provider}`, this.#options as Query, init);
+        answered = true;
+        alive.reset();
         for await (const e of events(chunks(response.body, alive.reset))) {
           alive.pause();
           switch (e.name) {
@@ -175,14 +178,17 @@ class Kept {
     if (!this.#ended) this.#source.return?.().catch(() => undefined); // nobody reads it any more
   }
 
-  /** body is the stream from its beginning. */
-  body(): ReadableStream<Uint8Array> {
+  /** body is the stream from its beginning. ended is called when all of it was given. */
+  body(ended: () => void): ReadableStream<Uint8Array> {
     let at = 0;
     return new ReadableStream<Uint8Array>(
       {
         pull: async (out) => {
           while (at >= this.#kept.length) {
-            if (!(await this.#more())) return out.close();
+            if (!(await this.#more())) {
+              ended();
+              return out.close();
+            }
           }
           const chunk = this.#kept[at] as Uint8Array;
           if (!this.whole) this.#kept[at] = new Uint8Array(); // it is too long to be sent again

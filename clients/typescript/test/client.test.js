@@ -54,6 +54,40 @@ test("what passes is repeated, and what does not is an error", async (t) => {
   assert.equal(once.seen.length, 1, "a decision is not repeated");
 });
 
+test("a server that falls silent is no longer waited for, before its answer or in it", async (t) => {
+  const open = () => new ReadableStream({ start: (out) => out.enqueue(new TextEncoder().encode("retry: 1\n\n")) });
+  for (const [when, answer] of Object.entries({
+    "before its answer": undefined,
+    "before the first byte": () => new ReadableStream(),
+    "behind the first byte": open,
+  })) {
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    let silent;
+    const heard = new Promise((resolve) => (silent = resolve));
+    const asked = async (_, init) => {
+      for await (const _ of init.body);
+      const lost = new Promise((_, reject) => init.signal.addEventListener("abort", () => reject(init.signal.reason)));
+      lost.catch(() => undefined);
+      setImmediate(silent);
+      if (!answer) return lost;
+      const body = answer();
+      const reader = body.getReader();
+      const read = () => Promise.race([reader.read(), lost]);
+      return { ok: true, status: 200, body: { getReader: () => ({ read, cancel: () => reader.cancel() }) } };
+    };
+    const yard = new Toolyard({ url: "http://127.0.0.1:1", fetch: asked, maxRetries: 0 });
+    let failed;
+    yard.stream("anthropic", (async function* () { yield "event: ping\n\n"; })()).reply().catch((e) => (failed = e));
+    await heard;
+    for (const began = performance.now(); !failed && performance.now() - began < 20_000; ) {
+      await new Promise(setImmediate);
+      t.mock.timers.tick(60_000);
+    }
+    t.mock.timers.reset();
+    assert.ok(failed instanceof LostError, `${when}: ${failed ?? "it still waits"}`);
+  }
+});
+
 test("a decision names the input that was shown, a no as well as a yes", async (t) => {
   const sent = [];
   const server = http.createServer(async (request, response) => {
