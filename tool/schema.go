@@ -3,6 +3,7 @@ package tool
 import (
 	"encoding"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -18,7 +19,8 @@ import (
 // schemaOf derives the schema of a type. A type that is read from text is a string, whatever it is made of, a
 // [json.Number] is a number, a [big.Int] an integer, and a [json.RawMessage] any value, as is a type of others that
 // reads JSON itself: without that, the schema would accept only what the type refuses. Bytes are a string in base64, as
-// JSON has them. A field with the option "string" is refused for the same reason.
+// JSON has them. The fields of a struct are those that encoding/json reads into it, which are others than Go's where it
+// embeds types. A field with the option "string" is refused: its schema would accept only what it refuses.
 func schemaOf[T any]() (json.RawMessage, error) {
 	anything := &jsonschema.Schema{Types: []string{"null", "boolean", "object", "array", "number", "string"}}
 	known := map[reflect.Type]*jsonschema.Schema{
@@ -26,15 +28,16 @@ func schemaOf[T any]() (json.RawMessage, error) {
 			Types: []string{"null", "string"}, ContentEncoding: "base64"},
 		reflect.TypeFor[json.Number](): {Type: "number"}, reflect.TypeFor[big.Int](): {Type: "integer"},
 		reflect.TypeFor[time.Time](): {Type: "string"}, reflect.TypeFor[slog.Level](): {Type: "string"}}
-	var quoted error
+	itself := maps.Clone(known) // what reads all of its JSON
+	var wrong error
 	read := func(of reflect.Type, f reflect.StructField) {
 		_, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if slices.Contains(strings.Split(options, ","), "string") {
-			quoted = fmt.Errorf("the field %s of %s has the option string in its JSON tag, for which no schema is "+
+			wrong = fmt.Errorf("the field %s of %s has the option string in its JSON tag, for which no schema is "+
 				"derived; remove the option, or set InputSchema", f.Name, of)
 		}
 	}
-	inside(reflect.TypeFor[T](), map[reflect.Type]bool{}, read, func(t reflect.Type) (open bool) {
+	found := func(t reflect.Type) (open bool) {
 		switch pointer := reflect.PointerTo(t); {
 		case known[t] != nil:
 		case pointer.Implements(reflect.TypeFor[json.Unmarshaler]()):
@@ -43,9 +46,28 @@ func schemaOf[T any]() (json.RawMessage, error) {
 			known[t] = &jsonschema.Schema{Type: "string"}
 		}
 		return known[t] == nil
+	}
+	var embedding []reflect.Type // those inside of others first
+	inside(reflect.TypeFor[T](), map[reflect.Type]bool{}, read, found, func(t reflect.Type) {
+		if !plain(t) {
+			embedding = append(embedding, t)
+		}
+		for i := range t.NumField() {
+			if f := t.Field(i); f.Anonymous && itself[f.Type] != nil {
+				wrong = fmt.Errorf("%s embeds %s, so that it is read in its place; give the field a name, or set "+
+					"InputSchema", t, f.Type)
+			}
+		}
 	})
-	if quoted != nil {
-		return nil, quoted
+	if wrong != nil {
+		return nil, wrong
+	}
+	for _, t := range embedding {
+		s, err := jsonschema.ForType(flat(t), &jsonschema.ForOptions{TypeSchemas: known})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", t, errors.Unwrap(err))
+		}
+		known[t] = s
 	}
 	s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: known})
 	if err != nil {
@@ -55,9 +77,9 @@ func schemaOf[T any]() (json.RawMessage, error) {
 }
 
 // inside calls found for the types of the fields of a type, of its elements, and of what is inside those of them of
-// which found returns true, and field for each field. The fields of an embedded type are the type's own.
+// which found returns true, and field for each field. It calls made for each struct type, after all that is inside it.
 func inside(t reflect.Type, seen map[reflect.Type]bool, field func(reflect.Type, reflect.StructField),
-	found func(reflect.Type) bool) {
+	found func(reflect.Type) bool, made func(reflect.Type)) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -70,22 +92,18 @@ func inside(t reflect.Type, seen map[reflect.Type]bool, field func(reflect.Type,
 			t = t.Elem()
 		}
 		if found(t) {
-			inside(t, seen, field, found)
+			inside(t, seen, field, found, made)
 		}
 	}
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array, reflect.Map:
 		part(t.Elem())
 	case reflect.Struct:
-		for i := range t.NumField() {
-			switch f := t.Field(i); {
-			case f.Anonymous:
-				inside(f.Type, seen, field, found)
-			case f.IsExported():
-				field(t, f)
-				part(f.Type)
-			}
+		for _, f := range jsonFields(t) {
+			field(f.of, f.StructField)
+			part(f.Type)
 		}
+		made(t)
 	default: // nothing is inside
 	}
 }

@@ -1,0 +1,172 @@
+package tool_test
+
+import (
+	"context"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
+)
+
+type (
+	base struct {
+		ID int `json:"id" jsonschema:"which one"`
+	}
+	// Base and the others are exported, as types that are embedded under a name must be.
+	Base struct {
+		ID int `json:"id"`
+	}
+	One   struct{ ID int }
+	Other struct{ ID bool }
+	Word  string
+	// Gone has what no schema can be derived from.
+	Gone struct{ C chan int }
+	// Loop embeds a type that holds it again.
+	Loop  struct{ Round }
+	Round struct {
+		Next []Loop `json:"next"`
+	}
+)
+
+// fieldsOf are the fields of the schema that is derived from a type, a "?" behind those that may be left out. It makes
+// sure that a value of the type, once it is JSON, fits the schema and is read again as it was.
+func fieldsOf[In any](t *testing.T, in In) []string {
+	t.Helper()
+	var got In
+	made, err := tool.New(tool.Typed[In, string]{
+		Declaration: tool.Declaration{Name: "t", Description: "Does it.",
+			Class: tool.ClassRule{Static: toolyard.ReadOnly}, ReadOnly: true},
+		Run: func(_ context.Context, _ tool.Env, in In) (string, error) { got = in; return "", nil },
+	})
+	if err != nil {
+		t.Errorf("%T: %v", in, err)
+		return nil
+	}
+	var s jsonschema.Schema
+	if err := json.Unmarshal(made.InputSchema, &s); err != nil {
+		t.Fatal(err)
+	}
+	input, err := json.Marshal(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := s.Resolve(nil)
+	if err != nil {
+		t.Fatalf("%T: %v", in, err)
+	}
+	var value any
+	if err := json.Unmarshal(input, &value); err != nil {
+		t.Fatal(err)
+	}
+	if err := whole.Validate(value); err != nil {
+		t.Errorf("%T: its schema %s refuses %s: %v", in, made.InputSchema, input, err)
+	}
+	if _, err := made.Run(t.Context(), tool.Env{}, input); err != nil || !reflect.DeepEqual(got, in) {
+		t.Errorf("%T: %s was read as %+v, want %+v (%v)", in, input, got, in, err)
+	}
+	var out []string
+	for name := range s.Properties {
+		if !slices.Contains(s.Required, name) {
+			name += "?"
+		}
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	if slices.Sort(s.Required); len(slices.Compact(s.Required)) != len(s.Required) {
+		t.Errorf("%T: its schema requires a field twice: %q", in, s.Required)
+	}
+	return out
+}
+
+// TestTheFieldsOfASchemaAreThoseThatAreRead: where a struct embeds types, its schema has the fields that encoding/json
+// reads. A field that only the schema has would be filled in by the model and lost.
+func TestTheFieldsOfASchemaAreThoseThatAreRead(t *testing.T) {
+	t.Parallel()
+	type named struct {
+		Base `json:"base"`
+		N    int `json:"n,omitempty"`
+	}
+	for what, tt := range map[string]struct{ got, want []string }{
+		"embedded": {fieldsOf(t, struct {
+			base
+			N int
+		}{base{1}, 2}), []string{"N", "id"}},
+		"embedded under a name": {fieldsOf(t, named{Base{1}, 2}), []string{"base", "n?"}},
+		"embedded and left out": {fieldsOf(t, struct {
+			Base `json:"-"`
+			N    int
+		}{N: 2}), []string{"N"}},
+		"a pointer": {fieldsOf(t, struct{ *Base }{&Base{1}}), []string{"id"}},
+		"no struct": {fieldsOf(t, struct {
+			Word
+			N int `json:",omitempty"`
+		}{"w", 2}), []string{"N?", "Word"}},
+		"an outer field of the name": {fieldsOf(t, struct {
+			Name string `json:"id"`
+			Base
+		}{Name: "a"}), []string{"id"}},
+		"two inner fields of one name": {fieldsOf(t, struct {
+			One
+			Other
+			N int
+		}{N: 2}), []string{"N"}},
+		"inside others": {fieldsOf(t, struct{ All map[string][]*named }{map[string][]*named{"a": {{Base{1}, 2}}}}),
+			[]string{"All"}},
+		"what is not read": {fieldsOf(t, struct {
+			base
+			Left Gone `json:"-"`
+		}{base: base{1}}), []string{"id"}},
+		"a name that none can have": {fieldsOf(t, struct {
+			N int `json:"user's"`
+		}{1}), []string{"N"}},
+	} {
+		if !slices.Equal(tt.got, tt.want) {
+			t.Errorf("%s: the fields of the schema are %q, want %q", what, tt.got, tt.want)
+		}
+	}
+}
+
+// TestEmbeddedTypesKeepWhatTheirTagsSay: a field of an embedded type is described to the model as its tag says.
+func TestEmbeddedTypesKeepWhatTheirTagsSay(t *testing.T) {
+	t.Parallel()
+	made, err := tool.New(tool.Typed[struct{ base }, string]{
+		Declaration: tool.Declaration{Name: "t", Description: "Does it."},
+		Run:         func(context.Context, tool.Env, struct{ base }) (string, error) { return "", nil },
+	})
+	if err != nil || !strings.Contains(string(made.InputSchema), "which one") {
+		t.Errorf("the schema is %s (%v)", made.InputSchema, err)
+	}
+}
+
+// TestTypesWithoutASchema: the author of a type that no schema can be derived from is told so.
+func TestTypesWithoutASchema(t *testing.T) {
+	t.Parallel()
+	for what, tt := range map[string]struct {
+		err  error
+		says string
+	}{
+		"a type inside itself":        {newErr[Loop](), "cycle"},
+		"one that reads all the JSON": {newErr[struct{ time.Time }](), "embeds time.Time"},
+		"a channel": {newErr[struct {
+			Base
+			Gone Gone
+		}](), "chan"},
+	} {
+		if tt.err == nil || !strings.Contains(tt.err.Error(), tt.says) || strings.Contains(tt.err.Error(), "F0") {
+			t.Errorf("%s: %v, want an error with %q", what, tt.err, tt.says)
+		}
+	}
+}
+
+func newErr[In any]() error {
+	_, err := tool.New(tool.Typed[In, string]{Declaration: tool.Declaration{Name: "t", Description: "Does it."},
+		Run: func(context.Context, tool.Env, In) (string, error) { return "", nil }})
+	return err
+}
