@@ -3,7 +3,6 @@ package tool
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"math/big"
 	"strconv"
 	"strings"
@@ -12,21 +11,22 @@ import (
 )
 
 // decode reads input that has passed the schema. That it does not fit In is then the author's mistake, and the model is
-// told which field. JSON Schema calls 1.0 and 1e3 integers, and models write them; encoding/json does not, so that an
-// input which it refuses for a number is read once more with such numbers written as integers.
+// told which field. JSON Schema calls 1.0 and 1e3 integers, and models write them; encoding/json does not, nor do types
+// that read numbers themselves, such as [big.Int]. So an input that is refused is read once more with such numbers
+// written as integers.
 func decode[In any](input json.RawMessage) (In, error) {
 	var in In
 	err := json.Unmarshal(input, &in)
-	if mistyped, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && strings.HasPrefix(mistyped.Value, "number") {
+	if err == nil {
+		return in, nil
+	}
+	if whole := wholeNumbers(input); !bytes.Equal(whole, input) {
 		var again In
-		if err = json.Unmarshal(wholeNumbers(input), &again); err == nil {
+		if err = json.Unmarshal(whole, &again); err == nil {
 			return again, nil
 		}
 	}
-	if err != nil {
-		return in, &Error{Code: toolyard.InvalidArguments, Message: "the input does not fit the tool: " + err.Error()}
-	}
-	return in, nil
+	return in, &Error{Code: toolyard.InvalidArguments, Message: "the input does not fit the tool: " + err.Error()}
 }
 
 // wholeNumbers is a JSON text with every number that is whole, has a fraction or an exponent, and fits into 64 bits

@@ -150,6 +150,12 @@ func TestNumbersOfOtherTypes(t *testing.T) {
 	if err != nil || got.Number != "1.50" || got.Big.String() != many {
 		t.Errorf("%v %s, %v", got.Number, got.Big.String(), err)
 	}
+	for written, want := range map[string]string{"3.0": "3", "-1e3": "-1000"} { // integers to the schema
+		if _, err := made.Run(t.Context(), tool.Env{},
+			json.RawMessage(`{"number":1,"big":`+written+`}`)); err != nil || got.Big.String() != want {
+			t.Errorf("%s was read as %s (%v)", written, got.Big.String(), err)
+		}
+	}
 	type inner struct {
 		Count int `json:"count,omitempty,string"`
 	}
