@@ -293,6 +293,15 @@ func TestEveryProblemHasItsError(t *testing.T) {
 			t.Errorf("%s says %q", kind, back)
 		}
 	}
+	for _, err := range []error{ErrOtherContent, ErrFull, ErrNoAnswer, ErrDamaged, ErrNoBatch, ErrNoCall, ErrNoApproval,
+		ErrUnchecked, ErrCompleted, ErrClosed, ErrNotOpened} {
+		if ProblemType(err) == plainType { // a program on HTTP could not act on it
+			t.Errorf("%v has no type of its own", err)
+		}
+	}
+	if got := ProblemType(fmt.Errorf("%w: %w", ErrUnchecked, ErrNoAnswer)); !strings.HasSuffix(got, ":unchecked") {
+		t.Errorf("a worker that does not answer: the type is %s", got)
+	}
 	if got := ProblemType(errors.New("anything")); got != plainType {
 		t.Errorf("another error has the type %s", got)
 	}

@@ -17,6 +17,7 @@ var problemTypes = []struct {
 }{
 	{ErrOtherContent, "urn:toolyard:problem:other-content"},
 	{ErrFull, "urn:toolyard:problem:full"},
+	{ErrUnchecked, "urn:toolyard:problem:unchecked"}, // also for want of an answer
 	{ErrNoAnswer, "urn:toolyard:problem:no-answer"},
 	{ErrDamaged, "urn:toolyard:problem:damaged"},
 	{ErrNoBatch, "urn:toolyard:problem:no-batch"},
@@ -24,6 +25,7 @@ var problemTypes = []struct {
 	{ErrNoApproval, "urn:toolyard:problem:no-approval"},
 	{ErrCompleted, "urn:toolyard:problem:completed"},
 	{ErrClosed, "urn:toolyard:problem:closed"},
+	{ErrNotOpened, "urn:toolyard:problem:not-opened"},
 }
 
 // The types of problems that are more than one error value.

@@ -89,7 +89,7 @@ func (s *Server) unopened(k toolyard.BatchKey, err error) error {
 	case errors.Is(err, client.ErrNoBatch):
 		return s.missing(k, err)
 	case errors.Is(err, client.ErrNotOpened):
-		return newProblem(http.StatusConflict, "id", "batch %s was submitted whole, not opened", k)
+		return typed(err, http.StatusConflict, "id", "batch %s was submitted whole, not opened", k)
 	}
 	return err
 }

@@ -194,6 +194,15 @@ var scenarios = map[string]func(*scenario){
 			s.Errorf("results: %s", got)
 		}
 	},
+	"a batch that was not opened takes no calls": func(s *scenario) {
+		st := s.c.Reopen(s.submit(s.batch("whole", "echo")).Key())
+		if err := st.Append(s.Context(), toolyard.Call{Tool: "echo"}); !errors.Is(err, client.ErrNotOpened) {
+			s.Errorf("append: %v", err)
+		}
+		if err := st.Close(s.Context()); !errors.Is(err, client.ErrNotOpened) {
+			s.Errorf("close: %v", err)
+		}
+	},
 	"others append, and close it": func(s *scenario) {
 		st, err := s.c.Open(s.Context(), s.batch("open"))
 		if err != nil {

@@ -1747,7 +1747,7 @@ export interface components {
              * @example urn:toolyard:problem:input
              * @enum {string}
              */
-            type: "about:blank" | "urn:toolyard:problem:input" | "urn:toolyard:problem:refused" | "urn:toolyard:problem:other-content" | "urn:toolyard:problem:full" | "urn:toolyard:problem:no-answer" | "urn:toolyard:problem:damaged" | "urn:toolyard:problem:no-batch" | "urn:toolyard:problem:no-call" | "urn:toolyard:problem:no-approval" | "urn:toolyard:problem:completed" | "urn:toolyard:problem:closed";
+            type: "about:blank" | "urn:toolyard:problem:input" | "urn:toolyard:problem:refused" | "urn:toolyard:problem:other-content" | "urn:toolyard:problem:full" | "urn:toolyard:problem:unchecked" | "urn:toolyard:problem:no-answer" | "urn:toolyard:problem:damaged" | "urn:toolyard:problem:no-batch" | "urn:toolyard:problem:no-call" | "urn:toolyard:problem:no-approval" | "urn:toolyard:problem:completed" | "urn:toolyard:problem:closed" | "urn:toolyard:problem:not-opened";
         };
         /** @description The data of the event progress: what a running call reports. */
         Progress: {

@@ -891,7 +891,7 @@ class Problem(TypedDict):
     # The status in words.
     title: str
     # What kind of problem it is, for programs (docs/http.md); about:blank when the status says all.
-    type: Literal["about:blank", "urn:toolyard:problem:input", "urn:toolyard:problem:refused", "urn:toolyard:problem:other-content", "urn:toolyard:problem:full", "urn:toolyard:problem:no-answer", "urn:toolyard:problem:damaged", "urn:toolyard:problem:no-batch", "urn:toolyard:problem:no-call", "urn:toolyard:problem:no-approval", "urn:toolyard:problem:completed", "urn:toolyard:problem:closed"]
+    type: Literal["about:blank", "urn:toolyard:problem:input", "urn:toolyard:problem:refused", "urn:toolyard:problem:other-content", "urn:toolyard:problem:full", "urn:toolyard:problem:unchecked", "urn:toolyard:problem:no-answer", "urn:toolyard:problem:damaged", "urn:toolyard:problem:no-batch", "urn:toolyard:problem:no-call", "urn:toolyard:problem:no-approval", "urn:toolyard:problem:completed", "urn:toolyard:problem:closed", "urn:toolyard:problem:not-opened"]
 
 
 class Progress(TypedDict):
