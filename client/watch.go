@@ -66,7 +66,7 @@ func (b *Batch) watch(ctx context.Context, yield func(Event) bool) error {
 // Watch follows all batches of an agent, of all agents if agent is empty. From when it returns, the events of these
 // batches are yielded as they are stored, those of one batch in their order. Where this connection was too slow or was
 // lost, events are missing, and a Gap says so. Submissions are not among them: a batch appears when it is planned. It
-// goes on until ctx ends or the loop does; whoever does not loop ends ctx.
+// goes on until ctx ends, the loop does, or the NATS connection is closed; whoever does not loop ends ctx.
 func (c *Client) Watch(ctx context.Context, agent toolyard.Agent) (iter.Seq2[Event, error], error) {
 	events, err := c.t.subscribe(ctx, agent)
 	if err != nil {

@@ -2,6 +2,7 @@ package follow
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"time"
 
@@ -34,8 +35,8 @@ func gap(why string) Happening {
 }
 
 // Everything follows all batches of an agent, of all agents if it is empty. It has begun when it returns: what is
-// stored from then on is yielded, as many events at a time as there are, until ctx ends. leave is for when nobody loops
-// any more.
+// stored from then on is yielded, as many events at a time as there are, until ctx ends or the connection is closed.
+// leave is for when nobody loops any more.
 func (r *Reader) Everything(ctx context.Context, agent toolyard.Agent) (_ iter.Seq2[[]Happening, error], leave func(),
 	err error) {
 	f, leave, _ := r.everything.join(agent, Happening{}, func(Happening) bool { return true },
@@ -47,17 +48,17 @@ func (r *Reader) Everything(ctx context.Context, agent toolyard.Agent) (_ iter.S
 	return func(yield func([]Happening, error) bool) {
 		for {
 			got, err := f.take(ctx)
-			if err == nil && got.ended {
+			if got.behind {
+				got.items = append([]Happening{gap(gapSlow)}, got.items...)
+			}
+			if len(got.items) > 0 && !yield(got.items, nil) {
+				return
+			}
+			if err == nil && got.ended { // behind what had come before
 				err = got.err
 			}
 			if err != nil {
 				yield(nil, err)
-				return
-			}
-			if got.behind {
-				got.items = append([]Happening{gap(gapSlow)}, got.items...)
-			}
-			if !yield(got.items, nil) {
 				return
 			}
 		}
@@ -79,6 +80,10 @@ func (r *Reader) readEverything(ctx context.Context, agent toolyard.Agent, t *to
 		msgs, lost := ear.Take()
 		if lost {
 			put(gap(gapLost))
+			// A connection that is closed does not come back. One that is lost may, and then news come.
+			if err := r.Present(ctx); err != nil && !errors.Is(err, broker.ErrNoAnswer) {
+				return err
+			}
 		}
 		for _, m := range msgs {
 			var h Happening

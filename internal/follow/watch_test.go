@@ -2,15 +2,57 @@ package follow_test
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
+
+// TestWatchingEndsWithItsConnection: a connection that was closed never comes back, so that who follows all batches of
+// an agent is told, and does not wait for ever.
+func TestWatchingEndsWithItsConnection(t *testing.T) {
+	t.Parallel()
+	s := testenv.Server(t)
+	testenv.Broker(t, s, "/owner")
+	for _, shared := range []bool{false, true} {
+		for _, agent := range []toolyard.Agent{"a", ""} {
+			nc := testenv.Conn(t, s)
+			b, err := natsbroker.Attach(t.Context(), nc, "/reader")
+			if err != nil {
+				t.Fatal(err)
+			}
+			const enough = 20 * time.Second
+			ctx, cancel := context.WithTimeout(t.Context(), enough)
+			defer cancel()
+			stored, leave, err := follow.New(b, follow.Options{Shared: shared}).Everything(ctx, agent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer leave()
+			nc.Close()
+			var end error
+			gap := false
+			for some, err := range stored {
+				end = err
+				for _, h := range some {
+					gap = gap || h.Gap != ""
+				}
+			}
+			if !errors.Is(end, nats.ErrConnectionClosed) || !gap {
+				t.Errorf("shared %t, agent %q: it ended with %v, gap %t", shared, agent, end, gap)
+			}
+		}
+	}
+}
 
 // TestWatchingSaysWhatItMissed: who follows all batches of an agent gets its events and no other's. When more is stored
 // than is kept for one who does not read, a gap says so, and the last events come.
