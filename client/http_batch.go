@@ -50,19 +50,18 @@ func (t *overHTTP) input(k toolyard.BatchKey, have []toolyard.Call) input {
 }
 
 // append gives each call an id before it is sent: when the answer is lost the request is repeated, and the server finds
-// calls by their ids.
+// calls by their ids. It is one that no other writer gives: the server would take the call for that one's.
 func (in *httpInput) append(ctx context.Context, calls []toolyard.Call) (int, error) {
+	calls = slices.Clone(calls) // which are the caller's
+	for i := range calls {
+		calls[i].ID = cmp.Or(calls[i].ID, "call_"+broker.NewID())
+	}
 	if in.fits != nil {
 		fresh, err := in.fits.Fit(calls)
 		if err != nil {
 			return 0, err
 		}
 		calls = fresh
-	} else {
-		calls = slices.Clone(calls) // which are the caller's
-		for i := range calls {
-			calls[i].ID = cmp.Or(calls[i].ID, "call_"+broker.NewID())
-		}
 	}
 	body := struct {
 		Calls []toolyard.Call `json:"calls"`

@@ -221,6 +221,28 @@ var scenarios = map[string]func(*scenario){
 			s.Errorf("append behind another's close: %v", err)
 		}
 	},
+	"calls without ids of two writers are two calls": func(s *scenario) {
+		for i, text := range []string{"same", "same", "other"} { // a program that was away opens its batch again
+			st, err := s.c.Open(s.Context(), s.batch("open"))
+			if err != nil {
+				s.Fatal(err)
+			}
+			at, err := st.AppendAt(s.Context(), toolyard.Call{Tool: "echo",
+				Input: json.RawMessage(fmt.Sprintf(`{"text": %q}`, text))})
+			if err != nil || at != i {
+				s.Errorf("call %d is at %d: %v", i, at, err)
+			}
+			if i < 2 {
+				continue
+			}
+			if err := st.Close(s.Context()); err != nil {
+				s.Error(err)
+			}
+			if got := outcomes(must(s, st.Results(s.Context()))); got != "0:same 1:same 2:other" {
+				s.Errorf("results: %s", got)
+			}
+		}
+	},
 	"calls are canceled": func(s *scenario) {
 		sub := s.submit(s.batch("b", "wait", "wait", "wait"))
 		if err := sub.Cancel(s.Context(), "", 3); !errors.Is(err, client.ErrNoCall) {
