@@ -14,6 +14,9 @@ import (
 )
 
 // Client submits batches, over NATS ([Connect]) or HTTP ([ConnectHTTP]). It is safe for concurrent use.
+//
+// An agent of a batch or a session that is left empty is [toolyard.DefaultAgent] over NATS, and over HTTP the token's;
+// a session is [toolyard.DefaultSession].
 type Client struct{ t transport }
 
 // Errors of Submit and Results that programs act on.
@@ -139,8 +142,11 @@ func WithBaggage(ctx context.Context, baggage string) context.Context {
 func NewBatchID() toolyard.BatchID { return toolyard.BatchID(broker.NewID()) }
 
 // Batch returns a batch that was submitted before, by this program or another. It asks nothing: that there is no such
-// batch shows when it is used, as [ErrNoBatch].
-func (c *Client) Batch(k toolyard.BatchKey) *Batch { return &Batch{c: c, key: k} }
+// batch shows when it is used, as [ErrNoBatch]. An empty agent is the one that [Client.Submit] takes.
+func (c *Client) Batch(k toolyard.BatchKey) *Batch {
+	k.Agent = c.t.whose(k.Agent)
+	return &Batch{c: c, key: k}
+}
 
 // Batch is a batch that was submitted. It is safe for concurrent use.
 type Batch struct {

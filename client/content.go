@@ -52,7 +52,7 @@ func (b *Batch) Fill(ctx context.Context, results []toolyard.Result) error {
 // Blob reads what a result of an agent refers to: [toolyard.Result].Blob, or that of a part of its content. It wraps
 // [tool.ErrNoBlob] when there is no such thing, or no longer. Over HTTP it reads [MaxBlobBytes] at most.
 func (c *Client) Blob(ctx context.Context, a toolyard.Agent, ref string) ([]byte, error) {
-	return c.t.blob(ctx, a, ref)
+	return c.t.blob(ctx, c.t.whose(a), ref)
 }
 
 func (t overNATS) blob(ctx context.Context, a toolyard.Agent, ref string) ([]byte, error) {

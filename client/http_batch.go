@@ -26,6 +26,8 @@ func batchPath(k toolyard.BatchKey, under ...string) string {
 	return path(append([]string{"v1", "batches", string(k.ID)}, under...)...)
 }
 
+func (*overHTTP) whose(a toolyard.Agent) toolyard.Agent { return a }
+
 func (t *overHTTP) submit(ctx context.Context, b toolyard.Batch) (toolyard.BatchKey, error) {
 	var v toolyard.BatchView
 	err := t.ask(ctx, request{method: http.MethodPost, path: "/v1/batches", body: b}, &v)

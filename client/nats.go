@@ -65,10 +65,10 @@ func (t overNATS) platformOnly(what string) error {
 	return nil
 }
 
+func (overNATS) whose(a toolyard.Agent) toolyard.Agent { return cmp.Or(a, toolyard.DefaultAgent) }
+
 func (t overNATS) submit(ctx context.Context, b toolyard.Batch) (toolyard.BatchKey, error) {
-	if b.Agent == "" {
-		b.Agent = toolyard.DefaultAgent
-	}
+	b.Agent = t.whose(b.Agent)
 	if err := t.check(0, b.Calls); err != nil {
 		return b.Key(), err
 	}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -68,20 +69,23 @@ func budgetsOf(accounts map[string]admission.Account) (out []Budget) {
 	return out
 }
 
+// named is the session that is meant.
+func named(s toolyard.Session) toolyard.Session { return cmp.Or(s, toolyard.DefaultSession) }
+
 // Session reads a session; one that nothing was kept of is new.
 func (c *Client) Session(ctx context.Context, a toolyard.Agent, s toolyard.Session) (Session, error) {
-	return c.t.session(ctx, a, s)
+	return c.t.session(ctx, c.t.whose(a), named(s))
 }
 
 // SetUnattended says whether a session has nobody to ask, from its next batch on.
 func (c *Client) SetUnattended(ctx context.Context, a toolyard.Agent, s toolyard.Session, unattended bool) (Session,
 	error) {
-	return c.t.changeSession(ctx, a, s, sessionChange{unattended: &unattended})
+	return c.t.changeSession(ctx, c.t.whose(a), named(s), sessionChange{unattended: &unattended})
 }
 
 // Forget makes a session ask again for all that people have allowed in it.
 func (c *Client) Forget(ctx context.Context, a toolyard.Agent, s toolyard.Session) (Session, error) {
-	return c.t.changeSession(ctx, a, s, sessionChange{forget: true})
+	return c.t.changeSession(ctx, c.t.whose(a), named(s), sessionChange{forget: true})
 }
 
 // LoadTools makes deferred tools callable in a session, from its next batch on, as a search for them does. It is for
@@ -93,7 +97,7 @@ func (c *Client) LoadTools(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 			return Session{}, err
 		}
 	}
-	return c.t.changeSession(ctx, a, s, sessionChange{load: tools})
+	return c.t.changeSession(ctx, c.t.whose(a), named(s), sessionChange{load: tools})
 }
 
 // Interrupt asks the session's batches to stop: calls that have not begun end as canceled, and so do running ones of
@@ -104,7 +108,7 @@ func (c *Client) Interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 	if err := checkReason(reason); err != nil {
 		return 0, err
 	}
-	return c.t.interrupt(ctx, a, s, reason)
+	return c.t.interrupt(ctx, c.t.whose(a), named(s), reason)
 }
 
 // Resolved says what [Client.Resolve] has ended: so many calls, of so many batches.
@@ -122,7 +126,7 @@ func (c *Client) Resolve(ctx context.Context, a toolyard.Agent, s toolyard.Sessi
 	if err := checkReason(reason); err != nil {
 		return Resolved{}, err
 	}
-	return c.t.resolve(ctx, a, s, by, reason)
+	return c.t.resolve(ctx, c.t.whose(a), named(s), by, reason)
 }
 
 // Filter says which batches are listed. What is empty does not matter.

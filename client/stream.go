@@ -53,7 +53,8 @@ func (c *Client) Open(ctx context.Context, b toolyard.Batch) (*Stream, error) {
 // the batch has already may be appended again, and are found by their ids. That there is no such open batch shows when
 // calls are appended or it is closed: [ErrNoBatch], [ErrNotOpened].
 func (c *Client) Reopen(k toolyard.BatchKey) *Stream {
-	return &Stream{Batch: c.Batch(k), in: c.t.input(k, nil)}
+	b := c.Batch(k)
+	return &Stream{Batch: b, in: c.t.input(b.key, nil)}
 }
 
 // Append adds calls. When it returns nil they are stored, and each will have its result. A call that is wrong is a

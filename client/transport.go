@@ -14,6 +14,8 @@ import (
 // method fails with the errors that the exported one says which calls it; and what repeats it when an answer is lost is
 // behind it. A yield that returns false ends a method with [errLeft].
 type transport interface {
+	// whose is the agent that is meant: an empty one is the default over NATS, and the token's over HTTP.
+	whose(a toolyard.Agent) toolyard.Agent
 	// submit stores a batch and returns whose it is: an empty agent is that of whoever hands it in.
 	submit(ctx context.Context, b toolyard.Batch) (toolyard.BatchKey, error)
 	// input is how to append to an open batch. have are the calls that it has; nil: that is not known.
