@@ -32,7 +32,7 @@ func ExampleClient_Submit() {
 		{ID: "toolu_02", Tool: "glob", Input: json.RawMessage(`{"pattern": "*.md"}`)},
 	}})
 	if err != nil {
-		log.Fatal(err) // nothing was accepted
+		log.Fatal(err) // ErrNoAnswer: it may be stored, and the same again is safe
 	}
 	for r, err := range b.Results(ctx) { // in the order of the calls, each as soon as it is its turn
 		if err != nil {
