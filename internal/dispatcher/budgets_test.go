@@ -308,13 +308,15 @@ func TestALineThatNobodyCloses(t *testing.T) {
 		over := y.fold(k).Plan.Deadline
 		d.End()
 		d = y.dispatcher("d2") // restarted without the budget
-		y.work()
+		rest := y.work()
 		if got := y.codes(k); got != "ok" {
 			y.Errorf("the call: %s", got)
 		}
+		rest()
 		d.End()
 		y.dispatcher("d3", with) // and with it again
 		time.Sleep(time.Until(over) + time.Hour)
+		y.work()
 		for range 2 {
 			if got := y.codes(y.of("web", "read")); got != "ok" {
 				y.Errorf("a later call: %s", got)
@@ -388,11 +390,13 @@ func TestARenewedBudgetBehindAFullBucket(t *testing.T) {
 	inYard(t, func(y *yard) {
 		y.dispatcher("d", budgets(t, "agent *=calls:2,per-hours:1"))
 		y.settle()
-		y.work()
+		rest := y.work()
 		if got := y.codes(y.submit("write")); got != "ok" { // makes the account
 			y.Fatal(got)
 		}
+		rest()
 		time.Sleep(time.Hour - 10*time.Second)
+		rest = y.work()
 		y.Server.Fill("KV_ty_budget", true)
 		early := y.submit("write")
 		time.Sleep(20*time.Second + 100*time.Millisecond) // it ends between two looks of the call that waits
@@ -401,6 +405,7 @@ func TestARenewedBudgetBehindAFullBucket(t *testing.T) {
 		if a, b := y.codes(late), y.codes(early); a != "ok" || b != "ok" {
 			y.Errorf("the call that came late ended as %s, the one that has waited as %s", a, b)
 		}
+		rest()
 		time.Sleep(time.Hour - 5*time.Second)
 		if got := y.codes(y.submit("write")); got != "budget_exceeded" {
 			y.Errorf("a third call within an hour ended as %s", got)

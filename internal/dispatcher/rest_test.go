@@ -126,7 +126,7 @@ func TestWhatEndsABatchThatRests(t *testing.T) {
 					y.Fatal(err)
 				}
 				for !y.fold(k).Completed && time.Since(began) < time.Hour {
-					time.Sleep(100 * time.Millisecond)
+					time.Sleep(tt.within / 50)
 				}
 				if took := time.Since(began); took > tt.within || y.fold(k).Takeovers != 0 {
 					y.Errorf("it ended after %s and %d takeovers", took, y.fold(k).Takeovers)

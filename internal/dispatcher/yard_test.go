@@ -94,10 +94,11 @@ func (y *yard) entries() (out []registry.Entry) {
 
 func planner() Planner { return Planner{Pipeline: &pipeline.Pipeline{}} }
 
-// dispatcher starts a dispatcher as a party of that name.
+// dispatcher starts a dispatcher as a party of that name. It looks at the store more rarely than it does by default:
+// in a test of hours that would be most of what is done.
 func (y *yard) dispatcher(party string, with ...func(*Config)) *bubble.Part {
 	y.Helper()
-	cfg := Config{ID: party, Base: y.entries(), Log: y.Log(), Planner: planner()}
+	cfg := Config{ID: party, Base: y.entries(), Log: y.Log(), Planner: planner(), StoreEvery: 20 * time.Second}
 	for _, set := range with {
 		set(&cfg)
 	}
@@ -133,15 +134,16 @@ func (y *yard) fold(k toolyard.BatchKey) batch.State {
 	return s
 }
 
-// work has the worker run calls, until the test ends: each succeeds at once. It answers that it holds none.
-func (y *yard) work() {
+// work has the worker run calls, until the test ends or rest is called: each succeeds at once. It answers that it holds
+// none.
+func (y *yard) work() (rest func()) {
 	y.Helper()
 	end, err := y.b.OnHolds("w", func(toolyard.BatchKey, int) bool { return false }, nil,
 		func(err error) { y.Error(err) })
 	if err != nil {
 		y.Fatal(err)
 	}
-	y.Cleanup(func() { _ = end() }) // the connection is closed with the test
+	rest = sync.OnceFunc(func() { _ = end() }) // the connection is closed with the test
 	for n := range broker.Lanes * len(toolyard.Classes) {
 		lane := y.lane(toolyard.Classes[n/broker.Lanes], n%broker.Lanes)
 		ctx, stop := context.WithCancel(context.WithoutCancel(y.Context()))
@@ -157,8 +159,11 @@ func (y *yard) work() {
 				}
 			}
 		}()
-		y.Cleanup(func() { stop(); lane.Stop(); <-done })
+		former := rest
+		rest = sync.OnceFunc(func() { former(); stop(); lane.Stop(); <-done })
 	}
+	y.Cleanup(rest)
+	return rest
 }
 
 func (y *yard) lane(class toolyard.Class, number int) broker.Lane {
