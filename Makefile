@@ -36,20 +36,20 @@ ALL       := $(filter ./...,$(PKG))
 # - tests of files, and those of processes: what they start is built without the detector, and they only wait for it;
 # - brokertest compares nats-server with membroker, whose goroutines test/sim runs with the detector;
 # - wasm, which starts no goroutine either: with the detector wazero takes five times as long to compile a module;
-# - sandbox, which starts itself again for each command, and test/sim, which plays many histories. RACED are their tests
-#   of our own goroutines, which run with the detector besides.
+# - sandbox, which starts itself again for each command, test/sim, which plays many histories, and schema and tokens,
+#   which mostly compute. RACED are their tests of our own goroutines, which run with the detector besides.
 PLAIN     := . ./internal/access ./internal/admission ./internal/archive ./internal/archtest ./internal/batch ./internal/broker/brokertest \
 	./internal/catalog ./internal/display ./internal/events ./internal/history ./internal/manifest ./internal/outcome \
 	./internal/parquet ./internal/partition ./internal/pattern ./internal/policy ./internal/presence ./internal/protect \
-	./internal/provider/... ./internal/redact ./internal/registry ./internal/repair ./internal/replay ./internal/report ./internal/sandbox ./internal/shard ./internal/shell \
-	./internal/sse ./internal/submission ./internal/suggest ./internal/ticket ./internal/wasm ./test/docs ./test/e2e ./test/faults ./test/sim ./test/wire
+	./internal/provider/... ./internal/redact ./internal/registry ./internal/repair ./internal/replay ./internal/report ./internal/sandbox ./internal/schema ./internal/shard \
+	./internal/shell ./internal/sse ./internal/submission ./internal/suggest ./internal/ticket ./internal/tokens ./internal/wasm ./test/docs ./test/e2e ./test/faults ./test/sim ./test/wire
 # A program with the race detector waits for a second before it ends, for races of goroutines that are about to end.
 # Ours have ended.
 export GORACE := atexit_sleep_ms=50
-RACED_TOO := ./internal/sandbox ./test/sim
+RACED_TOO := ./internal/sandbox ./internal/schema ./internal/tokens ./test/sim
 RACED     := TestEndsAreToldApart TestOneWriterAtATime TestTheNetworkIsTheProxy TestTheProxyConnectsToWhatIsListed \
 	TestALostSpawner TestACommandIsToldToStop TestALaunchedProgramEndsWithItsContext TestAProgramIsToldToStop \
-	TestSimulation TestFound TestOnARealServer
+	TestSimulation TestFound TestOnARealServer TestChecksShareASchema TestCount
 # What takes longest begins first, so that no core waits for it at the end.
 SLOWEST   := ./test/faults ./test/sim ./test/e2e ./internal/sandbox ./test/pool ./internal/wasm ./test/http \
 	./internal/broker/natsbroker ./internal/dispatcher ./test/mcp ./internal/worker ./test/toolsets ./internal/lock
