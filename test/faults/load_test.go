@@ -49,6 +49,8 @@ type mix struct {
 	full bool
 	// timeout is the time limit of the batches; 0: batchTimeout.
 	timeout time.Duration
+	// pause is how long an agent waits before its next batch, in a test that lasts long.
+	pause time.Duration
 }
 
 func (m *mix) limit() time.Duration { return cmp.Or(m.timeout, batchTimeout) }
@@ -103,6 +105,7 @@ func (l *load) agent(name toolyard.Agent, w toolyard.Workspace, r *rand.Rand, m 
 		if !l.one(sub, n, r, m, c, other) {
 			return
 		}
+		time.Sleep(m.pause)
 	}
 }
 

@@ -67,7 +67,7 @@ func TestARaiseDiesAtEachStep(t *testing.T) {
 		s.settings.Shards = few
 		s.basic()
 		_, dispatcher := s.twoOfEach("", fmt.Sprint(failpoint.QueueSealed, "=kill"))
-		l := s.load(mix{})
+		l := s.load(mix{pause: time.Second})
 		for _, step := range []failpoint.Name{failpoint.ShardsMade, failpoint.ShardsAnnounced} {
 			s.killedAt(s.raise(many, fmt.Sprint(step, "=kill")), step)
 			s.progress(5)
