@@ -58,6 +58,9 @@ type Config struct {
 	Crowded func(toolyard.Agent) string
 	// Unserved is why no dispatcher would take a new batch; "" when one would. Nil: nobody knows, and it waits for one.
 	Unserved func(toolyard.BatchKey) string
+	// Refused counts a new batch that was refused for one of these reasons before anything was stored, with its HTTP
+	// status. Nil: nobody counts.
+	Refused func(status int)
 	// Workspaces reads who holds and waits for each workspace: most of them at most. Nil: nobody knows.
 	Workspaces func(ctx context.Context, most int) ([]WorkspaceQueue, error)
 	// Waiting counts the calls that wait for a person: of one agent, or of all if it is empty. Nil: nobody
@@ -111,6 +114,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.Unserved == nil {
 		cfg.Unserved = func(toolyard.BatchKey) string { return "" }
+	}
+	if cfg.Refused == nil {
+		cfg.Refused = func(int) {}
 	}
 	if cfg.FeedIdle == 0 {
 		cfg.FeedIdle = DefaultFeedIdle

@@ -12,8 +12,19 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
-// takesNew is why no new batch is taken now. One that is stored already is answered as ever.
+// takesNew is why no new batch is taken now. One that is stored already is answered as ever. A refusal is counted: no
+// dispatcher hears of the submission.
 func (s *Server) takesNew(ctx context.Context, k toolyard.BatchKey) error {
+	status, err := s.refusesNew(ctx, k)
+	if status != 0 {
+		s.cfg.Refused(status)
+	}
+	return err
+}
+
+// refusesNew returns the status with which a new batch is refused now, and the reason; without a status, why that is
+// not known.
+func (s *Server) refusesNew(ctx context.Context, k toolyard.BatchKey) (status int, err error) {
 	if k.Agent == "" {
 		k.Agent = toolyard.DefaultAgent
 	}
@@ -22,21 +33,21 @@ func (s *Server) takesNew(ctx context.Context, k toolyard.BatchKey) error {
 		unserved = s.cfg.Unserved(k)
 	}
 	if !room.Full && crowded == "" && unserved == "" {
-		return nil
+		return 0, nil
 	}
 	if k.ID != "" {
 		if stored, err := s.cfg.Reader.Submitted(ctx, k); err != nil || stored {
-			return err
+			return 0, err
 		}
 	}
 	if room.Full {
-		return &broker.NoRoomError{Reason: room.Reason}
+		return http.StatusServiceUnavailable, &broker.NoRoomError{Reason: room.Reason}
 	}
 	if unserved != "" {
-		return typed(client.ErrNoAnswer, http.StatusServiceUnavailable, "",
+		return http.StatusServiceUnavailable, typed(client.ErrNoAnswer, http.StatusServiceUnavailable, "",
 			"%s. Nothing was stored: the same again, under the same id, later", unserved).again()
 	}
-	return typed(client.ErrFull, http.StatusTooManyRequests, "",
+	return http.StatusTooManyRequests, typed(client.ErrFull, http.StatusTooManyRequests, "",
 		"%s. Nothing was stored: the same again, under the same id, later", crowded).again()
 }
 

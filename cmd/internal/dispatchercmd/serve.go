@@ -449,7 +449,7 @@ func (n *node) api(ctx context.Context, at net.Addr, cfg api.Config) (*api.Serve
 		return err
 	}
 	cfg.Ready, cfg.Room, cfg.Crowded, cfg.Workspaces = n.ready, n.room, n.crowded, n.workspaces
-	cfg.Waiting, cfg.Unserved = n.broker.CountApprovals, n.unserved
+	cfg.Waiting, cfg.Unserved, cfg.Refused = n.broker.CountApprovals, n.unserved, n.counts.Refused
 	return api.New(cfg)
 }
 
