@@ -85,6 +85,15 @@ func (l *Log) result(i int) *toolyard.Result {
 	return l.state.Calls[i].Result
 }
 
+// unplanned are the calls behind those of the plan: those of a batch without one, and those that were appended since.
+func (l *Log) unplanned() []toolyard.Call {
+	if l.state.Submission == nil {
+		return nil
+	}
+	all := slices.Concat(l.state.Submission.Calls, l.state.Input)
+	return all[min(len(l.state.Calls), len(all)):]
+}
+
 // ticketWait is how long a group waited for its ticket: from when all was there that it waited for otherwise.
 func (l *Log) ticketWait(g int) (time.Duration, bool) {
 	groups := l.state.Plan.Groups

@@ -206,14 +206,19 @@ func (b *Builder) Add(l *Log) {
 	default:
 		n.UnderWay++
 	}
+	for i := range s.Calls {
+		planned := &s.Plan.Calls[i]
+		b.question(&s.Calls[i], l.result(i) != nil)
+		b.call(planned.Tool, planned.Declaration != "", l.result(i))
+	}
+	for i, c := range l.unplanned() { // whether there is such a tool is not known
+		b.call(c.Tool, false, l.result(len(s.Calls)+i))
+	}
 	if s.Plan == nil {
 		return
 	}
 	if s.Plan.Surface != "" {
 		b.surfaces.add(s.Plan.Surface, 1)
-	}
-	for i := range s.Calls {
-		b.call(l, i)
 	}
 	for g := range s.Plan.Groups {
 		if wait, ok := l.ticketWait(g); ok {
@@ -255,14 +260,11 @@ func (b *Builder) tool(name string, exists bool) *toolSum {
 	return b.tools[name]
 }
 
-// call adds a call.
-func (b *Builder) call(l *Log, i int) {
-	c, res := &l.state.Calls[i], l.result(i)
-	planned := &l.state.Plan.Calls[i]
-	t := b.tool(planned.Tool, planned.Declaration != "")
+// call adds a call of a tool, which exists or not. It has no result while it is under way.
+func (b *Builder) call(name string, exists bool, res *toolyard.Result) {
+	t := b.tool(name, exists)
 	b.r.Calls.Total++
 	t.Calls++
-	b.question(c, res != nil)
 	if res == nil {
 		b.r.Calls.UnderWay++
 		return

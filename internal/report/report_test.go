@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,15 +120,15 @@ func TestReport(t *testing.T) {
 	}
 	b.Offered("hash", map[string]int{"read": 400, "write": 400, "glob": 41})
 	got := b.Report()
-	if b.Batches() != 4 || b.Calls() != 6 {
+	if b.Batches() != 4 || b.Calls() != 7 {
 		t.Errorf("%d batches and %d calls", b.Batches(), b.Calls())
 	}
 	of := func(n int64, p50, p99, most float64) Times { return Times{n, p50, p99, most} }
 	want := Report{
 		Batches: Batches{Total: 4, Refused: 1, UnderWay: 2, Unreadable: 1, TakenOver: 1},
-		Calls:   Calls{Total: 6, Failed: 3, UnderWay: 1, Retried: 1, RetriesHelped: 1},
+		Calls:   Calls{Total: 7, Failed: 3, UnderWay: 2, Retried: 1, RetriesHelped: 1},
 		Tools: []Tool{
-			{Tool: "read", Calls: 3, Failed: 2, Times: of(3, 20, 30, 30)},
+			{Tool: "read", Calls: 4, Failed: 2, Times: of(3, 20, 30, 30)},
 			{Tool: "write", Calls: 3, Failed: 1, Retried: 1, RetriesHelped: 1, Times: of(2, 1, 100, 100)},
 		},
 		Codes: []Code{
@@ -167,6 +168,43 @@ func TestGivenUp(t *testing.T) {
 	r := b.Report()
 	if r.Calls != (Calls{Total: 2, Failed: 1}) || len(r.Codes) != 1 || r.Codes[0].Code != toolyard.OutcomeUnknown {
 		t.Errorf("%+v, %+v", r.Calls, r.Codes)
+	}
+}
+
+// TestCallsWithoutAPlan: the calls of a batch that is not planned yet are under way, and so are appended ones that its
+// plan has not taken in. Those of a batch that was given up before it had a plan ended as its reply says.
+func TestCallsWithoutAPlan(t *testing.T) {
+	t.Parallel()
+	b := New()
+	b.Add(begin("waits", "read", "write").log)
+
+	s := begin("open", "read")
+	s.planned([]string{"read"}, events.Group{Calls: []int{0}})
+	s.add(batch.ChainInput, 0, events.Appended{Calls: []toolyard.Call{{Tool: "write"}, {Tool: "made-up-1"}}})
+	b.Add(s.log)
+
+	s = begin("given up", "read", "read")
+	lost := []toolyard.Result{result(0, "read", toolyard.InternalError, 0),
+		result(1, "read", toolyard.InternalError, 0)}
+	for i := range lost {
+		lost[i].Worker, lost[i].Attempts = "", 0
+	}
+	s.add(batch.ChainReply, 0, events.Reply{Completed: true, Results: lost})
+	b.Add(s.log)
+
+	r := b.Report()
+	if r.Calls != (Calls{Total: 7, Failed: 2, UnderWay: 5}) || r.Batches != (Batches{Total: 3, Completed: 1,
+		UnderWay: 2}) {
+		t.Errorf("%+v, %+v", r.Calls, r.Batches)
+	}
+	want := []Count{{"made-up-1", 1}, {"read", 4}, {"write", 2}}
+	for _, w := range want {
+		if !slices.ContainsFunc(r.Tools, func(got Tool) bool { return got.Tool == w.Name && got.Calls == w.Count }) {
+			t.Errorf("%s does not have %d calls: %+v", w.Name, w.Count, r.Tools)
+		}
+	}
+	if len(r.Codes) != 1 || r.Codes[0].Code != toolyard.InternalError || r.Codes[0].Calls != 2 {
+		t.Errorf("%+v", r.Codes)
 	}
 }
 
