@@ -413,14 +413,27 @@ func (m *Machine) result(i int, e *ending) toolyard.Result {
 		Retryable: e.retryable, RetryAfterMS: e.retryAfterMS, Class: p.Judgement.Class, Attempts: attempts,
 		Worker: c.Worker,
 	}, at, e.detail, found...)
-	r.ApprovalWaitMS = float64(c.Waited) / float64(time.Millisecond)
+	waited, queued := m.waits(i)
+	r.ApprovalWaitMS = float64(waited) / float64(time.Millisecond)
+	r.QueueMS = float64(queued) / float64(time.Millisecond)
+	return r
+}
+
+// waits is how long a call has waited for people, for all questions about it, and in the queue, until a worker took it.
+// The times of events are by the clock of a NATS server, which may differ from the owner's: neither is below zero.
+func (m *Machine) waits(i int) (people, queue time.Duration) {
+	c := &m.state.Calls[i]
+	people = c.Waited
 	if c.Status == Waiting {
-		r.ApprovalWaitMS = float64(m.now.Sub(c.AskedAt)) / float64(time.Millisecond)
+		people += max(0, m.now.Sub(c.AskedAt))
 	}
 	if at, ok := m.flight.queued[i]; ok {
-		r.QueueMS = float64(m.now.Sub(at)) / float64(time.Millisecond)
+		queue = m.now.Sub(at)
+		if c.Status == Claimed {
+			queue = min(queue, c.ClaimedAt.Sub(at))
+		}
 	}
-	return r
+	return max(0, people), max(0, queue)
 }
 
 // words returns what the model reads.
