@@ -7,6 +7,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/policy"
 )
 
 // Log reads the log of one batch.
@@ -18,6 +19,10 @@ type Log struct {
 	planned   time.Time
 	started   map[int]time.Time // groups
 	ended     map[int]time.Time // calls
+	// asked are the calls whose last question has no answer. spared are the rules that would have spared the questions
+	// that people answered with yes, each as often.
+	asked  map[int]bool
+	spared []string
 	// given are the results that stand in a reply alone: those of a batch that was given up.
 	given map[int]*toolyard.Result
 }
@@ -25,7 +30,7 @@ type Log struct {
 // NewLog begins the log of a batch.
 func NewLog(k toolyard.BatchKey) *Log {
 	return &Log{state: batch.State{Key: k}, started: map[int]time.Time{}, ended: map[int]time.Time{},
-		given: map[int]*toolyard.Result{}}
+		asked: map[int]bool{}, given: map[int]*toolyard.Result{}}
 }
 
 // Stop says why the log cannot be followed any further.
@@ -51,6 +56,7 @@ func (l *Log) Add(r batch.Record) {
 	if _, ok := r.Body.(events.Planned); ok && l.planned.IsZero() {
 		l.planned = r.Time
 	}
+	l.questions(&r)
 	if s := events.StartOf(r.Body); s != nil {
 		if _, ok := l.started[s.Group]; !ok {
 			l.started[s.Group] = r.Time
@@ -68,6 +74,28 @@ func (l *Log) Add(r batch.Record) {
 	for n := range reply.Results {
 		if i := reply.Results[n].Index; l.open(i) && l.given[i] == nil {
 			l.given[i] = &reply.Results[n]
+		}
+	}
+}
+
+// questions follows what people are asked, and answer: a tool may ask again about a call that was allowed.
+func (l *Log) questions(r *batch.Record) {
+	decided, isDecision := r.Body.(events.Decided)
+	_, asks := r.Body.(events.Waiting)
+	if !asks && !isDecision {
+		return
+	}
+	for _, i := range r.Calls() {
+		if i < 0 || i >= len(l.state.Calls) || l.state.Calls[i].Seq != r.Seq { // of another pool: it means nothing
+			continue
+		}
+		l.asked[i] = asks
+		if decided.Decision != events.Approve {
+			continue
+		}
+		// One that is for this input alone is no rule.
+		if rule, ok := policy.RememberedRule(l.state.Calls[i].Asked.Remember); ok {
+			l.spared = append(l.spared, rule.String())
 		}
 	}
 }

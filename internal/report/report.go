@@ -18,9 +18,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
-	"github.com/toolyard/toolyard/internal/policy"
 )
 
 const (
@@ -208,8 +206,11 @@ func (b *Builder) Add(l *Log) {
 	}
 	for i := range s.Calls {
 		planned := &s.Plan.Calls[i]
-		b.question(&s.Calls[i], l.result(i) != nil)
+		b.question(l, i)
 		b.call(planned.Tool, planned.Declaration != "", l.result(i))
+	}
+	for _, rule := range l.spared {
+		b.rules.add(rule, 1)
 	}
 	for i, c := range l.unplanned() { // whether there is such a tool is not known
 		b.call(c.Tool, false, l.result(len(s.Calls)+i))
@@ -310,30 +311,26 @@ func (b *Builder) call(name string, exists bool, res *toolyard.Result) {
 	}
 }
 
-// question adds what a person was asked about a call.
-func (b *Builder) question(c *batch.Call, over bool) {
+// question adds what a person was asked about a call. The last question counts.
+func (b *Builder) question(l *Log, i int) {
+	c := &l.state.Calls[i]
 	if c.Asked == nil {
 		return
 	}
 	q := &b.r.Questions
 	q.Asked++
-	if c.Decision == nil {
-		if over {
-			q.Unanswered++
-		} else {
-			q.Open++
-		}
-		return
+	if c.Decision != nil {
+		b.approval.add(c.Waited)
 	}
-	b.approval.add(c.Waited)
-	switch c.Decision.Decision {
-	case events.Approve:
+	unanswered := l.asked[i] || c.Decision == nil
+	switch {
+	case unanswered && l.result(i) != nil:
+		q.Unanswered++
+	case unanswered:
+		q.Open++
+	case c.Decision.Decision == events.Approve:
 		q.Allowed++
-		// One that is for this input alone is no rule.
-		if r, ok := policy.RememberedRule(c.Asked.Remember); ok {
-			b.rules.add(r.String(), 1)
-		}
-	case events.Supersede:
+	case c.Decision.Decision == events.Supersede:
 		q.Superseded++
 	default:
 		q.Denied++

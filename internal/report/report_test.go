@@ -208,6 +208,50 @@ func TestCallsWithoutAPlan(t *testing.T) {
 	}
 }
 
+// TestAskedAgain: a tool may ask about a call that a person has allowed already. The call is open until that is
+// answered too, and unanswered if it ends before: the first answer is not one to the second question.
+func TestAskedAgain(t *testing.T) {
+	t.Parallel()
+	s := begin("b", "write")
+	s.planned([]string{"write"}, events.Group{Calls: []int{0}})
+	s.add(batch.ChainBatch, 0, events.Started{})
+	says := func(when string, want Questions, approvals int64) {
+		t.Helper()
+		b := New()
+		b.Add(s.log)
+		got := b.Report()
+		if want.Rules = []Count{}; approvals > 0 {
+			want.Rules = []Count{{"write(./a)", 1}} // which would have spared the first question
+		}
+		if diff := cmp.Diff(want, got.Questions); diff != "" || got.Waits.Approval.Count != approvals {
+			t.Errorf("%s: %d waits; (-want +got):\n%s", when, got.Waits.Approval.Count, diff)
+		}
+	}
+	asks := func(form *events.Form) {
+		w := events.Waiting{Call: 0, Worker: "w", InputSHA256: "x", Form: form}
+		if form == nil {
+			w.Remember = "write(./a)"
+		}
+		s.add(batch.ChainItem, 0, w)
+	}
+	allow := func(answers bool) {
+		s.add(batch.ChainItem, 0, events.Decided{Call: 0, Decision: events.Approve, Answers: answers,
+			InputSHA256: "x"})
+	}
+	asks(nil)
+	says("asked", Questions{Asked: 1, Open: 1}, 0)
+	allow(false)
+	says("allowed", Questions{Asked: 1, Allowed: 1}, 1)
+	s.add(batch.ChainItem, 0, events.Claimed{Call: 0, Worker: "w", Attempt: 1})
+	asks(&events.Form{})
+	says("asked again", Questions{Asked: 1, Open: 1}, 1)
+	allow(true)
+	s.add(batch.ChainItem, 0, events.Claimed{Call: 0, Worker: "w", Attempt: 1})
+	asks(&events.Form{})
+	s.finish(result(0, "write", toolyard.Canceled, 0))
+	says("over without the third answer", Questions{Asked: 1, Unanswered: 1}, 1)
+}
+
 // TestManyNames: a model may name any tool, and the report does not grow with it. Those that exist keep their room:
 // they are counted apart, and none that was called counts as never called.
 func TestManyNames(t *testing.T) {
