@@ -152,9 +152,12 @@ func (d *Dispatcher) Result(r *toolyard.Result) {
 		return
 	}
 	d.attempts.Add(float64(r.Attempts))
-	d.pipeline.WithLabelValues(class).Observe(max(0, r.DurationMS) / 1000)
-	d.execute.WithLabelValues(class).Observe(max(0, r.ExecuteMS) / 1000)
 	d.queue.WithLabelValues(class).Observe(max(0, r.QueueMS) / 1000)
+	if r.DurationMS <= 0 { // no worker finished it: it was canceled while it ran, say
+		return
+	}
+	d.pipeline.WithLabelValues(class).Observe(r.DurationMS / 1000)
+	d.execute.WithLabelValues(class).Observe(max(0, r.ExecuteMS) / 1000)
 }
 
 // zeroResults gives a counter of results its zeros: an increase from nothing to one is none for Prometheus, and what is

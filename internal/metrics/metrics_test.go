@@ -153,6 +153,34 @@ func TestAForgedResult(t *testing.T) {
 	}
 }
 
+// TestACallThatNoWorkerFinished: a call whose worker was lost, or that was canceled while it ran, has no time in the
+// pipeline. None is counted: many calls of no time would make the others look fast.
+func TestACallThatNoWorkerFinished(t *testing.T) {
+	t.Parallel()
+	m := New(func() bool { return true })
+	d := m.Dispatcher(func() Load { return Load{} })
+	d.Result(&toolyard.Result{Class: toolyard.Unsafe, Attempts: 1, DurationMS: 3000, ExecuteMS: 2000, QueueMS: 1000,
+		Worker: "w"})
+	for range 9 {
+		d.Result(&toolyard.Result{Class: toolyard.Unsafe, IsError: true, Code: toolyard.OutcomeUnknown, Attempts: 1,
+			QueueMS: 1000, Worker: "w"})
+	}
+	var b bytes.Buffer
+	if err := m.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`toolyard_calls_total{class="UNSAFE",code="outcome_unknown"} 9`, `toolyard_call_attempts_total 10`,
+		`toolyard_call_seconds_count{class="UNSAFE"} 1`, `toolyard_call_seconds_sum{class="UNSAFE"} 3`,
+		`toolyard_call_execute_seconds_count{class="UNSAFE"} 1`,
+		`toolyard_call_queue_seconds_count{class="UNSAFE"} 10`,
+	} {
+		if !strings.Contains(b.String(), "\n"+line+"\n") {
+			t.Errorf("there is no %s", line)
+		}
+	}
+}
+
 // TestNothingIsKnownOfTheStore: what could not be read is absent, not old.
 func TestNothingIsKnownOfTheStore(t *testing.T) {
 	m := New(func() bool { return false })

@@ -84,7 +84,7 @@ type Times struct {
 }
 
 // Tool is how the calls of one tool went. Times is from a call's start on a worker to its end; calls that no worker
-// took have none.
+// took, or finished, have none.
 type Tool struct {
 	Tool          string `json:"tool" doc:"The tool's name."`
 	Calls         int    `json:"calls" doc:"How many calls it had."`
@@ -288,8 +288,10 @@ func (b *Builder) call(name string, exists bool, res *toolyard.Result) {
 		}
 	}
 	if res.Worker != "" {
-		t.times.add(millis(res.DurationMS))
 		b.queue.add(millis(res.QueueMS))
+		if res.DurationMS > 0 { // otherwise no worker finished it: it was canceled while it ran, say
+			t.times.add(millis(res.DurationMS))
+		}
 	}
 	for _, f := range res.Phases {
 		p := b.phases[f.Phase]

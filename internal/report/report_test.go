@@ -208,6 +208,24 @@ func TestCallsWithoutAPlan(t *testing.T) {
 	}
 }
 
+// TestACallThatNoWorkerFinished: a call whose worker was lost has no time on it, and makes the others look no faster.
+// It has waited in the queue.
+func TestACallThatNoWorkerFinished(t *testing.T) {
+	t.Parallel()
+	b := New()
+	s := begin("b", "read", "read", "read")
+	s.planned([]string{"read", "read", "read"}, events.Group{Safe: true, Calls: []int{0, 1, 2}})
+	s.add(batch.ChainBatch, 0, events.Started{})
+	s.finish(result(0, "read", "", 100))
+	s.finish(result(1, "read", toolyard.OutcomeUnknown, 0))
+	s.finish(result(2, "read", toolyard.Canceled, 0))
+	b.Add(s.log)
+	r := b.Report()
+	if got := r.Tools[0].Times; got.Count != 1 || got.P50MS < 99 || r.Waits.Queue.Count != 3 {
+		t.Errorf("%+v, %+v", got, r.Waits.Queue)
+	}
+}
+
 // TestAskedAgain: a tool may ask about a call that a person has allowed already. The call is open until that is
 // answered too, and unanswered if it ends before: the first answer is not one to the second question.
 func TestAskedAgain(t *testing.T) {
