@@ -12,7 +12,6 @@ package audit
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -160,22 +159,23 @@ func (l *Log) Put(e Entry) {
 	for i, name := range e.Tools {
 		e.Tools[i] = name[:min(len(name), MaxTextBytes)]
 	}
-	if err := l.write(e); err != nil {
-		l.log.Error("the audit log was not written", "file", l.path, "entry", fmt.Sprintf("%+v", e), "error", err)
+	line, err := json.Marshal(e)
+	if err == nil {
+		err = l.write(line)
+	}
+	if err != nil {
+		l.log.Error("the audit log was not written", "file", l.path, "entry", string(line), "error", err)
 	}
 }
 
-func (l *Log) write(e Entry) error {
-	line, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
+// write appends a line, whose end is not there yet.
+func (l *Log) write(entry []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file == nil {
 		return os.ErrClosed
 	}
-	line = append(line, '\n')
+	line := append(slices.Clone(entry), '\n')
 	if l.cut {
 		line = append([]byte("\n"), line...)
 	}

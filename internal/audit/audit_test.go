@@ -82,6 +82,29 @@ func TestLog(t *testing.T) {
 	none.Put(Entry{})
 }
 
+// TestAnEntryThatIsNotWrittenIsToldWhole: the process's log has all that the line would have had, in the same form.
+func TestAnEntryThatIsNotWrittenIsToldWhole(t *testing.T) {
+	t.Parallel()
+	var said bytes.Buffer
+	l, err := Open(filepath.Join(t.TempDir(), "audit"), slog.New(slog.NewJSONHandler(&said, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l.Put(Entry{Action: "decide", By: "ann", Batch: "b", Call: new(3), Decision: "allow", Tools: []string{"x y", "z"}})
+	var told struct{ Entry string }
+	if err := json.Unmarshal(said.Bytes(), &told); err != nil {
+		t.Fatal(err)
+	}
+	var e Entry
+	if err := json.Unmarshal([]byte(told.Entry), &e); err != nil || e.Call == nil || *e.Call != 3 || e.By != "ann" ||
+		len(e.Tools) != 2 || e.Time.IsZero() {
+		t.Errorf("%v: the log has the entry as %s", err, told.Entry)
+	}
+}
+
 // tight is a file on a disk that is full after some bytes, until there is room again.
 type tight struct {
 	*os.File
