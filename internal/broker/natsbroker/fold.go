@@ -274,11 +274,11 @@ func (b *Broker) Item(ctx context.Context, k toolyard.BatchKey, pool toolyard.Po
 	return out, nil
 }
 
-// EndReplies ends a batch whose log cannot be followed. The batch takes no more calls. Each call without a result gets
-// an internal_error, first on its own chain, so that no worker can finish or claim it any more. Then the replies are
-// completed. If replies or appended calls are lost, waiters are told so instead. ran says that a call was claimed, so
-// that a worker may still be stopping it. A call that was queued and has no event can be fenced only in the default
-// pool.
+// EndReplies ends a batch whose log cannot be followed; sub is the batch as it was submitted, or as its plan describes
+// it. The batch takes no more calls. Each call without a result gets an internal_error, first on its own chain, so that
+// no worker can finish or claim it any more. Then the replies are completed. If replies or appended calls are lost,
+// waiters are told so instead. ran says that a call was claimed, so that a worker may still be stopping it. A call that
+// was queued and has no event can be fenced only in the default pool.
 func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why string) (ran bool,
 	err error) {
 	b, err = b.of(ctx, k)
@@ -332,7 +332,13 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 		if s.Completed || s.Refused != nil {
 			return ran, nil
 		}
-		calls := slices.Concat(sub.Calls, s.Input)
+		taken := 0 // of the appended calls, those that are among the calls of a batch as it was planned
+		for i := range min(len(sub.Calls), len(planned)) {
+			if planned[i].appended {
+				taken++
+			}
+		}
+		calls := slices.Concat(sub.Calls, s.Input[min(taken, len(s.Input)):])
 		if planned, err := b.AsPlanned(ctx, k); err == nil && lost != nil && planned != nil &&
 			len(planned.Calls) > len(calls) {
 			calls = append(calls, planned.Calls[len(calls):]...)
@@ -365,10 +371,11 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 	}
 }
 
-// plannedCall is where the events of a call are, by the batch chain.
+// plannedCall is where the events of a call are, by the batch chain, and whether the call was appended.
 type plannedCall struct {
-	pool toolyard.Pool
-	item int
+	pool     toolyard.Pool
+	item     int
+	appended bool
 }
 
 // plannedCalls returns where the events of a batch's calls are, as far as that can be read. Events under another pool's
@@ -391,14 +398,15 @@ func (b *Broker) plannedCalls(ctx context.Context, k toolyard.BatchKey) ([]plann
 			return out, bad
 		}
 		var calls []events.PlannedCall
+		appended := false
 		switch body := r.Body.(type) {
 		case events.Planned:
 			calls = body.Calls
 		case events.Extended:
-			calls = body.Calls
+			calls, appended = body.Calls, true
 		}
 		for _, c := range calls {
-			out = append(out, plannedCall{c.Pool, len(out)})
+			out = append(out, plannedCall{c.Pool, len(out), appended})
 		}
 		if start := events.StartOf(r.Body); start != nil {
 			for _, item := range start.Items {
