@@ -310,16 +310,60 @@ func (d *Dispatcher) giveUp(ctx context.Context, k *kept, why error) (err error)
 	if err != nil {
 		return err
 	}
-	if s.Submission != nil {
-		putEntry(ctx, k.log, d.b.Index().Change, broker.Entry{
-			Agent: k.key.Agent, ID: k.key.ID, Session: sub.Session, Workspace: sub.Workspace,
-			Status: toolyard.StatusCompleted, Calls: len(sub.Calls), Submitted: s.SubmittedAt, Place: s.SubmissionSeq,
-		})
+	if sub != nil {
+		d.indexGivenUp(ctx, k, &s, sub)
 	}
 	if err := k.submission().BuryBatch(ctx, why.Error()); err != nil {
 		return err
 	}
 	return k.submission().Done(ctx)
+}
+
+// indexGivenUp writes the entry of a batch that was given up. If its submission is lost, when it was submitted stands
+// in the entry that says that it runs; without one the batch is not listed.
+func (d *Dispatcher) indexGivenUp(ctx context.Context, k *kept, s *batch.State, sub *toolyard.Batch) {
+	e := broker.Entry{Agent: k.key.Agent, ID: k.key.ID, Session: sub.Session, Workspace: sub.Workspace,
+		Status: toolyard.StatusCompleted, Submitted: s.SubmittedAt, Place: s.SubmissionSeq}
+	if s.Submission == nil {
+		was, err := d.listedLive(ctx, k.key, sub.Session)
+		if err != nil && ctx.Err() == nil {
+			k.log.Warn("the batch is not in the index as it stands", "status", e.Status, "error", err)
+		}
+		by := k.submission()
+		if was == nil || by.Parked != 0 { // the place of a wake is not the batch's
+			return
+		}
+		e.Submitted, e.Place = was.Submitted, by.Seq
+	}
+	answered := batch.State{Key: k.key} // also what was appended
+	if err := d.b.CatchUp(ctx, &answered, batch.ChainReply, 0); err != nil {
+		k.log.Info("how many calls a batch has that was given up is not known", "error", err)
+	}
+	e.Calls = max(len(sub.Calls), answered.Replied)
+	putEntry(ctx, k.log, d.b.Index().Change, e)
+}
+
+// listedLive finds the entry of a batch that is listed as not complete; nil if there is none.
+func (d *Dispatcher) listedLive(ctx context.Context, k toolyard.BatchKey, session toolyard.Session) (*broker.Entry,
+	error) {
+	ctx, cancel := context.WithTimeout(ctx, indexTimeout)
+	defer cancel()
+	f := broker.Filter{Agent: k.Agent, Session: session, Live: true}
+	for {
+		page, more, err := d.b.Index().Page(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page {
+			if page[i].ID == k.ID {
+				return &page[i], nil
+			}
+		}
+		if !more || len(page) == 0 {
+			return nil, nil
+		}
+		f.After = page[len(page)-1].Place
+	}
 }
 
 // answerAll answers all open calls of a batch, and releases its workspace and what it has reserved of budgets once none
