@@ -20,6 +20,10 @@ type Submission struct {
 	// Deliveries counts all deliveries of the submission to any dispatcher, including this one. From the second on the
 	// batch may be under way.
 	Deliveries uint64
+	// Earlier says that the submission may have been stored before this process was connected to the server as it is
+	// now: the server may have been started again since, may have forgotten deliveries, and reads what belongs to the
+	// batch from its disk.
+	Earlier bool
 	// Parked is the sequence of the event that parked the batch, if this is a wake for it; 0 for a submission.
 	Parked uint64
 	// Wait is how long the dispatcher may be silent before another gets the submission.

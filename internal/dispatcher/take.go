@@ -180,7 +180,7 @@ func (d *Dispatcher) accept(ctx context.Context, k *kept) (*owned, error) {
 	if err != nil {
 		return nil, err
 	}
-	if sub.Deliveries > 1 || sub.Parked != 0 {
+	if sub.Deliveries > 1 || sub.Parked != 0 || sub.Earlier {
 		if s, err = d.b.Resume(ctx, k.key); err != nil {
 			return nil, err
 		}

@@ -192,6 +192,37 @@ func TestWhatTheStoreHasLost(t *testing.T) {
 				l.Errorf("the next batch of the workspace: %s", got)
 			}
 		}},
+		{"a cancel of a batch that nobody has taken", func(l *loss) {
+			l.parts[1].end(l.T)
+			l.parts = l.parts[:1]
+			l.cancel(l.submit(toolyard.Batch{ID: "b", Calls: calls("free", "free")}))
+		}, func(l *loss) { l.damage("TY_EVENT", events.BatchCanceled) }, stopped},
+		{"a cancel of a batch that runs", func(l *loss) {
+			sub := l.submit(toolyard.Batch{ID: "b", Calls: calls("write", "write")})
+			awaitClaim(l, 0)
+			l.parts[1].end(l.T)
+			l.parts = l.parts[:1]
+			l.cancel(sub)
+		}, func(l *loss) { l.damage("TY_EVENT", events.BatchCanceled); close(l.gate) }, stopped},
+		{"calls that were appended to a batch that nobody has taken", func(l *loss) {
+			l.parts[1].end(l.T)
+			l.parts = l.parts[:1]
+			c := startClient(l.T, l.server.Server)
+			open, err := c.Open(l.Context(), toolyard.Batch{ID: "b", Calls: calls("free")})
+			if err != nil {
+				l.Fatal(err)
+			}
+			l.key = open.Key()
+			if err := open.Append(l.Context(), calls("free")[0]); err != nil {
+				l.Fatal(err)
+			}
+			if err := open.Close(l.Context()); err != nil {
+				l.Fatal(err)
+			}
+		}, func(l *loss) { l.damage("TY_EVENT", events.CallsAppended) }, func(l *loss) {
+			_, err := l.ends()
+			l.isDamaged(err)
+		}},
 		{"calls that were appended", func(l *loss) {
 			c := startClient(l.T, l.server.Server)
 			open, err := c.Open(l.Context(), toolyard.Batch{ID: "b", Calls: calls("free")})
@@ -292,6 +323,23 @@ func over(l *loss, sub *client.Batch) {
 	l.Helper()
 	collect(l.T, l.Context(), sub)
 	allTaken(l.T, l.server.Server, 1)
+}
+
+func (l *loss) cancel(b *client.Batch) {
+	l.Helper()
+	if err := b.Cancel(l.Context(), "no"); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// stopped checks that no call of a batch has gone on that somebody has stopped.
+func stopped(l *loss) {
+	l.Helper()
+	rs, err := l.ends()
+	if err != nil || codes(rs) != "internal_error internal_error" {
+		l.Errorf("the results are %s, %v", codes(rs), err)
+	}
+	l.letter("damaged")
 }
 
 func internalError(l *loss) {

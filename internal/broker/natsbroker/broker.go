@@ -70,6 +70,7 @@ type Broker struct {
 	serves shard.Set
 
 	forgotten *forgotten
+	earlier   *earlier
 	archived  *archived
 	// pools is how many pools may have work queues.
 	pools int
@@ -176,8 +177,8 @@ func on(nc *nats.Conn, settings broker.Settings, source string) (*Broker, error)
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
 	b := &Broker{nc: nc, js: js, bulk: bulk, held: &atomic.Pointer[broker.Settings]{}, source: source,
-		build: version.Build(), forgotten: &forgotten{}, archived: newArchived(), system: newSystem(),
-		outage: &outage{}, linkWatch: &linkWatch{}, pools: broker.MaxPools}
+		build: version.Build(), forgotten: &forgotten{}, earlier: &earlier{}, archived: newArchived(),
+		system: newSystem(), outage: &outage{}, linkWatch: &linkWatch{}, pools: broker.MaxPools}
 	b.held.Store(&settings)
 	b.outage.watch(nc)
 	return b, nil

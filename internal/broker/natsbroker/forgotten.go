@@ -3,6 +3,7 @@ package natsbroker
 import (
 	"context"
 	"strconv"
+	"sync"
 
 	"github.com/toolyard/toolyard/internal/gate"
 )
@@ -74,4 +75,37 @@ func (b *Broker) callsEnd(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	return strconv.ParseUint(string(m.Data), 10, 64)
+}
+
+// earlier is where the stream of submissions ended when its server was first asked over a connection.
+type earlier struct {
+	mu    sync.Mutex
+	known bool
+	// reconnects identifies the connection for which upTo is known.
+	reconnects, upTo uint64
+}
+
+// note records the end of the stream when the connection was made.
+func (e *earlier) note(reconnects, last uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.known, e.reconnects, e.upTo = true, reconnects, last
+}
+
+// has reports whether a submission may have been stored before this connection was made. It returns true on error.
+func (e *earlier) has(ctx context.Context, b *Broker, seq uint64) bool {
+	now := b.Reconnects()
+	e.mu.Lock()
+	known, upTo := e.known && e.reconnects == now, e.upTo
+	e.mu.Unlock()
+	if known {
+		return seq <= upTo
+	}
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	end, err := b.streamEnd(ctx, b.name(streamBatch))
+	if err == nil {
+		e.note(now, end)
+	}
+	return err != nil || seq <= end
 }

@@ -31,6 +31,13 @@ const lostAfter = 12 * time.Second
 func (b *Broker) counted(
 	ctx context.Context, stream, subjects string, read func(counted map[string]uint64) error,
 ) error {
+	return b.countedWith(ctx, stream, subjects, b.guest != nil, read)
+}
+
+// countedWith is counted. fences says that read finds fences too.
+func (b *Broker) countedWith(
+	ctx context.Context, stream, subjects string, fences bool, read func(counted map[string]uint64) error,
+) error {
 	pause, began := firstPause, time.Now()
 	for {
 		counted, err := b.counts(ctx, stream, subjects)
@@ -38,7 +45,7 @@ func (b *Broker) counted(
 			return err
 		}
 		err = read(counted)
-		if errors.Is(err, broker.ErrDamaged) && b.guest == nil { // fences are counted, and not read
+		if errors.Is(err, broker.ErrDamaged) && !fences { // they are counted, and not read
 			if counted, err = b.withoutFences(ctx, stream, counted); err == nil {
 				err = read(counted)
 			}
@@ -139,8 +146,10 @@ func (b *Broker) Resume(ctx context.Context, k toolyard.BatchKey) (s batch.State
 	if _, _, err := b.lastOrLost(ctx, streamReply, subjectReply(k)); err != nil {
 		return s, err
 	}
+	control, asked := subjectChain(k, batch.ChainControl, "", 0), false
 	err = b.counted(ctx, streamEvent, subjectEvents(k), func(counted map[string]uint64) (err error) {
 		read := map[string]int{}
+		asked = counted[control] > 0
 		s, err = b.fold(ctx, k, func(ctx context.Context, m raw) (toolyard.BatchKey, batch.Record, events.Meta, error) {
 			read[m.subject]++
 			return b.tolerant(ctx, m)
@@ -164,7 +173,29 @@ func (b *Broker) Resume(ctx context.Context, k toolyard.BatchKey) (s batch.State
 		}
 		return nil
 	})
+	if err == nil && asked && !s.Completed && s.Refused == nil {
+		err = b.controlLost(ctx, control)
+	}
 	return s, err
+}
+
+// controlLost is a [*LostError] if cancels or interrupts of a batch are lost: calls would run that somebody has
+// stopped. Its agent may write fences anywhere in this chain.
+func (b *Broker) controlLost(ctx context.Context, subject string) error {
+	return b.countedWith(ctx, streamEvent, subject, true, func(counted map[string]uint64) error {
+		n := 0
+		for at := uint64(0); uint64(n) < counted[subject]; n++ {
+			m, ok, err := b.hotAfter(ctx, streamEvent, subject, at)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			at = m.seq
+		}
+		return tooFew(subject, counted[subject], n)
+	})
 }
 
 // inputLost is a [*LostError] if appended calls of a batch are lost.

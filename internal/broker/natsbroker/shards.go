@@ -158,7 +158,7 @@ func (b *Broker) see(s broker.Settings, m shard.Map, read time.Time, ready func(
 			one := *b
 			one.shard, one.one = n, true
 			if n > 0 {
-				one.forgotten = &forgotten{}
+				one.forgotten, one.earlier = &forgotten{}, &earlier{}
 				if err := ready(&one); err != nil {
 					return err
 				}

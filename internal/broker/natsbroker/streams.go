@@ -220,6 +220,9 @@ func (b *Broker) attachShard(ctx context.Context) error {
 		if name == streamCall {
 			b.forgotten.note(reconnects, s.CachedInfo().State.LastSeq)
 		}
+		if name == streamBatch {
+			b.earlier.note(reconnects, s.CachedInfo().State.LastSeq)
+		}
 		if name == streamBatch && b.shard == 0 {
 			origin, err := readOrigin(s.CachedInfo().Config.Metadata)
 			if err != nil {
