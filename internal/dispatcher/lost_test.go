@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -150,4 +151,36 @@ type lostPlan struct {
 
 func (b *lostPlan) AsPlanned(context.Context, toolyard.BatchKey) (*toolyard.Batch, error) {
 	return nil, b.err
+}
+
+// TestGivingABatchUpIsNotLeftToOthers: giving a batch up waits for its worker to stop, for longer than a dispatcher may
+// be silent. Nobody else is given the batch meanwhile, finds it complete, and lets others into its workspace.
+func TestGivingABatchUpIsNotLeftToOthers(t *testing.T) {
+	inYard(t, func(y *yard) {
+		stops := y.b.Settings().CallAckWait
+		if wait := y.b.Settings().BatchAckWait; stops <= wait {
+			t.Fatalf("the wait for a worker, %s, is no longer than that for a dispatcher, %s", stops, wait)
+		}
+		for _, party := range []string{"d1", "d2", "d3", "d4"} { // of many, another one gets what is delivered again
+			y.dispatcher(party, func(c *Config) { c.MaxDeliveries = 2 })
+		}
+		y.settle()
+		k := y.submit("write")
+		seq := y.claim(y.take(toolyard.WriteExclusive), "w")
+		// nobody was asked, so the log contradicts itself
+		if _, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, 0, seq,
+			events.Decided{Decision: events.Reject, By: "nobody"}); err != nil {
+			t.Fatal(err)
+		}
+		y.Eventually("it is answered", func() bool {
+			s := batch.State{Key: k}
+			return y.b.CatchUp(y.Context(), &s, batch.ChainReply, 0) == nil && s.Completed
+		})
+		answered := time.Now()
+		y.Eventually("its ticket is given back", func() bool { n, _ := y.queue(); return n == 0 })
+		if took := time.Since(answered); took < stops-time.Second { // it was answered a little before it was seen
+			t.Errorf("others have the workspace %s after the call was answered, which its worker may not know for %s", took,
+				stops)
+		}
+	})
 }

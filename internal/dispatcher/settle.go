@@ -284,8 +284,11 @@ func (k *kept) caught(err *error) {
 }
 
 // giveUp ends a batch that cannot be run, because its log contradicts itself, cannot be read, or cannot go on. It
-// answers the open calls, releases the workspace, and acknowledges the submission.
+// answers the open calls, releases the workspace, and acknowledges the submission. That takes longer than a dispatcher
+// may be silent.
 func (d *Dispatcher) giveUp(ctx context.Context, k *kept, why error) (err error) {
+	ctx, stop := k.keepAlive(ctx, d.b.Settings().BatchAckWait)
+	defer stop()
 	defer k.caught(&err)
 	s, err := k.submission().Read(ctx)
 	if errors.Is(err, events.ErrNewer) {
