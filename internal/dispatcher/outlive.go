@@ -100,14 +100,14 @@ func (d *Dispatcher) stopStarted(ctx context.Context, k toolyard.BatchKey, of to
 }
 
 // stopAbandoned stops the background calls of a batch that was given up, but those whose start was answered before.
-// Where that cannot be read any more, as with replies that are lost, they go on until their time is over.
+// Where that cannot be read any more, as with replies or a session that are lost, they go on until their time is over.
 func (d *Dispatcher) stopAbandoned(ctx context.Context, k toolyard.BatchKey, of toolyard.Session) error {
+	var replies []batch.Record
 	session, err := d.b.Session(ctx, k.Agent, of)
-	if err != nil || len(session.Background) == 0 {
-		return err
+	if err == nil && len(session.Background) > 0 {
+		replies, err = d.b.RepliesFrom(ctx, k, 0, toolyard.MaxCallsPerBatch)
 	}
-	replies, err := d.b.RepliesFrom(ctx, k, 0, toolyard.MaxCallsPerBatch)
-	if err != nil && ctx.Err() == nil && !d.b.MayPass(err) {
+	if err != nil && ctx.Err() == nil && !d.b.MayPass(err) && !errors.Is(err, events.ErrNewer) {
 		d.log.Warn("what a batch has in the background goes on: it cannot be read which of it the agent knows",
 			"agent", k.Agent, "batch", k.ID, "error", err)
 		return nil

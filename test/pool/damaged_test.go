@@ -204,6 +204,17 @@ func TestWhatTheStoreHasLost(t *testing.T) {
 			l.parts = l.parts[:1]
 			l.cancel(sub)
 		}, func(l *loss) { l.damage("TY_EVENT", events.BatchCanceled); close(l.gate) }, stopped},
+		{"the interrupt of a session", func(l *loss) {
+			l.parts[1].end(l.T)
+			l.parts = l.parts[:1]
+			l.submit(toolyard.Batch{ID: "b", Calls: calls("free", "free")})
+			b := testenv.Broker(l.T, l.server.Server, "/test")
+			if _, err := b.Interrupt(l.Context(), l.key.Agent, toolyard.DefaultSession, "no"); err != nil {
+				l.Fatal(err)
+			}
+		}, func(l *loss) {
+			testenv.Damage(l.T, l.server.Options.StoreDir, "KV_ty_session", func(string, []byte) bool { return true })
+		}, stopped},
 		{"calls that were appended to a batch that nobody has taken", func(l *loss) {
 			l.parts[1].end(l.T)
 			l.parts = l.parts[:1]

@@ -71,6 +71,7 @@ type Broker struct {
 
 	forgotten *forgotten
 	earlier   *earlier
+	fresh     *fresh
 	archived  *archived
 	// pools is how many pools may have work queues.
 	pools int
@@ -178,7 +179,7 @@ func on(nc *nats.Conn, settings broker.Settings, source string) (*Broker, error)
 	}
 	b := &Broker{nc: nc, js: js, bulk: bulk, held: &atomic.Pointer[broker.Settings]{}, source: source,
 		build: version.Build(), forgotten: &forgotten{}, earlier: &earlier{}, archived: newArchived(),
-		system: newSystem(), outage: &outage{}, linkWatch: &linkWatch{}, pools: broker.MaxPools}
+		fresh: &fresh{}, system: newSystem(), outage: &outage{}, linkWatch: &linkWatch{}, pools: broker.MaxPools}
 	b.held.Store(&settings)
 	b.outage.watch(nc)
 	return b, nil

@@ -102,6 +102,30 @@ func load[T any](ctx context.Context, kv jetstream.KeyValue, key string) (v T, v
 	return v, e.Value(), e.Revision(), err
 }
 
+// keyLost is a [*LostError] if a key that reads as missing is damaged. Who acts on it that there is none asks.
+func (b *Broker) keyLost(ctx context.Context, bucket, key string) error {
+	stream, subject := "KV_"+bucket, "$KV."+bucket+"."+key
+	return b.countedWith(ctx, stream, subject, true, func(counted map[string]uint64) error {
+		if counted[subject] == 0 {
+			return nil
+		}
+		_, err := retry(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+			s, err := b.js.Stream(ctx, b.name(stream))
+			if err != nil {
+				return nil, err
+			}
+			return s.GetLastMsgForSubject(ctx, b.out(subject))
+		})
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return tooFew(subject, counted[subject], 0)
+		}
+		if err != nil {
+			return fmt.Errorf("look for key %s: %w", key, err)
+		}
+		return nil // it says that the key was deleted, or was just stored
+	})
+}
+
 // decoded is the value of an entry; the zero value if the key was deleted, or emptied by an operator.
 func decoded[T any](e jetstream.KeyValueEntry) (v T, err error) {
 	if len(e.Value()) > 0 {

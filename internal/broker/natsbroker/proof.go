@@ -51,7 +51,7 @@ func (b *Broker) guardedSince(ctx context.Context) (time.Time, error) {
 		return b.sessions.Get(ctx, keyGuarded)
 	})
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return time.Time{}, nil
+		return time.Time{}, b.keyLost(ctx, bucketSession, keyGuarded)
 	}
 	if err != nil {
 		return time.Time{}, fmt.Errorf("look whether decisions need proofs: %w", err)

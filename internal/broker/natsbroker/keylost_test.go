@@ -1,0 +1,84 @@
+package natsbroker_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv"
+)
+
+// TestADamagedRecordOfAccountsProvesNothing: where the record is damaged which says that decisions need proofs, one
+// without a proof does not count.
+func TestADamagedRecordOfAccountsProvesNothing(t *testing.T) {
+	testenv.OneShard(t)
+	s := testenv.Restartable(t)
+	b := testenv.Broker(t, s.Server, "/test")
+	if err := b.Guard(t.Context(), time.Now().Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(events.Decided{Decision: events.Approve, By: "a worker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := nats.NewMsg("ty.event.a.b.p.0")
+	m.Data = data
+	for name, value := range map[string]string{
+		"ce-specversion": "1.0", "ce-id": "forged", "ce-source": "/w", "ce-type": string(events.CallDecided),
+		"ce-time": time.Now().UTC().Format(time.RFC3339Nano), "content-type": "application/json", "ce-subject": "a/b/0",
+		"ce-partitionkey": "a/b", "ce-tyversion": "1",
+	} {
+		m.Header.Set(name, value)
+	}
+	js, err := jetstream.New(testenv.Conn(t, s.Server))
+	if err == nil {
+		_, err = js.PublishMsg(t.Context(), m, jetstream.WithExpectLastSequencePerSubject(0))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := toolyard.BatchKey{Agent: "a", ID: "b"}
+	if _, err := b.Item(t.Context(), k, "p", 0, 0); err == nil {
+		t.Fatal("a decision without a proof counts")
+	}
+	s.Shutdown()
+	testenv.Damage(t, s.Options.StoreDir, "KV_ty_session", func(string, []byte) bool { return true })
+	s.Start()
+	records, err := testenv.Broker(t, s.Server, "/test").Item(t.Context(), k, "p", 0, 0)
+	if !errors.Is(err, broker.ErrDamaged) {
+		t.Errorf("the decision is read as %+v, %v", records, err)
+	}
+}
+
+// TestASessionThatWasDeleted is a new one: the marker of the deletion is no damage.
+func TestASessionThatWasDeleted(t *testing.T) {
+	t.Parallel()
+	s := testenv.Server(t)
+	b := testenv.Broker(t, s, "/test")
+	if _, err := b.ChangeSession(t.Context(), "a", "s", func(v *broker.Session) { v.Unattended = true }); err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(testenv.Conn(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sessions, err := js.KeyValue(t.Context(), "ty_session")
+	if err == nil {
+		err = sessions.Delete(t.Context(), "a.s")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if v, err := b.Session(t.Context(), "a", "s"); err != nil || v.Unattended {
+			t.Errorf("it is %+v, %v", v, err)
+		}
+	}
+}
