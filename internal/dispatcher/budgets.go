@@ -29,6 +29,23 @@ type budget struct {
 	// a former one.
 	used, reserved admission.Amount
 	told           bool
+	// unsure says that some of the accounts may have been told something else since.
+	unsure bool
+	// waiting are messages for which an account has had no room.
+	waiting []unbooked
+}
+
+// unbooked is a message that waits for room in an account since a time.
+type unbooked struct {
+	q     batch.Queue
+	since time.Time
+}
+
+// waits reports whether a call is in a message that waits for room in an account.
+func (b *budget) waits(i int) bool {
+	return slices.ContainsFunc(b.waiting, func(w unbooked) bool {
+		return slices.ContainsFunc(w.q.Request.Calls, func(c events.RequestedCall) bool { return c.Index == i })
+	})
 }
 
 // spent is what the calls of a batch have used, as its log says, and what those may use for which a condition holds.
@@ -50,7 +67,8 @@ func spent(s *batch.State, flies func(i int) bool) (used, reserved admission.Amo
 }
 
 // withinBudget reserves what messages may use that are to be handed over. It returns those for which there is room, and
-// has the others end as budget_exceeded.
+// has the others end as budget_exceeded. Where an account has no room now they are tried again at a heartbeat: the
+// batch goes on meanwhile, and may end them.
 func (r *runner) withinBudget(ctx context.Context, calls []batch.Queue) ([]batch.Queue, []batch.Input, error) {
 	if r.budget.owed == nil || len(calls) == 0 {
 		return calls, nil, nil
@@ -64,7 +82,7 @@ func (r *runner) withinBudget(ctx context.Context, calls []batch.Queue) ([]batch
 			needs[n] = needs[n].Plus(admission.Amount{Calls: 1, Cost: s.Plan.Calls[c.Index].Cost})
 		}
 	}
-	used, reserved := spent(s, func(i int) bool { return r.m.Active(i) && !fresh[i] })
+	used, reserved := spent(s, func(i int) bool { return r.flies(i) && !fresh[i] })
 	now, fit := time.Now(), len(calls)
 	var limited batch.Limited
 	left := int64(-1) // milliseconds that a call may run
@@ -75,15 +93,15 @@ func (r *runner) withinBudget(ctx context.Context, calls []batch.Queue) ([]batch
 			n, past = o.Budget.Fit(used, reserved, needs[:fit])
 		} else {
 			r.budget.told = true
-			reserve := func(a admission.Account) (next admission.Account, err error) {
-				now = time.Now() // others may have begun a period while there was no room
+			var err error
+			a, err = r.d.b.ChangeBudget(ctx, o.Account, func(a admission.Account) (next admission.Account, err error) {
 				next, n, past, err = a.Reserve(r.lineHolder(), o.Budget, used, reserved, needs[:fit], now)
 				return next, err
+			})
+			if errors.Is(err, broker.ErrFull) {
+				return nil, []batch.Input{r.awaitAccount(calls, err)}, nil
 			}
-			if err := broker.RetryFull(ctx, r.log, func() (err error) { // the calls are accepted
-				a, err = r.d.b.ChangeBudget(ctx, o.Account, reserve)
-				return err
-			}); err != nil {
+			if err != nil {
 				return nil, nil, orLostLine(err)
 			}
 		}
@@ -111,10 +129,59 @@ func (r *runner) withinBudget(ctx context.Context, calls []batch.Queue) ([]batch
 			limited.Calls = append(limited.Calls, c.Index)
 		}
 	}
+	inputs := []batch.Input{batch.Held{Calls: limited.Calls}, limited}
 	// Accounts that were asked before have reserved what does not begin.
-	return calls[:fit], []batch.Input{batch.Held{Calls: limited.Calls}, limited},
-		broker.RetryFull(ctx, r.log, func() error { return r.tellAccounts(ctx, used, reserved) })
+	err := r.tellAccounts(ctx, used, reserved)
+	if errors.Is(err, broker.ErrFull) { // they are told at a heartbeat
+		r.budget.unsure, err = true, nil
+	}
+	return calls[:fit], inputs, err
 }
+
+// awaitAccount keeps messages back for which an account has no room.
+func (r *runner) awaitAccount(calls []batch.Queue, why error) batch.Held {
+	r.log.Warn("calls wait for room in the account of a budget", "error", why)
+	var held batch.Held
+	now := time.Now()
+	for n := range calls {
+		r.budget.waiting = append(r.budget.waiting, unbooked{calls[n], now})
+		for _, c := range calls[n].Request.Calls {
+			held.Calls = append(held.Calls, c.Index)
+		}
+	}
+	r.budget.unsure = true // the accounts before that one have reserved them
+	return held
+}
+
+// retryBudget tries messages again for which an account has had no room, and returns those that go to the workers now.
+func (r *runner) retryBudget(ctx context.Context) (calls []batch.Queue, inputs []batch.Input, err error) {
+	for _, w := range r.budget.waiting {
+		req := &w.q.Request
+		req.Calls = slices.DeleteFunc(slices.Clone(req.Calls),
+			func(c events.RequestedCall) bool { return !r.m.MayHand(c.Index) })
+		req.RemainingMS = max(0, req.RemainingMS-time.Since(w.since).Milliseconds())
+		if len(req.Calls) > 0 {
+			calls = append(calls, w.q)
+		}
+	}
+	r.budget.waiting = nil
+	if calls, inputs, err = r.holdBack(ctx, calls); err != nil {
+		return nil, nil, err
+	}
+	var handed batch.Handed
+	for n := range calls {
+		for _, c := range calls[n].Request.Calls {
+			handed.Calls = append(handed.Calls, c.Index)
+		}
+	}
+	if len(handed.Calls) > 0 {
+		inputs = append(inputs, handed)
+	}
+	return calls, inputs, nil
+}
+
+// flies reports whether workers may have a call, or are to get it, and the accounts have room for it.
+func (r *runner) flies(i int) bool { return r.m.Active(i) && !r.budget.waits(i) }
 
 // lineHolder is this owner of the batch, for the lines of its accounts.
 func (r *runner) lineHolder() admission.Holder {
@@ -153,7 +220,7 @@ func (r *runner) tellAccounts(ctx context.Context, used, reserved admission.Amou
 			return orLostLine(err)
 		}
 	}
-	r.budget.used, r.budget.reserved = used, reserved
+	r.budget.used, r.budget.reserved, r.budget.unsure = used, reserved, false
 	return nil
 }
 
@@ -177,8 +244,8 @@ func (r *runner) unsettled() (used, reserved admission.Amount, owes bool) {
 	if r.budget.owed == nil || !r.budget.told {
 		return used, reserved, false
 	}
-	used, reserved = spent(r.m.State(), r.m.Active)
-	return used, reserved, used != r.budget.used || reserved != r.budget.reserved
+	used, reserved = spent(r.m.State(), r.flies)
+	return used, reserved, r.budget.unsure || used != r.budget.used || reserved != r.budget.reserved
 }
 
 // closeBudget ends the lines of a batch that has its last reply: nobody owns it any more, and sets them again.

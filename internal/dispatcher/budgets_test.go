@@ -384,6 +384,39 @@ func TestAFullBucketOfAccounts(t *testing.T) {
 	})
 }
 
+// TestABatchEndsWhileItsAccountIsFull: what waits for room in an account is canceled, and is over at the deadline, as
+// anything else. Nothing of it counts.
+func TestABatchEndsWhileItsAccountIsFull(t *testing.T) {
+	inYard(t, func(y *yard) {
+		y.dispatcher("d", budgets(t, "session *=calls:9", "agent *=calls:9"))
+		y.settle()
+		rest := y.work()
+		if got := y.codes(y.submit("write")); got != "ok" { // makes the accounts
+			t.Fatal(got)
+		}
+		rest()
+		y.Server.Fill("KV_ty_budget", true)
+		call := []toolyard.Call{{Tool: "write"}}
+		late := y.submitBatch(toolyard.Batch{Calls: call, Options: toolyard.Options{TimeoutMS: 20_000}})
+		no := y.submitBatch(toolyard.Batch{Workspace: "other", Calls: call})
+		y.settle()
+		if err := y.b.Cancel(y.Context(), no, "no"); err != nil {
+			t.Fatal(err)
+		}
+		if a, b := y.codes(no), y.codes(late); a != "canceled" || b != "deadline_exceeded" {
+			t.Errorf("the canceled call ended as %s, the one past its deadline as %s", a, b)
+		}
+		y.Server.Fill("KV_ty_budget", false)
+		y.Eventually("nothing is reserved", func() bool {
+			_, reserved, lines := y.account("default", "agent default")
+			return reserved.Calls == 0 && lines == 0
+		})
+		if used, _, _ := y.account("default", "agent default"); used.Calls != 1 {
+			t.Errorf("%+v are used", used)
+		}
+	})
+}
+
 // TestARenewedBudgetBehindAFullBucket: a call that has waited for room while the period of its budget ended does not
 // set the beginning of the next one back to when it came.
 func TestARenewedBudgetBehindAFullBucket(t *testing.T) {

@@ -273,10 +273,17 @@ func (r *runner) beaten(ctx context.Context) ([]batch.Input, error) {
 	r.holdUnderNew()
 	inputs := r.repeatTicket(ctx)
 	more, err := r.beat(ctx)
+	if err != nil {
+		return nil, err
+	}
+	calls, tried, err := r.retryBudget(ctx)
+	if err == nil {
+		err = r.queue(ctx, calls)
+	}
 	if err == nil {
 		err = r.settleBudget(ctx)
 	}
-	return append(inputs, more...), err
+	return slices.Concat(inputs, more, tried), err
 }
 
 // step steps the machine and performs its effects, until there is nothing new. It reports whether the batch is
