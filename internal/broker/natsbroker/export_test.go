@@ -2,6 +2,7 @@ package natsbroker
 
 import (
 	"context"
+	"maps"
 	"strconv"
 	"time"
 
@@ -20,6 +21,22 @@ func (b *Broker) AppendMessage(ctx context.Context, stream string, expected uint
 // WrapObjects puts something between a broker and the object store.
 func (b *Broker) WrapObjects(wrap func(jetstream.ObjectStore) jetstream.ObjectStore) {
 	b.blobs = wrap(b.blobs)
+}
+
+// BeforeLast calls before whenever the broker reads the last event of a subject.
+func (b *Broker) BeforeLast(before func(subject string)) {
+	b.streams = maps.Clone(b.streams)
+	b.streams[streamEvent] = watchedStream{b.streams[streamEvent], before}
+}
+
+type watchedStream struct {
+	jetstream.Stream
+	before func(subject string)
+}
+
+func (s watchedStream) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	s.before(subject)
+	return s.Stream.GetLastMsgForSubject(ctx, subject)
 }
 
 // LimitPools sets how many pools may have work queues.

@@ -3,6 +3,8 @@ package natsbroker_test
 import (
 	"encoding/json"
 	"errors"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
@@ -54,6 +57,41 @@ func TestADamagedRecordOfAccountsProvesNothing(t *testing.T) {
 	records, err := testenv.Broker(t, s.Server, "/test").Item(t.Context(), k, "p", 0, 0)
 	if !errors.Is(err, broker.ErrDamaged) {
 		t.Errorf("the decision is read as %+v, %v", records, err)
+	}
+}
+
+// TestWhatIsStoredMeanwhileMakesUpForNothing: a takeover counts the events of a batch and reads them then. An event
+// that is stored in between does not stand for one that is lost.
+func TestWhatIsStoredMeanwhileMakesUpForNothing(t *testing.T) {
+	testenv.OneShard(t)
+	s := testenv.Restartable(t)
+	sub := toolyard.Batch{Agent: "a", Open: true, Calls: []toolyard.Call{{ID: "0", Tool: "x"}}}
+	sub.Normalize("b")
+	k := sub.Key()
+	more := func(b *natsbroker.Broker, id string) {
+		calls := []toolyard.Call{{ID: id, Tool: "x"}}
+		if _, err := b.Input(t.Context(), k, 0, events.Appended{Calls: calls}); err != nil {
+			t.Error(err)
+		}
+	}
+	b := testenv.Broker(t, s.Server, "/test")
+	if err := b.Submit(t.Context(), sub); err != nil {
+		t.Fatal(err)
+	}
+	more(b, "lost")
+	s.Shutdown()
+	testenv.Damage(t, s.Options.StoreDir, "TY_EVENT", func(string, []byte) bool { return true })
+	s.Start()
+	agent := testenv.Broker(t, s.Server, "/agent")
+	b = testenv.Broker(t, s.Server, "/test")
+	var once sync.Once
+	b.BeforeLast(func(subject string) {
+		if strings.HasSuffix(subject, ".input") {
+			once.Do(func() { more(agent, "more") })
+		}
+	})
+	if st, err := b.Resume(t.Context(), k); !errors.Is(err, broker.ErrDamaged) {
+		t.Errorf("of two calls that were appended, one of which is lost, it finds %+v, %v", st.Input, err)
 	}
 }
 

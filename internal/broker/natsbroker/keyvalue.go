@@ -105,7 +105,7 @@ func load[T any](ctx context.Context, kv jetstream.KeyValue, key string) (v T, v
 // keyLost is a [*LostError] if a key that reads as missing is damaged. Who acts on it that there is none asks.
 func (b *Broker) keyLost(ctx context.Context, bucket, key string) error {
 	stream, subject := "KV_"+bucket, "$KV."+bucket+"."+key
-	return b.countedWith(ctx, stream, subject, true, func(counted map[string]uint64) error {
+	return b.countedWith(ctx, stream, subject, true, func(counted map[string]uint64, _ uint64) error {
 		if counted[subject] == 0 {
 			return nil
 		}

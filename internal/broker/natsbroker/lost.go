@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,23 +32,26 @@ const lostAfter = 12 * time.Second
 func (b *Broker) counted(
 	ctx context.Context, stream, subjects string, read func(counted map[string]uint64) error,
 ) error {
-	return b.countedWith(ctx, stream, subjects, b.guest != nil, read)
+	return b.countedWith(ctx, stream, subjects, b.guest != nil, func(counted map[string]uint64, _ uint64) error {
+		return read(counted)
+	})
 }
 
-// countedWith is counted. fences says that read finds fences too.
+// countedWith is counted. fences says that read finds fences too. What it reads behind end does not make up for what is
+// lost: it was stored since. A guest is told no end.
 func (b *Broker) countedWith(
-	ctx context.Context, stream, subjects string, fences bool, read func(counted map[string]uint64) error,
+	ctx context.Context, stream, subjects string, fences bool, read func(counted map[string]uint64, end uint64) error,
 ) error {
 	pause, began := firstPause, time.Now()
 	for {
-		counted, err := b.counts(ctx, stream, subjects)
+		counted, end, err := b.countsTo(ctx, stream, subjects)
 		if err != nil {
 			return err
 		}
-		err = read(counted)
+		err = read(counted, end)
 		if errors.Is(err, broker.ErrDamaged) && !fences { // they are counted, and not read
 			if counted, err = b.withoutFences(ctx, stream, counted); err == nil {
-				err = read(counted)
+				err = read(counted, end)
 			}
 		}
 		if !errors.Is(err, broker.ErrDamaged) || b.Settings().Replicas <= 1 ||
@@ -70,8 +74,16 @@ func tooFew(subject string, counted uint64, read int) error {
 }
 
 func (b *Broker) counts(ctx context.Context, stream, subjects string) (map[string]uint64, error) {
+	counted, _, err := b.countsTo(ctx, stream, subjects)
+	return counted, err
+}
+
+// countsTo is counts, and the end of the stream then.
+func (b *Broker) countsTo(ctx context.Context, stream, subjects string) (counted map[string]uint64, end uint64,
+	err error) {
 	if b.guest != nil {
-		return b.guest.counts(ctx, b, readQuestion{Stream: stream, Subject: subjects})
+		counted, err = b.guest.counts(ctx, b, readQuestion{Stream: stream, Subject: subjects})
+		return counted, math.MaxUint64, err
 	}
 	info, err := retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
 		s, err := b.js.Stream(ctx, b.name(stream)) // not the shared handle, see Fill
@@ -81,16 +93,16 @@ func (b *Broker) counts(ctx context.Context, stream, subjects string) (map[strin
 		return s.Info(ctx, jetstream.WithSubjectFilter(b.out(subjects)))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("count the messages on %s: %w", subjects, err)
+		return nil, 0, fmt.Errorf("count the messages on %s: %w", subjects, err)
 	}
 	if b.shard == 0 {
-		return info.State.Subjects, nil
+		return info.State.Subjects, info.State.LastSeq, nil
 	}
-	counted := map[string]uint64{}
+	counted = map[string]uint64{}
 	for subject, n := range info.State.Subjects {
 		counted[canonical(subject)] = n
 	}
-	return counted, nil
+	return counted, info.State.LastSeq, nil
 }
 
 // lastOrLost reads the last message of a literal subject. Unlike last, it distinguishes a subject without messages from
@@ -147,11 +159,14 @@ func (b *Broker) Resume(ctx context.Context, k toolyard.BatchKey) (s batch.State
 		return s, err
 	}
 	control, asked := subjectChain(k, batch.ChainControl, "", 0), false
-	err = b.counted(ctx, streamEvent, subjectEvents(k), func(counted map[string]uint64) (err error) {
+	every := subjectEvents(k)
+	err = b.countedWith(ctx, streamEvent, every, false, func(counted map[string]uint64, end uint64) (err error) {
 		read := map[string]int{}
 		asked = counted[control] > 0
 		s, err = b.fold(ctx, k, func(ctx context.Context, m raw) (toolyard.BatchKey, batch.Record, events.Meta, error) {
-			read[m.subject]++
+			if m.seq <= end {
+				read[m.subject]++
+			}
 			return b.tolerant(ctx, m)
 		})
 		if err != nil {
@@ -182,14 +197,14 @@ func (b *Broker) Resume(ctx context.Context, k toolyard.BatchKey) (s batch.State
 // controlLost is a [*LostError] if cancels or interrupts of a batch are lost: calls would run that somebody has
 // stopped. Its agent may write fences anywhere in this chain.
 func (b *Broker) controlLost(ctx context.Context, subject string) error {
-	return b.countedWith(ctx, streamEvent, subject, true, func(counted map[string]uint64) error {
+	return b.countedWith(ctx, streamEvent, subject, true, func(counted map[string]uint64, end uint64) error {
 		n := 0
 		for at := uint64(0); uint64(n) < counted[subject]; n++ {
 			m, ok, err := b.hotAfter(ctx, streamEvent, subject, at)
 			if err != nil {
 				return err
 			}
-			if !ok {
+			if !ok || m.seq > end {
 				break
 			}
 			at = m.seq
@@ -218,11 +233,13 @@ func (b *Broker) ItemLost(ctx context.Context, k toolyard.BatchKey, pool toolyar
 }
 
 func (b *Broker) chainLost(ctx context.Context, subject string) error {
-	return b.counted(ctx, streamEvent, subject, func(counted map[string]uint64) error {
+	fences := b.guest != nil
+	return b.countedWith(ctx, streamEvent, subject, fences, func(counted map[string]uint64, end uint64) error {
 		stored, err := b.forward(ctx, streamEvent, subject, 0)
 		if err != nil {
 			return err
 		}
+		stored = slices.DeleteFunc(stored, func(m raw) bool { return m.seq > end })
 		return tooFew(subject, counted[subject], len(stored))
 	})
 }
