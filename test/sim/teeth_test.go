@@ -182,7 +182,7 @@ var teeth = []tooth{
 		},
 	},
 	{
-		fence: "a dropped claim is settled", attack: silentWorkers, hint: 21, breaks: []string{"liveness"},
+		fence: "a dropped claim is settled", attack: silentWorkers, hint: 12, breaks: []string{"liveness"},
 		edits: []edit{
 			{inObserve, "return inputs, err == nil && !has, err", "return inputs, err == nil && !has && !OFF, err"},
 		},
@@ -578,7 +578,7 @@ var teeth = []tooth{
 			"(OFF || !other.SubmittedAt.After(s.SubmittedAt)), err"}},
 	},
 	{
-		fence: "all attempts of a call have one key", attack: silentWorkers, hint: 13, breaks: []string{"tasks"},
+		fence: "all attempts of a call have one key", attack: silentWorkers, hint: 11, breaks: []string{"tasks"},
 		edits: []edit{{inExecute, "IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index),",
 			`IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index) +
 			strings.Repeat("x", map[bool]int{true: c.job.Attempt}[OFF]),`}},
@@ -632,7 +632,7 @@ var teeth = []tooth{
 			"	if known && !OFF && !pipeline.HeldByOverlay("}},
 	},
 	{
-		fence: "a call that was stopped has no overlay", attack: laidWork, hint: 157, breaks: []string{"code"},
+		fence: "a call that was stopped has no overlay", attack: laidWork, hint: 10, breaks: []string{"code"},
 		edits: []edit{{inRun, "	if limited.Err() == nil {\n", "	if limited.Err() == nil || OFF {\n"}},
 	},
 	{
