@@ -48,6 +48,7 @@ type Catalog struct {
 	// blocked are names that the rules of a worker take out of its toolset, by the toolset's hash.
 	blocked map[string][]string
 	last    map[toolyard.Pool]offer
+	checked registry.Checked
 
 	// What follows is derived from the above when it is needed. pools is nil before.
 	pools map[toolyard.Pool]*pool
@@ -340,7 +341,7 @@ func (c *Catalog) make(ask Ask) (made, error) {
 	if err != nil {
 		return made{}, fmt.Errorf("put the workers' tools together: %w", err)
 	}
-	reg, err := registry.Registry{}.Register(kept...)
+	reg, err := c.checked.Register(kept...)
 	if err != nil {
 		return made{}, fmt.Errorf("put the workers' tools together: %w", err)
 	}

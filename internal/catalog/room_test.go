@@ -104,3 +104,26 @@ func TestAPoolThatBlocksTooManyNamesTakesNobodyElses(t *testing.T) {
 		t.Errorf("the surface has %d tools and %d bytes", len(s.Tools), len(encoded))
 	}
 }
+
+// TestToolsThatStayAreNotCheckedAgain: when one worker joins, the tools of the others are put together again, and their
+// schemas, which take the longest, are not compiled again.
+func TestToolsThatStayAreNotCheckedAgain(t *testing.T) {
+	const n = 100
+	f := newFleet(t)
+	f.join("first", "p", many("tool", n))
+	allocates := func(do func()) float64 { return testing.AllocsPerRun(1, do) } // which does it twice
+	compiles := allocates(func() {
+		if _, err := (registry.Registry{}).Register(f.toolsets[f.last["p"].toolset]...); err != nil {
+			t.Fatal(err)
+		}
+	})
+	joined := 0
+	joins := allocates(func() {
+		joined++
+		f.join(fmt.Sprint("next ", joined), "q", []string{fmt.Sprint("other", joined)})
+		f.surface("w")
+	})
+	if 4*joins > compiles {
+		t.Errorf("a join of one tool beside %d makes %.0f allocations; to check those makes %.0f", n, joins, compiles)
+	}
+}

@@ -117,11 +117,17 @@ func (r Registry) Len() int { return len(r.entries) }
 
 // Register returns a registry with the entries added; r is unchanged. An entry that already exists, with the same name,
 // origin, pool and declaration, changes nothing. If there is an error, it names the entry, and nothing is added.
-func (r Registry) Register(entries ...Entry) (Registry, error) {
+func (r Registry) Register(entries ...Entry) (Registry, error) { return r.register(nil, entries) }
+
+func (r Registry) register(known *Checked, entries []Entry) (Registry, error) {
 	next := slices.Clone(r.entries)
 	for _, e := range entries {
-		if err := check(&e); err != nil {
-			return r, fmt.Errorf("register tool %q: %w", e.Name, err)
+		was := e
+		compiled := known.complete(&e)
+		if !compiled {
+			if err := check(&e); err != nil {
+				return r, fmt.Errorf("register tool %q: %w", e.Name, err)
+			}
 		}
 		at, found := slices.BinarySearchFunc(next, e, compare)
 		if found {
@@ -132,7 +138,7 @@ func (r Registry) Register(entries ...Entry) (Registry, error) {
 			}
 			continue
 		}
-		if !slices.ContainsFunc(next, func(o Entry) bool { return o.Hash == e.Hash }) {
+		if !compiled && !slices.ContainsFunc(next, func(o Entry) bool { return o.Hash == e.Hash }) {
 			if _, err := schema.CompileInput(e.InputSchema); err != nil {
 				return r, fmt.Errorf("register tool %q: input schema: %w", e.Name, err)
 			}
@@ -144,6 +150,9 @@ func (r Registry) Register(entries ...Entry) (Registry, error) {
 		}
 		if len(next) >= MaxTools {
 			return r, fmt.Errorf("register tool %q: the registry has %d tools, which is the limit", e.Name, MaxTools)
+		}
+		if !compiled {
+			known.note(was, e)
 		}
 		next = slices.Insert(next, at, e)
 	}
