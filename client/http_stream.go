@@ -78,7 +78,8 @@ func (t *overHTTP) connect(ctx context.Context, s *tap) (*streamConn, error) {
 	return &streamConn{resp, cancel}, nil
 }
 
-// readOnce reads what one connection has of a stream. progress says that this was anything.
+// readOnce reads what one connection has of a stream. progress says that this was anything, or that the connection was
+// there for a while before it was cut: the stream of a batch that waits has nothing but heartbeats, and proxies cut it.
 func (t *overHTTP) readOnce(ctx context.Context, s *tap) (progress bool, err error) {
 	conn := s.conn
 	s.conn = nil
@@ -96,10 +97,13 @@ func (t *overHTTP) readOnce(ctx context.Context, s *tap) (progress bool, err err
 	}
 	silent := time.AfterFunc(streamSilence, conn.cancel)
 	defer silent.Stop()
+	began, there := time.Now(), false
 	in := sse.Parser{MaxEventBytes: MaxStreamEventBytes}
 	for buffer := make([]byte, streamBufferBytes); ; {
 		n, cut := conn.resp.Body.Read(buffer)
-		silent.Reset(streamSilence)
+		if inTime := silent.Reset(streamSilence); n > 0 || inTime {
+			there = time.Since(began) >= longestRetry // so that the server is not asked more often than otherwise
+		}
 		err := in.Feed(buffer[:n], func(e sse.Event) error {
 			silent.Stop() // whoever takes it may take long
 			defer silent.Reset(streamSilence)
@@ -113,7 +117,7 @@ func (t *overHTTP) readOnce(ctx context.Context, s *tap) (progress bool, err err
 		case err != nil:
 			return progress, err
 		case cut != nil:
-			return progress, &lostError{fmt.Errorf("the stream of %s was cut: %w", s.path, cut)}
+			return progress || there, &lostError{fmt.Errorf("the stream of %s was cut: %w", s.path, cut)}
 		}
 	}
 }

@@ -248,10 +248,58 @@ func TestASilentStreamIsLost(t *testing.T) {
 		for _, err := range c.Batch(toolyard.BatchKey{ID: "b"}).Results(t.Context()) {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); len(s.asked) != 3 || took != 30*time.Second+streamSilence+firstRetry {
+		if took := time.Since(began); len(s.asked) != 3 || took != 30*time.Second+streamSilence {
 			t.Errorf("asked %d times in %s", len(s.asked), took)
 		}
 	})
+}
+
+// TestAQuietStreamMayBeCutAsOftenAsItTakes: the results of a batch that waits come at last, also through a proxy that
+// ends each connection after a while. A server that takes connections and never says a word is given up.
+func TestAQuietStreamMayBeCutAsOftenAsItTakes(t *testing.T) {
+	quiet := func(beats int, beat, end time.Duration) answer {
+		return func(r *http.Request) (*http.Response, error) {
+			in, out := io.Pipe()
+			context.AfterFunc(r.Context(), func() { _ = out.CloseWithError(r.Context().Err()) })
+			go func() {
+				for range beats {
+					time.Sleep(beat)
+					if _, err := io.WriteString(out, ": still here\n\n"); err != nil {
+						return
+					}
+				}
+				time.Sleep(end)
+				_ = out.CloseWithError(io.ErrUnexpectedEOF) // by the proxy
+			}()
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: in,
+				Request: r}, nil
+		}
+	}
+	for name, tt := range map[string]struct {
+		cut  answer
+		asks int
+	}{
+		"after a minute":             {quiet(3, 15*time.Second, 15*time.Second), 6},
+		"before the first heartbeat": {quiet(0, 0, 10*time.Second), 6},
+		"at once":                    {quiet(0, 0, 0), 3},
+		"at once, with a heartbeat":  {quiet(1, 0, 0), 3},
+		"never, and silent":          {quiet(0, 0, time.Hour), 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, s := scripted(t, HTTPOptions{MaxRetries: 2}, tt.cut, tt.cut, tt.cut, tt.cut, tt.cut,
+					stream("id: 0\nevent: completed\ndata: {\"results\":0}\n\n"))
+				failed := error(nil)
+				for _, err := range c.Batch(toolyard.BatchKey{Agent: "a", ID: "b"}).Results(t.Context()) {
+					failed = err
+				}
+				if asked := len(s.asked) - 1; asked != tt.asks || (failed == nil) != (tt.asks == 6) {
+					t.Errorf("asked %d times, want %d, and it ended with %v", asked, tt.asks, failed)
+				}
+				time.Sleep(2 * time.Hour) // until the connections are over
+			})
+		})
+	}
 }
 
 // TestConnectHTTPRefuses: what is no server, or none that is ready.

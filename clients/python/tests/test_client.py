@@ -225,6 +225,20 @@ class Client(unittest.TestCase):
         with self.assertRaisesRegex(ToolyardError, "it is damaged"):
             list(gone.yard.batch("b").results())
 
+    def test_a_quiet_stream_may_be_cut_as_often_as_it_takes(self):
+        """The results of a batch that waits come at last, also through a proxy that ends each connection after a while.
+        Connections that end at once are given up."""
+        quiet, done = sse(": still here\n\n"), sse("event: completed\ndata: {}\n\n")
+        reads = {"results": lambda y: list(y.batch("b").results()), "stream": lambda y: list(y.stream("anthropic", []))}
+        for what, read in reads.items():
+            with self.subTest(what):
+                with mock.patch.object(limits, "LONGEST_RETRY", 0):  # so that each connection was there for a while
+                    self.assertEqual(read(self.answers(*[quiet] * 12, done).yard), [])
+                a = self.answers(*[quiet] * 12, done)
+                with mock.patch.object(limits, "FIRST_RETRY", 0), self.assertRaises(LostError):
+                    read(a.yard)
+                self.assertEqual(len(a.seen), limits.MAX_RETRIES + 1)
+
     def test_an_answer_that_is_cut(self):
         """Half an answer is no answer, also if it is an error: the request is repeated."""
         whole = b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n" + b'{"workers": []}'

@@ -165,13 +165,15 @@ export class Transport {
   /**
    * follow yields the events of a stream, over as many connections as it takes: a stream that is cut goes on behind the
    * last event that has an id. It ends when the caller leaves it, or when the server says that there is no more. cut is
-   * called when a connection was lost.
+   * called when a connection was lost. A connection that was there for a while before it was cut counts as progress:
+   * the stream of a batch that waits has nothing but heartbeats, and proxies cut it.
    */
   async *follow(path: string, query: Query, signal?: AbortSignal, cut?: () => ServerEvent | undefined): AsyncGenerator<ServerEvent> {
     let last: string | undefined;
     const tries = this.tries(signal);
     for (;;) {
       signal?.throwIfAborted();
+      const life = new Life();
       try {
         const headers: Record<string, string> = { Accept: "text/event-stream" };
         if (last !== undefined) headers["Last-Event-ID"] = last;
@@ -179,7 +181,8 @@ export class Transport {
         try {
           const response = await this.send(path, query, { headers, signal: alive.signal });
           if (response.status === 204) return;
-          for await (const e of events(chunks(response.body, alive.reset))) {
+          life.begin();
+          for await (const e of events(chunks(response.body, () => (alive.reset(), life.sign())))) {
             alive.pause(); // whoever takes it may take long
             if (e.name === "problem") throw new ToolyardError(JSON.parse(e.data) as Problem);
             if (e.name === "behind") break;
@@ -189,15 +192,34 @@ export class Transport {
             last = e.id ?? last;
           }
         } finally {
+          if (!alive.signal.aborted) life.sign();
           alive.end();
         }
         throw new LostError(`the stream of ${path} was cut`);
       } catch (e) {
+        if (life.long && e instanceof LostError) tries.progress();
         await tries.failed(e);
       }
       const missing = cut?.();
       if (missing) yield missing;
     }
+  }
+}
+
+/** Life is how long a connection gave signs of life. */
+export class Life {
+  #began: number | undefined;
+  /** Whether that is worth a new connection, so that the server is not asked more often than otherwise. */
+  long = false;
+
+  /** begin says that the answer has begun. */
+  begin(): void {
+    this.#began = performance.now();
+  }
+
+  /** sign says that something came: a part of the answer, or its end. */
+  sign(): void {
+    this.long = this.#began !== undefined && performance.now() - this.#began >= longestRetry;
   }
 }
 

@@ -1,4 +1,4 @@
-import { chunks, LostError, type Query, timer, ToolyardError, type Transport } from "./http.js";
+import { chunks, Life, LostError, type Query, timer, ToolyardError, type Transport } from "./http.js";
 import { maxKeptBytes, streamSilence } from "./limits.js";
 import { events } from "./sse.js";
 import type { BatchView, Note, Problem, Replies, Result, StreamOptions, StreamProvider } from "./types.js";
@@ -90,6 +90,7 @@ export class AnswerStream<P extends StreamProvider> implements AsyncIterable<Ans
     for (;;) {
       this.#signal?.throwIfAborted();
       const alive = timer(streamSilence, this.#signal);
+      const life = new Life();
       let answered = false;
       try {
         const init: RequestInit & { duplex: "half" } = {
@@ -103,7 +104,8 @@ export class AnswerStream<P extends StreamProvider> implements AsyncIterable<Ans
         const response = await this.#http.send(`/v1/stream/${this.#provider}`, this.#options as Query, init);
         answered = true;
         alive.reset();
-        for await (const e of events(chunks(response.body, alive.reset))) {
+        life.begin();
+        for await (const e of events(chunks(response.body, () => (alive.reset(), life.sign())))) {
           alive.pause();
           switch (e.name) {
             case "batch":
@@ -142,6 +144,8 @@ export class AnswerStream<P extends StreamProvider> implements AsyncIterable<Ans
         this.#signal?.throwIfAborted();
         this.#source.throwIfFailed();
         if (!this.#source.whole) throw e;
+        if (!alive.signal.aborted) life.sign();
+        if (life.long && e instanceof LostError) tries.progress();
         await tries.failed(e);
       } finally {
         alive.end();

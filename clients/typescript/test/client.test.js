@@ -32,7 +32,8 @@ async function answers(t, ...list) {
     server.closeAllConnections();
     server.close();
   });
-  return { seen, yard: new Toolyard({ url: `http://127.0.0.1:${server.address().port}`, token: "t" }) };
+  const at = `http://127.0.0.1:${server.address().port}`;
+  return { seen, at, yard: new Toolyard({ url: at, token: "t" }) };
 }
 const problem = (status, more) => ({
   status, headers: { "Content-Type": "application/problem+json", ...more },
@@ -274,6 +275,23 @@ test("results resume after cut connections, each once", async (t) => {
   assert.deepEqual(results.map((r) => r.call_id), calls.map((c) => c.id));
   assert.ok(p.made() > 5, `${p.made()} connections`);
   assert.equal((await yard.batch(batch.id).done()).results.length, 12);
+});
+
+test("a quiet stream may be cut as often as it takes", async (t) => {
+  const quiet = sse(": still here\n\n"), done = sse("event: completed\ndata: {}\n\n");
+  const reads = { results: (y) => y.batch("b").results(), stream: (y) => y.stream("anthropic", (async function* () {})()) };
+  for (const [what, read] of Object.entries(reads)) {
+    const via = ({ at }) => read(new Toolyard({ url: at, maxRetries: 2 }));
+    const gone = await answers(t, quiet, quiet, quiet, done); // each at once
+    await assert.rejects(collect(via(gone)), LostError, what);
+    assert.equal(gone.seen.length, 3, what);
+    let now = 0; // each connection is there for a while
+    const clock = t.mock.method(performance, "now", () => (now += 6_000));
+    const cut = await answers(t, quiet, quiet, quiet, quiet, quiet, done);
+    assert.deepEqual(await collect(via(cut)), [], what);
+    assert.equal(cut.seen.length, 6, what);
+    clock.mock.restore();
+  }
 });
 
 test("an open batch takes calls while others run", async () => {

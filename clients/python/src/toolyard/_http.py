@@ -235,6 +235,7 @@ class Transport:
         tries = Tries(self._retries, stop)
         while True:
             conn = self.connect(limits.STREAM_SILENCE)
+            pieces: Pieces | None = None
             try:
                 headers = {"Accept": "text/event-stream"}
                 if last is not None:
@@ -248,7 +249,8 @@ class Transport:
                     raise LostError(f"no answer from {self.url}: {e}") from e
                 if response.status == 204:
                     return
-                for event in read_events(lambda r=response: read_piece(r)):
+                pieces = Pieces(response)
+                for event in read_events(pieces.read):
                     if event.name == "problem":
                         raise ToolyardError(event.json())
                     if event.name == "behind":
@@ -258,6 +260,8 @@ class Transport:
                     last = event.id if event.id is not None else last
                 raise LostError(f"the stream of {path} was cut")
             except (ToolyardError, LostError) as e:
+                if pieces and pieces.long and isinstance(e, LostError):
+                    tries.progress()
                 tries.failed(e)
             finally:
                 stop.release()
@@ -287,11 +291,26 @@ class Tries:
         self._pause = min(2 * self._pause, limits.LONGEST_RETRY)
 
 
-def read_piece(response: http.client.HTTPResponse) -> bytes:
-    try:
-        return response.read1(65536)
-    except (OSError, ValueError, http.client.HTTPException) as e:
-        raise LostError(f"the connection was cut: {e}") from e
+class Pieces:
+    """Reads an answer piece by piece. long says that the connection gave signs of life for long enough to be worth a
+    new one, so that the server is not asked more often than otherwise."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self._response, self._began, self.long = response, time.monotonic(), False
+
+    def read(self) -> bytes:
+        try:
+            piece = self._response.read1(65536)
+        except TimeoutError as e:  # no sign
+            raise LostError(f"the connection was cut: {e}") from e
+        except (OSError, ValueError, http.client.HTTPException) as e:
+            self._sign()
+            raise LostError(f"the connection was cut: {e}") from e
+        self._sign()
+        return piece
+
+    def _sign(self) -> None:
+        self.long = time.monotonic() - self._began >= limits.LONGEST_RETRY
 
 
 def checked(response: http.client.HTTPResponse) -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
 
 from . import limits
-from ._http import LostError, Stop, Stopped, ToolyardError, Transport, Tries, checked, read_events, read_piece
+from ._http import LostError, Pieces, Stop, Stopped, ToolyardError, Transport, Tries, checked, read_events
 
 
 class AnswerStream:
@@ -30,6 +30,7 @@ class AnswerStream:
         self._reply: Any = None
         self._failed: BaseException | None = None
         self._stop = Stop()
+        self._pieces: Pieces | None = None  # of the answer that is being read
         self._running = self._keep(self._run())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -72,6 +73,7 @@ class AnswerStream:
         tries = Tries(self._retries, self._stop)
         while True:
             conn = self._http.connect(limits.STREAM_SILENCE)
+            self._pieces = None
             try:
                 for event in self._exchange(conn):
                     match event.name:
@@ -103,6 +105,8 @@ class AnswerStream:
                 self._source.check()
                 if not self._source.whole:
                     raise
+                if self._pieces and self._pieces.long and isinstance(e, LostError):
+                    tries.progress()
                 tries.failed(e)
             finally:
                 self._stop.release()
@@ -137,7 +141,8 @@ class AnswerStream:
             checked(response)
         except (OSError, http.client.HTTPException) as e:
             raise LostError(f"no answer from {self._http.url}: {e}") from e
-        yield from read_events(lambda: read_piece(response))
+        self._pieces = Pieces(response)
+        yield from read_events(self._pieces.read)
 
 
 class Kept:
