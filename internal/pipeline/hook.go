@@ -108,7 +108,8 @@ func (c *call) replaceInput(ctx context.Context, v HookVerdict) (changed bool, w
 	}
 	if hasStandIns(update.Doc(), c.observed, c.value.Doc()) {
 		return false, who + " saw only a part of the input, and changed it: an input that is cut, or has a secret in a " +
-			"name, must come back as it was shown or be written anew"
+			"name, and a list of which it cannot be told what its secrets are, must come back as it was shown or be " +
+			"written anew"
 	}
 	doc := restore(update.Doc(), c.observed, c.value.Doc())
 	if same(doc, c.value.Doc()) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -102,6 +103,55 @@ func TestRedactedPartsNeverRun(t *testing.T) {
 	r.pre = func(_ context.Context, in HookInput) (HookVerdict, error) { return HookVerdict{Input: in.Input}, nil }
 	if res := r.result(t); len(res.Phases) != len(toolyard.Phases) {
 		t.Errorf("%d facts: the input counts as changed", len(res.Phases))
+	}
+}
+
+// TestAHookMayChangeAListWithSecrets: each element that comes back as it was shown is what it was, and a list of which
+// that cannot be told is refused. No secret gets to another place, and no stand-in runs.
+func TestAHookMayChangeAListWithSecrets(t *testing.T) {
+	secrets := regexp.MustCompile(`key-\w`)
+	for name, tt := range map[string]struct{ is, back, runs string }{
+		"none":       {`["key-a","key-b"]`, `["***","***"]`, ``},
+		"the first":  {`["key-a","key-b"]`, `["***"]`, "?"},
+		"another":    {`["x","key-a","key-b"]`, `["***","***"]`, `["key-a","key-b"]`},
+		"one of one": {`["x","key-a"]`, `["***"]`, `["key-a"]`},
+		"one before": {`["key-a","key-b"]`, `["x","***","***"]`, `["x","key-a","key-b"]`},
+		"one more":   {`["key-a"]`, `["***","***"]`, `["key-a","key-a"]`},
+		"shifted":    {`["key-a","x","key-b"]`, `["x","***","y"]`, "?"},
+		"objects": {`[{"n":1,"k":"key-a"},{"n":2,"k":"key-b"}]`,
+			`[{"k":"***","n":2}]`, `[{"k":"key-b","n":2}]`},
+		"a changed object": {`[{"n":1,"k":"key-a"},{"n":2,"k":"key-b"}]`, `[{"k":"***","n":3}]`, "?"},
+		"an edited object": {`[{"n":1,"k":"key-a"},{"n":2}]`,
+			`[{"k":"***","n":3},{"n":2}]`, `[{"k":"key-a","n":3},{"n":2}]`},
+		"an object that moved, edited": {`[{"n":1,"k":"key-a"},{"n":2,"k":"key-b"}]`,
+			`[{"n":2,"k":"***"},{"n":3,"k":"***"}]`, "?"},
+		"inside":       {`[["key-a"],["key-b","x"]]`, `[["***","x"]]`, `[["key-b","x"]]`},
+		"written anew": {`["key-a","key-b"]`, `["x"]`, `["x"]`},
+		"a name":       {`[{"key-a":1},{"b":1}]`, `[{"***":1}]`, "?"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(func(r *rig) {
+				r.Redact = func(s string) string { return secrets.ReplaceAllString(s, "***") }
+				d := r.tools["echo"]
+				d.InputSchema = json.RawMessage(`{"type":"object","properties":{"l":{"type":"array"}}}`)
+				d.Run = func(_ context.Context, _ tool.Env, in json.RawMessage) (tool.Output, error) {
+					r.stored = append(r.stored, string(in))
+					return tool.Output{}, nil
+				}
+				r.setTool(d)
+			}, input(`{"l":`+tt.is+`}`), before(HookVerdict{Input: json.RawMessage(`{"l":` + tt.back + `}`)}, nil))
+			res, ran := r.result(t), strings.Join(r.stored, " ")
+			if tt.runs == "" {
+				tt.runs = tt.is
+			}
+			if tt.runs == "?" {
+				if res.Code != toolyard.HookFailed || ran != "" {
+					t.Errorf("ran %s: %s %s", ran, res.Code, res.Error)
+				}
+			} else if ran != `{"l":`+tt.runs+`}` {
+				t.Errorf("ran %s, want %s: %s", ran, tt.runs, res.Error)
+			}
+		})
 	}
 }
 

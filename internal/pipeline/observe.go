@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 
@@ -117,74 +116,3 @@ func cutString(s string, limit int) string {
 	}
 	return clip(s, limit) + "… " + display.CutMark(len(s))
 }
-
-// restore puts the original back where a hook returns what it was shown: a redacted or cut string in the same place as
-// in the observable copy stands for the string at that place in the input.
-func restore(update, observed, original any) any {
-	if s, ok := update.(string); ok {
-		if s == observed {
-			if o, ok := original.(string); ok {
-				return o
-			}
-		}
-		return s
-	}
-	switch u := update.(type) {
-	case []any:
-		seen, ok1 := observed.([]any)
-		was, ok2 := original.([]any)
-		out := make([]any, len(u))
-		for i, e := range u {
-			out[i] = e
-			if ok1 && ok2 && i < len(seen) && i < len(was) {
-				out[i] = restore(e, seen[i], was[i])
-			}
-		}
-		return out
-	case map[string]any:
-		seen, ok1 := observed.(map[string]any)
-		was, ok2 := original.(map[string]any)
-		out := make(map[string]any, len(u))
-		for k, e := range u {
-			out[k] = e
-			if ok1 && ok2 {
-				s, in1 := seen[k]
-				w, in2 := was[k]
-				if in1 && in2 {
-					out[k] = restore(e, s, w)
-				}
-			}
-		}
-		return out
-	}
-	return update
-}
-
-// hasStandIns reports whether an update has a name of the observable copy, at its place, that the original lacks. Such
-// a name stands for a secret, or for an input that is shown in part, so [restore] has nothing to put back.
-func hasStandIns(update, observed, original any) bool {
-	switch u := update.(type) {
-	case []any:
-		seen, _ := observed.([]any)
-		was, _ := original.([]any)
-		for i := range min(len(u), len(seen), len(was)) {
-			if hasStandIns(u[i], seen[i], was[i]) {
-				return true
-			}
-		}
-	case map[string]any:
-		seen, _ := observed.(map[string]any)
-		was, _ := original.(map[string]any)
-		for k, e := range u {
-			s, shown := seen[k]
-			w, own := was[k]
-			if shown && (!own || hasStandIns(e, s, w)) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// same reports whether two decoded JSON values are equal.
-func same(a, b any) bool { return reflect.DeepEqual(a, b) }
