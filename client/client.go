@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"sync/atomic"
 	"time"
@@ -160,6 +161,26 @@ type Batch struct {
 	keep      func() bool
 }
 
+// named says at once that there is no batch of a name that none can have: an empty one is part of no subject and of no
+// URL, so that nobody would answer.
+func (b *Batch) named() error {
+	if n := len(b.key.ID); n == 0 || n > toolyard.MaxNameBytes {
+		return fmt.Errorf("%w: its id has %d bytes; want 1 to %d", ErrNoBatch, n, toolyard.MaxNameBytes)
+	}
+	if n := len(b.key.Agent); n > toolyard.MaxNameBytes {
+		return fmt.Errorf("%w: its agent has %d bytes; at most %d are allowed", ErrNoBatch, n, toolyard.MaxNameBytes)
+	}
+	return nil
+}
+
+// follow is that of the transport.
+func (b *Batch) follow(ctx context.Context, live bool, see func(logged) error) error {
+	if err := b.named(); err != nil {
+		return err
+	}
+	return b.c.t.follow(ctx, b.key, live, see)
+}
+
 // Key is the batch's identity.
 func (b *Batch) Key() toolyard.BatchKey { return b.key }
 
@@ -167,7 +188,10 @@ func (b *Batch) Key() toolyard.BatchKey { return b.key }
 // that are not there yet. An error ends it: [ErrNoBatch], [ErrDamaged], a [*RefusedError], or that ctx has ended.
 func (b *Batch) Results(ctx context.Context) iter.Seq2[toolyard.Result, error] {
 	return func(yield func(toolyard.Result, error) bool) {
-		err := b.c.t.results(ctx, b.key, b.stored, func(r toolyard.Result) bool { return yield(r, nil) })
+		err := b.named()
+		if err == nil {
+			err = b.c.t.results(ctx, b.key, b.stored, func(r toolyard.Result) bool { return yield(r, nil) })
+		}
 		if err != nil && !errors.Is(err, errLeft) {
 			yield(toolyard.Result{}, err)
 		}
@@ -175,12 +199,17 @@ func (b *Batch) Results(ctx context.Context) iter.Seq2[toolyard.Result, error] {
 }
 
 // View returns the batch as it stands now, with the results that are there.
-func (b *Batch) View(ctx context.Context) (toolyard.BatchView, error) { return b.c.t.view(ctx, b.key) }
+func (b *Batch) View(ctx context.Context) (toolyard.BatchView, error) {
+	if err := b.named(); err != nil {
+		return toolyard.BatchView{}, err
+	}
+	return b.c.t.view(ctx, b.key)
+}
 
 // Events yields the events of the batch that are stored now, each as a CloudEvent in JSON.
 func (b *Batch) Events(ctx context.Context) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		err := b.c.t.follow(ctx, b.key, false, func(l logged) error {
+		err := b.follow(ctx, false, func(l logged) error {
 			if !yield(l.json, nil) {
 				return errLeft
 			}

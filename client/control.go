@@ -25,5 +25,8 @@ func (b *Batch) Cancel(ctx context.Context, reason string, calls ...int) error {
 	if err := checkReason(reason); err != nil {
 		return err
 	}
+	if err := b.named(); err != nil {
+		return err
+	}
 	return b.c.t.cancel(ctx, b.key, reason, calls)
 }

@@ -37,11 +37,11 @@ type Waiting struct {
 func (b *Batch) Progress(ctx context.Context) iter.Seq2[Progress, error] {
 	return func(yield func(Progress, error) bool) {
 		give := func(p Progress) bool { return yield(p, nil) }
-		var err error
+		err := b.named()
 		if l := b.listening.Swap(nil); l != nil {
 			b.keep()
 			err = progressOf(l.Progress(ctx), give)
-		} else {
+		} else if err == nil {
 			err = b.c.t.progress(ctx, b.key, b.stored, give)
 		}
 		if err != nil && !errors.Is(err, errLeft) {

@@ -33,7 +33,7 @@ type Standing struct {
 func (b *Batch) Standing(ctx context.Context) (Standing, error) {
 	s := batch.State{Key: b.key}
 	out := Standing{}
-	err := b.c.t.follow(ctx, b.key, false, func(l logged) error {
+	err := b.follow(ctx, false, func(l logged) error {
 		if out.Submitted.IsZero() {
 			out.Submitted = l.record.Time
 		}

@@ -74,6 +74,9 @@ func (s *Stream) AppendAt(ctx context.Context, calls ...toolyard.Call) (first in
 	if len(calls) == 0 {
 		return 0, nil
 	}
+	if err := s.named(); err != nil {
+		return 0, err
+	}
 	return s.in.append(ctx, calls)
 }
 
@@ -87,6 +90,9 @@ func (s *Stream) Release(ctx context.Context) error { return s.close(ctx, true) 
 func (s *Stream) close(ctx context.Context, last bool) error {
 	if s.closed {
 		return nil
+	}
+	if err := s.named(); err != nil {
+		return err
 	}
 	err := s.in.close(ctx, last)
 	s.closed = err == nil

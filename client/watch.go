@@ -49,7 +49,7 @@ func (b *Batch) Watch(ctx context.Context) iter.Seq2[Event, error] {
 
 func (b *Batch) watch(ctx context.Context, yield func(Event) bool) error {
 	s := batch.State{Key: b.key}
-	return b.c.t.follow(ctx, b.key, true, func(l logged) error {
+	return b.follow(ctx, true, func(l logged) error {
 		if err := s.Apply(l.record); err != nil {
 			return err
 		}

@@ -150,15 +150,24 @@ var scenarios = map[string]func(*scenario){
 		}
 	},
 	"what is not there": func(s *scenario) {
-		b := s.c.Batch(toolyard.BatchKey{Agent: s.agent, ID: "no such batch/?"})
-		_, err := b.View(s.Context())
-		for what, err := range map[string]error{
-			"view": err, "results": failure(b.Results(s.Context())), "events": failure(b.Events(s.Context())),
-			"watch":    failure(b.Watch(s.Context())),
-			"progress": failure(b.Progress(s.Context())), "cancel": b.Cancel(s.Context(), ""),
-		} {
-			if !errors.Is(err, client.ErrNoBatch) {
-				s.Errorf("%s: %v", what, err)
+		long := toolyard.BatchID(strings.Repeat("b", 4_096))
+		for _, id := range []toolyard.BatchID{"no such batch/?", ".", "", long} {
+			b := s.c.Batch(toolyard.BatchKey{Agent: s.agent, ID: id})
+			open := s.c.Reopen(b.Key())
+			for what, ask := range map[string]func() error{
+				"view":     func() error { _, err := b.View(s.Context()); return err },
+				"standing": func() error { _, err := b.Standing(s.Context()); return err },
+				"results":  func() error { return failure(b.Results(s.Context())) },
+				"events":   func() error { return failure(b.Events(s.Context())) },
+				"watch":    func() error { return failure(b.Watch(s.Context())) },
+				"progress": func() error { return failure(b.Progress(s.Context())) },
+				"cancel":   func() error { return b.Cancel(s.Context(), "") },
+				"append":   func() error { return open.Append(s.Context(), toolyard.Call{Tool: "echo"}) },
+				"close":    func() error { return open.Close(s.Context()) },
+			} {
+				if err := ask(); !errors.Is(err, client.ErrNoBatch) {
+					s.Errorf("%s of %.10q: %v", what, id, err)
+				}
 			}
 		}
 	},
