@@ -55,8 +55,8 @@ const (
 type Decision struct {
 	// Verdict is required.
 	Verdict Verdict
-	// By names the person, and is required; over HTTP the token does. Reason is told to the model, and has at most
-	// [MaxReasonBytes].
+	// By names the person, and is required; over HTTP the token does, and this is ignored. Reason is told to the model,
+	// and has at most [MaxReasonBytes].
 	By, Reason string
 	// Input, with Allow, replaces the call's own input and is checked first. Nil: the input as it was shown. With
 	// [Approval.Form] it is the answer, which must fit the form.
@@ -112,9 +112,6 @@ func (d *Decision) check() error {
 	}
 	if field != "" {
 		return &toolyard.InputError{Field: field, Problem: "goes with an approval; leave it out of a denial"}
-	}
-	if err := toolyard.CheckName("by", d.By); err != nil {
-		return err
 	}
 	return checkReason(d.Reason)
 }

@@ -34,13 +34,12 @@ func TestRepeated(t *testing.T) {
 	}
 }
 
-// TestDecisionsAreChecked: a decision says yes or no and whose it is, and a denial has nothing that goes with an
+// TestDecisionsAreChecked: a decision says yes or no, and a denial has nothing that goes with an
 // approval.
 func TestDecisionsAreChecked(t *testing.T) {
 	for field, d := range map[string]Decision{
 		"":         {Verdict: Allow, By: "ann", Input: json.RawMessage(`{}`), InputSHA256: "00", ForSession: true},
 		"decision": {By: "ann"},
-		"by":       {Verdict: Deny},
 		"reason":   {Verdict: Deny, By: "ann", Reason: strings.Repeat("r", MaxReasonBytes+1)},
 		"input":    {Verdict: Deny, By: "ann", Input: json.RawMessage(`{}`)},
 		"remember": {Verdict: Deny, By: "ann", ForSession: true},

@@ -225,6 +225,9 @@ func (t overNATS) decide(ctx context.Context, id string, d Decision) error {
 	if err := t.platformOnly("decides"); err != nil {
 		return err
 	}
+	if err := toolyard.CheckName("by", d.By); err != nil {
+		return err
+	}
 	k, index, err := broker.ParseApprovalID(id)
 	if err != nil {
 		return err
@@ -289,6 +292,9 @@ func (t overNATS) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Se
 func (t overNATS) resolve(ctx context.Context, a toolyard.Agent, s toolyard.Session, by, reason string) (Resolved,
 	error) {
 	if err := t.platformOnly("interrupts sessions"); err != nil {
+		return Resolved{}, err
+	}
+	if err := toolyard.CheckName("by", by); err != nil {
 		return Resolved{}, err
 	}
 	ended, err := approval.Supersede(ctx, t.b, a, s, by, cmp.Or(reason, "the session was interrupted"),

@@ -120,7 +120,7 @@ type Resolved struct {
 // Resolve ends the calls of a session that wait for a person, as the option Supersede of a new batch does, and stops
 // nothing else: they end as [toolyard.ApprovalExpired], and the model is told that nobody decided before the session
 // went on, and the reason. It returns when that is stored. A call that begins to wait meanwhile is not ended. By says
-// who did it; over HTTP the server fills it in, from the token.
+// who did it, as in a [Decision]; over HTTP the token does, and it is ignored.
 func (c *Client) Resolve(ctx context.Context, a toolyard.Agent, s toolyard.Session, by, reason string) (Resolved,
 	error) {
 	if err := checkReason(reason); err != nil {

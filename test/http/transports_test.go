@@ -590,6 +590,50 @@ var scenarios = map[string]func(*scenario){
 	},
 }
 
+// TestWhoDecides: what is stored as the person's name is one. Over HTTP the token says it, and the caller need not.
+func TestWhoDecides(t *testing.T) {
+	p := start(t, nil)
+	s := &scenario{pool: p, c: p.client, agent: "a"}
+	over := overHTTP(t, p, client.HTTPOptions{})
+	waits := func(id string) (approval string) {
+		b := s.batch(id, "write:a")
+		b.Session, b.Interactive = toolyard.Session(id), true
+		s.submit(b)
+		s.eventually("the call waits", func() bool {
+			list, err := s.c.Approvals(s.Context(), s.agent)
+			if err != nil {
+				s.Fatal(err)
+			}
+			for _, a := range list {
+				if a.Batch == b.ID {
+					approval = a.ID
+				}
+			}
+			return approval != ""
+		})
+		return approval
+	}
+	id := waits("b")
+	for what, by := range map[string]string{"empty": "", "very long": strings.Repeat("x", 5_000), "no text": "\xff",
+		"two lines": "ann\nbob"} {
+		err := p.client.Decide(s.Context(), id, client.Decision{Verdict: client.Allow, By: by})
+		if in, ok := errors.AsType[*toolyard.InputError](err); !ok || in.Field != "by" {
+			t.Errorf("a decision whose name is %s: %v", what, err)
+		}
+		done, err := p.client.Resolve(s.Context(), s.agent, "b", by, "")
+		if in, ok := errors.AsType[*toolyard.InputError](err); !ok || in.Field != "by" || done.Calls > 0 {
+			t.Errorf("who resolves has a name that is %s: %v, %+v", what, err, done)
+		}
+	}
+	if err := over.Decide(s.Context(), waits("c"), client.Decision{Verdict: client.Allow}); err != nil {
+		t.Errorf("a decision over HTTP without a name: %v", err)
+	}
+	waits("d")
+	if done, err := over.Resolve(s.Context(), s.agent, "d", "", ""); err != nil || done.Calls != 1 {
+		t.Errorf("resolved over HTTP without a name: %v, %+v", err, done)
+	}
+}
+
 // TestTransports: every scenario holds over NATS and over HTTP.
 func TestTransports(t *testing.T) {
 	p := start(t, nil)
