@@ -34,7 +34,8 @@ type Env struct {
 	// write what is hidden. Nil: nothing is hidden.
 	Hidden func(path string) bool
 
-	// Context has the values that earlier calls of the session set; see [SessionChange]. It is a copy.
+	// Context has the values that earlier calls of the session set; see [SessionChange]. It is a copy, which the
+	// tool may change. Never nil inside a tool.
 	Context map[string]string
 
 	// Attempt is the number of this attempt in the log, from 1. One before it need not have run the tool: its worker

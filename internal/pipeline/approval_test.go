@@ -299,3 +299,19 @@ func TestNobodyIsAskedAboutWhatTheyCannotSee(t *testing.T) {
 		t.Errorf("two fields of which one is shown: %q %s (%v)", res.Code, res.Error, err)
 	}
 }
+
+// TestAToolMayChangeItsValues: a session without values has none, and not what a tool crashes on that sets one.
+func TestAToolMayChangeItsValues(t *testing.T) {
+	for name, values := range map[string]map[string]string{"none": nil, "empty": {}, "one": {"dir": "top"}} {
+		before := len(values)
+		r := newRig(func(r *rig) { r.job.Context = values }, with(func(t *tool.Tool) {
+			t.Run = func(_ context.Context, env tool.Env, _ json.RawMessage) (tool.Output, error) {
+				env.Context["mine"] = "x"
+				return tool.Output{Text: "done"}, nil
+			}
+		}))
+		if res := r.result(t); res.Output != "done" || len(values) != before {
+			t.Errorf("%s: %s %s, and %v is left", name, res.Code, res.Error, values)
+		}
+	}
+}

@@ -226,6 +226,8 @@ func (c *call) env(ctx context.Context) tool.Env {
 		background, _ = c.limit()
 	}
 	trace := traceparent.From(ctx)
+	values := make(map[string]string, len(c.job.Context)) // never nil: a tool may write into its copy
+	maps.Copy(values, c.job.Context)
 	return tool.Env{
 		Background: background, Root: root, Hidden: hidden,
 		Agent: c.job.Key.Agent, Batch: c.job.Key.ID, Session: c.job.Session, Index: c.job.Index, CallID: c.job.Call.ID,
@@ -234,7 +236,7 @@ func (c *call) env(ctx context.Context) tool.Env {
 		Locks: c.job.Locks, Blobs: c.job.Blobs,
 		Tools: c.job.Tools, Call: c.job.CallTool,
 		TraceParent: trace.Parent, TraceState: trace.State, Baggage: trace.Baggage,
-		Progress: progress, Context: maps.Clone(c.job.Context), Redact: c.p.Redact,
+		Progress: progress, Context: values, Redact: c.p.Redact,
 		CommitPoint: func() error {
 			if ctx.Err() != nil { // also after the result is known: execute's context ends with it
 				return context.Cause(ctx)
