@@ -30,6 +30,7 @@ func (s *Store) Commit(ctx context.Context, root *place.Root, w Commit) (o *tool
 	}
 	defer func() { err = errors.Join(err, leave()) }()
 	if as, err := s.over(home, &w.Key); err != nil || as.As == committed {
+		w.kept(as.Kept)
 		return as.Changes, err
 	}
 	c, err := s.openCopy(ctx, home, &w.Key, w.Ran)
@@ -82,7 +83,17 @@ func (s *Store) Commit(ctx context.Context, root *place.Root, w Commit) (o *tool
 	if err := unix.Syncfs(int(top.Fd())); err != nil {
 		return nil, err
 	}
-	return o, settle(ctx, home, &w.Key, settlement{As: committed, Changes: o})
+	if err := settle(ctx, home, &w.Key, settlement{As: committed, Changes: o, Kept: r.report.Modes}); err != nil {
+		return o, err
+	}
+	w.kept(r.report.Modes)
+	return o, nil
+}
+
+func (w *Commit) kept(modes int) {
+	if w.Kept != nil {
+		w.Kept(modes)
+	}
 }
 
 // noting is what says whether a change may still be made, and notes that one may. Nil: it may.

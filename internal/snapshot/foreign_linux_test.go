@@ -152,6 +152,47 @@ func TestACommitToAFileOfAnotherUser(t *testing.T) {
 	}
 }
 
+// TestACommitLeavesDirectoriesOfAnotherUserTheirMode: a worker cannot change it. All else is committed, and the result
+// counts such directories, also when the same commit is run again.
+func TestACommitLeavesDirectoriesOfAnotherUserTheirMode(t *testing.T) {
+	y := newYard(t)
+	y.write(t, "a/f", "before")
+	y.write(t, "b/f", "before")
+	y.write(t, "z", "before")
+	y.foreign(t, []string{".", "a", "b"}, nil)
+	w := Commit{Key: key("b", 0)}
+	kept := 0
+	w.Kept = func(modes int) { kept += modes }
+	err := asNobody(func() error {
+		over, err := y.store.Overlay(t.Context(), y.root, w.Key, "w", nil)
+		if err != nil {
+			return err
+		}
+		o := &yard{dir: over.Dir()}
+		err = errors.Join(over.Close(), os.Chmod(o.at("a"), 0o755),
+			os.WriteFile(o.at("a", "f"), []byte("after"), 0o644), os.RemoveAll(o.at("b")),
+			os.Mkdir(o.at("b"), 0o700), os.WriteFile(o.at("b", "f"), []byte("after"), 0o644),
+			os.WriteFile(o.at("z"), []byte("after"), 0o644))
+		for range 2 {
+			if err == nil {
+				_, err = y.store.Commit(t.Context(), y.root, w)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a/f", "b/f", "z"} {
+		if text, err := os.ReadFile(y.at(name)); err != nil || string(text) != "after" {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+	}
+	if kept != 2*2 || y.modeOf(t, "a") != 0o777 || y.modeOf(t, "b") != 0o777 {
+		t.Errorf("%d modes were kept, %o and %o", kept, y.modeOf(t, "a"), y.modeOf(t, "b"))
+	}
+}
+
 // TestDirectoriesThatAreClosedToAnotherUser: a directory that its owner, another user, may not write in stays as it is,
 // such as one of a cache of modules: a restore sets back what lies beside it, or what the worker may change in it.
 func TestDirectoriesThatAreClosedToAnotherUser(t *testing.T) {

@@ -8,8 +8,9 @@ import (
 )
 
 // attributes sets owner, mode and time of something open back. A directory of another user keeps its own time, which
-// only that user can set, and which each change of a name in it changes. A restore leaves it its mode too, and reports
-// that: a failure there would leave the rest of the workspace as it is, however often the restore is run again.
+// only that user can set, and which each change of a name in it changes. It keeps its mode too, and the
+// report counts that: a failure there would leave the rest of the workspace as it is, however often the restore or the
+// commit is run again.
 func (r *restoring) attributes(f *os.File, e *entry) error {
 	st, err := statOf(f)
 	if err != nil {
@@ -31,7 +32,7 @@ func (r *restoring) attributes(f *os.File, e *entry) error {
 	}
 	if uint32(st.Mode)&permissions != e.Mode {
 		switch err := unix.Fchmod(int(f.Fd()), e.Mode); {
-		case isDir(st) && !r.apart && errors.Is(err, unix.EPERM):
+		case isDir(st) && errors.Is(err, unix.EPERM):
 			r.report.Modes++
 		case err != nil:
 			return err

@@ -267,6 +267,8 @@ type Commit struct {
 	Act func() error
 	// Progress gets the share that is done, 0 to 1. Nil: nobody listens.
 	Progress func(float64)
+	// Kept gets, behind a commit, how many directories of other users kept their mode. Nil: nobody listens.
+	Kept func(modes int)
 }
 
 const overlaySchema = `{"type":"object","additionalProperties":false,"required":["batch","action"],"properties":{
@@ -346,8 +348,13 @@ func useOverlay(ctx context.Context, s Overlays, env tool.Env, in toolyard.Overl
 	case toolyard.OverlayDiff:
 		o, text, err = s.Diff(ctx, root, c, diff)
 	case toolyard.OverlayCommit:
+		kept := 0
+		c.Kept = func(modes int) { kept = modes }
 		if o, err = s.Commit(ctx, root, c); err == nil {
 			text = fmt.Sprintf("The changes of batch %s are in the workspace: %s.", in.Batch, o)
+		}
+		if kept > 0 {
+			text += fmt.Sprintf(" %d directories of other users kept their mode.", kept)
 		}
 	case toolyard.OverlayDrop:
 		if err = s.Drop(ctx, root, c); err == nil {

@@ -36,6 +36,8 @@ type settlement struct {
 	At time.Time `json:"at"`
 	// Changes are those that were committed.
 	Changes *toolyard.Overlay `json:"changes,omitempty"`
+	// Kept is how many directories of other users a commit left their mode.
+	Kept int `json:"kept,omitempty"`
 }
 
 const (
