@@ -178,8 +178,14 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 			return fmt.Errorf("worker: %w", err)
 		}
 	}
+	if err := worker.Check(cfg); err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
 	b, err := natsbroker.Join(ctx, nc, broker.SourceWorker+
 		cfg.ID, func(why error) { o.Log.Warn("waiting for the system", "error", why) })
+	if err != nil && ctx.Err() != nil { // it was stopped while it waited
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}

@@ -162,10 +162,17 @@ type Worker struct {
 	aborts aborts
 }
 
-// New makes a worker on a broker. It fails when its configuration does not hold together.
-func New(b Broker, cfg Config) (*Worker, error) {
+// Check says what of a configuration does not hold together, as far as that can be told without a broker.
+func Check(cfg Config) error {
+	_, _, err := cfg.complete()
+	return err
+}
+
+// complete gives what is left out its default, and checks all that needs no broker. asked are the classes before those
+// are left out that the worker cannot run.
+func (cfg *Config) complete() (tools *toolbox, asked []toolyard.Class, err error) {
 	if err := toolyard.CheckTags("tags", cfg.Tags, broker.MaxTags); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if cfg.Pool == "" {
 		cfg.Pool = broker.PoolOf(cfg.Tags)
@@ -174,11 +181,7 @@ func New(b Broker, cfg Config) (*Worker, error) {
 		cfg.ID = broker.WorkerID(cfg.Pool)
 	}
 	if err := broker.CheckPool(cfg.Pool); err != nil {
-		return nil, err
-	}
-	if who := b.Who(); who.Role == access.Agent || who.Role == access.Worker && who.Name != string(cfg.Pool) {
-		return nil, fmt.Errorf("the credentials are those of %s, and the worker is of pool %q: make others "+
-			"(dispatcher creds --pool %s)", who, cfg.Pool, cfg.Pool)
+		return nil, nil, err
 	}
 	if len(cfg.Classes) == 0 {
 		cfg.Classes = toolyard.Classes
@@ -186,7 +189,7 @@ func New(b Broker, cfg Config) (*Worker, error) {
 	slots := map[toolyard.Class]int{}
 	for _, c := range cfg.Classes {
 		if !c.Known() {
-			return nil, fmt.Errorf("class %q is unknown; use some of %q", c, toolyard.Classes)
+			return nil, nil, fmt.Errorf("class %q is unknown; use some of %q", c, toolyard.Classes)
 		}
 		slots[c] = cfg.Slots[c]
 		if slots[c] == 0 && c.Safe() {
@@ -195,7 +198,7 @@ func New(b Broker, cfg Config) (*Worker, error) {
 			slots[c] = DefaultWriteSlots
 		}
 		if slots[c] < 0 || slots[c] > MaxSlots {
-			return nil, fmt.Errorf("%d slots for %s; use 1 to %d", slots[c], c, MaxSlots)
+			return nil, nil, fmt.Errorf("%d slots for %s; use 1 to %d", slots[c], c, MaxSlots)
 		}
 	}
 	cfg.Slots = slots
@@ -214,16 +217,26 @@ func New(b Broker, cfg Config) (*Worker, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	tools, err := newToolbox(cfg)
+	if tools, err = newToolbox(*cfg); err != nil {
+		return nil, nil, err
+	}
+	asked = cfg.Classes
+	cfg.Classes, err = takes(cfg)
+	return tools, asked, err
+}
+
+// New makes a worker on a broker. It fails when its configuration does not hold together.
+func New(b Broker, cfg Config) (*Worker, error) {
+	tools, asked, err := cfg.complete()
 	if err != nil {
 		return nil, err
 	}
+	if who := b.Who(); who.Role == access.Agent || who.Role == access.Worker && who.Name != string(cfg.Pool) {
+		return nil, fmt.Errorf("the credentials are those of %s, and the worker is of pool %q: make others "+
+			"(dispatcher creds --pool %s)", who, cfg.Pool, cfg.Pool)
+	}
 	if cfg.Snapshots != nil {
 		cfg.Snapshots.Keep(b.Settings().Lifetime)
-	}
-	asked := cfg.Classes
-	if cfg.Classes, err = takes(&cfg); err != nil {
-		return nil, err
 	}
 	dirs, err := checkPlaces(&cfg)
 	if err != nil {
@@ -238,7 +251,7 @@ func New(b Broker, cfg Config) (*Worker, error) {
 		ready:   make(chan struct{}),
 		running: map[callKey]*running{}, inLine: map[callKey]func(){}, messages: map[*message]bool{}, crew: crew.New(),
 		newer:    map[string]bool{},
-		breakers: breaker.New(breaker.Options{}), slots: newSlots(slots),
+		breakers: breaker.New(breaker.Options{}), slots: newSlots(cfg.Slots),
 		reoffer: make(chan struct{}, 1), judging: make(chan struct{}, maxJudging),
 		repairing: make(chan struct{}, maxRepairing),
 		toolsets:  runningSets{all: cfg.Toolsets}, asked: asked,

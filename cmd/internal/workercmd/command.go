@@ -148,6 +148,9 @@ func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, 
 	observed.Connection(nc)
 	b, err := natsbroker.Join(ctx, nc, broker.SourceWorker+
 		cfg.ID, func(why error) { log.Warn("waiting for the system", "url", natsbroker.ShownURL(url), "error", why) })
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%w while it waited: %w", cli.ErrInterrupted, err)
+	}
 	if err != nil {
 		return err
 	}
