@@ -145,6 +145,94 @@ func TestEmbeddedTypesKeepWhatTheirTagsSay(t *testing.T) {
 	}
 }
 
+type (
+	// Whole reads its JSON itself, and Text is read from a text.
+	Whole struct{ A string }
+	Text  struct{ A string }
+	// Part and Deep have the method of a type that they embed.
+	Part struct {
+		Whole
+		N int
+	}
+	Deep struct {
+		Part
+		M int
+	}
+	// Own has a method of its own, and Same nothing beside the type whose method it has.
+	Own struct {
+		Whole
+		N int
+	}
+	Same struct{ Whole }
+	// Lines is read from a text by itself.
+	Lines  struct{ N int }
+	Shapes interface{ Area() float64 }
+)
+
+func (w *Whole) UnmarshalJSON(text []byte) error {
+	var in struct{ A string }
+	err := json.Unmarshal(text, &in)
+	w.A = in.A
+	return err
+}
+
+func (o *Own) UnmarshalJSON(text []byte) error {
+	var in struct {
+		A string
+		N int
+	}
+	err := json.Unmarshal(text, &in)
+	o.A, o.N = in.A, in.N
+	return err
+}
+
+func (x *Text) UnmarshalText(text []byte) error {
+	x.A = string(text)
+	return nil
+}
+
+func (x *Lines) UnmarshalText([]byte) error { return nil }
+
+// TestTypesThatCannotBeRead: the author of a type is told that calls would lose a field of it, or be refused.
+func TestTypesThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for what, tt := range map[string]struct {
+		err  error
+		says string
+	}{
+		"the method of an embedded type": {newErr[Part](), "embeds tool_test.Whole"},
+		"of one that embeds another":     {newErr[Deep](), "embeds tool_test.Part"},
+		"of one beside a field": {newErr[struct {
+			Whole
+			N int
+		}](), "embeds tool_test.Whole"},
+		"of one that is nil": {newErr[struct{ *Whole }](), "embeds *tool_test.Whole"},
+		"an embedded text":   {newErr[struct{ Text }](), "read from a text"},
+		"a text":             {newErr[Lines](), "read from a text"},
+		"an interface":       {newErr[struct{ S Shapes }](), "tool_test.Shapes is an interface"},
+		"a list of them":     {newErr[struct{ In struct{ S []*Shapes } }](), "tool_test.Shapes is an interface"},
+		"a map of them":      {newErr[struct{ S map[string]Shapes }](), "tool_test.Shapes is an interface"},
+		"a pointer to base":  {newErr[struct{ *base }](), "embeds *tool_test.base"},
+		"one inside another": {newErr[struct{ In []struct{ *base } }](), "embeds *tool_test.base"},
+		"one that is deep":   {newErr[struct{ Base2 }](), "embeds *tool_test.base"},
+		"fine: its own":      {newErr[Own](), ""},
+		"fine: nothing else": {newErr[Same](), ""},
+		"fine: fields":       {newErr[struct{ P Part }](), ""},
+		"fine: any value":    {newErr[struct{ V any }](), ""},
+		"fine: not read": {newErr[struct {
+			base
+			S Shapes `json:"-"`
+		}](), ""},
+	} {
+		if (tt.err == nil) != (tt.says == "") || tt.err != nil && !strings.Contains(tt.err.Error(), tt.says) {
+			t.Errorf("%s: %v, want an error with %q", what, tt.err, tt.says)
+		}
+	}
+}
+
+// Base2 embeds what cannot be read.
+type Base2 struct{ *base }
+
 // TestTypesWithoutASchema: the author of a type that no schema can be derived from is told so.
 func TestTypesWithoutASchema(t *testing.T) {
 	t.Parallel()

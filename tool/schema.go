@@ -20,7 +20,9 @@ import (
 // [json.Number] is a number, a [big.Int] an integer, and a [json.RawMessage] any value, as is a type of others that
 // reads JSON itself: without that, the schema would accept only what the type refuses. Bytes are a string in base64, as
 // JSON has them. The fields of a struct are those that encoding/json reads into it, which are others than Go's where it
-// embeds types. A field with the option "string" is refused: its schema would accept only what it refuses.
+// embeds types. A field with the option "string" is refused: its schema would accept only what it refuses. So is what
+// JSON cannot be read into, and a type that reads its JSON by a method of a type that it embeds: the fields beside that
+// one would be lost.
 func schemaOf[T any]() (json.RawMessage, error) {
 	anything := &jsonschema.Schema{Types: []string{"null", "boolean", "object", "array", "number", "string"}}
 	known := map[reflect.Type]*jsonschema.Schema{
@@ -29,7 +31,7 @@ func schemaOf[T any]() (json.RawMessage, error) {
 		reflect.TypeFor[json.Number](): {Type: "number"}, reflect.TypeFor[big.Int](): {Type: "integer"},
 		reflect.TypeFor[time.Time](): {Type: "string"}, reflect.TypeFor[slog.Level](): {Type: "string"}}
 	itself := maps.Clone(known) // what reads all of its JSON
-	var wrong error
+	wrong := readByAnother(reflect.TypeFor[T]())
 	read := func(of reflect.Type, f reflect.StructField) {
 		_, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if slices.Contains(strings.Split(options, ","), "string") {
@@ -40,6 +42,8 @@ func schemaOf[T any]() (json.RawMessage, error) {
 	found := func(t reflect.Type) (open bool) {
 		switch pointer := reflect.PointerTo(t); {
 		case known[t] != nil:
+		case t.Kind() == reflect.Interface && t.NumMethod() > 0:
+			wrong = fmt.Errorf("%s is an interface with methods, which no JSON can be read into; use another type", t)
 		case pointer.Implements(reflect.TypeFor[json.Unmarshaler]()):
 			known[t] = anything
 		case pointer.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
@@ -57,6 +61,10 @@ func schemaOf[T any]() (json.RawMessage, error) {
 				wrong = fmt.Errorf("%s embeds %s, so that it is read in its place; give the field a name, or set "+
 					"InputSchema", t, f.Type)
 			}
+		}
+		if p := closedPointer(t); p != nil {
+			wrong = fmt.Errorf("%s embeds %s, which no JSON can be read into; export the type, or embed it without "+
+				"the pointer", t, p)
 		}
 	})
 	if wrong != nil {
