@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
@@ -286,6 +287,53 @@ func TestProgressIsPassedOn(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestProgressIncreasesAcrossAQuestion: a request of an older revision waits again once the person has answered, and
+// its call begins anew. What is told of its progress goes on from where it was, as the protocol demands.
+func TestProgressIncreasesAcrossAQuestion(t *testing.T) {
+	p := start(t, asking)
+	told := make(chan *sdk.ProgressNotificationParams, 100)
+	o := person(make(chan *sdk.ElicitParams, 10), &sdk.ElicitResult{Action: "accept",
+		Content: map[string]any{"said": "yes"}}, nil)
+	o.ProgressNotificationHandler = func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
+		told <- r.Params
+	}
+	c := p.connect(session, "token-of-a", o)
+	params := &sdk.CallToolParams{Name: "steps", Arguments: map[string]any{"text": "ask"}, Meta: sdk.Meta{}}
+	params.SetProgressToken("bar-1")
+	done := make(chan error, 1)
+	go func() {
+		res, err := c.CallTool(waiting(t), params)
+		if err == nil && res.IsError {
+			err = fmt.Errorf("the call failed: %s", textOf(res))
+		}
+		done <- err
+	}()
+	last := -1.0
+	for _, status := range []string{"begins", "goes on", "begins", "goes on", "is nearly done"} {
+		for {
+			var n *sdk.ProgressNotificationParams
+			select {
+			case n = <-told:
+			case err := <-done:
+				t.Fatalf("it ended before it %s: %v", status, err)
+			case <-time.After(patience):
+				t.Fatalf("nobody said that it %s", status)
+			}
+			if n.Progress <= last || n.Progress > 1 {
+				t.Errorf("after %v comes %+v", last, n)
+			}
+			last = n.Progress
+			if n.Message == status {
+				break
+			}
+		}
+		p.gate <- struct{}{}
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
 
 // TestACanceledRequestCancelsItsCall: without sessions by closing the response's stream, with them by a notification.

@@ -153,13 +153,21 @@ func (p *pool) tools() []tool.Tool {
 				{Type: toolyard.ContentLink, URI: "test://there", Name: "another"},
 			}}, nil
 		}),
-		made(p.T, "steps", nil, func(ctx context.Context, env tool.Env, _ string) (tool.Output, error) {
+		made(p.T, "steps", nil, func(ctx context.Context, env tool.Env, text string) (tool.Output, error) {
 			for i, status := range []string{"begins", "goes on", "is nearly done"} {
 				env.Progress(tool.Progress{Fraction: float64(i) / 4, Status: status})
 				select {
 				case <-p.gate:
 				case <-ctx.Done():
 					return tool.Output{}, context.Cause(ctx)
+				}
+				if i == 1 && text == "ask" && elicit.From(ctx).Answer == nil { // and begins anew with the answer
+					q, err := elicit.New(toolyard.Form{Server: "s", Message: "Go on?", Schema: json.RawMessage(
+						`{"type":"object","properties":{"said":{"type":"string"}}}`)}, "k", "asked")
+					if err != nil {
+						return tool.Output{}, err
+					}
+					return tool.Output{}, q
 				}
 			}
 			return tool.Output{Text: "done"}, nil

@@ -365,7 +365,10 @@ func (s *Server) tellProgress(ctx context.Context, req *mcp.CallToolRequest, b *
 	}
 	go func() {
 		defer close(done)
-		var bar bar
+		bar := new(bar)
+		if call, ok := ctx.Value(taskCallKey{}).(*taskCall); ok { // one request may wait several times
+			bar = &call.bar
+		}
 		for p, err := range b.Progress(ctx) {
 			if err != nil {
 				if ctx.Err() == nil {

@@ -89,6 +89,8 @@ type taskCall struct {
 	at, may bool
 	// made is what the request is answered with when it became a task.
 	made *taskAnswer
+	// bar is what the client was told of the progress.
+	bar bar
 }
 
 type taskCallKey struct{}
