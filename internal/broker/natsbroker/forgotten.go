@@ -3,7 +3,6 @@ package natsbroker
 import (
 	"context"
 	"strconv"
-	"sync"
 
 	"github.com/toolyard/toolyard/internal/gate"
 )
@@ -15,30 +14,42 @@ import (
 // replicas, a message is delivered only after a majority has recorded that. A restarted server has new connections. So
 // a message that was queued before this connection was made may have been delivered before.
 type forgotten struct {
-	mu    gate.Gate
-	known bool
-	// reconnects identifies the connection for which upTo is known.
-	reconnects, upTo uint64
+	earlier
 	// acknowledged is what is known of such a connection's messages that are acknowledged.
 	acknowledged acknowledged
 }
 
-// note records the end of the work queue when the connection was made.
-func (f *forgotten) note(reconnects, last uint64) {
-	f.known, f.reconnects, f.upTo = true, reconnects, last
+// earlier is where a stream ended when its server was first asked over a connection.
+type earlier struct {
+	mu    gate.Gate
+	known bool
+	// reconnects identifies the connection for which upTo is known.
+	reconnects, upTo uint64
 }
 
-// look reads the end of the work queue, if that has not been done for this connection. The caller holds the lock.
-func (f *forgotten) look(ctx context.Context, b *Broker) error {
+// note records the end of the stream when the connection was made.
+func (e *earlier) note(reconnects, last uint64) {
+	e.known, e.reconnects, e.upTo = true, reconnects, last
+}
+
+// look reads the end of the stream, if that has not been done for this connection. The caller holds the lock.
+func (e *earlier) look(ctx context.Context, b *Broker, end func(context.Context) (uint64, error)) error {
 	now := b.Reconnects()
-	if f.known && f.reconnects == now {
+	if e.known && e.reconnects == now {
 		return nil
 	}
-	end, err := b.callsEnd(ctx)
+	last, err := end(ctx)
 	if err == nil {
-		f.note(now, end)
+		e.note(now, last)
 	}
 	return err
+}
+
+// has reports whether a message may have been stored before this connection was made. It returns true on error.
+func (e *earlier) has(ctx context.Context, b *Broker, seq uint64, end func(context.Context) (uint64, error)) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.look(ctx, b, end) != nil || seq <= e.upTo
 }
 
 // end is where the work queue ended when this connection was made, which reconnects identifies. No lock is held then.
@@ -47,20 +58,20 @@ func (f *forgotten) end(ctx context.Context, b *Broker) (reconnects, upTo uint64
 		return 0, 0, err
 	}
 	defer f.mu.Unlock()
-	err = f.look(ctx, b)
+	err = f.look(ctx, b, b.callsEnd)
 	return f.reconnects, f.upTo, err
 }
 
 // mayHaveForgotten reports whether a message of the work queue may have been delivered before, although the server
 // counts no delivery. It returns true on error.
 func (b *Broker) mayHaveForgotten(ctx context.Context, seq uint64) bool {
-	if b.Settings().Replicas > 1 {
-		return false
-	}
-	f := b.forgotten
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.look(ctx, b) != nil || seq <= f.upTo
+	return b.Settings().Replicas <= 1 && b.forgotten.has(ctx, b, seq, b.callsEnd)
+}
+
+// isEarlier reports whether a submission may have been stored before this connection was made. It returns true on
+// error.
+func (b *Broker) isEarlier(ctx context.Context, seq uint64) bool {
+	return b.earlier.has(ctx, b, seq, b.submissionsEnd)
 }
 
 // callsEnd is the sequence of the last message that the work queue has ever received.
@@ -77,35 +88,9 @@ func (b *Broker) callsEnd(ctx context.Context) (uint64, error) {
 	return strconv.ParseUint(string(m.Data), 10, 64)
 }
 
-// earlier is where the stream of submissions ended when its server was first asked over a connection.
-type earlier struct {
-	mu    sync.Mutex
-	known bool
-	// reconnects identifies the connection for which upTo is known.
-	reconnects, upTo uint64
-}
-
-// note records the end of the stream when the connection was made.
-func (e *earlier) note(reconnects, last uint64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.known, e.reconnects, e.upTo = true, reconnects, last
-}
-
-// has reports whether a submission may have been stored before this connection was made. It returns true on error.
-func (e *earlier) has(ctx context.Context, b *Broker, seq uint64) bool {
-	now := b.Reconnects()
-	e.mu.Lock()
-	known, upTo := e.known && e.reconnects == now, e.upTo
-	e.mu.Unlock()
-	if known {
-		return seq <= upTo
-	}
+// submissionsEnd is the sequence of the last submission or wake that was ever stored.
+func (b *Broker) submissionsEnd(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	end, err := b.streamEnd(ctx, b.name(streamBatch))
-	if err == nil {
-		e.note(now, end)
-	}
-	return err != nil || seq <= end
+	return b.streamEnd(ctx, b.name(streamBatch))
 }

@@ -433,7 +433,7 @@ func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 	}
 	sub := &broker.Submission{
 		Key: p.key, Parked: parked, Shard: s.b.shard, Seq: meta.Sequence.Stream, Deliveries: meta.NumDelivered,
-		Earlier: !p.wake && s.b.earlier.has(ctx, s.b, meta.Sequence.Stream), Wait: s.b.Settings().BatchAckWait,
+		Earlier: !p.wake && s.b.isEarlier(ctx, meta.Sequence.Stream), Wait: s.b.Settings().BatchAckWait,
 		SubmissionMessage: &submission{
 			key: p.key, parked: parked, seq: meta.Sequence.Stream, reply: m.Reply, b: s.b,
 			raw: raw{subject: m.Subject, seq: meta.Sequence.Stream, time: meta.Timestamp, header: m.Header,
