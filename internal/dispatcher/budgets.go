@@ -44,7 +44,7 @@ type unbooked struct {
 // waits reports whether a call is in a message that waits for room in an account.
 func (b *budget) waits(i int) bool {
 	return slices.ContainsFunc(b.waiting, func(w unbooked) bool {
-		return slices.ContainsFunc(w.q.Request.Calls, func(c events.RequestedCall) bool { return c.Index == i })
+		return slices.Contains(callsOf(w.q), i)
 	})
 }
 
@@ -124,11 +124,7 @@ func (r *runner) withinBudget(ctx context.Context, calls []batch.Queue) ([]batch
 	if fit == len(calls) {
 		return calls, nil, nil
 	}
-	for n := range calls[fit:] {
-		for _, c := range calls[fit+n].Request.Calls {
-			limited.Calls = append(limited.Calls, c.Index)
-		}
-	}
+	limited.Calls = callsOf(calls[fit:]...)
 	inputs := []batch.Input{batch.Held{Calls: limited.Calls}, limited}
 	// Accounts that were asked before have reserved what does not begin.
 	err := r.tellAccounts(ctx, used, reserved)
@@ -141,26 +137,19 @@ func (r *runner) withinBudget(ctx context.Context, calls []batch.Queue) ([]batch
 // awaitAccount keeps messages back for which an account has no room.
 func (r *runner) awaitAccount(calls []batch.Queue, why error) batch.Held {
 	r.log.Warn("calls wait for room in the account of a budget", "error", why)
-	var held batch.Held
 	now := time.Now()
 	for n := range calls {
 		r.budget.waiting = append(r.budget.waiting, unbooked{calls[n], now})
-		for _, c := range calls[n].Request.Calls {
-			held.Calls = append(held.Calls, c.Index)
-		}
 	}
 	r.budget.unsure = true // the accounts before that one have reserved them
-	return held
+	return batch.Held{Calls: callsOf(calls...)}
 }
 
 // retryBudget tries messages again for which an account has had no room, and returns those that go to the workers now.
 func (r *runner) retryBudget(ctx context.Context) (calls []batch.Queue, inputs []batch.Input, err error) {
 	for _, w := range r.budget.waiting {
-		req := &w.q.Request
-		req.Calls = slices.DeleteFunc(slices.Clone(req.Calls),
-			func(c events.RequestedCall) bool { return !r.m.MayHand(c.Index) })
-		req.RemainingMS = max(0, req.RemainingMS-time.Since(w.since).Milliseconds())
-		if len(req.Calls) > 0 {
+		goOn(&w.q.Request, time.Since(w.since), r.m.MayHand)
+		if len(w.q.Request.Calls) > 0 {
 			calls = append(calls, w.q)
 		}
 	}
@@ -168,14 +157,8 @@ func (r *runner) retryBudget(ctx context.Context) (calls []batch.Queue, inputs [
 	if calls, inputs, err = r.holdBack(ctx, calls); err != nil {
 		return nil, nil, err
 	}
-	var handed batch.Handed
-	for n := range calls {
-		for _, c := range calls[n].Request.Calls {
-			handed.Calls = append(handed.Calls, c.Index)
-		}
-	}
-	if len(handed.Calls) > 0 {
-		inputs = append(inputs, handed)
+	if handed := callsOf(calls...); len(handed) > 0 {
+		inputs = append(inputs, batch.Handed{Calls: handed})
 	}
 	return calls, inputs, nil
 }

@@ -103,10 +103,7 @@ func (r *runner) awaitTurn(calls []batch.Queue) (now []batch.Queue, held []batch
 			now = append(now, calls[n])
 			continue
 		}
-		c := &rated{q: calls[n], asked: time.Now(), waiting: true}
-		for _, call := range calls[n].Request.Calls {
-			c.calls = append(c.calls, call.Index)
-		}
+		c := &rated{q: calls[n], calls: callsOf(calls[n]), asked: time.Now(), waiting: true}
 		r.leaveFor(c.calls)
 		r.rates.add(c, func() uint64 { return r.rates.gate.ask(&r.rates.in, key, len(c.calls)) })
 		held = append(held, batch.Held{Calls: c.calls})
@@ -140,9 +137,7 @@ func (r *runner) rateAnswers() (now []batch.Queue, inputs []batch.Input) {
 		}
 		req := &c.q.Request
 		waited := time.Since(c.asked)
-		req.RemainingMS = max(0, req.RemainingMS-waited.Milliseconds())
-		req.Calls = slices.DeleteFunc(slices.Clone(req.Calls),
-			func(call events.RequestedCall) bool { return !slices.Contains(c.calls, call.Index) })
+		goOn(req, waited, func(call int) bool { return slices.Contains(c.calls, call) })
 		if g.Held != "" {
 			for n := range req.Calls {
 				req.Calls[n].Waited = "waited " + waited.Round(time.Millisecond).String() + " for the rate of " +
@@ -183,4 +178,22 @@ func (r *runner) leaveAllRated() {
 		r.rates.gate.leave(id)
 	}
 	clear(r.rates.all)
+}
+
+// callsOf are the calls of messages.
+func callsOf(messages ...batch.Queue) (out []int) {
+	for n := range messages {
+		for _, c := range messages[n].Request.Calls {
+			out = append(out, c.Index)
+		}
+	}
+	return out
+}
+
+// goOn has a message that was kept back for a while go on: with those of its calls that may still be handed over, and
+// with the time that they have left.
+func goOn(req *events.Requested, waited time.Duration, may func(call int) bool) {
+	req.RemainingMS = max(0, req.RemainingMS-waited.Milliseconds())
+	req.Calls = slices.DeleteFunc(slices.Clone(req.Calls),
+		func(c events.RequestedCall) bool { return !may(c.Index) })
 }
