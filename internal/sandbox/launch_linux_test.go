@@ -23,10 +23,23 @@ const becomesVar = "TOOLYARD_TEST_BECOMES"
 // endWithin is far longer than the end of a program takes.
 const endWithin = time.Minute
 
-// asOneWhoBecomes runs a test again as an ordinary user whose programs may become another user.
-func asOneWhoBecomes(t *testing.T, test string) {
+// asOneWhoBecomes calls play in a process of an ordinary user whose programs may become another user: the run as root
+// starts it, with this test alone. What becomes another user ends with that process, which closes stdin.
+func asOneWhoBecomes(t *testing.T, play func(t *testing.T, stdin *os.File)) {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+test+"$", "-test.count=1")
+	if os.Getuid() != 0 {
+		if os.Getenv(becomesVar) == "" { // not the process that the run as root has started
+			return
+		}
+		stdin, ours, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = ours.Close() }()
+		play(t, stdin)
+		return
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.count=1")
 	cmd.Env = append(os.Environ(), becomesVar+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody},
 		AmbientCaps: []uintptr{unix.CAP_SETUID}}
@@ -38,19 +51,11 @@ func asOneWhoBecomes(t *testing.T, test string) {
 // TestWaitEndsWhereAKillIsRefused: a program that becomes another user cannot be killed by an ordinary one. Waiting for
 // it ends all the same, and says that it still runs.
 func TestWaitEndsWhereAKillIsRefused(t *testing.T) {
-	if os.Getuid() == 0 {
-		asOneWhoBecomes(t, "TestWaitEndsWhereAKillIsRefused")
-		return
-	}
-	if os.Getenv(becomesVar) == "" { // the run as root starts this one with the right to become another user
-		return
-	}
-	// It ends when this process does, as that closes its stdin.
-	stdin, ours, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ours.Close() }()
+	asOneWhoBecomes(t, waitEndsWhereAKillIsRefused)
+}
+
+func waitEndsWhereAKillIsRefused(t *testing.T, stdin *os.File) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	became := saying{"became", cancel}
@@ -78,19 +83,11 @@ func TestWaitEndsWhereAKillIsRefused(t *testing.T) {
 
 // TestACommandThatLeavesAnotherUsersProcess has run: it ends with its own status, and the result says what is left.
 func TestACommandThatLeavesAnotherUsersProcess(t *testing.T) {
-	if os.Getuid() == 0 {
-		asOneWhoBecomes(t, "TestACommandThatLeavesAnotherUsersProcess")
-		return
-	}
-	if os.Getenv(becomesVar) == "" { // the run as root starts this one with the right to become another user
-		return
-	}
-	// What is left ends when this process does, as that closes its stdin.
-	stdin, ours, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ours.Close() }()
+	asOneWhoBecomes(t, leavesAnotherUsersProcess)
+}
+
+func leavesAnotherUsersProcess(t *testing.T, stdin *os.File) {
+	t.Helper()
 	for how, want := range map[string]Result{
 		"exit 0": {Reason: Exited}, "exit 3": {Reason: Exited, ExitCode: 3},
 		"sleep 60": {Reason: Canceled, ExitCode: -1, Signal: int(syscall.SIGKILL)},

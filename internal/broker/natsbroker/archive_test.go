@@ -64,16 +64,7 @@ func guardedArchiveYard(t *testing.T) (*archiveYard, *natsd.Server) {
 		return testenv.BrokerAs(t, s, platform, "/"+name)
 	}}
 	y.b = y.broker("test")
-	answering, err := y.b.AnswerGuests(testenv.Log(t), func() []broker.Worker { return nil },
-		func(string, []byte) error { return nil }, nil, func(toolyard.BatchKey) bool { return false })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := answering.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(answers(t, y.b))
 	return y, s
 }
 

@@ -88,16 +88,7 @@ func TestAPoolThatSignsOffWorkersThatAreNoneLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := testenv.Guarded(t)
 	b := testenv.BrokerAs(t, s, access.Principal{Role: access.Dispatcher}, "/dispatcher")
-	answering, err := b.AnswerGuests(testenv.Log(t), func() []broker.Worker { return nil },
-		func(string, []byte) error { return nil }, nil, func(toolyard.BatchKey) bool { return false })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := answering.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer answers(t, b)()
 	w := testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: "p"}, "/worker/p.w")
 	for i := range 20 {
 		if err := w.Gone(t.Context(), fmt.Sprint("p.none", i)); err != nil {

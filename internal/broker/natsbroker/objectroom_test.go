@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
@@ -61,24 +60,15 @@ func TestADispatcherReadsOnlySoManyBytesAtATime(t *testing.T) {
 		long.ObjectStore = of
 		return long
 	})
-	answering, err := b.AnswerGuests(testenv.Log(t), func() []broker.Worker { return nil },
-		func(string, []byte) error { return nil }, nil, func(toolyard.BatchKey) bool { return false })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := answering.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer answers(t, b)()
 	defer close(long.release)
 	const room = natsbroker.MaxAnswerBytes / broker.MaxObjectBytes
-	asked, answers := 0, make(chan *nats.Msg, 10*room)
+	asked, answered := 0, make(chan *nats.Msg, 10*room)
 	for _, agent := range []string{"one", "other"} {
 		nc := testenv.ConnAs(t, s, access.Principal{Role: access.Agent, Name: agent})
 		for range 2 * room {
 			inbox := nc.NewInbox()
-			if _, err := nc.ChanSubscribe(inbox, answers); err != nil {
+			if _, err := nc.ChanSubscribe(inbox, answered); err != nil {
 				t.Fatal(err)
 			}
 			m := nats.NewMsg("ty.ask.get")
@@ -95,7 +85,7 @@ func TestADispatcherReadsOnlySoManyBytesAtATime(t *testing.T) {
 	for ended := 0; ended < asked; {
 		select {
 		case long.release <- struct{}{}:
-		case m := <-answers:
+		case m := <-answered:
 			if problem := m.Header.Get("Toolyard-Problem"); problem != "" {
 				t.Fatal(problem)
 			}
