@@ -87,7 +87,7 @@ func (b *Broker) Append(ctx context.Context, k toolyard.BatchKey, c batch.Chain,
 
 // append is the primitive. The event's id is the nonce by which it recognises its own event.
 func (b *Broker) append(ctx context.Context, stream string, expected uint64, msg *nats.Msg) (uint64, error) {
-	pause := firstPause
+	pause, began := firstPause, time.Now()
 	for {
 		ack, err := b.send(ctx, stream, msg, jetstream.WithExpectLastSequencePerSubject(expected))
 		if err == nil {
@@ -96,7 +96,10 @@ func (b *Broker) append(ctx context.Context, stream string, expected uint64, msg
 		switch again, verdict := classify(err); {
 		case errors.Is(verdict, broker.ErrConflict):
 			seq, err := b.resolveConflict(ctx, stream, expected, msg, verdict)
-			if !errors.Is(err, errNoConflict) {
+			if errors.Is(err, errBehind) && time.Since(began) > lostAfter {
+				return 0, verdict // what was stored there has expired, or is lost
+			}
+			if !errors.Is(err, errNoConflict) && !errors.Is(err, errBehind) {
 				return seq, err
 			}
 		case !again:
@@ -231,8 +234,13 @@ func (b *Broker) MayPass(err error) bool { return MayPass(err) }
 // whose store is closed, as when its disk is full, reports the end 0 until it is no leader any more.
 var errNoConflict = errors.New("the chain ends where it is expected to")
 
+// errBehind says that a chain ends before the event behind which the writer appends, and which was stored. A server
+// whose store is closed also reads as if it had no messages, until another one leads the stream.
+var errBehind = errors.New("the chain ends before an event that was stored")
+
 // resolveConflict decides a conflict: the message that follows expected is either ours, stored by an attempt whose
-// answer was lost, or another writer's. More may have been appended since. It returns errNoConflict if none follows.
+// answer was lost, or another writer's. More may have been appended since. It returns errNoConflict or errBehind if none
+// follows.
 func (b *Broker) resolveConflict(
 	ctx context.Context, stream string, expected uint64, msg *nats.Msg, verdict error,
 ) (uint64, error) {
@@ -247,7 +255,10 @@ func (b *Broker) resolveConflict(
 	switch {
 	case err != nil:
 		return 0, err
-	case end.seq == expected && b.mayBeNone(verdict, expected): // both are 0 where there is no message
+	case end.seq <= expected && b.mayBeNone(verdict, expected): // both are 0 where there is no message
+		if end.seq < expected {
+			return 0, errBehind
+		}
 		return 0, errNoConflict
 	case ok && b.guest == nil && end.fence(): // nobody appends behind a fence, also who would behind any other end
 		return 0, fmt.Errorf("%w: the batch is over and archived", broker.ErrConflict)
@@ -259,7 +270,7 @@ func (b *Broker) resolveConflict(
 // which passes over fences: if the server has reported another end than the expected one, that may be a fence.
 func (b *Broker) mayBeNone(verdict error, expected uint64) bool {
 	reported, ok := errors.AsType[*conflictError](verdict)
-	return b.guest == nil || !ok || reported.end == 0 || reported.end == expected
+	return b.guest == nil || !ok || reported.end <= expected
 }
 
 // hotAfter reads the first message of a subject after a sequence, from the stream's leader: also a fence.
