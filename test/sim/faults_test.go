@@ -29,6 +29,7 @@ const (
 	leader fault = "leader" // the streams have no leader for a while
 	stall  fault = "stall"  // the streams store nothing and say nothing
 	full   fault = "full"   // a stream takes nothing
+	closed fault = "closed" // the leader of a stream has closed its store, and answers some requests
 )
 
 var (
@@ -83,6 +84,9 @@ func (w *world) drawFate() *fate {
 		}
 	}
 	f.every = f.d.between(500*time.Millisecond, 8*time.Second)
+	if (draws{w.random("closed")}).one(6) {
+		f.kinds = append(f.kinds, closed)
+	}
 	if f.d.IntN(10) < 7 {
 		f.strike = 0.004 * f.d.Float64()
 	}
@@ -301,7 +305,7 @@ func (f *fate) lets(m *machine, k fault, d time.Duration, noticed bool) {
 		return
 	}
 	f.w.note(p.name, "%s for %s", strings.ToUpper(string(k)), d)
-	if slices.Contains(ofServer, k) {
+	if slices.Contains(ofServer, k) || k == closed {
 		f.hitServer(k, min(d, f.w.restless(), 5*time.Second)|1)
 		return
 	}
@@ -380,6 +384,10 @@ func (f *fate) hitServer(k fault, d time.Duration) {
 	case full:
 		s.Fill(which, true)
 		end = func() { s.Fill(which, false) }
+	case closed:
+		f.w.note("", "the store of %s is closed", which)
+		s.CloseStore(which)
+		end = func() { s.ElectLeader(which) }
 	}
 	f.w.after(d, func() {
 		end()

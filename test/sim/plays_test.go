@@ -125,7 +125,7 @@ func (all played) draw(t *testing.T, by attack, least, each int, plays ...string
 func (all played) check(t *testing.T, histories uint64) {
 	t.Helper()
 	wanted := slices.Concat(plays, rare)
-	for _, f := range slices.Concat(ofParties, ofServer) {
+	for _, f := range slices.Concat(ofParties, ofServer, []fault{closed}) {
 		wanted = append(wanted, string(f))
 	}
 	var lines, never []string

@@ -122,6 +122,8 @@ func (js *jetStream) onStream(q *query, name, kind string, do func(*query, *stre
 	q.kind = kind
 	st := js.stream(name)
 	switch {
+	case st != nil && st.fault.closed && kind == server.JSApiMsgGetResponseType:
+		q.refuse(server.NewJSNoMessageFoundError())
 	case js.leaderless || st != nil && st.fault.leaderless:
 		q.refuse(server.NewJSClusterNotAvailError())
 	case st == nil:

@@ -49,6 +49,9 @@ func (js *jetStream) direct(m *message) bool {
 		return true
 	}
 	v := &view{st: st, msgs: st.msgs, send: send}
+	if st.fault.closed {
+		v.msgs, v.behind = nil, true
+	}
 	if st.replicated() && st.fault.lag > 0 {
 		v.msgs, v.behind = st.behind(st.fault.lag), true
 	}

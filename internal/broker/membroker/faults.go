@@ -25,6 +25,7 @@ type streamFault struct {
 	stalled    bool // it stores nothing, and says nothing
 	full       bool // it is at its limit
 	leaderless bool // nobody is there to answer
+	closed     bool // but for its leader, whose store is closed
 	lag        int  // so many changes lie direct reads behind
 	deposed    int  // and so many, reads through the leader
 }
@@ -240,13 +241,21 @@ func (s *Server) LoseLeader(name string) {
 	}
 }
 
-// ElectLeader ends what [Server.LoseLeader] has begun. Whoever waited for messages is told, and asks again.
+// CloseStore closes the store of a stream's leader, which still answers some requests, as a server does whose disk is
+// full until it has stopped JetStream. It has no messages to read, and turns an append down that expects one before it.
+// Of all else the stream has no leader. [Server.ElectLeader] ends that.
+func (s *Server) CloseStore(name string) {
+	s.on(name, func(st *stream) { st.fault.leaderless, st.fault.closed = true, true })
+}
+
+// ElectLeader ends what [Server.LoseLeader] or [Server.CloseStore] has begun. Whoever waited for messages is told, and
+// asks again.
 func (s *Server) ElectLeader(name string) {
 	if name == "" {
 		s.change(func() { s.js.leaderless = false })
 	}
 	s.on(name, func(st *stream) {
-		st.fault.leaderless = false
+		st.fault.leaderless, st.fault.closed = false, false
 		for _, o := range st.consumers {
 			for _, r := range o.waiting {
 				o.tell(r.reply, 409, "Leadership Change")

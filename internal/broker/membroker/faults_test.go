@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -322,6 +323,41 @@ func TestADeposedLeaderLiesBehind(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAClosedStoreReadsAsEmpty: its server turns down an append behind a message that is there, and has no message to
+// read, until there is another leader. Nothing else is answered, or stored.
+func TestAClosedStoreReadsAsEmpty(t *testing.T) {
+	for _, direct := range []bool{false, true} {
+		play(t, func(c *jetstream.StreamConfig) { c.AllowDirect = direct }, func(sc *scene) {
+			_, err := sc.put(sc.js)
+			sc.must(err)
+			sc.s.CloseStore("S")
+			if _, err := sc.st.GetLastMsgForSubject(sc.Context(), "s.a"); !errors.Is(err, jetstream.ErrMsgNotFound) {
+				t.Errorf("direct %t: the last message: %v", direct, err)
+			}
+			if _, err := sc.st.GetMsg(sc.Context(), 1); !errors.Is(err, jetstream.ErrMsgNotFound) {
+				t.Errorf("direct %t: message 1: %v", direct, err)
+			}
+			_, err = sc.js.Publish(sc.Context(), "s.a", nil, jetstream.WithExpectLastSequencePerSubject(1))
+			if err == nil || !strings.Contains(err.Error(), "wrong last sequence: 0") {
+				t.Errorf("direct %t: an append: %v", direct, err)
+			}
+			ctx, cancel := context.WithTimeout(sc.Context(), time.Second)
+			defer cancel()
+			_, err = sc.js.Publish(ctx, "s.b", nil, jetstream.WithExpectLastSequencePerSubject(0))
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("direct %t: a first message: %v", direct, err)
+			}
+			if _, err := sc.st.Info(sc.Context()); err == nil {
+				t.Errorf("direct %t: the stream says how it is", direct)
+			}
+			sc.s.ElectLeader("S")
+			m, err := sc.st.GetLastMsgForSubject(sc.Context(), "s.a")
+			sc.must(err)
+			sc.want("the last message", m.Sequence, 1)
+		})
+	}
 }
 
 // TestHold: what is held back happens when it is held no more, and others go on meanwhile.

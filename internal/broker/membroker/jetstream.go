@@ -64,7 +64,7 @@ func (js *jetStream) take(from *conn, m *message) bool {
 	}
 	taken := false
 	for _, st := range js.streams {
-		if st.takes(m.subject) && !st.fault.leaderless {
+		if st.takes(m.subject) && (!st.fault.leaderless || st.fault.closed) {
 			taken = true
 			st.ingest(from, m)
 		}

@@ -19,7 +19,15 @@ func (st *stream) ingest(from *conn, m *message) {
 	if st.fault.stalled { // nats-server logs that it cannot write, and says nothing
 		return
 	}
-	seq, duplicate, refused := st.accept(m)
+	seq, duplicate, refused := uint64(0), false, (*server.ApiError)(nil)
+	if st.fault.closed {
+		if want, _ := number(m.hdr, server.JSExpectedLastSubjSeq); want == 0 {
+			return // it goes to the replicas, and is lost there
+		}
+		refused = server.NewJSStreamWrongLastSequenceError(0)
+	} else {
+		seq, duplicate, refused = st.accept(m)
+	}
 	if m.reply == "" || st.cfg.NoAck {
 		return
 	}
