@@ -31,7 +31,7 @@ const (
 // its input is read in the log: a worker can start nothing but what an agent asked for.
 func (d *Dispatcher) background(ctx context.Context, pool toolyard.Pool, q broker.BackgroundAsk) (
 	broker.BackgroundAnswer, error) {
-	s, err := d.b.Look(ctx, toolyard.BatchKey{Agent: q.Call.Agent, ID: q.Call.Batch})
+	s, err := d.b.Resume(ctx, toolyard.BatchKey{Agent: q.Call.Agent, ID: q.Call.Batch}) // what is missing counts
 	if errors.Is(err, broker.ErrNoBatch) {
 		return notForBackground("there is no such batch"), nil
 	}
@@ -135,7 +135,7 @@ func (d *Dispatcher) startBackground(ctx context.Context, s *batch.State, index 
 			return fail(toolyard.ExecutionFailed, "the session has %d background calls, which is as many as it may "+
 				"have at a time; wait for one with background_wait, or stop one with background_stop", d.cfg.BackgroundCalls)
 		}
-		now, err := d.b.Look(ctx, s.Key)
+		now, err := d.b.Resume(ctx, s.Key)
 		if err != nil {
 			return broker.BackgroundAnswer{}, err
 		}

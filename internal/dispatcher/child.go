@@ -27,7 +27,7 @@ func (d *Dispatcher) checkChild(ctx context.Context, sub *toolyard.Batch) (end t
 		return end, badParent("the scripts of this system call no tools; its operator allows that (dispatcher serve " +
 			"--run-code)")
 	}
-	of, err := d.b.Look(ctx, toolyard.BatchKey{Agent: sub.Agent, ID: p.Batch})
+	of, err := d.b.Resume(ctx, toolyard.BatchKey{Agent: sub.Agent, ID: p.Batch}) // what is missing counts here
 	if errors.Is(err, broker.ErrNoBatch) {
 		return end, badParent("the agent has no batch %q", p.Batch)
 	}
@@ -106,8 +106,17 @@ func (r *runner) followParent(ctx context.Context, p *toolyard.Parent) {
 		of, err := r.d.b.Look(ctx, key)
 		why := ""
 		switch {
-		case err == nil:
-			why = parentOver(&of, p)
+		case err == nil && parentOver(&of, p) != "":
+			// A server may answer as if it had no messages: what it counts says that they are missing.
+			sure, unsure := r.d.b.Resume(ctx, key)
+			switch {
+			case unsure == nil:
+				why = parentOver(&sure, p)
+			case errors.Is(unsure, broker.ErrDamaged):
+				why = parentOver(&of, p)
+			default:
+				err = unsure
+			}
 		case errors.Is(err, broker.ErrNoBatch):
 			why = fmt.Sprintf("batch %q, which made this call, is gone", p.Batch)
 		}

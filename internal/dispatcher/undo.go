@@ -74,10 +74,11 @@ func (r *runner) overlayOf(ctx context.Context, input json.RawMessage) *events.U
 	return u
 }
 
-// look reads another batch of the agent.
+// look reads another batch of the agent, and all that the server counts of it: what is missing decides too, and a
+// server may answer as if it had no messages.
 func (r *runner) look(ctx context.Context, id toolyard.BatchID) (s *batch.State, problem string) {
 	k := toolyard.BatchKey{Agent: r.key.Agent, ID: id}
-	state, err := r.d.b.Look(ctx, k)
+	state, err := r.d.b.Resume(ctx, k)
 	switch {
 	case errors.Is(err, broker.ErrNoBatch):
 		return nil, fmt.Sprintf("the agent has no batch %q, or no longer", id)

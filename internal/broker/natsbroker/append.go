@@ -239,8 +239,8 @@ var errNoConflict = errors.New("the chain ends where it is expected to")
 var errBehind = errors.New("the chain ends before an event that was stored")
 
 // resolveConflict decides a conflict: the message that follows expected is either ours, stored by an attempt whose
-// answer was lost, or another writer's. More may have been appended since. It returns errNoConflict or errBehind if none
-// follows.
+// answer was lost, or another writer's. More may have been appended since. It returns errNoConflict or errBehind if
+// none follows.
 func (b *Broker) resolveConflict(
 	ctx context.Context, stream string, expected uint64, msg *nats.Msg, verdict error,
 ) (uint64, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 )
@@ -198,7 +199,11 @@ func (b *Broker) Asked(ctx context.Context, k toolyard.BatchKey, index int) (ask
 	if err != nil {
 		return asked, at, err
 	}
+	// That it has not asked takes the call off the list, and a server may answer as if it had no messages.
 	if index >= len(planned) {
+		if err := b.chainLost(ctx, subjectChain(k, batch.ChainBatch, "", 0)); err != nil {
+			return asked, at, err
+		}
 		return none(call + " has not asked for one")
 	}
 	at = broker.ItemEnd{Pool: planned[index].pool, Item: planned[index].item}
@@ -215,6 +220,9 @@ func (b *Broker) Asked(ctx context.Context, k toolyard.BatchKey, index int) (ask
 	}
 	switch body := last.(type) {
 	case nil:
+		if err := b.chainLost(ctx, subjectChain(k, batch.ChainItem, at.Pool, at.Item)); err != nil {
+			return asked, at, err
+		}
 		return none(call + " has not asked for one")
 	case events.Waiting:
 		return body, at, nil

@@ -22,9 +22,9 @@ import (
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
-// mistaken is a connection whose server answers some requests as a server does whose store is closed. It takes an append
-// for a conflict that is none, as the sequence that the append expects is another one when it arrives; or it has no
-// message on a subject, as the read is for another one.
+// mistaken is a connection whose server answers some requests as a server does whose store is closed. It takes an
+// append for a conflict that is none, as the sequence that the append expects is another one when it arrives; or it has
+// no message on a subject, as the read is for another one.
 type mistaken struct {
 	net.Conn
 	swaps *swaps

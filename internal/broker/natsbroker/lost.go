@@ -42,7 +42,7 @@ func (b *Broker) counted(
 func (b *Broker) countedWith(
 	ctx context.Context, stream, subjects string, fences bool, read func(counted map[string]uint64, end uint64) error,
 ) error {
-	pause, began := firstPause, time.Now()
+	pause, began, again := firstPause, time.Now(), false
 	for {
 		counted, end, err := b.countsTo(ctx, stream, subjects)
 		if err != nil {
@@ -54,10 +54,14 @@ func (b *Broker) countedWith(
 				err = read(counted, end)
 			}
 		}
-		if !errors.Is(err, broker.ErrDamaged) || b.Settings().Replicas <= 1 ||
-			time.Since(began) > lostAfter {
+		confirmed := time.Since(began) > lostAfter
+		if b.Settings().Replicas <= 1 {
+			confirmed = again // a server that was stopping when it was read is away now
+		}
+		if !errors.Is(err, broker.ErrDamaged) || confirmed {
 			return err
 		}
+		again = true
 		if err := wait(ctx, &pause); err != nil {
 			return err
 		}
@@ -155,7 +159,8 @@ func (b *Broker) Resume(ctx context.Context, k toolyard.BatchKey) (s batch.State
 	if err != nil {
 		return s, err
 	}
-	if _, _, err := b.lastOrLost(ctx, streamReply, subjectReply(k)); err != nil {
+	reply, replied, err := b.lastOrLost(ctx, streamReply, subjectReply(k))
+	if err != nil {
 		return s, err
 	}
 	control, asked := subjectChain(k, batch.ChainControl, "", 0), false
@@ -171,6 +176,9 @@ func (b *Broker) Resume(ctx context.Context, k toolyard.BatchKey) (s batch.State
 		})
 		if err != nil {
 			return err
+		}
+		if replied && s.ReplySeq < reply.seq { // it was there
+			return tooFew(subjectReply(k), 1, 0)
 		}
 		chains := []string{subjectChain(k, batch.ChainBatch, "", 0), subjectChain(k, batch.ChainInput, "", 0)}
 		for _, g := range slices.Sorted(maps.Keys(s.Started)) {
