@@ -375,6 +375,8 @@ type Follower interface {
 	News() <-chan struct{}
 	// Next returns the next event; ok is false if no more is known to be stored. After an error it may be called again.
 	Next(ctx context.Context) (l Logged, ok bool, err error)
+	// Reread has Next read what is stored, although nothing is known to be missing.
+	Reread()
 	Stop()
 }
 
@@ -382,6 +384,7 @@ type Follower interface {
 type ReplyFollower interface {
 	News() <-chan struct{}
 	Next(ctx context.Context) (r batch.Record, ok bool, err error)
+	Reread()
 	Stop()
 }
 

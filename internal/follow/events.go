@@ -223,7 +223,7 @@ func (r *Reader) readEvents(ctx context.Context, k toolyard.BatchKey, t *topic[E
 		return err
 	}
 	defer f.Stop()
-	return fill(ctx, r, k, f.News(), f.Next, &at.Reply, func(l broker.Logged) (over bool, err error) {
+	return fill(ctx, r, k, f, &at.Reply, func(l broker.Logged) (over bool, err error) {
 		e, err := read(l, &at)
 		if err != nil {
 			return false, err

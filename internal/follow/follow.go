@@ -138,12 +138,19 @@ func again[T any](ctx context.Context, link broker.Link, read func() (T, error))
 	}
 }
 
-// fill puts all that next reads about a batch, until put says that nothing follows. When next has no more it waits for
-// news. reply is how far the replies were read.
+// storedFollower is a [broker.Follower] or [broker.ReplyFollower].
+type storedFollower[T any] interface {
+	News() <-chan struct{}
+	Next(ctx context.Context) (T, bool, error)
+	Reread()
+}
+
+// fill puts all that f reads about a batch, until put says that nothing follows. When f has no more it waits for news;
+// after a long time without any it reads what is stored, since a server may have answered as if it had nothing.
+// reply is how far the replies were read.
 func fill[T any](
-	ctx context.Context, r *Reader, k toolyard.BatchKey, news <-chan struct{},
-	next func(context.Context) (T, bool, error),
-	reply *uint64, put func(T) (over bool, err error),
+	ctx context.Context, r *Reader, k toolyard.BatchKey, f storedFollower[T], reply *uint64,
+	put func(T) (over bool, err error),
 ) error {
 	tick, quiet := time.NewTicker(reread), broker.Quiet{}
 	defer tick.Stop()
@@ -158,7 +165,7 @@ func fill[T any](
 				return n, err
 			}
 			defer done()
-			n.v, n.ok, err = next(ctx)
+			n.v, n.ok, err = f.Next(ctx)
 			return n, err
 		})
 		if err != nil {
@@ -174,20 +181,21 @@ func fill[T any](
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-news:
+		case <-f.News():
 		case <-tick.C:
-			if err := r.forsaken(ctx, k, *reply, &quiet); err != nil {
+			if !quiet.Long(false) {
+				continue
+			}
+			if err := r.forsaken(ctx, k, *reply); err != nil {
 				return err
 			}
+			f.Reread()
 		}
 	}
 }
 
 // forsaken is the error of a batch that nobody goes on with, asked for now and then while nothing comes.
-func (r *Reader) forsaken(ctx context.Context, k toolyard.BatchKey, reply uint64, quiet *broker.Quiet) error {
-	if !quiet.Long(false) {
-		return nil
-	}
+func (r *Reader) forsaken(ctx context.Context, k toolyard.BatchKey, reply uint64) error {
 	done, err := r.Turn(ctx, k.Agent)
 	if err != nil {
 		return err

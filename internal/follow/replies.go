@@ -191,7 +191,7 @@ func (r *Reader) readReplies(ctx context.Context, k toolyard.BatchKey, t *topic[
 		return err
 	}
 	defer f.Stop()
-	return fill(ctx, r, k, f.News(), f.Next, &seen, func(rec batch.Record) (over bool, err error) {
+	return fill(ctx, r, k, f, &seen, func(rec batch.Record) (over bool, err error) {
 		out, size, err := readReply(rec)
 		if err != nil {
 			return false, err

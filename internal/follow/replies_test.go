@@ -4,11 +4,13 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/bubble"
 )
 
 // TestResultsOfABatchThatIsOver: all of them are read, however many replies they are in, and there are none of a batch
@@ -45,4 +47,56 @@ func TestResultsOfABatchThatIsOver(t *testing.T) {
 	if n, err := results(); n != len(sub.Calls) || err != nil {
 		t.Errorf("of a batch that is over: %d of %d, %v", n, len(sub.Calls), err)
 	}
+}
+
+// TestWhoFollowsReadsAgainAfterALongSilence: the server answers the first read as if it had no replies. Nothing comes
+// that would say otherwise.
+func TestWhoFollowsReadsAgainAfterALongSilence(t *testing.T) {
+	bubble.Run(t, broker.Settings{MaxStoreBytes: 256 << 20}, func(e *bubble.Env) {
+		b := e.Broker("reader")
+		r := follow.New(b, follow.Options{Shared: true})
+		over := make(chan int)
+		submit := func(id toolyard.BatchID) toolyard.Batch {
+			sub := toolyard.Batch{Agent: "a", ID: id, Calls: []toolyard.Call{{Tool: "t"}}}
+			sub.Normalize(id)
+			if err := b.Submit(e.Context(), sub); err != nil {
+				e.Fatal(err)
+			}
+			return sub
+		}
+		end := func(sub toolyard.Batch) {
+			if _, err := b.EndReplies(e.Context(), sub.Key(), &sub, "the test ends it"); err != nil {
+				e.Fatal(err)
+			}
+		}
+		follow := func(k toolyard.BatchKey) {
+			results := 0
+			for reply, err := range r.Replies(e.Context(), k, nil) {
+				if err != nil {
+					e.Error(err)
+					break
+				}
+				results += len(reply.Results)
+			}
+			over <- results
+		}
+		early, late := submit("early"), submit("late")
+		go follow(early.Key()) // so that the reader subscribes
+		time.Sleep(10 * time.Second)
+		end(late)
+		e.Server.CloseStore("TY_REPLY")
+		go follow(late.Key())
+		time.Sleep(time.Second)
+		e.Server.ElectLeader("TY_REPLY")
+		select {
+		case n := <-over:
+			if n != 1 {
+				e.Errorf("%d results", n)
+			}
+		case <-time.After(time.Minute):
+			e.Error("a batch that is over is followed for a minute")
+		}
+		end(early)
+		<-over
+	})
 }

@@ -57,6 +57,9 @@ func (h *Hub) Follower(ctx context.Context, k toolyard.BatchKey, event, reply ui
 
 func (f *follower) News() <-chan struct{} { return f.ear.news }
 
+// Reread has Next read what is stored.
+func (f *follower) Reread() { f.behind = true }
+
 // Stop ends the follower.
 func (f *follower) Stop() { f.ear.Stop() }
 
@@ -161,6 +164,9 @@ func (h *Hub) ReplyFollower(ctx context.Context, k toolyard.BatchKey, after uint
 }
 
 func (f *replyFollower) News() <-chan struct{} { return f.ear.news }
+
+// Reread has Next read what is stored.
+func (f *replyFollower) Reread() { f.behind = true }
 
 // Stop ends the follower.
 func (f *replyFollower) Stop() {
