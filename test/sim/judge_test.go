@@ -236,7 +236,8 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 	// still run.
 	case toolyard.OutcomeUnknown:
 		toEnd := canceled || o.OnError == toolyard.CancelGroup || late
-		return (!k.idempotent || res.Attempts >= 3 || toEnd || in.Ignores || w.stood(res.Worker)) &&
+		twice := k.idempotent && plannedAsIdempotent(j.Batches[c.BatchKey], c.Index)
+		return (!twice || res.Attempts >= 3 || toEnd || in.Ignores || w.stood(res.Worker)) &&
 			(w.disturbed.Load() || j.Hurt[j.Processes[res.Worker]])
 	case toolyard.Canceled:
 		return canceled
@@ -315,6 +316,21 @@ func (w *world) ailed() bool {
 	return slices.ContainsFunc(w.parties, func(p *party) bool {
 		return (strings.HasPrefix(p.name, "d") || strings.HasPrefix(p.name, "w")) && p.hurt()
 	})
+}
+
+// plannedAsIdempotent reports whether the plan of a batch says that a call may run twice: not if no worker has judged
+// it.
+func plannedAsIdempotent(b *verdict.Batch, index int) bool {
+	var calls []events.PlannedCall
+	for _, l := range b.Log {
+		switch body := l.Body.(type) {
+		case events.Planned:
+			calls = body.Calls
+		case events.Extended:
+			calls = slices.Concat(calls, body.Calls)
+		}
+	}
+	return index < len(calls) && calls[index].Judgement.Idempotent
 }
 
 // stood reports whether the tools of a party have stood still: one that was told to stop meanwhile did not return.
