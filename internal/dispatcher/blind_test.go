@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
 )
 
 // These tests are about a server whose store is closed, as when its disk is full. Until another one leads the stream it
@@ -82,5 +83,29 @@ func TestAScriptsCallGoesOnWhoseParentsLogReadsAsEmpty(t *testing.T) {
 		}
 		end()
 		<-ended
+	})
+}
+
+// TestASessionThatReadsAsMissing: what it says counts, once it was read, also where it was new before.
+func TestASessionThatReadsAsMissing(t *testing.T) {
+	inYard(t, func(y *yard) {
+		read := func() bool {
+			s, err := y.b.Session(y.Context(), "a", "s")
+			if err != nil {
+				y.Error(err)
+			}
+			return s.Unattended
+		}
+		if read() {
+			y.Fatal("a new session is unattended")
+		}
+		_, err := y.b.ChangeSession(y.Context(), "a", "s", func(s *broker.Session) { s.Unattended = true })
+		if err != nil || !read() {
+			y.Fatalf("the session is not changed: %v", err)
+		}
+		y.blind("KV_ty_session", time.Second)
+		if !read() {
+			y.Error("somebody may be asked in a session where nobody is there to ask")
+		}
 	})
 }

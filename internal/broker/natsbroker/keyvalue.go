@@ -102,14 +102,15 @@ func load[T any](ctx context.Context, kv jetstream.KeyValue, key string) (v T, v
 	return v, e.Value(), e.Revision(), err
 }
 
-// keyLost is a [*LostError] if a key that reads as missing is damaged. Who acts on it that there is none asks.
-func (b *Broker) keyLost(ctx context.Context, bucket, key string) error {
+// keyLost is a [*LostError] if a key that reads as missing is damaged. Who acts on it that there is none asks. there
+// says that it is there by now: the caller reads it again.
+func (b *Broker) keyLost(ctx context.Context, bucket, key string) (there bool, err error) {
 	stream, subject := "KV_"+bucket, "$KV."+bucket+"."+key
-	return b.countedWith(ctx, stream, subject, true, func(counted map[string]uint64, _ uint64) error {
+	err = b.countedWith(ctx, stream, subject, true, func(counted map[string]uint64, _ uint64) error {
 		if counted[subject] == 0 {
 			return nil
 		}
-		_, err := retry(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		m, err := retry(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 			s, err := b.js.Stream(ctx, b.name(stream))
 			if err != nil {
 				return nil, err
@@ -122,9 +123,15 @@ func (b *Broker) keyLost(ctx context.Context, bucket, key string) error {
 		if err != nil {
 			return fmt.Errorf("look for key %s: %w", key, err)
 		}
-		return nil // it says that the key was deleted, or was just stored
+		// or it says that the key was deleted
+		there = m.Header.Get(headerOperation) == "" && m.Header.Get(jetstream.MarkerReasonHeader) == ""
+		return nil
 	})
+	return there, err
 }
+
+// headerOperation is in a message that says what happened to a key in place of its value.
+const headerOperation = "KV-Operation"
 
 // decoded is the value of an entry; the zero value if the key was deleted, or emptied by an operator.
 func decoded[T any](e jetstream.KeyValueEntry) (v T, err error) {

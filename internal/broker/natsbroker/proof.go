@@ -46,12 +46,14 @@ func (b *Broker) Guard(ctx context.Context, since time.Time) error {
 
 // guardedSince is the time from which on decisions have proofs; the zero time if they need none.
 func (b *Broker) guardedSince(ctx context.Context) (time.Time, error) {
-	e, err := retry(ctx, func(ctx context.Context) (jetstream.KeyValueEntry,
-		error) {
-		return b.sessions.Get(ctx, keyGuarded)
-	})
+	get := func(ctx context.Context) (jetstream.KeyValueEntry, error) { return b.sessions.Get(ctx, keyGuarded) }
+	e, err := retry(ctx, get)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return time.Time{}, b.keyLost(ctx, bucketSession, keyGuarded)
+		var there bool
+		if there, err = b.keyLost(ctx, bucketSession, keyGuarded); err != nil || !there {
+			return time.Time{}, err
+		}
+		e, err = retry(ctx, get)
 	}
 	if err != nil {
 		return time.Time{}, fmt.Errorf("look whether decisions need proofs: %w", err)

@@ -20,7 +20,15 @@ func (b *Broker) Session(ctx context.Context, a toolyard.Agent, s toolyard.Sessi
 	key := sessionKey(a, s)
 	v, _, revision, err := load[broker.Session](ctx, b.sessions, key)
 	if err == nil && revision == 0 {
-		err = b.fresh.check(key, b.Reconnects(), func() error { return b.keyLost(ctx, bucketSession, key) })
+		var there bool
+		there, err = b.fresh.check(key, b.Reconnects(),
+			func() (bool, error) { return b.keyLost(ctx, bucketSession, key) })
+		if there {
+			v, _, revision, err = load[broker.Session](ctx, b.sessions, key)
+		}
+	}
+	if revision > 0 {
+		b.fresh.forget(key)
 	}
 	if err != nil {
 		return v, fmt.Errorf("read session %s of %s: %w", s, a, err)
@@ -40,16 +48,16 @@ type fresh struct {
 	keys       map[string]bool
 }
 
-// check returns the error of lost for a key that reads as missing, unless it is known that there is none.
-func (f *fresh) check(key string, reconnects uint64, lost func() error) error {
+// check returns what lost says of a key that reads as missing, unless it is known that there is none.
+func (f *fresh) check(key string, reconnects uint64, lost func() (there bool, err error)) (there bool, err error) {
 	f.mu.Lock()
 	known := f.reconnects == reconnects && f.keys[key]
 	f.mu.Unlock()
 	if known {
-		return nil
+		return false, nil
 	}
-	if err := lost(); err != nil {
-		return err
+	if there, err = lost(); there || err != nil {
+		return there, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -57,7 +65,14 @@ func (f *fresh) check(key string, reconnects uint64, lost func() error) error {
 		f.reconnects, f.keys = reconnects, map[string]bool{}
 	}
 	f.keys[key] = true
-	return nil
+	return false, nil
+}
+
+// forget forgets a key that is there.
+func (f *fresh) forget(key string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.keys, key)
 }
 
 // ChangeSession changes a session with a compare-and-set; change may be called several times. A change that exceeds a

@@ -113,7 +113,7 @@ func (b *Broker) ReadEntry(ctx context.Context, id string) (presence.Reading, er
 		return presence.Reading{Kind: presence.Missing}, nil
 	case m.header.Get(jetstream.MarkerReasonHeader) == "MaxAge":
 		return presence.Reading{Kind: presence.Expired, Seq: m.seq}, nil
-	case m.header.Get(jetstream.MarkerReasonHeader) != "" || m.header.Get("KV-Operation") != "":
+	case m.header.Get(jetstream.MarkerReasonHeader) != "" || m.header.Get(headerOperation) != "":
 		return presence.Reading{Kind: presence.Removed, Seq: m.seq}, nil
 	}
 	return presence.Reading{Kind: presence.Present, Seq: m.seq}, nil
