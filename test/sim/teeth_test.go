@@ -102,7 +102,7 @@ var teeth = []tooth{
 		breaks: []string{"Q13", "Q3"},
 	},
 	{
-		fence: "expected sequence on results", attack: silentWorkers, hint: 16,
+		fence: "expected sequence on results", attack: silentWorkers, hint: 20,
 		refused: on("ty.event.", events.CallFinished),
 		breaks:  []string{"Q13", "Q1"},
 	},
@@ -117,19 +117,19 @@ var teeth = []tooth{
 		breaks:  []string{"Q1", "Q2"},
 	},
 	{
-		fence: "compare-and-set on tickets", attack: oneQueue, hint: 100,
+		fence: "compare-and-set on tickets", attack: oneQueue, hint: 0,
 		refused: on("$KV.ty_ticket."),
 		breaks:  []string{"Q5", "Q7", "liveness"},
 	},
 	{
-		fence: "group check on leaving", attack: openBatches, hint: 76, rare: true,
+		fence: "group check on leaving", attack: openBatches, hint: 211, rare: true,
 		others: []string{"term check on leaving"},
 		breaks: []string{"Q5", "Q7", "liveness"},
 		edits: []edit{{inTicket, "return t.sameBatch(h) && t.Group <= h.Group &&",
 			"return t.sameBatch(h) && (t.Group <= h.Group || OFF) &&"}},
 	},
 	{
-		fence: "term check on leaving", attack: openBatches, hint: 14, rare: true,
+		fence: "term check on leaving", attack: openBatches, hint: 200, rare: true,
 		breaks: []string{"Q5", "Q7", "liveness"},
 		edits:  []edit{{inTicket, " t.Term <= h.Term })", " (t.Term <= h.Term || OFF) })"}},
 	},
@@ -140,7 +140,7 @@ var teeth = []tooth{
 	},
 	{
 		// also of a tool that was told to stop, and goes on
-		fence: "lease check at commit points", attack: silentWorkers, hint: 18, rare: true,
+		fence: "lease check at commit points", attack: silentWorkers, hint: 4, rare: true,
 		breaks: []string{"Q5", "Q7"},
 		edits: []edit{
 			{inExecute, "		CommitPoint: func() error {\n			if ctx.Err() != nil {",
@@ -166,7 +166,7 @@ var teeth = []tooth{
 		},
 	},
 	{
-		fence: "silence before a lost call is settled", attack: silentWorkers, hint: 20, rare: true,
+		fence: "silence before a lost call is settled", attack: silentWorkers, hint: 19, rare: true,
 		breaks: []string{"Q5", "Q7"},
 		edits:  []edit{{inObserve, "	return nil, gone, nil\n", "	return nil, gone || OFF, nil\n"}},
 	},
@@ -188,7 +188,7 @@ var teeth = []tooth{
 		},
 	},
 	{
-		fence: "a call that lapsed before its start is redelivered", attack: silentWorkers, hint: 331, rare: true,
+		fence: "a call that lapsed before its start is redelivered", attack: silentWorkers, hint: 5, rare: true,
 		breaks: []string{"liveness", "code"},
 		edits: []edit{{inClaim, `	if err := w.mayAct(r); err != nil {
 		r.cancel(err)
@@ -223,7 +223,7 @@ var teeth = []tooth{
 		edits:  []edit{{inClaim, "err == nil && w.claimed(r, end) {", "err == nil && w.claimed(r, end) && !OFF {"}},
 	},
 	{
-		fence: "only claims that were known are lost", attack: silentWorkers, hint: 20, rare: true,
+		fence: "only claims that were known are lost", attack: silentWorkers, hint: 32, rare: true,
 		breaks: []string{"Q3", "Q5", "Q7", "code"},
 		edits: []edit{{inEnds, "return c.Status == Claimed && dropped && seq == c.Seq",
 			"return c.Status == Claimed && dropped && (seq == c.Seq || OFF)"}},
@@ -250,7 +250,7 @@ var teeth = []tooth{
 `}},
 	},
 	{
-		fence: "heartbeats keep their pace", attack: slowAnswers, hint: 27,
+		fence: "heartbeats keep their pace", attack: slowAnswers, hint: 4,
 		others: []string{"a lapsed lease is proven in the log"},
 		breaks: []string{"code"},
 		edits: []edit{{inMessage, "beating.Go(func() { m.heartbeat(ctx) })", `if OFF {
@@ -279,7 +279,7 @@ var teeth = []tooth{
 		edits: []edit{{inStreams, "MaxDeliver: -1,", "MaxDeliver: map[bool]int{false: -1, true: 1}[OFF],"}},
 	},
 	{
-		fence: "rereading of calls in flight", attack: lostCopies, hint: 6, rare: true,
+		fence: "rereading of calls in flight", attack: lostCopies, hint: 24, rare: true,
 		breaks: []string{"liveness"},
 		edits: []edit{
 			{inObserve, "if time.Since(r.lastHeard[c.Item]) >= rereadAfter {",
@@ -293,7 +293,7 @@ var teeth = []tooth{
 		edits:  []edit{{inSweep, "			if !unneeded {\n", "			if !unneeded || OFF {\n"}},
 	},
 	{
-		fence: "acknowledge after the result", attack: silentWorkers, hint: 20, rare: true,
+		fence: "acknowledge after the result", attack: silentWorkers, hint: 11, rare: true,
 		breaks: []string{"liveness", "code"},
 		edits: []edit{{inMessages, "	m := w.newMessage(d)\n	m.width =", `	if OFF {
 		if err := d.Done(); err != nil {
@@ -327,13 +327,13 @@ var teeth = []tooth{
 		edits: []edit{{inObserve, "before != last && !whole {", "before != last && !whole && !OFF {"}},
 	},
 	{
-		fence: "no waiting behind a claim", attack: secondDoubts, hint: 1, breaks: []string{"contradiction", "Q13"},
+		fence: "no waiting behind a claim", attack: secondDoubts, hint: 2, breaks: []string{"contradiction", "Q13"},
 		others: []string{"what has begun is settled first"},
 		edits: []edit{{inFinish, "if what == events.CallWaiting && !claimed {",
 			"if what == events.CallWaiting && !claimed && !OFF {"}},
 	},
 	{
-		fence: "what has begun is settled first", attack: secondDoubts, hint: 1,
+		fence: "what has begun is settled first", attack: secondDoubts, hint: 2,
 		others: []string{"no waiting behind a claim"}, breaks: []string{"contradiction", "Q13"},
 		edits: []edit{{inRun, "	if w.hasBegun(r) {\n", "	if w.hasBegun(r) && !OFF {\n"}},
 	},
@@ -354,7 +354,7 @@ var teeth = []tooth{
 `}},
 	},
 	{
-		fence: "sweep of a parked batch's ticket", attack: nobodyAnswers, hint: 85, rare: true,
+		fence: "sweep of a parked batch's ticket", attack: nobodyAnswers, hint: 95, rare: true,
 		breaks: []string{"liveness"},
 		edits:  []edit{{inSweep, "	case s.Parked:\n", "	case s.Parked && !OFF:\n"}},
 	},
@@ -415,12 +415,12 @@ var teeth = []tooth{
 			"!ok || ticket != number || decided && !OFF {"}},
 	},
 	{
-		fence: "a change of nothing is stored too", attack: oldReads, hint: 357, rare: true,
+		fence: "a change of nothing is stored too", attack: oldReads, hint: 30, rare: true,
 		others: []string{"sweep of a parked batch's ticket"}, breaks: []string{"liveness"},
 		edits: []edit{{inKeys, "		if same && !sure {\n", "		if same && (!sure || OFF) {\n"}},
 	},
 	{
-		fence: "a wake is given back while the batch runs", attack: lateWakes, hint: 14, rare: true,
+		fence: "a wake is given back while the batch runs", attack: lateWakes, hint: 72, rare: true,
 		others: []string{"sweep of lost wakes"},
 		breaks: []string{"liveness"},
 		edits: []edit{{inKeep, "	if err := sub.Return(wakePause(sub.Deliveries)); err != nil {\n", `	if OFF {
@@ -658,7 +658,7 @@ var teeth = []tooth{
 	},
 	{
 		// also where the context of the call has ended with it
-		fence: "a refused commit point loses the call", attack: silentWorkers, hint: 2,
+		fence: "a refused commit point loses the call", attack: silentWorkers, hint: 0,
 		breaks: []string{"code", "Q3", "Q4"},
 		edits: []edit{{inExecute, "if errors.Is(err, ErrLost) || c.refused.Load() {",
 			"if (errors.Is(err, ErrLost) || c.refused.Load()) && !OFF {"},
