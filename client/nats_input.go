@@ -45,7 +45,7 @@ func (in *natsInput) append(ctx context.Context, calls []toolyard.Call) (first i
 			return at, nil
 		}
 		if in.closed {
-			return 0, fmt.Errorf("%w: %s", ErrClosed, in.k)
+			return 0, in.ended(ctx)
 		}
 		fresh, err := in.fits.Fit(calls)
 		if err != nil {
@@ -90,6 +90,17 @@ func (in *natsInput) close(ctx context.Context, last bool) error {
 		}
 	}
 	return in.crowded()
+}
+
+// ended says why a closed batch takes no calls: it was closed, or refused.
+func (in *natsInput) ended(ctx context.Context) error {
+	replies, err := in.t.RepliesFrom(ctx, in.k, 0, 1)
+	if err == nil && len(replies) > 0 {
+		if r, ok := replies[0].Body.(events.Refused); ok {
+			return &RefusedError{Status: r.Status, Field: r.Field, Detail: r.Detail}
+		}
+	}
+	return fmt.Errorf("%w: %s", ErrClosed, in.k)
 }
 
 // crowded says that others were always first.

@@ -195,7 +195,7 @@ func (p *Replay) follows(e Event) string {
 		}
 		return "it stands before the submission"
 	}
-	if s.Refused != nil {
+	if s.Refused != nil && e.Chain != batch.ChainInput && e.Chain != batch.ChainControl { // others write there too
 		if again, ok := e.Body.(events.Refused); ok && again == *s.Refused && !p.answered {
 			// a rejected batch is refused in place of its plan, and then where its agent reads
 			p.answered = true

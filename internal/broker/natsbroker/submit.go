@@ -522,6 +522,9 @@ func (b *Broker) refuseSubject(ctx context.Context, subject string, why error) e
 func (s *submissions) Stop() { s.pull.stop() }
 
 func (s *submission) Refuse(ctx context.Context, why events.Refused) error {
+	if err := s.closeInput(ctx); err != nil {
+		return err
+	}
 	_, err := s.b.Append(ctx, s.key, batch.ChainReply, "", 0, 0, why)
 	if err != nil && !errors.Is(err, broker.ErrConflict) { // a conflict: it was refused before
 		return err
@@ -534,6 +537,19 @@ func (s *submission) Refuse(ctx context.Context, why events.Refused) error {
 		}
 	}
 	return s.Done(ctx)
+}
+
+// closeInput ends the input of an open batch before its agent is told that it was refused: what is appended from then
+// on would be accepted, and have no result. Where something of the input is lost, nobody can append to it.
+func (s *submission) closeInput(ctx context.Context) error {
+	if !s.Outline(ctx, true).Open {
+		return nil
+	}
+	_, err := s.b.Input(ctx, s.key, 0, events.Closed{By: "dispatcher", Reason: "the batch was refused"})
+	if errors.Is(err, broker.ErrDamaged) {
+		return nil
+	}
+	return err
 }
 
 // TurnAway appends the refusal in place of the plan. A dispatcher that gets the submission after that finds the
