@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -50,7 +51,8 @@ type HTTPOptions struct {
 	Client *http.Client
 	// MaxRetries is how often a request is repeated that was not answered, or with 502, 503 or 504, and how often in a
 	// row a stream is taken up again that was cut. 0: [DefaultMaxRetries]. Negative: never. What is repeated changes
-	// nothing that was done already; decisions on approvals are not repeated.
+	// nothing that was done already; decisions on approvals, [Client.Interrupt] and [Client.Resolve] are repeated only
+	// when no connection could be made.
 	MaxRetries int
 }
 
@@ -78,7 +80,9 @@ func ConnectHTTP(ctx context.Context, baseURL string, o HTTPOptions) (*Client, e
 	if t.retries == 0 {
 		t.retries = DefaultMaxRetries
 	}
-	if err := t.ask(ctx, request{method: http.MethodGet, path: "/healthz", once: true}, nil); err != nil {
+	first := *t // which is not tried again
+	first.retries = -1
+	if err := first.ask(ctx, request{method: http.MethodGet, path: "/healthz"}, nil); err != nil {
 		return nil, fmt.Errorf("connect to Toolyard at %s: %w", t.base, err)
 	}
 	return &Client{t}, nil
@@ -107,7 +111,7 @@ type request struct {
 	query        url.Values
 	// body is sent as JSON; nil: none.
 	body any
-	// once says that it is not repeated: doing it twice is not doing it once.
+	// once says that it is not repeated when it may have been sent: doing it twice is not doing it once.
 	once bool
 }
 
@@ -168,6 +172,12 @@ type lostError struct{ err error }
 func (e *lostError) Error() string { return e.err.Error() }
 func (e *lostError) Unwrap() error { return e.err }
 
+// unsent reports whether a request failed before there was a connection for it.
+func unsent(err error) bool {
+	e, ok := errors.AsType[*net.OpError](err)
+	return ok && e.Op == "dial"
+}
+
 // passes reports whether a request that failed so may succeed when it is repeated.
 func passes(err error) (after time.Duration, ok bool) {
 	if _, lost := errors.AsType[*lostError](err); lost {
@@ -197,7 +207,7 @@ func (t *overHTTP) retry(ctx context.Context, once bool, try func() (progress bo
 		if progress { // what went well until now is worth a try at once
 			pause, failed = 0, 0
 		}
-		if failed++; !again || once || failed > t.retries {
+		if failed++; !again || once && !unsent(err) || failed > t.retries {
 			return err
 		}
 		timer := time.NewTimer(min(max(pause, after), longestRetry))

@@ -49,6 +49,8 @@ func (t *overHTTP) changeSession(ctx context.Context, a toolyard.Agent, s toolya
 		body: body}, &v)
 }
 
+// interrupt is not repeated, as resolve: the second would stop what has begun since the first, whose answer was lost,
+// and would not count what that one has stopped.
 func (t *overHTTP) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.Session, reason string) (int, error) {
 	body := struct {
 		Reason string `json:"reason,omitempty"`
@@ -57,7 +59,7 @@ func (t *overHTTP) interrupt(ctx context.Context, a toolyard.Agent, s toolyard.S
 		Batches int `json:"batches"`
 	}
 	err := t.ask(ctx, request{method: http.MethodPost, path: path("v1", "sessions", string(s), "interrupt"),
-		query: of(a), body: body}, &out)
+		query: of(a), body: body, once: true}, &out)
 	return out.Batches, err
 }
 
@@ -68,7 +70,7 @@ func (t *overHTTP) resolve(ctx context.Context, a toolyard.Agent, s toolyard.Ses
 		Resolve bool   `json:"resolve"`
 	}{reason, true}
 	return out, t.ask(ctx, request{method: http.MethodPost, path: path("v1", "sessions", string(s), "interrupt"),
-		query: of(a), body: body}, &out)
+		query: of(a), body: body, once: true}, &out)
 }
 
 func (t *overHTTP) workers(ctx context.Context) ([]Worker, error) {

@@ -253,6 +253,70 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
+// TestAnInterruptIsOfItsMoment: where the answer of an interrupt, or of a resolve, is lost, the client says so. It does
+// not stop what has begun since.
+func TestAnInterruptIsOfItsMoment(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil)
+	c := newCutter(t, strings.TrimPrefix(p.url, "http://"))
+	over := c.client(t, 0)
+	listed := func(n int) {
+		p.eventually("the batches are listed", func() bool {
+			page, _, err := p.client.Batches(t.Context(), client.Filter{Agent: "a", Session: "s"})
+			return err == nil && len(page) == n
+		})
+	}
+	submit := func(id string, tools ...string) *client.Batch {
+		b := toolyard.Batch{Agent: "a", ID: toolyard.BatchID(id), Session: "s", Interactive: true}
+		for _, name := range tools {
+			b.Calls = append(b.Calls, toolyard.Call{Tool: name})
+		}
+		sub, err := p.client.Submit(t.Context(), b)
+		if err != nil {
+			t.Error(err)
+		}
+		return sub
+	}
+	waits := func(n int) {
+		p.eventually("the calls wait for a person", func() bool {
+			list, err := p.client.Approvals(t.Context(), "a")
+			return err == nil && len(list) == n
+		})
+	}
+	first := submit("first", "write")
+	listed(1)
+	waits(1)
+	var later *client.Batch
+	c.lost.Store(new(func() {
+		later = submit("later", "echo", "write")
+		listed(2)
+	}))
+	c.once.Store(10)
+	if n, err := over.Interrupt(t.Context(), "a", "s", "stop"); err == nil {
+		t.Errorf("the answer is lost, and %d batches were interrupted", n)
+	}
+	if got := outcomes(must(t, first.Results(t.Context()))); got != "0:canceled" {
+		t.Errorf("the batch that was there: %s", got)
+	}
+	waits(1)
+	var last *client.Batch
+	c.lost.Store(new(func() {
+		if got := outcomes(must(t, later.Results(t.Context()))); got != "0: 1:approval_expired" {
+			t.Errorf("the batch that was not interrupted: %s", got)
+		}
+		last = submit("last", "write")
+		waits(1)
+	}))
+	c.once.Store(10)
+	if done, err := over.Resolve(t.Context(), "a", "s", "", "go on"); err == nil {
+		t.Errorf("the answer is lost, and it has ended %+v", done)
+	}
+	waits(1)
+	if v, err := last.View(t.Context()); err != nil || v.Status != toolyard.StatusWaiting {
+		t.Errorf("the call that was asked about later: %s, %v", v.Status, err)
+	}
+}
+
 // TestClientsWithTokens: an agent that is left empty is the token's, and what the token may not do is said.
 func TestClientsWithTokens(t *testing.T) {
 	tokens, err := api.ParseTokens([]byte("secret-a ann\nsecret-b bob\n"))

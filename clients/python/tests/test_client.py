@@ -181,10 +181,25 @@ class Client(unittest.TestCase):
         with self.assertRaisesRegex(ToolyardError, "^no room$") as e:
             self.answers(problem(403)).yard.workers()
         self.assertEqual(e.exception.status, 403)
-        once = self.answers(None)
-        with self.assertRaises(LostError):
-            once.yard.decide("x", {"decision": "deny"})
-        self.assertEqual(len(once.seen), 1, "a decision is not repeated")
+        for what, do in {"a decision": lambda y: y.decide("x", {"decision": "deny"}),
+                         "an interrupt": lambda y: y.interrupt("s"), "a resolve": lambda y: y.resolve("s")}.items():
+            once = self.answers(None, (202, {}, '{"batches": 0, "calls": 0}'))
+            with self.assertRaises(LostError):
+                do(once.yard)
+            self.assertEqual(len(once.seen), 1, what + " is not repeated")
+
+    def test_what_was_not_sent_is_repeated(self):
+        """A server that starts again is waited for, also with what is not repeated once it was sent."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        listener.close()
+        yard = Toolyard(f"http://127.0.0.1:{port}", max_retries=1)
+        refused = []
+        connect = http.client.HTTPConnection.connect
+        with mock.patch("http.client.HTTPConnection.connect", lambda c: refused.append(1) or connect(c)):
+            with self.assertRaises(LostError):
+                yard.interrupt("s")
+        self.assertEqual(len(refused), 2)
 
     def test_a_decision_names_the_input_that_was_shown(self):
         """A no as well as a yes: the call may ask something else by now."""

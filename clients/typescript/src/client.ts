@@ -118,16 +118,23 @@ export class Toolyard {
     return this.#http.json("POST", `/v1/sessions/${segment(id)}`, { query: { agent: this.#agent }, body: change });
   }
 
-  /** interrupt stops a session's batches where they may be stopped, and returns how many were asked. */
+  /**
+   * interrupt stops a session's batches where they may be stopped, and returns how many were asked. It is not repeated
+   * if its answer is lost: that would stop what has begun since.
+   */
   async interrupt(session: string, reason = ""): Promise<number> {
     const path = `/v1/sessions/${segment(session)}/interrupt`;
-    return (await this.#http.json<{ batches: number }>("POST", path, { query: { agent: this.#agent }, body: { reason } })).batches;
+    const options = { query: { agent: this.#agent }, body: { reason }, once: true };
+    return (await this.#http.json<{ batches: number }>("POST", path, options)).batches;
   }
 
-  /** resolve ends a session's calls that wait for a person, stops nothing else, and says how many calls it has ended. */
+  /**
+   * resolve ends a session's calls that wait for a person, stops nothing else, and says how many calls it has ended. It
+   * is not repeated if its answer is lost.
+   */
   async resolve(session: string, reason = ""): Promise<Interrupted> {
     const path = `/v1/sessions/${segment(session)}/interrupt`;
-    return this.#http.json("POST", path, { query: { agent: this.#agent }, body: { reason, resolve: true } });
+    return this.#http.json("POST", path, { query: { agent: this.#agent }, body: { reason, resolve: true }, once: true });
   }
 
   /** blob yields an offloaded result part by part: texts, or bytes if it is not text. */

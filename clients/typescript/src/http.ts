@@ -34,8 +34,11 @@ export class ToolyardError extends Error {
   }
 }
 
-/** No answer came, or half of one: what became of the request is not known. */
+/** No answer came, or half of one: what became of the request is not known, unless it was not sent. */
 export class LostError extends Error {
+  /** Whether there was no connection to send it on. */
+  unsent = false;
+
   constructor(message: string, cause?: unknown) {
     super(message, { cause });
     this.name = "LostError";
@@ -50,7 +53,7 @@ export interface RequestOptions {
   headers?: Record<string, string>;
   /** Ends the request. */
   signal?: AbortSignal | undefined;
-  /** Whether the request is not repeated, because doing it twice is not doing it once. */
+  /** Whether the request is not repeated when it may have been sent, because doing it twice is not doing it once. */
   once?: boolean;
   /** How long an attempt may take, in milliseconds. */
   timeout?: number;
@@ -129,7 +132,9 @@ export class Transport {
     try {
       response = await this.#fetch(at, { ...init, headers, redirect: "manual" });
     } catch (e) {
-      throw new LostError(`no answer from ${this.url}`, e);
+      const lost = new LostError(`no answer from ${this.url}`, e);
+      lost.unsent = unsent(e);
+      throw lost;
     }
     if (response.ok || response.status === 304) return response;
     const text = await response.text().catch(() => "");
@@ -144,19 +149,21 @@ export class Transport {
     throw new ToolyardError({ ...problem, status: response.status }, Number(response.headers.get("Retry-After") ?? 0) || 0);
   }
 
-  /** tries counts failures in a row: as many may come as the options say, or none of what is done once. */
-  tries(signal: AbortSignal | undefined, once = false): Tries {
-    return new Tries(once ? 0 : this.#retries, signal);
+  /** tries counts failures in a row: as many may come as the options say. */
+  tries(signal: AbortSignal | undefined): Tries {
+    return new Tries(this.#retries, signal);
   }
 
   /** retry tries something until it succeeds, fails for good, or has failed too often. */
   async retry<T>(signal: AbortSignal | undefined, once: boolean, attempt: () => Promise<T>): Promise<T> {
-    const tries = this.tries(signal, once);
+    const tries = this.tries(signal);
     for (;;) {
       try {
         signal?.throwIfAborted();
         return await attempt();
       } catch (e) {
+        signal?.throwIfAborted();
+        if (once && !(e instanceof LostError && e.unsent)) throw e;
         await tries.failed(e);
       }
     }
@@ -249,6 +256,12 @@ export class Tries {
     await sleep(Math.min(Math.max(this.#pause, least), longestRetry), this.#signal);
     this.#pause = Math.min(2 * this.#pause, longestRetry);
   }
+}
+
+/** unsent reports whether fetch failed before there was a connection. Browsers do not say so. */
+function unsent(e: unknown): boolean {
+  const cause = e instanceof Error ? (e.cause as { code?: unknown } | undefined) : undefined;
+  return ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"].includes(String(cause?.code));
 }
 
 /** passes reports whether what failed so may succeed when it is repeated. */

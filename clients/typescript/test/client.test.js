@@ -50,9 +50,25 @@ test("what passes is repeated, and what does not is an error", async (t) => {
   assert.match(batch.id, /^[0-9a-f-]{36}$/);
   const refused = await answers(t, problem(403));
   await assert.rejects(refused.yard.workers(), (e) => e.status === 403 && e.message === "no room");
-  const once = await answers(t, {});
-  await assert.rejects(once.yard.decide("x", { decision: "deny" }), LostError);
-  assert.equal(once.seen.length, 1, "a decision is not repeated");
+  for (const [what, does] of Object.entries({
+    "a decision": (y) => y.decide("x", { decision: "deny" }), "an interrupt": (y) => y.interrupt("s"),
+    "a resolve": (y) => y.resolve("s"),
+  })) {
+    const once = await answers(t, {}, { status: 202, body: '{"batches": 0, "calls": 0}' });
+    await assert.rejects(does(once.yard), LostError);
+    assert.equal(once.seen.length, 1, `${what} is not repeated`);
+  }
+});
+
+test("what was not sent is repeated, also what is not repeated once it was sent", async () => {
+  const server = http.createServer();
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  let asked = 0;
+  const counts = (...args) => (asked++, fetch(...args));
+  await assert.rejects(new Toolyard({ url: `http://127.0.0.1:${port}`, fetch: counts, maxRetries: 1 }).interrupt("s"), LostError);
+  assert.equal(asked, 2);
 });
 
 test("a server that falls silent is no longer waited for, before its answer or in it", async (t) => {

@@ -188,15 +188,18 @@ class Toolyard:
         return self._http.json("POST", "/v1/sessions/" + segment(id), query={"agent": self._agent}, body=change)
 
     def interrupt(self, session: str, reason: str = "") -> int:
-        """Stops a session's batches where they may be stopped, and returns how many were asked."""
+        """Stops a session's batches where they may be stopped, and returns how many were asked. It is not repeated if
+        its answer is lost: that would stop what has begun since."""
         path = "/v1/sessions/" + segment(session) + "/interrupt"
-        return self._http.json("POST", path, query={"agent": self._agent}, body={"reason": reason})["batches"]
+        return self._http.json("POST", path, query={"agent": self._agent}, body={"reason": reason},
+                               once=True)["batches"]
 
     def resolve(self, session: str, reason: str = "") -> types.Interrupted:
-        """Ends a session's calls that wait for a person, stops nothing else, and says how many calls it has ended."""
+        """Ends a session's calls that wait for a person, stops nothing else, and says how many calls it has ended. It
+        is not repeated if its answer is lost."""
         path = "/v1/sessions/" + segment(session) + "/interrupt"
         body = {"reason": reason, "resolve": True}
-        return self._http.json("POST", path, query={"agent": self._agent}, body=body)
+        return self._http.json("POST", path, query={"agent": self._agent}, body=body, once=True)
 
     def blob(self, ref: str) -> Iterator[str | bytes]:
         """An offloaded result part by part: texts, or bytes if it is not text."""

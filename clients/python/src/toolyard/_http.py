@@ -39,7 +39,9 @@ class ToolyardError(Exception):
 
 
 class LostError(Exception):
-    """No answer came, or half of one: what became of the request is not known."""
+    """No answer came, or half of one: what became of the request is not known, unless it was not sent."""
+
+    unsent = False
 
 
 class Stopped(Exception):
@@ -191,6 +193,11 @@ class Transport:
                     data = json.dumps(body).encode()
                 try:
                     ends.connect(conn)
+                except OSError as e:
+                    lost = LostError(f"no answer from {self.url}: {e}")
+                    lost.unsent = True
+                    raise lost from e
+                try:
                     conn.request(method, self.target(path, query), data, self.headers(sent))
                     response = conn.getresponse()
                     checked(response)
@@ -221,11 +228,13 @@ class Transport:
 
     def retry(self, attempt: Callable[[], T], stop: Stop, *, once: bool = False) -> T:
         """Tries something until it succeeds, fails for good, or has failed too often."""
-        tries = Tries(self._retries if not once else 0, stop)
+        tries = Tries(self._retries, stop)
         while True:
             try:
                 return attempt()
             except (ToolyardError, LostError) as e:
+                if once and not (isinstance(e, LostError) and e.unsent):
+                    raise
                 tries.failed(e)
 
     def follow(self, path: str, query: Query, stop: Stop, cut: Callable[[], Event] | None = None) -> Iterator[Event]:
