@@ -172,8 +172,15 @@ func TestAReasonOfAnAgentIsCut(t *testing.T) {
 		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches,
 			`{"id": "`+id+`", "calls": [{"tool": "wait"}, {"tool": "write"}]}`)
 		p.published("ty.event.default."+id+"._.control", typ, `{"by": "`+long+`", "reason": "`+long+`"}`)
-		if typ == events.BatchInterrupted { // it waits for what runs
-			p.gate <- struct{}{}
+		if typ == events.BatchInterrupted { // it waits for what runs, if that has begun
+			p.eventually("the batch ends", func() bool {
+				select {
+				case p.gate <- struct{}{}:
+				default:
+				}
+				return want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/"+id, "").Status ==
+					toolyard.StatusCompleted
+			})
 		}
 		v := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/"+id+"?wait=60", "")
 		for _, r := range v.Results {
