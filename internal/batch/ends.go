@@ -79,7 +79,7 @@ func (m *Machine) decideEnds() {
 			m.ends.decided[i] = &ending{verdict: v, unbegun: !s.Plan.Calls[i].Interruptible}
 		}
 	}
-	if len(s.Cancels) > 0 || len(s.Interrupts) > 0 || failed >= 0 || !m.now.Before(s.Plan.Deadline) {
+	if len(s.Cancels) > 0 || len(s.Interrupts) > 0 || failed >= 0 || !m.log.Before(s.Plan.Deadline) {
 		for i := range s.Calls {
 			decide(i)
 		}
@@ -112,7 +112,7 @@ func (m *Machine) verdictOn(i, failed, culprit int) (verdict, bool) {
 				text: "Canceled: " + reason + ".", detail: "by " + c.By}, true
 		}
 	}
-	if !m.now.Before(s.Plan.Deadline) {
+	if !m.log.Before(s.Plan.Deadline) {
 		return verdict{Stop: Stop{Code: toolyard.DeadlineExceeded},
 			text:   "The batch's time limit passed before this call was answered.",
 			advice: "Ask for less at once, or for a longer timeout."}, true
@@ -141,7 +141,7 @@ func (m *Machine) verdictOn(i, failed, culprit int) (verdict, bool) {
 			text:   said + cmp.Or(d.Reason, "no reason was given") + ".",
 			advice: "Do not try it again unless the user asks for it."}, true
 	}
-	if c.Status == Waiting && !m.now.Before(m.ApprovalEnd(i)) {
+	if c.Status == Waiting && !m.log.Before(m.ApprovalEnd(i)) {
 		wait := m.ApprovalEnd(i).Sub(c.AskedAt).Round(time.Millisecond)
 		what := "the request for permission"
 		if c.Asked != nil && c.Asked.Form != nil {
@@ -420,17 +420,17 @@ func (m *Machine) result(i int, e *ending) toolyard.Result {
 }
 
 // waits is how long a call has waited for people, for all questions about it, and in the queue, until a worker took it.
-// The times of events are by the clock of a NATS server, which may differ from the owner's: neither is below zero.
+// The times of events are by the clock of a NATS server, which the owner knows nearly: neither is below zero.
 func (m *Machine) waits(i int) (people, queue time.Duration) {
 	c := &m.state.Calls[i]
 	people = c.Waited
 	if c.Status == Waiting {
-		people += max(0, m.now.Sub(c.AskedAt))
+		people += max(0, m.log.Sub(c.AskedAt))
 	}
 	if at, ok := m.flight.queued[i]; ok {
 		queue = m.now.Sub(at)
 		if c.Status == Claimed {
-			queue = min(queue, c.ClaimedAt.Sub(at))
+			queue = min(queue, m.own(c.ClaimedAt).Sub(at))
 		}
 	}
 	return max(0, people), max(0, queue)

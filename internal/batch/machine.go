@@ -42,6 +42,9 @@ type Config struct {
 	Rested bool
 	// Hooks says that hooks want to know of a batch that is over, before the reply that says so.
 	Hooks bool
+	// LogTime says what time it is by the clock that stamps the log, at a time of the owner's clock. Deadlines, and the
+	// times of events, are by that one. Nil: both clocks show the same.
+	LogTime func(now time.Time) time.Time
 }
 
 // Machine runs one planned batch for its owner. It is not safe for concurrent use.
@@ -49,6 +52,7 @@ type Machine struct {
 	state State
 	cfg   Config
 	now   time.Time // of the last step
+	log   time.Time // the same, by the clock that stamps the log
 	group int       // the first group with an open call
 	// lapsed: another owner may have taken the batch. done: Complete or Park was returned.
 	lapsed, done bool
@@ -269,18 +273,18 @@ func (m *Machine) Wake() (wake time.Time) {
 			wake = t
 		}
 	}
-	earlier(m.state.Plan.Deadline)
+	earlier(m.own(m.state.Plan.Deadline))
 	if !m.state.Closed {
-		earlier(m.idleEnd())
+		earlier(m.own(m.idleEnd()))
 	}
 	if m.group == len(m.state.Plan.Groups) {
 		return wake
 	}
 	for i := range m.flight.retrying {
-		earlier(m.state.Calls[i].NotBefore)
+		earlier(m.own(m.state.Calls[i].NotBefore))
 	}
 	for i := range m.approvals.waiting {
-		earlier(m.ApprovalEnd(i))
+		earlier(m.own(m.ApprovalEnd(i)))
 	}
 	if m.cfg.QueueWait > 0 {
 		for i := range m.flight.active {
@@ -303,7 +307,10 @@ func (m *Machine) Wake() (wake time.Time) {
 // Step takes what happened until now and returns what is to be done. It fails with an [*InvariantError] when a stored
 // event contradicts the state.
 func (m *Machine) Step(now time.Time, inputs ...Input) ([]Effect, error) {
-	m.now = now
+	m.now, m.log = now, now
+	if m.cfg.LogTime != nil {
+		m.log = m.cfg.LogTime(now)
+	}
 	for _, in := range inputs {
 		if err := m.apply(in); err != nil {
 			return nil, err
@@ -323,6 +330,9 @@ func (m *Machine) Step(now time.Time, inputs ...Input) ([]Effect, error) {
 	m.decideEnds()
 	return slices.Concat(m.input(), m.endCalls(), m.listApprovals(), m.reply(), m.advance()), nil
 }
+
+// own is a time of the log by the owner's clock.
+func (m *Machine) own(t time.Time) time.Time { return m.now.Add(t.Sub(m.log)) }
 
 // setActive says whether workers may have a call.
 func (m *Machine) setActive(i int, active bool) {
@@ -520,9 +530,9 @@ func (m *Machine) input() []Effect {
 		reason = "the batch was canceled"
 	case len(s.Interrupts) > 0:
 		reason = "the session was interrupted"
-	case !m.now.Before(s.Plan.Deadline):
+	case !m.log.Before(s.Plan.Deadline):
 		reason = "the batch's time limit passed"
-	case !m.now.Before(m.idleEnd()):
+	case !m.log.Before(m.idleEnd()):
 		reason = "no calls came for " + m.cfg.OpenIdle.String()
 	}
 	if reason == "" || m.appends.input {
@@ -635,7 +645,7 @@ func (m *Machine) park() []Effect {
 	}
 	m.appends.batch = true
 	return append(m.releaseTickets(m.group), Append{Chain: ChainBatch, Expected: s.BatchSeq,
-		Body: events.Parked{RemainingMS: max(0, s.Plan.Deadline.Sub(m.now).Milliseconds())}})
+		Body: events.Parked{RemainingMS: max(0, s.Plan.Deadline.Sub(m.log).Milliseconds())}})
 }
 
 // isStarted reports whether the call's group was started. No call is queued before that.

@@ -116,7 +116,7 @@ func (m *Machine) queueCalls(g events.Group, number uint64) (out []Effect) {
 func (m *Machine) mayQueue(i int) bool {
 	_, ends := m.ends.decided[i]
 	return m.state.Open(i) && !m.flight.active[i] && !m.approvals.waiting[i] && !ends &&
-		!m.now.Before(m.state.Calls[i].NotBefore)
+		!m.log.Before(m.state.Calls[i].NotBefore)
 }
 
 // inFlight is how many calls workers may run at a time by the messages that they have.
@@ -136,7 +136,7 @@ func (m *Machine) queue(calls []int, number uint64, context map[string]string) Q
 	req.CallTimeoutMS = s.Submission.Options.CallTimeoutMS
 	req.Fence = s.Submission.Options.Fence
 	req.Overlay = s.overlay(m.group)
-	req.RemainingMS = max(0, plan.Deadline.Sub(m.now).Milliseconds())
+	req.RemainingMS = max(0, plan.Deadline.Sub(m.log).Milliseconds())
 	req.QueuedAt = m.now
 	// A call that has asked is alone. Its worker counts the attempts that have ended with a question like the others.
 	req.MaxAttempts = m.cfg.MaxAttempts + s.Calls[calls[0]].questions

@@ -267,6 +267,12 @@ type DeadLetters interface {
 	DeadLetters(ctx context.Context, most int) ([]DeadLetter, error)
 }
 
+// Clock is the clock that stamps what is stored.
+type Clock interface {
+	// Clock reads the clock of the server that leads the batch stream.
+	Clock(ctx context.Context) (time.Time, error)
+}
+
 // Space says how full the store is.
 type Space interface {
 	// Fill examines everything that running batches write to, and returns the fullest.

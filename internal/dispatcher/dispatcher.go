@@ -130,6 +130,7 @@ type Dispatcher struct {
 	rejecting, restReads chan struct{}
 	newer                newerBatches
 	store                storeWatch
+	clock                serverClock
 	planner              atomic.Pointer[Planner]
 	budgets              atomic.Pointer[admission.Budgets]
 	demand               demand
@@ -251,6 +252,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			}
 		})
 	}
+	d.lookAtClock(ctx)
+	part("watch the server's clock", every(sweepEvery, d.lookAtClock))
 	part("watch workers", d.workers.watch)
 	part("watch tickets", d.locks.Watch)
 	part("watch approvals", d.watchApprovals)

@@ -115,7 +115,7 @@ func (d *Dispatcher) machineConfig() batch.Config {
 	return batch.Config{
 		WorkerWait: d.cfg.WorkerWait, MaxAttempts: maxAttempts, AbortEvery: abortEvery, OpenIdle: d.cfg.OpenIdle,
 		QueueWait: d.cfg.QueueWait, Hooks: d.cfg.AfterBatch != nil,
-		EndGrace: broker.Patience(d.b.Settings().CallAckWait),
+		EndGrace: broker.Patience(d.b.Settings().CallAckWait), LogTime: d.clock.at,
 	}
 }
 
@@ -405,6 +405,7 @@ func (r *runner) store(ctx context.Context, e batch.Append) *appended {
 	began := time.Now()
 	err := broker.RetryFull(ctx, r.log, func() (err error) {
 		rec, err = r.d.b.Append(ctx, r.key, e.Chain, pool, e.Index, e.Expected, e.Body)
+		rec.Time = r.d.clock.at(rec.Time)
 		return err
 	})
 	failpoint.HitIf(err == nil && replies(e, false), failpoint.SomeReplied)

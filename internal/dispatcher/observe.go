@@ -67,7 +67,7 @@ func (r *runner) awaitReadsStopped(ctx context.Context, before int) error {
 		Agent: r.key.Agent, Batch: r.key.ID, Calls: calls, Code: toolyard.Canceled, Reason: "the call has its result",
 		By: "toolyard",
 	}
-	past := time.NewTimer(time.Until(s.Plan.Deadline.Add(broker.Patience(r.d.b.Settings().CallAckWait))))
+	past := time.NewTimer(s.Plan.Deadline.Add(broker.Patience(r.d.b.Settings().CallAckWait)).Sub(r.d.clock.now()))
 	defer past.Stop()
 	for {
 		if err := r.d.b.Abort(notice); err != nil {

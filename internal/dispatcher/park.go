@@ -150,7 +150,7 @@ func (d *Dispatcher) watchApprovals(ctx context.Context) error {
 func (w *approvalWatch) wakeDue(ctx context.Context, now time.Time) {
 	checks := 0
 	for id, c := range w.calls {
-		expired := !now.Before(c.Expires) && now.Sub(c.woken) >= wakeAgain
+		expired := !w.d.clock.at(now).Before(c.Expires) && now.Sub(c.woken) >= wakeAgain
 		missed := now.Sub(c.checked) >= missedEvery && checks < missedAtOnce
 		if !expired && !missed {
 			continue

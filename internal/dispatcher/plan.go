@@ -65,7 +65,7 @@ func (d *Dispatcher) plan(ctx context.Context, k *kept, s *batch.State, read fun
 	if ms := s.Submission.Options.TimeoutMS; ms > 0 {
 		timeout = time.Duration(min(ms, d.b.Settings().Lifetime.Milliseconds())) * time.Millisecond
 	}
-	planned = plan.Finish(d.cfg.ID, k.submission().Seq, time.Now().Add(timeout).UTC())
+	planned = plan.Finish(d.cfg.ID, k.submission().Seq, d.clock.now().Add(timeout).UTC())
 	d.nameDependencies(plan, planned.Calls)
 	planned.Lane = d.admission.laneOf(s.Submission)
 	planned.MaxConcurrency = d.admission.concurrency(s.Key.Agent, planned.MaxConcurrency)

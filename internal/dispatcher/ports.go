@@ -18,6 +18,7 @@ type Broker interface {
 	broker.Blobs
 	broker.DeadLetters
 	broker.Space
+	broker.Clock
 	broker.Asking
 	broker.Signals
 	broker.Live

@@ -35,7 +35,7 @@ func (d *Dispatcher) settleAttempt(ctx context.Context, k *kept, deadline time.T
 		k.log.Info("another dispatcher owns the batch now")
 	case errors.Is(err, events.ErrNewer):
 		d.leaveToNewer(ctx, k, err)
-	case broker.IsSubmissionLost(err), (permanent(err) || overdue(deadline)) &&
+	case broker.IsSubmissionLost(err), (permanent(err) || overdue(deadline, d.clock.now())) &&
 		k.submission().Deliveries >= d.cfg.MaxDeliveries:
 		k.log.Error("the batch cannot go on; its open calls are answered as internal_error",
 			"deliveries", k.submission().Deliveries, "error", err)
@@ -185,7 +185,7 @@ func (d *Dispatcher) accept(ctx context.Context, k *kept) (*owned, error) {
 			return nil, err
 		}
 	}
-	switch act, why := decide(&s, sub, time.Now(), d.b.Settings().Lifetime); act {
+	switch act, why := decide(&s, sub, d.clock.now(), d.b.Settings().Lifetime); act {
 	case actPlan:
 		began, trace := time.Now(), d.follow(&s)
 		o, err := d.planNew(trace.within(ctx), k, s)
@@ -196,7 +196,7 @@ func (d *Dispatcher) accept(ctx context.Context, k *kept) (*owned, error) {
 		return o, err
 	case actAdopt:
 		trace := d.follow(&s)
-		by := adoption(&s, sub, d.cfg.ID, time.Now(), d.b.Settings().Lifetime)
+		by := adoption(&s, sub, d.cfg.ID, d.clock.now(), d.b.Settings().Lifetime)
 		k.log.Info("adopting a batch", "former", s.Owner, "takeover", by.Takeover, "parked", s.Parked)
 		if s, err = d.becomeOwner(trace.within(ctx), k, s, by); err != nil {
 			return nil, err
@@ -352,6 +352,7 @@ func (d *Dispatcher) becomeOwner(ctx context.Context, k *kept, s batch.State, bo
 		var rec batch.Record
 		err := broker.RetryFull(ctx, k.log, func() (err error) {
 			rec, err = d.b.Append(ctx, k.key, batch.ChainBatch, "", 0, s.BatchSeq, by)
+			rec.Time = d.clock.at(rec.Time)
 			return err
 		})
 		if errors.Is(err, broker.ErrConflict) {
@@ -377,4 +378,6 @@ const overdueBy = time.Minute
 
 // overdue reports whether a batch should have ended a while ago, so that running it is of no use. It was not run when
 // its deadline is not known.
-func overdue(deadline time.Time) bool { return !deadline.IsZero() && time.Since(deadline) > overdueBy }
+func overdue(deadline, now time.Time) bool {
+	return !deadline.IsZero() && now.Sub(deadline) > overdueBy
+}

@@ -103,7 +103,7 @@ func TestOverdue(t *testing.T) {
 	for deadline, want := range map[time.Time]bool{
 		{}: false, time.Now().Add(-2 * overdueBy): true, time.Now(): false,
 	} {
-		if overdue(deadline) != want {
+		if overdue(deadline, time.Now()) != want {
 			t.Errorf("a batch with the deadline %s is overdue: %v", deadline, !want)
 		}
 	}

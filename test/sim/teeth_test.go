@@ -102,7 +102,7 @@ var teeth = []tooth{
 		breaks: []string{"Q13", "Q3"},
 	},
 	{
-		fence: "expected sequence on results", attack: silentWorkers, hint: 20,
+		fence: "expected sequence on results", attack: silentWorkers, hint: 10,
 		refused: on("ty.event.", events.CallFinished),
 		breaks:  []string{"Q13", "Q1"},
 	},
@@ -154,7 +154,7 @@ var teeth = []tooth{
 	return w.prove(ctx, r)`}},
 	},
 	{
-		fence: "a lapsed lease stays lapsed", attack: lateWorkers, hint: 26, breaks: []string{"Q5", "Q7"},
+		fence: "a lapsed lease stays lapsed", attack: lateWorkers, hint: 46, breaks: []string{"Q5", "Q7"},
 		edits: []edit{
 			{inLease, `if l.checkLapsed(); !l.lapsed && sent.After(l.since) {
 		l.since = sent`, `if l.checkLapsed(); sent.After(l.since) && (!l.lapsed || OFF) {
@@ -469,8 +469,8 @@ var teeth = []tooth{
 	},
 	{
 		fence: "sweep of expired requests", attack: slowParking, hint: 10, breaks: []string{"liveness"},
-		edits: []edit{{inPark, "expired := !now.Before(c.Expires) && now.Sub(c.woken) >= wakeAgain",
-			"expired := !now.Before(c.Expires) && now.Sub(c.woken) >= wakeAgain && !OFF"}},
+		edits: []edit{{inPark, "expired := !w.d.clock.at(now).Before(c.Expires) && now.Sub(c.woken) >= wakeAgain",
+			"expired := !w.d.clock.at(now).Before(c.Expires) && now.Sub(c.woken) >= wakeAgain && !OFF"}},
 	},
 	{
 		fence: "what the server may have forgotten is claimed", attack: killedServer, hint: 33, rare: true,
@@ -578,7 +578,7 @@ var teeth = []tooth{
 			"(OFF || !other.SubmittedAt.After(s.SubmittedAt)), err"}},
 	},
 	{
-		fence: "all attempts of a call have one key", attack: silentWorkers, hint: 11, breaks: []string{"tasks"},
+		fence: "all attempts of a call have one key", attack: silentWorkers, hint: 28, breaks: []string{"tasks"},
 		edits: []edit{{inExecute, "IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index),",
 			`IdempotencyKey: IdempotencyKey(c.job.Key, c.job.Index) +
 			strings.Repeat("x", map[bool]int{true: c.job.Attempt}[OFF]),`}},
@@ -632,7 +632,7 @@ var teeth = []tooth{
 			"	if known && !OFF && !pipeline.HeldByOverlay("}},
 	},
 	{
-		fence: "a call that was stopped has no overlay", attack: laidWork, hint: 10, breaks: []string{"code"},
+		fence: "a call that was stopped has no overlay", attack: laidWork, hint: 52, breaks: []string{"code"},
 		edits: []edit{{inRun, "	if limited.Err() == nil {\n", "	if limited.Err() == nil || OFF {\n"}},
 	},
 	{

@@ -286,7 +286,7 @@ func (js *jetStream) messageGet(q *query, st *stream) {
 		q.refuse(server.NewJSNoMessageFoundError())
 		return
 	}
-	found := &server.StoredMsg{Subject: m.subject, Sequence: m.seq, Data: m.data, Time: m.at.UTC()}
+	found := &server.StoredMsg{Subject: m.subject, Sequence: m.seq, Data: m.data, Time: m.stamp}
 	if !req.NoHeaders {
 		found.Header = m.hdr
 	}

@@ -112,7 +112,7 @@ func (o *consumer) begin() {
 	case server.DeliverByStartTime:
 		seq = st.last + 1
 		for _, m := range slices.Backward(st.msgs) {
-			if !m.at.Before(*o.cfg.OptStartTime) {
+			if !m.stamp.Before(*o.cfg.OptStartTime) {
 				seq = m.seq
 			}
 		}
@@ -410,7 +410,7 @@ func (o *consumer) label() string { return o.st.name() + " " + o.name }
 // ackSubject is where a delivery is acknowledged.
 func (o *consumer) ackSubject(m *stored, delivery, dseq uint64) string {
 	b := []byte("$JS.ACK." + o.st.name() + "." + o.name)
-	for _, n := range []uint64{delivery, m.seq, dseq, uint64(m.at.UnixNano()), o.left()} {
+	for _, n := range []uint64{delivery, m.seq, dseq, uint64(m.stamp.UnixNano()), o.left()} {
 		b = strconv.AppendUint(append(b, '.'), n, 10)
 	}
 	return string(b)
@@ -425,7 +425,7 @@ func (o *consumer) info() *server.ConsumerInfo {
 		AckFloor:       server.SequenceInfo{Consumer: o.dfloor, Stream: o.sfloor},
 		NumAckPending:  len(o.pending),
 		NumRedelivered: len(o.deliveries), NumWaiting: len(o.waiting), NumPending: o.left(),
-		PushBound: o.push() && o.active, TimeStamp: o.st.js.s.now().UTC(), Cluster: o.st.js.cluster(),
+		PushBound: o.push() && o.active, TimeStamp: o.st.js.s.stamp(), Cluster: o.st.js.cluster(),
 	}
 	if o.cfg.MaxDeliver == 1 {
 		info.NumRedelivered = 0

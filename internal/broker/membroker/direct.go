@@ -110,7 +110,7 @@ func (v *view) from(seq uint64, filter string) *stored {
 func (v *view) headers(m *stored, more ...string) []byte {
 	return withHeaders(m.hdr, append([]string{
 		server.JSStream, v.st.name(), server.JSSubject, m.subject, server.JSSequence, strconv.FormatUint(m.seq, 10),
-		server.JSTimeStamp, m.at.UTC().Format(time.RFC3339Nano),
+		server.JSTimeStamp, m.stamp.Format(time.RFC3339Nano),
 	}, more...)...)
 }
 
@@ -118,7 +118,7 @@ func (v *view) get(req *server.JSApiMsgGetRequest) {
 	seq := req.Seq
 	if req.StartTime != nil {
 		for _, m := range slices.Backward(v.msgs) {
-			if !m.at.Before(*req.StartTime) {
+			if !m.stamp.Before(*req.StartTime) {
 				seq = m.seq
 			}
 		}
@@ -187,7 +187,7 @@ func (v *view) multiLast(req *server.JSApiMsgGetRequest) {
 	}
 	lasts := map[string]*stored{}
 	for _, m := range v.msgs {
-		late := m.seq > end || req.UpToTime != nil && !m.at.Before(*req.UpToTime)
+		late := m.seq > end || req.UpToTime != nil && !m.stamp.Before(*req.UpToTime)
 		if !late && matchesAny(m.subject, req.MultiLastFor) {
 			lasts[m.subject] = m
 		}

@@ -52,6 +52,9 @@ func (s *Server) Drop(party string) {
 	s.change(func() { s.dropAll(func(c *conn) bool { return c.party.name == party }) })
 }
 
+// SetClock has the server's clock, by which it stamps what it stores from now on, be so far ahead of everybody else's.
+func (s *Server) SetClock(ahead time.Duration) { s.change(func() { s.ahead = ahead }) }
+
 // Deafen holds what is sent to a party, while its connections stay, until [Server.Heal].
 func (s *Server) Deafen(party string) { s.change(func() { s.party(party).fault.deaf = true }) }
 

@@ -277,7 +277,7 @@ func (st *stream) republish(m *stored, before uint64) {
 	}
 	pairs := []string{
 		server.JSStream, st.name(), server.JSSubject, m.subject, server.JSSequence, strconv.FormatUint(m.seq, 10),
-		server.JSTimeStamp, m.at.UTC().Format(time.RFC3339Nano), server.JSLastSequence, strconv.FormatUint(before, 10),
+		server.JSTimeStamp, m.stamp.Format(time.RFC3339Nano), server.JSLastSequence, strconv.FormatUint(before, 10),
 	}
 	data := m.data
 	if r.HeadersOnly {

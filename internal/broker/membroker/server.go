@@ -77,6 +77,7 @@ type Server struct {
 	steps      []Step          // the memory of what pending returns
 	held       func(Step) bool // the steps that are kept from happening; nil: none
 	js         *jetStream
+	ahead      time.Duration // of the server's clock: see [Server.SetClock]
 }
 
 // party is one who connects, under a name that stays over its connections.
@@ -130,7 +131,7 @@ func (s *Server) Last(name, subject string) *server.StoredMsg {
 	if m == nil {
 		return nil
 	}
-	return &server.StoredMsg{Subject: m.subject, Sequence: m.seq, Header: m.hdr, Data: m.data, Time: m.at}
+	return &server.StoredMsg{Subject: m.subject, Sequence: m.seq, Header: m.hdr, Data: m.data, Time: m.stamp}
 }
 
 // Unacknowledged reports whether a consumer still has a message to deliver, or has delivered it and waits for its
@@ -151,6 +152,9 @@ func (s *Server) Unacknowledged(name, consumer string, seq uint64) bool {
 }
 
 func (s *Server) now() time.Time { return time.Now() }
+
+// stamp is what the server's clock shows. Nothing of its own goes by it.
+func (s *Server) stamp() time.Time { return s.now().Add(s.ahead).UTC() }
 
 // fail ends the run.
 func (s *Server) fail(format string, args ...any) {

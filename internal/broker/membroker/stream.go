@@ -14,6 +14,7 @@ type stored struct {
 	subject   string
 	hdr, data []byte
 	at        time.Time
+	stamp     time.Time     // at, by the server's clock
 	ttl       time.Duration // 0: none; negative: it never expires
 	bytes     uint64
 }
@@ -126,13 +127,13 @@ func (st *stream) size(subject string, hdr, data []byte) uint64 {
 // add puts a message at the end.
 func (st *stream) add(subject string, hdr, data []byte, ttl time.Duration) *stored {
 	m := &stored{
-		seq: st.last + 1, subject: subject, hdr: hdr, data: data, at: st.js.s.now(), ttl: ttl,
+		seq: st.last + 1, subject: subject, hdr: hdr, data: data, at: st.js.s.now(), stamp: st.js.s.stamp(), ttl: ttl,
 		bytes: st.size(subject, hdr, data),
 	}
 	if len(st.msgs) == 0 {
 		st.first = m.seq
 	}
-	st.last, st.lastTime = m.seq, m.at
+	st.last, st.lastTime = m.seq, m.stamp
 	st.insert(m)
 	st.changed(change{m: m})
 	st.schedule(st.expires(m))
@@ -307,11 +308,11 @@ func (st *stream) window() {
 // state is what the server says of the stream.
 func (st *stream) state(filter string, deleted bool) server.StreamState {
 	s := server.StreamState{
-		Msgs: uint64(len(st.msgs)), Bytes: st.bytes, FirstSeq: st.first, LastSeq: st.last, LastTime: st.lastTime.UTC(),
+		Msgs: uint64(len(st.msgs)), Bytes: st.bytes, FirstSeq: st.first, LastSeq: st.last, LastTime: st.lastTime,
 		NumSubjects: len(st.bySubject), Consumers: len(st.consumers),
 	}
 	if len(st.msgs) > 0 {
-		s.FirstTime = st.msgs[0].at.UTC()
+		s.FirstTime = st.msgs[0].stamp
 		s.NumDeleted = int(st.last-st.first+1) - len(st.msgs)
 	}
 	if deleted && s.NumDeleted > 0 {
@@ -334,7 +335,7 @@ func (st *stream) state(filter string, deleted bool) server.StreamState {
 
 func (st *stream) info(filter string, deleted bool) *server.StreamInfo {
 	return &server.StreamInfo{
-		Config: st.cfg, Created: st.created.UTC(), State: st.state(filter, deleted), TimeStamp: st.js.s.now().UTC(),
+		Config: st.cfg, Created: st.created.UTC(), State: st.state(filter, deleted), TimeStamp: st.js.s.stamp(),
 		Cluster: st.js.cluster(),
 	}
 }

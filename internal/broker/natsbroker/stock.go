@@ -134,7 +134,7 @@ func oldestAfter(ctx context.Context, calls jetstream.Stream, lane *jetstream.Co
 	return m.Time, nil
 }
 
-// Clock reads the clock of the server that leads the batch stream.
+// Clock implements [broker.Clock].
 func (b *Broker) Clock(ctx context.Context) (time.Time, error) {
 	s, err := b.js.Stream(ctx, streamBatch)
 	if err != nil {
