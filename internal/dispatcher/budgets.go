@@ -83,7 +83,7 @@ func (r *runner) withinBudget(ctx context.Context, calls []batch.Queue) ([]batch
 		}
 	}
 	used, reserved := spent(s, func(i int) bool { return r.flies(i) && !fresh[i] })
-	now, fit := time.Now(), len(calls)
+	now, fit := r.d.clock.now(), len(calls)
 	var limited batch.Limited
 	left := int64(-1) // milliseconds that a call may run
 	for i := range r.budget.owed {
@@ -198,7 +198,7 @@ func (r *runner) tellAccounts(ctx context.Context, used, reserved admission.Amou
 			continue
 		}
 		if _, err := r.d.b.ChangeBudget(ctx, o.Account, func(a admission.Account) (admission.Account, error) {
-			return a.Settle(r.lineHolder(), o.Budget, used, reserved, time.Now())
+			return a.Settle(r.lineHolder(), o.Budget, used, reserved, r.d.clock.now())
 		}); err != nil {
 			return orLostLine(err)
 		}
@@ -242,7 +242,7 @@ func (d *Dispatcher) closeBudget(ctx context.Context, s *batch.State, owed []adm
 			continue
 		}
 		if _, err := d.b.ChangeBudget(ctx, o.Account, func(a admission.Account) (admission.Account, error) {
-			return a.Close(admission.LineOf(s.Key), used, time.Now()), nil
+			return a.Close(admission.LineOf(s.Key), used, d.clock.now()), nil
 		}); err != nil {
 			return err
 		}
@@ -257,7 +257,7 @@ func (d *Dispatcher) abandonBudget(ctx context.Context, k toolyard.BatchKey, sub
 			continue
 		}
 		if _, err := d.b.ChangeBudget(ctx, o.Account, func(a admission.Account) (admission.Account, error) {
-			return a.Abandon(admission.LineOf(k), time.Now()), nil
+			return a.Abandon(admission.LineOf(k), d.clock.now()), nil
 		}); err != nil {
 			return err
 		}

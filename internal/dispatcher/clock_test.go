@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/approval"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
@@ -149,5 +150,39 @@ func TestSighted(t *testing.T) {
 	s := sight{answered.Add(-time.Hour).Round(0), answered} // as after a sleep: only the wall clock has gone on
 	if !s.stale(answered) {
 		t.Error("a clock that jumped is not looked at")
+	}
+}
+
+// TestABudgetRenewsWhereClocksDiffer when its period is over by the server's clock: a dispatcher of which the clock is
+// hours ahead, or behind, or was never set, gives nobody a new budget, and takes nothing away.
+func TestABudgetRenewsWhereClocksDiffer(t *testing.T) {
+	const apart = 50 * time.Hour
+	for name, ahead := range map[string]time.Duration{"server ahead": apart, "server behind": -apart} {
+		t.Run(name, func(t *testing.T) {
+			inYard(t, func(y *yard) {
+				y.Server.SetClock(ahead)
+				limit := budgets(t, "agent *=calls:2,per-hours:1")
+				y.dispatcher("d", limit)
+				y.work()
+				// as a dispatcher has it whose clock is right
+				grant := admission.Budget{Amount: admission.Amount{Calls: 2}, Per: time.Hour}
+				began := time.Now().Add(ahead).Add(-time.Minute)
+				if _, err := y.b.ChangeBudget(y.Context(), admission.AgentAccount(toolyard.DefaultAgent),
+					func(a admission.Account) (admission.Account, error) {
+						a, _, _, err := a.Reserve(admission.Holder{Line: "other/1"}, grant, admission.Amount{Calls: 1},
+							admission.Amount{}, nil, began)
+						return a, err
+					}); err != nil {
+					y.Fatal(err)
+				}
+				if got := y.codes(y.submit("read", "read")); got != "ok budget_exceeded" {
+					y.Errorf("with one call left: %s", got)
+				}
+				time.Sleep(time.Hour)
+				if got := y.codes(y.submit("read", "read", "read")); got != "ok ok budget_exceeded" {
+					y.Errorf("in the next period: %s", got)
+				}
+			})
+		})
 	}
 }
