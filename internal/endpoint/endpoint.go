@@ -234,6 +234,9 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
 		pause = time.Duration(seconds) * time.Second
 	} else if at, err := http.ParseTime(text); err == nil {
+		if answered, err := http.ParseTime(h.Get("Date")); err == nil { // by the service's clock, as the other one
+			now = answered
+		}
 		pause = at.Sub(now)
 	}
 	return min(max(pause, 0), MaxRetryAfter)

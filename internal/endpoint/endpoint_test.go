@@ -130,6 +130,14 @@ func TestStatusesAreCodes(t *testing.T) {
 		time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC)); d != 10*time.Second {
 		t.Errorf("a date is a pause of %s", d)
 	}
+	// both dates are by the clock of the service, whatever this machine's shows
+	for _, minute := range []int{39, 59} {
+		if d := retryAfter(http.Header{"Retry-After": {"Sun, 06 Nov 1994 08:49:47 GMT"},
+			"Date": {"Sun, 06 Nov 1994 08:49:37 GMT"}},
+			time.Date(1994, 11, 6, 8, minute, 37, 0, time.UTC)); d != 10*time.Second {
+			t.Errorf("a date is a pause of %s by a clock that is ten minutes off", d)
+		}
+	}
 }
 
 // TestACredentialThatIsNoHeader is the operator's to mend, and nothing is sent.
