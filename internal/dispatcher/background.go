@@ -244,7 +244,8 @@ func (d *Dispatcher) listBackground(ctx context.Context, child *toolyard.Batch) 
 	for range 2 { // again when the list was full and something on it is over
 		session, err := d.b.ChangeSession(ctx, child.Agent, child.Session, func(v *broker.Session) {
 			v.DropBackground(over)
-			listed = v.AddBackground(broker.BackgroundCall{ID: child.ID, At: time.Now().UTC()}, d.cfg.BackgroundCalls)
+			listed = v.AddBackground(broker.BackgroundCall{ID: child.ID, At: d.clock.now().UTC()},
+				d.cfg.BackgroundCalls)
 		})
 		if err != nil || listed {
 			return listed, err
@@ -253,7 +254,7 @@ func (d *Dispatcher) listBackground(ctx context.Context, child *toolyard.Batch) 
 			s, err := d.b.Look(ctx, toolyard.BatchKey{Agent: child.Agent, ID: c.ID})
 			switch {
 			case err == nil && (s.Completed || s.Refused != nil),
-				errors.Is(err, broker.ErrNoBatch) && time.Since(c.At) > backgroundGrace:
+				errors.Is(err, broker.ErrNoBatch) && d.clock.now().Sub(c.At) > backgroundGrace:
 				over = append(over, c.ID)
 			case err != nil && !errors.Is(err, broker.ErrNoBatch):
 				return false, err

@@ -8,6 +8,7 @@ import (
 	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/approval"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 )
 
@@ -185,4 +186,33 @@ func TestABudgetRenewsWhereClocksDiffer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestABackgroundCallIsListedWhereClocksDiffer: another dispatcher has just listed a call that has no batch yet. It
+// keeps its place until its start must have been broken off, and no longer.
+func TestABackgroundCallIsListedWhereClocksDiffer(t *testing.T) {
+	inYards(t, func(y *yard) {
+		d := New(y.Broker("d"), Config{ID: "d", Base: y.entries(), Log: y.Log(), Planner: planner(),
+			BackgroundCalls: 1})
+		y.Start(d)
+		now, err := y.b.Clock(y.Context())
+		if err != nil {
+			y.Fatal(err)
+		}
+		child := func(id toolyard.BatchID) *toolyard.Batch {
+			return &toolyard.Batch{ID: id, Agent: toolyard.DefaultAgent, Session: toolyard.DefaultSession}
+		}
+		if _, err := y.b.ChangeSession(y.Context(), toolyard.DefaultAgent, toolyard.DefaultSession,
+			func(v *broker.Session) {
+				v.AddBackground(broker.BackgroundCall{ID: "first", At: now}, 1)
+			}); err != nil {
+			y.Fatal(err)
+		}
+		for after, want := range []bool{false, true} {
+			if listed, err := d.listBackground(y.Context(), child("second")); err != nil || listed != want {
+				y.Errorf("after %d times the grace: listed %v, %v", 2*after, listed, err)
+			}
+			time.Sleep(2 * backgroundGrace)
+		}
+	})
 }
