@@ -107,12 +107,12 @@ var teeth = []tooth{
 		breaks:  []string{"Q13", "Q1"},
 	},
 	{
-		fence: "expected sequence on the batch chain", attack: silentOwners, hint: 100,
+		fence: "expected sequence on the batch chain", attack: silentOwners, hint: 1,
 		refused: batchChain,
 		breaks:  []string{"Q13", "Q1"},
 	},
 	{
-		fence: "expected sequence on replies", attack: silentOwners, hint: 102,
+		fence: "expected sequence on replies", attack: silentOwners, hint: 1,
 		refused: on("ty.reply."),
 		breaks:  []string{"Q1", "Q2"},
 	},
@@ -122,7 +122,7 @@ var teeth = []tooth{
 		breaks:  []string{"Q5", "Q7", "liveness"},
 	},
 	{
-		fence: "group check on leaving", attack: openBatches, hint: 211, rare: true,
+		fence: "group check on leaving", attack: openBatches, hint: 64, rare: true,
 		others: []string{"term check on leaving"},
 		breaks: []string{"Q5", "Q7", "liveness"},
 		edits: []edit{{inTicket, "return t.sameBatch(h) && t.Group <= h.Group &&",
@@ -166,7 +166,7 @@ var teeth = []tooth{
 		},
 	},
 	{
-		fence: "silence before a lost call is settled", attack: silentWorkers, hint: 19, rare: true,
+		fence: "silence before a lost call is settled", attack: silentWorkers, hint: 5, rare: true,
 		breaks: []string{"Q5", "Q7"},
 		edits:  []edit{{inObserve, "	return nil, gone, nil\n", "	return nil, gone || OFF, nil\n"}},
 	},
@@ -182,13 +182,13 @@ var teeth = []tooth{
 		},
 	},
 	{
-		fence: "a dropped claim is settled", attack: silentWorkers, hint: 12, breaks: []string{"liveness"},
+		fence: "a dropped claim is settled", attack: silentWorkers, hint: 9, breaks: []string{"liveness"},
 		edits: []edit{
 			{inObserve, "return inputs, err == nil && !has, err", "return inputs, err == nil && !has && !OFF, err"},
 		},
 	},
 	{
-		fence: "a call that lapsed before its start is redelivered", attack: silentWorkers, hint: 5, rare: true,
+		fence: "a call that lapsed before its start is redelivered", attack: silentWorkers, hint: 1, rare: true,
 		breaks: []string{"liveness", "code"},
 		edits: []edit{{inClaim, `	if err := w.mayAct(r); err != nil {
 		r.cancel(err)
@@ -223,7 +223,7 @@ var teeth = []tooth{
 		edits:  []edit{{inClaim, "err == nil && w.claimed(r, end) {", "err == nil && w.claimed(r, end) && !OFF {"}},
 	},
 	{
-		fence: "only claims that were known are lost", attack: silentWorkers, hint: 32, rare: true,
+		fence: "only claims that were known are lost", attack: silentWorkers, hint: 28, rare: true,
 		breaks: []string{"Q3", "Q5", "Q7", "code"},
 		edits: []edit{{inEnds, "return c.Status == Claimed && dropped && seq == c.Seq",
 			"return c.Status == Claimed && dropped && (seq == c.Seq || OFF)"}},
@@ -279,7 +279,7 @@ var teeth = []tooth{
 		edits: []edit{{inStreams, "MaxDeliver: -1,", "MaxDeliver: map[bool]int{false: -1, true: 1}[OFF],"}},
 	},
 	{
-		fence: "rereading of calls in flight", attack: lostCopies, hint: 24, rare: true,
+		fence: "rereading of calls in flight", attack: lostCopies, hint: 29, rare: true,
 		breaks: []string{"liveness"},
 		edits: []edit{
 			{inObserve, "if time.Since(r.lastHeard[c.Item]) >= rereadAfter {",
@@ -293,7 +293,7 @@ var teeth = []tooth{
 		edits:  []edit{{inSweep, "			if !unneeded {\n", "			if !unneeded || OFF {\n"}},
 	},
 	{
-		fence: "acknowledge after the result", attack: silentWorkers, hint: 11, rare: true,
+		fence: "acknowledge after the result", attack: silentWorkers, hint: 0, rare: true,
 		breaks: []string{"liveness", "code"},
 		edits: []edit{{inMessages, "	m := w.newMessage(d)\n	m.width =", `	if OFF {
 		if err := d.Done(); err != nil {
@@ -415,12 +415,12 @@ var teeth = []tooth{
 			"!ok || ticket != number || decided && !OFF {"}},
 	},
 	{
-		fence: "a change of nothing is stored too", attack: oldReads, hint: 30, rare: true,
+		fence: "a change of nothing is stored too", attack: oldReads, hint: 390, rare: true,
 		others: []string{"sweep of a parked batch's ticket"}, breaks: []string{"liveness"},
 		edits: []edit{{inKeys, "		if same && !sure {\n", "		if same && (!sure || OFF) {\n"}},
 	},
 	{
-		fence: "a wake is given back while the batch runs", attack: lateWakes, hint: 72, rare: true,
+		fence: "a wake is given back while the batch runs", attack: lateWakes, hint: 53, rare: true,
 		others: []string{"sweep of lost wakes"},
 		breaks: []string{"liveness"},
 		edits: []edit{{inKeep, "	if err := sub.Return(wakePause(sub.Deliveries)); err != nil {\n", `	if OFF {
