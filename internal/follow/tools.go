@@ -12,9 +12,6 @@ import (
 	"github.com/toolyard/toolyard/internal/registry"
 )
 
-// maxToolsets is how many toolsets are remembered, those of workers that are gone included.
-const maxToolsets = 1_000
-
 // ToolStore is what the tools of workers are read from.
 type ToolStore interface {
 	broker.Registry
@@ -57,7 +54,7 @@ type offered struct {
 	see func(registry.Surface) error
 
 	live     map[string]broker.Worker
-	toolsets map[string]registry.Surface // by their hash
+	toolsets map[string]registry.Surface // by their hash: of live workers alone, since one may have megabytes
 	began    bool
 }
 
@@ -91,6 +88,7 @@ func (o *offered) tell(ctx context.Context) {
 // surface is what is offered now. A pool whose tools cannot be read or registered offers none. Where all pools together
 // offer more than a registry takes, each has the same share of it.
 func (o *offered) surface(ctx context.Context) (registry.Surface, error) {
+	o.forget()
 	var all []registry.Entry
 	seen := map[string]bool{}
 	var blocked []string
@@ -140,7 +138,16 @@ func unseen(entries []registry.Entry, seen map[string]bool) []registry.Entry {
 	})
 }
 
-// toolset reads the tools behind a hash, once.
+// forget drops the toolsets that no live worker has any more.
+func (o *offered) forget() {
+	used := map[string]bool{}
+	for _, w := range o.live {
+		used[w.Toolset] = true
+	}
+	maps.DeleteFunc(o.toolsets, func(hash string, _ registry.Surface) bool { return !used[hash] })
+}
+
+// toolset reads the tools behind a hash, once while a live worker has them.
 func (o *offered) toolset(ctx context.Context, hash string) (registry.Surface, error) {
 	if have, ok := o.toolsets[hash]; ok {
 		return have, nil
@@ -154,9 +161,6 @@ func (o *offered) toolset(ctx context.Context, hash string) (registry.Surface, e
 	set, err := registry.Decode(stored)
 	if err != nil {
 		return registry.Surface{}, err
-	}
-	if len(o.toolsets) >= maxToolsets {
-		clear(o.toolsets)
 	}
 	o.toolsets[hash] = *set
 	return *set, nil

@@ -63,3 +63,37 @@ func TestAPoolWithTooManyToolsIsNotAlone(t *testing.T) {
 		t.Errorf("pools have %v tools in the list", of)
 	}
 }
+
+// TestToolsetsThatNobodyHasAreForgotten: a worker whose tools change again and again, as those of an MCP server may, is
+// one toolset to remember, and a worker that is gone is none.
+func TestToolsetsThatNobodyHasAreForgotten(t *testing.T) {
+	store := toolStore{stored: map[string][]byte{}}
+	o := &offered{Offers: Offers{Store: store, Log: slog.New(slog.DiscardHandler)},
+		toolsets: map[string]registry.Surface{}, live: map[string]broker.Worker{}}
+	for i := range 300 {
+		reg, err := registry.Registry{}.Register(registry.Entry{Origin: registry.Toolset, Declaration: tool.Declaration{
+			Name: "search", Description: fmt.Sprintf("searches %d documents", i),
+			InputSchema: json.RawMessage(`{"type":"object"}`), Class: tool.ClassRule{Static: toolyard.ReadOnly}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := registry.Assemble(reg, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if store.stored[s.Hash], err = s.Encode(); err != nil {
+			t.Fatal(err)
+		}
+		o.changed(broker.WorkerChange{ID: "w", Worker: &broker.Worker{ID: "w", Pool: "p", Toolset: s.Hash}})
+		if now, err := o.surface(t.Context()); err != nil || len(now.Tools) != 1 {
+			t.Fatalf("the tools are %v, %v", now.Tools, err)
+		}
+	}
+	if n := len(o.toolsets); n != 1 {
+		t.Errorf("%d toolsets are remembered of one worker", n)
+	}
+	o.changed(broker.WorkerChange{ID: "w"})
+	if _, err := o.surface(t.Context()); err != nil || len(o.toolsets) != 0 {
+		t.Errorf("%d toolsets are remembered of no worker, %v", len(o.toolsets), err)
+	}
+}
