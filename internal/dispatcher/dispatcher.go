@@ -139,6 +139,8 @@ type Dispatcher struct {
 	mu     sync.Mutex
 	stored map[string]time.Time // when this dispatcher last stored a surface
 	built  map[surfaceKey]registry.Surface
+	// builtOf is which planner and which tools built follows from.
+	builtOf builtOf
 }
 
 // New makes a dispatcher on a broker.

@@ -244,6 +244,13 @@ type surfaceKey struct {
 	rules    string
 }
 
+// builtOf is the planner and the count of changes of the catalog that surfaces follow from. Behind a change nobody asks
+// for earlier ones again, each of which keeps all of the tools that there were.
+type builtOf struct {
+	planner *Planner
+	changes uint64
+}
+
 // surface is [Planner.Surface]. A surface that was assembled before is not assembled again.
 func (d *Dispatcher) surface(p *Planner, reg registry.Registry, a toolyard.Agent, o toolyard.Options,
 ) (registry.Surface, error) {
@@ -262,11 +269,13 @@ func (d *Dispatcher) surface(p *Planner, reg registry.Registry, a toolyard.Agent
 	if err != nil {
 		return s, err
 	}
+	now := builtOf{d.planner.Load(), d.workers.changes.Load()}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.built) >= surfacesBuilt {
+	if len(d.built) >= surfacesBuilt || d.builtOf != now {
 		clear(d.built)
 	}
+	d.builtOf = now
 	d.built[key] = s
 	return s, nil
 }

@@ -7,22 +7,27 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/catalog"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/tool"
 )
 
-// offered is a registry of n tools.
-func offered(t testing.TB, n int) registry.Registry {
-	t.Helper()
-	var entries []registry.Entry
+// toolsOf are n tools.
+func toolsOf(n int) (entries []registry.Entry) {
 	for i := range n {
 		entries = append(entries, registry.Entry{Origin: registry.Toolset, Pool: toolyard.DefaultPool,
 			Declaration: tool.Declaration{Name: fmt.Sprintf("tool_%d", i), Description: "A tool of a test.",
 				Class:       tool.ClassRule{Static: toolyard.ReadOnly},
 				InputSchema: []byte(`{"type": "object", "properties": {"text": {"type": "string"}}}`)}})
 	}
-	reg, err := registry.Registry{}.Register(entries...)
+	return entries
+}
+
+// offered is a registry of n tools.
+func offered(t testing.TB, n int) registry.Registry {
+	t.Helper()
+	reg, err := registry.Registry{}.Register(toolsOf(n)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,6 +71,7 @@ func TestASurfaceIsAssembledOnce(t *testing.T) {
 		{what: "reloaded rules", agent: "ada", reg: reg, tools: 5, change: func() {
 			p := *d.planner.Load()
 			d.planner.Store(&p)
+			built = 0 // nobody asks for what followed from the former ones
 		}},
 	} {
 		if step.change != nil {
@@ -96,6 +102,36 @@ func TestASurfaceIsAssembledOnce(t *testing.T) {
 	if _, err := d.surface(d.planner.Load(), registry.Registry{}, "ada", toolyard.Options{}); err != nil ||
 		len(d.built) != built {
 		t.Errorf("no tools: %v, and %d surfaces are known", err, len(d.built))
+	}
+}
+
+// TestSurfacesOfFormerToolsAreForgotten: when what workers offer has changed, or the rules, nobody asks any more for
+// what was assembled before. Each has all of the tools that there were.
+func TestSurfacesOfFormerToolsAreForgotten(t *testing.T) {
+	d := surfaces(registry.Views{})
+	for n := range 100 {
+		d.workers.mu.Lock()
+		d.workers.catalog.Put("w", catalog.Worker{Pool: toolyard.DefaultPool, Toolset: fmt.Sprint(n)},
+			toolsOf(n%5+1), nil)
+		d.workers.catalogChanged()
+		d.workers.mu.Unlock()
+		for range 2 {
+			if s, err := d.Surface("ada", "w", toolyard.Options{}); err != nil || len(s.Tools) != n%5+1 {
+				t.Fatalf("%d tools, %v", len(s.Tools), err)
+			}
+		}
+	}
+	if n := len(d.built); n != 1 {
+		t.Errorf("%d surfaces are known of one worker's tools", n)
+	}
+	for range 100 {
+		d.Reload(*d.planner.Load())
+		if _, err := d.Surface("ada", "w", toolyard.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(d.built); n != 1 {
+		t.Errorf("%d surfaces are known of one set of rules", n)
 	}
 }
 

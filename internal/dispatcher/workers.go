@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -33,10 +34,11 @@ type workerRegistry struct {
 	// revision is the highest of an entry that was taken in; grown is closed when it grows.
 	revision uint64
 	grown    chan struct{}
-	// catalog is what the workers offer; changed is closed when that changes; conflicts are those in it that were
-	// logged.
+	// catalog is what the workers offer; changed is closed when that changes, and changes counts how often; conflicts
+	// are those in it that were logged.
 	catalog   *catalog.Catalog
 	changed   chan struct{}
+	changes   atomic.Uint64
 	conflicts map[string]bool
 	unread    map[string]string // why the tools of a worker cannot be read, by its id, as it was logged
 	ready     chan struct{}     // closed when the first look at all workers is complete
@@ -176,6 +178,7 @@ func (r *workerRegistry) warnUnread(id string, err error) {
 
 // catalogChanged tells those who wait for a change of the catalog. The lock is held.
 func (r *workerRegistry) catalogChanged() {
+	r.changes.Add(1)
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
