@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -43,7 +44,7 @@ type Catalog struct {
 	base []registry.Entry
 	live map[string]Worker
 	// toolsets are the tools by the hash of their toolset, of all toolsets that a live worker has or a pool offered
-	// last: a tool whose workers are all gone is unavailable, not unknown.
+	// last: a tool whose workers are all gone is unavailable, not unknown, until its pool is forgotten.
 	toolsets map[string][]registry.Entry
 	// blocked are names that the rules of a worker take out of its toolset, by the toolset's hash.
 	blocked map[string][]string
@@ -68,6 +69,8 @@ type offer struct {
 	toolset    string
 	workspaces []toolyard.Workspace
 	tags       []toolyard.Tag
+	// gone is when [Catalog.Forget] has first found no worker of the pool; zero while there is one.
+	gone time.Time
 }
 
 // pool is one pool, as its live workers offer it; when it has none, as it offered last.
@@ -150,10 +153,45 @@ func (c *Catalog) Put(id string, w Worker, tools []registry.Entry, blocked []str
 	c.invalidate()
 }
 
-// Remove takes a worker out. What its pool offered last stays.
+// Remove takes a worker out. What its pool offered last stays, until [Catalog.Forget].
 func (c *Catalog) Remove(id string) {
 	delete(c.live, id)
 	c.invalidate()
+}
+
+// Forget drops what pools offered last that have had no worker for so long, and returns these pools. It is called again
+// and again: pools come and go without end, and the tools of those that are gone take room from the others'. The
+// default pool stays.
+func (c *Catalog) Forget(after time.Duration, now time.Time) (gone []toolyard.Pool) {
+	living := c.living()
+	for name, last := range c.last {
+		switch {
+		case living[name]:
+			last.gone = time.Time{}
+		case last.gone.IsZero():
+			last.gone = now
+		case now.Sub(last.gone) > after && name != toolyard.DefaultPool:
+			gone = append(gone, name)
+		}
+		c.last[name] = last
+	}
+	for _, name := range gone {
+		delete(c.last, name)
+	}
+	if len(gone) > 0 {
+		c.invalidate()
+		slices.Sort(gone)
+	}
+	return gone
+}
+
+// living are the pools that have a worker.
+func (c *Catalog) living() map[toolyard.Pool]bool {
+	pools := map[toolyard.Pool]bool{}
+	for _, w := range c.live {
+		pools[w.Pool] = true
+	}
+	return pools
 }
 
 // invalidate drops what is derived, and toolsets that are no longer used.
@@ -192,10 +230,7 @@ func (c *Catalog) derive() {
 		p.every = p.every || len(workspaces) == 0
 		return p
 	}
-	living := map[toolyard.Pool]bool{}
-	for _, w := range c.live {
-		living[w.Pool] = true
-	}
+	living := c.living()
 	// What a pool offered last decides; what other live workers have stands beside it, since a server that one worker
 	// cannot reach may be there for another.
 	for name, l := range c.last {

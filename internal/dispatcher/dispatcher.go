@@ -263,6 +263,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		d.locks.Reread(ctx)
 		d.endLost(ctx, d.locks.Sweep(ctx))
 		d.workers.checkOverdue(ctx)
+		d.workers.forgetPools()
 	}))
 	part("delete the keys of unused workspaces", every(sweepEvery, d.locks.DeleteUnused))
 	part("delete acknowledged calls", every(sweepEvery, d.deleteAcknowledged))

@@ -211,6 +211,19 @@ func (r *workerRegistry) warnOfConflicts() {
 	}
 }
 
+// forgetPools drops what pools offered last that have had no worker for so long that their work queues are deleted.
+func (r *workerRegistry) forgetPools() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	gone := r.catalog.Forget(r.b.Settings().KeptFor(), time.Now())
+	if len(gone) == 0 {
+		return
+	}
+	r.catalogChanged()
+	r.warnOfConflicts()
+	r.log.Info("pools that have had no worker for long are forgotten, with their tools", "pools", gone)
+}
+
 // checkOverdue reads the entries of workers whose heartbeat is overdue. A worker without an entry is removed. If
 // one has an entry, the watch has missed it, and restarts.
 func (r *workerRegistry) checkOverdue(ctx context.Context) {
