@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -96,6 +97,7 @@ const (
 	missedEvery  = 30 * time.Second // whether a decision's wake was lost
 	wakeAgain    = 5 * time.Second  // how long a wake has to be acted on
 	missedAtOnce = 256              // requests that are looked at in one round
+	sayAgain     = time.Hour        // how often the log says that a request cannot be looked after
 )
 
 // approvalWatch knows the calls that wait for people, from the list of approvals.
@@ -106,8 +108,19 @@ type approvalWatch struct {
 
 type waitingCall struct {
 	broker.Approval
+	lookedAfter
+}
+
+// lookedAfter is how far a call that waits has been looked after.
+type lookedAfter struct {
 	woken   time.Time // when a wake was sent last
 	checked time.Time // when the log was last looked at
+	// pause is how long it is left since it could not be read or woken, which is until again; 0 where it could.
+	pause time.Duration
+	again time.Time
+	// said is what the log has said of that, and saidAt when.
+	said   string
+	saidAt time.Time
 }
 
 // watchApprovals wakes the batches whose requests expire, and those whose wake was lost, until ctx ends.
@@ -134,10 +147,10 @@ func (d *Dispatcher) watchApprovals(ctx context.Context) error {
 				delete(w.calls, c.ID)
 				continue
 			}
-			listed := &waitingCall{Approval: *c.Approval, checked: time.Now()}
+			listed := &waitingCall{Approval: *c.Approval, lookedAfter: lookedAfter{checked: time.Now()}}
 			// an owner has listed it again: that is no reason to be woken again at once
 			if before, ok := w.calls[c.ID]; ok {
-				listed.woken, listed.checked = before.woken, before.checked
+				listed.lookedAfter = before.lookedAfter
 			}
 			w.calls[c.ID] = listed
 		case <-tick.C:
@@ -149,10 +162,10 @@ func (d *Dispatcher) watchApprovals(ctx context.Context) error {
 // wakeDue wakes the batches that are due.
 func (w *approvalWatch) wakeDue(ctx context.Context, now time.Time) {
 	checks := 0
-	for id, c := range w.calls {
+	for _, c := range w.calls {
 		expired := !w.d.clock.at(now).Before(c.Expires) && now.Sub(c.woken) >= wakeAgain
 		missed := now.Sub(c.checked) >= missedEvery && checks < missedAtOnce
-		if !expired && !missed {
+		if !expired && !missed || now.Before(c.again) {
 			continue
 		}
 		checks++
@@ -160,11 +173,12 @@ func (w *approvalWatch) wakeDue(ctx context.Context, now time.Time) {
 		_, _, err := w.d.b.Asked(ctx, c.Key(), c.Index)
 		decided := errors.Is(err, broker.ErrNoApproval)
 		if err != nil && !decided {
-			w.d.log.Warn("a call that waits for a person cannot be read", "approval", id, "error", err)
+			w.failed(ctx, c, "a call that waits for a person cannot be read", err, now)
 			continue
 		}
 		if !expired && !decided {
 			if cancelled, err := w.d.b.Controlled(ctx, c.Key()); err != nil || !cancelled {
+				c.succeeded()
 				continue
 			}
 		}
@@ -175,8 +189,30 @@ func (w *approvalWatch) wakeDue(ctx context.Context, now time.Time) {
 			err = w.d.b.DropApproval(ctx, c.Key(), c.Index, c.AskedAt)
 		}
 		if err != nil {
-			c.checked = now.Add(wakeAgain - missedEvery)
-			w.d.log.Warn("a batch that waits for a person was not woken; it is tried again", "approval", id, "error", err)
+			w.failed(ctx, c, "a batch that waits for a person was not woken; it is tried again", err, now)
+			c.checked = c.again.Add(-missedEvery)
+			continue
 		}
+		c.succeeded()
 	}
+}
+
+// succeeded notes that a call could be looked after.
+func (l *lookedAfter) succeeded() { l.pause, l.again, l.said = 0, time.Time{}, "" }
+
+// failed notes that a call could not be looked after. It is left for a while, which is longer each time: it may stay
+// on the list for days. That a stream is full passes.
+func (w *approvalWatch) failed(ctx context.Context, c *waitingCall, what string, err error, now time.Time) {
+	c.pause = min(max(wakeAgain, 2*c.pause), missedEvery)
+	if errors.Is(err, broker.ErrFull) {
+		c.pause = wakeAgain
+	}
+	c.again = now.Add(c.pause)
+	level := slog.LevelWarn
+	if said := what + ": " + err.Error(); said != c.said || now.Sub(c.saidAt) >= sayAgain {
+		c.said, c.saidAt = said, now
+	} else {
+		level = slog.LevelDebug
+	}
+	w.d.log.Log(ctx, level, what, "approval", c.ID, "error", err)
 }

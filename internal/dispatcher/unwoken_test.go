@@ -1,0 +1,79 @@
+package dispatcher
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/events"
+)
+
+// unwoken is a broker of calls that wait for people, which cannot be read, or whose batches cannot be woken.
+type unwoken struct {
+	answers
+	looks, wakes *int
+	unread, lost *error
+}
+
+func (b unwoken) Asked(context.Context, toolyard.BatchKey, int) (events.Waiting, broker.ItemEnd, error) {
+	*b.looks++
+	return events.Waiting{}, broker.ItemEnd{}, *b.unread
+}
+
+func (b unwoken) WakeIfParked(context.Context, toolyard.BatchKey) (bool, error) {
+	if *b.lost == nil {
+		*b.wakes++
+	}
+	return true, *b.lost
+}
+
+// TestAWaitingCallThatCannotBeLookedAfter: a call that waits for a person, and cannot be read or woken, is on the list
+// until its batch is kept no longer. It is looked at now and then, which the log does not say each time, and it is
+// woken soon when that can be done again.
+func TestAWaitingCallThatCannotBeLookedAfter(t *testing.T) {
+	damaged := errors.New("the server counts 1 message there, and 0 can be read")
+	for _, c := range []struct {
+		name         string
+		unread, lost error
+	}{
+		{"not read", damaged, nil},
+		{"not woken", nil, damaged},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var log bytes.Buffer
+			looks, wakes := 0, 0
+			b := unwoken{looks: &looks, wakes: &wakes, unread: &c.unread, lost: &c.lost}
+			d := New(b, Config{ID: "d", Planner: planner(), Log: slog.New(slog.NewTextHandler(&log, nil))})
+			now := time.Now()
+			w := approvalWatch{d: d, calls: map[string]*waitingCall{
+				"x": {Approval: broker.Approval{ID: "x", Agent: "a", Batch: "b", Expires: now}}}}
+			tick := func(span time.Duration) {
+				for end := now.Add(span); now.Before(end); now = now.Add(expireEvery) {
+					w.wakeDue(t.Context(), now)
+				}
+			}
+			tick(2 * wakeAgain)
+			if lines := bytes.Count(log.Bytes(), []byte("\n")); looks < 2 || lines == 0 {
+				t.Errorf("it was looked at %d times soon, and the log has %d lines", looks, lines)
+			}
+			const day = 24 * time.Hour
+			tick(day)
+			if most := int(day/missedEvery) + 10; looks > most {
+				t.Errorf("it was looked at %d times in a day, want %d at most", looks, most)
+			}
+			if lines := bytes.Count(log.Bytes(), []byte("\n")); lines > 30 {
+				t.Errorf("the log has %d lines about it", lines)
+			}
+			c.unread, c.lost = nil, nil
+			if tick(missedEvery + expireEvery); wakes == 0 {
+				t.Error("it is not woken although it can be")
+			}
+		})
+	}
+}
