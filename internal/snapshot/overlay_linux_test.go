@@ -325,9 +325,8 @@ func TestOverlaysAreBounded(t *testing.T) {
 	if err := y.store.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	left, err := os.ReadDir(filepath.Join(y.home(t), overlays))
-	if err != nil || len(left) != 0 || y.objects(t) != 0 {
-		t.Errorf("%v and %d objects are left, %v", left, y.objects(t), err)
+	if n := y.names(t); n != 0 {
+		t.Errorf("%d names are left", n)
 	}
 	y.store.limits.MustFree = 1 << 60
 	if _, err := y.store.Overlay(t.Context(), y.root, key("full", 0), "w", nil); err == nil ||

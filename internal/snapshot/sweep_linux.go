@@ -7,12 +7,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// Sweep removes the snapshots that are older than they are kept, and the content that no snapshot has. What another
-// worker uses now is left for the next time.
+// Sweep removes the snapshots that are older than they are kept, the content that no snapshot has, and all that the
+// store has of a workspace of which it has nothing else. What another worker uses now is left for the next time.
 func (s *Store) Sweep(ctx context.Context) error {
 	homes, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -28,7 +31,7 @@ func (s *Store) Sweep(ctx context.Context) error {
 
 func (s *Store) sweep(ctx context.Context, home string) (err error) {
 	unlock, err := lock(ctx, home)
-	if errors.Is(err, errBusy) {
+	if errors.Is(err, errBusy) || errors.Is(err, errGone) {
 		return nil
 	}
 	if err != nil {
@@ -40,13 +43,14 @@ func (s *Store) sweep(ctx context.Context, home string) (err error) {
 		return err
 	}
 	var left []string // listings with content
-	swept := false
+	swept, empty := false, true
 	for _, n := range names {
 		file := filepath.Join(home, n.Name())
 		switch filepath.Ext(n.Name()) {
 		case before, after, between, restored, underway, base, made, commit, settled:
 		default:
 			swept = swept || n.Name() == unswept
+			empty = empty && slices.Contains([]string{objects, unnamed, unswept, overlays, lockName}, n.Name())
 			continue
 		}
 		info, err := n.Info()
@@ -59,16 +63,28 @@ func (s *Store) sweep(ctx context.Context, home string) (err error) {
 				return err
 			}
 			swept = true
+			continue
 		case ofWorkspace(n.Name()), strings.HasSuffix(n.Name(), commit):
 			left = append(left, file)
 		}
+		empty = false
 	}
 	if err := sweepOverlays(ctx, home); err != nil {
 		return err
 	}
-	if !swept {
-		return nil
+	if swept {
+		if err := sweepContent(ctx, home, left); err != nil {
+			return err
+		}
 	}
+	if empty {
+		return removeHome(home)
+	}
+	return nil
+}
+
+// sweepContent removes the content that no listing has.
+func sweepContent(ctx context.Context, home string, left []string) error {
 	// If this ends in the middle, the next sweep does it again.
 	if err := os.WriteFile(filepath.Join(home, unswept), nil, 0o600); err != nil {
 		return err
@@ -77,6 +93,29 @@ func (s *Store) sweep(ctx context.Context, home string) (err error) {
 		return err
 	}
 	return os.Remove(filepath.Join(home, unswept))
+}
+
+// removeHome removes what a store has of a workspace, if that is nothing. It is called under the lock: who waits for
+// the lock finds out that it is another one then. What is not empty stays, and is as good as before.
+func removeHome(home string) error {
+	parts, err := os.ReadDir(filepath.Join(home, objects))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	names := []string{unnamed, overlays, objects, lockName, "."}
+	for _, part := range parts {
+		names = append([]string{filepath.Join(objects, part.Name())}, names...)
+	}
+	for _, name := range names {
+		err := os.Remove(filepath.Join(home, name))
+		if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // removeBut removes all content but that of some listings.

@@ -34,11 +34,19 @@ const (
 // lockPause is how long a lock that another has is behind the next look at it.
 const lockPause = 20 * time.Millisecond
 
-var errBusy = errors.New("another worker has the store's lock")
+var (
+	errBusy = errors.New("another worker has the store's lock")
+	errGone = errors.New("a sweep has taken away what the store had of the workspace, which was nothing")
+)
 
-// lock waits until nobody else uses what a store has of a workspace.
+// lock waits until nobody else uses what a store has of a workspace. [errGone] says that the home is not there, or is
+// another one by now.
 func lock(ctx context.Context, home string) (unlock func() error, err error) {
-	f, err := os.OpenFile(filepath.Join(home, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	file := filepath.Join(home, lockName)
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errGone
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -47,6 +55,9 @@ func lock(ctx context.Context, home string) (unlock func() error, err error) {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
+			if err := isAt(f, file); err != nil {
+				return nil, errors.Join(err, f.Close())
+			}
 			return f.Close, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
@@ -56,6 +67,43 @@ func lock(ctx context.Context, home string) (unlock func() error, err error) {
 			return nil, errors.Join(context.Cause(ctx), f.Close())
 		}
 	}
+}
+
+// isAt returns [errGone] if an open file has its name no more.
+func isAt(f *os.File, file string) error {
+	held, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	now, err := os.Lstat(file)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(held, now) {
+		return errGone
+	}
+	return err
+}
+
+// lockHome makes what a store has of a workspace, unless it is there, and locks it.
+func lockHome(ctx context.Context, home string) (unlock func() error, err error) {
+	for {
+		if err := os.MkdirAll(home, 0o700); err != nil {
+			return nil, err
+		}
+		if unlock, err = lock(ctx, home); !errors.Is(err, errGone) {
+			break
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(os.MkdirAll(filepath.Join(home, objects), 0o700),
+		os.MkdirAll(filepath.Join(home, unnamed), 0o700))
+	if err != nil {
+		return nil, errors.Join(err, unlock())
+	}
+	return unlock, nil
 }
 
 // enter opens a workspace and what the store has of it, and locks that. root is nil where the worker has no directory
@@ -72,15 +120,11 @@ func (s *Store) enter(ctx context.Context, root *place.Root, k *Key) (top *os.Fi
 		return nil, "", nil, err
 	}
 	st, err := statOf(top)
-	if err == nil {
-		home = s.home(k.Workspace, st.Ino)
-		err = errors.Join(os.MkdirAll(filepath.Join(home, objects), 0o700),
-			os.MkdirAll(filepath.Join(home, unnamed), 0o700))
-	}
 	if err != nil {
 		return nil, "", nil, errors.Join(err, top.Close())
 	}
-	unlock, err := lock(ctx, home)
+	home = s.home(k.Workspace, st.Ino)
+	unlock, err := lockHome(ctx, home)
 	if err != nil {
 		return nil, "", nil, errors.Join(err, top.Close())
 	}
