@@ -27,6 +27,10 @@ type cgroups struct {
 	io  bool
 	// mkdir makes a group; the kernel creates its files. Tests create them themselves.
 	mkdir func(dir string) error
+	// left are the groups that could not be taken away when their commands ended: a process that waits for a disk may
+	// outlive its end by far.
+	mu   sync.Mutex
+	left []string
 }
 
 const (
@@ -38,6 +42,10 @@ const (
 	groupPoll        = time.Millisecond
 	// groupIOWeight is a command's share of the disk; the default weight is 100.
 	groupIOWeight = 50
+	// groupAbandonedAfter is how old an empty group is that a killed worker has left, and not another one just made.
+	groupAbandonedAfter = 10 * time.Minute
+	// groupsTriedAgain is how many groups that are left are tried again when another one is made.
+	groupsTriedAgain = 8
 )
 
 // needed are the controllers that a group must have.
@@ -109,7 +117,46 @@ func useGroup(dir string, pid int, root bool) (*cgroups, error) {
 		return nil, errors.New("the worker's cgroup was not delegated to it: root may write in it, but it is not " +
 			"marked (systemd's Delegate= does)")
 	}
-	return c, c.enable(pid)
+	if err := c.enable(pid); err != nil {
+		return c, err
+	}
+	c.removeAbandoned(time.Now())
+	return c, nil
+}
+
+// removeAbandoned takes away the groups that workers which were killed have left. The kernel removes none that has a
+// process. What cannot be removed costs what it has cost before.
+func (c *cgroups) removeAbandoned(now time.Time) {
+	all, err := os.ReadDir(c.dir)
+	if err != nil {
+		return
+	}
+	for _, d := range all {
+		info, err := d.Info()
+		if err == nil && strings.HasPrefix(d.Name(), groupPrefix) && now.Sub(info.ModTime()) > groupAbandonedAfter {
+			_ = unix.Rmdir(filepath.Join(c.dir, d.Name()))
+		}
+	}
+}
+
+// removeLeft tries again to take away some of the groups that are left, in turns.
+func (c *cgroups) removeLeft() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for range min(groupsTriedAgain, len(c.left)) {
+		dir := c.left[0]
+		c.left = c.left[1:]
+		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+			c.left = append(c.left, dir)
+		}
+	}
+}
+
+// leave notes a group that could not be taken away.
+func (c *cgroups) leave(dir string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left = append(c.left, dir)
 }
 
 // marked reports whether a cgroup is marked as delegated, as systemd does.
@@ -170,14 +217,18 @@ func writeKernelFile(file, value string) error {
 }
 
 // group is the cgroup of one command. Nil: there is none, and only the sandbox's init counts.
-type group struct{ dir string }
+type group struct {
+	dir string
+	of  *cgroups
+}
 
 // make makes a group with a command's limits. The init and its threads are also in it.
 func (c *cgroups) make(l Limits) (*group, error) {
 	if c == nil {
 		return nil, nil
 	}
-	g := &group{dir: filepath.Join(c.dir, groupPrefix+rand.Text())}
+	c.removeLeft()
+	g := &group{dir: filepath.Join(c.dir, groupPrefix+rand.Text()), of: c}
 	if err := c.mkdir(g.dir); err != nil {
 		return nil, fmt.Errorf("make a cgroup: %w", err)
 	}
@@ -234,7 +285,7 @@ func (g *group) outOfMemory() bool {
 	return ok && !bytes.HasPrefix(rest, []byte("0"))
 }
 
-// end kills what is left in the group and removes it.
+// end kills what is left in the group and removes it, or notes that it is left.
 func (g *group) end() error {
 	if g == nil {
 		return nil
@@ -247,6 +298,7 @@ func (g *group) end() error {
 			return nil
 		}
 		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			g.of.leave(g.dir)
 			return fmt.Errorf("take away the cgroup of a command: %w", err)
 		}
 	}

@@ -5,8 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -136,6 +138,64 @@ func TestAGroupThatCannotBeLimited(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(dir, groupPrefix+"*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("it was left there: %q %v", left, err)
+	}
+}
+
+// TestGroupsThatAreLeftGo: the group of a command whose processes take long to end is taken away later, and those that
+// a killed worker has left when another one starts. Such a group is of nobody else: it is empty, and not new.
+func TestGroupsThatAreLeftGo(t *testing.T) {
+	t.Parallel()
+	dir := aGroup(t, "memory pids")
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("memory pids"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	left := func() (names []string) {
+		names, err := filepath.Glob(filepath.Join(dir, groupPrefix+"*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	long := time.Now().Add(-time.Hour)
+	for n := range 100 {
+		group := filepath.Join(dir, groupPrefix+"OLD"+strconv.Itoa(n))
+		if err := errors.Join(os.Mkdir(group, 0o755), os.Chtimes(group, long, long)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	young, busy := filepath.Join(dir, groupPrefix+"YOUNG"), filepath.Join(dir, groupPrefix+"BUSY")
+	if err := errors.Join(os.Mkdir(young, 0o755), os.MkdirAll(filepath.Join(busy, "a process"), 0o755),
+		os.Chtimes(busy, long, long)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := useGroup(dir, 77, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := left(); !slices.Equal(got, []string{busy, young}) {
+		t.Errorf("%d groups are left, want the one that is in use and the one that is new", len(got))
+	}
+	c.mkdir = func(dir string) error { return errors.Join(os.MkdirAll(dir, 0o755), fillGroup(dir, "memory pids")) }
+	for range 20 {
+		g, err := c.make(Limits{Memory: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.end() == nil { // the directory is not empty, as one of the kernel is that has processes
+			t.Fatal("a group that is in use was taken away")
+		}
+		names, err := os.ReadDir(g.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names { // and now they have ended
+			if err := os.Remove(filepath.Join(g.dir, name.Name())); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := left(); len(got) > 3 {
+		t.Errorf("%d groups are left, 20 commands later", len(got))
 	}
 }
 
