@@ -3,7 +3,11 @@ package natsbroker_test
 import (
 	"errors"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nkeys"
+
+	"github.com/toolyard/toolyard/internal/archive"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 )
@@ -35,6 +39,66 @@ func TestAFullArchiveGoesOnWithRoom(t *testing.T) {
 			if r, err := y.round(a); !errors.Is(err, broker.ErrFull) || r.Batches != 0 {
 				y.Fatalf("a full archive: %+v, %v", r, err)
 			}
+		}
+		limit(room)
+		if r, err := y.round(a); err != nil || r.Batches != 2 {
+			y.Errorf("with room again it archived %d batches, want 2: %v", r.Batches, err)
+		}
+	})
+}
+
+// TestAnObjectIsStoredOnce: while there is no room for the records of batches whose object is stored, each try stores
+// the same object in the place of the one before. Others would have no record, and would fill the archive.
+func TestAnObjectIsStoredOnce(t *testing.T) {
+	inArchiveYard(t, func(y *archiveYard) {
+		for _, id := range []string{"one", "two"} {
+			archivedShapes["answered at plan"](y, y.submit(id))
+		}
+		y.acknowledge(2)
+		key, err := nkeys.CreateUser()
+		if err != nil {
+			y.Fatal(err)
+		}
+		signer, err := archive.NewSigner(key, "d1")
+		if err != nil {
+			y.Fatal(err)
+		}
+		limit := func(bytes int64) (before int64) {
+			s, err := y.js.Stream(y.Context(), "TY_EVENT")
+			if err != nil {
+				y.Fatal(err)
+			}
+			cfg := s.CachedInfo().Config
+			before, cfg.MaxBytes = cfg.MaxBytes, bytes
+			if _, err := y.js.UpdateStream(y.Context(), cfg); err != nil {
+				y.Fatal(err)
+			}
+			return before
+		}
+		room := int64(0)
+		a := y.archiver(y.b, func(what string) error {
+			if what == "object" && room == 0 {
+				room = limit(1)
+			}
+			return nil
+		})
+		natsbroker.SignWith(a, signer)
+		objects := func() uint64 {
+			s, err := y.js.Stream(y.Context(), "TY_ARCHIVE")
+			if err != nil {
+				y.Fatal(err)
+			}
+			return s.CachedInfo().State.Msgs
+		}
+		const hour = 360 // rounds
+		for range hour {
+			if r, err := a.Round(y.Context()); r.Batches != 0 || room > 0 && err == nil {
+				y.Fatalf("without room for records: %+v, %v", r, err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if n := objects(); n > 2 {
+			y.Errorf("%d objects are stored of two batches", n)
 		}
 		limit(room)
 		if r, err := y.round(a); err != nil || r.Batches != 2 {

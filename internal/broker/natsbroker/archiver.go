@@ -50,6 +50,9 @@ type archiver struct {
 	// passed is the place of the first batch for which later had no room, and since when there is one; 0: none.
 	passed uint64
 	since  time.Time
+	// signed is when the objects were signed that are stored and did not get all of their records; zero: there are
+	// none.
+	signed time.Time
 	// taken is called behind each request that changes something. An error ends the round there.
 	taken func(what string) error
 }
@@ -336,8 +339,22 @@ func (a *archiver) append(ctx context.Context, k toolyard.BatchKey, c *archive.C
 	return a.taken(string(body.EventType()) + " " + c.Subject)
 }
 
-// store stores the logs of batches in objects, and takes each of them to its end.
+// store stores the logs of batches in objects, and takes each of them to its end. Where there is no room for their
+// records, it is called for the same batches again and again. Then it signs as of the same time, so that the objects
+// are the same and stand in the place of those before: others would have no records, and would fill the archive.
 func (a *archiver) store(ctx context.Context, ready []*shelved, r *broker.ArchiveRound) error {
+	at := a.signed
+	if time.Since(at) > archiveAnew {
+		at = time.Now()
+	}
+	err := a.storeAt(ctx, ready, at, r)
+	if a.signed = (time.Time{}); err != nil {
+		a.signed = at
+	}
+	return err
+}
+
+func (a *archiver) storeAt(ctx context.Context, ready []*shelved, at time.Time, r *broker.ArchiveRound) error {
 	logs := make([]archive.Log, len(ready))
 	byKey := map[toolyard.BatchKey]*shelved{}
 	for i, s := range ready {
@@ -348,7 +365,7 @@ func (a *archiver) store(ctx context.Context, ready []*shelved, r *broker.Archiv
 		}
 		byKey[s.key] = s
 	}
-	objects, _, err := archive.Pack(logs, a.signer, time.Now()) // what is too long stays where it is
+	objects, _, err := archive.Pack(logs, a.signer, at) // what is too long stays where it is
 	if err != nil {
 		return err
 	}

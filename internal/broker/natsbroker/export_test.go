@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/archive"
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
@@ -73,6 +74,9 @@ func (b *Broker) ArchiverThat(ctx context.Context, after time.Duration, taken fu
 	}
 	return a, err
 }
+
+// SignWith has an archiver sign what it stores.
+func SignWith(of broker.Archiver, s *archive.Signer) { of.(*archiver).signer = s }
 
 // LeaveAsManyAsFit has an archiver look again, in a year, at as many other batches as it can.
 func LeaveAsManyAsFit(of broker.Archiver) {
