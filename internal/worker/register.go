@@ -162,10 +162,18 @@ func (w *Worker) reannounce(ctx context.Context, e broker.Worker) (now broker.Wo
 	defer cancel()
 	now, err := w.announce(announcing, e)
 	if err != nil {
+		level := slog.LevelDebug // it is tried again at each heartbeat
+		if text := err.Error(); text != w.unannounced {
+			level, w.unannounced = slog.LevelWarn, text
+		}
 		if ctx.Err() == nil {
-			w.log.Warn("the tools could not be announced; what was announced before stands", "error", err)
+			w.log.Log(ctx, level, "the tools could not be announced; what was announced before stands", "error", err)
 		}
 		return e, false
+	}
+	if w.unannounced != "" {
+		w.unannounced = ""
+		w.log.Info("the tools are announced again")
 	}
 	return now, true
 }

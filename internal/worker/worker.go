@@ -141,7 +141,9 @@ type Worker struct {
 
 	// registered is the right to count as alive: renewed by each heartbeat that was stored.
 	registered lease
-	announced  time.Time // when the tools were last stored; only the heartbeat looks at it
+	announced  time.Time // when the tools were last stored; only the heartbeat looks at it, and at unannounced
+	// unannounced is why they could not be stored since, as the log has said it.
+	unannounced string
 
 	crew     *crew.Crew   // runs messages and their calls
 	unstored atomic.Int32 // calls that have given their slots back, and whose ends are not stored
