@@ -69,8 +69,6 @@ const (
 	PollInterval = time.Second
 	// MinTaskTTL is how long a task is kept at least. It is kept as long as its batch at most.
 	MinTaskTTL = time.Minute
-	// taskClocks is how much longer a task is kept than it says, since clocks differ.
-	taskClocks = 15 * time.Minute
 	// defaultLifetime is how long a pool keeps a batch that was told nothing else.
 	defaultLifetime = 72 * time.Hour
 	// storeTimeout bounds how long a batch is stored.

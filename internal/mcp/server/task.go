@@ -94,9 +94,8 @@ func ended(r *toolyard.Result, version string) (status wire.Status, message stri
 	return wire.Completed, message
 }
 
-// expired reports whether a task is kept no longer. When it was made is by the clock of a NATS server, and now by this
-// machine's: of two that differ, none may take a task from its client that has just been made.
-func expired(t *wire.Task, now time.Time) bool { return now.After(t.Created.Add(t.TTL + taskClocks)) }
+// expired reports whether a task is kept no longer.
+func expired(t *wire.Task, now time.Time) bool { return now.After(t.Created.Add(t.TTL)) }
 
 // cursorOf is the place behind a batch in the list of tasks, for the client to carry.
 func cursorOf(at uint64) string {
