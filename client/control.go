@@ -20,8 +20,7 @@ var (
 // Cancel asks for calls of the batch to end as canceled; without any, for all of them. It returns when that is stored,
 // and waits for nothing: the results come as always, one for each call, and a call that has its result keeps it. The
 // reason is told to the model. It fails with [ErrNoBatch], [ErrCompleted] or [ErrNoCall], and with a
-// [*toolyard.InputError] for a reason that cannot be told. Asking for the same again changes nothing, and succeeds also
-// when the batch is complete by then.
+// [*toolyard.InputError] for a reason that cannot be told. Asking for the same again changes nothing.
 func (b *Batch) Cancel(ctx context.Context, reason string, calls ...int) error {
 	if err := checkReason(reason); err != nil {
 		return err

@@ -22,8 +22,6 @@ type cutter struct {
 	most atomic.Int64 // bytes a connection; 0: all
 	once atomic.Int64 // bytes of the next connection alone; 0: as the others
 	cuts atomic.Int64
-	// lost is called once, when an answer was cut and its client does not know yet.
-	lost atomic.Pointer[func()]
 }
 
 func newCutter(t *testing.T, to string) *cutter {
@@ -87,9 +85,6 @@ func (c *cutter) pass(in net.Conn, to string) {
 		}
 		if n, err := io.Copy(in, from); err == nil && most > 0 && n == most {
 			c.cuts.Add(1)
-			if lost := c.lost.Swap(nil); lost != nil {
-				(*lost)()
-			}
 		}
 		shut()
 	})
@@ -217,21 +212,6 @@ func TestLostAnswers(t *testing.T) {
 			t.Errorf("results: %s", got)
 		}
 		return nil
-	})
-	whole, err := over.Submit(t.Context(),
-		toolyard.Batch{Agent: "a", ID: "w", Calls: []toolyard.Call{{Tool: "wait"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lose("cancel of a batch that is complete when it is asked for again", func() error {
-		c.lost.Store(new(func() {
-			for r, err := range p.client.Batch(whole.Key()).Results(t.Context()) {
-				if err != nil || r.Code != toolyard.Canceled {
-					t.Errorf("its result is %+v, %v", r, err)
-				}
-			}
-		}))
-		return whole.Cancel(t.Context(), "enough")
 	})
 	n := map[events.Type]int{}
 	for _, raw := range must(t, st.Events(t.Context())) {

@@ -53,8 +53,7 @@ func (s *std) cancelCommand() *cobra.Command {
 --call. It returns when that is stored, and waits for nothing: whoever waits for the batch gets a result for every
 call, as always. A call that has its result keeps it.
 
-A batch that is completed, and one or a call that does not exist, are errors with exit status 2. The same cancel again
-is none.`,
+A batch that is completed, and one or a call that does not exist, are errors with exit status 2.`,
 		Example: `  dispatcher cancel 01a1ffbe-8b20-73de-9775-9db112e2296a
   dispatcher cancel --agent reviewer --call 3 --call 4 --reason "no longer needed" nightly-review`,
 		Args: batchArg,

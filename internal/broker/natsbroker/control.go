@@ -22,50 +22,21 @@ const (
 
 // Cancel asks that calls of a batch end as canceled; without calls, all of them. If it returns nil, the request is in
 // the log, and the batch's owner acts on it. It wraps [ErrNoBatch], [ErrCompleted] and [ErrNoCall]. Repeating a request
-// stores nothing, and succeeds also when the batch is complete: who repeats it may have lost the answer.
+// stores nothing.
 func (b *Broker) Cancel(ctx context.Context, k toolyard.BatchKey, reason string, calls ...int) error {
 	b, err := b.of(ctx, k)
 	if err != nil {
 		return err
 	}
 	calls = slices.Compact(slices.Sorted(slices.Values(calls)))
-	covered := func(earlier events.Body) bool {
-		c, ok := earlier.(events.Canceled)
-		return ok && covers(c, calls)
-	}
 	if err := b.cancelable(ctx, k, calls); err != nil {
-		if !errors.Is(err, broker.ErrCompleted) {
-			return err
-		}
-		_, asked, unread := b.asked(ctx, k, covered)
-		if unread != nil {
-			return unread
-		}
-		if !asked {
-			return err
-		}
-		return nil
+		return err
 	}
-	return b.control(ctx, k, events.Canceled{Calls: calls, By: b.source, Reason: reason}, covered)
-}
-
-// asked reads a batch's control chain, to its end or to a request that is covered.
-func (b *Broker) asked(ctx context.Context, k toolyard.BatchKey, covered func(events.Body) bool) (stored []raw,
-	asked bool, err error) {
-	stored, err = b.forward(ctx, streamEvent, subjectChain(k, batch.ChainControl, "", 0), 0)
-	if err != nil {
-		return nil, false, err
-	}
-	for _, m := range stored {
-		_, r, _, err := b.looking(ctx, m)
-		if err != nil {
-			return nil, false, err
-		}
-		if covered(r.Body) {
-			return stored, true, nil
-		}
-	}
-	return stored, false, nil
+	return b.control(ctx, k, events.Canceled{Calls: calls, By: b.source, Reason: reason},
+		func(earlier events.Body) bool {
+			c, ok := earlier.(events.Canceled)
+			return ok && covers(c, calls)
+		})
 }
 
 // Interrupt implements [broker.Control].
@@ -159,16 +130,20 @@ func (b *Broker) control(ctx context.Context, k toolyard.BatchKey, wish events.B
 	}
 	fence := uint64(0) // at the end of the chain: an agent may write one, which ends nothing while the batch runs
 	for range maxControlConflicts {
-		stored, asked, err := b.asked(ctx, k, covered)
+		stored, err := b.forward(ctx, streamEvent, control, 0)
 		if err != nil {
 			return err
 		}
-		if asked {
-			return wake()
-		}
 		last := uint64(0)
-		if len(stored) > 0 {
-			last = stored[len(stored)-1].seq
+		for _, m := range stored {
+			last = m.seq
+			_, r, _, err := b.looking(ctx, m)
+			if err != nil {
+				return err
+			}
+			if covered(r.Body) {
+				return wake()
+			}
 		}
 		// What stops the batch as a whole is stored once, and nobody's cancels may keep it from that.
 		if c, ok := wish.(events.Canceled); ok && len(c.Calls) > 0 && len(stored) >= MaxControlEvents {

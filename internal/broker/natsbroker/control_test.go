@@ -138,20 +138,7 @@ func TestCancel(t *testing.T) {
 	if _, err := b.Append(ctx, k, batch.ChainReply, "", 0, 0, events.Reply{Completed: true}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Cancel(ctx, k, ""); err != nil {
-		t.Errorf("again, when the batch is completed: %v", err)
-	}
-	other := submission("other")
-	if err := b.Submit(ctx, other); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Cancel(ctx, other.Key(), "", 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.Append(ctx, other.Key(), batch.ChainReply, "", 0, 0, events.Reply{Completed: true}); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Cancel(ctx, other.Key(), ""); !errors.Is(err, broker.ErrCompleted) {
+	if err := b.Cancel(ctx, k, ""); !errors.Is(err, broker.ErrCompleted) {
 		t.Errorf("a batch that is completed: %v", err)
 	}
 }
