@@ -22,6 +22,8 @@ type cutter struct {
 	most atomic.Int64 // bytes a connection; 0: all
 	once atomic.Int64 // bytes of the next connection alone; 0: as the others
 	cuts atomic.Int64
+	// lost is called once, when an answer was cut and its client does not know yet.
+	lost atomic.Pointer[func()]
 }
 
 func newCutter(t *testing.T, to string) *cutter {
@@ -85,6 +87,9 @@ func (c *cutter) pass(in net.Conn, to string) {
 		}
 		if n, err := io.Copy(in, from); err == nil && most > 0 && n == most {
 			c.cuts.Add(1)
+			if lost := c.lost.Swap(nil); lost != nil {
+				(*lost)()
+			}
 		}
 		shut()
 	})

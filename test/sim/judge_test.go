@@ -255,7 +255,8 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 	case toolyard.PermissionDenied: // what was decided is not what was asked
 		return log.decided != nil && log.decision.Edited == "" && log.decision.InputSHA256 != log.question.InputSHA256
 	case toolyard.DependencyUnavailable: // its own word, a breaker that has tripped on others', or nobody was there
-		return w.disturbed.Load() || w.sc.fails(call.Tool, res.Code)
+		asks := strings.HasPrefix(call.Tool, toolyard.BackgroundPrefix) // a dispatcher, which may die with the question
+		return w.disturbed.Load() || w.sc.fails(call.Tool, res.Code) || asks && w.ailed()
 	}
 	switch { // the workspace is left as it is; checkUndone and checkOverlays ask why
 	case (k.undoes || k.lays) && res.Code == toolyard.ExecutionFailed:

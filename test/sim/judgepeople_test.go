@@ -143,7 +143,7 @@ func (w *world) checkParked(h *verdict.History) {
 				w.checkAtParking(sub.Key(), rec, e)
 			}
 		}
-		if parked == nil {
+		if parked == nil || !completedAt(rec).IsZero() { // one who took itself for the owner may have ended it
 			continue
 		}
 		for i := range sub.Batch.Calls {
