@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -112,6 +113,9 @@ func startIn(t *testing.T, lines int, env []string, name string, args ...string)
 	case <-ready:
 	case <-time.After(30 * time.Second):
 		t.Fatalf("%s %q is not ready after 30 s", name, args)
+	}
+	if name == "dispatcher" && !slices.Contains(args, "--nats") { // a server: one that has ended may have had its port
+		stores.Delete(p.says["nats"])
 	}
 	for i, a := range args {
 		if a == "--data" { // the last one counts
