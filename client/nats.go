@@ -103,10 +103,15 @@ func (t overNATS) find(ctx context.Context, k toolyard.BatchKey) error {
 	return nil
 }
 
+// refused is a refusal as it stands in the log.
+func refused(r events.Refused) *RefusedError {
+	return &RefusedError{Status: r.Status, Field: r.Field, Detail: r.Detail}
+}
+
 // known is an error in this package's words.
 func known(err error) error {
 	if r, ok := errors.AsType[*follow.RefusedError](err); ok {
-		return &RefusedError{Status: r.Status, Field: r.Field, Detail: r.Detail}
+		return refused(r.Refused)
 	}
 	return err
 }

@@ -97,7 +97,7 @@ func (in *natsInput) ended(ctx context.Context) error {
 	replies, err := in.t.RepliesFrom(ctx, in.k, 0, 1)
 	if err == nil && len(replies) > 0 {
 		if r, ok := replies[0].Body.(events.Refused); ok {
-			return &RefusedError{Status: r.Status, Field: r.Field, Detail: r.Detail}
+			return refused(r)
 		}
 	}
 	return fmt.Errorf("%w: %s", ErrClosed, in.k)

@@ -60,7 +60,7 @@ func (b *Batch) Standing(ctx context.Context) (Standing, error) {
 		}
 	}
 	if r := s.Refused; r != nil {
-		out.Refused = &RefusedError{Status: r.Status, Field: r.Field, Detail: r.Detail}
+		out.Refused = refused(*r)
 	}
 	return out, nil
 }

@@ -51,9 +51,7 @@ const (
 )
 
 // Long counts a poll, and reports whether it is time to call it.
-func (q *Quiet) Long(news bool) bool {
-	if q.looks++; news {
-		q.looks = 0
-	}
+func (q *Quiet) Long() bool {
+	q.looks++
 	return q.looks%askEvery == askAfter
 }

@@ -183,7 +183,7 @@ func fill[T any](
 			return context.Cause(ctx)
 		case <-f.News():
 		case <-tick.C:
-			if !quiet.Long(false) {
+			if !quiet.Long() {
 				continue
 			}
 			if err := r.forsaken(ctx, k, *reply); err != nil {
