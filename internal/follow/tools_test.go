@@ -23,6 +23,23 @@ func (s toolStore) Surface(_ context.Context, hash string) ([]byte, error) {
 	return s.stored[hash], nil
 }
 
+// put stores a toolset, and returns its hash.
+func (s toolStore) put(t *testing.T, entries ...registry.Entry) (hash string) {
+	t.Helper()
+	reg, err := registry.Registry{}.Register(entries...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := registry.Assemble(reg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.stored[set.Hash], err = set.Encode(); err != nil {
+		t.Fatal(err)
+	}
+	return set.Hash
+}
+
 // TestAPoolWithTooManyToolsIsNotAlone has two pools offer more tools than may be listed together, and built-in tools
 // beside them.
 func TestAPoolWithTooManyToolsIsNotAlone(t *testing.T) {
@@ -38,18 +55,7 @@ func TestAPoolWithTooManyToolsIsNotAlone(t *testing.T) {
 		for i := range n {
 			entries = append(entries, declared(fmt.Sprintf("%s-%05d", pool, i)))
 		}
-		reg, err := registry.Registry{}.Register(entries...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := registry.Assemble(reg, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if store.stored[s.Hash], err = s.Encode(); err != nil {
-			t.Fatal(err)
-		}
-		o.live[string(pool)] = broker.Worker{ID: string(pool), Pool: pool, Toolset: s.Hash}
+		o.live[string(pool)] = broker.Worker{ID: string(pool), Pool: pool, Toolset: store.put(t, entries...)}
 	}
 	s, err := o.surface(t.Context())
 	if err != nil {
@@ -71,20 +77,10 @@ func TestToolsetsThatNobodyHasAreForgotten(t *testing.T) {
 	o := &offered{Offers: Offers{Store: store, Log: slog.New(slog.DiscardHandler)},
 		toolsets: map[string]registry.Surface{}, live: map[string]broker.Worker{}}
 	for i := range 300 {
-		reg, err := registry.Registry{}.Register(registry.Entry{Origin: registry.Toolset, Declaration: tool.Declaration{
+		hash := store.put(t, registry.Entry{Origin: registry.Toolset, Declaration: tool.Declaration{
 			Name: "search", Description: fmt.Sprintf("searches %d documents", i),
 			InputSchema: json.RawMessage(`{"type":"object"}`), Class: tool.ClassRule{Static: toolyard.ReadOnly}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := registry.Assemble(reg, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if store.stored[s.Hash], err = s.Encode(); err != nil {
-			t.Fatal(err)
-		}
-		o.changed(broker.WorkerChange{ID: "w", Worker: &broker.Worker{ID: "w", Pool: "p", Toolset: s.Hash}})
+		o.changed(broker.WorkerChange{ID: "w", Worker: &broker.Worker{ID: "w", Pool: "p", Toolset: hash}})
 		if now, err := o.surface(t.Context()); err != nil || len(now.Tools) != 1 {
 			t.Fatalf("the tools are %v, %v", now.Tools, err)
 		}

@@ -12,6 +12,21 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 )
 
+// limit sets how many bytes a stream may have, and returns how many it could have before.
+func (y *archiveYard) limit(stream string, bytes int64) (before int64) {
+	y.Helper()
+	s, err := y.js.Stream(y.Context(), stream)
+	if err != nil {
+		y.Fatal(err)
+	}
+	cfg := s.CachedInfo().Config
+	before, cfg.MaxBytes = cfg.MaxBytes, bytes
+	if _, err := y.js.UpdateStream(y.Context(), cfg); err != nil {
+		y.Fatal(err)
+	}
+	return before
+}
+
 // TestAFullArchiveGoesOnWithRoom: while the archive is full, batches stay in the streams. All of them are archived when
 // it has room again, however many there were meanwhile.
 func TestAFullArchiveGoesOnWithRoom(t *testing.T) {
@@ -22,25 +37,13 @@ func TestAFullArchiveGoesOnWithRoom(t *testing.T) {
 		y.acknowledge(2)
 		a := y.archiver(y.b, always)
 		natsbroker.LeaveAsManyAsFit(a)
-		limit := func(bytes int64) (before int64) {
-			s, err := y.js.Stream(y.Context(), "TY_ARCHIVE")
-			if err != nil {
-				y.Fatal(err)
-			}
-			cfg := s.CachedInfo().Config
-			before, cfg.MaxBytes = cfg.MaxBytes, bytes
-			if _, err := y.js.UpdateStream(y.Context(), cfg); err != nil {
-				y.Fatal(err)
-			}
-			return before
-		}
-		room := limit(1)
+		room := y.limit("TY_ARCHIVE", 1)
 		for range 2 {
 			if r, err := y.round(a); !errors.Is(err, broker.ErrFull) || r.Batches != 0 {
 				y.Fatalf("a full archive: %+v, %v", r, err)
 			}
 		}
-		limit(room)
+		y.limit("TY_ARCHIVE", room)
 		if r, err := y.round(a); err != nil || r.Batches != 2 {
 			y.Errorf("with room again it archived %d batches, want 2: %v", r.Batches, err)
 		}
@@ -63,22 +66,10 @@ func TestAnObjectIsStoredOnce(t *testing.T) {
 		if err != nil {
 			y.Fatal(err)
 		}
-		limit := func(bytes int64) (before int64) {
-			s, err := y.js.Stream(y.Context(), "TY_EVENT")
-			if err != nil {
-				y.Fatal(err)
-			}
-			cfg := s.CachedInfo().Config
-			before, cfg.MaxBytes = cfg.MaxBytes, bytes
-			if _, err := y.js.UpdateStream(y.Context(), cfg); err != nil {
-				y.Fatal(err)
-			}
-			return before
-		}
 		room := int64(0)
 		a := y.archiver(y.b, func(what string) error {
 			if what == "object" && room == 0 {
-				room = limit(1)
+				room = y.limit("TY_EVENT", 1)
 			}
 			return nil
 		})
@@ -100,7 +91,7 @@ func TestAnObjectIsStoredOnce(t *testing.T) {
 		if n := objects(); n > 2 {
 			y.Errorf("%d objects are stored of two batches", n)
 		}
-		limit(room)
+		y.limit("TY_EVENT", room)
 		if r, err := y.round(a); err != nil || r.Batches != 2 {
 			y.Errorf("with room again it archived %d batches, want 2: %v", r.Batches, err)
 		}
