@@ -118,12 +118,15 @@ func (w *world) history(ctx context.Context, b *natsbroker.Broker, c *client.Cli
 		h.Processes[p.name] = p.id
 	}
 	w.book.mu.Lock()
-	h.Ledger = slices.Clone(w.book.lines) // what comes later is no part of the history
+	h.Ledger, h.LedgerAt = slices.Clone(w.book.lines), time.Now() // what comes later is no part of the history
 	w.book.mu.Unlock()
 	for _, k := range w.keys() {
 		rec, err := verdict.Read(ctx, b, c, k)
 		if err != nil {
 			return h, fmt.Errorf("read batch %s: %w", k, err)
+		}
+		for i := range rec.Log {
+			rec.Log[i].Time = rec.Log[i].Time.Add(-w.ahead)
 		}
 		h.Batches[k] = rec
 		s := w.seen[k]
@@ -251,7 +254,8 @@ func (w *world) right(j *verdict.Judged, c verdict.Call, res verdict.Finished) b
 		return log.decided != nil && log.decision.Decision == events.Reject
 	case toolyard.ApprovalExpired:
 		return log.decided != nil && log.decision.Decision == events.Supersede ||
-			log.decided == nil && log.waiting != nil && !res.At.Before(log.waiting.Time.Add(w.sc.approvalWait))
+			log.decided == nil && log.waiting != nil &&
+				!res.At.Before(log.waiting.Time.Add(w.sc.approvalWait-w.unsure()))
 	case toolyard.PermissionDenied: // what was decided is not what was asked
 		return log.decided != nil && log.decision.Edited == "" && log.decision.InputSHA256 != log.question.InputSHA256
 	case toolyard.DependencyUnavailable: // its own word, a breaker that has tripped on others', or nobody was there

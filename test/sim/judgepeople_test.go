@@ -194,10 +194,15 @@ func inOrder(log []broker.Logged) []broker.Logged {
 	return out
 }
 
-// checkWhileParked: nothing of a batch begins while it is parked, and it is adopted soon after the first decision.
+// checkWhileParked: nothing of a batch begins while it is parked, but what an owner that was paused has queued once more
+// and is answered already. It is adopted soon after the first decision.
 func (w *world) checkWhileParked(h *verdict.History, k toolyard.BatchKey, parked, next *broker.Logged) {
 	from, to := parked.Time.UnixNano(), next.Time.UnixNano()
+	results := h.Batches[k].Results()
 	for _, l := range h.Ledger {
+		if res, ok := results[l.Index]; ok && res.At.Before(parked.Time) {
+			continue
+		}
 		if l.Key() == k && l.Kind == ledger.Begin && l.Wall > from && l.Wall < to {
 			w.fail("parked", "%s/%d begins at %s, and its batch is parked", k, l.Index,
 				stamp(time.Unix(0, l.Wall).Sub(w.began)))

@@ -57,6 +57,31 @@ func (b *memBus) start(w *world, opt options) {
 		Lens: w.lens,
 		Fail: func(err error) { w.fail("server", "%v", err) },
 	})
+	if w.ahead = w.drawAhead(); w.ahead != 0 {
+		b.nats.SetClock(w.ahead)
+	}
+}
+
+// drawAhead draws by how much the server's clock is ahead of everybody's: by something in one history of six.
+func (w *world) drawAhead() time.Duration {
+	d := draws{w.random("clock")}
+	if !d.one(6) {
+		return 0
+	}
+	ahead := pick(d, []time.Duration{2 * time.Second, time.Minute, 40 * time.Hour}) + d.between(0, time.Second)
+	if d.one(2) {
+		return -ahead
+	}
+	return ahead
+}
+
+// unsure is by how much somebody may be wrong about the server's clock: by as much as an answer takes, of those that
+// count.
+func (w *world) unsure() time.Duration {
+	if w.ahead == 0 {
+		return 0
+	}
+	return 2 * time.Second
 }
 
 // lens is that of [membroker.Options].

@@ -102,7 +102,7 @@ var teeth = []tooth{
 		breaks: []string{"Q13", "Q3"},
 	},
 	{
-		fence: "expected sequence on results", attack: silentWorkers, hint: 10,
+		fence: "expected sequence on results", attack: silentWorkers, hint: 16,
 		refused: on("ty.event.", events.CallFinished),
 		breaks:  []string{"Q13", "Q1"},
 	},

@@ -47,6 +47,7 @@ type world struct {
 
 	began   time.Time
 	quietAt time.Duration // when the faults stop
+	ahead   time.Duration // by how much the server's clock is ahead
 	// disturbed says that something happened to the server, or on the way to it, so that anybody may seem to be lost.
 	disturbed atomic.Bool
 

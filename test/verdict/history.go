@@ -32,6 +32,8 @@ type History struct {
 	// Processes are the workers' processes, by worker id.
 	Processes map[string]int
 	FaultEnd  time.Time
+	// LedgerAt is when the ledger was read; zero: when every tool had had time to stop.
+	LedgerAt time.Time
 }
 
 // Submission is a batch that an agent has handed in, and what the agent saw of it.
