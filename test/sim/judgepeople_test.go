@@ -194,8 +194,8 @@ func inOrder(log []broker.Logged) []broker.Logged {
 	return out
 }
 
-// checkWhileParked: nothing of a batch begins while it is parked, but what an owner that was paused has queued once more
-// and is answered already. It is adopted soon after the first decision.
+// checkWhileParked: nothing of a batch begins while it is parked, but what is answered already, and an owner that was
+// paused has queued once more. The batch is adopted soon after the first decision.
 func (w *world) checkWhileParked(h *verdict.History, k toolyard.BatchKey, parked, next *broker.Logged) {
 	from, to := parked.Time.UnixNano(), next.Time.UnixNano()
 	results := h.Batches[k].Results()
