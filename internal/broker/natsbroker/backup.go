@@ -31,6 +31,8 @@ const (
 	snapshotSilence = 30 * time.Second
 	// checkTimeout bounds how long a server takes to read and check a stream before it sends the first part of it.
 	checkTimeout = 10 * time.Minute
+	// heardWithin is how long the servers of a cluster take to tell each other who listens.
+	heardWithin = 5 * time.Second
 	// restoreTimeout bounds how long a server takes to open a stream that it was sent.
 	restoreTimeout = 10 * time.Minute
 	// restoreChunk is how much of a stream is sent at a time, in bytes.
@@ -148,10 +150,15 @@ func RestoreStream(ctx context.Context, nc *nats.Conn, stream string, saved Stre
 	if err := askAPI(ctx, nc, apiRestore+stream, saved, &answer, snapshotSilence); err != nil {
 		return fmt.Errorf("restore %s: %w", stream, err)
 	}
-	send := func(data []byte, wait time.Duration) error {
-		sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
+	send := func(data []byte, within time.Duration) error {
+		sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 		defer cancel()
 		m, err := nc.RequestWithContext(sending, answer.DeliverSubject, data)
+		// Another server of a cluster may restore it, and this one may not know yet that it listens.
+		for pause, began := firstPause, time.Now(); errors.Is(err, nats.ErrNoResponders) &&
+			time.Since(began) < heardWithin && wait(sending, &pause) == nil; {
+			m, err = nc.RequestWithContext(sending, answer.DeliverSubject, data)
+		}
 		var got apiAnswer
 		if err == nil && len(m.Data) > 0 {
 			err = json.Unmarshal(m.Data, &got)
