@@ -170,6 +170,22 @@ func (s Settings) WithAckWait(wait time.Duration) Settings {
 	return s
 }
 
+// WithReplicas is what a system with these settings becomes on so many servers. Waits that are the defaults of the
+// former number become those of the new one; others are as if its call ack wait had been asked for there. 0 leaves all
+// as it is.
+func (s Settings) WithReplicas(n int) Settings {
+	if n == 0 || n == s.Replicas {
+		return s
+	}
+	usual := Settings{Replicas: s.Replicas}.WithDefaults()
+	s.Replicas = n
+	if s.BatchAckWait == usual.BatchAckWait && s.CallAckWait == usual.CallAckWait && s.WorkerTTL == usual.WorkerTTL {
+		s.BatchAckWait, s.CallAckWait, s.WorkerTTL = 0, 0, 0
+		return s.WithDefaults()
+	}
+	return s.WithAckWait(s.CallAckWait)
+}
+
 // electionMax is the longest measured gap without publishes after one of three leaders died, rounded up.
 const electionMax = 4500 * time.Millisecond
 
@@ -209,12 +225,16 @@ func (s Settings) Agree(want Settings) error {
 		errs = append(errs, fmt.Errorf("%s: the system was made with %v, not %v: use that, or %s", name, have, want,
 			or))
 	}
-	const remake = "delete its streams"
+	const (
+		remake    = "delete its streams"
+		move      = "make it anew from a backup (dispatcher restore --replicas N)"
+		moveWaits = "make it anew from a backup (dispatcher restore --ack-wait D)"
+	)
 	if want.Shards != 0 && want.ShardCount() != s.ShardCount() {
 		differ("shards", s.ShardCount(), want.ShardCount(), "change the system (dispatcher settings shards=…)")
 	}
 	if want.Replicas != 0 && want.Replicas != s.Replicas {
-		differ("replicas", s.Replicas, want.Replicas, remake)
+		differ("replicas", s.Replicas, want.Replicas, move)
 	}
 	for _, d := range []struct {
 		name       string
@@ -223,9 +243,9 @@ func (s Settings) Agree(want Settings) error {
 	}{
 		{"batch lifetime", s.Lifetime, want.Lifetime, "change the system (dispatcher settings batch-lifetime=…)"},
 		{"slack", s.Slack, want.Slack, remake},
-		{"batch ack wait", s.BatchAckWait, want.BatchAckWait, remake},
-		{"call ack wait", s.CallAckWait, want.CallAckWait, remake},
-		{"worker TTL", s.WorkerTTL, want.WorkerTTL, remake},
+		{"batch ack wait", s.BatchAckWait, want.BatchAckWait, moveWaits},
+		{"call ack wait", s.CallAckWait, want.CallAckWait, moveWaits},
+		{"worker TTL", s.WorkerTTL, want.WorkerTTL, moveWaits},
 	} {
 		if d.want != 0 && d.want != d.have {
 			differ(d.name, d.have, d.want, d.or)

@@ -209,6 +209,7 @@ func (c *counter) Write(p []byte) (int, error) {
 func (s *std) restoreCommand() *cobra.Command {
 	var sys natsFlags
 	var done streamsDone
+	var as remade
 	cmd := &cobra.Command{
 		Use:   "restore [flags] DIR",
 		Short: "Make a system of what backup has saved",
@@ -218,13 +219,19 @@ which is --data and which no server may have open, or in the NATS system at --na
 The restored system knows nothing of what happened after the backup. A batch that was under way then goes on as soon
 as a dispatcher and workers are there, and calls that have run since may run again. Start a dispatcher alone first, with
 --worker-wait 1h and --queue-wait 1h, so that calls wait for workers. Look at "dispatcher batches --status running",
-cancel what must not run again, and then start the workers. What is older than the batch lifetime is gone at once.`,
+cancel what must not run again, and then start the workers. What is older than the batch lifetime is gone at once.
+
+--replicas moves a system from one server to a cluster, or the other way: a copy of a fleet's system on one machine, to
+look at what went wrong there. Give the dispatchers of the restored system the same --replicas and --ack-wait.`,
 		Example: `  dispatcher restore --data /var/lib/toolyard /var/backups/toolyard/2026-11-23
-  dispatcher restore --nats nats://n1:4222 /var/backups/toolyard/2026-11-23`,
+  dispatcher restore --nats nats://n1:4222 --replicas 3 /var/backups/toolyard/2026-11-23`,
 		Args: cli.OneArg("one DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			b, err := readBackup(args[0])
+			if err == nil {
+				err = as.of(&b, !sys.named())
+			}
 			if err != nil {
 				return err
 			}
@@ -243,8 +250,52 @@ cancel what must not run again, and then start the workers. What is older than t
 	sys.reach.AddCreds(cmd.Flags()) // behind --nats, whose place one of them takes
 	cmd.Flags().StringVar(&sys.reach.Data, "data", "", "where the embedded NATS server is to keep its streams, and with "+
 		"--nats where credentials are found (default: toolyard in the user's state directory)")
+	cmd.Flags().IntVar(&as.replicas, "replicas", 0,
+		"on how many NATS servers each stream is kept: 1, 3 or 5 (default: as in the backup)")
+	cmd.Flags().DurationVar(&as.ackWait, "ack-wait", 0, "how long a worker may be silent before its calls are settled or "+
+		"given to others, in whole seconds (default: as in the backup, or where that had the default of its replicas, the "+
+		"one of the new replicas)")
 	cmd.Flags().BoolVar(&done.json, "json", false, "print one JSON document: the streams that are made")
 	return cmd
+}
+
+// remade is what a restored system has other than in the backup.
+type remade struct {
+	replicas int           // 0: as in the backup
+	ackWait  time.Duration // the same
+}
+
+// of changes what is in a backup, which is to be restored in the store of an embedded server or elsewhere.
+func (r *remade) of(b *backup, embedded bool) error {
+	if r.ackWait < 0 || r.ackWait%time.Second != 0 {
+		return cli.Usagef("--ack-wait %s: use whole seconds", r.ackWait)
+	}
+	was, err := b.Streams[0].Settings() // the batch stream: see [natsbroker.BackupOrder]
+	if err != nil {
+		return cli.Usagef("DIR: %w", err)
+	}
+	now := was.WithReplicas(r.replicas).WithAckWait(r.ackWait)
+	if embedded && now.Replicas > 1 {
+		return cli.Usagef("the restored system has %d replicas, and an embedded server keeps one: add --replicas 1, or "+
+			"name a cluster with --nats", now.Replicas)
+	}
+	if now == was {
+		return nil
+	}
+	if err := now.Check(); err != nil {
+		return cli.Usagef("the restored system: %w (--replicas and --ack-wait change it)", err)
+	}
+	var names []string
+	for _, s := range b.Streams {
+		names = append(names, s.Name)
+	}
+	for i := range b.Streams {
+		s := &b.Streams[i]
+		if s.StreamBackup, err = s.With(s.Name, now, natsbroker.ShardsIn(names)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readBackup reads what is in a backup, and checks that all of it is there.

@@ -235,15 +235,11 @@ func (b *Broker) attachShard(ctx context.Context) error {
 		b.streams[name] = s
 	}
 	_, err := answered(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
-		cons, err := b.streams[streamBatch].Consumer(ctx, consumerDispatchers)
-		if errors.Is(err, jetstream.ErrConsumerNotFound) {
-			cons, err = b.streams[streamBatch].CreateConsumer(ctx, jetstream.ConsumerConfig{
-				Durable: consumerDispatchers, AckPolicy: jetstream.AckExplicitPolicy,
-				AckWait:    b.Settings().BatchAckWait,
-				MaxDeliver: -1, MaxAckPending: broker.MaxOpenSubmissions, MaxWaiting: broker.MaxWaitingPulls,
-			})
-		}
-		return cons, err
+		return consumer(ctx, b.streams[streamBatch], jetstream.ConsumerConfig{
+			Durable: consumerDispatchers, AckPolicy: jetstream.AckExplicitPolicy,
+			AckWait:    b.Settings().BatchAckWait,
+			MaxDeliver: -1, MaxAckPending: broker.MaxOpenSubmissions, MaxWaiting: broker.MaxWaitingPulls,
+		}, func() error { return nil })
 	})
 	if err != nil {
 		return fmt.Errorf("consumer %s of %s: %w", consumerDispatchers, b.name(streamBatch), err)
@@ -271,6 +267,25 @@ func (b *Broker) attachShard(ctx context.Context) error {
 		return fmt.Errorf("object store %s: %w", bucketBlob, err)
 	}
 	return nil
+}
+
+// consumer finds a consumer, or makes it where there is room. One that was restored with other waits than it was saved
+// with gets them here.
+func consumer(ctx context.Context, of jetstream.Stream, cfg jetstream.ConsumerConfig, room func() error,
+) (jetstream.Consumer, error) {
+	cons, err := of.Consumer(ctx, cfg.Durable)
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
+		if err := room(); err != nil {
+			return nil, err
+		}
+		return of.CreateConsumer(ctx, cfg)
+	case err == nil && cons.CachedInfo().Config.AckWait != cfg.AckWait:
+		have := cons.CachedInfo().Config
+		have.AckWait = cfg.AckWait
+		return of.UpdateConsumer(ctx, have)
+	}
+	return cons, err
 }
 
 // filled are the streams and buckets that running batches write to, and whether a refusal is stored there too.

@@ -259,20 +259,13 @@ func (b *Broker) openLane(ctx context.Context, r batch.Route, lane int) error {
 	}
 	// A cluster that is electing a leader answers late; a worker that starts then waits like a running one.
 	_, err := retry(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
-		cons, err := b.streams[streamCall].Consumer(ctx, name)
-		if errors.Is(err, jetstream.ErrConsumerNotFound) {
-			if err := b.roomForLane(ctx, r.Pool); err != nil {
-				return nil, err
-			}
-			cons, err = b.streams[streamCall].CreateConsumer(ctx, jetstream.ConsumerConfig{
-				Durable: name, FilterSubject: b.out(filterCalls(r, lane)), AckPolicy: jetstream.AckExplicitPolicy,
-				AckWait:    b.Settings().CallAckWait,
-				MaxDeliver: -1, MaxAckPending: broker.MaxCallsInFlight, MaxWaiting: broker.MaxWaitingPulls,
-				// A pool that nobody serves any more costs nothing in the end. What it has delivered is over by then.
-				InactiveThreshold: b.Settings().Lifetime + b.Settings().Slack,
-			})
-		}
-		return cons, err
+		return consumer(ctx, b.streams[streamCall], jetstream.ConsumerConfig{
+			Durable: name, FilterSubject: b.out(filterCalls(r, lane)), AckPolicy: jetstream.AckExplicitPolicy,
+			AckWait:    b.Settings().CallAckWait,
+			MaxDeliver: -1, MaxAckPending: broker.MaxCallsInFlight, MaxWaiting: broker.MaxWaitingPulls,
+			// A pool that nobody serves any more costs nothing in the end. What it has delivered is over by then.
+			InactiveThreshold: b.Settings().Lifetime + b.Settings().Slack,
+		}, func() error { return b.roomForLane(ctx, r.Pool) })
 	})
 	if err != nil {
 		return fmt.Errorf("consumer %s of %s: %w", name, streamCall, err)

@@ -1,0 +1,63 @@
+package natsbroker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard/internal/broker"
+)
+
+// Settings are those of the system that was saved, by its batch stream's backup.
+func (b *StreamBackup) Settings() (broker.Settings, error) {
+	var cfg jetstream.StreamConfig
+	if err := json.Unmarshal(b.Config, &cfg); err != nil {
+		return broker.Settings{}, fmt.Errorf("the configuration of stream %s: %w", streamBatch, err)
+	}
+	o, err := readOrigin(cfg.Metadata)
+	return o.settings, err
+}
+
+// With is what was saved of a stream, to be restored in a system with other replicas and waits. What depends on neither
+// stays as it was, also what this version does not know. Consumers come back with the waits that they were saved with,
+// and get the others when somebody first uses them. now are the settings that are written down; the system has so many
+// shards, more than they say if their number was raised.
+func (b *StreamBackup) With(stream string, now broker.Settings, shards int) (out StreamBackup, err error) {
+	fields := map[string]json.RawMessage{}
+	var have jetstream.StreamConfig
+	if err := errors.Join(json.Unmarshal(b.Config, &fields), json.Unmarshal(b.Config, &have)); err != nil {
+		return out, fmt.Errorf("the configuration of stream %s: %w", stream, err)
+	}
+	of := now
+	of.Shards = shards
+	all, err := definitions(of)
+	if err != nil {
+		return out, err
+	}
+	for _, d := range append(optional(of), all...) {
+		if d.Name != stream {
+			continue
+		}
+		set := map[string]any{"num_replicas": d.Replicas, "allow_direct": d.AllowDirect}
+		if have.SubjectDeleteMarkerTTL != 0 {
+			set["subject_delete_marker_ttl"] = d.SubjectDeleteMarkerTTL
+		}
+		if stream == streamBatch {
+			if have.Metadata[metadataSettings], err = rewritten(have.Metadata[metadataSettings], now); err != nil {
+				return out, err
+			}
+			set["metadata"] = have.Metadata
+		}
+		for name, value := range set {
+			if fields[name], err = json.Marshal(value); err != nil {
+				return out, fmt.Errorf("encode the configuration of stream %s: %w", stream, err)
+			}
+		}
+		out.State = b.State
+		out.Config, err = json.Marshal(fields)
+		return out, err
+	}
+	return out, fmt.Errorf("stream %s is none of Toolyard's", stream)
+}
