@@ -257,12 +257,12 @@ func (t *overHTTP) send(ctx context.Context, r request, body []byte, header http
 // maxProblemBytes is how much of an answer is read that says no.
 const maxProblemBytes = 1 << 20
 
-// refusalOf is what an answer says that is not a good one.
+// refusalOf is what an answer says that is not a good one. One that is cut does not say which error it is.
 func refusalOf(resp *http.Response) error {
 	p := problem{Status: resp.StatusCode}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxProblemBytes))
+	data, cut := io.ReadAll(io.LimitReader(resp.Body, maxProblemBytes))
 	kind, _, bad := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if err == nil && bad == nil && kind == "application/problem+json" && json.Unmarshal(data, &p) != nil {
+	if cut == nil && bad == nil && kind == "application/problem+json" && json.Unmarshal(data, &p) != nil {
 		p = problem{}
 	}
 	p.Status = resp.StatusCode
@@ -273,5 +273,9 @@ func refusalOf(resp *http.Response) error {
 	if err != nil || after < 0 {
 		after = 0
 	}
-	return p.err(time.Duration(after) * time.Second)
+	refusal := p.err(time.Duration(after) * time.Second)
+	if cut != nil {
+		return &lostError{fmt.Errorf("%w, and its answer was cut: %w", refusal, cut)}
+	}
+	return refusal
 }

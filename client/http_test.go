@@ -84,6 +84,13 @@ func TestRequestsAreRepeated(t *testing.T) {
 		return &http.Response{StatusCode: 202, Header: http.Header{}, Request: r,
 			Body: io.NopCloser(io.MultiReader(strings.NewReader(`{"id"`), failing{}))}, nil
 	}
+	cut := func(status int) answer {
+		return func(r *http.Request) (*http.Response, error) {
+			h := http.Header{"Content-Type": {"application/problem+json"}}
+			return &http.Response{StatusCode: status, Header: h, Request: r,
+				Body: io.NopCloser(io.MultiReader(strings.NewReader(`{"type":"urn:toolyard:prob`), failing{}))}, nil
+		}
+	}
 	busy := problems(503, "about:blank", "", "not now")
 	for _, tt := range []struct {
 		name    string
@@ -126,6 +133,12 @@ func TestRequestsAreRepeated(t *testing.T) {
 			}},
 		{"other content", 0, []answer{problems(409, "urn:toolyard:problem:other-content", "id", "other content")}, 1, 0,
 			func(err error) bool { return errors.Is(err, ErrOtherContent) }},
+		{"half a refusal", 0, []answer{cut(409), problems(409, "urn:toolyard:problem:other-content", "id",
+			"other content")}, 2, firstRetry, func(err error) bool { return errors.Is(err, ErrOtherContent) }},
+		{"never more than half a refusal", 1, []answer{cut(403), cut(403)}, 2, firstRetry, func(err error) bool {
+			e, ok := errors.AsType[*HTTPError](err)
+			return ok && e.Status == 403 && strings.Contains(err.Error(), "cut")
+		}},
 		{"no right", 0, []answer{problems(401, "about:blank", "", "no token")}, 1, 0, func(err error) bool {
 			e, ok := errors.AsType[*HTTPError](err)
 			return ok && e.Status == 401 && !errors.Is(err, ErrFull)

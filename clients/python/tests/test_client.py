@@ -262,6 +262,17 @@ class Client(unittest.TestCase):
         self.addCleanup(s.close)
         s.go_on.set()
         self.assertEqual(Toolyard(s.url).workers(), [])
+        told = problem(404)[2].encode()
+        head = b"HTTP/1.1 404 \r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n" % len(told)
+        for cut in head, head + told[:20]:
+            for what, do in {"an answer": lambda y: y.workers(), "a stream": lambda y: list(y.batch("b").results()),
+                             "a model's stream": lambda y: y.stream("anthropic", ["x"]).reply()}.items():
+                s = Silence(cut, head + told)
+                self.addCleanup(s.close)
+                s.go_on.set()
+                with self.subTest(what, cut=cut), self.assertRaisesRegex(ToolyardError, "^no room$") as e:
+                    do(Toolyard(s.url))
+                self.assertEqual(e.exception.type, "urn:toolyard:problem:full", what)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             def reset():
                 for _ in range(2):

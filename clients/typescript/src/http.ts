@@ -137,7 +137,9 @@ export class Transport {
       throw lost;
     }
     if (response.ok || response.status === 304) return response;
-    const text = await response.text().catch(() => "");
+    const text = await response.text().catch((e: unknown) => {
+      throw new LostError(`an answer with status ${response.status} was cut`, e);
+    });
     let problem: Partial<Problem> = {};
     if (response.headers.get("Content-Type")?.startsWith("application/problem+json")) {
       try {

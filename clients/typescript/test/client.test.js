@@ -60,6 +60,22 @@ test("what passes is repeated, and what does not is an error", async (t) => {
   }
 });
 
+test("half an error is no answer, and is asked for again", async (t) => {
+  const { body } = problem(404);
+  let asked = 0;
+  const server = http.createServer((request, response) => {
+    response.writeHead(404, { "Content-Type": "application/problem+json", "Content-Length": body.length });
+    if (asked++ % 2) response.end(body);
+    else response.write(body.slice(0, 20), () => response.destroy());
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.after(() => server.close());
+  const yard = new Toolyard({ url: `http://127.0.0.1:${server.address().port}` });
+  const full = (e) => e.status === 404 && e.type === "urn:toolyard:problem:full";
+  await assert.rejects(yard.workers(), full);
+  await assert.rejects(yard.stream("anthropic", (async function* () { yield "x"; })()).reply(), full);
+});
+
 test("what was not sent is repeated, also what is not repeated once it was sent", async () => {
   const server = http.createServer();
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));

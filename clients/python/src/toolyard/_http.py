@@ -326,7 +326,9 @@ def checked(response: http.client.HTTPResponse) -> None:
     """Raises what an answer says that is not a good one."""
     if 200 <= response.status < 300 or response.status == 304:
         return
-    text = response.read(1 << 20)
+    text = response.read(limits.MAX_PROBLEM_BYTES)
+    if len(text) < limits.MAX_PROBLEM_BYTES and response.length:  # read says nothing of what is missing
+        raise LostError(f"an answer with status {response.status} was cut")
     problem: dict[str, Any] = {}
     if response.headers.get_content_type() == "application/problem+json":
         with contextlib.suppress(ValueError):  # the status says enough

@@ -10,6 +10,8 @@ ANSWER_TIMEOUT = 120.0
 STREAM_SILENCE = 60.0
 # How long one request waits for a batch to complete, in seconds. It is asked again until the batch is complete.
 WAIT_SECONDS = 60
+# How many bytes are read of an answer that is an error.
+MAX_PROBLEM_BYTES = 1024 * 1024
 # How many bytes an answer, and one event of a stream, may have.
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 MAX_EVENT_BYTES = 32 * 1024 * 1024
