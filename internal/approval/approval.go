@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -43,30 +44,39 @@ func Decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d even
 	if err != nil {
 		return err
 	}
-	return decide(ctx, s, k, index, d, asked, at)
+	_, err = decide(ctx, s, k, index, d, asked, at)
+	return err
+}
+
+// behindTimeout bounds what follows a decision that is stored, whoever waits for it: the wake of its batch, and what
+// the session remembers.
+const behindTimeout = 10 * time.Second
+
+// behind is a context for that. Whoever decides again finds it decided, and cannot make up for it.
+func behind(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), behindTimeout)
 }
 
 // decide stores a decision about a question that was read, which its end of the chain is behind. The call may ask
-// something else since.
+// something else since. It may be stored although its batch could not be woken.
 func decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d events.Decided, asked events.Waiting,
-	at broker.ItemEnd) error {
+	at broker.ItemEnd) (stored bool, err error) {
 	if d.Decision == events.Approve && d.Answers != (asked.Form != nil) {
-		return broker.ErrConflict
+		return false, broker.ErrConflict
 	}
 	if d.Decision == events.Reject && d.InputSHA256 != "" {
 		if d.InputSHA256 != asked.InputSHA256 {
-			return fmt.Errorf("%w: by now it asks something else", broker.ErrNoApproval)
+			return false, fmt.Errorf("%w: by now it asks something else", broker.ErrNoApproval)
 		}
 		d.InputSHA256 = "" // the log says by its place which question is answered
 	}
 	if d.Decision == events.Approve && d.Edited == "" {
 		if err := shownIs(d.InputSHA256, asked); err != nil {
-			return err
+			return false, err
 		}
 		d.InputSHA256 = asked.InputSHA256
 	}
 	d.Call = index
-	var err error
 	for {
 		_, err = s.Append(ctx, k, batch.ChainItem, at.Pool, at.Item, at.Seq, d)
 		if !errors.Is(err, broker.ErrConflict) {
@@ -74,20 +84,22 @@ func decide(ctx context.Context, s Store, k toolyard.BatchKey, index int, d even
 		}
 		seen, question := at.Seq, asked
 		if asked, at, err = waiting(ctx, s, k, index); err != nil {
-			return err
+			return false, err
 		}
 		if asked.InputSHA256 != question.InputSHA256 || asked.Attempt != question.Attempt {
-			return broker.ErrNoApproval // the call was decided, went on, and asks something else
+			return false, broker.ErrNoApproval // the call was decided, went on, and asks something else
 		}
 		if at.Seq == seen {
-			return broker.ErrConflict
+			return false, broker.ErrConflict
 		}
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
-	_, err = s.WakeIfParked(ctx, k)
-	return err
+	waking, done := behind(ctx)
+	defer done()
+	_, err = s.WakeIfParked(waking, k)
+	return true, err
 }
 
 // Supersede ends the calls of a session that wait for a person, because the session goes on without a decision: those
@@ -156,7 +168,8 @@ func Approve(ctx context.Context, s Store, k toolyard.BatchKey, index int, d eve
 		if err := answer(ctx, s, k, asked, &d, input); err != nil {
 			return err
 		}
-		return decide(ctx, s, k, index, d, asked, at)
+		_, err := decide(ctx, s, k, index, d, asked, at)
+		return err
 	}
 	if len(input) > 0 {
 		if err := edit(ctx, s, k, &d, input); err != nil {
@@ -178,18 +191,21 @@ func Approve(ctx context.Context, s Store, k toolyard.BatchKey, index int, d eve
 			return err
 		}
 	}
-	if err := decide(ctx, s, k, index, d, asked, at); err != nil || d.Remember == "" {
+	stored, err := decide(ctx, s, k, index, d, asked, at)
+	if !stored || d.Remember == "" {
 		return err
 	}
-	st, err := s.Look(ctx, k)
-	if err == nil {
+	keeping, done := behind(ctx)
+	defer done()
+	st, lost := s.Look(keeping, k)
+	if lost == nil {
 		remember := func(s *broker.Session) { s.Remember(asked.Remember) }
-		_, err = s.ChangeSession(ctx, k.Agent, st.Submission.Session, remember)
+		_, lost = s.ChangeSession(keeping, k.Agent, st.Submission.Session, remember)
 	}
-	if err != nil {
-		return fmt.Errorf("the call is approved, but the session does not remember it: %w", err)
+	if lost != nil {
+		lost = fmt.Errorf("the call is approved, but the session does not remember it: %w", lost)
 	}
-	return nil
+	return errors.Join(err, lost)
 }
 
 // answer puts the answer to a form into a decision: the one that is given, or the form as it is filled in. It must fit

@@ -3,7 +3,9 @@ package dispatcher
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/approval"
@@ -86,4 +88,52 @@ type checked struct{ *slowStore }
 
 func (checked) Check(context.Context, toolyard.Pool, events.Requested) (broker.Judged, error) {
 	return broker.Judged{Checked: true}, nil
+}
+
+// leavingStore is a store whose user goes away when a decision is stored.
+type leavingStore struct {
+	*natsbroker.Broker
+	leave func()
+}
+
+func (s leavingStore) Append(ctx context.Context, k toolyard.BatchKey, c batch.Chain, p toolyard.Pool, item int,
+	expected uint64, body events.Body) (batch.Record, error) {
+	rec, err := s.Broker.Append(ctx, k, c, p, item, expected, body)
+	s.leave()
+	return rec, err
+}
+
+// TestWhoeverDecidesGoesAway: a decision that is stored is all there, also when whoever made it waits no longer: the
+// session remembers it, and the batch is woken, and not found by a sweep.
+func TestWhoeverDecidesGoesAway(t *testing.T) {
+	inYard(t, func(y *yard) {
+		d := y.dispatcher("d")
+		k := y.submit("write")
+		at := y.take(toolyard.WriteExclusive)
+		if _, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, at.Item, at.Expected,
+			events.Waiting{Worker: "w", Input: json.RawMessage("{}"), InputSHA256: "11",
+				Remember: "write"}); err != nil {
+			y.Fatal(err)
+		}
+		if err := at.Done(); err != nil {
+			y.Fatal(err)
+		}
+		y.Eventually("the batch is parked", func() bool { return y.fold(k).Parked })
+		d.End()
+		ctx, leave := context.WithCancel(y.Context())
+		if err := approval.Approve(ctx, leavingStore{y.b, leave}, k, 0, events.Decided{By: "ann",
+			Remember: approval.RememberSession}, nil); err != nil {
+			y.Errorf("the approval: %v", err)
+		}
+		s, err := y.b.Session(y.Context(), k.Agent, y.fold(k).Submission.Session)
+		if err != nil || !slices.Equal(s.Remembered, []string{"write"}) {
+			y.Errorf("the session remembers %q, %v", s.Remembered, err)
+		}
+		y.dispatcher("e")
+		began := time.Now()
+		y.Eventually("the batch goes on", func() bool { return !y.fold(k).Parked })
+		if took := time.Since(began); took > missedEvery/2 {
+			y.Errorf("the batch went on after %s", took)
+		}
+	})
 }

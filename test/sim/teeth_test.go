@@ -449,11 +449,10 @@ var teeth = []tooth{
 		others: []string{"sweep of lost wakes", "who decides again wakes"},
 		breaks: []string{"liveness"},
 		edits: []edit{
-			{inDecide, "	_, err = s.WakeIfParked(ctx, k)\n	return err\n", `	if OFF {
-		return nil
+			{inDecide, "	_, err = s.WakeIfParked(waking, k)\n", `	if OFF {
+		return true, nil
 	}
-	_, err = s.WakeIfParked(ctx, k)
-	return err
+	_, err = s.WakeIfParked(waking, k)
 `},
 			{inControl, "	wake := func() error {\n", `	wake := func() error {
 		if OFF {
