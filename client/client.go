@@ -26,8 +26,8 @@ var (
 	ErrOtherContent = broker.ErrOtherContent
 	// ErrFull says that the system takes no more now; try again later. A [RefusedError] for want of room is one too.
 	ErrFull = broker.ErrFull
-	// ErrNoAnswer says that the system did not answer in time. What was handed in may have been stored: the same batch
-	// again, under the same id, is safe.
+	// ErrNoAnswer says that the system did not answer in time, or that its answer was lost. What was handed in may have
+	// been stored: the same batch again, under the same id, is safe.
 	ErrNoAnswer = broker.ErrNoAnswer
 	// ErrDamaged says that the store behind the system has lost something of a batch: not all of its results can be
 	// told.

@@ -172,6 +172,9 @@ type lostError struct{ err error }
 func (e *lostError) Error() string { return e.err.Error() }
 func (e *lostError) Unwrap() error { return e.err }
 
+// Is makes it an [ErrNoAnswer], as over NATS, unless it is known that nothing was sent.
+func (e *lostError) Is(target error) bool { return target == ErrNoAnswer && !unsent(e.err) }
+
 // unsent reports whether a request failed before there was a connection for it.
 func unsent(err error) bool {
 	e, ok := errors.AsType[*net.OpError](err)

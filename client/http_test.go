@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -91,6 +92,9 @@ func TestRequestsAreRepeated(t *testing.T) {
 				Body: io.NopCloser(io.MultiReader(strings.NewReader(`{"type":"urn:toolyard:prob`), failing{}))}, nil
 		}
 	}
+	unmade := func(*http.Request) (*http.Response, error) {
+		return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
+	}
 	busy := problems(503, "about:blank", "", "not now")
 	for _, tt := range []struct {
 		name    string
@@ -108,8 +112,11 @@ func TestRequestsAreRepeated(t *testing.T) {
 		{"asked to wait for ever", 0, []answer{problems(503, "about:blank", "", "not now", "Retry-After", "99999999"),
 			says(202, "application/json", storedView)}, 2, longestRetry, nil},
 		{"too often", 2, []answer{lost, lost, lost, says(202, "application/json", storedView)}, 3,
-			300 * time.Millisecond, func(err error) bool { return strings.Contains(err.Error(), "reset by peer") }},
-		{"never", -1, []answer{lost}, 1, 0, func(err error) bool { return err != nil }},
+			300 * time.Millisecond, func(err error) bool {
+				return strings.Contains(err.Error(), "reset by peer") && errors.Is(err, ErrNoAnswer)
+			}},
+		{"never", -1, []answer{lost}, 1, 0, func(err error) bool { return errors.Is(err, ErrNoAnswer) }},
+		{"not sent", -1, []answer{unmade}, 1, 0, func(err error) bool { return !errors.Is(err, ErrNoAnswer) }},
 		{"no answer from NATS", 1, []answer{problems(503, "urn:toolyard:problem:no-answer", "", "NATS", "Retry-After",
 			"1"), problems(503, "urn:toolyard:problem:no-answer", "", "NATS")}, 2, time.Second,
 			func(err error) bool { return errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrFull) }},
