@@ -123,15 +123,24 @@ func person() string {
 // decide hands a decision in, and says so.
 func (s *std) decide(ctx context.Context, done string, d *decisionFlags, is decided,
 	do func(context.Context) error) error {
-	short, stop := context.WithTimeout(ctx, setupTimeout)
-	defer stop()
-	if err := do(short); err != nil {
+	if err := storeDecision(ctx, do); err != nil {
 		if errors.Is(err, client.ErrNoApproval) {
 			return &cli.UsageError{Err: err}
 		}
 		return err
 	}
 	return s.sayDecided(done, d, is)
+}
+
+// storeDecision hands a decision in, and says of one that got no answer that it may be stored.
+func storeDecision(ctx context.Context, do func(context.Context) error) error {
+	err := within(ctx, do)
+	if errors.Is(err, client.ErrUnchecked) || !errors.Is(err, client.ErrNoAnswer) &&
+		!errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%w. It is not known whether the decision is stored: it is not if \"dispatcher approvals\" still "+
+		"lists the call", err)
 }
 
 func (s *std) sayDecided(done string, d *decisionFlags, is decided) error {
@@ -213,10 +222,11 @@ decided, it was canceled, or its time is over.`,
 // is the hash of the input that the call waits with.
 func (s *std) askBefore(ctx context.Context, c *client.Client, agent toolyard.Agent, id string, d *client.Decision,
 ) (said answer, seen string, err error) {
-	short, stop := context.WithTimeout(ctx, setupTimeout)
-	defer stop()
-	list, err := c.Approvals(short, agent)
-	if err != nil {
+	var list []client.Approval
+	if err := within(ctx, func(ctx context.Context) (err error) {
+		list, err = c.Approvals(ctx, agent)
+		return err
+	}); err != nil {
 		return "", "", err
 	}
 	at := slices.IndexFunc(list, func(a client.Approval) bool { return a.ID == id })

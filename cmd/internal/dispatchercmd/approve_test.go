@@ -3,6 +3,7 @@ package dispatchercmd
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
@@ -277,5 +279,34 @@ func TestAPersonIsShownWhereACallActs(t *testing.T) {
 	}
 	if got := out.String(); !strings.Contains(got, "workspace production") {
 		t.Errorf("a person is shown\n%s", got)
+	}
+}
+
+// TestADecisionWithoutAnAnswer: who gets no answer to a decision is told that it may be stored, and where to look.
+func TestADecisionWithoutAnAnswer(t *testing.T) {
+	silent := func(ctx context.Context) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	says := func(err error) func(context.Context) error { return func(context.Context) error { return err } }
+	for name, tt := range map[string]struct {
+		do     func(context.Context) error
+		unsure bool
+	}{
+		"out of time": {silent, true},
+		"NATS":        {says(fmt.Errorf("append: %w", client.ErrNoAnswer)), true},
+		"no worker":   {says(fmt.Errorf("%w: %w", client.ErrUnchecked, client.ErrNoAnswer)), false},
+		"wrong":       {says(&toolyard.InputError{Field: "input", Problem: "is wrong"}), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &std{out: io.Discard}
+				err := s.decide(t.Context(), "approved", &decisionFlags{}, decided{}, tt.do)
+				if err == nil || strings.Contains(err.Error(), "not known whether") != tt.unsure ||
+					strings.Contains(err.Error(), "dispatcher approvals") != tt.unsure {
+					t.Errorf("it says %v", err)
+				}
+			})
+		})
 	}
 }

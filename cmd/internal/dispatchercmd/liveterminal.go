@@ -239,10 +239,10 @@ func (l *liveScreen) last() error {
 // do does what a key asked for.
 func (l *liveScreen) do(ctx context.Context, deed liveDeed) error {
 	if deed.cancel != nil {
-		short, stop := context.WithTimeout(ctx, setupTimeout)
-		defer stop()
 		l.view.note = "the cancel is stored"
-		if err := l.batch.Cancel(short, "canceled by "+person(), deed.cancel...); err != nil {
+		if err := within(ctx, func(ctx context.Context) error {
+			return l.batch.Cancel(ctx, "canceled by "+person(), deed.cancel...)
+		}); err != nil {
 			l.view.note = cli.OneLine(err.Error())
 		}
 	}
@@ -265,10 +265,11 @@ func (l *liveScreen) do(ctx context.Context, deed liveDeed) error {
 
 // decide asks the person about a call, below what the terminal showed before, and stores the answer.
 func (l *liveScreen) decide(ctx context.Context, index int) (note string, err error) {
-	short, stop := context.WithTimeout(ctx, setupTimeout)
-	defer stop()
-	list, err := l.c.Approvals(short, l.view.state.Key.Agent)
-	if err != nil {
+	var list []client.Approval
+	if err := within(ctx, func(ctx context.Context) (err error) {
+		list, err = l.c.Approvals(ctx, l.view.state.Key.Agent)
+		return err
+	}); err != nil {
 		return "", err
 	}
 	at := slices.IndexFunc(list, func(a client.Approval) bool {
@@ -297,9 +298,9 @@ func (l *liveScreen) decide(ctx context.Context, index int) (note string, err er
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	store, end := context.WithTimeout(ctx, setupTimeout)
-	defer end()
-	if err := l.c.Decide(store, list[at].ID, decision); err != nil {
+	if err := storeDecision(ctx, func(ctx context.Context) error {
+		return l.c.Decide(ctx, list[at].ID, decision)
+	}); err != nil {
 		return "", err
 	}
 	if decision.Verdict == client.Allow {

@@ -132,10 +132,19 @@ func (f *systemFlags) check() error {
 func (s *std) ask(ctx context.Context, f *systemFlags, command string,
 	do func(context.Context, *client.Client) error) error {
 	return s.attach(ctx, f, command, func(c *client.Client) error {
-		asked, cancel := context.WithTimeout(ctx, setupTimeout)
-		defer cancel()
-		return do(asked, c)
+		return within(ctx, func(ctx context.Context) error { return do(ctx, c) })
 	})
+}
+
+// within does what is answered soon, or not at all.
+func within(ctx context.Context, do func(context.Context) error) error {
+	short, stop := context.WithTimeout(ctx, setupTimeout)
+	defer stop()
+	err := do(short)
+	if errors.Is(err, context.DeadlineExceeded) && short.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("no answer came within %s: %w", setupTimeout, err)
+	}
+	return err
 }
 
 // attach runs something on the system that is there.
