@@ -164,7 +164,7 @@ func (s *Server) problem(x *exchange, err error) *Problem {
 	if p := known(err); p != nil {
 		p.Type = client.ProblemType(err)
 		if x.doubles != "" && errors.Is(err, client.ErrNoAnswer) {
-			p.Detail = x.unsure(err)
+			p.Detail, p.retryAfter = x.unsure(err), 0 // clients repeat by it what they repeat otherwise not
 		}
 		if errors.Is(err, client.ErrNoBatch) && x.who.several() && x.query.Get("agent") == "" {
 			p.Detail += ". A batch is its agent's: say whose with ?agent="
@@ -181,7 +181,7 @@ func (s *Server) problem(x *exchange, err error) *Problem {
 	s.cfg.Log.Log(x.r.Context(), level, "a request failed", "method", x.r.Method, "path", x.r.URL.Path, "error", err)
 	if errors.Is(err, context.DeadlineExceeded) || away {
 		if x.doubles != "" {
-			return newProblem(http.StatusServiceUnavailable, "", "%s", x.unsure(err)).again()
+			return newProblem(http.StatusServiceUnavailable, "", "%s", x.unsure(err))
 		}
 		return newProblem(http.StatusServiceUnavailable, "", "the system does not answer now; ask again later. What "+
 			"was submitted may have been stored: the same id again is safe").again()

@@ -66,8 +66,9 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestNobodyIsToldToDouble: of a request without an id no error says that the same again is safe. Whether it was stored
-// is not known, and the kind of the problem is what it is of others.
+// TestNobodyIsToldToDouble: of a request without an id no error says that the same again is safe, in words or in a header
+// by which clients repeat requests. Whether it was stored is not known, and the kind of the problem is what it is of
+// others.
 func TestNobodyIsToldToDouble(t *testing.T) {
 	s := &Server{cfg: Config{Log: slog.New(slog.DiscardHandler), Ready: func() error { return nil }}}
 	r := httptest.NewRequest(http.MethodPost, "/v1/batches/b/rerun", nil)
@@ -83,6 +84,10 @@ func TestNobodyIsToldToDouble(t *testing.T) {
 			!strings.Contains(p.Detail, theBatches) {
 			t.Errorf("%v: %q; with an id %q", err, p.Detail, named.Detail)
 		}
+		if named.GetHeaders().Get("Retry-After") == "" || p.GetHeaders().Get("Retry-After") != "" {
+			t.Errorf("%v: headers %v; with an id %v", err, p.GetHeaders(), named.GetHeaders())
+		}
+		named.retryAfter = 0
 		if named.Detail = p.Detail; *p != *named {
 			t.Errorf("%v: %+v; with an id %+v", err, p, named)
 		}
