@@ -49,7 +49,8 @@ func (s *Server) callTool(t listed) mcp.ToolHandler {
 		}
 		if t.deferred { // who was given the list has seen its schema
 			if _, err := s.cfg.Client.LoadTools(ctx, who.Agent, batch.Session, t.name); err != nil {
-				return s.unreachable("load a deferred tool", err), nil
+				s.cfg.Log.Error("a call over MCP failed", "at", "load a deferred tool", "error", err)
+				return failed("The pool does not answer now, and this call was not handed in. Call again in a moment."), nil
 			}
 		}
 		// A request that is canceled meanwhile waits for the answer: what was stored runs, and has to be canceled.

@@ -303,3 +303,24 @@ func TestErrorsHaveCodes(t *testing.T) {
 		}
 	}
 }
+
+// TestACallThatWasNotHandedInHasNotRun: what fails before a call is handed in is no doubt about whether it has run.
+func TestACallThatWasNotHandedInHasNotRun(t *testing.T) {
+	s := bare(t)
+	for name, tt := range map[string]struct {
+		deferred bool
+		want     string
+	}{
+		"its tool was not loaded": {true, "this call was not handed in"},
+		"it was handed in":        {false, "not known whether"},
+	} {
+		res, err := s.callTool(listed{name: "t", deferred: tt.deferred})(t.Context(),
+			&mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "t"}})
+		if err != nil || !res.IsError {
+			t.Fatalf("%s: %+v, %v", name, res, err)
+		}
+		if text := res.Content[0].(*mcp.TextContent).Text; !strings.Contains(text, tt.want) {
+			t.Errorf("%s: the model reads %q", name, text)
+		}
+	}
+}
