@@ -47,6 +47,9 @@ func (s *Server) callTool(t listed) mcp.ToolHandler {
 		if req.Params.RequestState != "" {
 			return s.resume(ctx, req, &batch)
 		}
+		if ctx.Err() != nil { // nobody waits for what has not begun
+			return nil, context.Cause(ctx)
+		}
 		if t.deferred { // who was given the list has seen its schema
 			if _, err := s.cfg.Client.LoadTools(ctx, who.Agent, batch.Session, t.name); err != nil {
 				s.cfg.Log.Error("a call over MCP failed", "at", "load a deferred tool", "error", err)

@@ -135,7 +135,7 @@ func (s *Server) handler() http.Handler {
 			}
 		case session:
 			if who, ok := r.Context().Value(callerKey{}).(Caller); ok && r.Method == http.MethodDelete {
-				s.underWay.end(who.Agent, r.Header.Get(sessionHeader))
+				defer s.underWay.end(who.Agent, r.Header.Get(sessionHeader))()
 			}
 			kept.ServeHTTP(loweringResponse{w}, r)
 		default:

@@ -17,6 +17,8 @@ var errSessionOver = errors.New("the client has ended its session")
 type underWay struct {
 	mu    sync.Mutex
 	calls map[heldSession]map[*context.CancelCauseFunc]bool
+	// ending counts the requests that end a session and are not answered: what comes beside them ends at once.
+	ending map[heldSession]int
 }
 
 // heldSession is a session of an agent. Of another agent's nothing is ended.
@@ -42,6 +44,9 @@ func (u *underWay) enter(ctx context.Context, agent toolyard.Agent, id string) (
 		u.calls[k] = map[*context.CancelCauseFunc]bool{}
 	}
 	u.calls[k][&cancel] = true
+	if u.ending[k] > 0 {
+		cancel(errSessionOver)
+	}
 	return ctx, func() {
 		u.mu.Lock()
 		defer u.mu.Unlock()
@@ -52,12 +57,25 @@ func (u *underWay) enter(ctx context.Context, agent toolyard.Agent, id string) (
 	}
 }
 
-// end ends the calls of a session.
-func (u *underWay) end(agent toolyard.Agent, id string) {
+// end ends the calls of a session, and those that come until ended is called: the library knows the session until then,
+// and waits for them.
+func (u *underWay) end(agent toolyard.Agent, id string) (ended func()) {
+	k := heldSession{agent, id}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for cancel := range u.calls[heldSession{agent, id}] {
+	for cancel := range u.calls[k] {
 		(*cancel)(errSessionOver)
+	}
+	if u.ending == nil {
+		u.ending = map[heldSession]int{}
+	}
+	u.ending[k]++
+	return func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if u.ending[k]--; u.ending[k] == 0 {
+			delete(u.ending, k)
+		}
 	}
 }
 
