@@ -598,7 +598,7 @@ func TestClientsAreToldOfTasks(t *testing.T) {
 				p.gate <- struct{}{}
 			}
 		}
-		end, _ := c.send("subscriptions/listen", form{"notifications": form{"taskIds": []any{id, "task-none"}}})
+		end, _ := c.send("subscriptions/listen", form{"notifications": form{"taskIds": []any{id, "task-none", id}}})
 		if len(told) != 3 || at(end, "result") == nil {
 			t.Fatalf("it was told %v, and then %v", told, end)
 		}

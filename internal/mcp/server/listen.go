@@ -215,7 +215,10 @@ func (s *Server) listen(ctx context.Context, req *mcp.SubscriptionsListenRequest
 	}
 	who, l := s.callerOf(req.Extra), &listening{ids: []string{}, acked: make(chan struct{})}
 	var tasks []*looked
-	for _, id := range ids {
+	for i, id := range ids {
+		if slices.Contains(ids[:i], id) { // it is told of each once
+			continue
+		}
 		leave, full := s.told.Enter(who.Agent, 0)
 		if full != nil {
 			break // of the others it does not hear
