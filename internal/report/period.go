@@ -13,7 +13,7 @@ func Between(prefix, since, until string, now time.Time) (from, to time.Time, er
 	if from, err = moment(prefix+"since", since, now); err != nil {
 		return from, to, err
 	}
-	if to, err = moment(prefix+"until", until, now); err == nil && !to.IsZero() && !from.Before(to) {
+	if to, err = moment(prefix+"until", until, now); err == nil && until != "" && !from.Before(to) {
 		err = &toolyard.InputError{Field: prefix + "since", Problem: fmt.Sprintf("is not before %suntil: %s and %s",
 			prefix, from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339))}
 	}

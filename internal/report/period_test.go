@@ -26,7 +26,7 @@ func TestBetween(t *testing.T) {
 	}
 	for _, c := range []struct{ since, until, field string }{
 		{"yesterday", "", "--since"}, {"", "-3h", "--until"}, {"1h", "1h", "--since"}, {"1h", "2h", "--since"},
-		{"2026-11-23", "", "--since"}, {"", "36", "--until"},
+		{"", "0001-01-01T00:00:00Z", "--since"}, {"2026-11-23", "", "--since"}, {"", "36", "--until"},
 	} {
 		_, _, err := Between("--", c.since, c.until, noon)
 		in, ok := errors.AsType[*toolyard.InputError](err)
