@@ -5,6 +5,7 @@ package e2e
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -48,6 +49,29 @@ func TestDoctor(t *testing.T) {
 	if _, levels = look(0, "--server", d.says["http"]); levels["http"] != "ok" || levels["workers"] != "ok" {
 		t.Errorf("over HTTP: %v", levels)
 	}
+	// Others can look into the store: its disk is looked at all the same.
+	if err := os.Chmod(data.(string), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	room := 0
+	got, levels = look(0, "--nats", d.says["nats"])
+	for _, f := range got.Findings {
+		if f.Check == "data" && (f.Level == "warn" && strings.HasPrefix(f.Fix, "chmod 700 ") ||
+			strings.Contains(f.Says, "MiB are free")) {
+			room++
+		}
+	}
+	if room != 2 {
+		t.Errorf("a store that others can look into: %+v", got)
+	}
+	// Credentials that the server takes, and that do not reach what is to be looked at.
+	for file, whose := range map[string]string{"agent.creds": `agent "default"`, "worker.creds": `pool "default"`} {
+		got, levels = look(1, "--nats", d.says["nats"], "--creds", filepath.Join(data.(string), "creds", file))
+		if f := got.Findings[len(got.Findings)-1]; f.Check != "credentials" || f.Level != "fail" ||
+			!strings.Contains(f.Says, whose) || !strings.Contains(f.Fix, "operator") || levels["clock"] != "" {
+			t.Errorf("%s: %+v", file, got)
+		}
+	}
 	got, levels = look(1, "--nats", "nats://127.0.0.1:1")
 	if got.Level != "fail" || levels["nats"] != "fail" || levels["workers"] != "" {
 		t.Errorf("no server: %+v", got)
@@ -66,6 +90,9 @@ func TestDoctor(t *testing.T) {
 		{"--server", "localhost"}, {"--server", d.says["http"], "--server-ca", "nowhere"}} {
 		stdout, stderr, status := p.run(nil, nil, append([]string{"doctor"}, args...)...)
 		flag := args[len(args)-2]
+		if strings.Contains(stdout, "nowhere") && strings.Count(stdout, "\nfail  ") != 1 {
+			t.Errorf("%q: one mistake is more than one finding:\n%s", args, stdout)
+		}
 		if status != 2 || !strings.Contains(stderr, flag) || strings.Count(stderr, "\n") != 1 ||
 			!strings.Contains(stdout, "\nfail  ") || !strings.HasPrefix(stdout, "ok    machine ") {
 			t.Errorf("%q: exit status %d\n%s%s", args, status, stdout, stderr)

@@ -117,7 +117,7 @@ func (r *Reach) Connect(url string, p access.Principal, name string, log *slog.L
 	nc, err := dial()
 	if err != nil {
 		err = fmt.Errorf("connect to NATS at %s: %w", at, err)
-		if !refused(err) && !errors.Is(err, nats.ErrTLS) {
+		if !Refused(err) && !errors.Is(err, nats.ErrTLS) {
 			err = fmt.Errorf("%w; is the server there? (dispatcher serve starts one)", err)
 		}
 		return nil, err

@@ -28,8 +28,8 @@ type refusal struct{ text string }
 
 func (r *refusal) Error() string { return r.text }
 
-// refused reports whether a server does not take who one is.
-func refused(err error) bool {
+// Refused reports whether a server does not take who one is.
+func Refused(err error) bool {
 	if _, ok := errors.AsType[*refusal](err); ok {
 		return true
 	}
@@ -43,7 +43,7 @@ func (i identity) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	if refused(err) {
+	if Refused(err) {
 		return i.explainRefused(err)
 	}
 	if text := i.explainTLS(err); text != "" {
@@ -150,7 +150,7 @@ func (i identity) whenRefusedLater(log *slog.Logger) nats.Option {
 		var mu sync.Mutex
 		said := ""
 		o.AsyncErrorCB = func(nc *nats.Conn, sub *nats.Subscription, err error) {
-			if !refused(err) {
+			if !Refused(err) {
 				next(nc, sub, err)
 				return
 			}

@@ -121,7 +121,9 @@ Exit status: 0 nothing has failed (there may be warnings), 1 a check has failed,
 				return err
 			}
 			d := diagnosis{Level: levelOK}
-			d.add(machine(), s.store(&sys), isolation(cmd.Context(), &box))
+			d.add(machine())
+			d.add(s.store(&sys)...)
+			d.add(isolation(cmd.Context(), &box))
 			if err := s.examine(cmd.Context(), &sys, &d, log); err != nil {
 				return err
 			}
@@ -168,28 +170,28 @@ func machine() finding {
 }
 
 // store looks at where a dispatcher on this machine keeps its streams.
-func (s *std) store(sys *systemFlags) finding {
+func (s *std) store(sys *systemFlags) (out []finding) {
 	dir, err := cli.DataDir(sys.reach.Data)
 	if err != nil {
-		return found("data", levelWarn, "name a directory with --data", "%v", err)
+		return []finding{found("data", levelWarn, "name a directory with --data", "%v", err)}
 	}
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return found("data", levelOK, "", "%s is not there; dispatcher serve makes it", dir)
+		return []finding{found("data", levelOK, "", "%s is not there; dispatcher serve makes it", dir)}
 	case err != nil:
-		return failed("data", "let this user read it, or name another with --data", err)
+		return []finding{failed("data", "let this user read it, or name another with --data", err)}
 	case !info.IsDir():
-		return found("data", levelFail, "name a directory with --data", "%s is no directory", dir)
-	case info.Mode().Perm()&0o077 != 0:
-		return found("data", levelWarn, "chmod 700 "+dir, "other users can look into %s (mode %04o)", dir,
-			info.Mode().Perm())
+		return []finding{found("data", levelFail, "name a directory with --data", "%s is no directory", dir)}
+	case info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows": // where the mode does not say who may
+		out = append(out, found("data", levelWarn, "chmod 700 "+dir, "other users can look into %s (mode %04o)", dir,
+			info.Mode().Perm()))
 	}
 	free, total, err := natsd.Disk(dir)
 	if err != nil {
-		return found("data", levelWarn, "look at the disk yourself", "%v", err)
+		return append(out, found("data", levelWarn, "look at the disk yourself", "%v", err))
 	}
-	return ofDisk(dir, free, total)
+	return append(out, ofDisk(dir, free, total))
 }
 
 // ofDisk judges the room that is left. Below what a dispatcher keeps for what is under way it refuses new batches.
@@ -222,7 +224,11 @@ func isolation(ctx context.Context, flags *cli.Sandbox) finding {
 // examine looks at a running system. What cannot be looked at after a failure is left out. The error is that ctx ended.
 func (s *std) examine(ctx context.Context, sys *systemFlags, d *diagnosis, log *slog.Logger) error {
 	if sys.server == "" {
-		d.add(credentials(sys, time.Now()))
+		f := credentials(sys, time.Now())
+		d.add(f)
+		if f.err != nil { // nobody connects with these
+			return ended(ctx, nil)
+		}
 		if !examineNATS(ctx, sys, d, log) {
 			return ended(ctx, nil)
 		}
@@ -332,7 +338,11 @@ func credentials(sys *systemFlags, now time.Time) finding {
 func examineNATS(ctx context.Context, sys *systemFlags, d *diagnosis, log *slog.Logger) bool {
 	nc, err := sys.reach.Connect(sys.nats, operator, "toolyard doctor", log)
 	if err != nil {
-		d.add(failed("nats", "start it, or name another with --nats", err))
+		fix := "start it, or name another with --nats"
+		if cli.Refused(err) {
+			fix = "see the reason"
+		}
+		d.add(failed("nats", fix, err))
 		return false
 	}
 	defer nc.Close()
@@ -351,7 +361,16 @@ func examineNATS(ctx context.Context, sys *systemFlags, d *diagnosis, log *slog.
 	defer stop()
 	b, err := natsbroker.Attach(ctx, nc, "/doctor/"+broker.NewID())
 	if err != nil {
-		d.add(failed("streams", "start a dispatcher: the first one makes them", err))
+		fix := "look at the server's log"
+		if errors.Is(err, broker.ErrNoSystem) {
+			fix = "start a dispatcher: the first one makes them"
+		}
+		d.add(failed("streams", fix, err))
+		return false
+	}
+	if who := b.Who(); who.Role != "" {
+		d.add(found("credentials", levelFail, "name an operator's with --creds",
+			"the server takes them, and they reach what is for %s, and nothing that is looked at here", who))
 		return false
 	}
 	asked := time.Now()
