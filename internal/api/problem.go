@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/clip"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/tool"
@@ -146,7 +147,7 @@ func wrongValue(d *huma.ErrorDetail) string {
 		}
 		value := fmt.Sprintf("%v", d.Value)
 		if text, ok := d.Value.(string); ok {
-			value = strconv.Quote(text[:min(len(text), maxShownValue)])
+			value = strconv.Quote(clip.Bytes(text, maxShownValue))
 		}
 		return "is " + value + "; " + words.ours + rest
 	}

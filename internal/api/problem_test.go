@@ -66,9 +66,9 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestNobodyIsToldToDouble: of a request without an id no error says that the same again is safe, in words or in a header
-// by which clients repeat requests. Whether it was stored is not known, and the kind of the problem is what it is of
-// others.
+// TestNobodyIsToldToDouble: of a request without an id no error says that the same again is safe, in words or in a
+// header by which clients repeat requests. Whether it was stored is not known, and the kind of the problem is what it
+// is of others.
 func TestNobodyIsToldToDouble(t *testing.T) {
 	s := &Server{cfg: Config{Log: slog.New(slog.DiscardHandler), Ready: func() error { return nil }}}
 	r := httptest.NewRequest(http.MethodPost, "/v1/batches/b/rerun", nil)
@@ -136,6 +136,8 @@ func TestWrongValues(t *testing.T) {
 		{"expected number <= 600", 700, `wait: is 700; use a number <= 600`},
 		{`expected value to be one of "a, b"`, strings.Repeat("x", 100),
 			`wait: is "` + strings.Repeat("x", maxShownValue) + `"; use one of "a, b"`},
+		{"invalid boolean", "x" + strings.Repeat("é", 100),
+			`wait: is "x` + strings.Repeat("é", (maxShownValue-1)/2) + `"; use true or false`},
 		{"required query parameter is missing", "", "wait: required query parameter is missing"},
 	} {
 		p := parameterProblem(http.StatusUnprocessableEntity, "validation failed",

@@ -37,6 +37,7 @@ var packages = []struct {
 	{"", vocabulary, "what agents hand in and get back: others' programs compile against it"},
 
 	{"internal/version", vocabulary, "the version of what is written, and of the build"},
+	{"internal/clip", vocabulary, "texts, cut between characters"},
 
 	{"tool", values, "a tool author's view: declarations and typed handlers"},
 	{"internal/access", values, "who may do what on NATS: principals and grants"},

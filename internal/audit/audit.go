@@ -19,6 +19,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/clip"
 )
 
 // The limits of an entry.
@@ -151,13 +153,11 @@ func (l *Log) Put(e Entry) {
 	}
 	e.Time = e.Time.UTC()
 	for _, text := range []*string{&e.By, &e.Agent, &e.Batch, &e.Session, &e.Approval, &e.Reason, &e.Request} {
-		if len(*text) > MaxTextBytes {
-			*text = (*text)[:MaxTextBytes]
-		}
+		*text = clip.Bytes(*text, MaxTextBytes)
 	}
 	e.Tools = slices.Clone(e.Tools[:min(len(e.Tools), MaxTools)])
 	for i, name := range e.Tools {
-		e.Tools[i] = name[:min(len(name), MaxTextBytes)]
+		e.Tools[i] = clip.Bytes(name, MaxTextBytes)
 	}
 	line, err := json.Marshal(e)
 	if err == nil {

@@ -31,3 +31,19 @@ func TestToolsAreCut(t *testing.T) {
 		t.Errorf("the line has %d bytes", info.Size())
 	}
 }
+
+// TestTextsAreCutBetweenCharacters: a text that is too long has no half of one at its end.
+func TestTextsAreCutBetweenCharacters(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit")
+	l, err := Open(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := "x" + strings.Repeat("é", MaxTextBytes)
+	l.Put(Entry{Action: "submit", Reason: long, Tools: []string{long}})
+	for _, got := range []string{entries(t, path)[0].Reason, entries(t, path)[0].Tools[0]} {
+		if !strings.HasPrefix(long, got) || len(got) != MaxTextBytes-1 {
+			t.Errorf("%d bytes, which end in %q", len(got), got[len(got)-3:])
+		}
+	}
+}

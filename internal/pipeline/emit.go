@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/clip"
 )
 
 // emitTerminal writes the result. It always runs, and nothing passes it unredacted or unbounded.
@@ -49,7 +50,7 @@ func (c *call) emitTerminal(ctx context.Context) finding {
 		c.res.Error = c.res.Text()
 	}
 	c.res.Error += c.addition()
-	c.res.Detail = clip(c.withhold(c.fail.detail), MaxDetailBytes)
+	c.res.Detail = clip.Bytes(c.withhold(c.fail.detail), MaxDetailBytes)
 	return f
 }
 

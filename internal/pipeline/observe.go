@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/clip"
 	"github.com/toolyard/toolyard/internal/display"
 	"github.com/toolyard/toolyard/internal/redact"
 	"github.com/toolyard/toolyard/internal/schema"
@@ -114,5 +115,5 @@ func cutString(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
-	return clip(s, limit) + "… " + display.CutMark(len(s))
+	return clip.Bytes(s, limit) + "… " + display.CutMark(len(s))
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/clip"
 	"github.com/toolyard/toolyard/internal/display"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -171,7 +172,7 @@ func (c *call) diff(ctx context.Context) string {
 		return text
 	}
 	const left = "\\ the rest is left out\n"
-	text = clip(text, MaxShownDiffBytes-len(left))
+	text = clip.Bytes(text, MaxShownDiffBytes-len(left))
 	return text[:strings.LastIndexByte(text, '\n')+1] + left
 }
 

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/clip"
 )
 
 // persistResult removes secrets from the output and brings it to size: inline, or in the blob store with a preview.
@@ -219,16 +220,5 @@ func ends(text string) string {
 	for len(tail) > 0 && !utf8.RuneStart(tail[0]) {
 		tail = tail[1:]
 	}
-	return clip(text, half) + tail
-}
-
-// clip cuts a text to limit bytes, at a character's border.
-func clip(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	for limit > 0 && !utf8.RuneStart(s[limit]) {
-		limit--
-	}
-	return s[:limit]
+	return clip.Bytes(text, half) + tail
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/clip"
 	"github.com/toolyard/toolyard/internal/provider/lower"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/schema"
@@ -127,10 +128,10 @@ func (c *call) resolveTool(context.Context) finding {
 	case used == entry.Name:
 		return finding{}
 	case c.job.As != "" && !slices.Contains(entry.Aliases, used):
-		return noted(fmt.Sprintf("%q is the name that a provider got for %q", clip(used, toolyard.MaxNameBytes),
+		return noted(fmt.Sprintf("%q is the name that a provider got for %q", clip.Bytes(used, toolyard.MaxNameBytes),
 			entry.Name))
 	}
-	return noted(fmt.Sprintf("%q is an alias of %q", clip(used, toolyard.MaxNameBytes), entry.Name))
+	return noted(fmt.Sprintf("%q is an alias of %q", clip.Bytes(used, toolyard.MaxNameBytes), entry.Name))
 }
 
 // findInTools resolves in the worker's own tools.
@@ -142,7 +143,7 @@ func (c *call) findInTools(name string) (*registry.Entry, *failure) {
 		}
 	}
 	return noEntry, &failure{code: toolyard.UnknownTool, message: fmt.Sprintf("There is no tool %q.",
-		clip(name, toolyard.MaxNameBytes)),
+		clip.Bytes(name, toolyard.MaxNameBytes)),
 		detail: "the worker has no tool of this name"}
 }
 
@@ -152,7 +153,7 @@ func findInSurface(s *registry.Surface, name string, loaded map[string]bool) (*r
 		s = &registry.Surface{}
 	}
 	entry, code := s.Find(name, loaded)
-	shown := clip(name, toolyard.MaxNameBytes)
+	shown := clip.Bytes(name, toolyard.MaxNameBytes)
 	switch code {
 	case toolyard.OK:
 		return entry, nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/breaker"
+	"github.com/toolyard/toolyard/internal/clip"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/scan"
 	"github.com/toolyard/toolyard/internal/schema"
@@ -297,7 +298,7 @@ func (c *call) step(ctx context.Context, r *row) {
 	case f.noted:
 		fact.Outcome = toolyard.OutcomeNoted
 	}
-	fact.Detail = clip(c.withhold(fact.Detail), MaxFactDetailBytes)
+	fact.Detail = clip.Bytes(c.withhold(fact.Detail), MaxFactDetailBytes)
 	now := c.p.now()
 	c.at = now
 	fact.MS = ms(now.Sub(began))
@@ -328,7 +329,7 @@ func (c *call) broken(err error) {
 	c.fail = f.fail
 	c.res.Phases = append(c.res.Phases, toolyard.Fact{Phase: toolyard.PhaseEmitTerminal,
 		Outcome: toolyard.OutcomeFailed,
-		Code:    toolyard.InternalError, Detail: clip(c.withhold(f.fail.detail), MaxFactDetailBytes)})
+		Code:    toolyard.InternalError, Detail: clip.Bytes(c.withhold(f.fail.detail), MaxFactDetailBytes)})
 	c.plain()
 	c.res.DurationMS = ms(c.p.now().Sub(c.started))
 }

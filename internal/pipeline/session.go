@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/toolyard/toolyard/internal/clip"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -77,7 +78,7 @@ func nameFew(names []string) string {
 	const most, letters = 8, 64
 	var out []string
 	for _, n := range names[:min(most, len(names))] {
-		out = append(out, fmt.Sprintf("%q", clip(n, letters)))
+		out = append(out, fmt.Sprintf("%q", clip.Bytes(n, letters)))
 	}
 	if rest := len(names) - len(out); rest > 0 {
 		out = append(out, fmt.Sprintf("and %d more", rest))

@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/clip"
 	"github.com/toolyard/toolyard/internal/schema"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -75,14 +75,7 @@ func Why(text string) string {
 		text = text[:enough]
 	}
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "\uFFFD")), " ")
-	if len(text) <= MaxWhyBytes {
-		return text
-	}
-	end := MaxWhyBytes - len("…")
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + "…"
+	return clip.Mark(text, MaxWhyBytes)
 }
 
 // CheckJudgement turns a tool's own answer into the effective judgement. A class that is unknown, or stricter than the

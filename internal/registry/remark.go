@@ -2,8 +2,8 @@ package registry
 
 import (
 	"fmt"
-	"unicode/utf8"
 
+	"github.com/toolyard/toolyard/internal/clip"
 	"github.com/toolyard/toolyard/internal/schema"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -57,13 +57,7 @@ func Unchecked(d *tool.Declaration) ([]Remark, error) {
 
 // Shorten cuts the reason to [MaxRemarkBytes].
 func (r Remark) Shorten() Remark {
-	if len(r.Why) > MaxRemarkBytes {
-		n := MaxRemarkBytes - len("…")
-		for n > 0 && !utf8.RuneStart(r.Why[n]) {
-			n--
-		}
-		r.Why = r.Why[:n] + "…"
-	}
+	r.Why = clip.Mark(r.Why, MaxRemarkBytes)
 	return r
 }
 

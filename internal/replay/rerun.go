@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/clip"
 )
 
 // ActsError says that a batch was not run again, since it may act again.
@@ -169,11 +169,7 @@ func shorten(s string) string {
 	if len(s) <= maxShownBytes {
 		return s
 	}
-	cut := maxShownBytes
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
+	return clip.Bytes(s, maxShownBytes) + "…"
 }
 
 // Text describes the difference in one line.

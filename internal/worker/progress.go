@@ -5,9 +5,9 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/clip"
 	"github.com/toolyard/toolyard/internal/gate"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -75,7 +75,7 @@ func (r *reporter) report(p tool.Progress) {
 		r.last.Fraction = -1
 	}
 	if p.Status != "" || !r.news {
-		r.last.Status = clip(p.Status, maxRawStatusBytes)
+		r.last.Status = clip.Bytes(p.Status, maxRawStatusBytes)
 	}
 	r.news = true
 	r.output.add(p.Output, time.Now())
@@ -125,7 +125,7 @@ func (r *reporter) flush(final bool) {
 	r.news = false
 	r.mu.Unlock()
 	if news || text != "" || lost > 0 {
-		p.Status = clip(r.clean(p.Status), MaxProgressStatusBytes)
+		p.Status = clip.Bytes(r.clean(p.Status), MaxProgressStatusBytes)
 		p.Output = r.clean(text)
 		r.tell(p, lost)
 	}
@@ -276,15 +276,4 @@ func (w *Worker) reporter(r *running) *reporter {
 			w.log.Debug("progress was not told", "batch", r.d.Key(), "call", r.call.Index, "error", err)
 		}
 	}}
-}
-
-// clip cuts a text to a number of bytes, at a character's border.
-func clip(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	for limit > 0 && !utf8.RuneStart(s[limit]) {
-		limit--
-	}
-	return s[:limit]
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/clip"
 	"github.com/toolyard/toolyard/internal/pause"
 )
 
@@ -20,7 +21,7 @@ func (w *Worker) entry() broker.Worker {
 		Started: time.Now().UTC(),
 	}
 	if !w.cfg.host().Isolates() {
-		e.NoIsolation = clip(w.cfg.NoIsolation, maxNoIsolation)
+		e.NoIsolation = clip.Bytes(w.cfg.NoIsolation, maxNoIsolation)
 	}
 	for ws := range w.cfg.Workspaces {
 		e.Workspaces = append(e.Workspaces, ws)
@@ -29,7 +30,7 @@ func (w *Worker) entry() broker.Worker {
 		e.Slots += n
 	}
 	if host, err := os.Hostname(); err == nil { // a machine without a name is shown without one
-		e.Host = clip(host, maxHost)
+		e.Host = clip.Bytes(host, maxHost)
 	}
 	return e
 }

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/clip"
 	"github.com/toolyard/toolyard/internal/manifest"
 	wire "github.com/toolyard/toolyard/internal/mcp"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -39,7 +39,8 @@ func declaration(server *manifest.Server, t *mcp.Tool) (d tool.Declaration, alte
 	if len(d.Description) > MaxDescriptionBytes {
 		const text = "its description has %d bytes; what is past %d is cut off"
 		altered = append(altered, fmt.Sprintf(text, len(d.Description), MaxDescriptionBytes))
-		d.Description = strings.Clone(clip(d.Description, MaxDescriptionBytes)) // the rest need not stay in memory
+		// The rest need not stay in memory.
+		d.Description = strings.Clone(clip.Bytes(d.Description, MaxDescriptionBytes))
 	}
 	var lines []string
 	if d.InputSchema, lines, err = inputSchema(asListed(t, wire.MetaInput, t.InputSchema)); err != nil {
@@ -142,15 +143,4 @@ func mended(
 		return nil, nil, err
 	}
 	return raw, append(lines, compiled.Unchecked()...), nil
-}
-
-// clip cuts a text to limit bytes, at a character's border.
-func clip(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	for limit > 0 && !utf8.RuneStart(s[limit]) {
-		limit--
-	}
-	return s[:limit]
 }

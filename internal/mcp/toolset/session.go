@@ -19,6 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/clip"
 	"github.com/toolyard/toolyard/internal/manifest"
 	wire "github.com/toolyard/toolyard/internal/mcp"
 	"github.com/toolyard/toolyard/internal/registry"
@@ -248,7 +249,7 @@ func (s *session) declare(all []*mcp.Tool) offered {
 	out := offered{tools: []tool.Tool{}} // not nil: a list exists
 	server := &s.t.o.Server
 	remark := func(name string, leftOut bool, why string) {
-		name = manifest.ToolName(server.Name, clip(name, toolyard.MaxNameBytes))
+		name = manifest.ToolName(server.Name, clip.Bytes(name, toolyard.MaxNameBytes))
 		r := registry.Remark{Tool: name, LeftOut: leftOut, Why: why}
 		out.remarks = append(out.remarks, r.Shorten())
 	}
@@ -526,7 +527,7 @@ func brokeOff(server string, err error, again bool) error {
 
 // refusal is a JSON-RPC error: the server did not run the tool.
 func refusal(server string, e *jsonrpc.Error) error {
-	message := fmt.Sprintf("The MCP server %q refused the call: %s", server, clip(e.Message, MaxStatusBytes))
+	message := fmt.Sprintf("The MCP server %q refused the call: %s", server, clip.Bytes(e.Message, MaxStatusBytes))
 	code := toolyard.ExecutionFailed
 	if e.Code == jsonrpc.CodeInvalidParams {
 		code = toolyard.InvalidArguments
@@ -561,7 +562,7 @@ func (s *session) progress(p *mcp.ProgressNotificationParams) {
 	if p.Total > 0 {
 		fraction = max(0, min(1, p.Progress/p.Total))
 	}
-	fn(tool.Progress{Fraction: fraction, Status: clip(p.Message, MaxStatusBytes)})
+	fn(tool.Progress{Fraction: fraction, Status: clip.Bytes(p.Message, MaxStatusBytes)})
 }
 
 // programVariables are the variables of the worker's environment that every started server gets.

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/clip"
 	wire "github.com/toolyard/toolyard/internal/mcp"
 	"github.com/toolyard/toolyard/internal/pause"
 	"github.com/toolyard/toolyard/tool"
@@ -181,7 +182,7 @@ func (s *session) follow(ctx context.Context, env tool.Env, c call, task wire.Ta
 				"which is not possible here. The tool did not finish.")
 		case task.Message != "" && task.Message != said && env.Progress != nil:
 			said = task.Message
-			env.Progress(tool.Progress{Fraction: -1, Status: clip(said, MaxStatusBytes)})
+			env.Progress(tool.Progress{Fraction: -1, Status: clip.Bytes(said, MaxStatusBytes)})
 		}
 		// A task that is over when it is made has its result behind the first look: the server knew the call, which an
 		// earlier attempt has made.
@@ -236,7 +237,7 @@ func (s *session) taskOutput(ctx context.Context, c call, task wire.Task, raw js
 	server := s.t.o.Server.Name
 	if task.Status == wire.Cancelled {
 		return tool.Output{}, tool.Failed(nil, "The MCP server %q has canceled the call. %s", server,
-			clip(task.Message, MaxStatusBytes))
+			clip.Bytes(task.Message, MaxStatusBytes))
 	}
 	if s.version() < wire.Alone2026 {
 		res, err := ask(ctx, s, task.ID, func(ctx context.Context) (*mcp.CallToolResult, error) {

@@ -194,7 +194,7 @@ func TestLowerRefuses(t *testing.T) {
 			strings.Repeat("}", 600),
 	} {
 		if _, err := Lower(Gemini, json.RawMessage(in)); err == nil || !strings.Contains(err.Error(), why) {
-			t.Errorf("%s: want %q, got %v", clip(in), why, err)
+			t.Errorf("%s: want %q, got %v", brief(in), why, err)
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+
+	"github.com/toolyard/toolyard/internal/clip"
 )
 
 // merge adds to out the assertions of part about the same value. If two keywords cannot be merged, one of them is kept,
@@ -133,17 +135,17 @@ func (w *writer) mergeBoth(out map[string]any, k string, ours, theirs any, path 
 	case "anyOf":
 		w.openIfNamed(out)
 	}
-	w.report(path, k, Dropped, "two of allOf cannot be merged: %s is kept, %s is not", clip(text(ours)),
-		clip(text(theirs)))
+	w.report(path, k, Dropped, "two of allOf cannot be merged: %s is kept, %s is not", brief(text(ours)),
+		brief(text(theirs)))
 }
 
-// clip shortens a value for a message.
-func clip(s string) string {
+// brief shortens a value for a message.
+func brief(s string) string {
 	const most = 80 // bytes
 	if len(s) <= most {
 		return s
 	}
-	return fmt.Sprintf("%q…", s[:most])
+	return fmt.Sprintf("%q…", clip.Bytes(s, most))
 }
 
 // bound is the stricter of two limits: the larger for sign 1, the smaller for -1.

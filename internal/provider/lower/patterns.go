@@ -42,7 +42,7 @@ func (w *writer) plainPatterns(schema any, path string) (wider bool) {
 				delete(named, source)
 				delete(node, "unevaluatedProperties")
 				node["additionalProperties"] = true
-				w.report(path, "patternProperties", Dropped, "%s: %s", clip(source), why)
+				w.report(path, "patternProperties", Dropped, "%s: %s", brief(source), why)
 				wider = true
 			}
 		}

@@ -3,9 +3,10 @@ package strictjson
 import (
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/toolyard/toolyard/internal/clip"
 )
 
 // path writes a position in the open objects and arrays as calls[2].input.file_path, cut in the middle if it is long.
@@ -47,11 +48,7 @@ func Quote(text string) string {
 	if len(text) <= keyBytes {
 		return strconv.Quote(text)
 	}
-	cut := keyBytes
-	for !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return strconv.Quote(text[:cut]) + "..."
+	return strconv.Quote(clip.Bytes(text, keyBytes)) + "..."
 }
 
 func plain(key string) bool {

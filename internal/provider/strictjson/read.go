@@ -145,7 +145,7 @@ func (o Object) OptionalInt(name string, bits int) (int64, error) {
 	text := string(o.Value(name))
 	n, err := strconv.ParseInt(text, 10, bits)
 	if err != nil {
-		return 0, Errorf(o.At(name), "want a whole number of at most %d bits, got %s", bits, clip(text))
+		return 0, Errorf(o.At(name), "want a whole number of at most %d bits, got %s", bits, short(text))
 	}
 	return n, nil
 }
@@ -200,7 +200,7 @@ func (o Object) Expect(name, want string) error {
 	return nil
 }
 
-func clip(text string) string {
+func short(text string) string {
 	if len(text) > keyBytes {
 		return text[:keyBytes] + "..."
 	}
