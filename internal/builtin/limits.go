@@ -68,7 +68,6 @@ const (
 	MaxFetchChars     = 1_000_000 // characters that a call may ask for
 	FetchTimeout      = 30 * time.Second
 	DialTimeout       = 10 * time.Second // each for: resolve a name, connect to one address, handshake
-	MaxRetryAfter     = time.Hour        // the longest accepted Retry-After
 
 	// tool_search.
 	MaxQueryBytes       = 1 << 10   // bytes of a query

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/pause"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -216,29 +217,13 @@ func badStatus(u *url.URL, resp *http.Response, now time.Time) error {
 	if resp.StatusCode < 500 && resp.StatusCode != http.StatusTooManyRequests {
 		return tool.Failed(nil, "%s answered %s", show(u.Hostname()), status)
 	}
-	wait := retryAfter(resp.Header, now)
+	wait := pause.Asked(resp.Header, now)
 	return &tool.Error{
 		Code:         toolyard.DependencyUnavailable,
 		Message:      fmt.Sprintf("%s answered %s; try again later", show(u.Hostname()), status),
 		Retryable:    true,
 		RetryAfterMS: wait.Milliseconds(),
 	}
-}
-
-// retryAfter reads a Retry-After header, seconds or a date, limited to [MaxRetryAfter]; 0 if it is missing or invalid.
-// A date is by the server's clock, as the response's own is: only where that is missing does the time here count.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	value := h.Get("Retry-After")
-	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil {
-		return time.Duration(min(seconds, uint64(MaxRetryAfter/time.Second))) * time.Second
-	}
-	if at, err := http.ParseTime(value); err == nil {
-		if answered, err := http.ParseTime(h.Get("Date")); err == nil {
-			now = answered
-		}
-		return min(max(at.Sub(now), 0), MaxRetryAfter)
-	}
-	return 0
 }
 
 // textKind returns the media type of a body, guessed from its start if the server sends none, and whether it is text.

@@ -20,7 +20,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -28,16 +27,16 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/internal/pause"
 	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/tool"
 )
 
 // The limits of a request.
 const (
-	MaxBodyBytes  = 16 << 20  // of a response
-	MaxErrorChars = 4_000     // of the body of a failed response that the model sees
-	MaxRedirects  = 5         // all at the same host
-	MaxRetryAfter = time.Hour // longest accepted Retry-After
+	MaxBodyBytes  = 16 << 20 // of a response
+	MaxErrorChars = 4_000    // of the body of a failed response that the model sees
+	MaxRedirects  = 5        // all at the same host
 )
 
 // endpoint is one tool.
@@ -213,7 +212,7 @@ func (e *endpoint) status(env tool.Env, at *url.URL, res *http.Response, content
 		out.Code, out.Err = toolyard.SetupRequired, errors.New("the credentials that the worker sends are not accepted")
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
 		out.Code, out.Retryable, out.RetryAfterMS = toolyard.DependencyUnavailable, true,
-			retryAfter(res.Header, time.Now()).Milliseconds()
+			pause.Asked(res.Header, time.Now()).Milliseconds()
 	case code == http.StatusBadRequest, code == http.StatusNotFound, code == http.StatusGone,
 		code == http.StatusRequestEntityTooLarge,
 		code == http.StatusRequestURITooLong, code == http.StatusUnprocessableEntity:
@@ -225,21 +224,6 @@ func (e *endpoint) status(env tool.Env, at *url.URL, res *http.Response, content
 		}
 	}
 	return out
-}
-
-// retryAfter is the pause that a service requests, in seconds or as a date; 0 for none.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	text := h.Get("Retry-After")
-	pause := time.Duration(0)
-	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
-		pause = time.Duration(seconds) * time.Second
-	} else if at, err := http.ParseTime(text); err == nil {
-		if answered, err := http.ParseTime(h.Get("Date")); err == nil { // by the service's clock, as the other one
-			now = answered
-		}
-		pause = at.Sub(now)
-	}
-	return min(max(pause, 0), MaxRetryAfter)
 }
 
 // byteOrderMark may stand before JSON, and a parser may ignore it (RFC 8259, 8.1).

@@ -1,4 +1,4 @@
-// Package pause waits for a time to pass, unless a context ends.
+// Package pause waits for a time to pass, unless a context ends. It also reads which pause a server asks for.
 //
 // Authority: none. Ordering: none. Failure: a pause that a context has ended returns its cause.
 package pause

@@ -85,9 +85,6 @@ const sessionHeader = "Mcp-Session-Id"
 // maxRedirects bounds the redirects, all of them within the server.
 const maxRedirects = 3
 
-// maxRetryAfter is the longest pause that a server can request.
-const maxRetryAfter = time.Hour
-
 // redirect follows redirects within the server, if the request stays the same. net/http makes a GET of others (301,
 // 302, 303), and a GET asks for the server's own stream, in which no answer comes.
 func (s *sender) redirect(req *http.Request, via []*http.Request) error {
@@ -353,11 +350,9 @@ func (r *responses) got(res *http.Response) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.status, r.pause, r.later = res.StatusCode, 0, 0
+	r.status, r.later = res.StatusCode, 0
 	r.accepted = r.accepted || res.StatusCode/100 == 2
-	if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		r.pause = min(time.Duration(seconds)*time.Second, maxRetryAfter)
-	}
+	r.pause = pause.Asked(res.Header, time.Now())
 }
 
 // line notes what a line of an event stream says about when to ask again.
@@ -369,7 +364,7 @@ func (r *responses) line(line []byte) {
 	if ms, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 10, 32); err == nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.later = min(time.Duration(ms)*time.Millisecond, maxRetryAfter)
+		r.later = min(time.Duration(ms)*time.Millisecond, pause.MaxAsked)
 		if r.open == 0 && r.timer != nil { // the end may have come in one piece with the line
 			r.timer.Reset(r.later + cutGrace)
 		}
