@@ -3,11 +3,12 @@ package client
 import (
 	"context"
 
+	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
 // MaxReasonBytes is how long the reason of a cancel may be: models read it.
-const MaxReasonBytes = 1_000
+const MaxReasonBytes = batch.MaxReasonBytes
 
 // Errors of Cancel that programs act on.
 var (

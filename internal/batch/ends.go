@@ -187,15 +187,16 @@ func LastAttempt(started, attempts, most int) bool {
 	return started >= most || attempts >= maxClaims*most
 }
 
-// maxReasonBytes is how much is taken of why calls are to end, and of who says so: each call's result has it.
-const maxReasonBytes = 1_000
+// MaxReasonBytes is how much is taken of why calls are to end, and of who says so: each call's result has it. Clients
+// refuse a longer reason.
+const MaxReasonBytes = 1_000
 
-// brief is the beginning of what somebody has said on the control chain. Our clients say no more.
+// brief is the beginning of what somebody has said on the control chain.
 func brief(said string) string {
-	if len(said) <= maxReasonBytes {
+	if len(said) <= MaxReasonBytes {
 		return said
 	}
-	return strings.ToValidUTF8(said[:maxReasonBytes], "")
+	return strings.ToValidUTF8(said[:MaxReasonBytes], "")
 }
 
 // interruptVerdict decides for one open call of a batch whose session was interrupted. A call that has not begun
