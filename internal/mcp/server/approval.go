@@ -116,11 +116,8 @@ func (s *Server) question(ctx context.Context, req *mcp.CallToolRequest, sent *t
 		}
 		return s.await(ctx, req, sent, b, nil)
 	}
-	until := time.Now().Add(StateLifetime)
-	if !a.Expires.IsZero() && a.Expires.Before(until) {
-		until = a.Expires
-	}
-	state, err := s.state.seal(pendingOf(sent, b.Key().ID, a, until))
+	// The call may wait no longer by then: the log says so, by the clock of the NATS server, when the answer is stored.
+	state, err := s.state.seal(pendingOf(sent, b.Key().ID, a, time.Now().Add(StateLifetime)))
 	if err != nil {
 		return nil, err
 	}

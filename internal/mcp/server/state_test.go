@@ -106,3 +106,18 @@ func FuzzState(f *testing.F) {
 		}
 	})
 }
+
+// TestAQuestionIsOpenForAsLongAsItsCallWaits: when that ends is by the clock of the NATS server, and the log says so. A
+// server whose clock is ahead does not take an answer in time for one that comes too late.
+func TestAQuestionIsOpenForAsLongAsItsCallWaits(t *testing.T) {
+	s := bare(t)
+	b := s.cfg.Client.Batch(toolyard.BatchKey{Agent: "a", ID: "b"})
+	res, err := s.question(t.Context(), nil, sampleBatch(), b, client.Approval{ID: "a.b.0", Tool: "t",
+		Input: []byte("{}"), Expires: time.Now().Add(-time.Minute)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.state.open(res.RequestState, time.Now()); err != nil {
+		t.Errorf("the answer is refused: %v", err)
+	}
+}
