@@ -161,7 +161,7 @@ type exchange struct {
 	// did is what the audit log says about it.
 	did audit.Entry
 	// doubles is what to look at before the request is sent again, when it has no id by which what it stores would be
-	// found: the same again stores it a second time. It is empty for all other requests.
+	// found: the same again does it a second time. It is empty for all other requests.
 	doubles string
 }
 

@@ -479,7 +479,7 @@ func (s *Server) interrupt(ctx context.Context, x *exchange, in *sessionPath) (*
 	if err != nil {
 		return nil, err
 	}
-	x.did.Agent, x.did.Session = string(agent), in.ID
+	x.did.Agent, x.did.Session, x.doubles = string(agent), in.ID, theSession
 	ctx, data, err := x.bodyFor(ctx, MaxSmallBodyBytes, true)
 	if err != nil {
 		return nil, err

@@ -190,10 +190,11 @@ func (s *Server) problem(x *exchange, err error) *Problem {
 	return newProblem(http.StatusInternalServerError, "", "the request failed; the server's log says why")
 }
 
-// What is looked at before a request is sent again that would store the same a second time.
+// What is looked at before a request is sent again that would do the same a second time, and what that would do.
 const (
-	theBatch   = "the batch"
-	theBatches = "the agent's newest batches"
+	theBatch   = "the batch before you send the same again, which may run it twice"
+	theBatches = "the agent's newest batches before you send the same again, which may run it twice"
+	theSession = "the session's batches before you send the same again, which stops what has begun since"
 )
 
 // unsure is what is said about a request without an id that got no answer. What the errors say is meant for requests
@@ -203,8 +204,7 @@ func (x *exchange) unsure(err error) string {
 	if room, ok := errors.AsType[*broker.NoRoomError](err); ok {
 		why = "there is no room: " + room.Reason
 	}
-	return why + ". It is not known whether anything was stored: look at " + x.doubles + " before you send the same " +
-		"again, which may run it twice"
+	return why + ". It is not known whether anything was stored: look at " + x.doubles
 }
 
 // known is the problem of an error that programs act on; nil for any other.

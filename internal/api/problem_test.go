@@ -66,18 +66,28 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestNobodyIsToldToDouble: of a request without an id no error says that the same again is safe, in words or in a
-// header by which clients repeat requests. Whether it was stored is not known, and the kind of the problem is what it
-// is of others.
+// TestNobodyIsToldToDouble: of a request without an id, and of an interrupt, no error says that the same again is safe,
+// in words or in a header by which clients repeat requests. Whether it was stored is not known, and the kind of the
+// problem is what it is of others.
 func TestNobodyIsToldToDouble(t *testing.T) {
 	s := &Server{cfg: Config{Log: slog.New(slog.DiscardHandler), Ready: func() error { return nil }}}
 	r := httptest.NewRequest(http.MethodPost, "/v1/batches/b/rerun", nil)
+	w := deadlined{httptest.NewRecorder(), make(chan time.Time, 4)}
+	interrupting := &exchange{w: w, conn: http.NewResponseController(w), r: httptest.NewRequest(http.MethodPost,
+		"/v1/sessions/s/interrupt", strings.NewReader("{"))}
+	if _, err := s.interrupt(t.Context(), interrupting, &sessionPath{ID: "s"}); err == nil {
+		t.Error("half a body is taken")
+	}
 	for _, err := range []error{
 		fmt.Errorf("%w: the same one again, under the same id, is safe", client.ErrNoAnswer),
 		&broker.NoRoomError{Reason: "the disk is full", Unsure: true},
 		fmt.Errorf("x: %w", context.DeadlineExceeded),
 	} {
 		named := s.problem(&exchange{r: r}, err)
+		if p := s.problem(interrupting, err); strings.Contains(p.Detail, "is safe") ||
+			!strings.Contains(p.Detail, "stops what has begun since") || p.retryAfter != 0 {
+			t.Errorf("%v: of an interrupt %+v", err, p)
+		}
 		p := s.problem(&exchange{r: r, doubles: theBatches}, err)
 		if !strings.Contains(named.Detail, "is safe") || strings.Contains(p.Detail, "is safe") ||
 			!strings.Contains(p.Detail, "not known whether anything was stored") ||
