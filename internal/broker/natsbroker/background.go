@@ -35,13 +35,16 @@ func (b *Broker) Background(ctx context.Context, pool toolyard.Pool, q broker.Ba
 }
 
 // askDispatcher sends a question until a dispatcher answers it: while they are started anew nobody does, or one that
-// is being stopped says so. The question is one that may be repeated.
+// is being stopped says so, and one that dies with the question says nothing. The question is one that may be repeated.
 func (b *Broker) askDispatcher(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	for pause := firstPause; ; {
-		answer, err := b.nc.RequestMsgWithContext(ctx, m)
-		if err == nil {
-			err = problem(answer)
-		}
+		answer, err := ask(ctx, func(ctx context.Context, _ int) (*nats.Msg, error) {
+			a, err := b.nc.RequestMsgWithContext(ctx, m)
+			if err != nil {
+				return nil, err
+			}
+			return a, problem(a)
+		})
 		if err == nil || !MayPass(err) {
 			return answer, err
 		}

@@ -3,6 +3,8 @@ package natsbroker_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -67,5 +69,48 @@ func TestAFloodOfQuestionsHoldsUpNobodyElse(t *testing.T) {
 	m, err := answers.NextMsg(10 * time.Second)
 	if err != nil || m.Header.Get("Toolyard-Code") != "503" {
 		t.Errorf("the flood is answered with %v, %v", m, err)
+	}
+}
+
+// TestAQuestionThatADispatcherTookToItsGrave: a dispatcher dies with a question of a call about background calls. The
+// next one is asked, and the call does not fail.
+func TestAQuestionThatADispatcherTookToItsGrave(t *testing.T) {
+	t.Parallel()
+	s := testenv.Server(t)
+	dying := testenv.Conn(t, s)
+	took := make(chan struct{})
+	sub, err := dying.QueueSubscribe("ty.ask.*.*.*", "dispatchers", func(*nats.Msg) { close(took) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(sub.AutoUnsubscribe(1), dying.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	b, worker := testenv.Broker(t, s, "/dispatcher"), testenv.Broker(t, s, "/worker")
+	type answer struct {
+		a   broker.BackgroundAnswer
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		a, err := worker.Background(t.Context(), "pool", broker.BackgroundAsk{})
+		answers <- answer{a, err}
+	}()
+	<-took
+	want := broker.BackgroundAnswer{Handle: "bg-1", State: broker.BackgroundQueued}
+	answering, err := b.AnswerGuests(testenv.Log(t), func() []broker.Worker { return nil },
+		func(string, []byte) error { return nil },
+		func(context.Context, toolyard.Pool, broker.BackgroundAsk) (broker.BackgroundAnswer, error) { return want, nil },
+		func(toolyard.BatchKey) bool { return false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := answering.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if got := <-answers; got.err != nil || !reflect.DeepEqual(got.a, want) {
+		t.Errorf("the call is told %+v, %v", got.a, got.err)
 	}
 }
