@@ -76,6 +76,7 @@ func (b *Broker) changeApproval(ctx context.Context, id string, asked time.Time,
 		if err == nil && was.AskedAt.After(asked) {
 			return nil
 		}
+		began := time.Now()
 		_, err = ask(ctx, func(ctx context.Context, _ int) (struct{}, error) {
 			return struct{}{}, change(ctx, revision)
 		})
@@ -85,6 +86,9 @@ func (b *Broker) changeApproval(ctx context.Context, id string, asked time.Time,
 		again, verdict := classify(err)
 		if !again && !errors.Is(verdict, broker.ErrConflict) && !errors.Is(err, jetstream.ErrKeyExists) {
 			return verdict
+		}
+		if err := b.unanswered(ctx, b.approvals, id, began); err != nil {
+			return err
 		}
 		if err := wait(ctx, &pause); err != nil {
 			return err

@@ -284,7 +284,7 @@ func (b *Broker) LowerInterrupts(ctx context.Context) error {
 		return err
 	}
 	for _, key := range keys {
-		_, _, err := swap(ctx, b.sessions, key, seen[broker.Session]{}, false,
+		_, _, err := swap(ctx, b, b.sessions, key, seen[broker.Session]{}, false,
 			func(s broker.Session) (broker.Session, error) {
 				s.LowerInterrupt(newest)
 				return s, nil

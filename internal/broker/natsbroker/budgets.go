@@ -35,7 +35,7 @@ func (b *Broker) ChangeBudget(ctx context.Context, account string,
 	kv, err := b.optionalBucket(ctx, bucketBudget, budgetBucket)
 	var v admission.Account
 	if err == nil {
-		v, _, err = swap(ctx, kv, budgetKey(account), seen[admission.Account]{}, false, change)
+		v, _, err = swap(ctx, b, kv, budgetKey(account), seen[admission.Account]{}, false, change)
 	}
 	if err != nil {
 		return v, fmt.Errorf("change the budget of %s: %w", account, err)

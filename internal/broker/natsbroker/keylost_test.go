@@ -1,6 +1,7 @@
 package natsbroker_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/ticket"
 )
 
 // TestADamagedRecordOfAccountsProvesNothing: where the record is damaged which says that decisions need proofs, one
@@ -117,6 +119,71 @@ func TestASessionThatWasDeleted(t *testing.T) {
 	for range 2 {
 		if v, err := b.Session(t.Context(), "a", "s"); err != nil || v.Unattended {
 			t.Errorf("it is %+v, %v", v, err)
+		}
+	}
+}
+
+// TestAChangeOfADamagedKey: the server stores a value over a damaged one and never says so. Who changes the key gets an
+// error, and who changes another key has none. When the bucket was emptied, the key can be changed again.
+func TestAChangeOfADamagedKey(t *testing.T) {
+	testenv.OneShard(t)
+	s := testenv.Restartable(t)
+	b := testenv.Broker(t, s.Server, "/test")
+	listed := broker.Approval{Agent: "a", Batch: "b"}
+	join := func(q ticket.Queue) (ticket.Queue, error) {
+		q, _, err := q.Join(ticket.Holder{Agent: "a", Batch: "b"}, ticket.Exclusive)
+		return q, err
+	}
+	leaveAlone := func(v *broker.Session) { v.Unattended = true }
+	changes := func(w toolyard.Workspace) map[string]func(context.Context) error {
+		return map[string]func(context.Context) error{
+			"KV_ty_ticket": func(ctx context.Context) error {
+				_, err := b.ChangeTickets(ctx, broker.TicketQueue{Workspace: w}, join)
+				return err
+			},
+			"KV_ty_session": func(ctx context.Context) error {
+				_, err := b.ChangeSession(ctx, "a", toolyard.Session(w), leaveAlone)
+				return err
+			},
+			"KV_ty_approval": func(ctx context.Context) error {
+				listed.Batch, listed.AskedAt = toolyard.BatchID(w), time.Now()
+				return b.PutApproval(ctx, listed)
+			},
+		}
+	}
+	for bucket, change := range changes("w") {
+		if err := change(t.Context()); err != nil {
+			t.Fatalf("%s: %v", bucket, err)
+		}
+	}
+	s.Shutdown()
+	for bucket := range changes("w") {
+		testenv.Damage(t, s.Options.StoreDir, bucket, func(string, []byte) bool { return true })
+	}
+	s.Start()
+	b = testenv.Broker(t, s.Server, "/test")
+	js, err := jetstream.New(testenv.Conn(t, s.Server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for bucket, change := range changes("w") {
+		if err := change(ctx); !errors.Is(err, broker.ErrDamaged) {
+			t.Errorf("%s: a change of the damaged key: %v", bucket, err)
+		}
+		if err := changes("other")[bucket](ctx); err != nil {
+			t.Errorf("%s: a change of another key: %v", bucket, err)
+		}
+		stream, err := js.Stream(ctx, bucket)
+		if err == nil {
+			err = stream.Purge(ctx) // of the one key it would change nothing
+		}
+		if err == nil {
+			err = change(ctx)
+		}
+		if err != nil {
+			t.Errorf("%s: a change when the bucket was emptied: %v", bucket, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -22,7 +23,7 @@ type seen[T any] struct {
 // set: a replica may answer the read with an old value, and only a write proves the current one. It returns the value
 // after the change, and its revision. The known value, if any, is changed first, which saves a read if it is current;
 // only a stored change relies on it.
-func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known seen[T], sure bool,
+func swap[T any](ctx context.Context, b *Broker, kv jetstream.KeyValue, key string, known seen[T], sure bool,
 	change func(T) (T, error)) (T, uint64, error) {
 	pause, conflicts := firstPause/10, 0
 	for unread := known.revision != 0; ; unread = false {
@@ -55,6 +56,7 @@ func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known s
 		if same && !sure {
 			return under(next, revision), revision, nil
 		}
+		asked := time.Now()
 		stored, err := ask(ctx, func(ctx context.Context, _ int) (uint64, error) {
 			return replace(ctx, kv, key, encoded, revision)
 		})
@@ -69,6 +71,9 @@ func swap[T any](ctx context.Context, kv jetstream.KeyValue, key string, known s
 		again, verdict := classify(err)
 		if !again && !errors.Is(verdict, broker.ErrConflict) && !errors.Is(err, jetstream.ErrKeyExists) {
 			return have, revision, verdict
+		}
+		if err := b.unanswered(ctx, kv, key, asked); err != nil {
+			return have, revision, err
 		}
 		if again || conflicts > 0 { // the first conflict is repeated at once
 			if err := wait(ctx, &pause); err != nil {
@@ -86,6 +91,32 @@ func replace(ctx context.Context, kv jetstream.KeyValue, key string, value []byt
 		return kv.Create(ctx, key, value)
 	}
 	return kv.Update(ctx, key, value, revision)
+}
+
+// unanswered is a [*LostError] if a write to a key, which has failed, will never be answered: an older value of the key
+// is damaged. The server stores the new one, cannot remove the older one, and says nothing, now and later. A write that
+// failed soon was answered.
+func (b *Broker) unanswered(ctx context.Context, kv jetstream.KeyValue, key string, asked time.Time) error {
+	if time.Since(asked) < attemptTimeout {
+		return nil
+	}
+	looking, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	subject := "$KV." + kv.Bucket() + "." + key
+	var info *jetstream.StreamInfo
+	s, err := b.js.Stream(looking, "KV_"+kv.Bucket())
+	if err == nil {
+		info, err = s.Info(looking, jetstream.WithSubjectFilter(subject))
+	}
+	if err != nil { // the server is away, and the write is tried again
+		return nil //nolint:nilerr
+	}
+	stored, kept := info.State.Subjects[subject], info.Config.MaxMsgsPerSubject
+	if kept <= 0 || stored <= uint64(kept) {
+		return nil
+	}
+	return &broker.LostError{Subject: subject, Problem: fmt.Sprintf("the server has %d values of the key, of which it "+
+		"keeps %d, and answers no change of it", stored, kept)}
 }
 
 // load reads a key. A missing or deleted key has the zero value.

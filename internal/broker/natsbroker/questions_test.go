@@ -100,7 +100,9 @@ func TestAQuestionThatADispatcherTookToItsGrave(t *testing.T) {
 	want := broker.BackgroundAnswer{Handle: "bg-1", State: broker.BackgroundQueued}
 	answering, err := b.AnswerGuests(testenv.Log(t), func() []broker.Worker { return nil },
 		func(string, []byte) error { return nil },
-		func(context.Context, toolyard.Pool, broker.BackgroundAsk) (broker.BackgroundAnswer, error) { return want, nil },
+		func(context.Context, toolyard.Pool, broker.BackgroundAsk) (broker.BackgroundAnswer, error) {
+			return want, nil
+		},
 		func(toolyard.BatchKey) bool { return false })
 	if err != nil {
 		t.Fatal(err)

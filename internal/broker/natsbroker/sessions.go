@@ -79,7 +79,7 @@ func (f *fresh) forget(key string) {
 // limit wraps [ErrFull], and is not stored.
 func (b *Broker) ChangeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session,
 	change func(*broker.Session)) (broker.Session, error) {
-	v, _, err := swap(ctx, b.sessions, sessionKey(a, s), seen[broker.Session]{}, false,
+	v, _, err := swap(ctx, b, b.sessions, sessionKey(a, s), seen[broker.Session]{}, false,
 		func(v broker.Session) (broker.Session, error) {
 			before := v.Changed
 			v.Changed = time.Time{}

@@ -73,7 +73,7 @@ func (b *Broker) changeAlone(ctx context.Context, known broker.TicketQueue,
 	if known.Home == b.shard && known.Formers == 0 {
 		last = seen[ticket.Queue]{known.Queue, known.Revision}
 	}
-	q, revision, err := swap(ctx, b.tickets, broker.Escape(string(w)), last, true,
+	q, revision, err := swap(ctx, b, b.tickets, broker.Escape(string(w)), last, true,
 		func(q ticket.Queue) (ticket.Queue, error) {
 			if q.Sealed {
 				return q, errSealed
@@ -100,11 +100,15 @@ func (b *Broker) setPart(ctx context.Context, w toolyard.Workspace, was part, q 
 	if value, err = encodeValue(nil, q); err != nil {
 		return was, fmt.Errorf("encode key %s: %w", key, err)
 	}
+	asked := time.Now()
 	revision, err := ask(ctx, func(ctx context.Context, _ int) (uint64, error) {
 		return replace(ctx, b.tickets, key, value, was.revision)
 	})
 	if err == nil {
 		return part{under(q, revision), revision}, nil
+	}
+	if err := b.unanswered(ctx, b.tickets, key, asked); err != nil {
+		return was, err
 	}
 	again, verdict := classify(err)
 	switch {
