@@ -1,10 +1,12 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,4 +47,25 @@ func TestRetryFull(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAFullStreamIsToldOnce: the log says once that a stream is full, however long that lasts, and again when it is
+// another one.
+func TestAFullStreamIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		tries := 0
+		err := RetryFull(t.Context(), slog.New(slog.NewTextHandler(&out, nil)), func() error {
+			switch tries++; {
+			case tries <= 10:
+				return ErrFull
+			case tries <= 20:
+				return fmt.Errorf("another one: %w", ErrFull)
+			}
+			return nil
+		})
+		if n := strings.Count(out.String(), "waiting for room"); n != 2 || err != nil {
+			t.Errorf("%d lines, %v:\n%s", n, err, out.String())
+		}
+	})
 }

@@ -1,7 +1,12 @@
 package dispatcher
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,6 +105,36 @@ func TestWhatComesAfterAnInterrupt(t *testing.T) {
 		y.work()
 		if got := y.codes(before) + ", " + y.codes(after); got != "canceled, ok" {
 			y.Errorf("what came before and behind the interrupt: %s", got)
+		}
+	})
+}
+
+// unreadSession reads each session once, and fails then.
+type unreadSession struct {
+	*natsbroker.Broker
+	reads *atomic.Int32
+}
+
+func (b unreadSession) Session(ctx context.Context, a toolyard.Agent, s toolyard.Session) (broker.Session, error) {
+	if b.reads.Add(1) > 1 {
+		return broker.Session{}, errors.New("it is damaged")
+	}
+	return b.Broker.Session(ctx, a, s)
+}
+
+// TestASessionThatStaysUnreadableIsLoggedOnce: a batch looks each second whether its session was interrupted. The log
+// says once that this cannot be known.
+func TestASessionThatStaysUnreadableIsLoggedOnce(t *testing.T) {
+	inYard(t, func(y *yard) {
+		var log bytes.Buffer
+		b := unreadSession{y.Broker("d"), new(atomic.Int32)}
+		d := y.Start(New(b, Config{ID: "d", Base: y.entries(), Planner: planner(),
+			Log: slog.New(slog.NewTextHandler(&log, nil))}))
+		y.submit("write")
+		time.Sleep(time.Minute) // of the bubble
+		d.End()
+		if n := strings.Count(log.String(), "session was interrupted"); n != 1 || b.reads.Load() < 10 {
+			y.Errorf("%d lines about %d looks:\n%s", n, b.reads.Load(), log.String())
 		}
 	})
 }

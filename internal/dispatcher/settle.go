@@ -168,7 +168,7 @@ func (r *runner) indexLater(ctx context.Context, write, heed func(context.Contex
 
 // heedInterrupt asks the batch to stop if its session was interrupted behind its submission.
 func (r *runner) heedInterrupt(ctx context.Context, session toolyard.Session, submission uint64) {
-	for {
+	for said := broker.Said(""); ; {
 		session, err := r.d.b.Session(ctx, r.key.Agent, session)
 		if stop := session.InterruptOf(submission, r.submission().Shard); stop != nil && err == nil {
 			err = r.d.b.InterruptBatch(ctx, r.key, stop.Interrupted)
@@ -176,7 +176,7 @@ func (r *runner) heedInterrupt(ctx context.Context, session toolyard.Session, su
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		r.log.Warn("whether the session was interrupted is not known yet", "error", err)
+		r.log.Log(ctx, said.Level(err.Error()), "whether the session was interrupted is not known yet", "error", err)
 		if pause.For(ctx, interruptPause) != nil {
 			return
 		}

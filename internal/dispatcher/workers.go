@@ -40,7 +40,7 @@ type workerRegistry struct {
 	changed   chan struct{}
 	changes   atomic.Uint64
 	conflicts map[string]bool
-	unread    map[string]string // why the tools of a worker cannot be read, by its id, as it was logged
+	unread    map[string]string // why a worker's entry or its tools cannot be read, by its id, as it was logged
 	ready     chan struct{}     // closed when the first look at all workers is complete
 	began     time.Time         // when it was
 }
@@ -60,7 +60,7 @@ func (r *workerRegistry) watch(ctx context.Context) error {
 	return r.b.WatchWorkers(ctx, r.restart, func(c broker.WorkerChange, err error) {
 		switch {
 		case err != nil:
-			r.log.Warn("a worker's entry cannot be read", "worker", c.ID, "error", err)
+			r.warnUnread(c.ID, "a worker's entry cannot be read", err)
 			r.noteEntry(broker.Worker{ID: c.ID}, c.Revision, false)
 		case c.State == broker.WatchCaughtUp:
 			r.mu.Lock()
@@ -139,8 +139,12 @@ func (r *workerRegistry) add(ctx context.Context, w broker.Worker, revision uint
 	was, alive := r.noteEntry(w, revision, true)
 	r.mu.Lock()
 	known := r.catalog.Has(w.Toolset)
+	same := known && alive && was.Toolset == w.Toolset
+	if same {
+		delete(r.unread, w.ID)
+	}
 	r.mu.Unlock()
-	if known && alive && was.Toolset == w.Toolset {
+	if same {
 		return
 	}
 	var tools []registry.Entry
@@ -148,7 +152,7 @@ func (r *workerRegistry) add(ctx context.Context, w broker.Worker, revision uint
 	if !known {
 		var err error
 		if tools, blocked, err = r.readToolset(ctx, w); err != nil {
-			r.warnUnread(w.ID, err)
+			r.warnUnread(w.ID, "a worker's tools cannot be read; they are not offered", err)
 			return
 		}
 	}
@@ -165,15 +169,14 @@ func (r *workerRegistry) add(ctx context.Context, w broker.Worker, revision uint
 	r.warnOfConflicts()
 }
 
-// warnUnread logs that a worker's tools cannot be read: once, and again for another reason. Each heartbeat tries again.
-func (r *workerRegistry) warnUnread(id string, err error) {
+// warnUnread logs what of a worker cannot be read: once, and again for another reason. Each heartbeat tries again.
+func (r *workerRegistry) warnUnread(id, what string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.unread[id] == err.Error() {
-		return
+	if text := what + ": " + err.Error(); text != r.unread[id] {
+		r.unread[id] = text
+		r.log.Warn(what, "worker", id, "error", err)
 	}
-	r.unread[id] = err.Error()
-	r.log.Warn("a worker's tools cannot be read; they are not offered", "worker", id, "error", err)
 }
 
 // catalogChanged tells those who wait for a change of the catalog. The lock is held.

@@ -61,6 +61,7 @@ type waitQueue struct {
 	pending []change
 	busy    bool
 	waiting map[ticket.Holder]*waiter
+	unread  broker.Said // of the holders of its tickets
 }
 
 // unused reports whether no batch of ours waits or is about to.

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,11 +9,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/natsd"
@@ -318,4 +321,40 @@ func TestWhoWaitsKnowsForWhom(t *testing.T) {
 	if err := <-watching; err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+}
+
+// unreadLogs has batches whose logs cannot be read.
+type unreadLogs struct{ Broker }
+
+func (unreadLogs) CatchUp(context.Context, *batch.State, batch.Chain, int) error {
+	return errors.New("damaged")
+}
+
+func (unreadLogs) Fold(context.Context, toolyard.BatchKey) (batch.State, error) {
+	return batch.State{}, errors.New("damaged")
+}
+
+// TestAHolderThatStaysUnreadableIsLoggedOnce: tickets of batches that cannot be read are looked at again and again. The
+// log says so once, and again when there is another one.
+func TestAHolderThatStaysUnreadableIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		d := New(t.Context(), unreadLogs{}, slog.New(slog.NewTextHandler(&log, nil)), time.Second)
+		q := broker.TicketQueue{Workspace: "w"}
+		for n := range 2 {
+			var err error
+			if q.Queue, err = joined(batchOf(n))(q.Queue); err != nil {
+				t.Fatal(err)
+			}
+			q.Revision++
+			d.observe(q)
+			for range 10 {
+				time.Sleep(time.Minute) // of the bubble
+				d.Sweep(t.Context())
+			}
+			if lines := strings.Count(log.String(), "cannot be read"); lines != n+1 {
+				t.Errorf("%d lines about %d tickets:\n%s", lines, n+1, log.String())
+			}
+		}
+	})
 }

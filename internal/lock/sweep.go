@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -31,10 +32,11 @@ const (
 func (ls *Locks) Sweep(ctx context.Context) map[toolyard.BatchKey]error {
 	lost := map[toolyard.BatchKey]error{}
 	for w, tickets := range ls.blocking() {
+		var unread []error
 		for _, t := range tickets {
 			out, unneeded, err := ls.unneeded(ctx, t)
 			if err != nil && !errors.Is(err, events.ErrNewer) { // a newer dispatcher sweeps that one
-				ls.log.Warn("the holder of a ticket cannot be read", "workspace", w, "ticket", t.N, "error", err)
+				unread = append(unread, fmt.Errorf("ticket %d: %w", t.N, err))
 				if broker.IsSubmissionLost(err) {
 					lost[toolyard.BatchKey{Agent: t.Agent, ID: t.Batch}] = err
 				}
@@ -51,8 +53,22 @@ func (ls *Locks) Sweep(ctx context.Context) map[toolyard.BatchKey]error {
 			}
 			ls.enqueue(w, out)
 		}
+		ls.tellUnread(ctx, w, errors.Join(unread...))
 	}
 	return lost
+}
+
+// tellUnread logs why holders of a workspace's tickets cannot be read, if that is news.
+func (ls *Locks) tellUnread(ctx context.Context, w toolyard.Workspace, err error) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l, ok := ls.queues[w]
+	if !ok {
+		return
+	}
+	if level := l.unread.Level(fmt.Sprint(err)); err != nil {
+		ls.log.Log(ctx, level, "the holder of a ticket cannot be read", "workspace", w, "error", err)
+	}
 }
 
 // unneeded reports whether no batch needs a ticket any more, and returns the change that removes it. A batch whose

@@ -163,10 +163,7 @@ func (w *Worker) reannounce(ctx context.Context, e broker.Worker) (now broker.Wo
 	defer cancel()
 	now, err := w.announce(announcing, e)
 	if err != nil {
-		level := slog.LevelDebug // it is tried again at each heartbeat
-		if text := err.Error(); text != w.unannounced {
-			level, w.unannounced = slog.LevelWarn, text
-		}
+		level := w.unannounced.Level(err.Error()) // it is tried again at each heartbeat
 		if ctx.Err() == nil {
 			w.log.Log(ctx, level, "the tools could not be announced; what was announced before stands", "error", err)
 		}

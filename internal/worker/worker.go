@@ -143,7 +143,7 @@ type Worker struct {
 	registered lease
 	announced  time.Time // when the tools were last stored; only the heartbeat looks at it, and at unannounced
 	// unannounced is why they could not be stored since, as the log has said it.
-	unannounced string
+	unannounced broker.Said
 
 	crew     *crew.Crew   // runs messages and their calls
 	unstored atomic.Int32 // calls that have given their slots back, and whose ends are not stored
