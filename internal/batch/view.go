@@ -48,3 +48,10 @@ func (s *State) keepLost(b events.Reply) {
 		s.lost[res.Index] = res
 	}
 }
+
+// GivenUp reports whether a call that has been with a worker was ended by an owner that gives the batch up. Unlike at
+// every other end, its worker may not know yet.
+func (s *State) GivenUp(index int) bool {
+	c := &s.Calls[index]
+	return c.Seq != 0 && c.Result != nil && c.Result.Code == toolyard.InternalError && c.Result.Worker == ""
+}

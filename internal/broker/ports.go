@@ -60,7 +60,7 @@ type Log interface {
 	// Ended reports whether no reply of a batch follows one, as far as is stored now.
 	Ended(ctx context.Context, k toolyard.BatchKey, seq uint64) (bool, error)
 	// EndReplies ends a batch whose log cannot be followed. RefuseBehind tells waiters that no more replies come.
-	EndReplies(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why string) (ran bool, err error)
+	EndReplies(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why string) error
 	RefuseBehind(ctx context.Context, k toolyard.BatchKey, why events.Refused) error
 
 	// Tail reads everything stored about a batch, from its submission on; TailAt begins after two sequences.

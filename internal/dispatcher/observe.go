@@ -30,27 +30,28 @@ func (r *runner) mayStillRun() bool {
 		*r.queueReconnects != r.d.b.Reconnects())
 }
 
-// awaitReadsStopped returns when no worker runs a read of the groups before one. Workers that do are told to stop. One
-// that does not answer is waited for until it is proven to be silent, or until it can have no right to run a call of
-// the batch any more, because the deadline is long past.
+// awaitReadsStopped returns when no worker runs a read of the groups before one, or a call there that a former owner
+// has ended when it gave the batch up. Workers that do are told to stop. One that does not answer is waited for until
+// it is proven to be silent, or until it can have no right to run a call of the batch any more, because the deadline is
+// long past.
 func (r *runner) awaitReadsStopped(ctx context.Context, before int) error {
-	doubt := r.mayStillRun()
+	doubt, adopted := r.mayStillRun(), r.adopted
 	s := r.m.State()
 	// A group that a former owner has started is taken too: its reads are asked about when they are over.
 	if _, started := s.Started[before]; !started {
 		r.adopted, r.queueReconnects = false, nil
 	}
-	if !doubt {
+	if !doubt && !adopted {
 		return nil
 	}
 	var calls []int
 	pools := map[toolyard.Pool]bool{}
 	for n, g := range s.Plan.Groups[:before] {
-		if _, started := s.Started[n]; !started || !g.Ticket || !g.Safe {
+		if _, started := s.Started[n]; !started || !g.Ticket {
 			continue
 		}
 		for _, i := range g.Calls {
-			if !s.Open(i) {
+			if !s.Open(i) && (doubt && g.Safe || s.GivenUp(i)) {
 				calls = append(calls, i)
 				pools[s.Plan.Calls[i].Pool] = true
 			}

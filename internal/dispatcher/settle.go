@@ -372,14 +372,9 @@ func (d *Dispatcher) listedLive(ctx context.Context, k toolyard.BatchKey, sessio
 // answerAll answers all open calls of a batch, and releases its workspace and what it has reserved of budgets once none
 // of them can run any more. It stops background calls that nobody knows of.
 func (d *Dispatcher) answerAll(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why error) error {
-	ran, err := d.b.EndReplies(ctx, k, sub, "the batch's log cannot be followed: "+why.Error())
+	err := d.b.EndReplies(ctx, k, sub, "the batch's log cannot be followed: "+why.Error())
 	if err != nil {
 		return err
-	}
-	if ran { // a worker sees at its next heartbeat that its call is answered, and cannot commit after its lease
-		if err := pause.For(ctx, d.b.Settings().CallAckWait); err != nil {
-			return err
-		}
 	}
 	return errors.Join(d.locks.ReleaseAll(ctx, sub.Workspace, k), d.abandonBudget(ctx, k, sub),
 		d.stopAbandoned(ctx, k, sub.Session))

@@ -64,7 +64,7 @@ func TestWhoGivesUpListening(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Stored()
-	if _, err := b.EndReplies(t.Context(), k, &sub, "the test ends it"); err != nil {
+	if err := b.EndReplies(t.Context(), k, &sub, "the test ends it"); err != nil {
 		t.Fatal(err)
 	}
 	for _, err := range l.Progress(t.Context()) {

@@ -41,7 +41,7 @@ func TestResultsOfABatchThatIsOver(t *testing.T) {
 	if n, err := results(); n != 0 || !errors.Is(err, broker.ErrNoBatch) {
 		t.Errorf("of a batch without replies: %d, %v", n, err)
 	}
-	if _, err := b.EndReplies(t.Context(), sub.Key(), &sub, strings.Repeat("the test ends it ", 100)); err != nil {
+	if err := b.EndReplies(t.Context(), sub.Key(), &sub, strings.Repeat("the test ends it ", 100)); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := results(); n != len(sub.Calls) || err != nil {
@@ -65,7 +65,7 @@ func TestWhoFollowsReadsAgainAfterALongSilence(t *testing.T) {
 			return sub
 		}
 		end := func(sub toolyard.Batch) {
-			if _, err := b.EndReplies(e.Context(), sub.Key(), &sub, "the test ends it"); err != nil {
+			if err := b.EndReplies(e.Context(), sub.Key(), &sub, "the test ends it"); err != nil {
 				e.Fatal(err)
 			}
 		}

@@ -100,7 +100,8 @@ func (ls *Locks) unneeded(ctx context.Context, t ticket.Ticket) (out change, ok 
 		return out, false, nil
 	}
 	for g := t.Group; g <= last; g++ {
-		if !s.Done(g) {
+		// Who gives the batch up answers it when its workers have stopped.
+		if !s.Done(g) || slices.ContainsFunc(s.Plan.Groups[g].Calls, s.GivenUp) {
 			return out, false, nil
 		}
 	}

@@ -483,7 +483,7 @@ var teeth = []tooth{
 	{
 		fence: "workers are done with the reads", attack: killedServer, hint: 33, rare: true,
 		others: []string{"what the server may have forgotten is claimed"}, breaks: []string{"Q5"},
-		edits: []edit{{inObserve, "	if !doubt {\n", "	if !doubt || OFF {\n"}},
+		edits: []edit{{inObserve, "	if !doubt && !adopted {\n", "	if !doubt && !adopted || OFF {\n"}},
 	},
 	{
 		fence: "an exclusive ticket begins a generation", attack: staleOutput, breaks: []string{"outputs"},

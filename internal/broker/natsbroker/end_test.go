@@ -18,7 +18,7 @@ func TestABatchThatCannotGoOnKeepsItsEchoes(t *testing.T) {
 	if err := b.Submit(t.Context(), sub); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.EndReplies(t.Context(), sub.Key(), &sub, "a test"); err != nil {
+	if err := b.EndReplies(t.Context(), sub.Key(), &sub, "a test"); err != nil {
 		t.Fatal(err)
 	}
 	records, err := b.Replies(t.Context(), sub.Key(), 0)

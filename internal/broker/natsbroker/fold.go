@@ -277,13 +277,14 @@ func (b *Broker) Item(ctx context.Context, k toolyard.BatchKey, pool toolyard.Po
 // EndReplies ends a batch whose log cannot be followed; sub is the batch as it was submitted, or as its plan describes
 // it. The batch takes no more calls. Each call without a result gets an internal_error, first on its own chain, so that
 // no worker can finish or claim it any more. Then the replies are completed. If replies or appended calls are lost,
-// waiters are told so instead. ran says that a call was claimed, so that a worker may still be stopping it. A call that
-// was queued and has no event can be fenced only in the default pool.
-func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why string) (ran bool,
-	err error) {
-	b, err = b.of(ctx, k)
+// waiters are told so instead. Where a call was claimed, they are told when its worker must have stopped: it sees at
+// its next heartbeat that the call is answered, and cannot commit after its lease. A batch with its last reply needs
+// the workspace no more, for whoever looks. A call that was queued and has no event can be fenced only in the default
+// pool.
+func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why string) error {
+	b, err := b.of(ctx, k)
 	if err != nil {
-		return ran, err
+		return err
 	}
 	var lost error // why the replies cannot be completed
 	passes := func(err error) error {
@@ -294,21 +295,21 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 	}
 	if sub.Open {
 		if err := passes(b.inputLost(ctx, k)); err != nil {
-			return false, err
+			return err
 		}
 	}
 	if sub.Open && lost == nil {
 		if _, err := b.Input(ctx, k, 0, events.Closed{By: "owner", Reason: why}); err != nil {
-			return false, err
+			return err
 		}
 	}
 	counted, err := b.counts(ctx, streamEvent, subjectEvents(k))
 	if err != nil {
-		return false, err
+		return err
 	}
 	planned, err := b.plannedCalls(ctx, k)
 	if err != nil {
-		return false, err
+		return err
 	}
 	pools := map[int]toolyard.Pool{} // for items with events, also unreadable ones
 	for subject := range counted {
@@ -317,20 +318,20 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 			pools[p.index] = p.pool
 		}
 	}
-	for {
+	for ran, waited := false, false; ; {
 		s := batch.State{Key: k}
 		if err := passes(b.CatchUp(ctx, &s, batch.ChainInput, 0)); err != nil {
-			return ran, err
+			return err
 		}
 		_, _, err := b.lastOrLost(ctx, streamReply, subjectReply(k))
 		if err == nil {
 			err = b.CatchUp(ctx, &s, batch.ChainReply, 0)
 		}
 		if err := passes(err); err != nil {
-			return ran, err
+			return err
 		}
 		if s.Completed || s.Refused != nil {
-			return ran, nil
+			return nil
 		}
 		taken := 0 // of the appended calls, those that are among the calls of a batch as it was planned
 		for i := range min(len(sub.Calls), len(planned)) {
@@ -355,18 +356,24 @@ func (b *Broker) EndReplies(ctx context.Context, k toolyard.BatchKey, sub *tooly
 			chain.has = pools[chain.item]
 			res, claimed, err := b.endCall(ctx, k, i, calls[i], chain, why)
 			if err != nil {
-				return ran, err
+				return err
 			}
 			ran = ran || claimed
 			r.Results = append(r.Results, res)
 		}
+		if ran && !waited {
+			waited = true
+			if grace := b.Settings().CallAckWait; wait(ctx, &grace) != nil {
+				return context.Cause(ctx)
+			}
+		}
 		if lost != nil {
-			return ran, b.RefuseBehind(ctx, k, events.Refused{Type: "about:blank", Title: "Internal Server Error",
+			return b.RefuseBehind(ctx, k, events.Refused{Type: "about:blank", Title: "Internal Server Error",
 				Status: 500, Detail: lost.Error()})
 		}
 		_, err = b.Append(ctx, k, batch.ChainReply, "", s.Replied, s.ReplySeq, r)
 		if !errors.Is(err, broker.ErrConflict) {
-			return ran, err
+			return err
 		}
 	}
 }

@@ -262,7 +262,7 @@ func TestANewBatchIsHeard(t *testing.T) {
 	reader, nc := attached(t, s)
 	end := func(sub toolyard.Batch) {
 		t.Helper()
-		if _, err := b.EndReplies(t.Context(), sub.Key(), &sub, "a test"); err != nil {
+		if err := b.EndReplies(t.Context(), sub.Key(), &sub, "a test"); err != nil {
 			t.Fatal(err)
 		}
 	}
