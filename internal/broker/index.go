@@ -22,7 +22,8 @@ const MaxListed = 1_000
 type Index interface {
 	// Add adds a batch without earlier entries. If it returns nil, the entry is stored.
 	Add(ctx context.Context, e Entry) error
-	// Change writes the current state of a batch, and removes entries that it makes obsolete.
+	// Change writes the current state of a batch, and removes entries that it makes obsolete. Its place may be that of
+	// an entry of a page.
 	Change(ctx context.Context, e Entry) error
 	// Page returns batches in the order of their submission, newest first, and whether there are more.
 	Page(ctx context.Context, f Filter) (page []Entry, more bool, err error)

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"context"
 	"testing"
 
 	"github.com/toolyard/toolyard"
@@ -26,9 +27,25 @@ func (y *yard) listed(k toolyard.BatchKey) broker.Entry {
 }
 
 // TestTheListOfABatchThatWasGivenUp: each call of the batch is answered once, those that were appended too, and the
-// list says that the batch is over, with all of its calls. So it is if the submission is lost that nobody can read.
+// list says that the batch is over, with all of its calls. So it is if the submission is lost that nobody can read, of
+// a batch that was parked and is woken, too, and of one whose tickets are in the way of others.
 func TestTheListOfABatchThatWasGivenUp(t *testing.T) {
-	for name, lost := range map[string]bool{"its log contradicts itself": false, "its submission is lost": true} {
+	type ending func(ctx context.Context, d *Dispatcher, k *kept, place uint64) error
+	for name, lost := range map[string]ending{
+		"its log contradicts itself": nil,
+		"its submission is lost": func(ctx context.Context, d *Dispatcher, k *kept, place uint64) error {
+			k.sub.Seq = place
+			return d.giveUp(ctx, k, errSubmissionLost)
+		},
+		"its submission is lost, it is woken": func(ctx context.Context, d *Dispatcher, k *kept, place uint64) error {
+			k.sub.Seq, k.sub.Parked = place+100, place+50
+			return d.giveUp(ctx, k, errSubmissionLost)
+		},
+		"its tickets are in the way": func(ctx context.Context, d *Dispatcher, k *kept, _ uint64) error {
+			d.endLost(ctx, map[toolyard.BatchKey]error{k.key: errSubmissionLost})
+			return nil
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			inYard(t, func(y *yard) {
 				owner := y.dispatcher("d1")
@@ -40,14 +57,13 @@ func TestTheListOfABatchThatWasGivenUp(t *testing.T) {
 				y.Eventually("it is planned", func() bool { return len(y.fold(k).Calls) == 3 })
 				y.Eventually("it is listed", func() bool { return y.listed(k).Status == toolyard.StatusOpen })
 				was := y.listed(k)
-				if lost {
+				if lost != nil {
 					d := New(y.Broker("d2"), Config{ID: "d2", Base: y.entries(), Log: y.Log(), Planner: planner()})
 					owner.End()
 					d.locks = lock.New(y.Context(), d.b, d.log, 0)
-					m := &lostMessage{}
-					if err := d.giveUp(y.Context(), &kept{key: k, log: d.log, sub: &broker.Submission{Key: k,
-						Seq: was.Place, SubmissionMessage: m}}, errSubmissionLost); err != nil || !m.done {
-						y.Fatalf("giving it up: %v, %+v", err, m)
+					of := &kept{key: k, log: d.log, sub: &broker.Submission{Key: k, SubmissionMessage: &lostMessage{}}}
+					if err := lost(y.Context(), d, of, was.Place); err != nil {
+						y.Fatalf("giving it up: %v", err)
 					}
 				} else { // nobody was asked
 					if _, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, 0, 0,

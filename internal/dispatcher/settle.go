@@ -322,7 +322,7 @@ func (d *Dispatcher) giveUp(ctx context.Context, k *kept, why error) (err error)
 	return k.submission().Done(ctx)
 }
 
-// indexGivenUp writes the entry of a batch that was given up. If its submission is lost, when it was submitted stands
+// indexGivenUp writes the entry of a batch that was given up. If its submission is lost, what is known of that stands
 // in the entry that says that it runs; without one the batch is not listed.
 func (d *Dispatcher) indexGivenUp(ctx context.Context, k *kept, s *batch.State, sub *toolyard.Batch) {
 	e := broker.Entry{Agent: k.key.Agent, ID: k.key.ID, Session: sub.Session, Workspace: sub.Workspace,
@@ -332,11 +332,10 @@ func (d *Dispatcher) indexGivenUp(ctx context.Context, k *kept, s *batch.State, 
 		if err != nil && ctx.Err() == nil {
 			k.log.Warn("the batch is not in the index as it stands", "status", e.Status, "error", err)
 		}
-		by := k.submission()
-		if was == nil || by.Parked != 0 { // the place of a wake is not the batch's
+		if was == nil {
 			return
 		}
-		e.Submitted, e.Place = was.Submitted, by.Seq
+		e.Submitted, e.Place = was.Submitted, was.Place
 	}
 	answered := batch.State{Key: k.key} // also what was appended
 	if err := d.b.CatchUp(ctx, &answered, batch.ChainReply, 0); err != nil {
@@ -388,7 +387,9 @@ func (d *Dispatcher) endLost(ctx context.Context, lost map[toolyard.BatchKey]err
 		switch {
 		case err != nil:
 		case sub != nil:
-			err = d.answerAll(ctx, k, sub, why)
+			if err = d.answerAll(ctx, k, sub, why); err == nil {
+				d.indexGivenUp(ctx, &kept{key: k, log: d.log}, &batch.State{}, sub)
+			}
 		default:
 			err = d.turnAwayLost(ctx, k, why)
 		}

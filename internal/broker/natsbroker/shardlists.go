@@ -32,6 +32,7 @@ func (x indexOfAll) Change(ctx context.Context, e broker.Entry) error {
 	if err != nil {
 		return err
 	}
+	e.Place &= maxSequence // it may be that of a page
 	return of.keyIndex().Change(ctx, e)
 }
 

@@ -210,6 +210,20 @@ func TestListsOfFourShards(t *testing.T) {
 			t.Errorf("pages of %d: %d of %d batches, sorted or not", limit, len(got), len(want))
 		}
 	}
+	page, _, err := b.Index().Page(t.Context(), broker.Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range page {
+		e.Status = toolyard.StatusCompleted
+		if err := b.Index().Change(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if over, _, err := b.Index().Page(t.Context(), broker.Filter{Status: toolyard.StatusCompleted}); err != nil ||
+		len(over) != len(want) {
+		t.Errorf("of %d batches that are over %d are listed so, %v", len(want), len(over), err)
+	}
 	var kept []broker.Kept
 	places := map[uint64]bool{}
 	for k, err := range b.Kept(t.Context(), "", time.Time{}, time.Time{}) {
