@@ -1,12 +1,17 @@
 package dispatcher
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/membroker"
+	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // TestARefusalTakesThePlaceOfThePlan: a dispatcher that is slow would plan a batch, and another one, which does not
@@ -40,4 +45,54 @@ func TestARefusalTakesThePlaceOfThePlan(t *testing.T) {
 			y.Errorf("it was refused, and planned by %s", s.Owner)
 		}
 	})
+}
+
+// refusals counts refusals.
+type refusals struct {
+	Meter
+	n int
+}
+
+func (r *refusals) Refused(int) { r.n++ }
+
+// unanswered fails to answer a refusal so often.
+type unanswered struct {
+	Broker
+	broker.SubmissionMessage
+	fails int
+}
+
+func (u *unanswered) answer() error {
+	if u.fails--; u.fails >= 0 {
+		return errors.New("the server is away")
+	}
+	return nil
+}
+
+func (u *unanswered) Refuse(context.Context, events.Refused) error { return u.answer() }
+
+func (u *unanswered) RefuseBehind(context.Context, toolyard.BatchKey, events.Refused) error { return u.answer() }
+
+// TestARefusalThatIsRepeatedCountsOnce: a refusal that cannot be stored is tried again, and counted when it is.
+func TestARefusalThatIsRepeatedCountsOnce(t *testing.T) {
+	for name, refuse := range map[string]func(context.Context, *Dispatcher, *unanswered) error{
+		"a submission that is wrong": func(ctx context.Context, d *Dispatcher, u *unanswered) error {
+			sub := &broker.Submission{SubmissionMessage: u}
+			return d.refuse(ctx, &kept{log: d.log, sub: sub}, events.Refused{Status: 400})
+		},
+		"a submission that is lost": func(ctx context.Context, d *Dispatcher, u *unanswered) error {
+			return d.tellWhoWaits(ctx, toolyard.BatchKey{}, events.Refused{Status: 500})
+		},
+	} {
+		u, counted := &unanswered{fails: 3}, &refusals{}
+		d := &Dispatcher{b: u, log: testenv.Log(t), cfg: Config{Meter: counted}}
+		for range 3 {
+			if err := refuse(t.Context(), d, u); err == nil {
+				t.Fatalf("%s: it is answered", name)
+			}
+		}
+		if err := refuse(t.Context(), d, u); err != nil || counted.n != 1 {
+			t.Errorf("%s: %v, counted %d times", name, err, counted.n)
+		}
+	}
 }

@@ -425,8 +425,11 @@ func (d *Dispatcher) turnAwayLost(ctx context.Context, k toolyard.BatchKey, why 
 
 // tellWhoWaits tells who waits for the replies of a batch that it was refused.
 func (d *Dispatcher) tellWhoWaits(ctx context.Context, k toolyard.BatchKey, refused events.Refused) error {
-	d.cfg.Meter.Refused(refused.Status)
-	return d.b.RefuseBehind(ctx, k, refused)
+	err := d.b.RefuseBehind(ctx, k, refused)
+	if err == nil {
+		d.cfg.Meter.Refused(refused.Status)
+	}
+	return err
 }
 
 // cannotBeRead is the answer to who waits for a batch of which nothing can be read.

@@ -320,9 +320,12 @@ func (d *Dispatcher) refuseInPlace(ctx context.Context, k *kept, why events.Refu
 
 // refuse answers a submission that everybody refuses.
 func (d *Dispatcher) refuse(ctx context.Context, k *kept, why events.Refused) error {
-	d.cfg.Meter.Refused(why.Status)
-	k.log.Info("refused a submission", "status", why.Status, "detail", why.Detail)
-	return k.submission().Refuse(ctx, why)
+	err := k.submission().Refuse(ctx, why)
+	if err == nil {
+		d.cfg.Meter.Refused(why.Status)
+		k.log.Info("refused a submission", "status", why.Status, "detail", why.Detail)
+	}
+	return err
 }
 
 // adoption is the event by which an owner goes on with a batch whose former owner fell silent, or that was parked and
