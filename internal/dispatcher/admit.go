@@ -24,6 +24,10 @@ const (
 	tellEvery = time.Second
 	// maxRejecting is how many batches are rejected at a time; the next submission is taken when there are fewer.
 	maxRejecting = 16
+	// longestLook is how long it is looked whether a batch is under way, and lookAgain how long it is not looked again
+	// in a shard where that was not to be found out: other batches wait until it is.
+	longestLook = 2 * time.Second
+	lookAgain   = 10 * time.Second
 )
 
 // receive takes a delivery in: its batch runs, waits or is rejected.
@@ -66,7 +70,7 @@ func (d *Dispatcher) outline(ctx context.Context, sub *broker.Submission, underW
 }
 
 // underWay reports whether a batch was planned before, so that others may wait for what it holds. It returns true
-// on error.
+// where that cannot be told soon: the logs of one shard may be away, and the batches of others wait behind this one.
 func (d *Dispatcher) underWay(ctx context.Context, sub *broker.Submission) bool {
 	if sub.Parked != 0 {
 		return true
@@ -74,8 +78,14 @@ func (d *Dispatcher) underWay(ctx context.Context, sub *broker.Submission) bool 
 	if sub.Deliveries == 1 {
 		return false
 	}
-	planned, err := d.b.Planned(ctx, sub.Key)
+	if failed, ok := d.unsure[sub.Shard]; ok && time.Since(failed) < lookAgain {
+		return true
+	}
+	looking, cancel := context.WithTimeout(ctx, longestLook)
+	defer cancel()
+	planned, err := d.b.Planned(looking, sub.Key)
 	if err != nil && ctx.Err() == nil {
+		d.unsure[sub.Shard] = time.Now()
 		d.log.Warn("it cannot be told whether a batch is under way; it goes first", "batch", sub.Key, "error", err)
 	}
 	return planned || err != nil

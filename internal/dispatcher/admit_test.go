@@ -12,7 +12,9 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/pause"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
@@ -305,5 +307,51 @@ func TestABatchThatCannotBeFollowed(t *testing.T) {
 			page, _, err := y.b.Index().Page(y.Context(), broker.Filter{Status: toolyard.StatusCompleted})
 			return err == nil && len(page) == 2
 		})
+	})
+}
+
+// logsAway is a broker that cannot tell whether some batches were planned: the stream of their logs has no leader.
+type logsAway struct {
+	*natsbroker.Broker
+	of map[toolyard.BatchKey]bool
+}
+
+func (b logsAway) Planned(ctx context.Context, k toolyard.BatchKey) (bool, error) {
+	if !b.of[k] {
+		return b.Broker.Planned(ctx, k)
+	}
+	return false, pause.For(ctx, time.Minute)
+}
+
+// TestBatchesBehindOnesOfWhichNothingIsKnown: batches are delivered again, and whether they are under way cannot be
+// told for as long as their logs are away. A batch that comes behind them begins all the same.
+func TestBatchesBehindOnesOfWhichNothingIsKnown(t *testing.T) {
+	inYard(t, func(y *yard) {
+		away := map[toolyard.BatchKey]bool{}
+		for range 20 {
+			away[y.submit("read")] = true
+		}
+		subs, err := y.b.Submissions()
+		if err != nil {
+			y.Fatal(err)
+		}
+		for range away {
+			sub, err := subs.Next(y.Context())
+			if err == nil {
+				err = sub.Return(0)
+			}
+			if err != nil {
+				y.Fatal(err)
+			}
+		}
+		subs.Stop()
+		y.Start(New(logsAway{y.Broker("d"), away},
+			Config{ID: "d", Base: y.entries(), Log: y.Log(), Planner: planner()}))
+		y.settle()
+		next, began := y.submit("read"), time.Now()
+		y.Eventually("the next batch is planned", func() bool { return y.fold(next).Plan != nil })
+		if took := time.Since(began); took > 5*time.Second {
+			y.Errorf("the next batch is planned after %s", took)
+		}
 	})
 }

@@ -128,6 +128,7 @@ type Dispatcher struct {
 	admission *admissionQueue
 	// rejecting is a semaphore for concurrent rejections, and restReads one for readings of batches that rest.
 	rejecting, restReads chan struct{}
+	unsure               map[int]time.Time // when it could not be told of a shard which batches are under way
 	newer                newerBatches
 	store                storeWatch
 	clock                serverClock
@@ -202,8 +203,8 @@ func New(b Broker, cfg Config) *Dispatcher {
 		b: b, cfg: cfg, log: log, workers: newWorkerRegistry(b, log, cfg.Base),
 		admission: newAdmissionQueue(&cfg, log), rejecting: make(chan struct{}, maxRejecting),
 		restReads: make(chan struct{}, maxRestReads),
-		ready:     make(chan struct{}),
-		stored:    map[string]time.Time{}, built: map[surfaceKey]registry.Surface{}, crew: crew.New(),
+		ready:     make(chan struct{}), unsure: map[int]time.Time{},
+		stored: map[string]time.Time{}, built: map[surfaceKey]registry.Surface{}, crew: crew.New(),
 	}
 	d.Reload(cfg.Planner)
 	d.budgets.Store(&cfg.Quotas.Budgets)

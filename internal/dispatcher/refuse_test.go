@@ -71,7 +71,9 @@ func (u *unanswered) answer() error {
 
 func (u *unanswered) Refuse(context.Context, events.Refused) error { return u.answer() }
 
-func (u *unanswered) RefuseBehind(context.Context, toolyard.BatchKey, events.Refused) error { return u.answer() }
+func (u *unanswered) RefuseBehind(context.Context, toolyard.BatchKey, events.Refused) error {
+	return u.answer()
+}
 
 // TestARefusalThatIsRepeatedCountsOnce: a refusal that cannot be stored is tried again, and counted when it is.
 func TestARefusalThatIsRepeatedCountsOnce(t *testing.T) {
