@@ -61,7 +61,8 @@ type waitQueue struct {
 	pending []change
 	busy    bool
 	waiting map[ticket.Holder]*waiter
-	unread  broker.Said // of the holders of its tickets
+	// unread is what was said of the holders of its tickets that cannot be read, and said of the queue itself.
+	unread, said broker.Said
 }
 
 // unused reports whether no batch of ours waits or is about to.
@@ -375,7 +376,7 @@ func (ls *Locks) observe(q broker.TicketQueue) {
 		if head(q) != head(l.stored) || l.changed.IsZero() {
 			l.changed = time.Now()
 		}
-		l.stored, l.seen = q, time.Now()
+		l.stored, l.seen, l.said = q, time.Now(), ""
 	}
 	for h, own := range l.waiting {
 		if own.joined == nil || !l.stored.Includes(*own.joined) {
@@ -457,7 +458,10 @@ func (ls *Locks) Reread(ctx context.Context) {
 			continue
 		}
 		if err != nil {
-			ls.log.Warn("a workspace's tickets cannot be read", "workspace", w, "error", err)
+			ls.mu.Lock()
+			level := ls.queueOf(w).said.Level(err.Error())
+			ls.mu.Unlock()
+			ls.log.Log(ctx, level, "a workspace's tickets cannot be read", "workspace", w, "error", err)
 			continue
 		}
 		ls.observe(q)

@@ -334,6 +334,24 @@ func (unreadLogs) Fold(context.Context, toolyard.BatchKey) (batch.State, error) 
 	return batch.State{}, errors.New("damaged")
 }
 
+func (unreadLogs) Tickets(context.Context, toolyard.Workspace) (broker.TicketQueue, error) {
+	return broker.TicketQueue{}, errors.New("damaged")
+}
+
+// TestAQueueThatStaysUnreadableIsLoggedOnce: a batch waits in a queue that is read again each second. The log says once
+// that it cannot be read.
+func TestAQueueThatStaysUnreadableIsLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	d := New(t.Context(), unreadLogs{}, slog.New(slog.NewTextHandler(&log, nil)), time.Second)
+	d.queueOf("w").waiting[batchOf(0)] = &waiter{tell: func(Grant) {}}
+	for range 10 {
+		d.Reread(t.Context())
+	}
+	if lines := strings.Count(log.String(), "cannot be read"); lines != 1 {
+		t.Errorf("%d lines:\n%s", lines, log.String())
+	}
+}
+
 // TestAHolderThatStaysUnreadableIsLoggedOnce: tickets of batches that cannot be read are looked at again and again. The
 // log says so once, and again when there is another one.
 func TestAHolderThatStaysUnreadableIsLoggedOnce(t *testing.T) {
