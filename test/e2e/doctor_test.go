@@ -54,7 +54,7 @@ func TestDoctor(t *testing.T) {
 		t.Fatal(err)
 	}
 	room := 0
-	got, levels = look(0, "--nats", d.says["nats"])
+	got, _ = look(0, "--nats", d.says["nats"])
 	for _, f := range got.Findings {
 		if f.Check == "data" && (f.Level == "warn" && strings.HasPrefix(f.Fix, "chmod 700 ") ||
 			strings.Contains(f.Says, "MiB are free")) {
