@@ -92,9 +92,15 @@ func (in *natsInput) close(ctx context.Context, last bool) error {
 	return in.crowded()
 }
 
-// ended says why a closed batch takes no calls: it was closed, or refused. The log has a refusal before there is a
-// reply, for which a full disk may have no room.
+// ended says why a closed batch takes no calls: it was closed, or refused. A refusal for want of room is in the log
+// before there is a reply, for which a full disk may have no room.
 func (in *natsInput) ended(ctx context.Context) error {
+	replies, err := in.t.RepliesFrom(ctx, in.k, 0, 1)
+	if err == nil && len(replies) > 0 {
+		if r, ok := replies[0].Body.(events.Refused); ok {
+			return refused(r)
+		}
+	}
 	if s, err := in.t.Look(ctx, in.k); err == nil && s.Refused != nil {
 		return refused(*s.Refused)
 	}
