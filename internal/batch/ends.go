@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/clip"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/outcome"
 )
@@ -193,10 +194,7 @@ const MaxReasonBytes = 1_000
 
 // brief is the beginning of what somebody has said on the control chain.
 func brief(said string) string {
-	if len(said) <= MaxReasonBytes {
-		return said
-	}
-	return strings.ToValidUTF8(said[:MaxReasonBytes], "")
+	return clip.Bytes(said, MaxReasonBytes)
 }
 
 // interruptVerdict decides for one open call of a batch whose session was interrupted. A call that has not begun

@@ -143,6 +143,15 @@ func storeDecision(ctx context.Context, do func(context.Context) error) error {
 		"lists the call", err)
 }
 
+// listApprovals is what of an agent waits for a person.
+func listApprovals(ctx context.Context, c *client.Client, agent toolyard.Agent) (list []client.Approval, err error) {
+	err = within(ctx, func(ctx context.Context) (err error) {
+		list, err = c.Approvals(ctx, agent)
+		return err
+	})
+	return list, err
+}
+
 func (s *std) sayDecided(done string, d *decisionFlags, is decided) error {
 	if d.json {
 		if is.Reason = d.reason; d.server == "" {
@@ -222,11 +231,8 @@ decided, it was canceled, or its time is over.`,
 // is the hash of the input that the call waits with.
 func (s *std) askBefore(ctx context.Context, c *client.Client, agent toolyard.Agent, id string, d *client.Decision,
 ) (said answer, seen string, err error) {
-	var list []client.Approval
-	if err := within(ctx, func(ctx context.Context) (err error) {
-		list, err = c.Approvals(ctx, agent)
-		return err
-	}); err != nil {
+	list, err := listApprovals(ctx, c, agent)
+	if err != nil {
 		return "", "", err
 	}
 	at := slices.IndexFunc(list, func(a client.Approval) bool { return a.ID == id })

@@ -267,8 +267,8 @@ type remade struct {
 
 // of changes what is in a backup, which is to be restored in the store of an embedded server or elsewhere.
 func (r *remade) of(b *backup, embedded bool) error {
-	if r.ackWait < 0 || r.ackWait%time.Second != 0 {
-		return cli.Usagef("--ack-wait %s: use whole seconds", r.ackWait)
+	if err := checkAckWait(r.ackWait); err != nil {
+		return err
 	}
 	was, err := b.Streams[0].Settings() // the batch stream: see [natsbroker.BackupOrder]
 	if err != nil {
@@ -285,17 +285,11 @@ func (r *remade) of(b *backup, embedded bool) error {
 	if err := now.Check(); err != nil {
 		return cli.Usagef("the restored system: %w (--replicas and --ack-wait change it)", err)
 	}
-	var names []string
-	for _, s := range b.Streams {
-		names = append(names, s.Name)
-	}
+	saved := map[string]*natsbroker.StreamBackup{}
 	for i := range b.Streams {
-		s := &b.Streams[i]
-		if s.StreamBackup, err = s.With(s.Name, now, natsbroker.ShardsIn(names)); err != nil {
-			return err
-		}
+		saved[b.Streams[i].Name] = &b.Streams[i].StreamBackup
 	}
-	return nil
+	return natsbroker.Remake(saved, now, natsbroker.ShardsIn(b.names()))
 }
 
 // readBackup reads what is in a backup, and checks that all of it is there.
@@ -318,10 +312,7 @@ func readBackup(dir string) (b backup, err error) {
 		return b, cli.Usagef("%s: Toolyard %s wrote it (wire version %d), and this is %s (wire version %d); use that "+
 			"version or a later one", f.Name(), b.Version, b.Wire, version.Build(), version.Wire)
 	}
-	var names []string
-	for _, s := range b.Streams {
-		names = append(names, s.Name)
-	}
+	names := b.names()
 	all := natsbroker.BackupOrder(max(1, natsbroker.ShardsIn(names)))
 	if want := slices.DeleteFunc(slices.Clone(all), func(n string) bool { // of what not every system has, some
 		return !natsbroker.InEverySystem(n) && !slices.Contains(names, n)
@@ -377,6 +368,14 @@ func (s *std) restoreEmbedded(ctx context.Context, b backup, dir, data string, d
 	}
 	defer nc.Close()
 	return s.restore(ctx, nc, b, dir, done)
+}
+
+// names are those of the streams.
+func (b *backup) names() (names []string) {
+	for _, s := range b.Streams {
+		names = append(names, s.Name)
+	}
+	return names
 }
 
 // storeBytes is what the streams may use together.

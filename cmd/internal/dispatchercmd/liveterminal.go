@@ -265,11 +265,8 @@ func (l *liveScreen) do(ctx context.Context, deed liveDeed) error {
 
 // decide asks the person about a call, below what the terminal showed before, and stores the answer.
 func (l *liveScreen) decide(ctx context.Context, index int) (note string, err error) {
-	var list []client.Approval
-	if err := within(ctx, func(ctx context.Context) (err error) {
-		list, err = l.c.Approvals(ctx, l.view.state.Key.Agent)
-		return err
-	}); err != nil {
+	list, err := listApprovals(ctx, l.c, l.view.state.Key.Agent)
+	if err != nil {
 		return "", err
 	}
 	at := slices.IndexFunc(list, func(a client.Approval) bool {

@@ -232,8 +232,8 @@ func (o *serveFlags) check() error {
 	if o.lifetime < 0 {
 		return cli.Usagef("--batch-lifetime %s: use a positive time", o.lifetime)
 	}
-	if o.ackWait < 0 || o.ackWait%time.Second != 0 {
-		return cli.Usagef("--ack-wait %s: use whole seconds", o.ackWait)
+	if err := checkAckWait(o.ackWait); err != nil {
+		return err
 	}
 	if o.archiveAfter != 0 && o.archiveAfter < broker.MinArchiveAfter {
 		return cli.Usagef("--archive-after: is %s; use at least %s, or 0 for never", o.archiveAfter,
@@ -298,6 +298,14 @@ func (o *serveFlags) checkTLS() error {
 			"changes everything; "+
 			"give it --nats-cert and --nats-key, listen on 127.0.0.1, or say --dangerously-listen-without-tls",
 			o.natsListen)
+	}
+	return nil
+}
+
+// checkAckWait checks the value of --ack-wait; 0 is none.
+func checkAckWait(wait time.Duration) error {
+	if wait < 0 || wait%time.Second != 0 {
+		return cli.Usagef("--ack-wait %s: use whole seconds", wait)
 	}
 	return nil
 }

@@ -20,44 +20,55 @@ func (b *StreamBackup) Settings() (broker.Settings, error) {
 	return o.settings, err
 }
 
-// With is what was saved of a stream, to be restored in a system with other replicas and waits. What depends on neither
-// stays as it was, also what this version does not know. Consumers come back with the waits that they were saved with,
-// and get the others when somebody first uses them. now are the settings that are written down; the system has so many
-// shards, more than they say if their number was raised.
-func (b *StreamBackup) With(stream string, now broker.Settings, shards int) (out StreamBackup, err error) {
-	fields := map[string]json.RawMessage{}
-	var have jetstream.StreamConfig
-	if err := errors.Join(json.Unmarshal(b.Config, &fields), json.Unmarshal(b.Config, &have)); err != nil {
-		return out, fmt.Errorf("the configuration of stream %s: %w", stream, err)
-	}
+// Remake changes what was saved of the streams, by their names, to be restored in a system with other replicas and
+// waits. What depends on neither stays as it was, also what this version does not know. Consumers come back with the
+// waits that they were saved with, and get the others when somebody first uses them. now are the settings that are
+// written down; the system has so many shards, more than they say if their number was raised.
+func Remake(saved map[string]*StreamBackup, now broker.Settings, shards int) error {
 	of := now
 	of.Shards = shards
 	all, err := definitions(of)
 	if err != nil {
-		return out, err
+		return err
 	}
+	defined := map[string]jetstream.StreamConfig{}
 	for _, d := range append(optional(of), all...) {
-		if d.Name != stream {
-			continue
-		}
-		set := map[string]any{"num_replicas": d.Replicas, "allow_direct": d.AllowDirect}
-		if have.SubjectDeleteMarkerTTL != 0 {
-			set["subject_delete_marker_ttl"] = d.SubjectDeleteMarkerTTL
-		}
-		if stream == streamBatch {
-			if have.Metadata[metadataSettings], err = rewritten(have.Metadata[metadataSettings], now); err != nil {
-				return out, err
-			}
-			set["metadata"] = have.Metadata
-		}
-		for name, value := range set {
-			if fields[name], err = json.Marshal(value); err != nil {
-				return out, fmt.Errorf("encode the configuration of stream %s: %w", stream, err)
-			}
-		}
-		out.State = b.State
-		out.Config, err = json.Marshal(fields)
-		return out, err
+		defined[d.Name] = d
 	}
-	return out, fmt.Errorf("stream %s is none of Toolyard's", stream)
+	for name, b := range saved {
+		d, ok := defined[name]
+		if !ok {
+			return fmt.Errorf("stream %s is none of Toolyard's", name)
+		}
+		if err := b.become(d, now); err != nil {
+			return fmt.Errorf("the configuration of stream %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// become changes the configuration to what a definition has of replicas and waits.
+func (b *StreamBackup) become(d jetstream.StreamConfig, now broker.Settings) (err error) {
+	fields := map[string]json.RawMessage{}
+	var have jetstream.StreamConfig
+	if err := errors.Join(json.Unmarshal(b.Config, &fields), json.Unmarshal(b.Config, &have)); err != nil {
+		return err
+	}
+	set := map[string]any{"num_replicas": d.Replicas, "allow_direct": d.AllowDirect}
+	if have.SubjectDeleteMarkerTTL != 0 {
+		set["subject_delete_marker_ttl"] = d.SubjectDeleteMarkerTTL
+	}
+	if d.Name == streamBatch {
+		if have.Metadata[metadataSettings], err = rewritten(have.Metadata[metadataSettings], now); err != nil {
+			return err
+		}
+		set["metadata"] = have.Metadata
+	}
+	for name, value := range set {
+		if fields[name], err = json.Marshal(value); err != nil {
+			return err
+		}
+	}
+	b.Config, err = json.Marshal(fields)
+	return err
 }

@@ -52,8 +52,8 @@ func (s *Server) callTool(t listed) mcp.ToolHandler {
 		}
 		if t.deferred { // who was given the list has seen its schema
 			if _, err := s.cfg.Client.LoadTools(ctx, who.Agent, batch.Session, t.name); err != nil {
-				s.cfg.Log.Error("a call over MCP failed", "at", "load a deferred tool", "error", err)
-				return failed("The pool does not answer now, and this call was not handed in. Call again in a moment."), nil
+				return s.failedAt("load a deferred tool", err,
+					"The pool does not answer now, and this call was not handed in. Call again in a moment."), nil
 			}
 		}
 		// A request that is canceled meanwhile waits for the answer: what was stored runs, and has to be canceled.
@@ -179,9 +179,14 @@ func (s *Server) notSubmitted(err error) (*mcp.CallToolResult, error) {
 
 // unreachable is the result of a call that the pool said nothing about.
 func (s *Server) unreachable(what string, err error) *mcp.CallToolResult {
+	return s.failedAt(what, err, "The pool does not answer now, so it is not known whether the call has run. Look at "+
+		"what it should have changed before you call it again.")
+}
+
+// failedAt is the result of a call that failed at something, which the log says, and what the model is told.
+func (s *Server) failedAt(what string, err error, says string) *mcp.CallToolResult {
 	s.cfg.Log.Error("a call over MCP failed", "at", what, "error", err)
-	return failed("The pool does not answer now, so it is not known whether the call has run. Look at what it should " +
-		"have changed before you call it again.")
+	return failed("%s", says)
 }
 
 // await waits for the result of a batch, and passes on what its call reports meanwhile. Where a person can be asked, it

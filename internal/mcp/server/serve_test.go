@@ -222,18 +222,57 @@ func TestARequestCanceledWhileItsBatchIsStored(t *testing.T) {
 }
 
 // answering is a server whose tool waits, over HTTP. its system.sent gets one for each batch that is stored.
-func answering(t *testing.T) (at string, system *cutting) {
+func answering(t *testing.T) (at string, system *cutting, s *Server) {
 	t.Helper()
 	system = &cutting{cut: func() {}, canceled: make(chan string, 1), sent: make(chan struct{}, 1)}
-	s := before(t, system)
+	s = before(t, system)
 	if err := s.SetSurface(surfaceOf(t, map[string]string{"t": `{"type":"object"}`})); err != nil {
 		t.Fatal(err)
 	}
 	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.Serve(w, r, "a", nil)
 	}))
-	t.Cleanup(door.Close)
-	return door.URL, system
+	t.Cleanup(func() {
+		s.Stop() // before the door waits for its requests
+		door.Close()
+	})
+	return door.URL, system, s
+}
+
+// inSession begins a session, and returns what sends a request in it and returns the answer's body.
+func inSession(t *testing.T, at string) func(method, body string) string {
+	t.Helper()
+	session := ""
+	send := func(method, body string) (header http.Header, text string) {
+		r, err := http.NewRequestWithContext(t.Context(), method, at, strings.NewReader(body))
+		if err != nil {
+			t.Error(err)
+			return nil, ""
+		}
+		r.Header = http.Header{"Content-Type": {"application/json"},
+			"Accept": {"application/json, text/event-stream"}, versionHeader: {"2025-11-25"}}
+		if session != "" {
+			r.Header.Set(sessionHeader, session)
+		}
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Error(err)
+			return nil, ""
+		}
+		data, err := io.ReadAll(res.Body)
+		if err = errors.Join(err, res.Body.Close()); err != nil {
+			t.Error(err)
+		}
+		return res.Header, string(data)
+	}
+	begun, _ := send(http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{`+
+		`"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`)
+	session = begun.Get(sessionHeader)
+	send(http.MethodPost, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	return func(method, body string) string {
+		_, text := send(method, body)
+		return text
+	}
 }
 
 // TestACanceledRequestOfASessionHasNoAnswer: MCP wants none. Nor has one whose session has ended.
@@ -244,38 +283,11 @@ func TestACanceledRequestOfASessionHasNoAnswer(t *testing.T) {
 		"the session ends": {http.MethodDelete, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at, system := answering(t)
-			session := ""
-			send := func(method, body string) (header http.Header, text string) {
-				r, err := http.NewRequestWithContext(t.Context(), method, at, strings.NewReader(body))
-				if err != nil {
-					t.Error(err)
-					return nil, ""
-				}
-				r.Header = http.Header{"Content-Type": {"application/json"},
-					"Accept": {"application/json, text/event-stream"}, versionHeader: {"2025-11-25"}}
-				if session != "" {
-					r.Header.Set(sessionHeader, session)
-				}
-				res, err := http.DefaultClient.Do(r)
-				if err != nil {
-					t.Error(err)
-					return nil, ""
-				}
-				data, err := io.ReadAll(res.Body)
-				if err = errors.Join(err, res.Body.Close()); err != nil {
-					t.Error(err)
-				}
-				return res.Header, string(data)
-			}
-			begun, _ := send(http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{`+
-				`"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`)
-			session = begun.Get(sessionHeader)
-			send(http.MethodPost, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+			at, system, _ := answering(t)
+			send := inSession(t, at)
 			answers := make(chan string, 1)
 			go func() {
-				_, text := send(http.MethodPost, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t"}}`)
-				answers <- text
+				answers <- send(http.MethodPost, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t"}}`)
 			}()
 			<-system.sent
 			send(c.method, c.body)
