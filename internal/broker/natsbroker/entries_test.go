@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/presence"
@@ -31,16 +30,7 @@ func TestAPoolDoesNotFillTheRegistry(t *testing.T) {
 		}
 		return out
 	}
-	answering, err := b.AnswerGuests(testenv.Log(t), workers, func(string, []byte) error { return nil }, nil,
-		func(toolyard.BatchKey) bool { return false })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := answering.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer answersWith(t, b, workers, nil)()
 	before := broker.Worker{ID: "flood.before", Pool: "flood", Isolation: "native"}
 	honest := testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: "flood"}, "/worker/flood.before")
 	if err := honest.Beat(t.Context(), before); err != nil {

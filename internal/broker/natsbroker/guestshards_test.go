@@ -1,6 +1,7 @@
 package natsbroker_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -22,8 +23,16 @@ import (
 // answers has a dispatcher answer guests until the returned function is called.
 func answers(t *testing.T, b *natsbroker.Broker) (end func()) {
 	t.Helper()
-	a, err := b.AnswerGuests(testenv.Log(t), func() []broker.Worker { return nil },
-		func(string, []byte) error { return nil }, nil, func(toolyard.BatchKey) bool { return false })
+	return answersWith(t, b, func() []broker.Worker { return nil }, nil)
+}
+
+// answersWith is the same for a dispatcher that knows workers, and background calls.
+func answersWith(t *testing.T, b *natsbroker.Broker, workers func() []broker.Worker,
+	background func(context.Context, toolyard.Pool, broker.BackgroundAsk) (broker.BackgroundAnswer, error),
+) (end func()) {
+	t.Helper()
+	a, err := b.AnswerGuests(testenv.Log(t), workers, func(string, []byte) error { return nil }, background,
+		func(toolyard.BatchKey) bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,16 +28,10 @@ func TestAFloodOfQuestionsHoldsUpNobodyElse(t *testing.T) {
 		<-release
 		return broker.BackgroundAnswer{}, nil
 	}
-	answering, err := b.AnswerGuests(testenv.Log(t), func() []broker.Worker { return nil },
-		func(string, []byte) error { return nil }, slow, func(toolyard.BatchKey) bool { return false })
-	if err != nil {
-		t.Fatal(err)
-	}
+	end := answersWith(t, b, func() []broker.Worker { return nil }, slow)
 	defer func() {
 		close(release)
-		if err := answering.Close(); err != nil {
-			t.Error(err)
-		}
+		end()
 	}()
 	flood := testenv.ConnAs(t, s, access.Principal{Role: access.Worker, Name: "flood"})
 	asked, err := json.Marshal(broker.BackgroundAsk{})
@@ -98,20 +92,10 @@ func TestAQuestionThatADispatcherTookToItsGrave(t *testing.T) {
 	}()
 	<-took
 	want := broker.BackgroundAnswer{Handle: "bg-1", State: broker.BackgroundQueued}
-	answering, err := b.AnswerGuests(testenv.Log(t), func() []broker.Worker { return nil },
-		func(string, []byte) error { return nil },
+	defer answersWith(t, b, func() []broker.Worker { return nil },
 		func(context.Context, toolyard.Pool, broker.BackgroundAsk) (broker.BackgroundAnswer, error) {
 			return want, nil
-		},
-		func(toolyard.BatchKey) bool { return false })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := answering.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+		})()
 	if got := <-answers; got.err != nil || !reflect.DeepEqual(got.a, want) {
 		t.Errorf("the call is told %+v, %v", got.a, got.err)
 	}
