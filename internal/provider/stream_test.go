@@ -202,6 +202,10 @@ func TestStreamEvents(t *testing.T) {
 			`c0 "" incomplete`, `it failed: "server_error: Sorry"`},
 		{"an error", OpenAI, []string{`{"type":"error","code":"rate","message":"slow down"}`}, ``,
 			`it failed: "rate: slow down"`},
+		{"an error without a code", OpenAI, []string{
+			`{"type":"response.failed","response":{"error":{"message":"overloaded"}}}`}, ``, `it failed: "overloaded"`},
+		{"an error without a reason", OpenAI, []string{`{"type":"response.failed","response":{}}`}, ``,
+			`it failed, and gives no reason`},
 		{"no status and no arguments, for want of tokens", OpenAI, []string{item(0, "added", ""),
 			item(0, "done", `,"arguments":""`), `{"type":"response.incomplete"}`}, `c0 ""`, ""},
 		{"no status and half an input, for want of tokens", OpenAI, []string{item(0, "added", ""),

@@ -66,17 +66,17 @@ func (s *stream) event(e strictjson.Object) error {
 		s.Finish()
 		return s.release("")
 	case "error":
-		return eventstream.Failed(failure(e))
+		return failure(e)
 	}
 	return nil
 }
 
-func failure(e strictjson.Object) string {
+func failure(e strictjson.Object) error {
 	o, err := e.Object("error")
 	if err != nil {
-		return "without a reason"
+		return eventstream.Failed("", "")
 	}
-	return o.Text("type") + ": " + o.Text("message")
+	return eventstream.Failed(o.Text("type"), o.Text("message"))
 }
 
 func index(e strictjson.Object) (int64, error) {

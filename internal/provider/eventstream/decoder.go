@@ -76,8 +76,15 @@ var ErrCut = errors.New("the model's stream was cut before its end")
 // ErrProvider is wrapped if the provider reports in the stream that it failed.
 var ErrProvider = errors.New("the provider's stream says that it failed")
 
-// Failed is the error of a stream in which the provider reports that it failed.
-func Failed(words string) error { return fmt.Errorf("%w: %s", ErrProvider, strictjson.Quote(words)) }
+// Failed is the error of a stream in which the provider reports that it failed, with what it gives as its reason: each
+// of kind and message may be empty.
+func Failed(kind, message string) error {
+	given := slices.DeleteFunc([]string{kind, message}, func(s string) bool { return s == "" })
+	if len(given) == 0 {
+		return fmt.Errorf("%w, and gives no reason", ErrProvider)
+	}
+	return fmt.Errorf("%w: %s", ErrProvider, strictjson.Quote(strings.Join(given, ": ")))
+}
 
 // Feed takes the next bytes and returns the calls that they complete, in order. An error is a [*toolyard.InputError],
 // or wraps [ErrProvider]: the stream is broken, the calls returned with it are complete, nothing more is read, and

@@ -55,23 +55,23 @@ func (s *stream) event(e strictjson.Object) error {
 		s.Finish()
 		return s.release(kind == "response.incomplete")
 	case "response.failed":
-		return eventstream.Failed(failure(e))
+		return failure(e)
 	case "error":
-		return eventstream.Failed(e.Text("code") + ": " + e.Text("message"))
+		return eventstream.Failed(e.Text("code"), e.Text("message"))
 	}
 	return nil
 }
 
-func failure(e strictjson.Object) string {
+func failure(e strictjson.Object) error {
 	response, err := e.Object("response")
 	if err != nil {
-		return "without a reason"
+		return eventstream.Failed("", "")
 	}
 	o, err := response.Object("error")
 	if err != nil {
-		return "without a reason"
+		return eventstream.Failed("", "")
 	}
-	return o.Text("code") + ": " + o.Text("message")
+	return eventstream.Failed(o.Text("code"), o.Text("message"))
 }
 
 // itemOf returns an event's item, and its position in the output.

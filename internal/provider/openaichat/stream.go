@@ -54,9 +54,9 @@ func (s *stream) event(e strictjson.Object) error {
 	if e.Given("error") {
 		o, err := e.Object("error")
 		if err != nil {
-			return eventstream.Failed(e.Text("error"))
+			return eventstream.Failed("", e.Text("error"))
 		}
-		return eventstream.Failed(o.Text("type") + ": " + o.Text("message"))
+		return eventstream.Failed(o.Text("type"), o.Text("message"))
 	}
 	if !e.Given("choices") {
 		return nil
