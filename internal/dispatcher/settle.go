@@ -302,11 +302,22 @@ func (d *Dispatcher) giveUp(ctx context.Context, k *kept, why error) (err error)
 		}
 		k.log.Warn("the submission cannot be read", "planned", sub != nil, "error", unread)
 	}
+	begun := true
+	if unread == nil {
+		if begun, err = d.b.Planned(ctx, k.key); err != nil {
+			return err
+		}
+	}
 	switch {
+	case !begun: // nothing of it has run, which no result could say
+		if err = d.turnAway(ctx, k.key, cannotBePlanned(why)); err == nil {
+			err = errors.Join(d.locks.ReleaseAll(ctx, sub.Workspace, k.key), d.abandonBudget(ctx, k.key, sub))
+		}
+		sub = nil // it was never listed
 	case sub != nil:
 		err = d.answerAll(ctx, k.key, sub, why)
 	case planned == nil:
-		err = d.turnAwayLost(ctx, k.key, unread)
+		err = d.turnAway(ctx, k.key, cannotBeRead(unread))
 	default: // a plan that cannot be read is in the way: who waits is told, and that is all
 		err = d.tellWhoWaits(ctx, k.key, cannotBeRead(unread))
 	}
@@ -391,7 +402,7 @@ func (d *Dispatcher) endLost(ctx context.Context, lost map[toolyard.BatchKey]err
 				d.indexGivenUp(ctx, &kept{key: k, log: d.log}, &batch.State{}, sub)
 			}
 		default:
-			err = d.turnAwayLost(ctx, k, why)
+			err = d.turnAway(ctx, k, cannotBeRead(why))
 		}
 		if err == nil {
 			err = d.b.Bury(ctx, broker.DeadLetter{Kind: broker.DeadBatch, Agent: k.Agent, Batch: k.ID,
@@ -402,11 +413,10 @@ func (d *Dispatcher) endLost(ctx context.Context, lost map[toolyard.BatchKey]err
 	}
 }
 
-// turnAwayLost refuses a batch in place of its plan, and tells who waits. Then nobody can plan it any more, such as a
+// turnAway refuses a batch in place of its plan, and tells who waits. Then nobody can plan it any more, such as a
 // dispatcher that has read the submission before, and start a group with the ticket that it may have. The next sweep
 // takes that out. A plan that cannot be read is in the way.
-func (d *Dispatcher) turnAwayLost(ctx context.Context, k toolyard.BatchKey, why error) error {
-	refused := cannotBeRead(why)
+func (d *Dispatcher) turnAway(ctx context.Context, k toolyard.BatchKey, refused events.Refused) error {
 	_, err := d.b.Append(ctx, k, batch.ChainBatch, "", 0, 0, refused)
 	if errors.Is(err, broker.ErrConflict) {
 		s := batch.State{Key: k}
@@ -432,8 +442,16 @@ func (d *Dispatcher) tellWhoWaits(ctx context.Context, k toolyard.BatchKey, refu
 	return err
 }
 
-// cannotBeRead is the answer to who waits for a batch of which nothing can be read.
+// cannotBeRead is the answer to who waits for a batch of which nothing can be read, and cannotBePlanned for one that
+// was given up before it was planned.
 func cannotBeRead(why error) events.Refused {
-	return events.Refused{Type: "about:blank", Title: "Internal Server Error", Status: 500,
-		Detail: "the submission cannot be read: " + why.Error()}
+	return internalError("the submission cannot be read: " + why.Error())
+}
+
+func cannotBePlanned(why error) events.Refused {
+	return internalError("no dispatcher can plan the batch: " + why.Error() + ". Nothing of it ran")
+}
+
+func internalError(detail string) events.Refused {
+	return events.Refused{Type: "about:blank", Title: "Internal Server Error", Status: 500, Detail: detail}
 }
