@@ -233,6 +233,13 @@ type Sessions interface {
 	ChangeSession(ctx context.Context, a toolyard.Agent, s toolyard.Session, change func(*Session)) (Session, error)
 }
 
+// Deaths is which batches may end the processes of their dispatchers.
+type Deaths interface {
+	// Deaths returns how many dispatchers in a row have ended soon after they took a batch up. SetDeaths stores it.
+	Deaths(ctx context.Context, k toolyard.BatchKey) (int, error)
+	SetDeaths(ctx context.Context, k toolyard.BatchKey, n int) error
+}
+
 // Approvals is the list of calls that wait for a person.
 type Approvals interface {
 	// PutApproval lists a call, with what it asks. A question that was asked later stays in its place.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nkeys"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/admission"
@@ -128,7 +129,8 @@ type Dispatcher struct {
 	admission *admissionQueue
 	// rejecting is a semaphore for concurrent rejections, and restReads one for readings of batches that rest.
 	rejecting, restReads chan struct{}
-	unsure               map[int]time.Time // when it could not be told of a shard which batches are under way
+	suspects             *semaphore.Weighted // who is taken up now of those whose dispatchers may have ended
+	unsure               map[int]time.Time   // when it could not be told of a shard which batches are under way
 	newer                newerBatches
 	store                storeWatch
 	clock                serverClock
@@ -202,8 +204,8 @@ func New(b Broker, cfg Config) *Dispatcher {
 	d := &Dispatcher{
 		b: b, cfg: cfg, log: log, workers: newWorkerRegistry(b, log, cfg.Base),
 		admission: newAdmissionQueue(&cfg, log), rejecting: make(chan struct{}, maxRejecting),
-		restReads: make(chan struct{}, maxRestReads),
-		ready:     make(chan struct{}), unsure: map[int]time.Time{},
+		restReads: make(chan struct{}, maxRestReads), suspects: semaphore.NewWeighted(everyTurn),
+		ready: make(chan struct{}), unsure: map[int]time.Time{},
 		stored: map[string]time.Time{}, built: map[surfaceKey]registry.Surface{}, crew: crew.New(),
 	}
 	d.Reload(cfg.Planner)

@@ -13,6 +13,7 @@ type Broker interface {
 	broker.Usages
 	broker.Budgets
 	broker.Sessions
+	broker.Deaths
 	broker.Indexed
 	broker.Approvals
 	broker.Blobs

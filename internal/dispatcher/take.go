@@ -19,7 +19,13 @@ import (
 // serve runs one batch here, from a delivery of its submission until it ends or goes elsewhere. Its goroutine is in
 // here while the batch rests, so this needs little of the stack.
 func (d *Dispatcher) serve(ctx context.Context, k *kept) {
-	deadline, rest, err := d.attempt(ctx, k, nil)
+	var deadline time.Time
+	var rest *resting
+	lived, err := d.takeUp(ctx, k)
+	defer lived()
+	if err == nil {
+		deadline, rest, err = d.attempt(ctx, k, nil)
+	}
 	for rest != nil {
 		rest.wait(ctx)
 		deadline, rest, err = d.attempt(ctx, k, rest)
@@ -35,8 +41,8 @@ func (d *Dispatcher) settleAttempt(ctx context.Context, k *kept, deadline time.T
 		k.log.Info("another dispatcher owns the batch now")
 	case errors.Is(err, events.ErrNewer):
 		d.leaveToNewer(ctx, k, err)
-	case broker.IsSubmissionLost(err), (permanent(err) || overdue(deadline, d.clock.now())) &&
-		k.submission().Deliveries >= d.cfg.MaxDeliveries:
+	case broker.IsSubmissionLost(err), errors.Is(err, errDeadly),
+		(permanent(err) || overdue(deadline, d.clock.now())) && k.submission().Deliveries >= d.cfg.MaxDeliveries:
 		k.log.Error("the batch cannot go on; its open calls are answered as internal_error",
 			"deliveries", k.submission().Deliveries, "error", err)
 		if err := d.giveUp(ctx, k, err); errors.Is(err, events.ErrNewer) {

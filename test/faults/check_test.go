@@ -22,6 +22,8 @@ type rules struct {
 	settle, told time.Duration
 	foreign      []toolyard.BatchKey
 	stopped      map[int]bool
+	// givesUp says that a dispatcher gives a batch up.
+	givesUp bool
 	// codes are what else the results of a tool may say.
 	codes map[string][]toolyard.Code
 }

@@ -3,12 +3,15 @@
 package faults
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"syscall"
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/test/verdict"
 )
@@ -136,4 +139,40 @@ func (l *load) adopted(over map[toolyard.BatchKey]bool) (n int) {
 		}
 	}
 	return n
+}
+
+// TestABatchEndsItsDispatchers (D12): each dispatcher dies that takes a batch up. The one after them gives it up, and
+// runs others.
+func TestABatchEndsItsDispatchers(t *testing.T) {
+	cell(t, "D12", func(s *system) rules {
+		s.basic()
+		s.worker("worker-a", "")
+		l := &load{s: s}
+		s.loads = append(s.loads, l)
+		batch := func(id toolyard.BatchID) toolyard.Batch {
+			return toolyard.Batch{Agent: "dan", ID: id, Calls: []toolyard.Call{{Tool: "look",
+				Input: raw(map[string]int{"work_ms": 1})}}}
+		}
+		deadly, err := s.client().Submit(s.context(), batch("deadly"))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for n := range dispatcher.UsualDeliveries + dispatcher.MaxDeaths {
+			victim := s.launch(fmt.Sprintf("dispatcher-%d", n), string(failpoint.BatchReceived)+"=kill", "dispatcher",
+				"serve", "--nats", s.url, "--listen", "127.0.0.1:0")
+			s.killedAt(victim, failpoint.BatchReceived)
+		}
+		s.faultOver()
+		s.dispatcher("successor", "")
+		for _, err = range deadly.Results(s.context()) {
+		}
+		if refused, ok := errors.AsType[*client.RefusedError](err); !ok || refused.Status != 500 {
+			s.t.Errorf("the batch ended with %v", err)
+		}
+		if r := l.extra(batch("other")).Results[0]; r.IsError {
+			s.t.Errorf("another batch: %s %s", r.Code, r.Error)
+		}
+		l.finish()
+		return rules{givesUp: true, foreign: []toolyard.BatchKey{deadly.Key()}}
+	})
 }

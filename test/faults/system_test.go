@@ -319,14 +319,18 @@ func (s *system) left() (string, error) {
 }
 
 // alive checks that every process lives whose end was not part of the plan, and that none has panicked.
-func (s *system) alive() {
+func (s *system) alive(r rules) {
 	s.t.Helper()
+	bad := []string{"panic: ", "goroutine 1 [", "DATA RACE"}
+	if !r.givesUp {
+		bad = append(bad, "the batch cannot go on")
+	}
 	for _, p := range s.processes {
 		if p.ended() && !p.planned {
 			s.t.Errorf("%s has ended with %s:\n%s", p.name, p.cmd.ProcessState, p.tail())
 		}
 		text := p.logged()
-		for _, bad := range []string{"panic: ", "goroutine 1 [", "the batch cannot go on", "DATA RACE"} {
+		for _, bad := range bad {
 			if strings.Contains(text, bad) {
 				s.t.Errorf("%s has logged %q:\n%s", p.name, bad, p.tail())
 			}
@@ -337,7 +341,7 @@ func (s *system) alive() {
 // judge reads all that is left of the run and holds it against the invariants.
 func (s *system) judge(r rules) {
 	s.t.Helper()
-	s.alive()
+	s.alive(r)
 	s.atRest()
 	h, err := s.history()
 	if err != nil {
