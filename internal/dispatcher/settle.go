@@ -304,7 +304,7 @@ func (d *Dispatcher) giveUp(ctx context.Context, k *kept, why error) (err error)
 	}
 	begun := true
 	if unread == nil {
-		if begun, err = d.b.Planned(ctx, k.key); err != nil {
+		if begun, err = d.begun(ctx, k.key); err != nil {
 			return err
 		}
 	}
@@ -331,6 +331,22 @@ func (d *Dispatcher) giveUp(ctx context.Context, k *kept, why error) (err error)
 		return err
 	}
 	return k.submission().Done(ctx)
+}
+
+// begun reports whether a batch was planned or refused. What cannot be read may have said so.
+func (d *Dispatcher) begun(ctx context.Context, k toolyard.BatchKey) (bool, error) {
+	begun, err := d.b.Planned(ctx, k)
+	if err != nil || begun {
+		return begun, err
+	}
+	switch s, err := d.b.Resume(ctx, k); {
+	case err == nil:
+		return s.Plan != nil || s.Refused != nil, nil
+	case permanent(err):
+		return true, nil
+	default:
+		return false, err
+	}
 }
 
 // indexGivenUp writes the entry of a batch that was given up. If its submission is lost, what is known of that stands

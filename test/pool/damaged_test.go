@@ -214,7 +214,10 @@ func TestWhatTheStoreHasLost(t *testing.T) {
 			}
 		}, func(l *loss) {
 			testenv.Damage(l.T, l.server.Options.StoreDir, "KV_ty_session", func(string, []byte) bool { return true })
-		}, stopped},
+		}, func(l *loss) {
+			_, err := l.ends()
+			l.isDamaged(err)
+		}},
 		{"calls that were appended to a batch that nobody has taken", func(l *loss) {
 			l.parts[1].end(l.T)
 			l.parts = l.parts[:1]
