@@ -1,14 +1,16 @@
 // Package partition turns the calls of a batch and their classes into groups: runs of calls that may execute together.
 //
 // A group is either safe (its calls are all READ_ONLY, and share the workspace's ticket) or holds one exclusive call.
-// Groups run one after the other; that barrier is the dispatcher's work. [Groups] does it at once. [Partitioner] takes
-// the calls one by one, while the model is still talking, and says which groups can no longer change. Both give the
-// same groups; a test compares them for every string of safe and exclusive calls up to a length.
+// Groups run one after the other; that barrier is the dispatcher's work.
 //
 // The package is pure: classes in, groups out.
 package partition
 
-import "github.com/toolyard/toolyard"
+import (
+	"slices"
+
+	"github.com/toolyard/toolyard"
+)
 
 // Group is a run of calls that may execute together.
 type Group struct {
@@ -24,10 +26,21 @@ type Group struct {
 // unknown strategy, the empty one too, means sequential: the one that runs nothing beside anything. (The empty
 // strategy of a batch is filled in by its Normalize, long before.) No calls make no groups.
 func Groups(strategy toolyard.Strategy, classes []toolyard.Class) []Group {
-	p := New(strategy)
-	for _, c := range classes {
-		p.Add(c)
+	var groups []Group
+	first := Group{Safe: true} // of safe_first
+	for i, class := range classes {
+		last := len(groups) - 1
+		switch {
+		case strategy == toolyard.SafeFirst && class.Safe():
+			first.Calls = append(first.Calls, i)
+		case strategy == toolyard.Consecutive && class.Safe() && last >= 0 && groups[last].Safe:
+			groups[last].Calls = append(groups[last].Calls, i)
+		default: // sequential and ordered_halt differ in when they stop, not in their groups
+			groups = append(groups, Group{Safe: class.Safe(), Calls: []int{i}})
+		}
 	}
-	p.Close()
-	return p.Groups()
+	if len(first.Calls) > 0 {
+		groups = slices.Insert(groups, 0, first)
+	}
+	return groups
 }

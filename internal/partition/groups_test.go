@@ -10,7 +10,7 @@ import (
 )
 
 // twin is the dumb way: it writes the groups as text, one letter a call, and reads them back. "s" is a safe call, "x"
-// any other. It shares no idea with the Partitioner.
+// any other. It shares no idea with [Groups].
 func twin(strategy toolyard.Strategy, word string) []Group {
 	order := make([]int, 0, len(word))
 	for i := range word {
@@ -128,6 +128,24 @@ func TestUnknownStrategyIsSequential(t *testing.T) {
 			t.Errorf("Groups(%q) = %v, want %v", strategy, got, want)
 		}
 	}
+}
+
+func FuzzGroups(f *testing.F) {
+	for _, word := range []string{"", "s", "x", "ssxss", "xsxsxsxs", "ssssssssssssssssssssx"} {
+		for i := range strategies {
+			f.Add(i, word)
+		}
+	}
+	f.Fuzz(func(t *testing.T, strategy int, word string) {
+		s := strategies[uint(strategy)%uint(len(strategies))]
+		sx := make([]byte, len(word))
+		for i := range sx {
+			sx[i] = "sx"[word[i]&1]
+		}
+		if got, want := Groups(s, classesOf(string(sx))), twin(s, string(sx)); !equal(got, want) {
+			t.Fatalf("Groups(%q, %s) = %v, want %v", s, sx, got, want)
+		}
+	})
 }
 
 func ExampleGroups() {
