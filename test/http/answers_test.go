@@ -32,11 +32,7 @@ func TestAnOpenedBatchIsOpen(t *testing.T) {
 
 // TestABadNameNeedsNoRight: a token for some tools is not refused for a name that no tool can have.
 func TestABadNameNeedsNoRight(t *testing.T) {
-	tokens, err := api.ParseTokens([]byte("some alice tools=echo\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokens, false })
+	p := startFor(t, "some alice tools=echo\n")
 	body := `{"calls": [{"id": "a", "tool": "echo", "input": {"text": "x"}}, {"id": "b", "tool": ""}]}`
 	v := want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+
 		"?wait=60", body, "Authorization", "Bearer some")
@@ -51,11 +47,7 @@ func TestABadNameNeedsNoRight(t *testing.T) {
 
 // TestNoBatchNamesTheAgent: who may mean other agents' batches, and names none, is told how to.
 func TestNoBatchNamesTheAgent(t *testing.T) {
-	tokens, err := api.ParseTokens([]byte("alone alice\nboth bob agents=carol\nall *\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokens, false })
+	p := startFor(t, "alone alice\nboth bob agents=carol\nall *\n")
 	for _, c := range []struct {
 		token, query string
 		names        bool

@@ -45,12 +45,9 @@ func (m *meeting) Tail(k toolyard.BatchKey) broker.Tail {
 func TestAppendsWithoutIDsDoNotHoldEachOtherUp(t *testing.T) {
 	var m *meeting
 	p := start(t, func(cfg *api.Config) {
-		tokens, err := api.ParseTokens([]byte("token-of-a agent-a workspaces=default\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
 		m = &meeting{Broker: cfg.Reader.Store.(*natsbroker.Broker)}
-		cfg.Tokens, cfg.Reader = tokens, follow.New(m, follow.Options{Shared: true})
+		cfg.Tokens = tokensOf(t, "token-of-a agent-a workspaces=default\n")
+		cfg.Reader = follow.New(m, follow.Options{Shared: true})
 	})
 	const token = "Bearer token-of-a"
 	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, `{"id": "g", "open": true, "calls": []}`,

@@ -16,11 +16,7 @@ const signInPath = "/v1/console/session"
 // TestABrowsersSession: a token in a cookie counts with the page's key alone, and each of them is nothing without the
 // other.
 func TestABrowsersSession(t *testing.T) {
-	tokens, err := api.ParseTokens([]byte("secret-a alice\nsecret-o * name=olga\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokens, false })
+	p := startFor(t, "secret-a alice\nsecret-o * name=olga\n")
 	sign := func(token string) (key string, cookie *http.Cookie) {
 		r := p.do(http.MethodPost, signInPath, fmt.Sprintf(`{"token": %q}`, token))
 		if r.status != http.StatusOK {
@@ -83,10 +79,7 @@ func TestABrowsersSession(t *testing.T) {
 
 // TestASecureSession: where browsers come over TLS, the cookie goes nowhere else.
 func TestASecureSession(t *testing.T) {
-	tokens, err := api.ParseTokens([]byte("secret-a alice\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := tokensOf(t, "secret-a alice\n")
 	p := start(t, func(c *api.Config) { c.Tokens, c.PublicURL = tokens, "https://tools.example.com" })
 	r := p.do(http.MethodPost, signInPath, `{"token": "secret-a"}`)
 	cookies := (&http.Response{Header: r.header}).Cookies()
@@ -244,11 +237,7 @@ func TestAnApprovalInLines(t *testing.T) {
 // TestRerunAndCompare: a batch runs again, calls that may act again only when that is allowed, and what is different
 // is told.
 func TestRerunAndCompare(t *testing.T) {
-	tokens, err := api.ParseTokens([]byte("secret-a alice\nsecret-b bob\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokens, false })
+	p := startFor(t, "secret-a alice\nsecret-b bob\n")
 	alice, bob := []string{"Authorization", "Bearer secret-a"}, []string{"Authorization", "Bearer secret-b"}
 	done := func(id, body string) {
 		t.Helper()

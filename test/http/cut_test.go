@@ -12,7 +12,6 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
-	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/events"
 )
 
@@ -135,7 +134,7 @@ func TestCutConnections(t *testing.T) {
 	c.most.Store(0)
 	var want []string
 	longest := 0
-	for _, raw := range must(t, sub.Events(t.Context())) {
+	for _, raw := range every(t, sub.Events(t.Context())) {
 		want, longest = append(want, string(raw)), max(longest, len(raw))
 	}
 	c.most.Store(int64(longest + 1_000)) // with the headers; a piece that never comes whole is never read
@@ -213,13 +212,13 @@ func TestLostAnswers(t *testing.T) {
 	lose("cancel", func() error { return st.Cancel(t.Context(), "enough", 1) })
 	lose("close", func() error { return st.Close(t.Context()) })
 	lose("results", func() error {
-		if got := outcomes(must(t, st.Results(t.Context()))); got != "0: 1:canceled" {
+		if got := outcomes(every(t, st.Results(t.Context()))); got != "0: 1:canceled" {
 			t.Errorf("results: %s", got)
 		}
 		return nil
 	})
 	n := map[events.Type]int{}
-	for _, raw := range must(t, st.Events(t.Context())) {
+	for _, raw := range every(t, st.Events(t.Context())) {
 		_, body, err := events.DecodeJSON(raw)
 		if err != nil {
 			t.Fatal(err)
@@ -280,13 +279,13 @@ func TestAnInterruptIsOfItsMoment(t *testing.T) {
 	if n, err := over.Interrupt(t.Context(), "a", "s", "stop"); err == nil {
 		t.Errorf("the answer is lost, and %d batches were interrupted", n)
 	}
-	if got := outcomes(must(t, first.Results(t.Context()))); got != "0:canceled" {
+	if got := outcomes(every(t, first.Results(t.Context()))); got != "0:canceled" {
 		t.Errorf("the batch that was there: %s", got)
 	}
 	waits(1)
 	var last *client.Batch
 	c.lost.Store(new(func() {
-		if got := outcomes(must(t, later.Results(t.Context()))); got != "0: 1:approval_expired" {
+		if got := outcomes(every(t, later.Results(t.Context()))); got != "0: 1:approval_expired" {
 			t.Errorf("the batch that was not interrupted: %s", got)
 		}
 		last = submit("last", "write")
@@ -304,11 +303,7 @@ func TestAnInterruptIsOfItsMoment(t *testing.T) {
 
 // TestClientsWithTokens: an agent that is left empty is the token's, and what the token may not do is said.
 func TestClientsWithTokens(t *testing.T) {
-	tokens, err := api.ParseTokens([]byte("secret-a ann\nsecret-b bob\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokens, false })
+	p := startFor(t, "secret-a ann\nsecret-b bob\n")
 	ann := overHTTP(t, p, client.HTTPOptions{Token: "secret-a"})
 	bobs, err := overHTTP(t, p, client.HTTPOptions{Token: "secret-b"}).Watch(t.Context(), "") // before anything happens
 	if err != nil {
@@ -322,10 +317,10 @@ func TestClientsWithTokens(t *testing.T) {
 		t.Errorf("the batch is %s", sub.Key())
 	}
 	unnamed := ann.Batch(toolyard.BatchKey{ID: "b"})
-	if got := outcomes(must(t, unnamed.Results(t.Context()))); got != "0:" {
+	if got := outcomes(every(t, unnamed.Results(t.Context()))); got != "0:" {
 		t.Errorf("results: %s", got)
 	}
-	if got := len(must(t, unnamed.Watch(t.Context()))); got < 4 {
+	if got := len(every(t, unnamed.Watch(t.Context()))); got < 4 {
 		t.Errorf("%d events", got)
 	}
 	if _, err := ann.Session(t.Context(), "", "s"); err != nil {

@@ -23,11 +23,7 @@ import (
 
 // TestTokens: an agent finds its own things and nothing of any other's; the operator finds all.
 func TestTokens(t *testing.T) {
-	tokens, err := api.ParseTokens([]byte("# who\nsecret-a alice interactive=yes\n\nsecret-b bob\nsecret-o *\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokens, false })
+	p := startFor(t, "# who\nsecret-a alice interactive=yes\n\nsecret-b bob\nsecret-o *\n")
 	alice, bob, operator := []string{"Authorization", "Bearer secret-a"}, []string{"Authorization", "bearer secret-b"},
 		[]string{"Authorization", "Bearer secret-o"}
 	body := `{"id": "b", "session": "s", "interactive": true, "calls": [{"tool": "long"}, {"tool": "write", "input": {"text": "x"}}, {"tool": "wait"}]}`

@@ -439,11 +439,7 @@ func TestFeedLong(t *testing.T) {
 
 // TestFeedTokens: a token hands in its agent's responses and nobody else's.
 func TestFeedTokens(t *testing.T) {
-	tokens, err := api.ParseTokens([]byte("secret-a alice\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokens, false })
+	p := startFor(t, "secret-a alice\n")
 	sse := []string{"Content-Type", "text/event-stream"}
 	alice := append(sse, "Authorization", "Bearer secret-a")
 	if r := p.do(http.MethodPost, "/v1/stream/anthropic", over, sse...); r.status != http.StatusUnauthorized {

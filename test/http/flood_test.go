@@ -24,10 +24,7 @@ import (
 // guarded starts a system with these tokens.
 func guarded(t testing.TB, file string) *pool {
 	t.Helper()
-	tokens, err := api.ParseTokens([]byte(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := tokensOf(t, file)
 	return start(t, func(c *api.Config) {
 		c.Tokens, c.Loopback = tokens, false
 		if _, ok := t.(*testing.B); ok {

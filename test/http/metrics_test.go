@@ -4,18 +4,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
-	"github.com/toolyard/toolyard/internal/api"
 )
 
 // TestMetrics: a batch that is over is counted by its status, its results by class and code, a refused one by its
 // status.
 func TestMetrics(t *testing.T) {
-	tokens, err := api.ParseTokens([]byte("secret-a alice\nsecret-o *\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokens, false })
+	p := startFor(t, "secret-a alice\nsecret-o *\n")
 	if r := p.do(http.MethodPost, "/v1/batches?wait=30",
 		`{"calls": [{"tool": "echo", "input": {"text": "x"}}, {"tool": "none", "input": {}}]}`, "Authorization",
 		"Bearer secret-a"); r.status != http.StatusOK {

@@ -1,7 +1,6 @@
 package http
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -134,6 +133,22 @@ func start(t testing.TB, change func(*api.Config)) *pool {
 			change(cfg)
 		}
 	})
+}
+
+// startFor starts a system that asks for these tokens, as a file has them.
+func startFor(t testing.TB, file string) *pool {
+	t.Helper()
+	return start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokensOf(t, file), false })
+}
+
+// tokensOf reads tokens.
+func tokensOf(t testing.TB, file string) *api.Tokens {
+	t.Helper()
+	tokens, err := api.ParseTokens([]byte(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tokens
 }
 
 // startWith starts a system with a dispatcher that has these limits.
@@ -271,26 +286,7 @@ func (p *pool) stream(path string, headers ...string) (next func() (event, bool)
 	}
 	closeIt = func() { _ = res.Body.Close() }
 	p.Cleanup(closeIt)
-	lines := bufio.NewScanner(res.Body)
-	lines.Buffer(nil, 16<<20)
-	return func() (e event, ok bool) {
-		for lines.Scan() {
-			name, value, _ := strings.Cut(lines.Text(), ": ")
-			switch name {
-			case "id":
-				e.id = value
-			case "event":
-				e.name = value
-			case "data":
-				e.data = value
-			case "":
-				if e.name != "" {
-					return e, true
-				}
-			}
-		}
-		return e, false
-	}, closeIt
+	return eventsOf(res.Body), closeIt
 }
 
 // all reads a stream to its end.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
-	"github.com/toolyard/toolyard/internal/api"
 )
 
 // TestProgressInStreams: reports go out beside results and events to those who ask for them, and who comes again with
@@ -130,11 +129,7 @@ func TestSmallBodies(t *testing.T) {
 // TestNamesWithSlashes: the batches of two agents whose names and ids read the same when a slash joins them are two:
 // who follows one sees nothing of the other.
 func TestNamesWithSlashes(t *testing.T) {
-	tokens, err := api.ParseTokens([]byte("secret-a a\nsecret-b a/b\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokens, false })
+	p := startFor(t, "secret-a a\nsecret-b a/b\n")
 	a, b := []string{"Authorization", "Bearer secret-a"}, []string{"Authorization", "Bearer secret-b"}
 	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches,
 		`{"id": "c", "calls": [{"tool": "talk", "input": {"text": "b's"}}]}`, b...)

@@ -113,10 +113,7 @@ func (h *heldHistory) Newest(ctx context.Context, a toolyard.Agent, since, until
 // TestReportsAreBounded: a report has the newest batches and says if others are left out, few are made at a time, and
 // one whose client has gone ends.
 func TestReportsAreBounded(t *testing.T) {
-	tokens, err := api.ParseTokens([]byte("secret-a alice\nsecret-o *\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := tokensOf(t, "secret-a alice\nsecret-o *\n")
 	h := &heldHistory{few: 2, asked: make(chan int), gate: make(chan struct{})}
 	p := start(t, func(c *api.Config) {
 		c.Tokens, c.Loopback, h.Store = tokens, false, c.Reader.Store

@@ -53,8 +53,8 @@ func (s *scenario) submit(b toolyard.Batch) *client.Batch {
 	return sub
 }
 
-// must takes what an iterator yields, which is no error.
-func must[T any](t testing.TB, seq iter.Seq2[T, error]) (out []T) {
+// every is all that an iterator yields. An error ends the test.
+func every[T any](t testing.TB, seq iter.Seq2[T, error]) (out []T) {
 	t.Helper()
 	for v, err := range seq {
 		if err != nil {
@@ -93,12 +93,12 @@ var scenarios = map[string]func(*scenario){
 		if sub.Key() != b.Key() {
 			s.Errorf("its key is %s, want %s", sub.Key(), b.Key())
 		}
-		first := must(s, sub.Results(s.Context()))
+		first := every(s, sub.Results(s.Context()))
 		if got := outcomes(first); !strings.HasPrefix(got, "0:one 1:unknown_tool 2:two 3:äb") || !first[3].Truncated {
 			s.Errorf("results: %.80s", got)
 		}
 		again := s.submit(b) // the same batch: nothing runs
-		if got := must(s, again.Results(s.Context())); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", first) {
+		if got := every(s, again.Results(s.Context())); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", first) {
 			s.Errorf("submitted again: %+v\nwant %+v", got, first)
 		}
 		v, err := s.c.Batch(b.Key()).View(s.Context())
@@ -118,7 +118,7 @@ var scenarios = map[string]func(*scenario){
 		if sub.Key().ID == "" {
 			s.Error("it has no id")
 		}
-		if r := must(s, sub.Results(s.Context())); len(r) != 1 || r[0].CallID != "call_1" {
+		if r := every(s, sub.Results(s.Context())); len(r) != 1 || r[0].CallID != "call_1" {
 			s.Errorf("results: %+v", r)
 		}
 	},
@@ -199,7 +199,7 @@ var scenarios = map[string]func(*scenario){
 		if err := st.Append(s.Context(), toolyard.Call{Tool: "echo"}); !errors.Is(err, client.ErrClosed) {
 			s.Errorf("append to a closed batch: %v", err)
 		}
-		if got := outcomes(must(s, st.Results(s.Context()))); got != "0:one 1:more 2:more 3:more" {
+		if got := outcomes(every(s, st.Results(s.Context()))); got != "0:one 1:more 2:more 3:more" {
 			s.Errorf("results: %s", got)
 		}
 	},
@@ -247,7 +247,7 @@ var scenarios = map[string]func(*scenario){
 			if err := st.Close(s.Context()); err != nil {
 				s.Error(err)
 			}
-			if got := outcomes(must(s, st.Results(s.Context()))); got != "0:same 1:same 2:other" {
+			if got := outcomes(every(s, st.Results(s.Context()))); got != "0:same 1:same 2:other" {
 				s.Errorf("results: %s", got)
 			}
 		}
@@ -277,7 +277,7 @@ var scenarios = map[string]func(*scenario){
 		case <-time.After(patience):
 			s.Fatal("the last call did not start")
 		}
-		if got := outcomes(must(s, sub.Results(s.Context()))); got != "0:canceled 1:canceled 2:waited" {
+		if got := outcomes(every(s, sub.Results(s.Context()))); got != "0:canceled 1:canceled 2:waited" {
 			s.Errorf("results: %s", got)
 		}
 		if err := sub.Cancel(s.Context(), ""); !errors.Is(err, client.ErrCompleted) {
@@ -315,7 +315,7 @@ var scenarios = map[string]func(*scenario){
 			s.Errorf("watched %v", types)
 		}
 		var kept []string
-		for _, raw := range must(s, sub.Events(s.Context())) {
+		for _, raw := range every(s, sub.Events(s.Context())) {
 			_, body, err := events.DecodeJSON(raw)
 			if err != nil {
 				s.Fatal(err)
@@ -376,7 +376,7 @@ var scenarios = map[string]func(*scenario){
 		if first, last := seen[0], seen[len(seen)-1]; first.Fraction > 0.5 || last.Fraction != 1 {
 			s.Errorf("it begins with %+v and ends with %+v", first, last)
 		}
-		if more := must(s, sub.Progress(s.Context())); len(more) != 0 {
+		if more := every(s, sub.Progress(s.Context())); len(more) != 0 {
 			s.Errorf("of a batch that is complete: %+v", more)
 		}
 	},
@@ -421,7 +421,7 @@ var scenarios = map[string]func(*scenario){
 			return s.c.Decide(s.Context(), id,
 				client.Decision{Verdict: client.Allow, By: "ann", Input: json.RawMessage(`{"text": "z"}`)})
 		})
-		if got := outcomes(must(s, sub.Results(s.Context()))); got != "0:wrote a 1:approval_rejected 2:wrote z" {
+		if got := outcomes(every(s, sub.Results(s.Context()))); got != "0:wrote a 1:approval_rejected 2:wrote z" {
 			s.Errorf("results: %s", got)
 		}
 		agent, _, _ := strings.Cut(ids[0], ".")
@@ -473,7 +473,7 @@ var scenarios = map[string]func(*scenario){
 			case <-s.Context().Done():
 			}
 		}()
-		if r := must(s, sub.Results(s.Context())); len(r) != 3 || r[2].Code != toolyard.Canceled {
+		if r := every(s, sub.Results(s.Context())); len(r) != 3 || r[2].Code != toolyard.Canceled {
 			s.Errorf("results: %s", outcomes(r))
 		}
 		select {
@@ -503,7 +503,7 @@ var scenarios = map[string]func(*scenario){
 		if want := (client.Resolved{Batches: 1, Calls: 1}); err != nil || done != want {
 			s.Errorf("%+v, %v, want %+v", done, err, want)
 		}
-		r := must(s, waiting.Results(s.Context()))
+		r := every(s, waiting.Results(s.Context()))
 		if got := outcomes(r); got != "0:one 1:approval_expired" || !strings.Contains(r[1].Error,
 			"Nobody decided about this call before the session went on: the session was interrupted.") {
 			s.Errorf("what waited: %s, %s", got, r[len(r)-1].Error)
@@ -512,7 +512,7 @@ var scenarios = map[string]func(*scenario){
 		case s.gate <- struct{}{}:
 		case <-s.Context().Done():
 		}
-		if r := must(s, running.Results(s.Context())); len(r) != 1 || r[0].IsError {
+		if r := every(s, running.Results(s.Context())); len(r) != 1 || r[0].IsError {
 			s.Errorf("what ran: %s", outcomes(r))
 		}
 		if done, err := s.c.Resolve(s.Context(), s.agent, name, "ann", "again"); err != nil || done.Calls != 0 {
@@ -531,7 +531,7 @@ var scenarios = map[string]func(*scenario){
 	},
 	"batches are listed": func(s *scenario) {
 		for i := range 3 {
-			must(s, s.submit(s.batch(fmt.Sprint("b", i), "echo")).Results(s.Context()))
+			every(s, s.submit(s.batch(fmt.Sprint("b", i), "echo")).Results(s.Context()))
 		}
 		var ids []string
 		s.eventually("the index has all", func() bool {
