@@ -12,8 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -26,11 +24,7 @@ import (
 // smallStore is a broker on a store whose bucket of tickets holds 3,400 keys.
 func smallStore(t *testing.T, s *natsd.Server) *natsbroker.Broker {
 	t.Helper()
-	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{MaxStoreBytes: 64 << 20}, "/test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return testenv.Open(t, testenv.Conn(t, s), broker.Settings{MaxStoreBytes: 64 << 20}, "/test")
 }
 
 // startLocks makes locks that watch and delete until the test is over.
@@ -107,14 +101,8 @@ func (d *Locks) known() int {
 
 func keysOf(t *testing.T, s *natsd.Server) uint64 {
 	t.Helper()
-	js, err := jetstream.New(testenv.Conn(t, s))
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(t.Context(), "KV_ty_ticket")
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.Conn(t, s))
+	stream := testenv.Stream(t, js, "KV_ty_ticket")
 	return stream.CachedInfo().State.Msgs
 }
 
@@ -154,10 +142,7 @@ func TestTenThousandWorkspaces(t *testing.T) {
 // few.
 func fillBucket(t *testing.T, s *natsd.Server) {
 	t.Helper()
-	js, err := jetstream.New(testenv.Conn(t, s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.Conn(t, s))
 	for n, size := 0, 8<<10; size > 0; n++ {
 		value := `{"last":7,"queue":[]}` + strings.Repeat(" ", size)
 		if _, err := js.Publish(t.Context(), fmt.Sprintf("$KV.ty_ticket.filler-%d", n), []byte(value)); err != nil {

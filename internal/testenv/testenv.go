@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
@@ -72,12 +73,38 @@ func Conn(t testing.TB, s *natsd.Server) *nats.Conn {
 	return nc
 }
 
+// JetStream is the JetStream of a connection.
+func JetStream(t testing.TB, nc *nats.Conn, opts ...jetstream.JetStreamOpt) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(nc, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// Stream is a stream that is there.
+func Stream(t testing.TB, js jetstream.JetStream, name string) jetstream.Stream {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
 // Broker is a broker on a connection of its own.
 func Broker(t testing.TB, s *natsd.Server, source string) *natsbroker.Broker {
 	t.Helper()
+	return Open(t, Conn(t, s), broker.Settings{Shards: Shards(t)}, source)
+}
+
+// Open is a broker on a connection, with settings.
+func Open(t testing.TB, nc *nats.Conn, settings broker.Settings, source string) *natsbroker.Broker {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	b, err := natsbroker.Open(ctx, Conn(t, s), broker.Settings{Shards: Shards(t)}, source)
+	b, err := natsbroker.Open(ctx, nc, settings, source)
 	if err != nil {
 		t.Fatal(err)
 	}

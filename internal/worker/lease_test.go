@@ -32,10 +32,7 @@ func newBench(t *testing.T, class toolyard.Class, run func(ctx context.Context, 
 	t.Helper()
 	s := testenv.Server(t)
 	settings := broker.Settings{WorkerTTL: 4 * time.Minute, CallAckWait: 4 * time.Minute, BatchAckWait: 4 * time.Minute}
-	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), settings, "/test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testenv.Open(t, testenv.Conn(t, s), settings, "/test")
 	type nothing struct{}
 	made, err := tool.New(tool.Typed[nothing, string]{
 		Declaration: tool.Declaration{Name: "do", Description: "A tool of a test.",

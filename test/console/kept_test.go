@@ -141,16 +141,10 @@ func serving(t *testing.T, server *natsd.Server) *system {
 // serves meanwhile. None is given the copies afterwards, as if one had answered each of them.
 func keep(t *testing.T, server *natsd.Server, n int) {
 	t.Helper()
-	js, err := jetstream.New(testenv.Conn(t, server), jetstream.WithPublishAsyncMaxPending(beingStored))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.Conn(t, server), jetstream.WithPublishAsyncMaxPending(beingStored))
 	began := time.Now()
 	for _, name := range []string{"TY_BATCH", "TY_EVENT", "TY_REPLY", "KV_ty_index"} {
-		stream, err := js.Stream(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := testenv.Stream(t, js, name)
 		of := stream.CachedInfo().State.LastSeq
 		var templates []*jetstream.RawStreamMsg
 		for seq := range of {
@@ -181,9 +175,7 @@ func keep(t *testing.T, server *natsd.Server, n int) {
 			}
 		}
 		<-js.PublishAsyncComplete()
-		if stream, err = js.Stream(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
+		stream = testenv.Stream(t, js, name)
 		if got, want := stream.CachedInfo().State.Msgs, uint64(n)*of; got != want {
 			t.Fatalf("%s has %d messages, not %d", name, got, want)
 		}

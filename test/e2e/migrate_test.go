@@ -7,10 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
@@ -20,17 +17,9 @@ func TestAStoreThatHasToBeMigrated(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
 	nc := testenv.Conn(t, s)
-	if _, err := natsbroker.Open(t.Context(), nc, broker.Settings{}, "/test"); err != nil {
-		t.Fatal(err)
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(t.Context(), "TY_BATCH") // as on 2026-11-21
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Open(t, nc, broker.Settings{}, "/test")
+	js := testenv.JetStream(t, nc)
+	stream := testenv.Stream(t, js, "TY_BATCH")
 	cfg := stream.CachedInfo().Config
 	cfg.Subjects = cfg.Subjects[:1]
 	cfg.Metadata = map[string]string{"toolyard.settings": cfg.Metadata["toolyard.settings"]}

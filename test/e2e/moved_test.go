@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
@@ -102,10 +101,7 @@ func TestASystemMovesToAClusterAndBack(t *testing.T) {
 // checkReplicas holds all streams against what a new system has, and the consumers that somebody has used since.
 func checkReplicas(t *testing.T, nc *nats.Conn, replicas int, wait time.Duration) {
 	t.Helper()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, nc)
 	streams, consumers := js.ListStreams(t.Context()), 0
 	for s := range streams.Info() {
 		if c := s.Config; c.Replicas != replicas || c.AllowDirect != (replicas == 1) ||
@@ -116,10 +112,7 @@ func checkReplicas(t *testing.T, nc *nats.Conn, replicas int, wait time.Duration
 		if !strings.HasSuffix(s.Config.Name, "_BATCH") && !strings.HasSuffix(s.Config.Name, "_CALL") {
 			continue
 		}
-		of, err := js.Stream(t.Context(), s.Config.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		of := testenv.Stream(t, js, s.Config.Name)
 		list := of.ListConsumers(t.Context())
 		for c := range list.Info() {
 			consumers++

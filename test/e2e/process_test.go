@@ -212,11 +212,7 @@ func connect(t *testing.T, url string) *natsbroker.Broker {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	b, err := natsbroker.Open(t.Context(), nc, broker.Settings{}, "/test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return testenv.Open(t, nc, broker.Settings{}, "/test")
 }
 
 // viewOf reads the batch object that a command printed.

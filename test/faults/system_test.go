@@ -184,9 +184,7 @@ func (s *system) open() {
 		return last == nil
 	})
 	s.settings = s.b.Settings()
-	if s.js, last = jetstream.New(s.nc); last != nil {
-		s.t.Fatal(last)
-	}
+	s.js = testenv.JetStream(s.t, s.nc)
 }
 
 // basic starts a NATS server that is alone, and makes the streams.

@@ -69,16 +69,12 @@ type text struct {
 
 func writes(t *testing.T, runs *atomic.Int64) tool.Tool {
 	t.Helper()
-	made, err := tool.New(tool.Typed[text, string]{
+	return newTool(t, tool.Typed[text, string]{
 		Declaration: writer("write"), Run: func(_ context.Context, _ tool.Env, in text) (string, error) {
 			runs.Add(1)
 			return "wrote " + in.Text, nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return made
 }
 
 // TestALongReason: a person is asked also where a tool has very much to say about why.
@@ -111,11 +107,8 @@ func TestAnApprovalOutlivesEverybody(t *testing.T) {
 	d := startDispatcher(t, s, dispatcher.Config{})
 	w := startWorker(t, s, worker.Config{Tools: tools, Mode: policy.Default})
 	c := startClient(t, s)
-	sub, err := c.Submit(t.Context(), interactive("outlives", call("read", `{}`), call("write", `{"text":"one"}`),
+	sub := submit(t, c, interactive("outlives", call("read", `{}`), call("write", `{"text":"one"}`),
 		call("read", `{}`)))
-	if err != nil {
-		t.Fatal(err)
-	}
 	list := asked(t, b, "outlives", 1)
 	if a := list[0]; a.Tool != "write" || a.Index != 1 || string(a.Input) != `{"text":"one"}` || a.Reason == "" ||
 		!a.Expires.After(a.AskedAt) {
@@ -201,10 +194,7 @@ func TestAPersonDecides(t *testing.T) {
 			t.Parallel()
 			batch := interactive(name, call("write", `{"text":"one"}`))
 			batch.Workspace = toolyard.Workspace(name)
-			sub, err := c.Submit(t.Context(), batch)
-			if err != nil {
-				t.Fatal(err)
-			}
+			sub := submit(t, c, batch)
 			a := asked(t, b, toolyard.Agent(name), 1)[0]
 			status(t, b, broker.Filter{Agent: a.Agent}, toolyard.StatusWaiting)
 			if err := decide.as(t, a); err != nil {
@@ -224,10 +214,7 @@ func TestASessionRemembers(t *testing.T) {
 	p := startPersonPool(t)
 	b, c := p.b, p.c
 	run := func(text string) []toolyard.Result {
-		sub, err := c.Submit(t.Context(), interactive("remembers", call("write", `{"text":"`+text+`"}`)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		sub := submit(t, c, interactive("remembers", call("write", `{"text":"`+text+`"}`)))
 		return collect(t, t.Context(), sub)
 	}
 	done := make(chan []toolyard.Result, 1)
@@ -286,11 +273,7 @@ func TestInterrupt(t *testing.T) {
 	startDispatcher(t, s, dispatcher.Config{})
 	startWorker(t, s, worker.Config{Tools: tools})
 	c := startClient(t, s)
-	sub, err := c.Submit(t.Context(), interactive("interrupted", call("gentle", `{}`), call("steady", `{}`),
-		call("write", `{}`)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := submit(t, c, interactive("interrupted", call("gentle", `{}`), call("steady", `{}`), call("write", `{}`)))
 	<-began
 	<-began
 	status(t, b, broker.Filter{Agent: "interrupted"}, toolyard.StatusRunning)
@@ -313,14 +296,11 @@ func TestInterrupt(t *testing.T) {
 func TestTheSessionsContext(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
-	set, err := tool.New(tool.Typed[text, tool.Output]{Declaration: writer("set"),
+	set := newTool(t, tool.Typed[text, tool.Output]{Declaration: writer("set"),
 		Run: func(_ context.Context, _ tool.Env, in text) (tool.Output, error) {
 			return tool.Output{Text: "set", Session: &tool.SessionChange{Loads: []string{"later"},
 				Context: map[string]string{"dir": in.Text}}}, nil
 		}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	later := reader("later")
 	later.ShouldDefer = true
 	tools := []tool.Tool{set, make1(t, reader("get"), func(_ context.Context, env tool.Env) (string,
@@ -332,10 +312,7 @@ func TestTheSessionsContext(t *testing.T) {
 	startWorker(t, s, worker.Config{Tools: tools})
 	c := startClient(t, s)
 	run := func(calls ...toolyard.Call) []toolyard.Result {
-		sub, err := c.Submit(t.Context(), toolyard.Batch{Agent: "context", Calls: calls})
-		if err != nil {
-			t.Fatal(err)
-		}
+		sub := submit(t, c, toolyard.Batch{Agent: "context", Calls: calls})
 		return collect(t, t.Context(), sub)
 	}
 	first := run(call("get", `{}`), call("set", `{"text":"a"}`), call("get", `{}`), call("set", `{"text":"b"}`),
@@ -360,7 +337,7 @@ func TestAChangeOfTheSessionThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
 	holding, free := make(chan struct{}), make(chan struct{})
-	set, err := tool.New(tool.Typed[text, tool.Output]{Declaration: writer("set"), Run: func(_ context.Context,
+	set := newTool(t, tool.Typed[text, tool.Output]{Declaration: writer("set"), Run: func(_ context.Context,
 		_ tool.Env, in text) (tool.Output, error) {
 		key, value, _ := strings.Cut(in.Text, "=")
 		if value == "huge" {
@@ -369,9 +346,6 @@ func TestAChangeOfTheSessionThatDoesNotFit(t *testing.T) {
 		return tool.Output{Text: "set", Session: &tool.SessionChange{Loads: []string{"later"},
 			Context: map[string]string{key: value}}}, nil
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	later := reader("later")
 	later.ShouldDefer = true
 	tools := []tool.Tool{set, make1(t, later, says("loaded")),
@@ -385,11 +359,7 @@ func TestAChangeOfTheSessionThatDoesNotFit(t *testing.T) {
 	startWorker(t, s, worker.Config{Tools: tools})
 	c := startClient(t, s)
 	submit := func(workspace toolyard.Workspace, calls ...toolyard.Call) *client.Batch {
-		sub, err := c.Submit(t.Context(), toolyard.Batch{Agent: "a", Session: "s", Workspace: workspace, Calls: calls})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return sub
+		return submit(t, c, toolyard.Batch{Agent: "a", Session: "s", Workspace: workspace, Calls: calls})
 	}
 	collect(t, t.Context(), submit("one", call("set", `{"text":"shared=old"}`)))
 	first := submit("one", call("set", `{"text":"a=1"}`), call("hold", `{}`), call("set", `{"text":"b=huge"}`),

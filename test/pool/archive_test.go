@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
@@ -28,10 +26,7 @@ import (
 // server counts them.
 func storedBytes(t testing.TB, s *natsd.Server) (hot, archived, subjects uint64) {
 	t.Helper()
-	js, err := jetstream.New(testenv.Conn(t, s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.Conn(t, s))
 	for _, name := range []string{"TY_BATCH", "TY_EVENT", "TY_REPLY", "TY_ARCHIVE"} {
 		stream, err := js.Stream(t.Context(), name)
 		if err != nil {
@@ -73,14 +68,11 @@ func archiveAll(t testing.TB, s *natsd.Server, batches int) {
 func TestArchivedBatchesAnswerAgain(t *testing.T) {
 	s := testenv.Server(t)
 	ran := make(chan string, 100)
-	made, err := tool.New(tool.Typed[struct{ Text string }, string]{Declaration: writer("say"),
+	made := newTool(t, tool.Typed[struct{ Text string }, string]{Declaration: writer("say"),
 		Run: func(_ context.Context, _ tool.Env, in struct{ Text string }) (string, error) {
 			ran <- in.Text
 			return "said " + in.Text, nil
 		}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{made}})
 	startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)
@@ -91,10 +83,7 @@ func TestArchivedBatchesAnswerAgain(t *testing.T) {
 			sub.Calls = append(sub.Calls, toolyard.Call{Tool: "say", Input: json.RawMessage(fmt.Sprintf(
 				`{"Text":"%d of %d"}`, i, n))})
 		}
-		b, err := c.Submit(t.Context(), sub)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := submit(t, c, sub)
 		for _, r := range resultsOf(t, b) {
 			text, err := json.Marshal(r)
 			if err != nil {
@@ -130,16 +119,13 @@ func TestArchivedBatchesAnswerAgain(t *testing.T) {
 // of 412 bytes each. The processor time is that of the whole process, which is the server too.
 func BenchmarkArchive(b *testing.B) {
 	text := strings.Repeat("a line of a file that is read again and again\n", 9)[:412]
-	made, err := tool.New(tool.Typed[struct {
+	made := newTool(b, tool.Typed[struct {
 		Path string `json:"file_path"`
 	}, string]{Declaration: reader("read"), Run: func(context.Context, tool.Env, struct {
 		Path string `json:"file_path"`
 	}) (string, error) {
 		return text, nil
 	}})
-	if err != nil {
-		b.Fatal(err)
-	}
 	c, s := benchSystem(b, worker.Config{Mode: policy.Bypass, Tools: []tool.Tool{made},
 		Slots: map[toolyard.Class]int{toolyard.ReadOnly: 64}})
 	const batches, calls = 1_000, 10

@@ -113,10 +113,7 @@ func attackedPool(t *testing.T, s testenv.System) (*natsbroker.Broker, jetstream
 	t.Helper()
 	dispatch(t, s)
 	nc := testenv.ConnAs(t, s, platform)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, nc)
 	b, err := natsbroker.Attach(t.Context(), nc, "/test")
 	if err != nil {
 		t.Fatal(err)
@@ -614,9 +611,7 @@ func nothingIsApproved(t *testing.T, s testenv.System) {
 		t.Helper()
 		sub := interactive("ann", call("write", `{"text":"one"}`))
 		sub.ID = id
-		if _, err := c.Submit(t.Context(), sub); err != nil {
-			t.Fatal(err)
-		}
+		submit(t, c, sub)
 		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			list, err := b.Approvals(t.Context(), "ann")
 			if err != nil {

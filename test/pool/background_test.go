@@ -73,11 +73,8 @@ func (k *talk) command(name, command string, after time.Duration) *client.Batch 
 func (k *talk) turn(call toolyard.Call, o toolyard.Options) *client.Batch {
 	k.Helper()
 	k.n++
-	b, err := k.c.Submit(k.Context(), toolyard.Batch{Agent: k.agent, ID: toolyard.BatchID(fmt.Sprint("turn-", k.n)),
+	b := submit(k, k.c, toolyard.Batch{Agent: k.agent, ID: toolyard.BatchID(fmt.Sprint("turn-", k.n)),
 		Calls: []toolyard.Call{call}, Options: o})
-	if err != nil {
-		k.Fatal(err)
-	}
 	return b
 }
 
@@ -272,11 +269,7 @@ func TestOnlyTheSessionMakesBackgroundCalls(t *testing.T) {
 		t.Errorf("a forged one: %v", err)
 	}
 	stop := toolyard.Call{Tool: toolyard.BackgroundStop, Input: fmt.Appendf(nil, `{"handle":%q}`, one.Handle)}
-	other, err := k.c.Submit(t.Context(), toolyard.Batch{Agent: "a", ID: "other", Session: "other",
-		Calls: []toolyard.Call{stop}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := submit(t, k.c, toolyard.Batch{Agent: "a", ID: "other", Session: "other", Calls: []toolyard.Call{stop}})
 	if r := resultsOf(t, other); r[0].Code != toolyard.InvalidArguments {
 		t.Errorf("another session: %+v", r)
 	}

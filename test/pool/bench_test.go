@@ -32,12 +32,8 @@ func BenchmarkBatch(b *testing.B) {
 		Text string `json:"text"`
 	}
 	declare := func(d tool.Declaration) tool.Tool {
-		made, err := tool.New(tool.Typed[in, string]{Declaration: d,
+		return newTool(b, tool.Typed[in, string]{Declaration: d,
 			Run: func(_ context.Context, _ tool.Env, i in) (string, error) { return i.Text, nil }})
-		if err != nil {
-			b.Fatal(err)
-		}
-		return made
 	}
 	c := benchPool(b, worker.Config{
 		Mode: policy.Bypass, Tools: []tool.Tool{declare(reader("read")), declare(writer("write"))},

@@ -67,10 +67,7 @@ func TestOutputsAnswerUntilAnExclusiveCall(t *testing.T) {
 		n++
 		b := toolyard.Batch{Agent: agent, ID: toolyard.BatchID(fmt.Sprint("b", n)), Workspace: ws,
 			Calls: calls(names...), Options: toolyard.Options{OnError: toolyard.Continue}}
-		sub, err := c.Submit(t.Context(), b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sub := submit(t, c, b)
 		logged = sub
 		return shown(collect(t, t.Context(), sub))
 	}

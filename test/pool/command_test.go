@@ -117,10 +117,7 @@ func TestStoppedCommandsAreGone(t *testing.T) {
 			}
 			argument := fmt.Sprintf("97%d.%d", os.Getpid(), n)
 			batch, meanwhile := tt.with(bash("sleep "+argument, time.Minute), argument)
-			b, err := c.Submit(t.Context(), batch)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := submit(t, c, batch)
 			if meanwhile != nil && noBox == nil {
 				meanwhile(b)
 			}

@@ -35,10 +35,7 @@ func TestPoison(t *testing.T) {
 	put(fmt.Sprintf("ty.call.READ_ONLY.default.%d.a.other.0.0", lane), "neither is this")
 	put(fmt.Sprintf("ty.call.READ_ONLY.default.%d.what", lane), "nor this")
 	// A log that contradicts itself: a group starts before the batch was planned.
-	lost, err := c.Submit(t.Context(), toolyard.Batch{Agent: "a", ID: "lost", Calls: calls("read")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lost := submit(t, c, toolyard.Batch{Agent: "a", ID: "lost", Calls: calls("read")})
 	if _, err := b.Append(t.Context(), lost.Key(), batch.ChainBatch, "", 0, 0, events.Started{}); err != nil {
 		t.Fatal(err)
 	}

@@ -60,10 +60,7 @@ func TestAnEditIsCheckedBeforeItCounts(t *testing.T) {
 	}
 	startWorker(t, s, worker.Config{Mode: policy.Default, Tools: []tool.Tool{write}, Rules: policy.Rules{Deny: deny}})
 	c := startClient(t, s)
-	sub, err := c.Submit(t.Context(), interactive("edits", call("write", `{"text":"one"}`)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := submit(t, c, interactive("edits", call("write", `{"text":"one"}`)))
 	id := asked(t, b, "edits", 1)[0].ID
 	for input, want := range map[string]string{
 		`{"text":1}`: "text", `{"nope":"x"}`: "nope", `{}`: "text", `{"text":"bad"}`: "that text is bad",
@@ -94,9 +91,7 @@ func TestAnEditThatNobodyCanCheck(t *testing.T) {
 	t.Parallel()
 	p := startPersonPool(t)
 	b, c := p.b, p.c
-	if _, err := c.Submit(t.Context(), interactive("alone", call("write", `{"text":"one"}`))); err != nil {
-		t.Fatal(err)
-	}
+	submit(t, c, interactive("alone", call("write", `{"text":"one"}`)))
 	id := asked(t, b, "alone", 1)[0].ID
 	p.w.end(t)
 	if err := c.Decide(t.Context(), id, client.Decision{Verdict: client.Allow, By: "ann",
@@ -115,27 +110,17 @@ func TestANewBatchSupersedesWhatWaits(t *testing.T) {
 	t.Parallel()
 	p := startPersonPool(t)
 	b, c := p.b, p.c
-	waits, err := c.Submit(t.Context(), interactive("goes", call("write", `{"text":"one"}`)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	waits := submit(t, c, interactive("goes", call("write", `{"text":"one"}`)))
 	other := interactive("goes", call("write", `{"text":"two"}`))
 	other.Session = "another"
-	if _, err := c.Submit(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
+	submit(t, c, other)
 	asked(t, b, "goes", 2)
-	plain, err := c.Submit(t.Context(), interactive("goes", call("read", `{}`)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := submit(t, c, interactive("goes", call("read", `{}`)))
 	collect(t, t.Context(), plain)
 	asked(t, b, "goes", 2) // without the option it waits on
 	next := interactive("goes", call("read", `{}`))
 	next.Options.Supersede = true
-	if _, err := c.Submit(t.Context(), next); err != nil {
-		t.Fatal(err)
-	}
+	submit(t, c, next)
 	r := collect(t, t.Context(), waits)[0]
 	if r.Code != toolyard.ApprovalExpired || !strings.Contains(r.Error, "session went on") {
 		t.Errorf("what waited ended as %q: %s", r.Code, r.Error)
@@ -156,10 +141,7 @@ func TestRepair(t *testing.T) {
 	for _, repairs := range []bool{true, false} {
 		sub := interactive("repairs", given...)
 		sub.Options.Repair, sub.Options.OnError = repairs, toolyard.Continue
-		under, err := c.Submit(t.Context(), sub)
-		if err != nil {
-			t.Fatal(err)
-		}
+		under := submit(t, c, sub)
 		if repairs {
 			waiting := asked(t, b, "repairs", 1)[0]
 			if string(waiting.Input) != `{"text":"one"}` {

@@ -68,10 +68,7 @@ func TestStoppedCallsSayWhatHappened(t *testing.T) {
 		t.Error("calls that ran together say that they did not")
 	}
 
-	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("wait")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := submit(t, c, toolyard.Batch{Calls: calls("wait")})
 	within(t, "the call runs", began)
 	if err := c.Batch(sub.Key()).Cancel(t.Context(), "changed my mind"); err != nil {
 		t.Fatal(err)
@@ -175,19 +172,13 @@ func TestACallThatNoWorkerWasHanded(t *testing.T) {
 	}})
 	startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)
-	holding, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("hold")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	holding := submit(t, c, toolyard.Batch{Calls: calls("hold")})
 	within(t, "the slot is taken", began)
 	many := toolyard.Batch{Options: toolyard.Options{MaxConcurrency: 200}}
 	for range 100 {
 		many.Calls = append(many.Calls, toolyard.Call{Tool: "read"})
 	}
-	sub, err := c.Submit(t.Context(), many)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := submit(t, c, many)
 	awaitStart(t, testenv.Broker(t, s, "/test"), sub.Key())
 	if err := c.Batch(sub.Key()).Cancel(t.Context(), "enough"); err != nil {
 		t.Fatal(err)
@@ -229,10 +220,7 @@ func TestAttemptsAreWhatWasTaken(t *testing.T) {
 	busy := startWorker(t, s, worker.Config{Tools: []tool.Tool{read}, Slots: slots})
 	var subs []*client.Batch
 	for _, agent := range []toolyard.Agent{"a", "b"} {
-		sub, err := c.Submit(t.Context(), toolyard.Batch{Agent: agent, ID: "read", Calls: calls("read")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		sub := submit(t, c, toolyard.Batch{Agent: agent, ID: "read", Calls: calls("read")})
 		subs = append(subs, sub)
 	}
 	within(t, "a call runs", began)
@@ -273,10 +261,7 @@ func TestAttemptsAreWhatWasTaken(t *testing.T) {
 	busy.end(t)
 
 	// Somebody takes the call, and is not heard of again.
-	sub, err := c.Submit(t.Context(), toolyard.Batch{Agent: "a", ID: "lost", Calls: calls("read")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := submit(t, c, toolyard.Batch{Agent: "a", ID: "lost", Calls: calls("read")})
 	route := batch.Route{Pool: "default", Class: toolyard.ReadOnly}
 	lane, err := testenv.Broker(t, s, "/worker/lost").Lane(t.Context(), route, broker.LaneOf("a"), nil)
 	if err != nil {
@@ -335,10 +320,7 @@ func TestAReadIsQueuedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A worker that comes later is handed nothing that was withdrawn.
-	stream, err := jetStream(t, s).Stream(t.Context(), "TY_CALL")
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testenv.Stream(t, testenv.JetStream(t, testenv.Conn(t, s)), "TY_CALL")
 	if n := stream.CachedInfo().State.Msgs; n != 0 {
 		t.Errorf("%d messages are left in the queue", n)
 	}
@@ -366,11 +348,8 @@ func TestAFailedReadEndsNobodyElse(t *testing.T) {
 	}})
 	startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)
-	b, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("fail", "read", "read"),
+	b := submit(t, c, toolyard.Batch{Calls: calls("fail", "read", "read"),
 		Options: toolyard.Options{OnError: toolyard.CancelGroup}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var got []toolyard.Result
 	for r, err := range b.Results(t.Context()) {
 		if err != nil {
@@ -406,10 +385,7 @@ func TestAToolThatIsLeftWithoutItsClass(t *testing.T) {
 	writes := startWorker(t, s, worker.Config{Tools: []tool.Tool{hold, write},
 		Classes: []toolyard.Class{toolyard.WriteExclusive}})
 	c := startClient(t, s)
-	sub, err := c.Submit(t.Context(), interactive("left", call("hold", `{}`), call("write", `{}`)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := submit(t, c, interactive("left", call("hold", `{}`), call("write", `{}`)))
 	<-began
 	writes.end(t)
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, writer("other"), says("other"))},

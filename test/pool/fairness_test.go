@@ -53,15 +53,6 @@ func gated(t *testing.T, d tool.Declaration, gate <-chan struct{}, ran chan<- to
 	})
 }
 
-func submit(t *testing.T, c *client.Client, a toolyard.Agent, names ...string) *client.Batch {
-	t.Helper()
-	sub, err := c.Submit(t.Context(), toolyard.Batch{Agent: a, Calls: calls(names...)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return sub
-}
-
 // TestAQuietAgentAmongCalls: an agent's running batches are capped, so another's starts at once; and its call is among
 // the next that run, though the flood's batches come as fast as they go.
 func TestAQuietAgentAmongCalls(t *testing.T) {
@@ -74,10 +65,10 @@ func TestAQuietAgentAmongCalls(t *testing.T) {
 	const many = 200
 	var all []*client.Batch
 	for range many {
-		all = append(all, submit(t, c, "flood", "read"))
+		all = append(all, submit(t, c, toolyard.Batch{Agent: "flood", Calls: calls("read")}))
 	}
 	allTaken(t, s, 0)
-	quiet := submit(t, c, "quiet", "read")
+	quiet := submit(t, c, toolyard.Batch{Agent: "quiet", Calls: calls("read")})
 	awaitStart(t, testenv.Broker(t, s, "/test"), quiet.Key())
 	ended := make(chan struct{})
 	go func() {
@@ -115,7 +106,7 @@ func TestTooManyBatches(t *testing.T) {
 	c := startClient(t, s)
 	var all []*client.Batch
 	for range 7 {
-		all = append(all, submit(t, c, "flood", "read"))
+		all = append(all, submit(t, c, toolyard.Batch{Agent: "flood", Calls: calls("read")}))
 	}
 	for n, b := range all[5:] {
 		var refused error
@@ -134,7 +125,7 @@ func TestTooManyBatches(t *testing.T) {
 			t.Log(e.What)
 		}
 	}
-	other := submit(t, c, "other", "read")
+	other := submit(t, c, toolyard.Batch{Agent: "other", Calls: calls("read")})
 	close(gate)
 	for _, b := range append(all[:5], other) {
 		if got := codes(collect(t, t.Context(), b)); got != "ok" {
@@ -250,14 +241,11 @@ const fairTool = 50 * time.Millisecond
 // fairPool is a pool whose tool takes fairTool.
 func fairPool(b *testing.B, slots int) *client.Client {
 	b.Helper()
-	sleep, err := tool.New(tool.Typed[nothing, string]{Declaration: reader("sleep"),
+	sleep := newTool(b, tool.Typed[nothing, string]{Declaration: reader("sleep"),
 		Run: func(context.Context, tool.Env, nothing) (string, error) {
 			time.Sleep(fairTool)
 			return "", nil
 		}})
-	if err != nil {
-		b.Fatal(err)
-	}
 	return benchPool(b, worker.Config{Tools: []tool.Tool{sleep},
 		Slots: map[toolyard.Class]int{toolyard.ReadOnly: slots}})
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/worker"
@@ -67,10 +66,7 @@ func TestDeliveriesThatTheServerForgot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := testenv.Restartable(t)
-			if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server),
-				broker.Settings{Shards: testenv.Shards(t)}, "/test"); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Open(t, testenv.Conn(t, s.Server), broker.Settings{Shards: testenv.Shards(t)}, "/test")
 			e := &executions{began: map[execution]chan struct{}{}, ends: map[execution]chan struct{}{}}
 			beside := make(chan int64, 1)
 			for w := range 2 {

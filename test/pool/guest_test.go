@@ -103,26 +103,20 @@ func TestGuests(t *testing.T) {
 	began := make(chan struct{}, 1)
 	judged := reader("judged")
 	judged.Class = tool.ClassRule{Ask: true}
-	ask, err := tool.New(tool.Typed[nothing, string]{
+	ask := newTool(t, tool.Typed[nothing, string]{
 		Declaration: judged, Run: func(context.Context, tool.Env, nothing) (string, error) { return "judged", nil },
 		Judge: func(nothing) (tool.Judgement, error) {
 			return tool.Judgement{Class: toolyard.ReadOnly, ReadOnly: true, Idempotent: true}, nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	offload := reader("offload")
-	echo, err := tool.New(tool.Typed[struct {
+	echo := newTool(t, tool.Typed[struct {
 		Text string `json:"text"`
 	}, string]{Declaration: reader("count"), Run: func(_ context.Context, _ tool.Env, in struct {
 		Text string `json:"text"`
 	}) (string, error) {
 		return fmt.Sprint(len(in.Text)), nil
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	guestWorker(t, s, worker.Config{Tools: []tool.Tool{
 		make1(t, reader("read"), says("read")), make1(t, writer("write"), says("written")), ask, echo,
 		make1(t, offload, says(large)),
@@ -141,11 +135,8 @@ func TestGuests(t *testing.T) {
 		}
 		return out
 	}
-	b, err := c.Submit(t.Context(), toolyard.Batch{Agent: "an agent", ID: "one",
+	b := submit(t, c, toolyard.Batch{Agent: "an agent", ID: "one",
 		Calls: calls("read", "read", "write", "judged", "read", "offload")})
-	if err != nil {
-		t.Fatal(err)
-	}
 	results := resultsOf(t, b)
 	for i, want := range []string{"read", "read", "written", "judged", "read"} {
 		if results[i].Output != want || results[i].IsError {
@@ -179,11 +170,8 @@ func TestGuests(t *testing.T) {
 	}
 
 	// A large input.
-	b, err = c.Submit(t.Context(), toolyard.Batch{Agent: "an agent", ID: "large", Calls: []toolyard.Call{{
+	b = submit(t, c, toolyard.Batch{Agent: "an agent", ID: "large", Calls: []toolyard.Call{{
 		ID: "1", Tool: "count", Input: json.RawMessage(fmt.Sprintf(`{"text":%q}`, large[:900_000]))}}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if r := resultsOf(t, b); r[0].Output != "900000" {
 		t.Errorf("the large input came as %+v", r[0])
 	}
@@ -316,13 +304,10 @@ func TestGetReplies(t *testing.T) {
 		}
 	}
 	c := guestClient(t, s, "ann")
-	b, err := c.Submit(t.Context(), toolyard.Batch{Agent: "ann", ID: "b", Calls: []toolyard.Call{
+	b := submit(t, c, toolyard.Batch{Agent: "ann", ID: "b", Calls: []toolyard.Call{
 		{ID: "1", Tool: "read", Input: json.RawMessage(`{}`)}, {ID: "2", Tool: "write", Input: json.RawMessage(`{}`)},
 		{ID: "3", Tool: "read", Input: json.RawMessage(`{}`)},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	resultsOf(t, b)
 	for _, c := range []struct {
 		question string
@@ -437,7 +422,7 @@ func TestBeats(t *testing.T) {
 func TestTwoCallsReadALongResult(t *testing.T) {
 	t.Parallel()
 	s := guardedPool(t)
-	read, err := tool.New(tool.Typed[struct {
+	read := newTool(t, tool.Typed[struct {
 		Ref string `json:"ref"`
 	}, string]{Declaration: reader("part"), Run: func(ctx context.Context, env tool.Env, in struct {
 		Ref string `json:"ref"`
@@ -445,18 +430,12 @@ func TestTwoCallsReadALongResult(t *testing.T) {
 		data, err := env.Blobs.ReadBlob(ctx, in.Ref)
 		return fmt.Sprint(len(data)), err
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	long := strings.Repeat("long ", 100_000)
 	guestWorker(t, s, worker.Config{Tools: []tool.Tool{read, make1(t, reader("long"), says(long))}})
 	c := guestClient(t, s, "ann")
 	results := func(calls ...toolyard.Call) []toolyard.Result {
 		t.Helper()
-		b, err := c.Submit(t.Context(), toolyard.Batch{Agent: "ann", Calls: calls})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := submit(t, c, toolyard.Batch{Agent: "ann", Calls: calls})
 		return resultsOf(t, b)
 	}
 	ref := results(toolyard.Call{ID: "0", Tool: "long", Input: json.RawMessage(`{}`)})[0].Blob

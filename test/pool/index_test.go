@@ -27,13 +27,10 @@ func TestTheIndexHasABatchOnce(t *testing.T) {
 	c := startClient(t, s)
 	var running sync.WaitGroup
 	for i := range n {
-		sub, err := c.Submit(t.Context(), toolyard.Batch{
+		sub := submit(t, c, toolyard.Batch{
 			ID: toolyard.BatchID(fmt.Sprint("b", i)), Agent: toolyard.Agent(fmt.Sprint("a", i%3)),
 			Calls: calls("read", "write"),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		running.Go(func() {
 			for _, err := range sub.Results(t.Context()) {
 				if err != nil {
@@ -56,12 +53,9 @@ func TestTheIndexHasABatchOnce(t *testing.T) {
 			t.Errorf("listed as number %d is batch %s, want %s", i, e.ID, want)
 		}
 	}
-	js := jetStream(t, s)
+	js := testenv.JetStream(t, testenv.Conn(t, s))
 	eventually(t, "the index has each batch once", func() bool {
-		bucket, err := js.Stream(t.Context(), "KV_ty_index")
-		if err != nil {
-			t.Fatal(err)
-		}
+		bucket := testenv.Stream(t, js, "KV_ty_index")
 		return bucket.CachedInfo().State.Msgs == n
 	})
 	if live, _, err := b.Index().Page(t.Context(), broker.Filter{Live: true}); err != nil || len(live) != 0 {

@@ -22,7 +22,7 @@ func TestOnlyTheToolsCodeCanTell(t *testing.T) {
 	type in struct {
 		Mood string `json:"mood"`
 	}
-	ask, err := tool.New(tool.Typed[in, string]{
+	ask := newTool(t, tool.Typed[in, string]{
 		Declaration: tool.Declaration{Name: "ask", Description: "d",
 			Class: tool.ClassRule{Ask: true, Static: toolyard.WriteExclusive}},
 		Judge: func(i in) (tool.Judgement, error) {
@@ -38,9 +38,6 @@ func TestOnlyTheToolsCodeCanTell(t *testing.T) {
 		},
 		Run: func(_ context.Context, _ tool.Env, i in) (string, error) { return i.Mood, nil },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{ask}})
 	startDispatcher(t, s, dispatcher.Config{})
 	var b toolyard.Batch
@@ -76,7 +73,7 @@ func TestWhyACallIsUnsafe(t *testing.T) {
 	}
 	stuck := make(chan struct{})
 	defer close(stuck)
-	ask, err := tool.New(tool.Typed[in, string]{
+	ask := newTool(t, tool.Typed[in, string]{
 		Declaration: tool.Declaration{Name: "ask", Description: "d", Class: tool.ClassRule{Ask: true},
 			Execution: tool.InService},
 		Judge: func(i in) (tool.Judgement, error) {
@@ -97,9 +94,6 @@ func TestWhyACallIsUnsafe(t *testing.T) {
 		},
 		Run: func(_ context.Context, _ tool.Env, i in) (string, error) { return i.Mood, nil },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{ask}})
 	startDispatcher(t, s, dispatcher.Config{})
 	var b toolyard.Batch

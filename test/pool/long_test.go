@@ -24,10 +24,7 @@ func TestLongResultsComeWhole(t *testing.T) {
 		func(context.Context, tool.Env) (string, error) { return long, nil })}})
 	startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)
-	b, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("long", "long", "long")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := submit(t, c, toolyard.Batch{Calls: calls("long", "long", "long")})
 	for i, r := range collect(t, t.Context(), b) {
 		if r.IsError || r.Truncated || r.Output != long {
 			t.Errorf("%d: %q %s, truncated %t, %d of %d bytes", i, r.Code, r.Error, r.Truncated, len(r.Output),

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
@@ -25,15 +23,6 @@ import (
 
 // These tests were written for faults that a review found; each failed before it was mended.
 
-func jetStream(t *testing.T, s *natsd.Server) jetstream.JetStream {
-	t.Helper()
-	js, err := jetstream.New(testenv.Conn(t, s))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
-}
-
 // hurried starts a server whose system has short waits, so that a test of what happens after them does not take long.
 func hurried(t *testing.T) *natsd.Server {
 	t.Helper()
@@ -45,9 +34,7 @@ func hurried(t *testing.T) *natsd.Server {
 func waiting(t *testing.T, waits broker.Settings) *natsd.Server {
 	t.Helper()
 	s := testenv.Server(t)
-	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), waits, "/test"); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Open(t, testenv.Conn(t, s), waits, "/test")
 	return s
 }
 
@@ -64,7 +51,7 @@ func TestAWorkerWhoseToolsCannotBeRead(t *testing.T) {
 		return "done", nil
 	})
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{write}})
-	js := jetStream(t, s)
+	js := testenv.JetStream(t, testenv.Conn(t, s))
 	store, err := js.ObjectStore(t.Context(), "ty_blob")
 	if err != nil {
 		t.Fatal(err)
@@ -81,10 +68,7 @@ func TestAWorkerWhoseToolsCannotBeRead(t *testing.T) {
 	startDispatcher(t, s, dispatcher.Config{Base: []registry.Entry{{Declaration: write.Declaration,
 		Origin: registry.Toolset, Pool: "default"}}})
 	c := startClient(t, s)
-	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("write")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := submit(t, c, toolyard.Batch{Calls: calls("write")})
 	within(t, "the call runs", began)
 	b := testenv.Broker(t, s, "/test")
 	for end := time.Now().Add(2 * b.Settings().CallAckWait); time.Now().Before(end); {
@@ -121,10 +105,7 @@ func TestAClosedConnection(t *testing.T) {
 		},
 	} {
 		nc := testenv.Conn(t, s)
-		b, err := natsbroker.Open(t.Context(), nc, broker.Settings{}, "/test")
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testenv.Open(t, nc, broker.Settings{}, "/test")
 		r := start(b)
 		ended := make(chan error, 1)
 		go func() { ended <- r.Run(t.Context()) }()
@@ -149,7 +130,7 @@ func TestADeletedTicketKey(t *testing.T) {
 	if _, err := b.ChangeTickets(t.Context(), broker.TicketQueue{Workspace: "w"}, joined("one")); err != nil {
 		t.Fatal(err)
 	}
-	kv, err := jetStream(t, s).KeyValue(t.Context(), "ty_ticket")
+	kv, err := testenv.JetStream(t, testenv.Conn(t, s)).KeyValue(t.Context(), "ty_ticket")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,9 +153,7 @@ func TestEverybodyReadsTheSystemsSettings(t *testing.T) {
 		t.Errorf("before there is a dispatcher: %v, want ErrNoSystem", err)
 	}
 	made := broker.Settings{Shards: testenv.Shards(t), Lifetime: time.Hour, CallAckWait: 7 * time.Second}
-	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), made, "/test"); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Open(t, testenv.Conn(t, s), made, "/test")
 	b, err := natsbroker.Attach(t.Context(), testenv.Conn(t, s), "/test")
 	if err != nil {
 		t.Fatal(err)

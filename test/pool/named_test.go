@@ -19,11 +19,7 @@ func TestAClientsNameIsInItsEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := c.Submit(t.Context(), toolyard.Batch{Calls: []toolyard.Call{{ID: "1", Tool: "t",
-		Input: json.RawMessage(`{}`)}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := submit(t, c, toolyard.Batch{Calls: []toolyard.Call{{ID: "1", Tool: "t", Input: json.RawMessage(`{}`)}}})
 	var sources []string
 	for event, err := range b.Events(t.Context()) {
 		var e struct{ Source string }

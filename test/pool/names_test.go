@@ -16,9 +16,7 @@ func TestNamesThatAreLeftOut(t *testing.T) {
 	for agent, session := range map[toolyard.Agent]toolyard.Session{"": "", "other": "s"} {
 		b := interactive(string(agent), call("write", `{"text":"one"}`))
 		b.ID, b.Session = "b", session
-		if _, err := p.c.Submit(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
+		submit(t, p.c, b)
 		asked(t, p.b, cmp.Or(agent, toolyard.DefaultAgent), 1)
 	}
 	v, err := p.c.Batch(toolyard.BatchKey{ID: "b"}).View(t.Context())

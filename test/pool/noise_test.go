@@ -146,11 +146,8 @@ func TestAStopIsNoNews(t *testing.T) {
 		"a timeout": {calls: []string{"short", "short"}, begins: 2, want: "timeout timeout",
 			options: toolyard.Options{OnError: toolyard.Continue}}, // or the first to end would end the other
 	} {
-		sub, err := c.Submit(t.Context(), toolyard.Batch{Agent: toolyard.Agent(strings.ReplaceAll(name, " ", "-")),
+		sub := submit(t, c, toolyard.Batch{Agent: toolyard.Agent(strings.ReplaceAll(name, " ", "-")),
 			Session: "s", Calls: calls(x.calls...), Options: x.options})
-		if err != nil {
-			t.Fatal(err)
-		}
 		for range x.begins {
 			select {
 			case <-began:
@@ -189,11 +186,7 @@ func TestALostConnectionIsTwoLines(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(nc.Close)
-		b, err := natsbroker.Open(t.Context(), nc, broker.Settings{}, source)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
+		return testenv.Open(t, nc, broker.Settings{}, source)
 	}
 	began, free := make(chan struct{}, 10), make(chan struct{})
 	w, err := worker.New(on(&working, "/worker/test"), worker.Config{Log: working.log(), Origin: registry.Toolset,
@@ -213,10 +206,7 @@ func TestALostConnectionIsTwoLines(t *testing.T) {
 	begin(t, dispatcher.New(on(&dispatching, "/dispatcher/test"), dispatcher.Config{Log: dispatching.log(),
 		Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}}))
 	c := startClient(t, s.Server)
-	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("steady", "steady", "steady")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := submit(t, c, toolyard.Batch{Calls: calls("steady", "steady", "steady")})
 	within(t, "a call begins", began)
 	s.Shutdown()
 	eventually(t, "a heartbeat fails", func() bool {

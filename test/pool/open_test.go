@@ -80,15 +80,9 @@ func TestWaitingIsTold(t *testing.T) {
 		})}})
 	startDispatcher(t, s, dispatcher.Config{MaxBatches: 1})
 	c := startClient(t, s)
-	first, err := c.Submit(t.Context(), toolyard.Batch{Agent: "a", Calls: calls("hold")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := submit(t, c, toolyard.Batch{Agent: "a", Calls: calls("hold")})
 	within(t, "the first batch runs", began)
-	second, err := c.Submit(t.Context(), toolyard.Batch{Agent: "b", Calls: calls("no such tool")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := submit(t, c, toolyard.Batch{Agent: "b", Calls: calls("no such tool")})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	told := false

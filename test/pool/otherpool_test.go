@@ -18,10 +18,7 @@ import (
 func TestAWorkerOfAnotherPoolTakesNoBatchFromItsOwner(t *testing.T) {
 	s := testenv.Guarded(t)
 	b, js := attackedPool(t, s)
-	stream, err := js.Stream(t.Context(), "TY_EVENT")
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testenv.Stream(t, js, "TY_EVENT")
 	last := func() string {
 		m, err := stream.GetLastMsgForSubject(t.Context(), "ty.event.ann.att._.batch")
 		if err != nil {

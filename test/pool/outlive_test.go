@@ -26,7 +26,7 @@ type line struct {
 // shellTool is a tool that takes commands. "mkdir slow" runs until gate is closed or it is stopped.
 func shellTool(t testing.TB, begun chan<- tool.Env, gate <-chan struct{}) tool.Tool {
 	t.Helper()
-	made, err := tool.New(tool.Typed[line, string]{
+	return newTool(t, tool.Typed[line, string]{
 		Declaration: tool.Declaration{Name: "sh", Description: "Runs a command.", TimeoutMS: 60_000,
 			Class: tool.ClassRule{Shell: "command"}, Execution: tool.InService},
 		Run: func(ctx context.Context, env tool.Env, in line) (string, error) {
@@ -46,10 +46,6 @@ func shellTool(t testing.TB, begun chan<- tool.Env, gate <-chan struct{}) tool.T
 			return "done: " + in.Command, nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return made
 }
 
 // TestACommandGoesOn: with background_after_ms a command that may change something and is not over in time goes on as a

@@ -105,6 +105,16 @@ func startClient(t testing.TB, s *natsd.Server) *client.Client {
 	return c
 }
 
+// submit hands in a batch.
+func submit(t testing.TB, c *client.Client, b toolyard.Batch) *client.Batch {
+	t.Helper()
+	sub, err := c.Submit(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sub
+}
+
 // reader and writer declare tools that may run beside others, and alone.
 func reader(name string) tool.Declaration {
 	return tool.Declaration{Name: name, Description: "A tool of a test.",
@@ -124,18 +134,21 @@ func writer(name string) tool.Declaration {
 
 type nothing struct{}
 
-func make1(t testing.TB, d tool.Declaration, run func(ctx context.Context, env tool.Env) (string, error)) tool.Tool {
+func newTool[In, Out any](t testing.TB, typed tool.Typed[In, Out]) tool.Tool {
 	t.Helper()
-	made, err := tool.New(tool.Typed[nothing, string]{
-		Declaration: d, Run: func(ctx context.Context, env tool.Env, _ nothing) (string,
-			error) {
-			return run(ctx, env)
-		},
-	})
+	made, err := tool.New(typed)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return made
+}
+
+func make1(t testing.TB, d tool.Declaration, run func(ctx context.Context, env tool.Env) (string, error)) tool.Tool {
+	t.Helper()
+	return newTool(t, tool.Typed[nothing, string]{
+		Declaration: d,
+		Run:         func(ctx context.Context, env tool.Env, _ nothing) (string, error) { return run(ctx, env) },
+	})
 }
 
 func says(text string) func(context.Context, tool.Env) (string, error) {
@@ -363,11 +376,7 @@ func TestRefusedSubmissions(t *testing.T) {
 	startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)
 	for _, rule := range []string{"read(", "raed", "mcp__my"} { // no server "my" is offered
-		sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("read"),
-			Options: toolyard.Options{Deny: []string{rule}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		sub := submit(t, c, toolyard.Batch{Calls: calls("read"), Options: toolyard.Options{Deny: []string{rule}}})
 		var refused error
 		for _, err := range sub.Results(t.Context()) {
 			refused = err
@@ -522,11 +531,7 @@ func TestStreaming(t *testing.T) {
 	c := startClient(t, s)
 	word := []string{"read", "read", "write", "unknown", "read", "write", "read", "read", "read"}
 	for _, strategy := range toolyard.Strategies {
-		whole, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls(word...),
-			Options: toolyard.Options{Partition: strategy}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		whole := submit(t, c, toolyard.Batch{Calls: calls(word...), Options: toolyard.Options{Partition: strategy}})
 		want := codes(collect(t, t.Context(), whole))
 		wholeView, err := whole.View(t.Context())
 		if err != nil {

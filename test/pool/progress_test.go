@@ -46,13 +46,8 @@ func TestProgressIsHeard(t *testing.T) {
 	startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)
 	b := toolyard.Batch{Agent: "a", ID: "b", Calls: calls("talk", "mute")}
-	sub, err := c.Submit(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Submit(t.Context(), toolyard.Batch{Agent: "a", ID: "other", Calls: calls("talk")}); err != nil {
-		t.Fatal(err)
-	}
+	sub := submit(t, c, b)
+	submit(t, c, toolyard.Batch{Agent: "a", ID: "other", Calls: calls("talk")})
 	other := toolyard.BatchKey{Agent: "a", ID: "other"}
 	heard := make(chan []client.Progress)
 	var listen sync.WaitGroup // until everybody has heard something

@@ -64,7 +64,7 @@ func startFixer(t *testing.T, s *natsd.Server, f *fixer) *client.Client {
 			}
 			return nil
 		}}})
-	note, err := tool.New(tool.Typed[text, string]{
+	note := newTool(t, tool.Typed[text, string]{
 		Declaration: alone(tool.Declaration{Name: "note", Description: "d",
 			Class: tool.ClassRule{Ask: true, Static: toolyard.WriteExclusive}}),
 		Judge: func(in text) (tool.Judgement, error) {
@@ -75,9 +75,6 @@ func startFixer(t *testing.T, s *natsd.Server, f *fixer) *client.Client {
 		},
 		Run: func(_ context.Context, _ tool.Env, in text) (string, error) { return "noted " + in.Text, nil },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, stop := context.WithCancel(t.Context())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {

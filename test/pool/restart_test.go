@@ -10,7 +10,6 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/tool"
@@ -42,10 +41,7 @@ func startProgram(t *testing.T, nc *nats.Conn, tools ...tool.Tool) {
 func TestAShortRestartCostsNoCall(t *testing.T) {
 	t.Parallel()
 	s := testenv.Restartable(t)
-	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{Shards: testenv.Shards(t)},
-		"/test"); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Open(t, testenv.Conn(t, s.Server), broker.Settings{Shards: testenv.Shards(t)}, "/test")
 	nc, err := public.Connect(t.Context(), s.ClientURL(), testenv.Log(t))
 	if err != nil {
 		t.Fatal(err)
@@ -63,10 +59,7 @@ func TestAShortRestartCostsNoCall(t *testing.T) {
 	}))
 	startDispatcher(t, s.Server, dispatcher.Config{})
 	c := startClient(t, s.Server)
-	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("write")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := submit(t, c, toolyard.Batch{Calls: calls("write")})
 	within(t, "the call runs", began)
 	s.Shutdown()
 	s.Start()
@@ -88,9 +81,7 @@ func TestALongOutageIsNoFailure(t *testing.T) {
 	s := testenv.Restartable(t)
 	short := broker.Settings{Shards: testenv.Shards(t), CallAckWait: time.Second, WorkerTTL: time.Second,
 		BatchAckWait: time.Second}
-	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), short, "/test"); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Open(t, testenv.Conn(t, s.Server), short, "/test")
 	nc, err := public.Connect(t.Context(), s.ClientURL(), testenv.Log(t))
 	if err != nil {
 		t.Fatal(err)
@@ -120,11 +111,8 @@ func TestALongOutageIsNoFailure(t *testing.T) {
 		Key() toolyard.BatchKey
 	}
 	for _, name := range []string{"write", "put"} {
-		sub, err := c.Submit(t.Context(), toolyard.Batch{ID: toolyard.BatchID(name),
+		sub := submit(t, c, toolyard.Batch{ID: toolyard.BatchID(name),
 			Workspace: toolyard.Workspace(name), Calls: calls(name)})
-		if err != nil {
-			t.Fatal(err)
-		}
 		subs = append(subs, sub)
 	}
 	within(t, "the first call runs", began)
@@ -148,9 +136,7 @@ func TestAFinishedCallSurvivesAnOutage(t *testing.T) {
 	s := testenv.Restartable(t)
 	short := broker.Settings{Shards: testenv.Shards(t), CallAckWait: time.Second, WorkerTTL: time.Second,
 		BatchAckWait: time.Second}
-	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), short, "/test"); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Open(t, testenv.Conn(t, s.Server), short, "/test")
 	nc, err := public.Connect(t.Context(), s.ClientURL(), testenv.Log(t))
 	if err != nil {
 		t.Fatal(err)
@@ -165,10 +151,7 @@ func TestAFinishedCallSurvivesAnOutage(t *testing.T) {
 	}))
 	startDispatcher(t, s.Server, dispatcher.Config{})
 	c := startClient(t, s.Server)
-	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("write")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := submit(t, c, toolyard.Batch{Calls: calls("write")})
 	within(t, "the call runs", began)
 	s.Shutdown()
 	close(goOn)

@@ -31,12 +31,12 @@ func TestADiskWithoutRoom(t *testing.T) {
 	startDispatcher(t, s, dispatcher.Config{Room: func() broker.Room { return *room.Load() }})
 	startDispatcher(t, s, dispatcher.Config{})
 	c, b := startClient(t, s), testenv.Broker(t, s, "/test")
-	underWay := submit(t, c, "a", "read")
+	underWay := submit(t, c, toolyard.Batch{Agent: "a", Calls: calls("read")})
 	awaitStart(t, b, underWay.Key())
 
 	const reason = "the disk under /data has 12 MiB free"
 	status := func() int {
-		for _, err := range submit(t, c, "a", "free").Results(t.Context()) {
+		for _, err := range submit(t, c, toolyard.Batch{Agent: "a", Calls: calls("free")}).Results(t.Context()) {
 			if e, ok := errors.AsType[*client.RefusedError](err); ok {
 				if !errors.Is(err, client.ErrFull) || !strings.Contains(e.Detail, reason) {
 					t.Errorf("refused with %v; want an ErrFull with the reason", err)
@@ -66,7 +66,7 @@ func TestADiskWithoutRoom(t *testing.T) {
 	room.Store(&broker.Room{Full: true, Stalled: true, Reason: reason})
 	var waits *client.Batch
 	for end := time.Now().Add(30 * time.Second); waits == nil; { // until neither refuses
-		sub := submit(t, c, "a", "free")
+		sub := submit(t, c, toolyard.Batch{Agent: "a", Calls: calls("free")})
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		for _, err := range sub.Results(ctx) {
 			if _, ok := errors.AsType[*client.RefusedError](err); !ok {

@@ -77,10 +77,7 @@ func script(language string, lines ...string) toolyard.Call {
 func (x *scripted) run(t *testing.T, b toolyard.Batch) ([]toolyard.Result, bool) {
 	t.Helper()
 	b.Agent = "ann"
-	sub, err := x.c.Submit(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := submit(t, x.c, b)
 	rs := resultsOf(t, sub)
 	if x.noBox != nil {
 		for _, r := range rs {
@@ -209,11 +206,8 @@ func TestAScriptsCallsEndWithIt(t *testing.T) {
 	if x.noBox != nil {
 		return
 	}
-	b, err := x.c.Submit(t.Context(), toolyard.Batch{ID: "parent", Agent: "ann",
+	b := submit(t, x.c, toolyard.Batch{ID: "parent", Agent: "ann",
 		Calls: []toolyard.Call{script("bash", `tool stuck`)}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	within(t, "the call of the script", began)
 	if err := b.Cancel(t.Context(), "enough"); err != nil {
 		t.Fatal(err)
@@ -242,12 +236,9 @@ func TestAQuestionEndsWithItsScript(t *testing.T) {
 		return
 	}
 	b := testenv.BrokerAs(t, x.s, platform, "/test")
-	parent, err := x.c.Submit(t.Context(), toolyard.Batch{ID: "parent", Agent: "ann", Interactive: true,
+	parent := submit(t, x.c, toolyard.Batch{ID: "parent", Agent: "ann", Interactive: true,
 		Calls:   []toolyard.Call{script("bash", `tool read`, `tool read`)},
 		Options: toolyard.Options{Ask: []string{"read"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	child := func(n int) toolyard.BatchKey {
 		p := toolyard.Parent{Batch: "parent", Attempt: 1, N: n}
 		return toolyard.BatchKey{Agent: "ann", ID: submission.ChildID(p)}

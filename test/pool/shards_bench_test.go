@@ -47,12 +47,7 @@ func BenchmarkIdleShards(b *testing.B) {
 					b.Fatal(err)
 				}
 				b.Cleanup(nc.Close)
-				on, err := natsbroker.Open(b.Context(), nc,
-					broker.Settings{Shards: shards, MaxStoreBytes: 1 << 30}, source)
-				if err != nil {
-					b.Fatal(err)
-				}
-				return on
+				return testenv.Open(b, nc, broker.Settings{Shards: shards, MaxStoreBytes: 1 << 30}, source)
 			}
 			begin(b, dispatcher.New(open("/dispatcher/bench"), dispatcher.Config{Log: testenv.Log(b),
 				Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}}))

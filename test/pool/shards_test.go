@@ -9,7 +9,6 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
@@ -20,28 +19,19 @@ import (
 func TestGuestsOfFourShards(t *testing.T) {
 	t.Parallel()
 	s := testenv.Guarded(t)
-	if _, err := natsbroker.Open(t.Context(), testenv.ConnAs(t, s, platform), broker.Settings{Shards: 4},
-		"/test"); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Open(t, testenv.ConnAs(t, s, platform), broker.Settings{Shards: 4}, "/test")
 	dispatch(t, s)
 	run := func(_ context.Context, _ tool.Env, in struct {
 		Text string `json:"text"`
 	}) (string, error) {
 		return in.Text, nil
 	}
-	echo, err := tool.New(tool.Typed[struct {
+	echo := newTool(t, tool.Typed[struct {
 		Text string `json:"text"`
 	}, string]{Declaration: reader("echo"), Run: run})
-	if err != nil {
-		t.Fatal(err)
-	}
-	write, err := tool.New(tool.Typed[struct {
+	write := newTool(t, tool.Typed[struct {
 		Text string `json:"text"`
 	}, string]{Declaration: writer("write"), Run: run})
-	if err != nil {
-		t.Fatal(err)
-	}
 	guestWorker(t, s, worker.Config{Tools: []tool.Tool{echo, write}})
 	c := guestClient(t, s, "an agent")
 	const n = 12
@@ -57,10 +47,7 @@ func TestGuestsOfFourShards(t *testing.T) {
 		sub := toolyard.Batch{Agent: "an agent", ID: toolyard.BatchID(fmt.Sprint("batch-", i)),
 			Workspace: toolyard.Workspace(fmt.Sprint("w", i%3)),
 			Calls:     []toolyard.Call{call("echo", "a"), call("write", "b"), call("echo", "c")}}
-		b, err := c.Submit(t.Context(), sub)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := submit(t, c, sub)
 		for j, r := range resultsOf(t, b) {
 			if r.IsError || r.Index != j {
 				t.Errorf("batch %d: %+v", i, r)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
@@ -81,10 +80,7 @@ func TestALostRequestIsSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	b, err := natsbroker.Open(t.Context(), nc, broker.Settings{Shards: testenv.Shards(t)}, "/worker/test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testenv.Open(t, nc, broker.Settings{Shards: testenv.Shards(t)}, "/worker/test")
 	var log lines
 	w, err := worker.New(b, worker.Config{
 		Mode: policy.Bypass, Tools: []tool.Tool{make1(t, reader("read"), says("x"))},
@@ -99,17 +95,11 @@ func TestALostRequestIsSeen(t *testing.T) {
 	})
 	begin(t, d)
 	c := startClient(t, s)
-	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("read")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	js := jetStream(t, s)
+	sub := submit(t, c, toolyard.Batch{Calls: calls("read")})
+	js := testenv.JetStream(t, testenv.Conn(t, s))
 	var queued time.Time
 	for queued.IsZero() || time.Since(queued) < 1500*time.Millisecond { // that it lies there for so long is the fault
-		stream, err := js.Stream(t.Context(), "TY_CALL")
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := testenv.Stream(t, js, "TY_CALL")
 		if queued.IsZero() && stream.CachedInfo().State.Msgs > 0 {
 			queued = time.Now()
 		}

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/builtin"
@@ -36,15 +34,9 @@ func BenchmarkStored(b *testing.B) {
 	}
 	c, s := benchSystem(b, worker.Config{Mode: policy.Bypass, Tools: tools,
 		Workspaces: map[toolyard.Workspace]string{"w": root}})
-	js, err := jetstream.New(testenv.Conn(b, s))
-	if err != nil {
-		b.Fatal(err)
-	}
+	js := testenv.JetStream(b, testenv.Conn(b, s))
 	stored := func(b *testing.B, stream string) (messages, bytes uint64) {
-		info, err := js.Stream(b.Context(), stream)
-		if err != nil {
-			b.Fatal(err)
-		}
+		info := testenv.Stream(b, js, stream)
 		state := info.CachedInfo().State
 		return state.Msgs, state.Bytes
 	}
@@ -103,10 +95,7 @@ func runStored(b *testing.B, c *client.Client, calls string) {
 		}
 		batch.Calls = append(batch.Calls, toolyard.Call{Tool: name, Input: text})
 	}
-	sub, err := c.Submit(b.Context(), batch)
-	if err != nil {
-		b.Fatal(err)
-	}
+	sub := submit(b, c, batch)
 	for r, err := range sub.Results(b.Context()) {
 		if err != nil || r.IsError {
 			b.Fatal(cmp.Or(err, fmt.Errorf("result %d: %s", r.Index, r.Error)))

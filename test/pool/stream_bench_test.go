@@ -34,14 +34,11 @@ func BenchmarkStream(b *testing.B) {
 	type in struct {
 		Text string `json:"text"`
 	}
-	read, err := tool.New(tool.Typed[in, string]{Declaration: reader("read"),
+	read := newTool(b, tool.Typed[in, string]{Declaration: reader("read"),
 		Run: func(context.Context, tool.Env, in) (string, error) {
 			began <- time.Now()
 			return "read", nil
 		}})
-	if err != nil {
-		b.Fatal(err)
-	}
 	c, s := benchSystem(b, worker.Config{Mode: policy.Bypass, Tools: []tool.Tool{read}})
 	broker := testenv.Broker(b, s, "/api/bench")
 	handler, err := api.New(api.Config{Client: c, Reader: follow.New(broker, follow.Options{Shared: true}),

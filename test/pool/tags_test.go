@@ -78,11 +78,8 @@ func TestCallsRunWhereTheirTagsAre(t *testing.T) {
 	}
 	// A batch that comes while the only ones with its tags are away waits for one of them.
 	both.end(t)
-	sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: calls("where"),
+	sub := submit(t, c, toolyard.Batch{Calls: calls("where"),
 		Options: toolyard.Options{Tags: []toolyard.Tag{"region=eu"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if got := collect(t, t.Context(), sub); codes(got) != "dependency_unavailable" {
 		t.Errorf("when those with the tag are away: %+v", got)
 	}
@@ -113,10 +110,7 @@ func TestAWorkerWithoutTheTagsJoinsThePool(t *testing.T) {
 	c := startClient(t, s)
 	var subs [2]*client.Batch
 	for i := range subs { // of two, the second waits in the queue
-		var err error
-		if subs[i], err = c.Submit(t.Context(), toolyard.Batch{Calls: calls("hold"), Options: asks}); err != nil {
-			t.Fatal(err)
-		}
+		subs[i] = submit(t, c, toolyard.Batch{Calls: calls("hold"), Options: asks})
 	}
 	within(t, "a call begins", began)
 	startWorker(t, s, worker.Config{Pool: "p", Slots: one, Tools: []tool.Tool{

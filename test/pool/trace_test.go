@@ -139,10 +139,7 @@ func TestASampledBatchTakenOver(t *testing.T) {
 	watched := dispatcher.Config{Trace: func(s *batch.State) dispatcher.BatchSpan { return tracer.Batch(s) }}
 	first := startDispatcher(t, s, watched)
 	c := startClient(t, s)
-	b, err := c.Submit(t.Context(), toolyard.Batch{ID: "b", Calls: []toolyard.Call{{Tool: "hold"}, {Tool: "tell"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := submit(t, c, toolyard.Batch{ID: "b", Calls: []toolyard.Call{{Tool: "hold"}, {Tool: "tell"}}})
 	<-begun
 	first.end(t)
 	if n := len(seen.GetSpans()); n == 0 {

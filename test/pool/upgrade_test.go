@@ -39,7 +39,7 @@ type later struct {
 func withLater(t *testing.T) *later {
 	t.Helper()
 	s := testenv.Server(t)
-	return &later{t, s, jetStream(t, s), testenv.Broker(t, s, "/test")}
+	return &later{t, s, testenv.JetStream(t, testenv.Conn(t, s)), testenv.Broker(t, s, "/test")}
 }
 
 // write stores an event as a later version would: of a type that this one does not know, behind expected if that is not
@@ -66,11 +66,7 @@ func (l *later) write(subject, about, eventType string, expected int64) {
 
 func (l *later) stream(name string) jetstream.Stream {
 	l.t.Helper()
-	s, err := l.js.Stream(l.t.Context(), name)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	return s
+	return testenv.Stream(l.t, l.js, name)
 }
 
 // left waits until the messages of a consumer were handed out so often, and checks that nobody has said anything about

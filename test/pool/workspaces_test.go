@@ -13,7 +13,6 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/testenv"
@@ -61,7 +60,7 @@ func TestAWorkspaceThatNobodyServes(t *testing.T) {
 	if got[0].Worker != "" || got[0].Attempts != 0 {
 		t.Errorf("worker %q has run it %d times", got[0].Worker, got[0].Attempts)
 	}
-	kv, err := jetStream(t, s).KeyValue(t.Context(), "ty_ticket")
+	kv, err := testenv.JetStream(t, testenv.Conn(t, s)).KeyValue(t.Context(), "ty_ticket")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +90,7 @@ func TestAWorkerThatComesAfterTheDispatcher(t *testing.T) {
 	if got := results(t, c, toolyard.Batch{Workspace: "one", Calls: calls("read")}); codes(got) != "ok" {
 		t.Fatalf("got %+v", got)
 	}
-	waits := submitTo(t, c, "two", "read")
+	waits := submit(t, c, toolyard.Batch{Workspace: "two", Calls: calls("read")})
 	// This batch needs no workspace, and waits for nobody.
 	if got := results(t, c, toolyard.Batch{Workspace: "two", Calls: calls("anywhere")}); got[0].Output != "a" {
 		t.Errorf("got %+v", got)
@@ -124,21 +123,12 @@ func TestAPoolThatIsStartedAgain(t *testing.T) {
 			t.Fatal("the dispatcher does not see that the worker has left")
 		}
 	}
-	waits := submitTo(t, c, "two", "read")
+	waits := submit(t, c, toolyard.Batch{Workspace: "two", Calls: calls("read")})
 	awaitStart(t, testenv.Broker(t, s, "/test"), waits.Key())
 	startWorker(t, s, b)
 	if got := collect(t, t.Context(), waits); got[0].Output != "b" {
 		t.Errorf("the call ran in %q: %s", got[0].Output, got[0].Error)
 	}
-}
-
-func submitTo(t *testing.T, c *client.Client, w toolyard.Workspace, names ...string) *client.Batch {
-	t.Helper()
-	b, err := c.Submit(t.Context(), toolyard.Batch{Workspace: w, Calls: calls(names...)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }
 
 // TestAFullBucketOfTicketsIsAWarning: new batches are refused before the bucket of tickets is full, with the reason;
@@ -147,10 +137,7 @@ func TestAFullBucketOfTicketsIsAWarning(t *testing.T) {
 	testenv.OneShard(t)
 	t.Parallel()
 	s := testenv.Server(t)
-	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{MaxStoreBytes: 64 << 20}, "/test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testenv.Open(t, testenv.Conn(t, s), broker.Settings{MaxStoreBytes: 64 << 20}, "/test")
 	gate := make(chan struct{})
 	hold := make1(t, writer("hold"), func(ctx context.Context, _ tool.Env) (string, error) {
 		select {
@@ -162,9 +149,9 @@ func TestAFullBucketOfTicketsIsAWarning(t *testing.T) {
 	startWorker(t, s, worker.Config{Tools: append(places(t, "x"), hold)})
 	startDispatcher(t, s, dispatcher.Config{TicketIdle: time.Hour})
 	c := startClient(t, s)
-	underWay := submitTo(t, c, "held", "hold", "read")
+	underWay := submit(t, c, toolyard.Batch{Workspace: "held", Calls: calls("hold", "read")})
 	awaitStart(t, b, underWay.Key())
-	js := jetStream(t, s)
+	js := testenv.JetStream(t, testenv.Conn(t, s))
 	for n := 0; ; n++ {
 		fill, err := b.Fill(t.Context())
 		if err != nil {
@@ -179,7 +166,7 @@ func TestAFullBucketOfTicketsIsAWarning(t *testing.T) {
 		}
 	}
 	outcome := func() string {
-		for _, err := range submitTo(t, c, "new", "read").Results(t.Context()) {
+		for _, err := range submit(t, c, toolyard.Batch{Workspace: "new", Calls: calls("read")}).Results(t.Context()) {
 			if e, ok := errors.AsType[*client.RefusedError](err); ok && e.Status == 503 {
 				return e.Detail
 			}

@@ -47,18 +47,13 @@ func TestDecisionsNeedProofsWhereWorkersHaveAccounts(t *testing.T) {
 	creds, _ := guarded.Creds()
 	before := time.Now().Add(-2 * time.Second)
 	start(guarded.ClientURL(), cli.Reach{Creds: creds})
-	js, err := jetstream.New(testenv.ConnAs(t, guarded, access.Principal{Role: access.Operator}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.ConnAs(t, guarded, access.Principal{Role: access.Operator}))
 	if at := proofsSince(t, js); at.Before(before) {
 		t.Errorf("proofs are asked for from %s on; want from about now", at)
 	}
 	open := testenv.Server(t)
 	start(open.ClientURL(), cli.Reach{Creds: creds}) // those of another system, which this user has here
-	if js, err = jetstream.New(testenv.Conn(t, open)); err != nil {
-		t.Fatal(err)
-	}
+	js = testenv.JetStream(t, testenv.Conn(t, open))
 	if at := proofsSince(t, js); !at.IsZero() {
 		t.Errorf("without accounts proofs are asked for from %s on", at)
 	}

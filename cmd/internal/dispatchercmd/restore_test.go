@@ -49,10 +49,7 @@ func TestARestoreThatFailsRemovesOnlyWhatItMade(t *testing.T) {
 	}
 	to := testenv.Guarded(t)
 	nc := testenv.ConnAs(t, to, platform)
-	js, err := jetstream.New(testenv.ConnAs(t, to, platform))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.ConnAs(t, to, platform))
 	s.out = &lineFunc{do: func() { // as a dispatcher does that starts now
 		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "TY_BATCH",
 			Subjects: []string{"ty.batch.*.*", "ty.wake.*.*"}}); err != nil {
@@ -257,10 +254,7 @@ func TestACallThatIsDecidedDuringABackup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(n.nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, n.nc)
 	testenv.Until(t, "nobody has the batch any more", func() bool {
 		took, err := js.Consumer(t.Context(), "TY_BATCH", "dispatchers")
 		if err != nil {

@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -30,14 +28,8 @@ func TestAcknowledgedMessagesThatTheServerKept(t *testing.T) {
 	s.Start()
 	stored := func() uint64 {
 		t.Helper()
-		js, err := jetstream.New(testenv.Conn(t, s.Server))
-		if err != nil {
-			t.Fatal(err)
-		}
-		stream, err := js.Stream(t.Context(), "TY_CALL")
-		if err != nil {
-			t.Fatal(err)
-		}
+		js := testenv.JetStream(t, testenv.Conn(t, s.Server))
+		stream := testenv.Stream(t, js, "TY_CALL")
 		return stream.CachedInfo().State.Msgs
 	}
 	l := lane(t, b)
@@ -107,10 +99,7 @@ func TestALongCallCostsNoRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc := testenv.Conn(t, s.Server)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, nc)
 	testenv.Until(t, "one call is acknowledged", func() bool {
 		stream, err := js.Stream(t.Context(), "TY_CALL")
 		return err == nil && stream.CachedInfo().State.Msgs == 1

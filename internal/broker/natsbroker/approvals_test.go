@@ -65,12 +65,9 @@ func TestApprovals(t *testing.T) {
 			}
 		}
 	}
-	js := jetStream(t, s)
+	js := testenv.JetStream(t, testenv.Conn(t, s))
 	for {
-		bucket, err := js.Stream(t.Context(), "KV_ty_approval")
-		if err != nil {
-			t.Fatal(err)
-		}
+		bucket := testenv.Stream(t, js, "KV_ty_approval")
 		if kept := bucket.CachedInfo().State.Msgs; kept == 20 {
 			return
 		} else if ctx.Err() != nil || kept < 20 {

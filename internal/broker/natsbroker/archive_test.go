@@ -43,10 +43,7 @@ type archiveYard struct {
 func inArchiveYard(t *testing.T, test func(y *archiveYard)) {
 	t.Helper()
 	bubble.Run(t, broker.Settings{MaxStoreBytes: 256 << 20}, func(e *bubble.Env) {
-		js, err := jetstream.New(e.Conn("operator"))
-		if err != nil {
-			e.Fatal(err)
-		}
+		js := testenv.JetStream(e.T, e.Conn("operator"))
 		test(&archiveYard{TB: e.T, b: e.Broker("test"), js: js, broker: e.Broker, conn: e.Conn,
 			after: archiveAfter})
 	})
@@ -56,10 +53,7 @@ func inArchiveYard(t *testing.T, test func(y *archiveYard)) {
 func guardedArchiveYard(t *testing.T) (*archiveYard, *natsd.Server) {
 	t.Helper()
 	s, platform := testenv.Guarded(t), access.Principal{Role: access.Dispatcher}
-	js, err := jetstream.New(testenv.ConnAs(t, s, platform))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.ConnAs(t, s, platform))
 	y := &archiveYard{TB: t, js: js, after: time.Nanosecond, broker: func(name string) *natsbroker.Broker {
 		return testenv.BrokerAs(t, s, platform, "/"+name)
 	}}
@@ -308,10 +302,7 @@ func late(y *archiveYard, k toolyard.BatchKey, items ...int) {
 			y.Errorf("a late %s is accepted on %s %d: %d, %v", w.body.EventType(), w.c, w.index, rec.Seq, err)
 		}
 	}
-	replies, err := y.js.Stream(y.Context(), "TY_REPLY")
-	if err != nil {
-		y.Fatal(err)
-	}
+	replies := testenv.Stream(y, y.js, "TY_REPLY")
 	end, err := replies.GetLastMsgForSubject(y.Context(), "ty.reply."+broker.KeyTokens(k))
 	if err != nil {
 		y.Fatal(err)
@@ -340,10 +331,7 @@ func (y *archiveYard) stored(k toolyard.BatchKey) (out []*jetstream.RawStreamMsg
 	y.Helper()
 	for stream, subject := range map[string]string{"TY_BATCH": "ty.batch." + broker.KeyTokens(k),
 		"TY_EVENT": "ty.event." + broker.KeyTokens(k) + ".>", "TY_REPLY": "ty.reply." + broker.KeyTokens(k)} {
-		s, err := y.js.Stream(y.Context(), stream)
-		if err != nil {
-			y.Fatal(err)
-		}
+		s := testenv.Stream(y, y.js, stream)
 		for seq := uint64(1); ; {
 			m, err := s.GetMsg(y.Context(), seq, jetstream.WithGetMsgSubject(subject))
 			if errors.Is(err, jetstream.ErrMsgNotFound) {

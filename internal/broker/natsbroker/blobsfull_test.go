@@ -45,10 +45,7 @@ func fillObjects(t testing.TB, b *natsbroker.Broker, next func(n int) []byte) (r
 // TestAnObjectForWhichThereIsNoRoom: the second try finds nothing of the first one that it would take for the object.
 func TestAnObjectForWhichThereIsNoRoom(t *testing.T) {
 	t.Parallel()
-	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, testenv.Server(t)), smallStore, "/test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testenv.Open(t, testenv.Conn(t, testenv.Server(t)), smallStore, "/test")
 	content := fillObjects(t, b, contents())
 	ref, err := b.PutResult(t.Context(), "a", content)
 	if errors.Is(err, broker.ErrFull) {

@@ -14,7 +14,6 @@ import (
 	cejs "github.com/cloudevents/sdk-go/protocol/nats_jetstream/v2"
 	"github.com/cloudevents/sdk-go/v2/binding"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -105,10 +104,7 @@ func TestAnAppendWhoseAnswerIsLost(t *testing.T) {
 	s := testenv.Server(t)
 	nc := testenv.Conn(t, s)
 	b := testenv.Broker(t, s, "/test")
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, nc)
 	k := toolyard.BatchKey{Agent: "a", ID: "b"}
 	first, err := b.Append(t.Context(), k, batch.ChainBatch, "", 0, 0, planned(1))
 	if err != nil {
@@ -121,10 +117,7 @@ func TestAnAppendWhoseAnswerIsLost(t *testing.T) {
 	if _, err := b.Append(t.Context(), k, batch.ChainBatch, "", 0, second.Seq, events.Adopted{Owner: "e"}); err != nil {
 		t.Fatal(err)
 	}
-	stream, err := js.Stream(t.Context(), "TY_EVENT")
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testenv.Stream(t, js, "TY_EVENT")
 	m, err := stream.GetMsg(t.Context(), second.Seq)
 	if err != nil {
 		t.Fatal(err)
@@ -206,14 +199,8 @@ func TestStoredEventsAreCloudEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(testenv.Conn(t, s))
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(t.Context(), "TY_REPLY")
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.Conn(t, s))
+	stream := testenv.Stream(t, js, "TY_REPLY")
 	m, err := stream.GetMsg(t.Context(), r.Seq)
 	if err != nil {
 		t.Fatal(err)

@@ -28,13 +28,8 @@ func TestCompressedStore(t *testing.T) {
 	)
 	s := testenv.Restartable(t)
 	nc := testenv.Conn(t, s.Server)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := natsbroker.Open(t.Context(), nc, broker.Settings{MaxStoreBytes: storeBytes}, "/test"); err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, nc)
+	testenv.Open(t, nc, broker.Settings{MaxStoreBytes: storeBytes}, "/test")
 	dir := filepath.Join(s.Options.StoreDir, "jetstream", "$G", "streams", "TY_EVENT", "msgs", "*.blk")
 	onDisk := func() (sum int64) {
 		files, err := filepath.Glob(dir)
@@ -65,10 +60,7 @@ func TestCompressedStore(t *testing.T) {
 	}
 	read := func() {
 		t.Helper()
-		events, err := js.Stream(t.Context(), "TY_EVENT")
-		if err != nil {
-			t.Fatal(err)
-		}
+		events := testenv.Stream(t, js, "TY_EVENT")
 		for i, seq := range kept {
 			switch msg, err := events.GetMsg(t.Context(), uint64(i)+1); {
 			case seq == 0 && !errors.Is(err, jetstream.ErrMsgNotFound):
@@ -106,10 +98,7 @@ func TestCompressedStore(t *testing.T) {
 	store()
 	testenv.Until(t, "a full block is compressed", func() bool { return onDisk() < before+messages*size*3/4 })
 	read()
-	events, err := js.Stream(t.Context(), "TY_EVENT")
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := testenv.Stream(t, js, "TY_EVENT")
 	for i := 0; i < len(kept); i += oneIn {
 		if err := events.DeleteMsg(t.Context(), kept[i]); err != nil {
 			t.Fatal(err)

@@ -17,7 +17,6 @@ import (
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
@@ -78,10 +77,7 @@ func TestAConflictThatIsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	b, err := natsbroker.Open(t.Context(), nc, broker.Settings{}, "/dispatcher/d")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testenv.Open(t, nc, broker.Settings{}, "/dispatcher/d")
 	const header = "Nats-Expected-Last-Subject-Sequence:"
 	k := toolyard.BatchKey{Agent: "ann", ID: "b"}
 	var first, end uint64

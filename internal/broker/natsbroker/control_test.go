@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -25,10 +24,7 @@ func TestAttachMakesNothing(t *testing.T) {
 	if _, err := natsbroker.Attach(t.Context(), nc, "/test"); !errors.Is(err, broker.ErrNoSystem) {
 		t.Errorf("a server without streams: %v, want ErrNoSystem", err)
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, nc)
 	for name := range js.StreamNames(t.Context()).Name() {
 		t.Errorf("the server has the stream %s now", name)
 	}

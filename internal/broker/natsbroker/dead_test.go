@@ -9,7 +9,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
@@ -60,10 +59,7 @@ func TestDeadLetters(t *testing.T) {
 // TestAFullBatchStream: a submission gets an error that there is no room, and is not accepted.
 func TestAFullBatchStream(t *testing.T) {
 	s := testenv.Server(t)
-	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{MaxStoreBytes: 64 << 20}, "/test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testenv.Open(t, testenv.Conn(t, s), broker.Settings{MaxStoreBytes: 64 << 20}, "/test")
 	for n := range 100 {
 		sub := submission(fmt.Sprint(n))
 		sub.Calls[0].Input = []byte(`"` + strings.Repeat("x", 400<<10) + `"`)

@@ -169,10 +169,7 @@ func TestNobodyElseSwallowsAWake(t *testing.T) {
 		forged(t, eve, fmt.Sprint("ty.batch.eve.x", n), events.Ended{}, nats.Header{"Nats-Msg-Id": {
 			fmt.Sprintf("wake.%s.%d.%d", "a=2eb.victim", parked, now.Add(time.Duration(n)*5*time.Second).Unix())}})
 	}
-	st, err := y.js.Stream(t.Context(), "TY_BATCH")
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := testenv.Stream(t, y.js, "TY_BATCH")
 	if err := y.b.Wake(t.Context(), k, parked); err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/access"
@@ -83,10 +82,7 @@ func TestLanesOfANewShard(t *testing.T) {
 		}
 		defer l.Stop()
 	}
-	js, err := jetstream.New(testenv.ConnAs(t, s, platform))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.ConnAs(t, s, platform))
 	for _, name := range []string{"call_READ_ONLY_p_0", "call_READ_ONLY_p_1"} {
 		if _, err := js.Consumer(t.Context(), "TY_CALL", name); err != nil {
 			t.Errorf("shard 0: consumer %s: %v", name, err)

@@ -63,14 +63,8 @@ func BenchmarkIndex(b *testing.B) {
 func benchIndex(b *testing.B, n int) {
 	s := testenv.Restartable(b)
 	nc := testenv.Conn(b, s.Server)
-	br, err := natsbroker.Open(b.Context(), nc, broker.Settings{}, "/bench")
-	if err != nil {
-		b.Fatal(err)
-	}
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(4_096))
-	if err != nil {
-		b.Fatal(err)
-	}
+	br := testenv.Open(b, nc, broker.Settings{}, "/bench")
+	js := testenv.JetStream(b, nc, jetstream.WithPublishAsyncMaxPending(4_096))
 	heap := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats

@@ -105,10 +105,7 @@ func TestASessionThatWasDeleted(t *testing.T) {
 	if _, err := b.ChangeSession(t.Context(), "a", "s", func(v *broker.Session) { v.Unattended = true }); err != nil {
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(testenv.Conn(t, s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.Conn(t, s))
 	sessions, err := js.KeyValue(t.Context(), "ty_session")
 	if err == nil {
 		err = sessions.Delete(t.Context(), "a.s")
@@ -162,10 +159,7 @@ func TestAChangeOfADamagedKey(t *testing.T) {
 	}
 	s.Start()
 	b = testenv.Broker(t, s.Server, "/test")
-	js, err := jetstream.New(testenv.Conn(t, s.Server))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.Conn(t, s.Server))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for bucket, change := range changes("w") {

@@ -73,10 +73,7 @@ func state(s broker.WatchState) func(broker.WorkerChange) bool {
 // consumer is gone.
 func TestAWatchBeginsAnewWithTheConnection(t *testing.T) {
 	s := testenv.Restartable(t)
-	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s.Server), broker.Settings{WorkerTTL: time.Minute}, "/test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testenv.Open(t, testenv.Conn(t, s.Server), broker.Settings{WorkerTTL: time.Minute}, "/test")
 	for _, id := range []string{"stays", "goes"} {
 		if err := b.Beat(t.Context(), broker.Worker{ID: id, Pool: "default"}); err != nil {
 			t.Fatal(err)
@@ -110,14 +107,8 @@ func TestAWatchBeginsAnewWithTheConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(t.Context(), "KV_ty_worker")
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, nc)
+	stream := testenv.Stream(t, js, "KV_ty_worker")
 	if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject("$KV.ty_worker.goes")); err != nil {
 		t.Fatal(err)
 	}
@@ -146,10 +137,7 @@ func TestAWatchBeginsAnewOnRequest(t *testing.T) {
 // TestReadEntry: a worker's registry entry through its life, which leaves nothing behind at the end.
 func TestReadEntry(t *testing.T) {
 	s := testenv.Server(t)
-	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{WorkerTTL: time.Second}, "/test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testenv.Open(t, testenv.Conn(t, s), broker.Settings{WorkerTTL: time.Second}, "/test")
 	await := func(id string, want presence.Kind) presence.Reading {
 		t.Helper()
 		for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -185,10 +173,7 @@ func TestReadEntry(t *testing.T) {
 	await("mortal", presence.Expired)
 	await("mortal", presence.Missing)
 	await("tidy", presence.Missing)
-	stream, err := jetStream(t, s).Stream(t.Context(), "KV_ty_worker")
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testenv.Stream(t, testenv.JetStream(t, testenv.Conn(t, s)), "KV_ty_worker")
 	if n := stream.CachedInfo().State.Msgs; n != 0 {
 		t.Errorf("workers that are gone leave %d messages behind", n)
 	}
@@ -236,15 +221,6 @@ func TestLeasesFitTogether(t *testing.T) {
 			t.Errorf("%s: others act before the entry has expired", wait)
 		}
 	}
-}
-
-func jetStream(t *testing.T, s *natsd.Server) jetstream.JetStream {
-	t.Helper()
-	js, err := jetstream.New(testenv.Conn(t, s))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
 }
 
 // TestAnErrorOfTheConnectionIsOneLine: nats.go reports a failed write before it says that the connection is lost, and

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
@@ -43,10 +42,7 @@ func TestAnAcknowledgementThatIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	b, err := natsbroker.Open(t.Context(), nc, broker.Settings{}, "/dispatcher/d")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testenv.Open(t, nc, broker.Settings{}, "/dispatcher/d")
 	if err := b.Submit(t.Context(), submission("b")); err != nil {
 		t.Fatal(err)
 	}

@@ -36,13 +36,8 @@ func madeByOther(t *testing.T, settings broker.Settings, change func(*jetstream.
 	t.Helper()
 	s := testenv.Server(t)
 	o := &other{t: t, nc: testenv.Conn(t, s)}
-	if _, err := natsbroker.Open(t.Context(), o.nc, settings, "/test"); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	if o.js, err = jetstream.New(o.nc); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Open(t, o.nc, settings, "/test")
+	o.js = testenv.JetStream(t, o.nc)
 	cfg := o.batches()
 	cfg.Metadata = maps.Clone(cfg.Metadata)
 	change(&cfg)
@@ -54,10 +49,7 @@ func madeByOther(t *testing.T, settings broker.Settings, change func(*jetstream.
 
 func (o *other) batches() jetstream.StreamConfig {
 	o.t.Helper()
-	s, err := o.js.Stream(o.t.Context(), "TY_BATCH")
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	s := testenv.Stream(o.t, o.js, "TY_BATCH")
 	return s.CachedInfo().Config
 }
 

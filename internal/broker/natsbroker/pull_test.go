@@ -114,10 +114,7 @@ func TestAnAnswerBeforeItsRequestIsMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	b, err := natsbroker.Open(t.Context(), nc, broker.Settings{}, "/test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testenv.Open(t, nc, broker.Settings{}, "/test")
 	want := []byte("CONSUMER.MSG.NEXT.TY_CALL")
 	armed.Store(&want)
 	queue(t, other, 0, 1)
@@ -192,9 +189,7 @@ func silence(t *testing.T, s *natsd.Server) {
 func patient(t *testing.T, s *natsd.Server) {
 	t.Helper()
 	settings := broker.Settings{CallAckWait: time.Minute}
-	if _, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), settings, "/test"); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Open(t, testenv.Conn(t, s), settings, "/test")
 }
 
 // comes returns the next call that comes, long before any ack wait is over.
@@ -279,10 +274,7 @@ func TestALaneThatIsDeleted(t *testing.T) {
 	l := lane(t, b)
 	queue(t, b, 0, 1)
 	testenv.Take(t, l)
-	js, err := jetstream.New(testenv.Conn(t, s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.Conn(t, s))
 	ended := make(chan error, 1)
 	go func() {
 		for {

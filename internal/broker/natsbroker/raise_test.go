@@ -40,11 +40,7 @@ func growing(t testing.TB, shards int) *grower {
 
 func (g *grower) open(s broker.Settings) *natsbroker.Broker {
 	g.t.Helper()
-	b, err := natsbroker.Open(g.t.Context(), testenv.Conn(g.t, g.s), s, "/test")
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	return b
+	return testenv.Open(g.t, testenv.Conn(g.t, g.s), s, "/test")
 }
 
 // attach is a process that begins now.
@@ -115,19 +111,13 @@ func moving(few, many int) toolyard.Workspace {
 // stands is how many messages are under the id of a batch in each shard.
 func (g *grower) stands(id toolyard.BatchID, shards int) (out []string) {
 	g.t.Helper()
-	js, err := jetstream.New(testenv.Conn(g.t, g.s))
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	js := testenv.JetStream(g.t, testenv.Conn(g.t, g.s))
 	for n := range shards {
 		stream, subject := "TY_BATCH", "ty.batch."+broker.KeyTokens(keyed(id))
 		if n > 0 {
 			stream, subject = fmt.Sprintf("TY%d_BATCH", n), fmt.Sprintf("ty%d%s", n, subject[2:])
 		}
-		s, err := js.Stream(g.t.Context(), stream)
-		if err != nil {
-			g.t.Fatal(err)
-		}
+		s := testenv.Stream(g.t, js, stream)
 		m, err := s.GetLastMsgForSubject(g.t.Context(), subject)
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound):
@@ -285,10 +275,7 @@ func (g *grower) setOpened(at time.Time) {
 // setOpenedBefore changes when an epoch was opened that has so many later ones.
 func (g *grower) setOpenedBefore(later int, at time.Time) {
 	g.t.Helper()
-	js, err := jetstream.New(testenv.Conn(g.t, g.s))
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	js := testenv.JetStream(g.t, testenv.Conn(g.t, g.s))
 	kv, err := js.KeyValue(g.t.Context(), "ty_shards")
 	if err != nil {
 		g.t.Fatal(err)
@@ -320,10 +307,7 @@ func TestALateSubmissionInAFormerShard(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(in.Stop)
-	js, err := jetstream.New(testenv.Conn(t, g.s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.Conn(t, g.s))
 	publish := func(id toolyard.BatchID) toolyard.BatchKey {
 		t.Helper()
 		k := keyed(id)
@@ -481,10 +465,7 @@ func TestTicketsWhileShardsAreAdded(t *testing.T) {
 	if err := g.b.DeleteTickets(ctx, known); err != nil {
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(testenv.Conn(t, g.s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.Conn(t, g.s))
 	for _, name := range []string{"KV_ty_ticket", "KV_ty1_ticket", "KV_ty2_ticket"} {
 		if s, err := js.Stream(ctx, name); err != nil || s.CachedInfo().State.Msgs != 0 {
 			t.Errorf("%s still has keys: %v", name, err)

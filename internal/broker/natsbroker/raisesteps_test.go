@@ -71,10 +71,7 @@ func TestWhatARaiseRefuses(t *testing.T) {
 			t.Errorf("%d shards: %v", shards, err)
 		}
 	}
-	js, err := jetstream.New(testenv.Conn(t, g.s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.Conn(t, g.s))
 	if _, err := js.Publish(t.Context(), "$KV.ty_worker.old", []byte(`{"id":"old","pool":"default","wire_version":11}`),
 		jetstream.WithMsgTTL(time.Minute)); err != nil {
 		t.Fatal(err)
@@ -121,20 +118,14 @@ func TestShardsHaveEqualParts(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%+v: %v", c, err)
 		}
-		js, err := jetstream.New(testenv.Conn(t, g.s))
-		if err != nil {
-			t.Fatal(err)
-		}
+		js := testenv.JetStream(t, testenv.Conn(t, g.s))
 		want := now.MaxStoreBytes / 4 / int64(c.then) // a quarter of a shard's part is for events
 		for n := range c.then {
 			name := "TY_EVENT"
 			if n > 0 {
 				name = fmt.Sprintf("TY%d_EVENT", n)
 			}
-			s, err := js.Stream(t.Context(), name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := testenv.Stream(t, js, name)
 			if got := s.CachedInfo().Config.MaxBytes; got > want || got < want && c.then >= c.first {
 				t.Errorf("%+v: %s has %d bytes, want %d", c, name, got, want)
 			}

@@ -10,7 +10,6 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
-	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
@@ -28,10 +27,7 @@ func BenchmarkAppendsOfShards(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.Cleanup(s.Shutdown)
-			on, err := natsbroker.Open(b.Context(), testenv.Conn(b, s), broker.Settings{Shards: shards}, "/bench")
-			if err != nil {
-				b.Fatal(err)
-			}
+			on := testenv.Open(b, testenv.Conn(b, s), broker.Settings{Shards: shards}, "/bench")
 			var next atomic.Int64
 			var work sync.WaitGroup
 			b.ResetTimer()

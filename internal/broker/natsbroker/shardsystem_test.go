@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
@@ -30,10 +28,7 @@ const fourShards = 4
 func sharded(t testing.TB) (*natsbroker.Broker, *natsd.Server) {
 	t.Helper()
 	s := testenv.Server(t)
-	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{Shards: fourShards}, "/test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testenv.Open(t, testenv.Conn(t, s), broker.Settings{Shards: fourShards}, "/test")
 	return b, s
 }
 
@@ -90,15 +85,9 @@ func TestBatchesOfFourShards(t *testing.T) {
 	if len(counts) != fourShards {
 		t.Errorf("the batches are in the shards %v", counts)
 	}
-	js, err := jetstream.New(testenv.Conn(t, s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.Conn(t, s))
 	for n, name := range []string{"TY_BATCH", "TY1_BATCH", "TY2_BATCH", "TY3_BATCH"} {
-		stream, err := js.Stream(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := testenv.Stream(t, js, name)
 		if got := int(stream.CachedInfo().State.Msgs); got != counts[n] {
 			t.Errorf("%s has %d messages, want %d", name, got, counts[n])
 		}
@@ -135,10 +124,7 @@ func TestABatchInTheWrongShard(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(in.Stop)
-	js, err := jetstream.New(testenv.Conn(t, s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.Conn(t, s))
 	for i := 0; ; i++ {
 		k := toolyard.BatchKey{Agent: "a", ID: toolyard.BatchID(fmt.Sprint("raw", i))}
 		shard := b.Settings().ShardOf(k)
@@ -151,10 +137,7 @@ func TestABatchInTheWrongShard(t *testing.T) {
 		if sub, err := in.Next(t.Context()); err == nil {
 			t.Fatalf("it is taken: %v", sub.Key)
 		}
-		stream, err := js.Stream(t.Context(), "TY_REPLY")
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := testenv.Stream(t, js, "TY_REPLY")
 		m, err := stream.GetLastMsgForSubject(t.Context(), "ty.reply.a."+string(k.ID))
 		if err != nil {
 			t.Fatal(err)
@@ -450,14 +433,8 @@ func TestAFullArchiveStopsNoOtherShard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(testenv.Conn(t, server))
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(t.Context(), "TY_ARCHIVE")
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.Conn(t, server))
+	stream := testenv.Stream(t, js, "TY_ARCHIVE")
 	tiny := stream.CachedInfo().Config
 	tiny.MaxBytes = 1
 	if _, err := js.UpdateStream(t.Context(), tiny); err != nil {
@@ -489,22 +466,14 @@ func TestShardsAreChosenOnce(t *testing.T) {
 	if err != nil || b.Settings().ShardCount() != fourShards {
 		t.Fatalf("a dispatcher that says nothing: %v", err)
 	}
-	js, err := jetstream.New(testenv.Conn(t, s))
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(t.Context(), "TY_BATCH")
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, testenv.Conn(t, s))
+	stream := testenv.Stream(t, js, "TY_BATCH")
 	if got := stream.CachedInfo().Config.Metadata["toolyard.min_reader"]; got != "11" {
 		t.Errorf("who joins must have wire version %s", got)
 	}
 	single := testenv.Server(t)
 	testenv.Broker(t, single, "/test")
-	if js, err = jetstream.New(testenv.Conn(t, single)); err != nil {
-		t.Fatal(err)
-	}
+	js = testenv.JetStream(t, testenv.Conn(t, single))
 	var names []string
 	all := js.StreamNames(t.Context())
 	for name := range all.Name() {
@@ -515,9 +484,7 @@ func TestShardsAreChosenOnce(t *testing.T) {
 		"TY_BATCH", "TY_CALL", "TY_DEAD", "TY_EVENT", "TY_REPLY"}; !slices.Equal(names, want) {
 		t.Errorf("a system of one shard has %v", names)
 	}
-	if stream, err = js.Stream(t.Context(), "TY_BATCH"); err != nil {
-		t.Fatal(err)
-	}
+	stream = testenv.Stream(t, js, "TY_BATCH")
 	if m := stream.CachedInfo().Config.Metadata; m["toolyard.min_reader"] != "1" {
 		t.Errorf("the metadata of one shard: %v", m)
 	}

@@ -66,18 +66,12 @@ func comeAndGo(t *testing.T, b *natsbroker.Broker, known *broker.TicketQueue) ui
 
 func lockBucket(t *testing.T, nc *nats.Conn) (jetstream.KeyValue, jetstream.Stream) {
 	t.Helper()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testenv.JetStream(t, nc)
 	kv, err := js.KeyValue(t.Context(), "ty_ticket")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := js.Stream(t.Context(), "KV_ty_ticket")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testenv.Stream(t, js, "KV_ty_ticket")
 	return kv, s
 }
 
@@ -231,10 +225,7 @@ func TestADeletionSparesWhatIsNewer(t *testing.T) {
 // TestAFullBucketOfTickets: a waiting batch can leave, and deleting needs no room and makes some.
 func TestAFullBucketOfTickets(t *testing.T) {
 	s := testenv.Server(t)
-	b, err := natsbroker.Open(t.Context(), testenv.Conn(t, s), broker.Settings{MaxStoreBytes: 64 << 20}, "/test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testenv.Open(t, testenv.Conn(t, s), broker.Settings{MaxStoreBytes: 64 << 20}, "/test")
 	_, stream := lockBucket(t, testenv.Conn(t, s))
 	held := broker.TicketQueue{Workspace: "held"}
 	change(t, b, &held, join(standing("holder")))
