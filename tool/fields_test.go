@@ -12,6 +12,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -50,21 +51,15 @@ func fieldsOf[In any](t *testing.T, in In) []string {
 		return nil
 	}
 	var s jsonschema.Schema
-	if err := json.Unmarshal(made.InputSchema, &s); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(made.InputSchema, &s))
 	input, err := json.Marshal(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	whole, err := s.Resolve(nil)
 	if err != nil {
 		t.Fatalf("%T: %v", in, err)
 	}
 	var value any
-	if err := json.Unmarshal(input, &value); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(input, &value))
 	if err := whole.Validate(value); err != nil {
 		t.Errorf("%T: its schema %s refuses %s: %v", in, made.InputSchema, input, err)
 	}

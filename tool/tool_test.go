@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -32,17 +33,13 @@ func TestATypedToolDerivesItsSchema(t *testing.T) {
 				in.Name, nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var schema struct {
 		Type       string
 		Properties map[string]struct{ Type, Description string }
 		Required   []string
 	}
-	if err := json.Unmarshal(greet.InputSchema, &schema); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(greet.InputSchema, &schema))
 	if schema.Type != "object" || schema.Properties["name"].Description != "whom to greet" ||
 		schema.Properties["times"].Type != "integer" ||
 		len(schema.Required) != 1 || schema.Required[0] != "name" {
@@ -65,9 +62,7 @@ func TestOutputOfOtherTypesIsJSON(t *testing.T) {
 			return map[string]int{"sum": 3}, nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	out, err := sum.Run(t.Context(), tool.Env{}, json.RawMessage(`{}`))
 	if err != nil || out.Text != `{"sum":3}` || string(out.Structured) != out.Text {
 		t.Errorf("it gave %+v, %v", out, err)
@@ -117,9 +112,7 @@ func TestBytesAreBase64(t *testing.T) {
 	}
 	save, err := tool.New(tool.Typed[image, string]{Declaration: tool.Declaration{Name: "save", Description: "Saves."},
 		Run: func(_ context.Context, _ tool.Env, in image) (string, error) { return string(in.Data), nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if !strings.Contains(string(save.InputSchema), `"contentEncoding":"base64"`) {
 		t.Errorf("the schema is %s", save.InputSchema)
 	}
@@ -137,9 +130,7 @@ func TestNumbersOfOtherTypes(t *testing.T) {
 	var got in
 	made, err := tool.New(tool.Typed[in, string]{Declaration: tool.Declaration{Name: "t", Description: "d"},
 		Run: func(_ context.Context, _ tool.Env, i in) (string, error) { got = i; return "", nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, want := range []string{`"number":{"type":"number"}`, `"big":{"type":"integer"}`} {
 		if !strings.Contains(string(made.InputSchema), want) {
 			t.Errorf("%s is not in %s", want, made.InputSchema)
@@ -203,9 +194,7 @@ func TestTypesThatReadJSONThemselves(t *testing.T) {
 	var got in
 	made, err := tool.New(tool.Typed[in, string]{Declaration: tool.Declaration{Name: "t", Description: "d"},
 		Run: func(_ context.Context, _ tool.Env, i in) (string, error) { got = i; return "", nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	input := json.RawMessage(`{"level":"high","most":"high","each":[7],"by":{"a":"high"},"price":8,` +
 		`"time":"2026-01-02T03:04:05Z"}`)
 	if _, err := made.Run(t.Context(), tool.Env{}, input); err != nil || got.Level != 1 || *got.Most != 1 ||
@@ -239,9 +228,7 @@ func TestAPointerToAnOutputIsAnOutput(t *testing.T) {
 			Declaration: tool.Declaration{Name: "t", Description: "d"},
 			Run:         func(context.Context, tool.Env, struct{}) (*tool.Output, error) { return out, nil },
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if got, err := made.Run(t.Context(), tool.Env{}, json.RawMessage("{}")); err != nil || got.Text != want ||
 			got.Structured != nil {
 			t.Errorf("%+v, %v, want %q", got, err, want)
@@ -359,9 +346,7 @@ func TestPartialOutput(t *testing.T) {
 					errors.New("stopped")
 			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		got, err := made.Run(t.Context(), tool.Env{}, json.RawMessage("{}"))
 		if err == nil || got.Text != want {
 			t.Errorf("%q, %v", got.Text, err)
@@ -385,9 +370,7 @@ func TestWholeNumbers(t *testing.T) {
 		Check:       func(_ context.Context, _ tool.Env, i in) error { return nil },
 		Run:         func(_ context.Context, _ tool.Env, i in) (string, error) { got = i; return "", nil },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	const input = `{"n":1.0,"list":[2e1,3.00],"map":{"1.0":-4.0},"f":1.5,"text":"1.0 \\\" 2.0","any":5.0}`
 	if err := made.Check(t.Context(), tool.Env{}, json.RawMessage(input)); err != nil {
 		t.Error(err)

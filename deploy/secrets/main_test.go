@@ -11,14 +11,13 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard/internal/api"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // made runs the program in a directory, and returns what is there by path.
 func made(t *testing.T, dir string, args ...string) map[string]string {
 	t.Helper()
-	if err := run(append([]string{"--dir", dir}, args...), io.Discard, io.Discard); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, run(append([]string{"--dir", dir}, args...), io.Discard, io.Discard))
 	files := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -36,9 +35,7 @@ func made(t *testing.T, dir string, args ...string) map[string]string {
 		files[name] = string(content)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return files
 }
 
@@ -106,12 +103,8 @@ func TestSecretsLeaveTheNodesConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	first := made(t, dir, "--node=nats1", "--node=nats2")
 	changed := first["nats1/nats.conf"] + "# changed by hand\n"
-	if err := os.WriteFile(filepath.Join(dir, "nats1/nats.conf"), []byte(changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(dir, "nats2/nats.conf")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "nats1/nats.conf"), []byte(changed), 0o600))
+	must.OK(t, os.Remove(filepath.Join(dir, "nats2/nats.conf")))
 	again := made(t, dir, "--node=nats1", "--node=nats2", "--agent=reviewer")
 	if again["nats1/nats.conf"] != changed {
 		t.Error("what was changed by hand is undone")
@@ -129,9 +122,7 @@ func TestSecretsOfAWriteThatWasCutOff(t *testing.T) {
 	dir := t.TempDir()
 	made(t, dir, "--node=n1")
 	left := filepath.Join(dir, keysDir, clusterDir, "nodes", "n1", ".new-1")
-	if err := os.WriteFile(left, []byte("half a key"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(left, []byte("half a key"), 0o600))
 	if _, there := made(t, dir, "--node=n1")["n1/.new-1"]; there {
 		t.Error("it was handed out")
 	}
@@ -144,9 +135,7 @@ func TestSecretsAreRemoved(t *testing.T) {
 	all := []string{"--node=nats1", "--agent=re/viewer", "--agent=eve", "--pool=words"}
 	before := made(t, dir, all...)
 	more := before["dispatcher/tokens"] + "# eve's\nanother re/viewer scopes=read\nlast default agents=re/viewer"
-	if err := os.WriteFile(filepath.Join(dir, "dispatcher/tokens"), []byte(more), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "dispatcher/tokens"), []byte(more), 0o600))
 	after := made(t, dir, "--remove-agent=re/viewer", "--remove-agent=eve", "--agent=eve", "--remove-pool=words")
 	accounts := after["nats1/accounts.conf"]
 	if _, err := api.ParseTokens([]byte(after["dispatcher/tokens"])); err != nil {
@@ -186,9 +175,7 @@ func TestSecretsAreRemoved(t *testing.T) {
 		t.Errorf("nothing to remove: %v", err)
 	}
 	// What a run that was killed has left is removed by the next one.
-	if err := os.WriteFile(filepath.Join(dir, "dispatcher/tokens"), []byte(more), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "dispatcher/tokens"), []byte(more), 0o600))
 	if again := made(t, dir, "--remove-agent=re/viewer"); strings.Contains(again["dispatcher/tokens"], "another") {
 		t.Error("its token still is one")
 	}

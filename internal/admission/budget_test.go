@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // owner is a process that owns a batch, and knows the account as it was when it last looked.
@@ -138,9 +139,7 @@ func again(t *testing.T, a Account) (out Account) {
 	if err == nil {
 		err = json.Unmarshal(text, &out)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return out
 }
 
@@ -269,9 +268,7 @@ func TestABatchThatIsGivenUp(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	var a Account
 	a, _, _, err := a.Reserve(Holder{Line: "a/1"}, b, Amount{Calls: 2}, Amount{}, []Amount{{Calls: 1}, {Calls: 1}}, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	a = a.Abandon("a/1", now)
 	a = a.Abandon("a/2", now) // which has none
 	if used, reserved := a.Total(); used.Calls != 4 || reserved != (Amount{}) || len(a.Lines) != 0 {
@@ -287,9 +284,7 @@ func TestAPeriodOfAClockThatWasAhead(t *testing.T) {
 	call := []Amount{{Calls: 1}}
 	reserve := func(a *Account, line string, used int64, at time.Time) (Account, int) {
 		next, fit, _, err := a.Reserve(Holder{Line: line}, b, Amount{Calls: used}, Amount{}, call, at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return next, fit
 	}
 	var a Account
@@ -341,9 +336,7 @@ func TestAnAccountStaysShort(t *testing.T) {
 		}
 		for n := range maxBudgetClosed + 1 { // batches that are over
 			next, _, _, err := a.Reserve(holder(n), b, Amount{}, Amount{}, []Amount{{Calls: 1}}, now)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			a = next.Close(holder(n).Line, Amount{Calls: 1}, now)
 		}
 		short("batches are over")

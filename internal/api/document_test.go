@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard/internal/metrics"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
@@ -26,32 +27,22 @@ func document(t *testing.T) []byte {
 	s := &Server{cfg: Config{Loopback: true, Metrics: m}, mux: http.NewServeMux()}
 	s.operations()
 	doc, err := s.document()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return doc
 }
 
 // TestCommittedDocument: the document that the clients are generated from is what a server answers with.
 func TestCommittedDocument(t *testing.T) {
 	var v any
-	if err := json.Unmarshal(document(t), &v); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(document(t), &v))
 	now, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	now = append(now, '\n')
 	if *update {
-		if err := os.WriteFile(committed, now, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(committed, now, 0o644))
 	}
 	then, err := os.ReadFile(committed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if string(then) != string(now) {
 		t.Errorf("%s is not what a server answers with; run go test ./internal/api -run TestCommittedDocument -update, "+
 			"and then make openapi-types", committed)
@@ -71,9 +62,7 @@ func TestModesOfTickets(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(document(t), &doc); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(document(t), &doc))
 	if modes := doc.Components.Schemas.WorkspaceTicket.Properties.Mode.Enum; !slices.Equal(modes, ticket.Modes) {
 		t.Errorf("the modes are %q, and tickets have %q", modes, ticket.Modes)
 	}
@@ -110,9 +99,7 @@ func TestDocumentReadsWell(t *testing.T) {
 			SecuritySchemes map[string]any
 		}
 	}
-	if err := json.Unmarshal(document(t), &doc); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(document(t), &doc))
 	if len(doc.Servers) != 1 || doc.Components.SecuritySchemes[tokenScheme] == nil {
 		t.Errorf("it has the servers %v and the security schemes %v", doc.Servers, doc.Components.SecuritySchemes)
 	}

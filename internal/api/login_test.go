@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/login"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // signsIn is a server whose people sign in at an issuer.
@@ -18,9 +19,7 @@ func signsIn(t *testing.T, i *login.Issuer, secret string) *Server {
 	t.Helper()
 	is, err := NewIssuer(IssuerConfig{URL: i.URL, Audience: "toolyard", Log: testenv.Log(t),
 		Login: LoginConfig{ClientID: i.ClientID, ClientSecret: secret}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	i.Redirect = "https://toolyard.example/"
 	return &Server{cfg: Config{Issuer: is, Log: testenv.Log(t), PublicURL: "https://toolyard.example"},
 		rates: newPace()}
@@ -80,9 +79,7 @@ func TestSignInAtAnIssuer(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if again, p := s.identify(bearer(t, "/v1/me", token)); p != nil || string(who.agent) != c.agent ||
 				!reflect.DeepEqual(again, who) {
 				t.Errorf("the token is agent %q's, and later %q's, %v; want %q", who.agent, again.agent, p, c.agent)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/login"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // issuer counts what it is asked.
@@ -47,13 +48,9 @@ func newIssuer(t *testing.T) *issuer {
 func (i *issuer) server(t *testing.T, claim string) *Server {
 	t.Helper()
 	tokens, err := ParseTokens([]byte("file-1 bob\nlike.a.jwt carol\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	is, err := NewIssuer(IssuerConfig{URL: i.URL, Audience: "toolyard", AgentClaim: claim, Log: testenv.Log(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return &Server{cfg: Config{Tokens: tokens, Issuer: is, Log: testenv.Log(t)}, rates: newPace()}
 }
 
@@ -69,9 +66,7 @@ func bearer(t *testing.T, path, token string) *http.Request {
 func TestJWT(t *testing.T) {
 	i := newIssuer(t)
 	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s := i.server(t, "")
 	none := func(header, claims string) string { return strings.Join([]string{header, claims, ""}, ".") }
 	for _, c := range []struct {
@@ -227,9 +222,7 @@ func TestResourceMetadata(t *testing.T) {
 			s.describeResource(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
 				"/.well-known/oauth-protected-resource"+want, nil))
 			var got Resource
-			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, json.Unmarshal(w.Body.Bytes(), &got))
 			if got.Resource != base+want || len(got.Servers) != 1 || got.Servers[0] != i.URL {
 				t.Errorf("%s: %s", path, w.Body)
 			}

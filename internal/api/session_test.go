@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/internal/testenv/login"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestASessionOfAJWT: a browser's session has the rights of its JWT, until that runs out.
@@ -16,9 +17,7 @@ func TestASessionOfAJWT(t *testing.T) {
 	ask := func(token string) (caller, *Problem) {
 		t.Helper()
 		key, value, err := seal(token)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/batches", nil)
 		cookie := s.cookie(r, value)
 		r.AddCookie(&cookie)
@@ -41,9 +40,7 @@ func TestASessionOfAJWT(t *testing.T) {
 func TestAHeaderWinsOverASession(t *testing.T) {
 	s := newIssuer(t).server(t, "")
 	key, value, err := seal("file-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for token, status := range map[string]int{"like.a.jwt": 0, "nobody": http.StatusUnauthorized} {
 		r := bearer(t, "/v1/batches", token)
 		cookie := s.cookie(r, value)

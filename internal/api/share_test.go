@@ -21,6 +21,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/quota"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestAPaceBoundsAFlow: over any time no more goes through than the rate allows and the burst at its beginning.
@@ -63,9 +64,7 @@ func TestAPaceBoundsAFlow(t *testing.T) {
 func TestGrants(t *testing.T) {
 	tokens, err := ParseTokens([]byte("tok alice agents=bob,carol workspaces=web tools=read_file,mcp__x__* " +
 		"interactive=yes rate=5 streams=3 connections=4 bytes=1000\nplain dave\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	e, _ := tokens.find("tok")
 	c := caller{agent: toolyard.Agent(e.agent), grant: e.grant}
 	for agent, want := range map[toolyard.Agent]bool{"alice": true, "bob": true, "carol": true, "dave": false,
@@ -137,16 +136,12 @@ func TestGrants(t *testing.T) {
 // TestATokenFileOfOthers: a file that others can read or write holds no secrets.
 func TestATokenFileOfOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(path, []byte("secret-a alice\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte("secret-a alice\n"), 0o600))
 	if _, err := ReadTokens(path); err != nil {
 		t.Error(err)
 	}
 	for _, mode := range []os.FileMode{0o604, 0o640, 0o660, 0o602, 0o644, 0o777} {
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(path, mode))
 		if _, err := ReadTokens(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 			t.Errorf("with the mode %o: %v", mode, err)
 		}
@@ -168,14 +163,10 @@ func TestATokenFileThatIsGiven(t *testing.T) {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, nil, 0o600))
 	for path, want := range map[string]bool{path: true, "/": os.Geteuid() == 0} {
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if own(info) != want {
 			t.Errorf("%s belongs to this user: %v", path, !want)
 		}
@@ -188,15 +179,11 @@ func TestTokensAreReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	write := func(text string, mode os.FileMode) {
 		t.Helper()
-		if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, mode)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, mode)))
 	}
 	write("secret-a alice\nsecret-b bob\nsecret-c carol interactive=yes\n", 0o600)
 	tokens, err := ReadTokens(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -352,9 +339,7 @@ func TestALongEventEndsWithItsStream(t *testing.T) {
 func TestBlobReadsAreBounded(t *testing.T) {
 	s, who := &Server{blobs: quota.New(2, 1)}, caller{agent: "ann"}
 	leave, err := enter(s.blobs, who)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer leave()
 	_, err = s.blob(t.Context(), &exchange{s: s, who: who}, &blobInput{Agent: "ann", Ref: "result-1", Limit: 1})
 	if p, ok := errors.AsType[*Problem](err); !ok || p.Status != http.StatusTooManyRequests {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // logOf makes the log of a batch with so many bytes that do not compress.
@@ -49,9 +50,7 @@ func TestPack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects, tooLong, err := Pack(c.logs, nil, time.Time{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			var left []string
 			for _, l := range tooLong {
 				left = append(left, string(l.Batch))
@@ -111,14 +110,10 @@ func alike(n, size int) (out []Log) {
 // TestDamaged: no byte of an object can change without an error, and no part of it be missing.
 func TestDamaged(t *testing.T) {
 	objects, _, err := Pack([]Log{logOf("b", 20), logOf("c", 30)}, nil, time.Time{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	whole, k := objects[0], toolyard.BatchKey{Agent: "a", ID: "c"}
 	want, err := openLog(whole.Bytes, k, whole.List[1].Sum)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for i := range whole.Bytes {
 		if _, err := openLog(whole.Bytes[:i], k, whole.List[1].Sum); err == nil {
 			t.Errorf("the first %d of %d bytes are read", i, len(whole.Bytes))
@@ -154,9 +149,7 @@ func TestNameIsTheSum(t *testing.T) {
 // is written again.
 func FuzzOpen(f *testing.F) {
 	objects, _, err := Pack([]Log{logOf("b", 20), logOf("c", 30)}, nil, time.Time{})
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.OK(f, err)
 	f.Add(objects[0].Bytes)
 	f.Add([]byte(magic))
 	f.Add(binary.BigEndian.AppendUint32([]byte(magic), 1<<31))
@@ -175,9 +168,7 @@ func FuzzOpen(f *testing.F) {
 				continue
 			}
 			again, err := encode(l.Messages)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if back, err := decode(again); err != nil || !reflect.DeepEqual(back, l.Messages) {
 				t.Fatalf("a log that was read is another one when it is written again: %v", err)
 			}
@@ -188,9 +179,7 @@ func FuzzOpen(f *testing.F) {
 // FuzzDecode is the same for the form of one log.
 func FuzzDecode(f *testing.F) {
 	text, err := encode(logOf("b", 20).Messages)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.OK(f, err)
 	f.Add(text)
 	f.Add([]byte{1, 1, 0, 0, 0, 1, 1, 'a', 0xff, 0xff, 0x3f, 0})
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -199,9 +188,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		again, err := encode(messages)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if back, err := decode(again); err != nil || !reflect.DeepEqual(back, messages) {
 			t.Fatalf("it is another one when it is written again: %v", err)
 		}

@@ -7,19 +7,17 @@ import (
 	"time"
 
 	"github.com/nats-io/nkeys"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // signer is one with a new key, and its public key.
 func signer(t *testing.T, by string) (*Signer, string) {
 	t.Helper()
 	key, err := nkeys.CreateUser()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s, err := NewSigner(key, by)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return s, s.public
 }
 
@@ -76,20 +74,14 @@ func TestSignatures(t *testing.T) {
 // TestUnsigned: who has no key signs nothing, and what is not signed is not proven.
 func TestUnsigned(t *testing.T) {
 	objects, _, err := Pack([]Log{logOf("b", 20)}, nil, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if e := objects[0].List[0]; e.Signed != nil || !errors.Is(e.Verify(nil), ErrUnsigned) {
 		t.Errorf("it is signed %+v: %v", e.Signed, e.Verify(nil))
 	}
 	key, err := nkeys.CreateUser()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	public, err := key.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if key, err = nkeys.FromPublicKey(public); err != nil {
 		t.Fatal(err)
 	}

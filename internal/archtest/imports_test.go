@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 var update = flag.Bool("update", false, "rewrite the import picture in ARCHITECTURE.md")
@@ -329,17 +331,13 @@ func TestPicture(t *testing.T) {
 	if *update {
 		name := filepath.Join("..", "..", "ARCHITECTURE.md")
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		before, rest, ok1 := strings.Cut(string(text), pictureBegin)
 		_, after, ok2 := strings.Cut(rest, pictureEnd)
 		if !ok1 || !ok2 {
 			t.Fatalf("ARCHITECTURE.md lacks the lines %q and %q", pictureBegin, pictureEnd)
 		}
-		if err := os.WriteFile(name, []byte(before+pictureBegin+picture()+pictureEnd+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(name, []byte(before+pictureBegin+picture()+pictureEnd+after), 0o644))
 	}
 	holds(t, checkPicture)
 	try(t, checkPicture, []trial{

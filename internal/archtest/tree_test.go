@@ -19,6 +19,8 @@ import (
 	"sync"
 	"testing"
 	"testing/fstest"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // tree is a repository as the checks see it: every Go file parsed, whatever its build constraints, and the names of
@@ -202,9 +204,7 @@ func fixture(t *testing.T, files map[string]string) *tree {
 		fsys[name] = &fstest.MapFile{Data: []byte(text)}
 	}
 	tr, err := load(fsys, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return tr
 }
 
@@ -215,9 +215,7 @@ type check func(*tree) []string
 func holds(t *testing.T, c check) {
 	t.Helper()
 	tr, err := repository()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, problem := range c(tr) {
 		t.Error(problem)
 	}

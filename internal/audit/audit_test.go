@@ -11,15 +11,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // entries are the lines of a file.
 func entries(t *testing.T, path string) (out []Entry) {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for line := range bytes.Lines(data) {
 		var e Entry
 		if err := json.Unmarshal(line, &e); err != nil {
@@ -35,9 +35,7 @@ func TestLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit")
 	var said bytes.Buffer
 	l, err := Open(path, slog.New(slog.NewTextHandler(&said, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file: %v, %v", info, err)
@@ -61,19 +59,13 @@ func TestLog(t *testing.T) {
 			t.Fatalf("%+v", e)
 		}
 	}
-	if err := os.Rename(path, path+".1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Reopen(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(path, path+".1"))
+	must.OK(t, l.Reopen())
 	l.Put(Entry{Action: "decide"})
 	if got := entries(t, path); len(got) != 1 || got[0].Action != "decide" {
 		t.Errorf("the new file has %+v", got)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.Close())
 	l.Put(Entry{Action: "lost"})
 	if !strings.Contains(said.String(), "lost") {
 		t.Errorf("an entry that was not written is not told: %s", said.String())
@@ -87,17 +79,11 @@ func TestAnEntryThatIsNotWrittenIsToldWhole(t *testing.T) {
 	t.Parallel()
 	var said bytes.Buffer
 	l, err := Open(filepath.Join(t.TempDir(), "audit"), slog.New(slog.NewJSONHandler(&said, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, l.Close())
 	l.Put(Entry{Action: "decide", By: "ann", Batch: "b", Call: new(3), Decision: "allow", Tools: []string{"x y", "z"}})
 	var told struct{ Entry string }
-	if err := json.Unmarshal(said.Bytes(), &told); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(said.Bytes(), &told))
 	var e Entry
 	if err := json.Unmarshal([]byte(told.Entry), &e); err != nil || e.Call == nil || *e.Call != 3 || e.By != "ann" ||
 		len(e.Tools) != 2 || e.Time.IsZero() {
@@ -126,9 +112,7 @@ func TestACutLineTakesNoOtherAlong(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit")
 	quiet := slog.New(slog.DiscardHandler)
 	l, err := Open(path, quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	file, ok := l.file.(*os.File)
 	if !ok {
 		t.Fatalf("the file is a %T", l.file)
@@ -137,22 +121,16 @@ func TestACutLineTakesNoOtherAlong(t *testing.T) {
 		l.file = &tight{file, room}
 		l.Put(Entry{Action: fmt.Sprint("room ", room)})
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.Close())
 	for range 2 {
 		if l, err = Open(path, quiet); err != nil {
 			t.Fatal(err)
 		}
 		l.Put(Entry{Action: "anew"})
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, l.Close())
 	}
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var whole []string
 	cut := 0
 	for line := range bytes.Lines(data) {

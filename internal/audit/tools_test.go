@@ -6,27 +6,23 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestToolsAreCut: MaxTextBytes "is how long a text of an entry is; longer ones are cut".
 func TestToolsAreCut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit")
 	l, err := Open(path, slog.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	e := Entry{Action: "submit"}
 	for _, c := range "abcd" {
 		e.HandIn(strings.Repeat(string(c), 4<<20)) // a tool's name in a submission is bounded by nothing else
 	}
 	l.Put(e)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.Close())
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if info.Size() > 64<<10 {
 		t.Errorf("the line has %d bytes", info.Size())
 	}
@@ -36,9 +32,7 @@ func TestToolsAreCut(t *testing.T) {
 func TestTextsAreCutBetweenCharacters(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit")
 	l, err := Open(path, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	long := "x" + strings.Repeat("é", MaxTextBytes)
 	l.Put(Entry{Action: "submit", Reason: long, Tools: []string{long}})
 	for _, got := range []string{entries(t, path)[0].Reason, entries(t, path)[0].Tools[0]} {

@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -20,9 +21,7 @@ func named(t testing.TB, name string) tool.Tool {
 	for _, made := range Tools() {
 		if made.Name == name {
 			checked, err := tool.Raw(made)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return checked
 		}
 	}
@@ -49,9 +48,7 @@ func TestWaiting(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			v, err := schema.Parse(json.RawMessage(c.input))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			began, asked := time.Now(), 0
 			ctx := WithAsk(t.Context(), func(_ context.Context, hash string) (broker.BackgroundAnswer, error) {
 				asked++

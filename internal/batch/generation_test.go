@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestGenerationsOfCalls: the worker of a call whose tool declares a cache learns the generation of the ticket that the
@@ -43,9 +44,7 @@ func TestGenerationsOfCalls(t *testing.T) {
 			log = append(log, stored(Record{Chain: ChainBatch, Body: events.Adopted{Owner: "next", Takeover: 1}}))
 		}
 		for _, r := range log {
-			if err := s.Apply(r); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, s.Apply(r))
 		}
 		c.cfg.WorkerWait, c.cfg.MaxAttempts, c.cfg.OpenIdle = time.Minute, 3, time.Minute
 		m := New(c.cfg, s)
@@ -53,9 +52,7 @@ func TestGenerationsOfCalls(t *testing.T) {
 		var inputs []Input
 		for range 5 {
 			effects, err := m.Step(now, inputs...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			inputs = nil
 			for _, e := range effects {
 				switch e := e.(type) {

@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/partition"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -51,14 +52,10 @@ func TestTraces(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			got := play(t, want)
 			if *update {
-				if err := os.WriteFile(file, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(file, got, 0o644))
 			} else if !bytes.Equal(got, want) {
 				t.Errorf("%s differs; see the change with -update. Now:\n%s", file, got)
 			}
@@ -300,9 +297,7 @@ func (p *player) do(args []string) {
 		p.step(o)
 	case "after":
 		d, err := time.ParseDuration(args[1])
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		must.OK(p.t, err)
 		p.now = p.now.Add(d)
 		p.step()
 	case "conflict":
@@ -316,9 +311,7 @@ func (p *player) do(args []string) {
 
 func (p *player) num(s string) int {
 	n, err := strconv.Atoi(s)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, err)
 	return n
 }
 
@@ -359,9 +352,7 @@ func (p *player) store(r Record) Record {
 func (p *player) restart() {
 	var s State
 	for _, r := range p.log {
-		if err := s.Apply(r); err != nil {
-			p.t.Fatal(err)
-		}
+		must.OK(p.t, s.Apply(r))
 	}
 	p.m = New(Config{WorkerWait: 30 * time.Second, MaxAttempts: 3, AbortEvery: time.Second,
 		EndGrace: 4500 * time.Millisecond, OpenIdle: time.Minute, QueueWait: p.queueWait,
@@ -665,9 +656,7 @@ func BenchmarkMachine(b *testing.B) {
 				}
 				for _, r := range []Record{{Chain: ChainSubmission, Body: events.Submitted{Batch: sub}},
 					{Chain: ChainBatch, Body: planned}} {
-					if err := s.Apply(store(r).Record); err != nil {
-						b.Fatal(err)
-					}
+					must.OK(b, s.Apply(store(r).Record))
 				}
 				m := New(Config{WorkerWait: time.Minute, MaxAttempts: 3, AbortEvery: time.Second,
 					OpenIdle: time.Minute}, s)

@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -33,9 +34,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	top, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	b := &bench{T: t, outside: filepath.Join(top, "outside"), tools: map[string]tool.Tool{}}
 	b.env = tool.Env{
 		Workspace: "w", WorkspaceDir: filepath.Join(top, "ws"), Attempt: 1,
@@ -64,9 +63,7 @@ func (b *bench) hold(dir string) {
 
 func (b *bench) must(err error) {
 	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, err)
 }
 
 // at is a path in the workspace.
@@ -157,16 +154,12 @@ func (b *bench) contains(text string, parts ...string) {
 // TestDeclarations shows each change of what goes into every prompt, and of what others enforce.
 func TestDeclarations(t *testing.T) {
 	tools, err := All(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var got bytes.Buffer
 	var names []string
 	for _, tl := range tools {
 		data, err := json.MarshalIndent(tl.Declaration, "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		got.Write(data)
 		got.WriteByte('\n')
 		names = append(names, tl.Name)
@@ -178,17 +171,11 @@ func TestDeclarations(t *testing.T) {
 	}
 	golden := filepath.Join("testdata", "declarations.json")
 	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll("testdata", 0o755))
+		must.OK(t, os.WriteFile(golden, got.Bytes(), 0o644))
 	}
 	old, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if !bytes.Equal(old, got.Bytes()) {
 		t.Errorf("the declarations changed, and with them every prompt cache; if that is meant, run go test -update. "+
 			"Now:\n%s", got.Bytes())
@@ -198,9 +185,7 @@ func TestDeclarations(t *testing.T) {
 // TestLintHasNothingToSay: the built-in tools are what --lint asks others to be.
 func TestLintHasNothingToSay(t *testing.T) {
 	tools, err := All(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, tl := range tools {
 		for _, remark := range registry.Lint(tl.Declaration) {
 			t.Errorf("%s: %s", tl.Name, remark)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard/internal/submission"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // script runs a script outside of a sandbox, with the part that calls tools, and returns what it prints. made are the
@@ -23,9 +24,7 @@ func script(t *testing.T, language, code string) (printed string, made []string)
 		t.Skipf("this machine has no %s", lang.argv[0])
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	port, done := echoing(&made), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -43,9 +42,7 @@ func script(t *testing.T, language, code string) (printed string, made []string)
 		strconv.Itoa(submission.MaxChildrenAtOnce))
 	for name, text := range map[string]string{scriptFile: code, moduleFile: fill.Replace(pythonModule),
 		shellFile: fill.Replace(bashFunctions)} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	cmd := exec.CommandContext(t.Context(), lang.argv[0], filepath.Join(dir, scriptFile))
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+dir, "PYTHONDONTWRITEBYTECODE=1", "BASH_ENV="+dir+"/"+shellFile)

@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/submission"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -22,9 +23,7 @@ import (
 func dialed(t *testing.T, p *toolPort) (conn net.Conn, ended func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -136,9 +135,7 @@ func TestACallEndsWithItsConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-began
-	if err := theirs.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, theirs.Close())
 	select {
 	case <-ended:
 	case <-time.After(time.Minute):
@@ -249,9 +246,7 @@ func TestWhatAScriptNeeds(t *testing.T) {
 			"timeout_ms"},
 	} {
 		c, err := runCode(tt.box, sandbox.Policy{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		_, err = c.Run(t.Context(), tt.env, json.RawMessage(tt.input))
 		if e := tool.AsError(err); err == nil || e.Code != tt.code || !strings.Contains(e.Message, tt.says) {
 			t.Errorf("%s: %v, want %s: %s", name, err, tt.code, tt.says)

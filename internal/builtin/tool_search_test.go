@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -37,9 +38,7 @@ var shelf = []tool.Offered{
 func lookUp(t *testing.T, env tool.Env, input string) (tool.Output, error) {
 	t.Helper()
 	s, err := toolSearch()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if err := s.Check(t.Context(), env, json.RawMessage(input)); err != nil {
 		return tool.Output{}, err
 	}
@@ -124,9 +123,7 @@ func TestToolSearchIsDeterministicAndBounded(t *testing.T) {
 			big, `"id":{"type":"string"}`, true))
 	}
 	first, err := lookUp(t, shelfEnv(many), `{"query":"get report","limit":20}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	size := len(first.Text)
 	for _, p := range first.Content {
 		size += len(p.Description) + len(p.Schema)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -324,13 +325,9 @@ func TestSameServer(t *testing.T) {
 		{"http://[2001:db8::1]/", "http://[2001:db8::2]/", false},
 	} {
 		from, err := url.Parse(c.from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		to, err := url.Parse(c.to)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if got := sameServer(from, to); got != c.want {
 			t.Errorf("%s to %s: %v, want %v", c.from, c.to, got, c.want)
 		}
@@ -382,9 +379,7 @@ func TestWebFetchIgnoresProxies(t *testing.T) {
 
 func TestAllowed(t *testing.T) {
 	a, err := parseAllowed([]string{"10.1.0.0/16", "127.0.0.1", "fd00::/8", "Wiki.Internal", ".corp"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, c := range []struct {
 		host, ip string
 		want     bool
@@ -425,9 +420,7 @@ func FuzzHTMLText(f *testing.F) {
 // links become when they are whole.
 func TestAPageDoesNotGrow(t *testing.T) {
 	base, err := url.Parse("http://example.com/" + strings.Repeat("x", MaxURLBytes-100) + "/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	const more = 1_000 // links past the limit
 	links := strings.Repeat("<a href=y>z</a>", MaxFetchText/MaxURLBytes+more)
 	_, text, cut := htmlText(links, base)

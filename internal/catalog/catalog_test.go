@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -50,13 +51,9 @@ func (f *fleet) entry(w toolyard.Workspace, name string) registry.Entry {
 func (f *fleet) surface(w toolyard.Workspace) registry.Surface {
 	f.t.Helper()
 	reg, err := f.Tools(Ask{Workspace: w})
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.OK(f.t, err)
 	s, err := registry.Assemble(reg, nil)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.OK(f.t, err)
 	return s
 }
 
@@ -207,13 +204,9 @@ func TestARegistryThatIsKeptIsForOneAsk(t *testing.T) {
 		var hashes []string
 		for _, f := range []*fleet{kept, fleetOf()} {
 			reg, err := f.Tools(ask)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			s, err := registry.Assemble(reg, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if _, code := s.Resolve(toolyard.UndoTool, nil); (code == toolyard.OK) != ask.Undo {
 				t.Errorf("%+v: the tool for people is %s", ask, code)
 			}

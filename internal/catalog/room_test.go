@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -64,9 +65,7 @@ func TestAPoolWithTooLongToolsTakesNobodyElses(t *testing.T) {
 		}
 	}
 	encoded, err := s.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if len(s.Tools) < 20 || len(encoded) > registry.MaxBytes+registry.MaxBytes/100 {
 		t.Errorf("the surface has %d tools and %d bytes", len(s.Tools), len(encoded))
 	}
@@ -97,9 +96,7 @@ func TestAPoolThatBlocksTooManyNamesTakesNobodyElses(t *testing.T) {
 	}
 	s := f.surface("one")
 	encoded, err := s.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if len(s.Tools) != 10 || len(encoded) > 2<<20 {
 		t.Errorf("the surface has %d tools and %d bytes", len(s.Tools), len(encoded))
 	}

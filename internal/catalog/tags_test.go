@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -70,13 +71,9 @@ func TestCallsGoWhereTheirTagsAre(t *testing.T) {
 			return true
 		}
 		reg, err := c.Tools(ask)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		s, err := registry.Assemble(reg, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if len(s.Tools) == 0 {
 			if len(last) > 0 {
 				t.Fatalf("seed %d: pools %v have a tool, and a batch sees none", seed, last)
@@ -133,9 +130,7 @@ func TestOfPoolsWithTheTags(t *testing.T) {
 	expect := func(pool toolyard.Pool, w toolyard.Workspace, tags ...toolyard.Tag) {
 		t.Helper()
 		reg, err := c.Tools(Ask{Workspace: w, Tags: tags})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		s, err := registry.Assemble(reg, nil)
 		if err != nil || len(s.Tools) != 1 || s.Tools[0].Pool != pool {
 			t.Errorf("for %s with %v: %v, %v; want pool %s", w, tags, s.Tools, err, pool)

@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/manifest"
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -39,14 +40,10 @@ func declared(t *testing.T, box sandbox.Sandbox, more, command string) tool.Tool
 	t.Helper()
 	f, err := manifest.Decode([]byte(`{"tools":[{"name":"x","description":"d",` + more + `"input_schema":{"type":"object","properties":{"a":{"type":"string"},"line":{"type":"string"}}},
 		"command":` + command + `}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	made, err := New(f.Tools[0], box, sandbox.Policy{Read: []string{"/opt"},
 		Limits: sandbox.Limits{Memory: 7 << 20, Processes: 9}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return made
 }
 
@@ -232,13 +229,9 @@ func TestLinesOfStderrAreProgress(t *testing.T) {
 // TestACommandInTheSandbox runs real ones; where nothing can isolate them, none runs.
 func TestACommandInTheSandbox(t *testing.T) {
 	box, err := sandbox.Open(sandbox.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "a; touch b"), []byte("one two three"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "a; touch b"), []byte("one two three"), 0o644))
 	count := declared(t, box, `"concurrency_class":"READ_ONLY",`, `{"argv":["wc","-w","--","{a}"]}`)
 	fails := declared(t, box, "",
 		`{"argv":["sh","-c","echo said >&2; cat /run/secrets/KEY; touch made; exit 3"],"stdin":"none"}`)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard/internal/console"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // maxBytes bounds what the console adds to the binary.
@@ -18,9 +19,7 @@ const maxBytes = 200 << 10
 func ask(t *testing.T, path string, header http.Header) *httptest.ResponseRecorder {
 	t.Helper()
 	files, err := console.Files()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if files[path] == nil {
 		t.Fatalf("there is no %s", path)
 	}
@@ -35,9 +34,7 @@ func ask(t *testing.T, path string, header http.Header) *httptest.ResponseRecord
 // browser is told so.
 func TestPolicy(t *testing.T) {
 	files, err := console.Files()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	size := 0
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		w := ask(t, path, nil)

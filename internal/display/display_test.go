@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func TestWhatAPersonIsShown(t *testing.T) {
@@ -90,9 +91,7 @@ func TestAWriteIsComparedWithWhatIsThere(t *testing.T) {
 func TestWhatIsTooLongToShowIsRefused(t *testing.T) {
 	hash := func(input string) string {
 		v, err := schema.Parse(json.RawMessage(input))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return v.Hash()
 	}
 	for name, tt := range map[string]struct {
@@ -151,9 +150,7 @@ func FuzzLines(f *testing.F) {
 			return
 		}
 		v, err := schema.Parse(json.RawMessage(input))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, line := range lines {
 			width := 0
 			for _, r := range line {
@@ -185,9 +182,7 @@ func FuzzEscapeJSON(f *testing.F) {
 	f.Add("a\u009b2J\u202eb\u200b\x7f\U000e0041<é>⟨␣", "\n\t\x1b")
 	f.Fuzz(func(t *testing.T, a, b string) {
 		text, err := json.MarshalIndent(map[string]string{a: b}, "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		got := EscapeJSON(text)
 		for _, r := range string(got) {
 			if r != '\n' && invisible(r) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func formOf(message string) toolyard.Form {
@@ -26,9 +27,7 @@ func run(t *testing.T, a *Answer, messages ...string) (answers []string, q *Ques
 		answer, ok := r.Next(formOf(message))
 		if !ok {
 			q, err := r.Ask(formOf(message))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return answers, q
 		}
 		answers = append(answers, string(answer))
@@ -86,9 +85,7 @@ func TestReplayOfAnotherRun(t *testing.T) {
 func TestAnswersThatAreNotReplayed(t *testing.T) {
 	_, q := run(t, nil, "one?")
 	many, err := json.Marshal(make([]said, MaxRounds))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for name, a := range map[string]*Answer{
 		"none": nil, "of a question at a run's end": {Key: "who", State: "x"},
 		"a broken state": {Key: q.Key, State: "x"}, "too many": {Key: q.Key, State: string(many)},
@@ -126,14 +123,10 @@ func TestNobodyAnswersInVain(t *testing.T) {
 	}
 	q, err := Ask(all, strings.Repeat("s", MaxStateBytes-len(all)*2*MaxKeyBytes*4))
 	for range questions[1:] {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		_, _, q, err = answered(q, long).Answers()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	answers, _, q, err := answered(q, long).Answers()
 	if err != nil || q != nil || len(answers) != len(all) {
 		t.Errorf("at once: %d answers, %+v, %v", len(answers), q, err)

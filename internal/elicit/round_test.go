@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestSeveralQuestionsAtOnce: a person answers one after the other, and the tool gets all answers and its state at the
@@ -20,9 +22,7 @@ func TestSeveralQuestionsAtOnce(t *testing.T) {
 			all, want[key] = append(all, Asked{key, formOf(key + "?")}), fmt.Sprintf(`{"n":%d}`, i)
 		}
 		q, err := Ask(all, "state")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for i := range n {
 			if q.Message != all[i].Form.Message {
 				t.Fatalf("question %d of %d is %q", i, n, q.Message)
@@ -64,9 +64,7 @@ func TestWhatIsNotAskedAtOnce(t *testing.T) {
 		}
 	}
 	q, err := Ask([]Asked{{together + "k", formOf("a?")}}, "s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	answers, state, next, err := answered(q, `{}`).Answers()
 	if err != nil || state != "s" || next != nil || string(answers[together+"k"]) != "{}" {
 		t.Errorf("%q, %q, %+v, %v", answers, state, next, err)
@@ -81,9 +79,7 @@ func TestWhatIsNotAskedAtOnce(t *testing.T) {
 func TestNamesThatMeanSomethingHere(t *testing.T) {
 	for _, name := range []string{together + "k", replayed, replayed + "k", together + replayed + "k"} {
 		q, err := Ask([]Asked{{name, formOf("a?")}}, "s")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		a := answered(q, `{"n":1}`)
 		if IsReplay(a) {
 			t.Errorf("%q: the answer is taken for that of a tool that runs again from its beginning", name)

@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/manifest"
 	"github.com/toolyard/toolyard/internal/pause"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -25,13 +26,9 @@ func declared(t *testing.T, more, endpoint string) tool.Tool {
 	t.Helper()
 	f, err := manifest.Decode([]byte(`{"tools":[{"name":"x","description":"d",` + more + `"input_schema":{"type":"object","required":["a"],"properties":{"a":{"type":"string"},"b":{"type":"string"}}},
 		"http":` + endpoint + `}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	made, err := New(f.Tools[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return made
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func TestEveryBodyComesBackAsItWent(t *testing.T) {
@@ -84,9 +85,7 @@ func TestEveryBodyComesBackAsItWent(t *testing.T) {
 func TestUnreadableEventsAreRefused(t *testing.T) {
 	good := func() event.Event {
 		e, err := Encode(Meta{ID: "e", Source: "/x", Subject: "a/b", Time: time.Unix(0, 0)}, Started{Group: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return e
 	}
 	for name, c := range map[string]struct {
@@ -121,8 +120,6 @@ func BenchmarkEncodeDecode(b *testing.B) {
 		if err == nil {
 			_, _, err = Decode(e)
 		}
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 	}
 }

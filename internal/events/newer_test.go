@@ -10,6 +10,7 @@ import (
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/go-cmp/cmp"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/version"
 )
 
@@ -38,9 +39,7 @@ func TestNewerEventsAreToldApart(t *testing.T) {
 		"one that was written before version": {func(*event.Event) {}, false},
 	} {
 		e, err := Encode(Meta{ID: "e", Source: "/x", Subject: "a/b", Time: time.Unix(0, 0).UTC()}, Started{Group: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		c.change(&e)
 		m, b, err := Decode(e)
 		if newer, ok := errors.AsType[*NewerError](err); ok != c.newer || errors.Is(err, ErrNewer) != c.newer {
@@ -80,9 +79,7 @@ func TestUnknownFieldsArePassedOver(t *testing.T) {
 			t.Fatalf("%s: %v", b.EventType(), err)
 		}
 		var data any
-		if err := json.Unmarshal(e.Data(), &data); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(e.Data(), &data))
 		if e.DataEncoded, err = json.Marshal(grow(data)); err != nil {
 			t.Fatal(err)
 		}

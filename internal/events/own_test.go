@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestASubmissionThatIsCut: a submission that ends anywhere, also in an escape, is left to the general reader.
@@ -47,9 +48,7 @@ func TestAnOutputOfObjectsIsReadInItsSize(t *testing.T) {
 	for name, item := range map[string]string{"empty": `{},`, "small": `{"id":7},`} {
 		out := strings.Repeat(item, 100_000/len(item))
 		s, err := Store(Finish(End{Result: toolyard.Result{Output: "[" + out + "{}]"}}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		_, ok := readOwn(CallFinished, s.Data)
@@ -71,9 +70,7 @@ func FuzzOwn(f *testing.F) {
 		Requested{Ticket: 7, Calls: []RequestedCall{{ID: "c", Tool: "t", Input: []byte(`{"a":["b\\"]}`), Attempt: 1}}},
 	} {
 		s, err := Store(b)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.OK(f, err)
 		for n, t := range types {
 			f.Add(n, s.Data)
 			if t == s.Type {

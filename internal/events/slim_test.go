@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -21,17 +22,13 @@ func TestSlimFormsLoseNothing(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		for _, b := range []Body{randomFinished(r), randomPlanned(r)} {
 			stored, err := Store(b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			_, got, err := (&Envelope{Meta: m, Type: b.EventType()}).Body(stored.Data)
 			if d := cmp.Diff(b, got); err != nil || d != "" {
 				t.Fatalf("seed %d: %v, -want +got of %s:\n%s", seed, err, stored.Data, d)
 			}
 			e, err := Encode(m, got)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if want, err := json.Marshal(b); err != nil || string(e.Data()) != string(want) {
 				t.Fatalf("seed %d: it is shown as %s, want %s, %v", seed, e.Data(), want, err)
 			}
@@ -155,9 +152,7 @@ func BenchmarkFinished(b *testing.B) {
 		if stored, err = Store(Finish(End{Result: res})); err == nil {
 			_, _, err = (&Envelope{Type: CallFinished}).Body(stored.Data)
 		}
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 	}
 	b.ReportMetric(float64(len(stored.Data)), "bytes")
 }
@@ -181,9 +176,7 @@ func TestOwnForms(t *testing.T) {
 			b = reply
 		}
 		stored, err := Store(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for range r.IntN(3) {
 			at := r.IntN(len(stored.Data))
 			switch r.IntN(3) {

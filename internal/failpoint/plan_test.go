@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func TestParse(t *testing.T) {
 	p, err := parse("dispatcher.batch-received=kill;worker.call-taken=stop@3;tool.effect-begun=delay:50ms@*;dispatcher.batch-over=note@2", "log")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	want := map[Name]action{
 		BatchReceived: {kind: kill, at: 1}, CallTaken: {kind: stop, at: 3},
 		EffectBegun: {kind: delay, delay: 50 * time.Millisecond}, BatchOver: {kind: note, at: 2},
@@ -57,9 +57,7 @@ func TestParseRefuses(t *testing.T) {
 
 func TestHits(t *testing.T) {
 	p, err := parse("worker.call-taken=note@3;worker.call-claimed=note@*", "log")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var taken []int
 	for i := 1; i <= 5; i++ {
 		if d, due := p.hit(CallTaken); due {

@@ -8,6 +8,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // slowly is a store that begins to listen to progress when the test says so.
@@ -60,13 +61,9 @@ func TestWhoGivesUpListening(t *testing.T) {
 	l := <-second
 	sub := toolyard.Batch{ID: k.ID, Agent: k.Agent, Calls: []toolyard.Call{{Tool: "x"}}}
 	sub.Normalize("")
-	if err := b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Submit(t.Context(), sub))
 	l.Stored()
-	if err := b.EndReplies(t.Context(), k, &sub, "the test ends it"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.EndReplies(t.Context(), k, &sub, "the test ends it"))
 	for _, err := range l.Progress(t.Context()) {
 		if err != nil {
 			t.Error(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestResultsOfABatchThatIsOver: all of them are read, however many replies they are in, and there are none of a batch
@@ -35,15 +36,11 @@ func TestResultsOfABatchThatIsOver(t *testing.T) {
 	if n, err := results(); n != 0 || !errors.Is(err, broker.ErrNoBatch) {
 		t.Errorf("of no batch: %d, %v", n, err)
 	}
-	if err := b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Submit(t.Context(), sub))
 	if n, err := results(); n != 0 || !errors.Is(err, broker.ErrNoBatch) {
 		t.Errorf("of a batch without replies: %d, %v", n, err)
 	}
-	if err := b.EndReplies(t.Context(), sub.Key(), &sub, strings.Repeat("the test ends it ", 100)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.EndReplies(t.Context(), sub.Key(), &sub, strings.Repeat("the test ends it ", 100)))
 	if n, err := results(); n != len(sub.Calls) || err != nil {
 		t.Errorf("of a batch that is over: %d of %d, %v", n, len(sub.Calls), err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -27,13 +28,9 @@ func (s toolStore) Surface(_ context.Context, hash string) ([]byte, error) {
 func (s toolStore) put(t *testing.T, entries ...registry.Entry) (hash string) {
 	t.Helper()
 	reg, err := registry.Registry{}.Register(entries...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	set, err := registry.Assemble(reg, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if s.stored[set.Hash], err = set.Encode(); err != nil {
 		t.Fatal(err)
 	}
@@ -58,9 +55,7 @@ func TestAPoolWithTooManyToolsIsNotAlone(t *testing.T) {
 		o.live[string(pool)] = broker.Worker{ID: string(pool), Pool: pool, Toolset: store.put(t, entries...)}
 	}
 	s, err := o.surface(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	of := map[toolyard.Pool]int{}
 	for _, e := range s.Tools {
 		of[e.Pool]++

@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestWatchingEndsWithItsConnection: a connection that was closed never comes back, so that who follows all batches of
@@ -27,16 +28,12 @@ func TestWatchingEndsWithItsConnection(t *testing.T) {
 		for _, agent := range []toolyard.Agent{"a", ""} {
 			nc := testenv.Conn(t, s)
 			b, err := natsbroker.Attach(t.Context(), nc, "/reader")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			const enough = 20 * time.Second
 			ctx, cancel := context.WithTimeout(t.Context(), enough)
 			defer cancel()
 			stored, leave, err := follow.New(b, follow.Options{Shared: shared}).Everything(ctx, agent)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			defer leave()
 			nc.Close()
 			var end error
@@ -65,9 +62,7 @@ func TestWatchingSaysWhatItMissed(t *testing.T) {
 		for range n {
 			r, err := b.Append(t.Context(), toolyard.BatchKey{Agent: agent, ID: "b"}, batch.ChainBatch, "", 0,
 				last[agent], events.Started{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			last[agent] = r.Seq
 		}
 	}
@@ -76,9 +71,7 @@ func TestWatchingSaysWhatItMissed(t *testing.T) {
 		defer cancel()
 		reader := follow.New(testenv.Broker(t, s, "/reader"), follow.Options{Shared: shared})
 		stored, leave, err := reader.Everything(ctx, "a")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer leave()
 		next, stop := iter.Pull2(stored)
 		defer stop()

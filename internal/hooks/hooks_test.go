@@ -26,6 +26,7 @@ import (
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -48,15 +49,11 @@ func newRig(t *testing.T) *rig {
 func (r *rig) set(config string, funcs ...Func) *Set {
 	r.t.Helper()
 	c, err := Read([]byte(`{"hooks": ` + config + `}`))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.OK(r.t, err)
 	s, err := New(Options{Config: c, Funcs: funcs, Dir: "/etc/hooks", Mode: policy.AcceptEdits,
 		Declarations: declarations(), CallTool: r.callTool, Log: slog.New(slog.NewTextHandler(&r.log, nil)),
 		LookupEnv: func(name string) (string, bool) { v, ok := r.env[name]; return v, ok }})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.OK(r.t, err)
 	return s
 }
 
@@ -77,26 +74,20 @@ func quote(s string) string {
 func (r *rig) write(name, text string) string {
 	r.t.Helper()
 	path := filepath.Join(r.dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-		r.t.Fatal(err)
-	}
+	must.OK(r.t, os.WriteFile(path, []byte(text), 0o755))
 	return path
 }
 
 func (r *rig) read(name string) string {
 	r.t.Helper()
 	b, err := os.ReadFile(filepath.Join(r.dir, name))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.OK(r.t, err)
 	return string(b)
 }
 
 func (r *rig) input(name, input string) pipeline.HookInput {
 	root, err := place.Hold(r.dir, nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.OK(r.t, err)
 	r.t.Cleanup(func() { _ = root.Close() })
 	return pipeline.HookInput{
 		CallContext: pipeline.CallContext{
@@ -112,9 +103,7 @@ func (r *rig) input(name, input string) pipeline.HookInput {
 func (r *rig) pre(s *Set, name, input string) pipeline.HookVerdict {
 	r.t.Helper()
 	v, err := s.Pre(r.t.Context(), r.input(name, input))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.OK(r.t, err)
 	return v
 }
 
@@ -125,9 +114,7 @@ func TestWhatACommandIsTold(t *testing.T) {
 		"PostToolUse": [{"hooks": [%s]}], "PostToolUseFailure": [{"hooks": [%[1]s]}]}`, `{"type": "command", "command": "cat > told.json"}`))
 	told := func() map[string]any {
 		var m map[string]any
-		if err := json.Unmarshal([]byte(r.read("told.json")), &m); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(r.read("told.json")), &m))
 		return m
 	}
 	r.pre(s, "write_file", `{"content":"<x>","file_path":"a/../b.txt"}`)
@@ -374,9 +361,7 @@ func TestATreeIsKilled(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			pipe := filepath.Join(r.dir, "alive")
-			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, syscall.Mkfifo(pipe, 0o600))
 			// Every live process has the pipe open: reading ends when all have ended.
 			dead := make(chan error, 1)
 			go func() {
@@ -445,9 +430,7 @@ func TestACommandThatReadsNothing(t *testing.T) {
 // TestConditions: an if excludes only the calls that certainly do not match.
 func TestConditions(t *testing.T) {
 	r := newRig(t)
-	if err := os.Symlink(".", filepath.Join(r.dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink(".", filepath.Join(r.dir, "link")))
 	for _, c := range []struct {
 		condition, tool, input string
 		runs                   bool
@@ -498,7 +481,7 @@ func TestEndpoints(t *testing.T) {
 	var body []byte
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /ok", func(w http.ResponseWriter, req *http.Request) {
-		got, body = req, must(io.ReadAll(req.Body))
+		got, body = req, sure(io.ReadAll(req.Body))
 		fmt.Fprint(w,
 			` {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "ask", "permissionDecisionReason": "sure?"}} `)
 	})
@@ -514,7 +497,7 @@ func TestEndpoints(t *testing.T) {
 		_, _ = w.Write(bytes.Repeat([]byte(" "), MaxAnswerBytes+1))
 	})
 	mux.HandleFunc("POST /late", func(_ http.ResponseWriter, req *http.Request) {
-		_ = must(io.ReadAll(req.Body)) // only then does the server see that the client has gone
+		_ = sure(io.ReadAll(req.Body)) // only then does the server see that the client has gone
 		<-req.Context().Done()
 	})
 	srv := httptest.NewServer(mux)
@@ -557,7 +540,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-func must[T any](v T, err error) T {
+func sure[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
@@ -672,9 +655,7 @@ func TestBatch(t *testing.T) {
 		t.Errorf("%+v, %v", v, err)
 	}
 	var m map[string]any
-	if err := json.Unmarshal([]byte(r.read("told.json")), &m); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(r.read("told.json")), &m))
 	calls := []any{
 		map[string]any{"tool_name": "Read", "tool_input": map[string]any{"file_path": r.dir + "/a"},
 			"tool_use_id": "c1", "tool_response": "1\tx", "toolyard": map[string]any{"tool": "read_file"}},

@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
@@ -211,12 +212,8 @@ func TestAnOlderQueueGrantsNothing(t *testing.T) {
 	const w = "w"
 	takes(t, d, w, batchOf(0))
 	older, err := b.Tickets(t.Context(), w)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Release(t.Context(), w, batchOf(0)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, d.Release(t.Context(), w, batchOf(0)))
 	d.discard(d.queueOf(w).stored) // nobody was there for long
 	if _, err := b.ChangeTickets(t.Context(), broker.TicketQueue{Workspace: w}, joined(batchOf(1))); err != nil {
 		t.Fatal(err)
@@ -230,9 +227,7 @@ func TestAnOlderQueueGrantsNothing(t *testing.T) {
 	stored := make(chan error, 1)
 	d.enqueue(w, change{holder: batchOf(0), mode: ticket.Exclusive, waiter: own,
 		done: func(err error) { stored <- err }})
-	if err := <-stored; err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, <-stored)
 	d.observe(older)
 	d.Wait()
 	select {
@@ -284,21 +279,15 @@ func TestWhoWaitsKnowsForWhom(t *testing.T) {
 		d.queueOf("w").waiting[h.Key()] = own
 		d.mu.Unlock()
 		d.enqueue("w", change{holder: h, mode: ticket.Exclusive, waiter: own, done: func(err error) { joined <- err }})
-		if err := <-joined; err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, <-joined)
 	}
 	for n := range MaxBehind + 2 {
-		if err := d.Release(t.Context(), "w", batchOf(n)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, d.Release(t.Context(), "w", batchOf(n)))
 	}
 	if g := <-grants; g.Err != nil || len(g.Behind) != MaxBehind || g.Behind[0].ID != "0" {
 		t.Errorf("granted as %+v", g)
 	}
-	if err := d.Release(t.Context(), "w", told); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, d.Release(t.Context(), "w", told))
 	if g := <-grants; g.Err != nil || g.Behind != nil {
 		t.Errorf("where nobody wants to know a ticket is granted as %+v", g)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -36,9 +37,7 @@ servers:
 
 func TestAFileIsRead(t *testing.T) {
 	f, err := Decode([]byte(good))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	count, weather, files := f.Tools[0], f.Tools[1], f.Servers[0]
 	if count.Class.Static != toolyard.ReadOnly || !count.ReadOnly || count.Execution != tool.InSandbox ||
 		count.Command.Stdin != "" {
@@ -61,9 +60,7 @@ func TestAFileIsRead(t *testing.T) {
 		t.Errorf("the server is %+v", files)
 	}
 	asJSON, err := toJSON([]byte(good))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if again, err := Decode(asJSON); err != nil || len(again.Tools) != 2 || len(again.Servers) != 1 {
 		t.Errorf("the same in JSON: %+v, %v", again, err)
 	}
@@ -112,9 +109,7 @@ func TestAFailedCallEndsOthersWhereTheManifestSaysSo(t *testing.T) {
 	for field, want := range map[string]bool{"": false, "\n    aborts_siblings: true": true,
 		"\n    aborts_siblings: false": false} {
 		f, err := Decode([]byte(strings.Replace(good, "\n    is_read_only: true", "\n    is_read_only: true"+field, 1)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if got := f.Tools[0].FailureAbortsSiblings(); got != want {
 			t.Errorf("%q: it aborts siblings: %v", field, got)
 		}
@@ -203,14 +198,10 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 func command(t *testing.T, argv ...string) *Command {
 	t.Helper()
 	raw, err := json.Marshal(argv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	f, err := Decode([]byte(`{"tools":[{"name":"x","description":"d","command":{"argv":` + string(raw) + `},
 		"input_schema":{"type":"object","properties":{"a":{"type":"string"},"n":{"type":"integer"},"l":{"type":"array"}}}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return f.Tools[0].Command
 }
 
@@ -268,9 +259,7 @@ func endpoint(t *testing.T, address string) *HTTP {
 	t.Helper()
 	f, err := Decode([]byte(`{"tools":[{"name":"x","description":"d","http":{"url":"` + address + `"},
 		"input_schema":{"type":"object","required":["a"],"properties":{"a":{"type":"string"},"b":{"type":"string"}}}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return f.Tools[0].HTTP
 }
 
@@ -398,9 +387,7 @@ func TestWholeNumbersAreWrittenAsIntegers(t *testing.T) {
 	f, err := Decode([]byte(`{"tools":[
 		{"name":"c","description":"d","input_schema":{"type":"object","properties":{"n":{"type":"integer"},"f":{"type":"number"}}},"command":{"argv":["head","-n","{n}","{f}"]}},
 		{"name":"h","description":"d","input_schema":{"type":"object","required":["n"],"properties":{"n":{"type":"integer"}}},"http":{"url":"https://a.example/{n}"}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	args, err := f.Tools[0].Command.Arguments(json.RawMessage(`{"n":10.0,"f":2.0}`))
 	if err != nil || !slices.Equal(args, []string{"head", "-n", "10", "2.0"}) {
 		t.Errorf("%q, %v", args, err)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // onCall has questions say that they came on a call's response.
@@ -95,9 +97,7 @@ func TestWhatIsSaidOfTasksIsCarried(t *testing.T) {
 			if err := json.Unmarshal(out, &got); err != nil {
 				t.Fatalf("%s: %v", out, err)
 			}
-			if err := json.Unmarshal([]byte(tt.want), &want); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, json.Unmarshal([]byte(tt.want), &want))
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("got %s\n%s", out, diff)
 			}
@@ -179,9 +179,7 @@ func TestTasksAreRead(t *testing.T) {
 			{ID: "a", Status: Failed, Message: "why", Created: at, Updated: at},
 		} {
 			data, err := json.Marshal(task.Encode(version))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			got, err := DecodeTask(data, version)
 			if diff := cmp.Diff(task, got); err != nil || diff != "" {
 				t.Errorf("%s: %s is read as something else (%v)\n%s", version, data, err, diff)

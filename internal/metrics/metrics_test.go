@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
@@ -44,9 +45,7 @@ func whole() *Metrics {
 // TestNames: Prometheus's linter has nothing to say about our metrics, and All lists each of them as it is.
 func TestNames(t *testing.T) {
 	families, err := whole().registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	found := map[string]int{}
 	ours := families[:0]
 	for _, f := range families {
@@ -55,9 +54,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	problems, err := promlint.NewWithMetricFamilies(ours).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -92,9 +89,7 @@ func TestNames(t *testing.T) {
 // TestValues: a scrape has what was counted and what stands there now.
 func TestValues(t *testing.T) {
 	var b bytes.Buffer
-	if err := whole().Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, whole().Write(&b))
 	for _, line := range []string{
 		`toolyard_nats_connected 1`,
 		`toolyard_calls_total{class="READ_ONLY",code="outcome_unknown"} 1`,
@@ -137,9 +132,7 @@ func TestAForgedResult(t *testing.T) {
 	res.DurationMS, res.ExecuteMS, res.QueueMS = -5000, -5000, -5000
 	d.Result(&res)
 	var b bytes.Buffer
-	if err := m.Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.Write(&b))
 	for _, line := range []string{
 		`toolyard_calls_total{class="READ_ONLY",code="ok"} 3`,
 		`toolyard_call_attempts_total 2`,
@@ -166,9 +159,7 @@ func TestACallThatNoWorkerFinished(t *testing.T) {
 			QueueMS: 1000, Worker: "w"})
 	}
 	var b bytes.Buffer
-	if err := m.Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.Write(&b))
 	for _, line := range []string{
 		`toolyard_calls_total{class="UNSAFE",code="outcome_unknown"} 9`, `toolyard_call_attempts_total 10`,
 		`toolyard_call_seconds_count{class="UNSAFE"} 1`, `toolyard_call_seconds_sum{class="UNSAFE"} 3`,

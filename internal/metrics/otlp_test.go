@@ -8,6 +8,8 @@ import (
 	"time"
 
 	otlp "go.opentelemetry.io/proto/otlp/metrics/v1"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestOTLP: OpenTelemetry gets every metric that Prometheus gets, under the same name, with the same labels and values.
@@ -15,13 +17,9 @@ func TestOTLP(t *testing.T) {
 	m := whole()
 	began, now := time.Unix(1, 0), time.Unix(2, 0)
 	families, err := m.OTLP(began, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var page bytes.Buffer
-	if err := m.Write(&page); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.Write(&page))
 	got := map[string]*otlp.Metric{}
 	for _, f := range families {
 		got[f.Name] = f

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // asking is a small table: agents may store under their own name, and ask and hear under it.
@@ -40,9 +41,7 @@ func asking(dir string) *Access {
 func as(t *testing.T, s *Server, path string) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(s.ClientURL(), nats.UserCredentials(path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	return nc
 }
@@ -86,27 +85,19 @@ func TestCredentialsAreAskedFor(t *testing.T) {
 	}
 	// One who comes later is known at once.
 	path, err := MakeCreds(creds, access.Principal{Role: access.Agent, Name: "bob"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	bob := as(t, s, path)
 	if _, err := bob.Request("in.bob.1", nil, 5*time.Second); err != nil {
 		t.Errorf("credentials that were made later: %v", err)
 	}
 	// Answers that come through reply subjects stay with whoever asks.
-	if err := ann.PublishRequest("in.ann.2", "in.bob.2", []byte("two")); err != nil {
-		t.Fatal(err)
-	}
-	if err := ann.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, ann.PublishRequest("in.ann.2", "in.bob.2", []byte("two")))
+	must.OK(t, ann.Flush())
 	if _, err := ann.Request("in.ann.3", nil, 5*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	stream, err := js.Stream(t.Context(), "IN")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if m, err := stream.GetLastMsgForSubject(t.Context(), "in.bob.2"); !errors.Is(err, jetstream.ErrMsgNotFound) {
 		t.Errorf("an answer was stored as another's: %v, %v", m, err)
 	}
@@ -121,9 +112,7 @@ func TestCredentialsStay(t *testing.T) {
 	first := startServer(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: asking(dir)})
 	creds, _ := first.Creds()
 	before, err := os.ReadFile(filepath.Join(creds, "agent.creds"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, js := connect(t, first)
 	makeStream(t, js)
 	first.Shutdown()
@@ -131,9 +120,7 @@ func TestCredentialsStay(t *testing.T) {
 	if _, untold := second.Creds(); !untold {
 		t.Error("credentials that nobody has been told of are old ones")
 	}
-	if err := second.Told(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, second.Told())
 	if _, untold := second.Creds(); untold {
 		t.Error("the second start says that it made credentials")
 	}
@@ -203,9 +190,7 @@ func TestKeysThatAreLost(t *testing.T) {
 	if err != nil || len(keys) != 1 {
 		t.Fatal(keys, err)
 	}
-	if err := os.WriteFile(keys[0], nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(keys[0], nil, 0o600))
 	_, err = Start(t.Context(), options)
 	if err == nil {
 		t.Fatal("a server starts without the key of its streams")
@@ -215,9 +200,7 @@ func TestKeysThatAreLost(t *testing.T) {
 	if !ok || !strings.HasPrefix(gone, creds) {
 		t.Fatalf("error %v; want one that says what to remove", err)
 	}
-	if err := os.RemoveAll(gone); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.RemoveAll(gone))
 	second := startServer(t, options)
 	_, js = connect(t, second)
 	oneIsThere(t, js)
@@ -227,9 +210,7 @@ func TestKeysThatAreLost(t *testing.T) {
 	}
 	second.Shutdown()
 	other := filepath.Join(dir, "jetstream", noAccount)
-	if err := errors.Join(os.RemoveAll(gone), os.Mkdir(other, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.RemoveAll(gone), os.Mkdir(other, 0o700)))
 	if s, err := Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), other) {
 		if err == nil {
 			s.Shutdown()
@@ -252,23 +233,17 @@ func TestDirectoriesWithOddNames(t *testing.T) {
 	first.Shutdown()
 	second := startServer(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: asking(dir)})
 	bob, err := MakeCreds(creds, access.Principal{Role: access.Agent, Name: "bob"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if m, err := as(t, second, bob).Request("in.bob.1", []byte("one"), 5*time.Second); err != nil ||
 		!strings.Contains(string(m.Data), `"seq":1`) {
 		t.Errorf("what another agent stores after a restart: %s, %v", m.Data, err)
 	}
 
 	auth := filepath.Join(t.TempDir(), oddName)
-	if err := cluster(auth, agent("ann")).Write(auth); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cluster(auth, agent("ann")).Write(auth))
 	accounts := func() string {
 		content, err := os.ReadFile(filepath.Join(auth, "nodes", "node-2", "accounts.conf"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return string(content)
 	}
 	if !strings.Contains(accounts(), "# agent.ann\n") {
@@ -300,25 +275,17 @@ func TestAnswersAreNotImported(t *testing.T) {
 	s := startServer(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: a})
 	nc, js := connect(t, s)
 	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "IN", Subjects: []string{"in.>", "ev.>"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := nc.Subscribe("get.ann", func(m *nats.Msg) { _ = m.Respond([]byte("an answer")) }); err != nil {
 		t.Fatal(err)
 	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, nc.Flush())
 	creds, _ := s.Creds()
 	both := as(t, s, filepath.Join(creds, "agent.creds"))
 	heard, err := both.SubscribeSync("ev.bob.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, through := range []string{"get.ann", "in.ann.1"} {
-		if err := both.PublishRequest(through, "ev.bob.1", nil); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, both.PublishRequest(through, "ev.bob.1", nil))
 		if _, err := heard.NextMsg(20 * time.Second); err != nil {
 			t.Fatalf("the answer through %s did not come: %v", through, err)
 		}

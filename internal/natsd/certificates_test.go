@@ -6,21 +6,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestACertificateEndsWithItsAuthority: one that is made in the last two years of a CA is valid no longer than the CA,
 // and a CA that has run out signs nothing.
 func TestACertificateEndsWithItsAuthority(t *testing.T) {
 	a, err := NewAuthority("a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	end := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	a.cert.NotAfter = end
 	text, _, err := a.Issue(Certificate{Name: "n", Hosts: []string{"n"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	block, _ := pem.Decode(text)
 	c, err := x509.ParseCertificate(block.Bytes)
 	if err != nil || !c.NotAfter.Equal(end) {

@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard/internal/access"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // cluster is one node on this machine, with the small table.
@@ -48,9 +49,7 @@ func files(t *testing.T, dir string) map[string]fs.FileMode {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return out
 }
 
@@ -65,9 +64,7 @@ func TestClusterFiles(t *testing.T) {
 	if err := c.Update(dir); !errors.Is(err, ErrNoKeys) {
 		t.Errorf("an update of nothing: %v; want %v", err, ErrNoKeys)
 	}
-	if err := c.Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Write(dir))
 	have := files(t, dir)
 	for _, want := range []string{"README.md", "ca.pem", "creds/operator.creds", "creds/dispatcher.creds",
 		"creds/system.creds", "creds/agent.ann.creds", "creds/worker.words.creds", "creds/keys/ca-key.pem",
@@ -89,9 +86,7 @@ func TestClusterFiles(t *testing.T) {
 	}
 	for path := range have { // a node's directory and the README are for others
 		content, err := os.ReadFile(filepath.Join(dir, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if !strings.HasPrefix(path, "creds") && seed.Match(content) {
 			t.Errorf("%s has a seed", path)
 		}
@@ -105,24 +100,18 @@ func TestClusterFiles(t *testing.T) {
 // it removes nothing is left.
 func TestClusterUpdate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
-	if err := cluster(dir, agent("ann")).Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cluster(dir, agent("ann")).Write(dir))
 	read := func() map[string]string {
 		out := map[string]string{}
 		for path := range files(t, dir) {
 			content, err := os.ReadFile(filepath.Join(dir, path))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			out[path] = string(content)
 		}
 		return out
 	}
 	before := read()
-	if err := cluster(dir, agent("bob")).Update(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cluster(dir, agent("bob")).Update(dir))
 	after := read()
 	for path, content := range before {
 		again := strings.HasPrefix(path, "nodes/") && !strings.HasSuffix(path, "nats.conf") && !strings.HasSuffix(path,
@@ -141,9 +130,7 @@ func TestClusterUpdate(t *testing.T) {
 	}
 	remove := cluster(dir)
 	remove.Removed = []access.Principal{agent("ann")}
-	if err := remove.Update(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, remove.Update(dir))
 	for path, content := range read() {
 		if strings.Contains(path, "agent.ann") || strings.Contains(content, "agent.ann\n") {
 			t.Errorf("of an agent that was removed is left %s", path)
@@ -162,22 +149,16 @@ func TestClusterUpdate(t *testing.T) {
 // none of a server.
 func TestClusterCertificates(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
-	if err := cluster(dir).Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cluster(dir).Write(dir))
 	ca, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
 		t.Fatal("the CA is no certificate")
 	}
 	at := filepath.Join(dir, "nodes", "node-2")
 	pair, err := tls.LoadX509KeyPair(filepath.Join(at, "cert.pem"), filepath.Join(at, "key.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, name := range []string{"node-2", "localhost", "127.0.0.1"} {
 		for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
 			if _, err := pair.Leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots,
@@ -187,18 +168,12 @@ func TestClusterCertificates(t *testing.T) {
 		}
 	}
 	a, err := NewAuthority("a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cert, _, err := a.Issue(Certificate{Name: "client"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	block, _ := pem.Decode(cert)
 	client, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if len(client.ExtKeyUsage) != 1 || client.ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth {
 		t.Errorf("a client's certificate is for %v", client.ExtKeyUsage)
 	}
@@ -209,13 +184,9 @@ func TestSystemCredentials(t *testing.T) {
 	dir := t.TempDir()
 	a := asking(dir)
 	acc, err := a.keys(slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	path := filepath.Join(a.Dir, "system.creds")
-	if err := acc.ring.systemCreds(path); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, acc.ring.systemCreds(path))
 	s := startServer(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: a})
 	nc := as(t, s, path)
 	if _, err := nc.Request("$SYS.REQ.SERVER.PING", nil, readyWait); err != nil {
@@ -230,22 +201,14 @@ func TestSystemCredentials(t *testing.T) {
 // one who was removed, or has new credentials. It takes their old ones no more.
 func TestClusterReload(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
-	if err := cluster(dir, agent("ann"), agent("eve")).Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cluster(dir, agent("ann"), agent("eve")).Write(dir))
 	conf := filepath.Join(dir, "nodes", "node-2", "test.conf")
-	if err := os.WriteFile(conf, []byte("listen: \"127.0.0.1:-1\"\ninclude \"accounts.conf\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(conf, []byte("listen: \"127.0.0.1:-1\"\ninclude \"accounts.conf\"\n"), 0o600))
 	o, err := server.ProcessConfigFile(conf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	o.NoSigs, o.NoLog = true, true
 	s, err := server.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s.Start()
 	t.Cleanup(func() { end(s) })
 	if !s.ReadyForConnections(readyWait) {
@@ -256,25 +219,17 @@ func TestClusterReload(t *testing.T) {
 	before := map[string]string{}
 	for _, name := range []string{"agent.ann", "agent.eve"} {
 		content, err := os.ReadFile(creds(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		before[name] = filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(before[name], content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(before[name], content, 0o600))
 		nc, err := nats.Connect(s.ClientURL(), nats.UserCredentials(before[name]), nats.NoReconnect(),
 			nats.ClosedHandler(func(*nats.Conn) { closed <- struct{}{} }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		t.Cleanup(nc.Close)
 	}
 	change := cluster(dir, agent("bob"), agent("eve"))
 	change.Removed = []access.Principal{agent("ann"), agent("eve")}
-	if err := errors.Join(change.Update(dir), s.Reload()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(change.Update(dir), s.Reload()))
 	for range before {
 		<-closed
 	}
@@ -302,21 +257,15 @@ func TestTheOperatorStays(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "auth")
 		operator := func() string {
 			content, err := os.ReadFile(filepath.Join(dir, "nodes", "node-2", "accounts.conf"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			_, rest, _ := strings.Cut(string(content), "operator: ")
 			line, _, _ := strings.Cut(rest, "\n")
 			return line
 		}
-		if err := cluster(dir, agent("ann")).Write(dir); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, cluster(dir, agent("ann")).Write(dir))
 		first := operator()
 		time.Sleep(time.Hour) // of the bubble's clock: signatures say when they were made
-		if err := cluster(dir, agent("bob")).Update(dir); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, cluster(dir, agent("bob")).Update(dir))
 		if again := operator(); again != first || first == "" {
 			t.Errorf("the operator was %s, and is %s", first, again)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/testenv/smalldisk"
 )
 
@@ -48,18 +49,12 @@ func TestAFullDisk(t *testing.T) {
 	smalldisk.Run(t, 24<<20, func(t *testing.T, dir string) {
 		s, ended := kept(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Open: true, Reserve: 8 << 20})
 		inside, err := s.Connect(nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		outside, err := nats.Connect(s.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer outside.Close()
 		js, err := jetstream.New(inside)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KEPT", Subjects: []string{"kept.>"},
 			Discard: jetstream.DiscardNew}); err != nil {
 			t.Fatal(err)
@@ -80,9 +75,7 @@ func TestAFullDisk(t *testing.T) {
 		check := func(when string) {
 			t.Helper()
 			stream, err := js.Stream(t.Context(), "KEPT")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			for subject := range acked {
 				if _, err := stream.GetLastMsgForSubject(t.Context(), subject); err != nil {
 					t.Errorf("%s: %s was acknowledged: %v", when, subject, err)
@@ -110,9 +103,7 @@ func TestAFullDisk(t *testing.T) {
 				t.Errorf("the room is %+v: %s", r, r)
 			}
 			check("while the disk is full")
-			if err := os.Remove(filler); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Remove(filler))
 			until(t, "there is room again", func() bool { r := s.Room(); return !r.Full && r.Stalled == nil })
 			until(t, "a publish is acknowledged", func() bool {
 				return publish(fmt.Sprintf("kept.after.%d", round),
@@ -155,9 +146,7 @@ func TestAStoreThatVanishes(t *testing.T) {
 	t.Run("unmounted", func(t *testing.T) {
 		smalldisk.Run(t, 16<<20, func(t *testing.T, dir string) {
 			s, ended := kept(t, Options{StoreDir: dir, Reserve: 1})
-			if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, syscall.Unmount(dir, syscall.MNT_DETACH))
 			vanished(t, s, ended, dir)
 		})
 	})

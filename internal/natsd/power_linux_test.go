@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/testenv/blockdisk"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestNamesSurviveAPowerLoss: what was handed out of a directory of credentials is there after a power loss, and so is
@@ -34,13 +35,9 @@ func TestNamesSurviveAPowerLoss(t *testing.T) {
 			blockdisk.Format(t, image, 32<<20)
 			disk, unmount := blockdisk.Mount(t, image, at)
 			made, err := write(filepath.Join(disk, "creds"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			had, err := os.ReadFile(made)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			blockdisk.LosePower(t, disk)
 			unmount()
 			disk, _ = blockdisk.Mount(t, image, at)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestKeeper: when the server is full, when it is started again, and when it is given up.
@@ -115,19 +117,13 @@ func TestAStreamThatCannotBeRecovered(t *testing.T) {
 		}
 	}
 	s.Shutdown()
-	if err := os.MkdirAll(filepath.Join(dir, "jetstream", "$G", "streams", "HALF_MADE", "msgs"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Join(dir, "jetstream", "$G", "streams", "HALF_MADE", "msgs"), 0o700))
 	meta := filepath.Join(dir, "jetstream", "$G", "streams", "DAMAGED", "meta.inf")
 	data, err := os.ReadFile(meta)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	whole := append([]byte(nil), data...)
 	data[len(data)/2] ^= 0x55
-	if err := os.WriteFile(meta, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(meta, data, 0o600))
 	again, err := Start(t.Context(), Options{StoreDir: dir})
 	if err == nil {
 		again.Shutdown()
@@ -136,8 +132,6 @@ func TestAStreamThatCannotBeRecovered(t *testing.T) {
 	if !strings.Contains(err.Error(), "DAMAGED") || !strings.Contains(err.Error(), dir) {
 		t.Errorf("error %v; want one that names the stream and the directory", err)
 	}
-	if err := os.WriteFile(meta, whole, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(meta, whole, 0o600))
 	startServer(t, Options{StoreDir: dir})
 }

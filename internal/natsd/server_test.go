@@ -22,6 +22,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // holdEnv names a store directory to the child that TestKilledServer starts: this binary again.
@@ -39,9 +41,7 @@ func startServer(t *testing.T, o Options) *Server {
 	t.Helper()
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	s, err := Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(s.Shutdown)
 	return s
 }
@@ -49,13 +49,9 @@ func startServer(t *testing.T, o Options) *Server {
 func connect(t *testing.T, s *Server) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 	nc, err := s.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return nc, js
 }
 
@@ -80,14 +76,10 @@ func TestRestartKeepsMessages(t *testing.T) {
 	}
 	_, js = connect(t, second)
 	stream, err := js.Stream(t.Context(), "KEPT")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for i := range 3 {
 		msg, err := stream.GetMsg(t.Context(), uint64(i+1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if want := "kept." + strconv.Itoa(i); msg.Subject != want || !bytes.Equal(msg.Data, []byte{byte(i)}) {
 			t.Errorf("message %d is %s %v; want %s [%d]", i+1, msg.Subject, msg.Data, want, i)
 		}
@@ -100,9 +92,7 @@ func TestRestartKeepsMessages(t *testing.T) {
 func stat(t *testing.T, path string) os.FileInfo {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return info
 }
 
@@ -115,17 +105,13 @@ func TestInProcessOnly(t *testing.T) {
 		t.Errorf("the server listens on %s without Listen", a)
 	}
 	nc, err := nats.Connect("", nats.InProcessServer(s.InProcess()), nats.Name("mine"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer nc.Close()
 	if nc.Opts.Name != "mine" || nc.MaxPayload() != DefaultMaxPayloadBytes {
 		t.Errorf("name %q, max payload %d; want mine, %d", nc.Opts.Name, nc.MaxPayload(), DefaultMaxPayloadBytes)
 	}
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := js.AccountInfo(t.Context()); err != nil {
 		t.Errorf("JetStream over an in-process connection: %v", err)
 	}
@@ -164,9 +150,7 @@ func TestClientURL(t *testing.T) {
 
 func TestAddressInUse(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	addr := taken.Addr().String()
 	dir := t.TempDir()
 	_, err = Start(t.Context(), Options{StoreDir: dir, Listen: addr, Open: true})
@@ -175,19 +159,14 @@ func TestAddressInUse(t *testing.T) {
 	}
 
 	// A failed start holds nothing back.
-	if err := taken.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, taken.Close())
 	startServer(t, Options{StoreDir: dir, Listen: addr, Open: true})
 }
 
 // The server says only in its log why it gave up; Start says it to the caller.
 func TestStartFailsWithTheServersReason(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "jetstream"), []byte("a file where a directory has to be"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "jetstream"), []byte("a file where a directory has to be"), 0o600))
 	var log bytes.Buffer
 	before := runtime.NumGoroutine()
 	_, err := Start(t.Context(), Options{StoreDir: dir, Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -204,9 +183,7 @@ func TestOneServerPerStore(t *testing.T) {
 	dir := t.TempDir()
 	first := startServer(t, Options{StoreDir: dir})
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink(dir, link))
 	for _, d := range []string{dir, link} {
 		s, err := Start(t.Context(), Options{StoreDir: d})
 		inUse, ok := errors.AsType[*StoreInUseError](err)
@@ -281,12 +258,8 @@ func TestKilledServer(t *testing.T) {
 	child.Env = append(os.Environ(), holdEnv+"="+dir)
 	child.Stderr = t.Output()
 	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, child.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if line != "stored\n" {
 		t.Fatalf("child says %q, %v", line, err)
@@ -297,18 +270,14 @@ func TestKilledServer(t *testing.T) {
 	if !ok || inUse.Holder != strconv.Itoa(child.Process.Pid) {
 		t.Errorf("beside the child: %v; want a StoreInUseError naming process %d", err, child.Process.Pid)
 	}
-	if err := child.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, child.Process.Kill())
 	if err := child.Wait(); err == nil {
 		t.Error("the killed child ended well")
 	}
 
 	_, js := connect(t, startServer(t, Options{StoreDir: dir}))
 	stream, err := js.Stream(t.Context(), "KEPT")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if msg, err := stream.GetLastMsgForSubject(t.Context(), "kept"); err != nil || string(msg.Data) != "acknowledged" {
 		t.Errorf("after the kill: %v, %v", msg, err)
 	}
@@ -318,9 +287,7 @@ func TestShutdownLeavesNothing(t *testing.T) {
 	before := runtime.NumGoroutine()
 	s, err := Start(t.Context(), Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Open: true,
 		Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	nc, js := connect(t, s)
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}); err != nil {
 		t.Fatal(err)
@@ -364,9 +331,7 @@ func TestStartIsQuick(t *testing.T) {
 		begin := time.Now()
 		s, err := Start(t.Context(), Options{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Open: true,
 			Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		best = min(best, time.Since(begin))
 		s.Shutdown()
 		if best < limit {

@@ -19,6 +19,8 @@ import (
 
 	metricspb "go.opentelemetry.io/proto/otlp/metrics/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func vars(of map[string]string) env { return func(name string) string { return of[name] } }
@@ -146,9 +148,7 @@ func TestOwnCA(t *testing.T) {
 	t.Cleanup(s.Close)
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
-	if err := os.WriteFile(file, ca, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, ca, 0o600))
 	for _, trusted := range []bool{true, false} {
 		of := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": s.URL, "OTEL_EXPORTER_OTLP_TIMEOUT": "1000"}
 		if trusted {
@@ -156,16 +156,12 @@ func TestOwnCA(t *testing.T) {
 			of["OTEL_EXPORTER_OTLP_TIMEOUT"] = "30000"
 		}
 		to, err := vars(of).target(metrics)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if err := newSender(to).send(t.Context(), &metricspb.MetricsData{}); (err == nil) != trusted {
 			t.Errorf("with the CA %t: %v", trusted, err)
 		}
 	}
-	if err := os.WriteFile(file, []byte("no certificate"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte("no certificate"), 0o600))
 	if _, err := vars(map[string]string{"OTEL_EXPORTER_OTLP_CERTIFICATE": file}).target(traces); err == nil {
 		t.Error("a file without a certificate was taken")
 	}
@@ -177,9 +173,7 @@ func TestOff(t *testing.T) {
 		t.Error("the metrics were read")
 		return nil, nil
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if tel.Provider() != nil {
 		t.Error("there is a provider")
 	}
@@ -224,9 +218,7 @@ func TestPush(t *testing.T) {
 			}
 			return []*metricspb.Metric{{Name: "m"}}, nil
 		}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	<-came
 	<-came
 	if err := tel.Close(); err != nil {
@@ -257,9 +249,7 @@ func TestCloseDoesNotHang(t *testing.T) {
 	tel, err := Open(t.Context(), Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Env: vars(map[string]string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT": silent.URL, "OTEL_EXPORTER_OTLP_TIMEOUT": "50"}),
 		Metrics: func(_, _ time.Time) ([]*metricspb.Metric, error) { return nil, nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, span := tel.Provider().Tracer("t").Start(context.Background(), "s")
 	span.End()
 	if err := tel.Close(); err != nil {
@@ -292,9 +282,7 @@ func TestSpansDoNotWaitForMetrics(t *testing.T) {
 	tel, err := Open(t.Context(), Options{Log: slog.New(slog.DiscardHandler),
 		Env:     vars(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": s.URL}),
 		Metrics: func(_, _ time.Time) ([]*metricspb.Metric, error) { return nil, nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, span := tel.Provider().Tracer("t").Start(t.Context(), "s")
 	span.End()
 	if err := tel.Close(); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/display"
 	"github.com/toolyard/toolyard/internal/redact"
 	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -34,9 +35,7 @@ func asks(r *rig) {
 func hashOf(t *testing.T, input string) string {
 	t.Helper()
 	v, err := schema.Parse([]byte(input))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return v.Hash()
 }
 
@@ -277,9 +276,7 @@ func TestNobodyIsAskedAboutWhatTheyCannotSee(t *testing.T) {
 		"a program as a bearer token": {"authorization=token /tmp/evil123", "secret"},
 	} {
 		text, err := json.Marshal(map[string]string{"text": c.text})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		r := newRig(asks, input(string(text)), func(r *rig) { r.Redact = redact.New(nil).Redact })
 		if res, err := r.Run(t.Context(), r.job); err != nil || res.Code != toolyard.PermissionDenied ||
 			!strings.Contains(res.Error, c.says) {

@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/cache"
 	"github.com/toolyard/toolyard/internal/elicit"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -60,9 +61,7 @@ func (c *cachedRig) reload(t *testing.T) {
 	t.Helper()
 	code, entry, _ := c.Lookup("echo")
 	made, err := tool.Raw(*code)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	c.Tools = &loaded{&made, entry}
 }
 
@@ -72,9 +71,7 @@ func (c *cachedRig) after(t *testing.T, change func(*Job)) toolyard.Result {
 	job := c.job
 	change(&job)
 	res, err := c.Run(t.Context(), job)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return res
 }
 

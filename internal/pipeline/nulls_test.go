@@ -7,6 +7,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -39,13 +40,9 @@ func TestNullsOfStrictForms(t *testing.T) {
 		}
 		base, err := registry.Registry{}.Register(registry.Entry{Declaration: r.tools["echo"].Declaration,
 			Origin: registry.Builtin})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		surface, err := registry.Assemble(base, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		_, judged, failed := (&Pipeline{}).Preflight(toolyard.Call{ID: "c", Tool: "echo",
 			Input: json.RawMessage(tt.in)}, &surface, nil, nil)
 		if failed == nil != (tt.runs != "") || failed == nil && canonical(t, judged.Raw) != tt.runs {
@@ -57,12 +54,8 @@ func TestNullsOfStrictForms(t *testing.T) {
 func canonical(t *testing.T, raw json.RawMessage) string {
 	t.Helper()
 	var v any
-	if err := json.Unmarshal(raw, &v); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(raw, &v))
 	out, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return string(out)
 }

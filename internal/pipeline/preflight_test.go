@@ -7,6 +7,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func TestPreflight(t *testing.T) {
@@ -16,13 +17,9 @@ func TestPreflight(t *testing.T) {
 		registry.Entry{Declaration: deferred("deploy"), Origin: registry.Toolset},
 		registry.Entry{Declaration: named("tool_search"), Origin: registry.Builtin},
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	surface, err := registry.Assemble(base, func(name string, _ []string) bool { return name == "bash" })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	p := &Pipeline{Worker: "d1"} // no code, no seams
 	for _, tt := range []struct {
 		tool, input string
@@ -93,15 +90,11 @@ func TestTheAdviceNamesNoToolThatIsNotThere(t *testing.T) {
 		registry.Entry{Declaration: named("tool_search"), Origin: registry.Builtin},
 		registry.Entry{Declaration: deferred("deploy"), Origin: registry.Toolset},
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for denied, want := range map[string]string{"": "Call tool_search for it first",
 		"tool_search": "No tool_search is offered here"} {
 		surface, err := registry.Assemble(base, func(name string, _ []string) bool { return name == denied })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		call := toolyard.Call{ID: "c1", Tool: "deploy", Input: json.RawMessage(`{"text":"x"}`)}
 		_, _, res := (&Pipeline{Worker: "d1"}).Preflight(call, &surface, nil, nil)
 		if res == nil || res.Code != toolyard.SchemaNotLoaded || !strings.Contains(res.Error, want) {

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func hides(names ...string) func(string) bool {
@@ -20,30 +22,20 @@ func hides(names ...string) func(string) bool {
 func TestFind(t *testing.T) {
 	dir := t.TempDir()
 	for _, f := range []string{"a/key", "a/deep/key2", "b/c", "d", "e"} {
-		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(f)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, f), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(f)), 0o755))
+		must.OK(t, os.WriteFile(filepath.Join(dir, f), nil, 0o644))
 	}
 	for from, to := range map[string]string{"a/deep/key2": "b/other", "d": "b/d2", "e": "e2"} {
-		if err := os.Link(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Link(filepath.Join(dir, from), filepath.Join(dir, to)))
 	}
 	for name, to := range map[string]string{
 		"link": "a/key", "absolute": filepath.Join(dir, "a/key"), "over": "absolute", "out": "/",
 		"back": filepath.Join("..", filepath.Base(dir), "b"), "nowhere": filepath.Join(dir, "none"),
 	} {
-		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink(to, filepath.Join(dir, name)))
 	}
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer func() { _ = root.Close() }()
 	for _, c := range []struct {
 		hidden, want string
@@ -53,9 +45,7 @@ func TestFind(t *testing.T) {
 		{"a/key b", "a/deep/key2 a/key b/ d"},
 	} {
 		found, err := Find(root, hides(strings.Fields(c.hidden)...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var names []string
 		for _, h := range found {
 			if h.Dir {
@@ -89,14 +79,10 @@ func TestPins(t *testing.T) {
 func TestFindIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	for i := range MaxHidden + 1 {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o644))
 	}
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer func() { _ = root.Close() }()
 	if _, err := Find(root, func(string) bool { return true }); err == nil ||
 		!strings.Contains(err.Error(), "more than 4096 places") {
@@ -106,9 +92,7 @@ func TestFindIsBounded(t *testing.T) {
 		return // root reads every directory
 	}
 	closed := filepath.Join(dir, "closed")
-	if err := os.Mkdir(closed, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(closed, 0))
 	if _, err := Find(root, hides("closed/key")); err == nil {
 		t.Error("a directory that a command could open for itself was left out")
 	}

@@ -5,27 +5,23 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func TestForms(t *testing.T) {
 	base := t.TempDir()
 	dir := filepath.Join(base, "ws")
 	for _, d := range []string{"docs", "secret"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Join(dir, d), 0o700))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "secret", "key"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "secret", "key"), nil, 0o600))
 	for link, to := range map[string]string{
 		"ws/docs/to-file": "../secret/key", "ws/docs/to-dir": "../secret", "ws/docs/dangling": "../secret/new",
 		"ws/docs/out": "../../elsewhere",
 		"ws/docs/etc": "/etc", "ws/docs/loop": "loop", "ws/docs/chain": "dangling", "alias": "ws",
 	} {
-		if err := os.Symlink(to, filepath.Join(base, link)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink(to, filepath.Join(base, link)))
 	}
 	for _, c := range []struct {
 		dir, path string

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/internal/protect"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestQuarantineHoldsForEverybody: it stands in the workspace, so that every worker sees it, and ends when an operator
@@ -18,21 +19,15 @@ import (
 func TestQuarantineHoldsForEverybody(t *testing.T) {
 	dir := t.TempDir()
 	ours, theirs := hold(t, dir), hold(t, dir)
-	if err := os.Mkdir(filepath.Join(dir, ".vscode"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := ours.Quarantine(Quarantine{Why: "it stays", Since: time.Now(), Places: []string{".vscode"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Join(dir, ".vscode"), 0o755))
+	must.OK(t, ours.Quarantine(Quarantine{Why: "it stays", Since: time.Now(), Places: []string{".vscode"}}))
 	for _, r := range []*Root{ours, theirs, hold(t, dir)} {
 		violates(t, r.Check())
 	}
 	if err := theirs.ClearQuarantine(false); err == nil || !strings.Contains(err.Error(), ".vscode is still there") {
 		t.Errorf("%v", err)
 	}
-	if err := theirs.ClearQuarantine(true); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, theirs.ClearQuarantine(true))
 	if err := theirs.Check(); err != nil {
 		t.Error(err)
 	}
@@ -43,9 +38,7 @@ func TestQuarantineHoldsForEverybody(t *testing.T) {
 		t.Errorf("the worker that has found it does not see that it is over: %v", err)
 	}
 	// A mark that nobody can read is one.
-	if err := os.MkdirAll(filepath.Join(dir, quarantineMark), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Join(dir, quarantineMark), 0o755))
 	violates(t, theirs.Check())
 }
 
@@ -54,17 +47,13 @@ func TestAQuarantineThatCannotBeNoted(t *testing.T) {
 	dir := t.TempDir()
 	r := hold(t, dir)
 	for _, name := range []string{protect.MarkDir, ".envrc"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), nil, 0o644))
 	}
 	if err := r.Quarantine(Quarantine{Why: "it stays", Places: []string{".envrc"}}); err == nil {
 		t.Fatal("it was noted in a file")
 	}
 	violates(t, r.Check())
-	if err := os.Remove(filepath.Join(dir, ".envrc")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(filepath.Join(dir, ".envrc")))
 	if err := r.Check(); err != nil {
 		t.Error(err)
 	}
@@ -88,12 +77,8 @@ func TestWhatEndsAQuarantineIsSaid(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		r := hold(t, dir)
-		if err := r.Quarantine(Quarantine{Why: "it stays", Since: time.Now(), Places: tt.places}); err != nil {
-			t.Fatal(err)
-		}
-		if err := tt.stand(dir); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.Quarantine(Quarantine{Why: "it stays", Since: time.Now(), Places: tt.places}))
+		must.OK(t, tt.stand(dir))
 		if err := r.ClearQuarantine(false); err != nil {
 			t.Errorf("%s: %v, and the check says %v", name, err, r.Check())
 		}
@@ -109,12 +94,8 @@ func TestTheRecordOutlivesItsQuarantine(t *testing.T) {
 		dir := t.TempDir()
 		r := hold(t, dir)
 		record := filepath.Join(dir, protect.MarkDir, "run")
-		if err := r.Quarantine(Quarantine{Why: "it stays", Places: []string{".vscode"}}); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(record, []byte("{}"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.Quarantine(Quarantine{Why: "it stays", Places: []string{".vscode"}}))
+		must.OK(t, os.WriteFile(record, []byte("{}"), 0o644))
 		if err := r.ClearQuarantine(keep); err != nil || r.Check() != nil {
 			t.Fatal(err, r.Check())
 		}
@@ -135,9 +116,7 @@ func TestQuarantinesAtTheSameTime(t *testing.T) {
 		r, places := hold(t, dir), []string{fmt.Sprintf("place-%d", i), "shared"}
 		want = append(want, places...)
 		for _, p := range places {
-			if err := os.WriteFile(filepath.Join(dir, p), nil, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(filepath.Join(dir, p), nil, 0o644))
 		}
 		together.Go(func() {
 			if err := r.Quarantine(Quarantine{Why: fmt.Sprint("reason ", i), Since: time.Unix(int64(i+1), 0),
@@ -166,9 +145,7 @@ func TestQuarantinesAtTheSameTime(t *testing.T) {
 		if err := r.ClearQuarantine(false); err == nil || !strings.Contains(err.Error(), p) {
 			t.Fatalf("with %s there: %v", p, err)
 		}
-		if err := os.Remove(filepath.Join(dir, p)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Remove(filepath.Join(dir, p)))
 	}
 	if err := r.ClearQuarantine(false); err != nil || r.Check() != nil {
 		t.Fatal(err, r.Check())
@@ -183,12 +160,8 @@ func TestAQuarantineThatBeginsWhileAnotherIsCleared(t *testing.T) {
 	for range 50 {
 		dir := t.TempDir()
 		one, other := hold(t, dir), hold(t, dir)
-		if err := os.WriteFile(filepath.Join(dir, "there"), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := one.Quarantine(Quarantine{Why: "it was there", Places: []string{"gone"}}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, "there"), nil, 0o644))
+		must.OK(t, one.Quarantine(Quarantine{Why: "it was there", Places: []string{"gone"}}))
 		var both sync.WaitGroup
 		both.Go(func() { _ = one.ClearQuarantine(false) }) // it may see the other, and then refuses
 		both.Go(func() {
@@ -207,9 +180,7 @@ func TestAQuarantineThatBeginsWhileAnotherIsCleared(t *testing.T) {
 func TestManyMarks(t *testing.T) {
 	r := hold(t, t.TempDir())
 	for range maxMarks + 1 {
-		if err := r.Quarantine(Quarantine{Why: "it stays", Places: []string{"gone"}}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.Quarantine(Quarantine{Why: "it stays", Places: []string{"gone"}}))
 	}
 	if err := r.ClearQuarantine(false); err == nil || !strings.Contains(err.Error(), "once more") {
 		t.Errorf("the first part: %v", err)

@@ -9,15 +9,14 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/protect"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
 func hold(t *testing.T, dir string) *Root {
 	t.Helper()
 	r, err := Hold(dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -39,42 +38,25 @@ func TestAHeldRootThatIsReplaced(t *testing.T) {
 	base := t.TempDir()
 	ws := filepath.Join(base, "ws")
 	for _, dir := range []string{ws, filepath.Join(base, "other")} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(dir, 0o755))
 	}
-	if err := os.Symlink("ws", filepath.Join(base, "alias")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink("ws", filepath.Join(base, "alias")))
 	r := hold(t, filepath.Join(base, "alias"))
-	if err := r.Check(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(ws, ws+"2"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.Check())
+	must.OK(t, os.Rename(ws, ws+"2"))
 	violates(t, r.Check())
 	for _, put := range []func() error{
 		func() error { return os.Mkdir(ws, 0o755) },
 		func() error { return os.Symlink("other", ws) },
 		func() error { return os.WriteFile(ws, nil, 0o644) },
 	} {
-		if err := put(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, put())
 		violates(t, r.Check())
-		if err := os.Remove(ws); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Remove(ws))
 	}
-	if err := os.Rename(ws+"2", ws); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(ws+"2", ws))
 	// The link by which it was given is not looked at again.
-	if err := errors.Join(os.Remove(filepath.Join(base, "alias")),
-		os.Symlink("other", filepath.Join(base, "alias"))); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.Remove(filepath.Join(base, "alias")), os.Symlink("other", filepath.Join(base, "alias"))))
 	if err := r.Check(); err != nil {
 		t.Error(err)
 	}
@@ -87,9 +69,7 @@ func TestWhatIsAvoided(t *testing.T) {
 	base := t.TempDir()
 	t.Setenv("HOME", filepath.Join(base, "home"))
 	for _, dir := range []string{"home", "state/toolyard/streams", "ws"} {
-		if err := os.MkdirAll(filepath.Join(base, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Join(base, dir), 0o755))
 	}
 	for dir, want := range map[string]string{
 		"state": "holds the streams", "state/toolyard": "holds the streams",
@@ -108,20 +88,12 @@ func TestWhatIsAvoided(t *testing.T) {
 func TestProtectedPlacesOfARoot(t *testing.T) {
 	dir := t.TempDir()
 	list, err := protect.New("deploy")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r, err := Hold(dir, list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer func() { _ = r.Close() }()
-	if err := os.Symlink(".vscode", filepath.Join(dir, "docs")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, ".vscode"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink(".vscode", filepath.Join(dir, "docs")))
+	must.OK(t, os.Mkdir(filepath.Join(dir, ".vscode"), 0o755))
 	for p, want := range map[string]string{"a": "", "docs/tasks.json": ".vscode", ".vscode/x": ".vscode",
 		"deploy/x": "deploy", "HEAD": "HEAD"} {
 		got, ok := r.Protected(r.Forms(p))

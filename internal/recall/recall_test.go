@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/recall"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // numbered yields so many submissions, named by their places.
@@ -82,9 +83,7 @@ func TestAddUp(t *testing.T) {
 		agent := toolyard.Agent(fmt.Sprint("agent-", i%2))
 		sub := toolyard.Batch{Agent: agent, Calls: []toolyard.Call{{Tool: "t"}}}
 		sub.Normalize(toolyard.BatchID(fmt.Sprint("b", i)))
-		if err := b.Submit(t.Context(), sub); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Submit(t.Context(), sub))
 		if i%4 != 0 {
 			continue
 		}
@@ -95,9 +94,7 @@ func TestAddUp(t *testing.T) {
 	}
 	var kept []broker.Kept
 	for k, err := range b.Kept(t.Context(), "", time.Time{}, time.Time{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		kept = append(kept, k)
 	}
 	gone := make(chan struct{})
@@ -121,9 +118,7 @@ func TestAddUp(t *testing.T) {
 		{"nobody's", recall.Sum{Period: recall.Period{Agent: "nobody"}}, 0, time.Time{}, false},
 	} {
 		got, err := recall.AddUp(t.Context(), h, c.sum)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if got.Batches.Total != c.batches || got.Cut != c.cut || !got.Oldest.Equal(c.oldest) ||
 			!got.Since.Equal(c.sum.Since) || !got.Until.Equal(c.sum.Until) {
 			t.Errorf("%s: %d batches from %v on (want %v), cut %t, from %v to %v", c.what, got.Batches.Total,
@@ -163,13 +158,9 @@ func TestAReportWithoutASurface(t *testing.T) {
 	b := testenv.Broker(t, testenv.Server(t), "/reader")
 	sub := toolyard.Batch{Agent: "a", Calls: []toolyard.Call{{Tool: "t"}}}
 	sub.Normalize("b")
-	if err := b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Submit(t.Context(), sub))
 	origin, err := b.Origin(t.Context(), sub.Key())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := b.Append(t.Context(), sub.Key(), batch.ChainBatch, "", 0, 0, events.Planned{Owner: "d",
 		SubmissionSeq: origin.Seq, Surface: "hash", Deadline: time.Now().Add(time.Hour),
 		Calls:  []events.PlannedCall{{ID: "0", Tool: "t", Pool: "p"}},

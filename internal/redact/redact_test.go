@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // The samples are put together from pieces, or this file would look like a leak to scanners.
@@ -157,9 +159,7 @@ func TestKnownValues(t *testing.T) {
 	const value = `p"ä/ss <wörd>+1&x`
 	r := New([]Secret{{"DB_PASSWORD", value}})
 	quoted, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	texts := map[string]string{
 		"plain": value, "twice": value + " " + value, "JSON": string(quoted), "query": url.QueryEscape(value),
 		"path": url.PathEscape(value),
@@ -327,9 +327,7 @@ func TestASecretIsFoundWithoutTheBlanksAroundIt(t *testing.T) {
 	for _, around := range [][2]string{{"", "\n"}, {"", "\r\n"}, {" ", ""}, {"\n", "\n\n"}} {
 		raw := around[0] + value + around[1]
 		named, err := Named([]string{"API_TOKEN"}, func(string) (string, bool) { return raw, true })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		found := Environ([]string{"API_TOKEN=" + raw})
 		for how, secrets := range map[string][]Secret{"named": named, "environment": found} {
 			r := New(secrets)

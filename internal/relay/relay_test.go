@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 const secretText = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo="
@@ -78,9 +79,7 @@ type rig struct {
 func newRig(t *testing.T, list ...client.Approval) *rig {
 	t.Helper()
 	secret, err := ParseSecret(secretText)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r := &rig{system: &system{list: list}, now: time.Unix(1_800_000_000, 0), status: http.StatusNoContent}
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, err := io.ReadAll(req.Body)
@@ -123,9 +122,7 @@ func TestASlowQuestionHoldsUpNoOther(t *testing.T) {
 	r.o.URL = service.URL
 	for _, next := range []string{"slow", "next"} {
 		r.list = append(r.list, waits(next, `{}`))
-		if err := r.Relay.look(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.Relay.look(t.Context()))
 		if got := <-asked; got != next {
 			t.Errorf("it asks about %s, not %s", got, next)
 		}
@@ -143,9 +140,7 @@ func TestACallIsAskedAboutOnce(t *testing.T) {
 	r.status = http.StatusFound // a redirect is not followed: it would take the question elsewhere
 	for _, after := range []time.Duration{0, time.Second, time.Second} {
 		r.now = r.now.Add(after)
-		if err := r.look(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.look(t.Context()))
 	}
 	if len(r.asked) != 2 {
 		t.Fatalf("asked %d times within 2 s", len(r.asked))
@@ -153,9 +148,7 @@ func TestACallIsAskedAboutOnce(t *testing.T) {
 	r.status = http.StatusOK
 	for range 3 {
 		r.now = r.now.Add(MaxPause)
-		if err := r.look(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.look(t.Context()))
 	}
 	if len(r.asked) != 3 || r.asked[0].Header.Get(headerID) != r.asked[2].Header.Get(headerID) {
 		t.Fatalf("asked %d times", len(r.asked))
@@ -200,9 +193,7 @@ func TestTheSameQuestionOnceMore(t *testing.T) {
 	r := newRig(t, first)
 	for _, list := range [][]client.Approval{{first}, {again}, {again}} {
 		r.list = list
-		if err := r.look(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.look(t.Context()))
 	}
 	if len(r.asked) != 2 || r.asked[0].Header.Get(headerID) == r.asked[1].Header.Get(headerID) {
 		t.Errorf("asked %d times about two questions", len(r.asked))
@@ -248,9 +239,7 @@ func TestAnAnswerThatComesAgainMeanwhile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			secret, err := ParseSecret(secretText)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			synctest.Test(t, func(t *testing.T) {
 				r := &rig{system: &system{list: []client.Approval{waits("a.b.0", `{"code":""}`)},
 					storing: make(chan chan error)}, now: time.Now()}
@@ -387,9 +376,7 @@ func TestTheSignatureOfTheStandard(t *testing.T) {
 	h := http.Header{}
 	// The example of the standard.
 	secret, err := ParseSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	secret.sign(h, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`))
 	if got := h.Get(headerSignature); got != "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=" {
 		t.Errorf("the signature is %s", got)

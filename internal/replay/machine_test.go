@@ -9,6 +9,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestWhatTheMachineDoesIsConsistent lets the state machine run batches with random failures, and replays their logs: a
@@ -87,9 +88,7 @@ func (x *random) store(c batch.Chain, index int, body events.Body) batch.Stored 
 func (x *random) own() {
 	var s batch.State
 	for _, e := range x.log {
-		if err := s.Apply(e.Record); err != nil {
-			x.t.Fatal(err)
-		}
+		must.OK(x.t, s.Apply(e.Record))
 	}
 	x.inputs = nil
 	x.m = batch.New(batch.Config{WorkerWait: 30 * time.Second, MaxAttempts: 3, OpenIdle: time.Minute}, s)
@@ -178,9 +177,7 @@ func (x *random) step() {
 		in := x.inputs
 		x.inputs = nil
 		effects, err := x.m.Step(noon.Add(time.Duration(x.ms*float64(time.Millisecond))), in...)
-		if err != nil {
-			x.t.Fatal(err)
-		}
+		must.OK(x.t, err)
 		for _, e := range effects {
 			switch e := e.(type) {
 			case batch.Append:

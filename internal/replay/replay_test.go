@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/submission"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/version"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -333,20 +334,14 @@ func TestEventsOfANewerVersion(t *testing.T) {
 			e.Meta.Version = n.Version
 		}
 		encoded, err := events.Encode(e.Meta, e.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		text, err := json.Marshal(encoded)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		lines.Write(append(text, '\n'))
 	}
 	var again Replay
 	for e, err := range Read(&lines) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		_ = again.Add(e) // the report has it
 	}
 	if got := again.Report(); got.Contradiction != nil || got.Batch.NewerEvents != 1 {
@@ -509,14 +504,10 @@ func TestGoldenTimelines(t *testing.T) {
 			got := play(log).Text()
 			file := filepath.Join("testdata", name+".txt")
 			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(file, []byte(got), 0o644))
 			}
 			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if got != string(want) {
 				t.Errorf("%s differs; see the change with -update. Now:\n%s", file, got)
 			}
@@ -535,9 +526,7 @@ func fixtures(t *testing.T) []string {
 func readLog(t *testing.T, file string) (l logged) {
 	t.Helper()
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for e, err := range Read(bytes.NewReader(data)) {
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
@@ -570,9 +559,7 @@ func TestOldEventLogsAreReplayedByEveryLaterVersion(t *testing.T) {
 
 func TestWhatIsNoLog(t *testing.T) {
 	good, err := os.ReadFile("testdata/v1-explore.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	first, _, _ := strings.Cut(string(good), "\n")
 	for _, c := range []struct {
 		name, text string

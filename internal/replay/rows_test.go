@@ -9,6 +9,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // asking is the log of a batch whose second call waits for a person.
@@ -88,9 +89,7 @@ func TestWaitsAndRuns(t *testing.T) {
 	var p Replay
 	log := asking()
 	for _, e := range log[:7] {
-		if err := p.Add(e); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.Add(e))
 	}
 	shape, rows := p.Shape(0)
 	if r := rows[1]; r.Status != "waiting" || len(r.Waits) != 1 || r.Waits[0].FromMS != 7 || r.Waits[0].ToMS != nil {
@@ -100,9 +99,7 @@ func TestWaitsAndRuns(t *testing.T) {
 		t.Errorf("the groups are %+v", g)
 	}
 	for _, e := range log[7:] {
-		if err := p.Add(e); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.Add(e))
 	}
 	_, rows = p.Shape(0)
 	r := rows[1]
@@ -124,9 +121,7 @@ func TestWaitsAndRuns(t *testing.T) {
 func TestBlame(t *testing.T) {
 	var p Replay
 	for _, e := range whole() {
-		if err := p.Add(e); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.Add(e))
 	}
 	shape, rows := p.Shape(0)
 	if ran, not := rows[2], rows[3]; ran.Blame != "stopped" || not.Blame != "it did not run" || ran.NotRun != "" ||

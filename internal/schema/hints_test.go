@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestHintsAreForWhatIsShown: a message lists few problems, and for the others nobody looks for the name that may have
@@ -38,13 +40,9 @@ func TestHintsAreForWhatIsShown(t *testing.T) {
 			`a[0].feld_name_0: unknown field; did you mean "field_name_0"? (in the closest of 2 alternatives)`},
 	} {
 		s, err := CompileInput(json.RawMessage(c.schema))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		v, err := Parse(json.RawMessage(c.input))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if err := s.Check(v); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -65,15 +63,11 @@ func TestExplainingTakesLinearWork(t *testing.T) {
 	const wrong = 1_000
 	s, err := CompileInput(json.RawMessage(
 		`{"type":"object","properties":{"c":{"type":"array","items":{"anyOf":[{"type":"string"},{"$ref":"#"}]}}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	work := func(depth int) float64 {
 		v, err := Parse(json.RawMessage(strings.Repeat(`{"c":[`, depth) + `{` + many(wrong, `"w@":1`) + `}` +
 			strings.Repeat(`]}`, depth)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		invalid, ok := errors.AsType[*Error](s.Check(v))
 		if !ok || len(invalid.Problems) != MaxProblems || invalid.More != wrong-MaxProblems {
 			t.Fatalf("%d levels: %v", depth, invalid)

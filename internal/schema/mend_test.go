@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func TestMend(t *testing.T) {
@@ -73,15 +75,11 @@ func TestMend(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, lines, err := Mend(json.RawMessage(tt.in), true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			want := tt.in
 			if tt.out != "" {
 				v, err := Parse(json.RawMessage(tt.out))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				want = string(v.Canonical())
 			}
 			if string(got) != want || strings.Join(lines, "\n") != strings.Join(tt.lines, "\n") {

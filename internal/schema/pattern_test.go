@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/dlclark/regexp2/v2"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 const evil = `^(?=(a+)+$)(a|aa)+$` // no regular one, and exponential
@@ -29,9 +31,7 @@ func TestPatternsOutOfTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, err := CompileInput(json.RawMessage(schema))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			input := map[string]any{"v": evilValue(60), evilValue(60): 1}
 			if strings.Contains(schema, `"properties"`) {
 				delete(input, evilValue(60))
@@ -43,9 +43,7 @@ func TestPatternsOutOfTime(t *testing.T) {
 				}
 			}
 			raw, err := json.Marshal(input)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			began := time.Now()
 			err = s.Validate(raw)
 			if err == nil || name != "many patterns" &&
@@ -84,17 +82,11 @@ func TestRegularPatternsAreLinear(t *testing.T) {
 func TestAnAllowance(t *testing.T) {
 	s, err := CompileInput(json.RawMessage(`{"type":"object","properties":{"v":{"type":"string","pattern":"` + evil +
 		`"}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	slow, err := Parse(json.RawMessage(`{"v":"` + evilValue(60) + `"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	quick, err := Parse(json.RawMessage(`{"v":"aaaa"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	allowance := NewAllowance(100 * time.Millisecond)
 	began := time.Now()
 	for range 30 {
@@ -113,9 +105,7 @@ func TestAnAllowance(t *testing.T) {
 
 func TestChecksShareASchema(t *testing.T) {
 	s, err := CompileInput(json.RawMessage(`{"type":"object","properties":{"v":{"pattern":"^(?!x)(['\"])a*\\1$"}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var all sync.WaitGroup
 	for i := range 16 {
 		all.Go(func() {
@@ -134,9 +124,7 @@ func TestChecksShareASchema(t *testing.T) {
 
 func TestUncheckedIsSaid(t *testing.T) {
 	s, err := CompileInput(json.RawMessage(`{"type":"object","properties":{"a":{"pattern":"(a"},"b":{"pattern":"(a"},"c":{"pattern":"` + strings.Repeat("a", MaxPatternBytes+1) + `"}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	got := s.Unchecked()
 	if len(got) != 2 ||
 		got[0] != "the pattern (a is not checked: it is no regular expression of ECMA-262, Go or Python" ||
@@ -173,9 +161,7 @@ func TestLinearMeansTheSame(t *testing.T) {
 			}
 			for _, text := range texts {
 				want, err := re.MatchString(text)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				if got := goes.MatchString(text); got != want {
 					t.Errorf("%s (unicode %t) of %q: %t, want %t: %s", source, d.unicode, text, got, want, goes)
 				}

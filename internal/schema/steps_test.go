@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestAChecksTimeIsBounded: two alternatives that refer to their schema do not double the time with each level of an
@@ -24,15 +26,11 @@ func TestAChecksTimeIsBounded(t *testing.T) {
 	} {
 		s, err := CompileInput(json.RawMessage(`{"type":"object","properties":{"e":{"$ref":"#/$defs/expr"}},
 			"$defs":{"expr":{` + node + `}}}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		const depth = 40
 		v, err := Parse(json.RawMessage(`{"e":` + strings.Repeat(`{"op":"minus","arg":`, depth) + `{"op":"other"}` +
 			strings.Repeat(`}`, depth+1)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for range 10 {
 			if err := s.CheckWithin(v, shared); err == nil || !strings.Contains(err.Error(), "too many steps") {
 				t.Errorf("%s: %v", name, err)
@@ -56,14 +54,10 @@ func TestAlternativesThatFailAreCounted(t *testing.T) {
 		"patternProperties": `"items":{"patternProperties":{` + strings.Join(patterns, ",") + `}}`,
 	} {
 		s, err := CompileInput(json.RawMessage(`{"type":"object","properties":{"list":{"type":"array",` + node + `}}}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for items, tooMany := range map[int]bool{100: false, 3_000: true} {
 			v, err := Parse(json.RawMessage(`{"list":[` + strings.Repeat(`{"a":-1},`, items) + `{"a":-1}]}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if err := s.Check(v); err == nil || strings.Contains(err.Error(), "send a shorter") != tooMany {
 				t.Errorf("%s, %d items: %.200v", what, items, err)
 			}
@@ -100,9 +94,7 @@ func TestFieldsOfManyPartsAreCounted(t *testing.T) {
 			`{"l":[` + list(1_000, "1") + `]}`, `{"l":[1]}`},
 	} {
 		s, err := CompileInput(json.RawMessage(c.schema))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for input, tooMany := range map[string]bool{c.many: true, c.few: false} {
 			err := s.Validate(json.RawMessage(input))
 			if err == nil || strings.Contains(err.Error(), "too many steps") != tooMany {
@@ -116,9 +108,7 @@ func TestFieldsOfManyPartsAreCounted(t *testing.T) {
 func TestManyWrongValuesDeepInAnInput(t *testing.T) {
 	s, err := CompileInput(json.RawMessage(`{"type":"object","properties":{"v":{"$ref":"#/$defs/list"}},
 		"$defs":{"list":{"type":["array","integer"],"items":{"$ref":"#/$defs/list"}}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	const values = 190_000
 	for depth, refused := range map[int]bool{15: false, 100: true} {
 		input := json.RawMessage(`{"v":` + strings.Repeat("[", depth) + `"a"` + strings.Repeat(`,"a"`, values) +
@@ -138,13 +128,9 @@ func TestManyWrongValuesDeepInAnInput(t *testing.T) {
 func TestLargeInputsAreChecked(t *testing.T) {
 	s, err := CompileInput(json.RawMessage(`{"type":"object","properties":{"list":{"type":"array",
 		"items":{"anyOf":[{"type":"string"},{"type":"integer"}]}}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	v, err := Parse(json.RawMessage(`{"list":[` + strings.Repeat(`"ab",`, 100_000) + `1]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if err := s.CheckWithin(v, &Allowance{left: time.Second}); err != nil {
 		t.Error(err)
 	}

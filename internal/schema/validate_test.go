@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -139,9 +140,7 @@ func TestValidateMessages(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s, err := CompileInput(json.RawMessage(tt.schema))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			for range 5 { // the validator walks maps: the order must not show
 				got := ""
 				if err := s.Validate(json.RawMessage(tt.input)); err != nil {
@@ -157,9 +156,7 @@ func TestValidateMessages(t *testing.T) {
 
 func TestProblemsAreBounded(t *testing.T) {
 	s, err := CompileInput(json.RawMessage(`{"type":"object","properties":{"l":{"items":{"type":"string"}}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	input := json.RawMessage(`{"l":[` + strings.Repeat("1,", 5_000) + `1]}`)
 	invalid := s.Validate(input).(*Error)
 	if len(invalid.Problems) != MaxProblems || invalid.More != 5_001-MaxProblems {
@@ -200,9 +197,7 @@ func TestCompileRefusesWhatItCannotSee(t *testing.T) {
 // TestCompileReadsNoFile: one that would do is there, and is not looked at.
 func TestCompileReadsNoFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "schema.json")
-	if err := os.WriteFile(file, []byte(`{"type":"string"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(`{"type":"string"}`), 0o600))
 	for _, ref := range []string{"file://" + file, file} {
 		_, err := CompileInput(json.RawMessage(fmt.Sprintf(`{"type":"object","properties":{"a":{"$ref":%q}}}`, ref)))
 		if err == nil || !strings.Contains(err.Error(), "must be whole") {
@@ -213,9 +208,7 @@ func TestCompileReadsNoFile(t *testing.T) {
 
 func TestOutputSchemasAreNotClosed(t *testing.T) {
 	s, err := CompileOutput(json.RawMessage(`{"type":"object","properties":{"a":{"type":"string"}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if err := s.Validate(json.RawMessage(`{"b":1}`)); err != nil {
 		t.Error(err)
 	}
@@ -248,9 +241,7 @@ func TestCanonical(t *testing.T) {
 		`123456789012345678901234567890`: `123456789012345678901234567890`,
 	} {
 		v, err := Parse(json.RawMessage(in))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if got := string(v.Canonical()); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
@@ -261,9 +252,7 @@ func TestCacheIsBoundedAndRemembersFailures(t *testing.T) {
 	c := Cache{Size: 2}
 	one := func(i int) json.RawMessage { return json.RawMessage(fmt.Sprintf(`{"type":"object","title":"%d"}`, i)) }
 	first, err := c.Input(one(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if again, _ := c.Input(one(0)); again != first {
 		t.Error("compiled twice")
 	}
@@ -297,12 +286,8 @@ func derived[In any](t *testing.T) *Schema {
 	}
 	made, err = tool.New(tool.Typed[In, string]{Declaration: tool.Declaration{Name: "t", Description: "d"},
 		Run: run[In]})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s, err := CompileInput(made.InputSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return s
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 var errBroken = errors.New("broken off")
@@ -28,9 +30,7 @@ func TestACommitThatChangedNothing(t *testing.T) {
 	if err := y.store.Drop(t.Context(), y.root, Commit{Key: k, Act: brokenOff}); !errors.Is(err, errBroken) {
 		t.Errorf("the overlay cannot be dropped: %v", err)
 	}
-	if err := os.Remove(y.at("f")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(y.at("f")))
 	if _, err := y.commit(t, Commit{Key: k}); err == nil {
 		t.Error("committed without force, although others have removed f")
 	}
@@ -49,9 +49,7 @@ func TestOthersRemoveAFileBehindAPartOfACommit(t *testing.T) {
 			o.write(t, "a", "of the batch")
 			o.write(t, "f", "of the batch")
 			if link {
-				if err := errors.Join(os.Remove(o.at("f")), os.Symlink("a", o.at("f"))); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, errors.Join(os.Remove(o.at("f")), os.Symlink("a", o.at("f"))))
 			}
 			acts := 0
 			w := Commit{Key: k, Act: func() error {
@@ -160,9 +158,7 @@ func TestAKillBeforeTheFirstChange(t *testing.T) {
 		c.again.Key, c.again.Groups = k, []int{0}
 		_, err := y.store.Restore(t.Context(), y.root, c.again)
 		data, failed := os.ReadFile(y.at("f"))
-		if failed != nil {
-			t.Fatal(failed)
-		}
+		must.OK(t, failed)
 		if is := string(data) == "before"; is != c.ok || (err == nil) != c.ok {
 			t.Errorf("an undo %s: f is %q, %v", name, data, err)
 		}
@@ -190,9 +186,7 @@ func TestAKillBeforeTheFirstChange(t *testing.T) {
 		}
 		_, err := y.commit(t, Commit{Key: k, Force: c.force})
 		data, failed := os.ReadFile(y.at("f"))
-		if failed != nil {
-			t.Fatal(failed)
-		}
+		must.OK(t, failed)
 		if string(data) != c.want || (err == nil) != (c.want == "of the batch") {
 			t.Errorf("a commit, %s: f is %q, %v", name, data, err)
 		}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestAClosedTopIsSetBack: a batch that takes the owner's right to write from the workspace's own directory can be
@@ -14,9 +16,7 @@ func TestAClosedTopIsSetBack(t *testing.T) {
 	for _, earlier := range []os.FileMode{0o755, 0o555} {
 		y := newYard(t)
 		y.write(t, "f", "before")
-		if err := os.Chmod(y.dir, earlier); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(y.dir, earlier))
 		var want map[string]string
 		err := y.asAnother(t, func() error {
 			want = y.look(t)
@@ -36,9 +36,7 @@ func TestAClosedTopIsSetBack(t *testing.T) {
 		}
 		same(t, y.look(t), want)
 		info, err := os.Stat(y.dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if info.Mode().Perm() != earlier {
 			t.Errorf("the mode is %o, and was %o", info.Mode().Perm(), earlier)
 		}
@@ -76,9 +74,7 @@ func TestDeepClosedDirectoriesAreRemoved(t *testing.T) {
 			return err
 		})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	same(t, y.look(t), want)
 }
 
@@ -105,9 +101,7 @@ func TestACommitByForceIntoClosedDirectories(t *testing.T) {
 		_, err = y.store.Commit(t.Context(), y.root, w)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if is := y.modeOf(t, "closed"); is != 0o500 {
 		t.Errorf("the mode is %o", is)
 	}

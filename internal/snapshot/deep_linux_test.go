@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // deepTree makes a directory with so many others in one another.
@@ -17,9 +19,7 @@ func (y *yard) deepTree(t *testing.T, name string, depth int) {
 func (y *yard) leftovers(t *testing.T) (left []string) {
 	t.Helper()
 	names, err := os.ReadDir(y.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, n := range names {
 		if strings.HasPrefix(n.Name(), passing) {
 			left = append(left, n.Name())
@@ -35,9 +35,7 @@ func TestADeepTreeInPlaceOfAFile(t *testing.T) {
 	want := y.look(t)
 	k := key("b", 0)
 	y.take(t, k)
-	if err := os.Remove(y.at("f")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(y.at("f")))
 	y.deepTree(t, "f", manyOpen+10)
 	if _, err := y.store.Restore(t.Context(), y.root, Wish{Key: k, Groups: []int{0}, Force: true}); err != nil {
 		t.Fatal(err)
@@ -57,9 +55,7 @@ func TestACommitByForceRemovesDeepTrees(t *testing.T) {
 	y.write(t, "d/f", "before")
 	k := key("b", 0)
 	o := y.overlay(t, k)
-	if err := os.RemoveAll(filepath.Join(o.dir, "d")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.RemoveAll(filepath.Join(o.dir, "d")))
 	y.deepTree(t, "d/others", manyOpen+10)
 	if _, err := y.commit(t, Commit{Key: k, Force: true}); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // foreign makes what names lead to another user's, in directories that everybody may write in.
@@ -21,9 +23,7 @@ func (y *yard) foreign(t *testing.T, dirs, files []string) {
 		y.chmod(t, dir, 0o777)
 	}
 	for _, name := range append(files, dirs...) {
-		if err := os.Lchown(y.at(name), 0, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Lchown(y.at(name), 0, 0))
 	}
 }
 
@@ -48,9 +48,7 @@ func TestDirectoriesOfAnotherUser(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	same(t, y.promised(t), want)
 	if r.Owners != 0 {
 		t.Errorf("%d names have another owner", r.Owners)
@@ -68,25 +66,17 @@ func TestFilesOfAnotherUser(t *testing.T) {
 		_, err := y.store.Take(t.Context(), y.root, k)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	was, err := os.Lstat(y.at("touched"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	y.chmod(t, "closed", 0o604)
-	if err := os.Chtimes(y.at("touched"), time.Unix(1, 0), time.Unix(1, 0)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chtimes(y.at("touched"), time.Unix(1, 0), time.Unix(1, 0)))
 	var r Report
 	err = asNobody(func() error {
 		r, err = y.store.Restore(t.Context(), y.root, Wish{Key: k, Groups: []int{0}, Force: true})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	is, err := os.Lstat(y.at("touched"))
 	if err != nil || !is.ModTime().Equal(was.ModTime()) || y.modeOf(t, "closed") != 0o644 || r.Owners != 2 {
 		t.Errorf("%v, %v, %o, %d owners", is, err, y.modeOf(t, "closed"), r.Owners)
@@ -106,9 +96,7 @@ func TestDirectoriesOfAnotherUserKeepTheirMode(t *testing.T) {
 		return errors.Join(err, os.WriteFile(y.at("d", "f"), []byte("behind"), 0o644),
 			os.WriteFile(y.at("z"), []byte("behind"), 0o644))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	y.chmod(t, "d", 0o757)
 	y.chmod(t, ".", 0o757)
 	var r Report
@@ -116,9 +104,7 @@ func TestDirectoriesOfAnotherUserKeepTheirMode(t *testing.T) {
 		r, err = y.store.Restore(t.Context(), y.root, Wish{Key: k, Groups: []int{0}, Force: true})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, name := range []string{"d/f", "z"} {
 		if text, err := os.ReadFile(y.at(name)); err != nil || string(text) != "before" {
 			t.Errorf("%s: %q, %v", name, text, err)
@@ -180,9 +166,7 @@ func TestACommitLeavesDirectoriesOfAnotherUserTheirMode(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, name := range []string{"a/f", "b/f", "z"} {
 		if text, err := os.ReadFile(y.at(name)); err != nil || string(text) != "after" {
 			t.Errorf("%s: %q, %v", name, text, err)
@@ -221,9 +205,7 @@ func TestDirectoriesThatAreClosedToAnotherUser(t *testing.T) {
 				}
 				return err
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			same(t, y.promised(t), want)
 		})
 	}

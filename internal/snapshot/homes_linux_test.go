@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // names are how many files and directories a store has.
@@ -20,9 +21,7 @@ func (y *yard) names(t *testing.T) (n int) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return n
 }
 
@@ -42,16 +41,12 @@ func TestNothingStaysOfWorkspacesThatAreGone(t *testing.T) {
 		one.take(t, k)
 		one.after(t, k)
 		for _, kind := range []string{before, after} {
-			if err := os.Chtimes(filepath.Join(one.home(t), k.listingName(kind)), long, long); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Chtimes(filepath.Join(one.home(t), k.listingName(kind)), long, long))
 		}
 	}
 	y.write(t, "f", "x")
 	y.take(t, key("b", 1))
-	if err := y.store.Sweep(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, y.store.Sweep(t.Context()))
 	if got := y.objects(t); got != 1 {
 		t.Errorf("%d objects of the workspace that is there, want 1", got)
 	}
@@ -96,9 +91,7 @@ func TestASweepBesideSnapshots(t *testing.T) {
 		if _, err := readListing(file); err != nil {
 			t.Fatalf("snapshot %d: %v", n, err)
 		}
-		if err := os.Chtimes(file, long, long); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chtimes(file, long, long))
 		if n%4 == 0 {
 			testenv.Until(t, "the snapshot is swept", func() bool {
 				_, err := os.Lstat(file)

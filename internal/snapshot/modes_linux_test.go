@@ -4,23 +4,21 @@ import (
 	"errors"
 	"os"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // modeOf is the mode of a name of the workspace.
 func (y *yard) modeOf(t *testing.T, name string) os.FileMode {
 	t.Helper()
 	info, err := os.Lstat(y.at(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return info.Mode().Perm()
 }
 
 func (y *yard) chmod(t *testing.T, name string, mode os.FileMode) {
 	t.Helper()
-	if err := os.Chmod(y.at(name), mode); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chmod(y.at(name), mode))
 }
 
 // TestACommitLeavesTheModesOfOthers: a directory that a commit only puts files into keeps the mode that others have
@@ -62,9 +60,7 @@ func TestACommitThatWasBrokenOffClosesDirectories(t *testing.T) {
 	o := y.overlay(t, w.Key)
 	o.chmod(t, "d", 0o755)
 	o.write(t, "d/f", "after")
-	if err := os.Remove(o.at("d", "gone")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(o.at("d", "gone")))
 	o.chmod(t, "d", 0o555)
 	broken := errors.New("broken off")
 	w.Act = func() error {

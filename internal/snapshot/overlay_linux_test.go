@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -21,12 +22,8 @@ import (
 func (y *yard) overlay(t *testing.T, k Key, ran ...int) *yard {
 	t.Helper()
 	over, err := y.store.Overlay(t.Context(), y.root, k, "w", ranBy("w", ran...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := over.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, over.Close())
 	return &yard{dir: over.Dir(), store: y.store}
 }
 
@@ -69,9 +66,7 @@ func TestWhateverHappensIsCommitted(t *testing.T) {
 		y := newYard(t)
 		changes := func(dir string) {
 			for range r.IntN(60) {
-				if err := change(r, dir); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, change(r, dir))
 			}
 		}
 		changes(y.dir)
@@ -280,9 +275,7 @@ func TestDrop(t *testing.T) {
 	o.write(t, "a", "y")
 	before := y.look(t)
 	for range 2 {
-		if err := y.store.Drop(t.Context(), y.root, w); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, y.store.Drop(t.Context(), y.root, w))
 	}
 	same(t, y.look(t), before)
 	if _, err := y.commit(t, w); err == nil || !strings.Contains(err.Error(), "dropped already") {
@@ -310,21 +303,15 @@ func TestOverlaysAreBounded(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	y.overlay(t, key("0", 1), 0) // one that stands
-	if err := os.Chmod(last.at("closed"), 0o500); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chmod(last.at("closed"), 0o500))
 	old := time.Now().Add(-2 * lifetime)
 	for i := range MaxOverlays {
 		k := key(fmt.Sprint(i), 0)
 		for _, kind := range []string{base, made} {
-			if err := os.Chtimes(filepath.Join(y.home(t), k.listingName(kind)), old, old); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Chtimes(filepath.Join(y.home(t), k.listingName(kind)), old, old))
 		}
 	}
-	if err := y.store.Sweep(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, y.store.Sweep(t.Context()))
 	if n := y.names(t); n != 0 {
 		t.Errorf("%d names are left", n)
 	}
@@ -340,9 +327,7 @@ func TestCommitInClosedDirectories(t *testing.T) {
 	y := newYard(t)
 	y.write(t, "closed/f", "before")
 	y.write(t, "closed/gone", "before")
-	if err := os.Chmod(y.at("closed"), 0o500); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chmod(y.at("closed"), 0o500))
 	w := Commit{Key: key("b", 0)}
 	var want map[string]string
 	err := y.asAnother(t, func() error {
@@ -364,9 +349,7 @@ func TestCommitInClosedDirectories(t *testing.T) {
 		_, err = y.store.Commit(t.Context(), y.root, w)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	same(t, y.promised(t), want)
 }
 
@@ -384,16 +367,12 @@ func TestDiff(t *testing.T) {
 	o.write(t, "touched", "same\n")
 	o.write(t, "big", strings.Repeat("x", maxComparedBytes+1))
 	o.write(t, "new/empty", "")
-	if err := errors.Join(os.Remove(o.at("gone")), os.Symlink("/etc/passwd", o.at("link"))); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.Remove(o.at("gone")), os.Symlink("/etc/passwd", o.at("link"))))
 	differ := func(name string, before, after []byte) (string, string) {
 		return fmt.Sprintf("%s: %q %v %q %v\n", name, before, before == nil, after, after == nil), ""
 	}
 	sum, text, err := y.store.Diff(t.Context(), y.root, w, differ)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	const want = `The overlay changes 6 names: 4 added, 1 changed, 1 removed.
 added "big" (too long to be compared)
 removed "gone"

@@ -20,6 +20,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -39,9 +40,7 @@ func newYard(t *testing.T) *yard {
 	y.store.Keep(lifetime)
 	y.mkdir(t, ".")
 	root, err := place.Hold(y.dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		if err := root.Close(); err != nil {
 			t.Error(err)
@@ -59,33 +58,25 @@ func (y *yard) at(names ...string) string { return filepath.Join(append([]string
 
 func (y *yard) mkdir(t *testing.T, name string) {
 	t.Helper()
-	if err := os.MkdirAll(y.at(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(y.at(name), 0o755))
 }
 
 func (y *yard) write(t *testing.T, name, content string) {
 	t.Helper()
 	y.mkdir(t, filepath.Dir(name))
-	if err := os.WriteFile(y.at(name), []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(y.at(name), []byte(content), 0o644))
 }
 
 func (y *yard) take(t *testing.T, k Key) Info {
 	t.Helper()
 	info, err := y.store.Take(t.Context(), y.root, k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return info
 }
 
 func (y *yard) after(t *testing.T, k Key) {
 	t.Helper()
-	if err := y.store.After(t.Context(), y.root, k, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, y.store.After(t.Context(), y.root, k, nil))
 }
 
 // look is what a workspace is, name by name: all that a restore promises.
@@ -121,9 +112,7 @@ func (y *yard) look(t *testing.T) map[string]string {
 		all[strings.TrimPrefix(p, y.dir)] = said
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, names := range named {
 		slices.Sort(names)
 		for _, p := range names {
@@ -151,9 +140,7 @@ func same(t *testing.T, got, want map[string]string) {
 func TestEveryKindComesBack(t *testing.T) {
 	y := newYard(t)
 	outside := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(outside, []byte("not of the workspace"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(outside, []byte("not of the workspace"), 0o644))
 	y.write(t, "a/one", "1")
 	y.write(t, "a/new\nline", "2")
 	y.write(t, "a/\xff\xfe", "not UTF-8")
@@ -174,14 +161,10 @@ func TestEveryKindComesBack(t *testing.T) {
 		os.Chtimes(y.at("a", "one"), time.Time{}, time.Unix(1, 23456789)),
 		os.Chtimes(y.at("a"), time.Time{}, time.Unix(2, 3)),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 	socket, err := net.Listen("unix", y.at("socket"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer func() { _ = socket.Close() }()
 	want := y.look(t)
 	info := y.take(t, key("b", 2))
@@ -202,9 +185,7 @@ func TestEveryKindComesBack(t *testing.T) {
 		os.Chmod(y.at("empty"), 0o755), os.RemoveAll(y.at("empty")),
 		os.MkdirAll(y.at(strings.Repeat("e/", 400)), 0o755),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 	w := Wish{Key: key("b", 2), Groups: []int{2}}
 	_, err = y.store.Restore(t.Context(), y.root, w)
@@ -213,9 +194,7 @@ func TestEveryKindComesBack(t *testing.T) {
 	}
 	y.after(t, key("b", 2)) // the batch itself had changed that
 	report, err := y.store.Restore(t.Context(), y.root, w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	same(t, y.look(t), want)
 	if report.Written == 0 || report.Removed == 0 || report.Unchanged == 0 || len(report.Left) != 0 {
 		t.Errorf("%+v", report)
@@ -233,13 +212,9 @@ func TestEveryKindComesBack(t *testing.T) {
 func TestASocketThatIsGone(t *testing.T) {
 	y := newYard(t)
 	socket, err := net.Listen("unix", y.at("socket"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	y.take(t, key("b", 0))
-	if err := socket.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, socket.Close())
 	report, err := y.store.Restore(t.Context(), y.root, Wish{Key: key("b", 0), Force: true})
 	if err != nil || !slices.Equal(report.Left, []string{"socket"}) {
 		t.Errorf("%+v, %v", report, err)
@@ -328,9 +303,7 @@ func TestWhateverHappensIsUndone(t *testing.T) {
 		y := newYard(t)
 		changes := func(most int) {
 			for range r.IntN(most) {
-				if err := change(r, y.dir); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, change(r, y.dir))
 			}
 		}
 		changes(60)
@@ -398,9 +371,7 @@ func TestASnapshotThatIsBrokenOff(t *testing.T) {
 	if info := y.take(t, key("b", 0)); info.Kept || info.New >= info.Bytes {
 		t.Errorf("%+v", info)
 	}
-	if err := os.RemoveAll(y.at("f3")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.RemoveAll(y.at("f3")))
 	if _, err := y.store.Restore(t.Context(), y.root, Wish{Key: key("b", 0), Force: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -449,9 +420,7 @@ func TestWhatCameAfter(t *testing.T) {
 	w.Hidden = func(p string) bool { return p == "theirs" }
 	restore("what is hidden", "others have changed 1 name since; since")
 	w.Hidden = nil
-	if err := os.Remove(y.at("theirs")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(y.at("theirs")))
 	restore("nobody", "")
 	restore("nobody, again", "")
 	y.write(t, "theirs", "x")

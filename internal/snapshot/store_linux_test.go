@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -57,16 +58,12 @@ func (y *yard) asAnother(t *testing.T, do func() error) error {
 	}
 	y.mkdir(t, "../snapshots")
 	for _, dir := range []string{filepath.Dir(filepath.Dir(y.dir)), filepath.Dir(y.dir), y.store.dir} {
-		if err := os.Chmod(dir, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(dir, 0o777))
 	}
 	err := filepath.WalkDir(y.dir, func(p string, _ fs.DirEntry, err error) error {
 		return errors.Join(err, os.Lchown(p, nobody, nobody))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return asNobody(do)
 }
 
@@ -91,9 +88,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 	for _, closed := range []string{"closed/f", "closed"} {
 		y := newYard(t)
 		y.write(t, "closed/f", "x")
-		if err := os.Chmod(y.at(closed), 0); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(y.at(closed), 0))
 		err := y.asAnother(t, func() error {
 			_, err := y.store.Take(t.Context(), y.root, key("b", 0))
 			return err
@@ -103,9 +98,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 			!strings.Contains(fmt.Sprint(said.Err), "closed") || strings.Contains(said.Message, "closed") {
 			t.Errorf("%s: %v", closed, err)
 		}
-		if err := os.Chmod(y.at(closed), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(y.at(closed), 0o755))
 	}
 }
 
@@ -115,9 +108,7 @@ func TestClosedDirectoriesAreSetBack(t *testing.T) {
 	y := newYard(t)
 	y.write(t, "a/b/f", "before")
 	y.write(t, "a/b/gone", "before")
-	if err := errors.Join(os.Chmod(y.at("a", "b"), 0o555), os.Chmod(y.at("a"), 0o500)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.Chmod(y.at("a", "b"), 0o555), os.Chmod(y.at("a"), 0o500)))
 	var want map[string]string
 	err := y.asAnother(t, func() error {
 		want = y.look(t)
@@ -135,9 +126,7 @@ func TestClosedDirectoriesAreSetBack(t *testing.T) {
 			return err
 		})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	same(t, y.look(t), want)
 }
 
@@ -168,13 +157,9 @@ func TestOldContentIsKnownByItsTimes(t *testing.T) {
 	}
 	file := filepath.Join(home, new(key("b", 0)).listingName(before))
 	l, err := readListing(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	l.Begun = l.Begun.Add(2 * trusted)
-	if err := l.write(file); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.write(file))
 	if known := newest(home); known["f"] == nil {
 		t.Errorf("an old file is not known: %v", known)
 	}
@@ -183,13 +168,9 @@ func TestOldContentIsKnownByItsTimes(t *testing.T) {
 		t.Errorf("%+v", info)
 	}
 	then, err := os.Stat(y.at("f"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	y.write(t, "f", "CONTENT")
-	if err := os.Chtimes(y.at("f"), time.Time{}, then.ModTime()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chtimes(y.at("f"), time.Time{}, then.ModTime()))
 	want := y.look(t)
 	if info := y.take(t, key("b", 2)); info.New == 0 {
 		t.Errorf("a change with the old time was passed over: %+v", info)
@@ -205,9 +186,7 @@ func TestOldContentIsKnownByItsTimes(t *testing.T) {
 func (y *yard) home(t *testing.T) string {
 	t.Helper()
 	info, err := os.Stat(y.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return y.store.home("w", info.Sys().(*syscall.Stat_t).Ino)
 }
 
@@ -235,17 +214,13 @@ func TestSweep(t *testing.T) {
 	y.write(t, "first", "in the first")
 	y.take(t, key("old", 0))
 	y.after(t, key("old", 0))
-	if err := os.Remove(y.at("first")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(y.at("first")))
 	y.write(t, "second", "in the second")
 	want := y.look(t)
 	y.take(t, key("new", 0))
 	sweep := func(want int) {
 		t.Helper()
-		if err := y.store.Sweep(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, y.store.Sweep(t.Context()))
 		if got := y.objects(t); got != want {
 			t.Errorf("%d objects, want %d", got, want)
 		}
@@ -254,9 +229,7 @@ func TestSweep(t *testing.T) {
 	long := time.Now().Add(-2 * lifetime)
 	for _, kind := range []string{before, after} {
 		k := key("old", 0)
-		if err := os.Chtimes(filepath.Join(y.home(t), k.listingName(kind)), long, long); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chtimes(filepath.Join(y.home(t), k.listingName(kind)), long, long))
 	}
 	sweep(2)
 	y.store.stored = func() error { return errors.New("broken off") }
@@ -286,9 +259,7 @@ func TestADamagedStore(t *testing.T) {
 		"other content": func() error { return os.WriteFile(objectFile(y.home(t), sum), []byte("CONTENT"), 0o600) },
 		"no content":    func() error { return os.Remove(objectFile(y.home(t), sum)) },
 	} {
-		if err := damage(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, damage())
 		_, err := y.store.Restore(t.Context(), y.root, Wish{Key: key("b", 0), Force: true})
 		if err == nil || !strings.Contains(err.Error(), "damaged") {
 			t.Errorf("%s: %v", what, err)

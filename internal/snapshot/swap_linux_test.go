@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // twins makes two directories with a file each, of one size and one time, as unpacked packages have it.
@@ -14,9 +16,7 @@ func (y *yard) twins(t *testing.T) {
 	released := time.Unix(499_162_500, 0)
 	for dir, content := range map[string]string{"current": "1", "next": "2"} {
 		y.write(t, dir+"/version", content)
-		if err := os.Chtimes(y.at(dir, "version"), released, released); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chtimes(y.at(dir, "version"), released, released))
 	}
 }
 
@@ -24,9 +24,7 @@ func (y *yard) twins(t *testing.T) {
 func (y *yard) swap(t *testing.T) {
 	t.Helper()
 	current, next, old := y.at("current"), y.at("next"), y.at("old")
-	if err := errors.Join(os.Rename(current, old), os.Rename(next, current), os.Rename(old, next)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.Rename(current, old), os.Rename(next, current), os.Rename(old, next)))
 }
 
 // edit changes a listing that is stored.
@@ -34,13 +32,9 @@ func (y *yard) edit(t *testing.T, k Key, kind string, change func(*listing)) {
 	t.Helper()
 	file := filepath.Join(y.home(t), k.listingName(kind))
 	l, err := readListing(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	change(l)
-	if err := l.write(file); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.write(file))
 }
 
 // atOneTick has a listing say of each of the two files what it would if both were written at one tick of the clock:
@@ -111,9 +105,7 @@ func TestSwappedDirectoriesAreCommitted(t *testing.T) {
 	y.edit(t, k, made, atOneTick)
 	o.swap(t)
 	c, err := y.store.Changes(t.Context(), y.root, k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if c.Changed != 2 {
 		t.Errorf("the overlay has other files in two directories, and says: %s", c)
 	}

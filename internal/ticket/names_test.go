@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -100,9 +101,7 @@ func TestNamesAgainstPlaces(t *testing.T) {
 		}
 		for _, name := range all {
 			next, _, err := q.Join(holder(fmt.Sprint(len(standing)), 0), wants[name].mode, wants[name].locks...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			try(next, append(slices.Clone(standing), name))
 		}
 	}
@@ -166,9 +165,7 @@ func (c crowd) next(t *testing.T, plan [3][2]string) (out []crowd) {
 		case m.holds && m.step == 0: // the next ticket takes the place of this one, in one change
 			next := wants[plan[i][1]]
 			q, _, err := c.q.Join(holder(fmt.Sprint(i), 1), next.mode, next.locks...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			n.q, n.at[i] = q, member{step: 1, waits: true, token: m.token}
 		case m.holds:
 			n.q, n.at[i] = c.q.Leave(h), member{step: 2}
@@ -191,9 +188,7 @@ func (c crowd) next(t *testing.T, plan [3][2]string) (out []crowd) {
 			n.at[i].holds, n.at[i].token = true, own.N
 		default:
 			q, _, err := c.q.Join(h, w.mode, w.locks...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			n.q, n.at[i].waits = q, true
 		}
 		out = append(out, n)
@@ -207,16 +202,12 @@ func TestNamesAndGenerations(t *testing.T) {
 	for name, w := range wants {
 		q := ticket.Queue{Last: 5, Exclusive: 5}
 		q, own, err := q.Join(ticket.Holder{Agent: "a", Batch: toolyard.BatchID("first")}, w.mode, w.locks...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if named := w.mode == ticket.Named; named && own.After != 0 {
 			t.Errorf("%s: it has the generation %d", name, own.After)
 		}
 		_, reader, err := q.Join(ticket.Holder{Agent: "a", Batch: "second"}, ticket.Shared)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		changes := false
 		for _, writes := range w.places() {
 			changes = changes || writes

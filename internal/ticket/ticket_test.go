@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
@@ -118,9 +119,7 @@ func TestAFormerOwnerChangesNothingForALaterGroup(t *testing.T) {
 // TestAReservationOfALostPlanForALaterGroup: the owner, whose plan has another first group, takes it out.
 func TestAReservationOfALostPlanForALaterGroup(t *testing.T) {
 	q, _, err := ticket.Queue{}.Reserve(holder("b", 1), ticket.Exclusive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	q, now, err := q.Join(holder("b", 0), ticket.Shared)
 	if err != nil || len(q.Tickets) != 1 || now.Group != 0 {
 		t.Errorf("joining for group 0: %v, %v, %v", q, now, err)
@@ -299,18 +298,14 @@ func TestGenerations(t *testing.T) {
 // exclusive ticket ends.
 func TestGenerationsOfSeveralQueues(t *testing.T) {
 	former, first, err := ticket.Queue{Last: 6, Exclusive: 5}.Join(holder("a", 0), ticket.Exclusive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	former.Sealed = true
 	queues := []ticket.Queue{former, ticket.Queue{}.At(0).At(2)}
 	one := func() ticket.Queue { return ticket.One(queues, former.Last) }
 	join := func(batch string, mode ticket.Mode) ticket.Ticket {
 		t.Helper()
 		next, own, err := one().Join(holder(batch, 0), mode)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		queues = next.Split(queues)
 		return own
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/toolyard/toolyard/internal/manifest"
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -64,9 +65,7 @@ var madeGuest = sync.OnceValues(func() (tool.Tool, error) {
 func guestOf(t *testing.T) tool.Tool {
 	t.Helper()
 	x, err := madeGuest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return x
 }
 
@@ -92,9 +91,7 @@ func env(t *testing.T, dir string, hides ...string) tool.Env {
 		Progress: func(tool.Progress) {}}
 	if dir != "" {
 		root, err := place.Hold(dir, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		t.Cleanup(func() { _ = root.Close() })
 		e.Root, e.WorkspaceDir = root, dir
 	}
@@ -121,9 +118,7 @@ func workspace(t *testing.T, files map[string]string) string {
 	for name, text := range files {
 		name = filepath.Join(dir, name)
 		err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 	return dir
 }
@@ -166,9 +161,7 @@ func TestAModuleGetsWhatTheManifestSays(t *testing.T) {
 		t.Errorf("without a workspace: %v", err)
 	}
 	structured, err := declared(`"uses_workspace":false,`, `"output":"json"`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, err = structured.Run(t.Context(), env(t, ""), does("x", ""))
 	if tool.AsError(err).Code != toolyard.ExecutionFailed {
 		t.Errorf("without its argument: %v", err) // it panics, as os.Args is short
@@ -182,20 +175,16 @@ func TestAModuleReadsItsMountsOnly(t *testing.T) {
 	outside := workspace(t, map[string]string{"secret": "TOP"})
 	dir := workspace(t, map[string]string{"note.txt": "hello", "sub/deep.txt": "deep", "private/key": "TOP",
 		"open/x": "y"})
-	if err := errors.Join(
+	must.OK(t, errors.Join(
 		os.WriteFile(filepath.Join(data, "table"), []byte("rows"), 0o644),
 		os.Symlink(filepath.Join(outside, "secret"), filepath.Join(dir, "out")),
 		os.Symlink("../../../../../../../../etc", filepath.Join(dir, "etc")),
 		os.Symlink("sub/deep.txt", filepath.Join(dir, "within")),
 		os.Symlink("private", filepath.Join(dir, "renamed")),
 		os.Link(filepath.Join(dir, "private/key"), filepath.Join(dir, "open/same")),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	if runtime.GOOS == "linux" {
-		if err := exec.Command("mkfifo", filepath.Join(dir, "fifo")).Run(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, exec.Command("mkfifo", filepath.Join(dir, "fifo")).Run())
 	}
 	e := env(t, dir, "private")
 	for path, want := range map[string]string{
@@ -225,9 +214,7 @@ func TestAModuleReadsItsMountsOnly(t *testing.T) {
 func TestAModuleChangesNothing(t *testing.T) {
 	guest := guestOf(t)
 	dir := workspace(t, map[string]string{"note.txt": "hello"})
-	if err := os.WriteFile(filepath.Join(data, "note.txt"), []byte("hello"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(data, "note.txt"), []byte("hello"), 0o644))
 	for _, c := range []struct{ at, dir string }{{"/", dir}, {"/data", data}} {
 		before := tree(t, c.dir)
 		out, err := guest.Run(t.Context(), env(t, dir), does("change", c.at))
@@ -245,14 +232,10 @@ func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	list, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, e := range list {
 		info, err := e.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		all[e.Name()] = fmt.Sprint(info.Mode(), info.Size(), info.ModTime())
 	}
 	return all
@@ -293,9 +276,7 @@ func TestEveryLimitEndsAModule(t *testing.T) {
 	}
 	if runtime.GOOS == "linux" {
 		open, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, fd := range open {
 			if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasSuffix(to, "note.txt") {
 				t.Errorf("%s is open still", to)
@@ -342,15 +323,11 @@ func assembledWith(numbers int, imported string, body []byte, more ...[]byte) []
 func made(t *testing.T, code []byte) (tool.Tool, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "x.wasm")
-	if err := os.WriteFile(file, code, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, code, 0o600))
 	f, err := manifest.Decode([]byte(`{"tools":[{"name":"x","description":"d","uses_workspace":false,` +
 		`"input_schema":{"type":"object","additionalProperties":false},"wasm":{"file":"` + file + `",` +
 		`"limits":{"memory_mib":1}}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return New(f.Tools[0])
 }
 
@@ -435,9 +412,7 @@ func TestAModuleThatEndsWithTooMuchOutput(t *testing.T) {
 	const piece, call, drop, end = 600_000, 0x10, 0x1a, 0x0b // bytes; two pieces are too much
 	x, err := made(t, assembledWith(4, "fd_write", slices.Concat(store(4, piece), store(12, piece),
 		i32(1), i32(0), i32(2), i32(16), []byte{call, 0, drop, end}), section(5, 1, 0, 10)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for range 50 {
 		out, err := x.Run(t.Context(), env(t, ""), json.RawMessage(`{}`))
 		if err == nil || !strings.Contains(tool.AsError(err).Message, "wrote more than 1048576 bytes") {
@@ -470,9 +445,7 @@ func FuzzSizes(f *testing.F) {
 func BenchmarkCall(b *testing.B) {
 	e := tool.Env{Progress: func(tool.Progress) {}}
 	x, err := declared(`"uses_workspace":false,`, `"args":["{do}"],"stdin":"json"`)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, err)
 	for b.Loop() {
 		if _, err := x.Run(b.Context(), e, does("echo", "")); err != nil {
 			b.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -39,16 +40,12 @@ func newBench(t *testing.T, class toolyard.Class, run func(ctx context.Context, 
 			Class: tool.ClassRule{Static: class}, ReadOnly: class.Safe()},
 		Run: func(ctx context.Context, env tool.Env, _ nothing) (string, error) { return run(ctx, env) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	w, err := New(b.As(broker.SourceWorker+"w"), Config{
 		ID: "w", Tools: []tool.Tool{made}, Origin: registry.Toolset, Mode: policy.Bypass, Log: testenv.Log(t),
 		DrainGrace: time.Millisecond,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, e, ok := w.tools.Lookup("do")
 	if !ok {
 		t.Fatal("the worker does not have its tool")
@@ -91,9 +88,7 @@ func (b *bench) chain() []batch.Record {
 	s := batch.State{Key: b.key, Plan: &events.Planned{Calls: []events.PlannedCall{{Pool: toolyard.DefaultPool}}},
 		Calls: make([]batch.Call, 1)}
 	out, err := b.b.Newer(b.t.Context(), &s, batch.ChainItem, 0)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.OK(b.t, err)
 	return out
 }
 
@@ -147,9 +142,7 @@ func TestALapsedLeaseIsProvenInTheLog(t *testing.T) {
 			b.w.registered.lapse(between(4 * time.Minute))
 			close(goOn)
 			// The tool is at its commit point by now, or soon. A heartbeat is answered:
-			if err := b.w.sendBeat(t.Context(), b.w.entry()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, b.w.sendBeat(t.Context(), b.w.entry()))
 			if f, ok := b.end().(events.Finished); !ok || f.Result.Output != "done" || f.Result.IsError {
 				t.Errorf("the call ended with %+v", f)
 			}
@@ -190,9 +183,7 @@ func TestASettledCallIsNotProven(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(goOn)
-	if err := b.w.sendBeat(t.Context(), b.w.entry()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.w.sendBeat(t.Context(), b.w.entry()))
 	if err := <-refused; !errors.Is(err, pipeline.ErrLost) {
 		t.Errorf("the commit point says %v", err)
 	}
@@ -242,8 +233,6 @@ func (b *bench) wholeChain() []broker.Logged {
 		b.t.Fatal(err)
 	}
 	log, err := b.b.Log(b.t.Context(), b.key)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.OK(b.t, err)
 	return log[1:]
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/shell"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -28,9 +29,7 @@ func TestWhatAnAgentHandsInOnlyTightens(t *testing.T) {
 			chosen = append(chosen, texts[r.IntN(len(texts))])
 		}
 		rules, err := policy.ParseRules(chosen)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return rules
 	}
 	declarations := []tool.Declaration{
@@ -45,9 +44,7 @@ func TestWhatAnAgentHandsInOnlyTightens(t *testing.T) {
 			Mode: policy.Modes[r.IntN(len(policy.Modes))]}
 		input, err := json.Marshal(map[string]string{"command": commands[r.IntN(len(commands))],
 			"file_path": []string{"docs/a", "src/b", "../c", ".git/config"}[r.IntN(4)]})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		in := pipeline.PermissionInput{
 			Declaration: declarations[r.IntN(len(declarations))], Input: input,
 			CallContext: pipeline.CallContext{WorkspaceDir: "/ws", Interactive: r.IntN(2) == 0},
@@ -55,15 +52,11 @@ func TestWhatAnAgentHandsInOnlyTightens(t *testing.T) {
 			Opinion:     []pipeline.Behavior{"", pipeline.Allow, pipeline.Ask, pipeline.Deny}[r.IntN(4)],
 		}
 		without, err := p.Decide(t.Context(), in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		own := policy.Rules{Deny: some(), Ask: some(), Allow: some()}
 		in.Rules = own
 		with, err := p.Decide(t.Context(), in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if order[with.Behavior] < order[without.Behavior] {
 			t.Fatalf("the operator's %+v say %+v of %s; with the batch's %+v it is %+v", p, without, input, own, with)
 		}
@@ -90,9 +83,7 @@ func TestWhatAToolSaysOfItsCallOnlyTightens(t *testing.T) {
 		for _, mode := range policy.Modes {
 			for says, want := range least {
 				rule, err := policy.ParseRules([]string{"pay"})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				p := Permission{Mode: mode}
 				switch list {
 				case "deny":
@@ -107,14 +98,10 @@ func TestWhatAToolSaysOfItsCallOnlyTightens(t *testing.T) {
 					Declaration: tool.Declaration{Name: "pay"}, Input: json.RawMessage(`{}`), InputHash: "h",
 				}
 				without, err := p.Decide(t.Context(), in)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				in.Tool = tool.Permission{Behavior: says}
 				with, err := p.Decide(t.Context(), in)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				if order[with.Behavior] < max(order[without.Behavior], order[want]) {
 					t.Errorf("rule %q, mode %s, the tool says %q: %s; without %s", list, mode, says, with.Behavior,
 						without.Behavior)
@@ -139,16 +126,12 @@ func TestAHooksReasonIsShown(t *testing.T) {
 	d := tool.Declaration{Name: "bash", Class: tool.ClassRule{Shell: "command"},
 		Specifier: tool.Specifier{Command: "command"}}
 	ask, err := policy.ParseRules([]string{"bash(git push:*)"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for command, p := range map[string]Permission{
 		"ls": {Mode: policy.Bypass}, "make": {}, "git push": {Rules: policy.Rules{Ask: ask}},
 	} {
 		input, err := json.Marshal(map[string]string{"command": command})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		got, err := p.Decide(t.Context(), pipeline.PermissionInput{
 			CallContext: pipeline.CallContext{Interactive: true}, Declaration: d, Input: input, Opinion: pipeline.Ask,
 			OpinionReason: "it is Friday",
@@ -174,9 +157,7 @@ func TestWhatACommandDoesDecides(t *testing.T) {
 		"$X": false, "ls; eval $Y": false, "ls 'a": false, "sh -c ls": false,
 	} {
 		input, err := json.Marshal(map[string]string{"command": command})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		judgement, asks := registry.Judge(d, input, shell.Judge)
 		if asks {
 			t.Fatalf("%q is judged by a worker", command)
@@ -184,9 +165,7 @@ func TestWhatACommandDoesDecides(t *testing.T) {
 		got, err := Permission{Mode: policy.Default}.Decide(t.Context(), pipeline.PermissionInput{Declaration: d,
 			Input: input, Judgement: judgement,
 			CallContext: pipeline.CallContext{WorkspaceDir: "/ws", Interactive: true}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		want := pipeline.Ask
 		if reads {
 			want = pipeline.Allow
@@ -213,14 +192,10 @@ func TestDecidesAtOnce(t *testing.T) {
 // is meant for paths in the workspace allows it.
 func TestAPathThatCannotBeTold(t *testing.T) {
 	root, err := place.Hold(t.TempDir(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = root.Close() })
 	deny, err := policy.ParseRules([]string{"put(secret/**)"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	no := false
 	for input, told := range map[string]bool{
 		`{}`: true, `{"path":null}`: true, `{"path":"a"}`: true, `{"n":1}`: true,
@@ -250,9 +225,7 @@ func TestAPathThatCannotBeTold(t *testing.T) {
 // workspace is the same in all.
 func TestASessionApprovalHoldsInItsWorkspace(t *testing.T) {
 	root, err := place.Hold(t.TempDir(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = root.Close() })
 	no := false
 	workspaces := []toolyard.Workspace{"default", "app", "prod", `a" in the workspace "prod`}
@@ -276,9 +249,7 @@ func TestASessionApprovalHoldsInItsWorkspace(t *testing.T) {
 					Root: root},
 				Declaration: c.d, Input: json.RawMessage(c.input), InputHash: "h", Remembered: remembered,
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return got
 		}
 		for _, given := range workspaces {

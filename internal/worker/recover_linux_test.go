@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/protect"
 	"github.com/toolyard/toolyard/internal/snapshot"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -61,24 +62,16 @@ func TestWhatAKilledWorkerLeftIsUndoneBeforeACall(t *testing.T) {
 			// The placeholders and the record of a command in a workspace that is no repository.
 			record, err := json.Marshal(map[string]any{"mode": 0o755, "absent": []string{".npmrc"},
 				"made": []protect.Place{{Path: ".git", Make: protect.File, Content: protect.GitBar}}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			for file, content := range map[string]string{
 				protect.MarkDir + "/run": string(record), ".git": "", "a": "b",
 			} {
 				at := filepath.Join(dir, file)
-				if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(at, []byte(content), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.MkdirAll(filepath.Dir(at), 0o755))
+				must.OK(t, os.WriteFile(at, []byte(content), 0o644))
 			}
 			root, err := place.Hold(dir, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			store := &seen{}
 			w := &Worker{cfg: Config{ID: "w", Snapshots: store}, tools: &toolbox{},
 				roots: map[toolyard.Workspace]*place.Root{"ws": root}}
@@ -86,9 +79,7 @@ func TestWhatAKilledWorkerLeftIsUndoneBeforeACall(t *testing.T) {
 			r := &running{d: &d, logs: slog.Default(),
 				call: events.RequestedCall{Judgement: tool.Judgement{Class: toolyard.WriteExclusive}}}
 			lift, err := w.layOver(t.Context(), r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			defer lift()
 			if prepare := w.prepare(r); prepare != nil {
 				if _, err := prepare(t.Context()); err != nil {

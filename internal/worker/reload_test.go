@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -49,9 +50,7 @@ func TestReload(t *testing.T) {
 	stays, goes, comes := newSet("stays"), newSet("goes"), newSet("comes")
 	cfg := b.w.cfg
 	cfg.Toolsets = []Toolset{stays, goes}
-	if err := b.w.Reload(cfg); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.w.Reload(cfg))
 	if !<-stays.running || !<-goes.running {
 		t.Fatal("the toolsets do not run")
 	}
@@ -59,13 +58,9 @@ func TestReload(t *testing.T) {
 	<-began
 	kept := b.w.pipe.Load().Cache
 	deny, err := policy.ParseRules([]string{"do"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cfg.Rules, cfg.Toolsets = policy.Rules{Deny: deny}, []Toolset{stays, comes}
-	if err := b.w.Reload(cfg); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.w.Reload(cfg))
 	if b.w.pipe.Load().Cache == kept {
 		t.Error("what is kept was made under the former rules")
 	}
@@ -95,9 +90,7 @@ func TestReload(t *testing.T) {
 func TestReloadRefuses(t *testing.T) {
 	b := newBench(t, toolyard.ReadOnly, func(context.Context, tool.Env) (string, error) { return "done", nil })
 	deny, err := policy.ParseRules([]string{"do"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cfg := b.w.cfg
 	cfg.Rules = policy.Rules{Deny: deny}
 	for name, change := range map[string]func(*Config){
@@ -133,9 +126,7 @@ func TestReloadKeepsCountOfWhatWasLeftBehind(t *testing.T) {
 		}
 		y.w.mu.Unlock()
 		y.Eventually("the tool is left behind", func() bool { return y.w.pipe.Load().Leaked() == 1 })
-		if err := y.w.Reload(y.w.cfg); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, y.w.Reload(y.w.cfg))
 		if n := y.w.pipe.Load().Leaked(); n != 1 {
 			t.Errorf("%d were left behind after the reload", n)
 		}

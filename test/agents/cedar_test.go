@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestCedarDecides: the example of a policy engine allows and denies calls by its policies. A policy that cannot be
@@ -18,34 +19,24 @@ func TestCedarDecides(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	write("ws/a.txt", "one\n")
 	write("ws/key.pem", "secret\n")
 	given, err := os.ReadFile(example("cedar/policies.cedar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	policies := write("policies.cedar", string(given)+`
 forbid (principal, action, resource == Tool::"glob") when { context.input.no_such_field == 1 };`)
 	hook := (&pool{T: t}).start(1, "cedar", "--listen", "127.0.0.1:0", "--policies", policies)["hook"]
 	run := func(agent, hook string, calls ...toolyard.Call) []toolyard.Result {
 		t.Helper()
 		file, err := os.ReadFile(example("cedar/hooks.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		batch, err := json.Marshal(toolyard.Batch{Agent: toolyard.Agent(agent), Calls: calls,
 			Options: toolyard.Options{OnError: toolyard.Continue}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		cmd := exec.Command(filepath.Join(bin, "dispatcher"), "run", "--json", "--workspace", filepath.Join(dir, "ws"),
 			"--hooks", write("hooks.json", strings.Replace(string(file), "http://127.0.0.1:8181/", hook, 1)),
 			write("batch.json", string(batch)))

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/evanw/esbuild/pkg/api"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestExamplesOverHTTP: the examples with nothing but the HTTP clients of their languages hand a batch in and read its
@@ -40,9 +42,7 @@ func TestExamplesWhoseBatchWaits(t *testing.T) {
 	t.Parallel()
 	p := startPool(t)
 	to, err := url.Parse(p.http)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for file, program := range map[string][]string{"agent.py": {"python3", example("agent.py")},
 		"agent.ts": {"node", javascript(t, "agent.ts")}} {
 		var asked atomic.Int32
@@ -80,18 +80,14 @@ func example(file string) string { return filepath.Join("..", "..", "examples", 
 func javascript(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(example(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	out := api.Transform(string(text), api.TransformOptions{Loader: api.LoaderTS, Format: api.FormatESModule,
 		Sourcefile: file})
 	for _, m := range append(out.Errors, out.Warnings...) {
 		t.Errorf("%s: %s %+v", file, m.Text, m.Location)
 	}
 	path := filepath.Join(t.TempDir(), "agent.mjs")
-	if err := os.WriteFile(path, out.Code, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, out.Code, 0o600))
 	return path
 }
 
@@ -100,9 +96,7 @@ func TestDocumentedStream(t *testing.T) {
 	t.Parallel()
 	p := startPool(t)
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "http.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, stream, _ := strings.Cut(string(text),
 		"/v1/stream/anthropic -H 'Content-Type: text/event-stream' --data-binary @- <<'END'\n")
 	stream, _, ok := strings.Cut(stream, "END\n")
@@ -111,15 +105,11 @@ func TestDocumentedStream(t *testing.T) {
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.http+
 		"/v1/stream/anthropic", strings.NewReader(stream))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r.Header.Set("Content-Type", "text/event-stream")
 	r.Header.Set("Authorization", "Bearer "+p.token)
 	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	answer, err := io.ReadAll(res.Body)
 	if err = errors.Join(err, res.Body.Close()); err != nil {
 		t.Fatal(err)

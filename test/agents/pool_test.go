@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // patience bounds what a test waits for: also the compilation of an example with a large SDK on a busy machine.
@@ -50,15 +51,11 @@ func startPool(t *testing.T) *pool {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"README.md": "# Read me\n\nTo be or not to be.\n",
 		"NOTES.md": "# Notes\n", "go.mod": "module example\n\ngo 1.26\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	p := &pool{T: t, token: "a-token"}
 	tokens := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(tokens, []byte(p.token+" agent-1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(tokens, []byte(p.token+" agent-1\n"), 0o600))
 	store := testenv.StoreDir(t)
 	said := p.start(3, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data",
 		store, "--token-file", tokens)
@@ -72,9 +69,7 @@ func startPool(t *testing.T) *pool {
 func (p *pool) creds(name string) string {
 	p.Helper()
 	path, err := natsd.FindCreds(filepath.Join(p.store, "creds"), access.Principal{Role: access.Worker, Name: name})
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
 	return path
 }
 
@@ -88,12 +83,8 @@ func (p *pool) serve(lines int, cmd *exec.Cmd) map[string]string {
 	p.Helper()
 	cmd.Stderr = p.Output()
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		p.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
+	must.OK(p, cmd.Start())
 	read := make(chan struct{})
 	said := map[string]string{}
 	ready := make(chan struct{})
@@ -172,9 +163,7 @@ func (p *pool) awaitTool(name string) {
 		}
 		return false, err
 	})
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
 }
 
 // results are those of the batch that changed last, and how many batches there are.

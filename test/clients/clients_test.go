@@ -20,6 +20,7 @@ import (
 	"github.com/evanw/esbuild/pkg/api"
 
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/version"
 )
 
@@ -65,9 +66,7 @@ func withWorker(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"README.md": "# Read me\n", "NOTES.md": "# Notes\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	return serve(t, "--with-worker", "--permission-mode", "bypass", "--workspace", "default="+dir).http
 }
@@ -78,12 +77,8 @@ func start(t *testing.T, name string, args ...string) (said map[string]string, k
 	cmd := exec.Command(filepath.Join(bin, name), args...)
 	cmd.Stderr = t.Output()
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, cmd.Start())
 	ready, read := make(chan map[string]string), make(chan struct{})
 	go func() {
 		defer close(read)
@@ -158,9 +153,7 @@ func TestTypeScript(t *testing.T) {
 		t.Fatalf("%d sources, %v", len(sources), err)
 	}
 	javascript(t, dist, "", sources...)
-	if err := os.WriteFile(filepath.Join(dist, "package.json"), []byte(`{"type": "module"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dist, "package.json"), []byte(`{"type": "module"}`), 0o600))
 	report := run(t, []string{"TOOLYARD_URL=" + url, "TOOLYARD_CLIENT=" + dist}, "node", "--test",
 		"--test-reporter=tap", clients("typescript", "test"))
 	counted(t, report, `(?m)^# pass (\d+)$`, `(?m)^# (skipped|todo) [1-9]`, 24)
@@ -222,15 +215,11 @@ func TestVersions(t *testing.T) {
 		clients("python", "pyproject.toml"):   `(?m)^(version = ")([^"]*)(")$`,
 	} {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		pattern := regexp.MustCompile(line)
 		if *update {
 			data = pattern.ReplaceAll(data, []byte("${1}"+want+"${3}"))
-			if err := os.WriteFile(file, data, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(file, data, 0o644))
 		}
 		if m := pattern.FindSubmatch(data); m == nil || string(m[2]) != want {
 			t.Errorf("%s does not have the version %s; run go test -C test/clients -run TestVersions -update", file, want)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // tools copies the MCP servers of the examples, and returns the file that declares them.
@@ -17,13 +18,9 @@ func tools(t *testing.T) string {
 	dir, from := t.TempDir(), filepath.Join("..", "..", "examples", "mcp")
 	for _, name := range []string{"notes.py", "tools.yaml"} {
 		data, err := os.ReadFile(filepath.Join(from, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		data = []byte(strings.ReplaceAll(string(data), "notes.ts", "notes.mjs"))
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
 	javascript(t, dir, ".mjs", filepath.Join(from, "notes.ts"))
 	return filepath.Join(dir, "tools.yaml")
@@ -52,9 +49,7 @@ func TestToolsInOtherLanguages(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c, err := client.ConnectHTTP(ctx, s.http, client.HTTPOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, server := range []string{"py", "ts"} {
 		l := language{t, c, "mcp__" + server + "__"}
 		l.await(ctx)
@@ -66,9 +61,7 @@ func TestToolsInOtherLanguages(t *testing.T) {
 		}
 		b = l.begin(ctx, "add_note", `{"text": "second", "steps": 1000}`)
 		l.progress(ctx, b)
-		if err := b.Cancel(ctx, "not needed"); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Cancel(ctx, "not needed"))
 		if r := l.end(ctx, b); r.Code != toolyard.Canceled {
 			t.Errorf("%s: a call that was canceled ends so: %+v", server, r)
 		}
@@ -109,18 +102,14 @@ func (l language) begin(ctx context.Context, tool, input string) *client.Batch {
 	l.Helper()
 	b, err := l.c.Submit(ctx, toolyard.Batch{Calls: []toolyard.Call{{ID: "call", Tool: l.prefix + tool,
 		Input: []byte(input)}}})
-	if err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, err)
 	return b
 }
 
 func (l language) end(ctx context.Context, b *client.Batch) (out toolyard.Result) {
 	l.Helper()
 	for r, err := range b.Results(ctx) {
-		if err != nil {
-			l.Fatal(err)
-		}
+		must.OK(l, err)
 		out = r
 	}
 	return out
@@ -130,9 +119,7 @@ func (l language) end(ctx context.Context, b *client.Batch) (out toolyard.Result
 func (l language) progress(ctx context.Context, b *client.Batch) bool {
 	l.Helper()
 	for p, err := range b.Progress(ctx) {
-		if err != nil {
-			l.Fatal(err)
-		}
+		must.OK(l, err)
 		if strings.HasPrefix(p.Status, "step ") && p.Fraction > 0 && p.Fraction < 1 {
 			return true
 		}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // alert is a rule of deploy/observe/alerts.yaml: what its expression ends with, and how long it must hold.
@@ -25,9 +27,7 @@ type alert struct {
 func alerts(t *testing.T) []alert {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "deploy", "observe", "alerts.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var out []alert
 	for _, m := range regexp.MustCompile(`- alert: (\w+)\n +expr: (.*)\n(?: +for: (.*)\n)? +`+
 		`labels: {severity: (\w+)}\n`).FindAllStringSubmatch(string(data), -1) {
@@ -113,9 +113,7 @@ func (b *tab) fake(text string, began time.Time) {
 	b.Helper()
 	text += fmt.Sprintf("process_start_time_seconds %d\n", began.Unix())
 	quoted, err := json.Marshal(text)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, err)
 	b.script(fmt.Sprintf(`window.asked = 0; window.numbers = %s; window.real ??= window.fetch;
 		window.fetch = (path, init) => path !== "/metrics" ? window.real(path, init) :
 			(window.asked++, Promise.resolve(new Response(window.numbers)))`, quoted))

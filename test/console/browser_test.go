@@ -19,6 +19,8 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 var screenshots = flag.Bool("screenshots", false, "make the pictures of docs/console and docs/terminal anew")
@@ -179,9 +181,7 @@ func (b *tab) until(what, expression string) {
 func (b *tab) has(text string) {
 	b.Helper()
 	quoted, err := json.Marshal(text)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, err)
 	b.until(strconv.Quote(text), fmt.Sprintf(`document.body.innerText.includes(%s)`, quoted))
 }
 
@@ -293,9 +293,7 @@ func (b *tab) shoot(name string, what page.CaptureScreenshotParams) {
 	quality := int64(80)
 	what.Format, what.Quality = page.CaptureScreenshotFormatWebp, &quality
 	shot, err := chromedp.Call(b.ctx, page.CaptureScreenshot, what)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, err)
 	data := shot.Data
 	if len(data) > maxPicture {
 		b.Errorf("the picture %s has %d bytes; at most %d may be", name, len(data), maxPicture)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // many is how many calls the longest batch has.
@@ -149,9 +151,7 @@ func oneBatch(s *system, b *tab) {
 
 // rerun runs a batch again in a workspace that has changed.
 func rerun(s *system, b *tab) {
-	if err := os.WriteFile(filepath.Join(s.workspace, "since.txt"), []byte("x\n"), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, os.WriteFile(filepath.Join(s.workspace, "since.txt"), []byte("x\n"), 0o600))
 	b.visit("#/batch/agent-1/turn-3")
 	b.has("1 of 1 finished")
 	b.script(`[...document.querySelectorAll("summary")].find(e => e.innerText === "Run again and compare").click()`)
@@ -204,9 +204,7 @@ func approvals(s *system, b *tab) {
 	b.picture("approvals")
 	content := func(name string) string {
 		data, err := os.ReadFile(filepath.Join(s.workspace, name))
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 		return string(data)
 	}
 
@@ -217,9 +215,7 @@ func approvals(s *system, b *tab) {
 	input := func(newText string) string {
 		text, err := json.Marshal(map[string]string{"file_path": "notes.txt", "old_string": "two\n",
 			"new_string": newText})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 		return string(text)
 	}
 	b.has("JSON")
@@ -569,9 +565,7 @@ func TestWithoutTokens(t *testing.T) {
 // TestBudgetsOfABatch: its page says what is used of the budgets that its session shares.
 func TestBudgetsOfABatch(t *testing.T) {
 	budgets := filepath.Join(t.TempDir(), "budgets")
-	if err := os.WriteFile(budgets, []byte("budget agent *=calls:5,cost:7,per-hours:1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(budgets, []byte("budget agent *=calls:5,cost:7,per-hours:1\n"), 0o600))
 	s := start(t, "--quota-file", budgets)
 	s.write("notes.txt", "one\n")
 	s.submit("", "turn-1", "morning", call{"id": "1", "tool": "read_file", "input": call{"file_path": "notes.txt"}},

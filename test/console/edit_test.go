@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -39,9 +40,7 @@ const order = `{
 // says that it does not check.
 func TestAnEditIsCheckedAsItIsTyped(t *testing.T) {
 	server, err := schema.CompileInput(json.RawMessage(order))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s := start(t)
 	buy, err := tool.Raw(tool.Tool{
 		Declaration: tool.Declaration{Name: "buy", Description: "Buys.", InputSchema: json.RawMessage(order),
@@ -50,9 +49,7 @@ func TestAnEditIsCheckedAsItIsTyped(t *testing.T) {
 			return tool.Output{Text: string(input)}, nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s.offer("buyers", buy)
 	s.submit("", "shopping", "s", call{"id": "c", "tool": "buy", "input": call{"count": 1,
 		"lines": []call{{"text": "x"}}}})
@@ -100,9 +97,7 @@ func TestAnEditIsCheckedAsItIsTyped(t *testing.T) {
 		{`{` + line + `,"count":1,"constructor":1}`, []string{"constructor: unknown field"}, false},
 	} {
 		text, err := json.Marshal(c.input)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		b.script(fmt.Sprintf(`const t = document.querySelector("textarea"); t.value = %s;
 			t.dispatchEvent(new Event("input", {bubbles: true}))`, text))
 		if !json.Valid([]byte(c.input)) {

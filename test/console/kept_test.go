@@ -18,6 +18,7 @@ import (
 
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 var keptBatches = flag.Int("kept", 0, "measure how long the pages of batches take when so many are kept, each 5 kB")
@@ -149,9 +150,7 @@ func keep(t *testing.T, server *natsd.Server, n int) {
 		var templates []*jetstream.RawStreamMsg
 		for seq := range of {
 			m, err := stream.GetMsg(t.Context(), seq+1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			for h := range m.Header {
 				if strings.HasPrefix(h, "Nats-") && !strings.HasPrefix(h, "Nats-Expected-") {
 					m.Header.Del(h) // of the answer
@@ -164,9 +163,7 @@ func keep(t *testing.T, server *natsd.Server, n int) {
 				c := copyOf(m, i, agentsOf(n))
 				if before := c.Header.Get(jetstream.ExpectedLastSubjSeqHeader); before != "" && before != "0" {
 					at, err := strconv.ParseUint(before, 10, 64)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, err)
 					c.Header.Set(jetstream.ExpectedLastSubjSeqHeader, fmt.Sprint(uint64(i-1)*of+at))
 				}
 				if _, err := js.PublishMsgAsync(c, jetstream.WithStallWait(patience)); err != nil {
@@ -186,9 +183,7 @@ func keep(t *testing.T, server *natsd.Server, n int) {
 		for c := range stream.ListConsumers(t.Context()).Info() {
 			cfg = c.Config
 		}
-		if err := stream.DeleteConsumer(t.Context(), cfg.Durable); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, stream.DeleteConsumer(t.Context(), cfg.Durable))
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, uint64(n)+1
 		if _, err := stream.CreateConsumer(t.Context(), cfg); err != nil {
 			t.Fatal(err)

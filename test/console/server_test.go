@@ -19,6 +19,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 	"github.com/toolyard/toolyard/worker"
 )
@@ -59,14 +60,10 @@ func startWith(t *testing.T, path string, args ...string) *system {
 func prepare(t *testing.T, path string, args ...string) (*system, *exec.Cmd) {
 	t.Helper()
 	bin, err := testenv.Binaries("", "cmd/dispatcher")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	dir := t.TempDir()
 	s := &system{T: t, workspace: filepath.Join(dir, "workspace"), bin: filepath.Join(bin, "dispatcher")}
-	if err := os.Mkdir(s.workspace, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(s.workspace, 0o755))
 	s.write("notes.txt", "one\ntwo\nthree\n")
 	cmd := exec.Command(s.bin, append([]string{"serve", "--with-worker", "--workspace", "default=" + s.workspace,
 		"--listen", "127.0.0.1:0"}, args...)...)
@@ -78,36 +75,26 @@ func prepare(t *testing.T, path string, args ...string) (*system, *exec.Cmd) {
 func tokenFile(t *testing.T) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(name, []byte(tokens), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(name, []byte(tokens), 0o600))
 	return name
 }
 
 func (s *system) write(name, content string) {
 	s.Helper()
-	if err := os.WriteFile(filepath.Join(s.workspace, name), []byte(content), 0o644); err != nil {
-		s.Fatal(err)
-	}
+	must.OK(s, os.WriteFile(filepath.Join(s.workspace, name), []byte(content), 0o644))
 }
 
 // ask makes a request and reads the answer into out, if there is one.
 func (s *system) ask(token, method, path string, body, out any) {
 	s.Helper()
 	data, err := json.Marshal(body)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.OK(s, err)
 	r, err := http.NewRequestWithContext(s.Context(), method, s.url+path, bytes.NewReader(data))
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.OK(s, err)
 	r.Header.Set("Authorization", "Bearer "+token)
 	r.Header.Set("Content-Type", "application/json")
 	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.OK(s, err)
 	text, err := io.ReadAll(answer.Body)
 	if err = errors.Join(err, answer.Body.Close()); err != nil {
 		s.Fatal(err)
@@ -169,9 +156,7 @@ func (s *system) talker(gate <-chan struct{}) {
 			}
 		},
 	})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.OK(s, err)
 	s.offer("talkers", talk)
 }
 
@@ -179,9 +164,7 @@ func (s *system) talker(gate <-chan struct{}) {
 func (s *system) junk(agent, batch string) {
 	s.Helper()
 	nc, err := nats.Connect(s.nats, nats.UserCredentials(s.creds("--agent", agent)))
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.OK(s, err)
 	defer nc.Close()
 	err = nc.Publish("ty.batch."+agent+"."+batch, []byte("this is no event"))
 	if err = errors.Join(err, nc.FlushTimeout(patience), nc.LastError()); err != nil {
@@ -193,9 +176,7 @@ func (s *system) junk(agent, batch string) {
 func (s *system) creds(args ...string) string {
 	s.Helper()
 	out, err := exec.Command(s.bin, append([]string{"creds", "--data", s.data}, args...)...).Output()
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.OK(s, err)
 	return strings.TrimSpace(string(out))
 }
 

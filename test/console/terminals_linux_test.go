@@ -24,6 +24,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -260,9 +261,7 @@ func (s *system) tester(gate <-chan struct{}) {
 			return "ok  " + in.Package, nil
 		},
 	})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.OK(s, err)
 	s.offer("testers", runTests)
 }
 
@@ -277,9 +276,7 @@ func TestTerminals(t *testing.T) {
 		"first.json": firstBatch, "tests.json": testsBatch, "cleanup.json": cleanupBatch,
 		"edit.json": editBatch, "config/prod.yaml": "port: 8080\n",
 	} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(s.workspace, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(s.workspace, name)), 0o755))
 		s.write(name, content)
 	}
 	b := open(t, "")

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/mod/modfile"
 
 	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 const top = "../.."
@@ -35,13 +36,9 @@ func projectOf(t *testing.T, files ...string) *types.Project {
 		paths = append(paths, filepath.Join(top, "deploy", name))
 	}
 	o, err := cli.NewProjectOptions(paths, cli.WithProfiles([]string{"*"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	p, err := o.LoadProject(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return p
 }
 
@@ -216,25 +213,19 @@ func TestWorkersHaveRoom(t *testing.T) {
 // that of go.mod.
 func TestDockerfile(t *testing.T) {
 	f, err := os.Open(filepath.Join(top, "deploy/Dockerfile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer func() {
 		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
 	parsed, err := parser.Parse(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, w := range parsed.Warnings {
 		t.Error(w.Short)
 	}
 	stages, global, err := instructions.Parse(parsed.AST, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	arguments := map[string]string{}
 	for _, command := range global {
 		for _, a := range command.Args {
@@ -258,13 +249,9 @@ func TestDockerfile(t *testing.T) {
 		}
 	}
 	content, err := os.ReadFile(filepath.Join(top, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	module, err := modfile.Parse("go.mod", content, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	release := strings.Join(strings.SplitN(module.Go.Version, ".", 3)[:2], ".")
 	if got := arguments["GO_IMAGE"]; got != "golang:"+release {
 		t.Errorf("the Dockerfile builds with %s, and go.mod says %s", got, module.Go.Version)
@@ -276,9 +263,7 @@ func TestDockerfile(t *testing.T) {
 // depends on.
 func TestUpgrade(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(top, "deploy/README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, section, _ := strings.Cut(string(content), "\n## Upgrade\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	at := -1

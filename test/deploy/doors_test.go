@@ -22,6 +22,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // batch is what agents hand in over HTTP and NATS: groups of each class, and one call that fails.
@@ -128,9 +129,7 @@ func (f *fleet) stream(t *testing.T) {
 	body, model := io.Pipe()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
 		"http://"+f.address+"/v1/stream/anthropic?id=stream", body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	request.Header.Set("Content-Type", "text/event-stream")
 	said := make(chan error, 1)
 	result := make(chan struct{})
@@ -141,9 +140,7 @@ func (f *fleet) stream(t *testing.T) {
 		said <- errors.Join(err, last, model.Close())
 	}()
 	answer, err := bearer(f.token).RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var events []string
 	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
 		event, ok := strings.CutPrefix(lines.Text(), "event: ")

@@ -20,6 +20,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 const (
@@ -160,9 +161,7 @@ func (f *fleet) another(t *testing.T) {
 	f.compose("kill", "--signal=HUP", "nats1", "nats2", "nats3")
 	token := f.compose("run", "--rm", "-T", "secrets", "print", "agent.reviewer.token")
 	document, err := json.Marshal(batch("reviewed"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for done := false; !done; { // a node reloads some time after the signal
 		out, err := f.try(document, "run", "--rm", "--no-deps", "-T",
 			"--env=TOOLYARD_CREDS=/secrets/agent.reviewer.creds", "cli", "submit", "--agent=reviewer", "-")
@@ -174,9 +173,7 @@ func (f *fleet) another(t *testing.T) {
 		}
 	}
 	c, err := client.ConnectHTTP(t.Context(), "http://"+f.address, client.HTTPOptions{Token: token})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	view, err := c.Batch(toolyard.BatchKey{Agent: "reviewer", ID: "reviewed"}).View(t.Context())
 	if err != nil || view.Status != toolyard.StatusCompleted {
 		t.Errorf("over HTTP: %s, %v", view.Status, err)
@@ -200,13 +197,9 @@ func newFleet(t *testing.T) *fleet {
 		t.Fatal("TOP does not name the repository; run \"make deploy-test\"")
 	}
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	f.address = free.Addr().String()
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, free.Close())
 	f.down()
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -279,9 +272,7 @@ func (f *fleet) containers(services ...string) []string {
 func (f *fleet) agent(t *testing.T) *client.Client {
 	t.Helper()
 	c, err := client.ConnectHTTP(t.Context(), "http://"+f.address, client.HTTPOptions{Token: f.token})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return c
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/moby/profiles/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 var update = flag.Bool("update", false, "write deploy/seccomp.json anew")
@@ -29,20 +31,14 @@ func TestSeccomp(t *testing.T) {
 		Comment:      "the sandbox of Toolyard's commands",
 	})
 	want, err := json.MarshalIndent(profile, "", "\t")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	want = append(want, '\n')
 	const path = "../../deploy/seccomp.json"
 	if *update {
-		if err := os.WriteFile(path, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, want, 0o644))
 	}
 	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s is not Docker's default profile with the system calls of the sandbox; run "+
 			"\"GOWORK=off go -C test/deploy test -run TestSeccomp -update\"", path)
@@ -50,13 +46,9 @@ func TestSeccomp(t *testing.T) {
 	decode := json.NewDecoder(bytes.NewReader(got))
 	decode.DisallowUnknownFields()
 	var read seccomp.Seccomp
-	if err := decode.Decode(&read); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, decode.Decode(&read))
 	sandbox, err := os.ReadFile("../../docs/sandbox.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if !strings.Contains(strings.Join(strings.Fields(string(sandbox)), " "), "`"+sandboxCalls+"`") {
 		t.Errorf("docs/sandbox.md does not name these system calls: %s", sandboxCalls)
 	}

@@ -26,6 +26,8 @@ import (
 	"testing"
 	"time"
 	"unicode"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 var update = flag.Bool("update", false,
@@ -76,9 +78,7 @@ func TestLimitsAreListed(t *testing.T) {
 			t.Errorf("%s.%s has no description", l.Package, l.Name)
 		}
 		line, err := json.Marshal(l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		lines = append(lines, string(line))
 	}
 	keep(t, limitsFile, "[\n"+strings.Join(lines, ",\n")+"\n]\n")
@@ -88,9 +88,7 @@ func TestLimitsAreListed(t *testing.T) {
 func keep(t *testing.T, name, want string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(filepath.Join("..", "..", name), []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join("..", "..", name), []byte(want), 0o644))
 		return
 	}
 	if have := read(t, name); have != want {
@@ -122,9 +120,7 @@ func limits(t *testing.T) (all []limit) {
 	t.Helper()
 	root := os.DirFS(filepath.Join("..", ".."))
 	fset := token.NewFileSet()
-	if err := goRoot(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, goRoot())
 	onlyTime := timeImporter{importer.ForCompiler(fset, "source", nil)}
 	if _, err := onlyTime.Import("time"); err != nil { // below, its constants would only be missing
 		t.Fatal(err)
@@ -156,9 +152,7 @@ func limits(t *testing.T) (all []limit) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for i, l := range all {
 		o := flags[l.Package+"."+l.Name]
 		if all[i].Flag = o.name; o.help != "" {
@@ -389,9 +383,7 @@ func y() {
 	f.Int64Var(&c, "memory", sandbox.DefaultMemory>>20, "how much, " + "in MiB")
 	f.IntVar(&d, "port", 8080, "which")
 }`, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	flags := map[string]option{}
 	flagsIn(f, flags)
 	want := map[string]option{"toolyard.DefaultMaxConcurrency": {"--most", "how many"},

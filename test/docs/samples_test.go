@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // patience bounds what a sample may take.
@@ -66,9 +67,7 @@ const waitingBatch = `{"agent": "agent-1", "session": "s-1", "id": "turn-17", "i
 // TestSamples: the output that documents show is what the commands print, but for ids, times and counts.
 func TestSamples(t *testing.T) {
 	bin, err := testenv.Binaries("", "cmd/...")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"go.mod": "module example\n\ngo 1.26\n", "README.md": "# Example\n",
@@ -97,9 +96,7 @@ func TestSamples(t *testing.T) {
 			1))
 		submit := commandLine(t.Context(), bin, dir, env, "dispatcher submit waits.json")
 		submit.Stderr = t.Output()
-		if err := submit.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, submit.Start())
 		out := ""
 		for begin := time.Now(); !strings.HasSuffix(out, "1 call waits\n"); {
 			if out = output(t, bin, dir, env, waiting.command); time.Since(begin) > patience {
@@ -116,12 +113,8 @@ func TestSamples(t *testing.T) {
 
 func write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	must.OK(t, os.WriteFile(name, []byte(text), 0o644))
 }
 
 // copyOfCheckout has what the README's first command reads: it writes a file, which belongs into no checkout of a test.
@@ -129,9 +122,7 @@ func copyOfCheckout(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, part := range []string{"cmd", "examples"} {
-		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join("..", "..", part))); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join("..", "..", part))))
 	}
 	for _, name := range []string{"go.mod", "ARCHITECTURE.md"} {
 		write(t, filepath.Join(dir, name), read(t, name))

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestSetupNamesWhatIsMissing: .ci/setup has one line for each missing tool, with a command, and fails when the tests
@@ -85,17 +87,11 @@ func runSetup(t *testing.T, args []string, tools ...string) (lines []string, fai
 	bin := t.TempDir()
 	for _, name := range []string{"bash", "uname"} {
 		path, err := exec.LookPath(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(path, filepath.Join(bin, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
+		must.OK(t, os.Symlink(path, filepath.Join(bin, name)))
 	}
 	for _, name := range tools {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\necho \"$@\"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\necho \"$@\"\n"), 0o755))
 	}
 	args = append([]string{filepath.Join("..", "..", ".ci", "setup")}, args...)
 	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "bash"), args...)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestAuditLog: who handed in and decided what is put down, over HTTP with the token that showed it, over NATS with the
@@ -23,9 +24,7 @@ func TestAuditLog(t *testing.T) {
 	t.Parallel()
 	dir := workspace(t, map[string]string{"a.txt": "one\n"})
 	path, tokens := filepath.Join(t.TempDir(), "audit.jsonl"), filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(tokens, []byte("secret-a ann interactive=yes\nsecret-p * name=petra\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(tokens, []byte("secret-a ann interactive=yes\nsecret-p * name=petra\n"), 0o600))
 	d := dispatcher(t, "--with-worker", "--workspace", "default="+dir, "--token-file", tokens, "--audit-log", path)
 	type entry map[string]any
 	read := func(path string) (out []entry) {
@@ -64,18 +63,12 @@ func TestAuditLog(t *testing.T) {
 	ask := func(method, path, token, body string) (status int, answer map[string]any) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), method, d.says["http"]+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		r.Header.Set("Authorization", "Bearer "+token)
 		r.Header.Set("Content-Type", "application/json")
 		got, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := json.NewDecoder(got.Body).Decode(&answer); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
+		must.OK(t, json.NewDecoder(got.Body).Decode(&answer))
 		return got.StatusCode, answer
 	}
 	if status, answer := ask(http.MethodPost, "/v1/batches", "secret-a", `{"id":"b","interactive":true,`+
@@ -104,12 +97,8 @@ func TestAuditLog(t *testing.T) {
 		}
 		has(entry{"by": c.by, "status": float64(c.status), "request": "POST /v1/approvals/" + id})
 	}
-	if err := os.Rename(path, path+".1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(path, path+".1"))
+	must.OK(t, d.cmd.Process.Signal(syscall.SIGHUP))
 	testenv.Until(t, "entries stand in a new file after SIGHUP", func() bool {
 		if status, answer := ask(http.MethodPost, "/v1/approvals/"+id, "secret-a", `{"decision":"allow"}`); status != 403 {
 			t.Fatalf("%d: %v", status, answer)

@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestBackupAndRestore saves a system while batches run, and makes another of it. There a replay and the results of a
@@ -36,9 +37,7 @@ func backUpAndRestore(t *testing.T, archived bool, args ...string) {
 		return append([]string{cmd, "--nats", d.says["nats"]}, args...)
 	}
 	big := strings.Repeat("a long line of a file\n", 20_000) // its result is kept as an object
-	if err := os.WriteFile(filepath.Join(dir, "big.txt"), []byte(big), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "big.txt"), []byte(big), 0o600))
 	read := toolyard.Call{ID: "c1", Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})}
 	said(t, at("submit", "--json", batchFile(t, toolyard.Batch{ID: "over", Session: "s", Calls: []toolyard.Call{read,
 		{ID: "c2", Tool: "read_file", Input: input(map[string]any{"file_path": "big.txt"})},
@@ -47,20 +46,14 @@ func backUpAndRestore(t *testing.T, archived bool, args ...string) {
 	waits := toolyard.Batch{ID: "waits", Interactive: true, Calls: []toolyard.Call{{ID: "c2", Tool: "write_file",
 		Input: input(map[string]any{"file_path": "b.txt", "content": "three\n"})}, read}}
 	waits.Normalize("waits")
-	if err := connect(t, d.says["nats"]).Submit(t.Context(), waits); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, connect(t, d.says["nats"]).Submit(t.Context(), waits))
 	asked := waiting(t, d.says["nats"], 1)
 	if archived {
 		a, err := connect(t, d.says["nats"]).Archiver(t.Context(), time.Nanosecond, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for n := 0; n == 0; { // until its submission is acknowledged
 			r, err := a.Round(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			n = r.Batches
 		}
 	}
@@ -91,9 +84,7 @@ func backUpAndRestore(t *testing.T, archived bool, args ...string) {
 	saved := filepath.Join(t.TempDir(), "saved")
 	said(t, at("backup", saved)...)
 	close(stop)
-	if err := <-stopped; err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, <-stopped)
 	replays := func(cmd func(string, ...string) []string) (texts [2]string) {
 		for i, args := range [][]string{cmd("replay", "--json", "over"), cmd("replay", "over")} {
 			texts[i] = said(t, args...)
@@ -111,12 +102,8 @@ func backUpAndRestore(t *testing.T, archived bool, args ...string) {
 		"no such file": func(dir string) error { return os.Remove(filepath.Join(dir, "TY_CALL.snapshot")) },
 	} {
 		spoilt, data := filepath.Join(t.TempDir(), "spoilt"), t.TempDir()
-		if err := os.CopyFS(spoilt, os.DirFS(saved)); err != nil {
-			t.Fatal(err)
-		}
-		if err := spoil(spoilt); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.CopyFS(spoilt, os.DirFS(saved)))
+		must.OK(t, spoil(spoilt))
 		if stdout, stderr, status := run(t, nil, "dispatcher", "restore", "--data", data, spoilt); status != 2 ||
 			!strings.Contains(stderr, what) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: status %d\n%s%s", what, status, stdout, stderr)
@@ -153,9 +140,7 @@ func backUpAndRestore(t *testing.T, archived bool, args ...string) {
 		t.Helper()
 		eventually(t, "batch "+k.String()+" is over", func() bool {
 			s, err := b.Fold(t.Context(), k)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return s.Status() == toolyard.StatusCompleted
 		})
 	}
@@ -188,9 +173,7 @@ func openServer(t *testing.T) (url string) {
 	t.Helper()
 	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: testenv.StoreDir(t), Listen: "127.0.0.1:0", Open: true,
 		Logger: testenv.Log(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(s.Shutdown)
 	return s.ClientURL()
 }

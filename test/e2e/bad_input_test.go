@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // place is where commands run: a workspace as the working directory, and a directory of their own for temporary files.
@@ -70,9 +71,7 @@ func (p place) checkTidy(stderr string) {
 		p.t.Errorf("a panic:\n%s", stderr)
 	}
 	left, err := os.ReadDir(p.tmp)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, err)
 	for _, e := range left {
 		p.t.Errorf("%s is left behind in the directory for temporary files", e.Name())
 	}
@@ -96,9 +95,7 @@ func (p place) view(args ...string) toolyard.BatchView {
 
 func (p place) write(name, content string) {
 	p.t.Helper()
-	if err := os.WriteFile(filepath.Join(p.dir, name), []byte(content), 0o644); err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, os.WriteFile(filepath.Join(p.dir, name), []byte(content), 0o644))
 }
 
 // refused checks that a command ended as one whose input is wrong does: status 2, nothing on stdout, and one line that
@@ -393,9 +390,7 @@ func TestFilesOfAllKinds(t *testing.T) {
 		// A FIFO without a writer is waited for, as cat does: a shell may be slow to open it.
 		p := place{t, p.dir, p.tmp}
 		fifo := filepath.Join(p.dir, "fifo")
-		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, syscall.Mkfifo(fifo, 0o600))
 		for content, want := range map[string]int{fine: 0, "": 2, "{": 2} {
 			wrote := make(chan error, 1)
 			go func() { wrote <- os.WriteFile(fifo, []byte(content), 0o600) }() // it opens when the command does
@@ -413,12 +408,10 @@ func TestFilesOfAllKinds(t *testing.T) {
 		}
 	})
 	sparse := filepath.Join(p.dir, "sparse.json")
-	if err := errors.Join(os.WriteFile(sparse, nil, 0o600), os.Truncate(sparse, 5<<30),
+	must.OK(t, errors.Join(os.WriteFile(sparse, nil, 0o600), os.Truncate(sparse, 5<<30),
 		os.Mkdir(filepath.Join(p.dir, "dir"), 0o755),
 		os.Symlink("loop", filepath.Join(p.dir, "loop")),
-		os.Symlink("nowhere", filepath.Join(p.dir, "dangling"))); err != nil {
-		t.Fatal(err)
-	}
+		os.Symlink("nowhere", filepath.Join(p.dir, "dangling"))))
 	for file, want := range map[string]string{
 		"dir": "is a directory; name a file", ".": "is a directory", "missing.json": "no such file",
 		"fine.json/x": "not a directory", "": "",
@@ -433,9 +426,7 @@ func TestFilesOfAllKinds(t *testing.T) {
 	}
 	if os.Geteuid() != 0 { // root reads everything
 		p.write("secret.json", fine)
-		if err := os.Chmod(filepath.Join(p.dir, "secret.json"), 0); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(filepath.Join(p.dir, "secret.json"), 0))
 		stdout, stderr, status := p.run(nil, nil, "run", "secret.json")
 		refused(t, stdout, stderr, status, "secret.json: permission denied")
 	}
@@ -582,18 +573,14 @@ func TestPaths(t *testing.T) {
 		".txt": "x"})
 	p := newPlace(t, map[string]string{"a.txt": "one\n", "dir/b.txt": "two\n", "binary": "a\x00b"})
 	in := func(name string) string { return filepath.Join(p.dir, name) }
-	if err := errors.Join(
+	must.OK(t, errors.Join(
 		os.Symlink(filepath.Join(outside, "secret.txt"), in("link")), os.Symlink(outside, in("dirlink")),
 		os.Symlink("dirlink", in("chain")), os.Symlink("loop", in("loop")),
 		os.Symlink(filepath.Join(outside, "not-there"), in("dangling")), syscall.Mkfifo(in("fifo"), 0o600),
 		os.WriteFile(in("sparse"), nil, 0o600), os.Truncate(in("sparse"), 5<<30),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	up, err := filepath.Rel(p.dir, outside)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	const sandbox, invalid = toolyard.SandboxViolation, toolyard.InvalidArguments
 	type fields map[string]any
 	var b toolyard.Batch

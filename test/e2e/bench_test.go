@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestBench: bench measures a system of its own, and one that runs, beside a floor; it refuses what is not read-only,
@@ -30,9 +32,7 @@ func TestBench(t *testing.T) {
 		}
 		out := p.ok(nil, append([]string{"bench", "--json", "--for", "100ms", "--rounds", "1", "--calls", "3"},
 			args...)...)
-		if err := json.Unmarshal([]byte(out), &got); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(out), &got))
 		for _, m := range []*times{&got.Toolyard, got.Floor} {
 			if m != nil && (m.Batches < 1 || m.P50 <= 0 || m.P99 < m.P50 || m.CallsPerS <= 0) {
 				t.Errorf("%q: %s", args, out)
@@ -52,21 +52,15 @@ func TestBench(t *testing.T) {
 	d := dispatcher(t, "--with-worker", "--workspace", "default="+p.dir)
 	streams := func() (names []string) {
 		nc, err := nats.Connect(d.says["nats"], credsFor(t, d.says["nats"], "dispatcher"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer nc.Close()
 		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		all := js.StreamNames(t.Context())
 		for name := range all.Name() {
 			names = append(names, name)
 		}
-		if err := all.Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, all.Err())
 		return names
 	}
 	before := streams()

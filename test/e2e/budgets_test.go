@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestBudgetsOfProcesses: of two dispatchers one is killed with calls in flight, and the worker with it. The other
@@ -24,17 +25,13 @@ func TestBudgetsOfProcesses(t *testing.T) {
 	for _, id := range []toolyard.BatchID{"b1", "b2", "b3", "b4"} {
 		sub := toolyard.Batch{ID: id, Agent: "web-1", Session: "s", Calls: []toolyard.Call{read, read, read}}
 		sub.Normalize("")
-		if err := b.Submit(t.Context(), sub); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Submit(t.Context(), sub))
 		all = append(all, sub.Key())
 	}
 	codes := func() (out []toolyard.Code) {
 		for _, k := range all {
 			s, err := b.Fold(t.Context(), k)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			for _, c := range s.Calls {
 				if c.Result != nil {
 					out = append(out, c.Result.Code)
@@ -45,9 +42,7 @@ func TestBudgetsOfProcesses(t *testing.T) {
 	}
 	eventually(t, "some calls are over", func() bool { return len(codes()) >= 5 })
 	for _, p := range []*process{lost, second} {
-		if err := p.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.cmd.Process.Kill())
 	}
 	worker(t, url, dir)
 	eventually(t, "all calls are over", func() bool { return len(codes()) == 12 })
@@ -77,9 +72,7 @@ func TestBudgetsOfProcesses(t *testing.T) {
 func TestExampleOfBudgets(t *testing.T) {
 	t.Parallel()
 	example, err := os.ReadFile("../../examples/budgets.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	p := newPlace(t, map[string]string{"budgets.txt": "budget agent ci-9=calls:1,per-hours:2\n" + string(example),
 		"in.json": `{"agent": "ci-9", "session": "s", "calls": [{"id": "1", "tool": "glob", "input": {"pattern": "*"}},
 			{"id": "2", "tool": "glob", "input": {"pattern": "*"}}]}`})

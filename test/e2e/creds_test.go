@@ -15,15 +15,14 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestTheFirstStartThatIsReadySaysWhereTheCredentialsAre, also when one before it has failed; the next does not.
 func TestTheFirstStartThatIsReadySaysWhereTheCredentialsAre(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer func() { _ = taken.Close() }() // nobody has connected
 	for _, flag := range []string{"--listen", "--nats-listen"} {
 		data := testenv.StoreDir(t)
@@ -64,9 +63,7 @@ func TestNATSAsksForCredentials(t *testing.T) {
 	}
 	for _, name := range []string{"operator", "dispatcher", "worker", "agent"} {
 		info, err := os.Stat(filepath.Join(store, "creds", name+".creds"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if info.Mode().Perm() != 0o600 {
 			t.Errorf("%s has mode %o; want 600", info.Name(), info.Mode().Perm())
 		}
@@ -100,13 +97,9 @@ func TestNATSAsksForCredentials(t *testing.T) {
 	}
 	// The context of the nats command.
 	config := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(config, "nats", "context"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Join(config, "nats", "context"), 0o700))
 	context := `{"url": "` + url + `", "creds": "` + filepath.Join(store, "creds", "operator.creds") + `"}`
-	if err := os.WriteFile(filepath.Join(config, "nats", "context", "yard.json"), []byte(context), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(config, "nats", "context", "yard.json"), []byte(context), 0o600))
 	if _, stderr, status := newPlace(t, nil).run(nil, []string{"XDG_CONFIG_HOME=" + config, "XDG_STATE_HOME=" +
 		t.TempDir()}, "batches", "--nats-context", "yard"); status != 0 {
 		t.Errorf("with a context: exit status %d: %s", status, stderr)

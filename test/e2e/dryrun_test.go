@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestADryRunShowsWhatWouldHappen: the example, in one process, over NATS and over HTTP. Nothing is changed.
@@ -21,9 +22,7 @@ func TestADryRunShowsWhatWouldHappen(t *testing.T) {
 	worker(t, d.says["nats"], dir)
 	example := "../../examples/dry-run/batch.json"
 	raw, err := os.ReadFile(example)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	without := filepath.Join(t.TempDir(), "batch.json") // the flag says it instead
 	text := strings.Replace(string(raw), `"options": {"dry_run": true}`, `"options": {}`, 1)
 	if err := os.WriteFile(without, []byte(text), 0o600); err != nil || text == string(raw) {
@@ -47,9 +46,7 @@ func TestADryRunShowsWhatWouldHappen(t *testing.T) {
 		var out [4]pipeline.DryRunOutput
 		for i, r := range results {
 			if len(r.Structured) > 0 {
-				if err := json.Unmarshal(r.Structured, &out[i]); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, json.Unmarshal(r.Structured, &out[i]))
 			}
 		}
 		if out[0].Would != "run" || out[0].Class != toolyard.ReadOnly {

@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/archive"
 	"github.com/toolyard/toolyard/internal/report"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/tokens"
 )
 
@@ -25,9 +26,7 @@ import (
 func example(t *testing.T, file string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("../../examples", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return path
 }
 
@@ -100,9 +99,7 @@ func TestExampleOfARepair(t *testing.T) {
 func TestExampleOfTokens(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	dir := workspace(t, map[string]string{"README.md": string(readme)})
 	stdout, stderr, status := run(t, nil, "toolyard", "run", "--json", "--workspace", dir, "--max-result-tokens", "300",
 		example(t, "tokens/batch.json"))
@@ -151,9 +148,7 @@ func TestExampleOfATask(t *testing.T) {
 		example(t, "tasks/tools.yaml"), "--allow", "build")
 	out, err := script(t, []string{"TOOLYARD_URL=" + d.says["http"], "TOOLYARD_TOKEN="}, "python3",
 		example(t, "tasks/task.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if isolates(t) && out != "task working\ntask completed\nbuilt docs\n" ||
 		!isolates(t) && !strings.HasPrefix(out, "no task: ") {
 		t.Errorf("%s", out)
@@ -167,12 +162,8 @@ func TestExampleOfAReport(t *testing.T) {
 	env := append(reach([]string{"--nats", d.says["nats"]}), "TOOLYARD_NATS="+d.says["nats"])
 	var got report.Report
 	out, err := script(t, env, "sh", example(t, "report.sh"), "--json", "--since", "1h")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, json.Unmarshal([]byte(out), &got))
 	codes := map[toolyard.Code]int{}
 	for _, c := range got.Codes {
 		codes[c.Code] = c.Calls
@@ -191,21 +182,13 @@ func TestExampleOfAProof(t *testing.T) {
 	d := dispatcher(t, "--with-worker", "--workspace", "default="+t.TempDir(), "--archive-after", "1h", "--signing-key",
 		file)
 	seed, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	key, err := nkeys.ParseDecoratedNKey(seed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	signer, err := archive.NewSigner(key, "d1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	a, err := connect(t, d.says["nats"]).Archiver(t.Context(), time.Nanosecond, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	proved := make(chan struct{})
 	var out string
 	var failed error

@@ -19,15 +19,14 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/history"
 	"github.com/toolyard/toolyard/internal/report"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // linesOf reads a table of JSON lines. Each line has the columns of the row, and no other.
 func linesOf[T any](t *testing.T, name string) (rows []T) {
 	t.Helper()
 	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer func() { _ = f.Close() }()
 	d := json.NewDecoder(f)
 	d.DisallowUnknownFields()
@@ -56,9 +55,7 @@ func reported(t *testing.T, at func(string, ...string) []string, server string, 
 	since := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
 	made := func(args ...string) (r report.Report) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(said(t, args...)), &r); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(said(t, args...)), &r))
 		return r
 	}
 	got := made(at("report", "--json", "--since", since)...)
@@ -140,9 +137,7 @@ func TestExport(t *testing.T) {
 	hub := connect(t, d.says["nats"])
 	for i := range batches {
 		batches[i].Normalize("")
-		if err := hub.Submit(t.Context(), batches[i]); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, hub.Submit(t.Context(), batches[i]))
 		waits := i - 1 // how many wait for a person then
 		if waits > 0 {
 			waiting(t, d.says["nats"], waits)
@@ -152,9 +147,7 @@ func TestExport(t *testing.T) {
 	states := func() (all []string) {
 		for i := range batches {
 			s, err := hub.Fold(t.Context(), batches[i].Key())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			all = append(all, string(s.Status()))
 		}
 		return all
@@ -187,9 +180,7 @@ func TestExport(t *testing.T) {
 		}
 		sub := &batches[i]
 		s, err := hub.Fold(t.Context(), sub.Key())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		view := s.View()
 		if b.Agent != sub.Agent || b.ID != sub.ID || b.Session != sub.Session || string(b.Status) != want[i] ||
 			b.Place != int64(s.SubmissionSeq) || int(b.Calls) != len(sub.Calls) || int(b.Groups) != len(view.Groups) ||
@@ -240,9 +231,7 @@ func TestExport(t *testing.T) {
 
 	files(t, out)
 	before, err := os.ReadFile(filepath.Join(out, "calls.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	stdout, stderr, status := run(t, nil, "dispatcher", at("export", "--out", out)...)
 	if status != 2 || !strings.Contains(stderr, "batches.jsonl is there already") {
 		t.Errorf("a second export: status %d\n%s%s", status, stdout, stderr)
@@ -325,15 +314,11 @@ func ordered(t *testing.T, what any, times ...*time.Time) {
 func files(t *testing.T, dir string) {
 	t.Helper()
 	list, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var names []string
 	for _, f := range list {
 		info, err := f.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if info.Mode() != 0o600 {
 			t.Errorf("%s has the mode %v", f.Name(), info.Mode())
 		}
@@ -358,9 +343,7 @@ func TestExportOfAnotherVersion(t *testing.T) {
 	}
 	k := toolyard.BatchKey{Agent: toolyard.DefaultAgent, ID: "one"}
 	s, err := b.Fold(t.Context(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	// A result for a call that has one: no writer of ours stores that.
 	if _, err := b.Append(t.Context(), k, "item", toolyard.DefaultPool, 0, s.End(0),
 		events.Finish(events.End{Result: *s.Calls[0].Result})); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // hooked is a place with a file of hooks, and scripts beside it, outside of the workspace.
@@ -26,13 +27,9 @@ func newHooked(t *testing.T, config string, scripts map[string]string) hooked {
 	p := newPlace(t, map[string]string{"a.txt": "one\n"})
 	dir := workspace(t, scripts)
 	for name := range scripts {
-		if err := os.Chmod(filepath.Join(dir, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(filepath.Join(dir, name), 0o755))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "hooks.json"), []byte(`{"hooks": `+config+`}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "hooks.json"), []byte(`{"hooks": `+config+`}`), 0o600))
 	return hooked{p, filepath.Join(dir, "hooks.json")}
 }
 
@@ -342,13 +339,9 @@ func TestSecretsStayInside(t *testing.T) {
 		t.Errorf("%s %s %s", r.Code, r.Error, r.Detail)
 	}
 	events, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	told, err := os.ReadFile(filepath.Join(h.dir, "told.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, secret := range []string{"tok-4711-en", token} {
 		if strings.Contains(string(events), secret) || strings.Contains(string(told), secret) {
 			t.Errorf("%s stands in an event, or a hook was told", secret)

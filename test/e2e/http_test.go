@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestServeAndItsStreams: a dispatcher that is told to stop ends the streams that are open, and itself, at once.
@@ -20,16 +22,12 @@ func TestServeAndItsStreams(t *testing.T) {
 	// nobody runs it
 	body := strings.NewReader(`{"id": "b", "calls": [{"tool": "read_file", "input": {"file_path": "x"}}]}`)
 	post, err := http.Post(p.says["http"]+"/v1/batches", "application/json", body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if err := post.Body.Close(); err != nil || post.StatusCode != http.StatusAccepted {
 		t.Fatalf("status %d, %v", post.StatusCode, err)
 	}
 	stream, err := http.Get(p.says["http"] + "/v1/batches/b/results")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = stream.Body.Close() })
 	lines := bufio.NewScanner(stream.Body)
 	if !lines.Scan() || !strings.HasPrefix(lines.Text(), "retry: ") {
@@ -58,14 +56,10 @@ func TestServeBoundsHeaders(t *testing.T) {
 	p := dispatcher(t)
 	for n, want := range map[int]int{32 << 10: http.StatusOK, 128 << 10: http.StatusRequestHeaderFieldsTooLarge} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.says["http"]+"/healthz", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		r.Header.Set("X-Long", strings.Repeat("x", n))
 		res, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if err := res.Body.Close(); err != nil || res.StatusCode != want {
 			t.Errorf("%d bytes: status %d, %v", n, res.StatusCode, err)
 		}
@@ -78,13 +72,9 @@ func TestServeWithoutTokens(t *testing.T) {
 	dir := workspace(t, map[string]string{"empty": "# nobody\n", "bad": "token agent more\n",
 		"others": "token agent\n"})
 	for _, name := range []string{"empty", "bad"} {
-		if err := os.Chmod(filepath.Join(dir, name), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(filepath.Join(dir, name), 0o600))
 	}
-	if err := os.Chmod(filepath.Join(dir, "others"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chmod(filepath.Join(dir, "others"), 0o644))
 	for _, c := range []struct {
 		args []string
 		want string

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // foreignServer is an MCP server of 2025-11-25 on a pipe, with a tool that is fine, one that is altered and, with more,
@@ -32,9 +33,7 @@ done
 	manifest = filepath.Join(dir, "tools.yaml")
 	for file, content := range map[string]string{script: text,
 		manifest: `{"servers": [{"name": "f", "command": ["sh", "` + script + `"]}]}`} {
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(content), 0o600))
 	}
 	return manifest
 }
@@ -106,10 +105,7 @@ func TestToolsThatAreLeftOutAreNamed(t *testing.T) {
 func TestAServerThatDoesNotAnswerIsNamed(t *testing.T) {
 	t.Parallel()
 	manifest := filepath.Join(t.TempDir(), "tools.json")
-	if err := os.WriteFile(manifest, []byte(`{"servers": [{"name": "gone", "command": ["false"]}]}`),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(manifest, []byte(`{"servers": [{"name": "gone", "command": ["false"]}]}`), 0o600))
 	stdout, stderr, status := run(t, nil, "dispatcher", "tools", "--tools", manifest)
 	if status != 1 || stdout != "" || !strings.Contains(stderr, `the MCP server "gone" has not listed its tools`) {
 		t.Errorf("exit status %d: %s%s", status, stdout, stderr)

@@ -12,15 +12,14 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestExampleOfLocks: explain says which names each group of the example holds.
 func TestExampleOfLocks(t *testing.T) {
 	t.Parallel()
 	examples, err := filepath.Abs("../../examples/locks")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	p := newPlace(t, map[string]string{"notes.md": "one\n"})
 	tools, batch := filepath.Join(examples, "tools.yaml"), filepath.Join(examples, "batch.json")
 	text := strings.Join(strings.Fields(p.ok(nil, "explain", "--tools", tools, batch)), " ")
@@ -44,9 +43,7 @@ func TestExplainKnowsLocksOfServers(t *testing.T) {
 		`", mcp, --workspace, "` + p.dir + `"], env: {TMPDIR: "` + t.TempDir() + `"},
 		defaults: {concurrency_class: WRITE_EXCLUSIVE}, tools: {
 		write_file: {locks: ["file:{file_path}"]}, edit_file: {locks: ["file:{replace_all}"]}}}]}`
-	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(manifest, []byte(text), 0o600))
 	batch := batchFile(t, toolyard.Batch{Options: toolyard.Options{NamedLocks: true}, Calls: []toolyard.Call{{ID: "c",
 		Tool: "mcp__other__write_file", Input: input(map[string]any{"file_path": "a.txt", "content": "x"})}}})
 	said, stderr, status := p.run(nil, nil, "explain", "--tools", manifest, batch)
@@ -75,9 +72,7 @@ func TestCallsOfTwoNamesMeet(t *testing.T) {
 	}))
 	defer service.Close()
 	raw, err := os.ReadFile("../../examples/locks/tools.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	tools := filepath.Join(t.TempDir(), "tools.yaml")
 	text := strings.Replace(string(raw), "http://127.0.0.1:8099", service.URL, 1)
 	if err := os.WriteFile(tools, []byte(text), 0o600); err != nil || text == string(raw) {
@@ -89,9 +84,7 @@ func TestCallsOfTwoNamesMeet(t *testing.T) {
 	submit := func(id, table string) {
 		batch := filepath.Join(t.TempDir(), id+".json")
 		text := `{"calls": [{"id": "call_1", "tool": "add_row", "input": {"table": "` + table + `", "row": "x"}}]}`
-		if err := os.WriteFile(batch, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(batch, []byte(text), 0o600))
 		all.Go(func() {
 			stdout, stderr, status := run(t, nil, "dispatcher", "submit", "--nats", d.says["nats"], "--id", id,
 				"--named-locks", "--json", batch)

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // mcpClient connects a client to a transport.
@@ -26,9 +28,7 @@ func mcpClient(t *testing.T, transport mcp.Transport, opts *mcp.ClientOptions) *
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	c, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, opts).Connect(ctx, transport, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -61,9 +61,7 @@ func mcpCommand(t *testing.T, opts *mcp.ClientOptions, args ...string) *mcp.Clie
 func workspaceWith(t *testing.T, name, text string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	return dir
 }
 
@@ -109,9 +107,7 @@ func TestMCPAlone(t *testing.T) {
 func TestMCPOfAService(t *testing.T) {
 	dir := workspaceWith(t, "note.txt", "from a service")
 	keys := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(keys, []byte("0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(keys, []byte("0123456789abcdef0123456789abcdef\n"), 0o600))
 	p := start(t, 3, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data",
 		t.TempDir(),
 		"--with-worker", "--workspace", "default="+dir, "--deny", "web_fetch", "--mcp-key-file", keys, "--view",
@@ -131,9 +127,7 @@ func TestMCPOfAService(t *testing.T) {
 				t.Errorf("read_file: %q (error: %t)", text, isError)
 			}
 			list, err := c.ListTools(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			for _, tool := range list.Tools {
 				if tool.Name == "web_fetch" {
 					t.Error("a tool that is denied is listed")
@@ -142,15 +136,11 @@ func TestMCPOfAService(t *testing.T) {
 		})
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.says["http"]+"/mcp", strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Origin", "https://elsewhere.example")
 	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusForbidden {
 		t.Errorf("another site's page gets %d (%v)", res.StatusCode, err)
 	}
@@ -175,16 +165,10 @@ func TestMCPEndsTidily(t *testing.T) {
 			var errs bytes.Buffer
 			cmd.Stderr, cmd.Env = &errs, append(os.Environ(), reach(args)...)
 			in, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
+			must.OK(t, cmd.Start())
 			if _, err := io.WriteString(in, `{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n"); err != nil {
 				t.Fatal(err)
 			}
@@ -192,9 +176,7 @@ func TestMCPEndsTidily(t *testing.T) {
 			if line, err := answers.ReadString('\n'); err != nil { // it serves
 				t.Fatalf("%q: %q, %v", args, line, err)
 			}
-			if err := end(cmd, in); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, end(cmd, in))
 			_, err = io.Copy(io.Discard, answers)
 			if err = errors.Join(err, cmd.Wait()); err != nil || strings.Contains(errs.String(), "interrupted") {
 				t.Errorf("%q, %s: %v, %s", args, name, err, &errs)
@@ -206,9 +188,7 @@ func TestMCPEndsTidily(t *testing.T) {
 // TestMCPFlags: what cannot be is said at once.
 func TestMCPFlags(t *testing.T) {
 	short := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(short, []byte("short"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(short, []byte("short"), 0o600))
 	for _, tt := range []struct {
 		args []string
 		says string

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestAToolOfAServerAsAHook: a tool of a declared MCP server decides about calls. When it fails, the call does not run.
@@ -44,13 +45,9 @@ func TestAToolOfAServerAsAHook(t *testing.T) {
 		"guard.yaml": `servers: [{name: guard, command: ["` + filepath.Join(bin, "dispatcher") +
 			`", mcp, --tools, judge.yaml, --permission-mode, bypass, --workspace, .]}]`,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	if err := os.WriteFile(filepath.Join(h.dir, "b.txt"), []byte("two\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(h.dir, "b.txt"), []byte("two\n"), 0o600))
 	read := func(path string) toolyard.Result {
 		r, _ := h.call("read_file", map[string]any{"file_path": path}, "--tools", filepath.Join(dir, "guard.yaml"))
 		return r

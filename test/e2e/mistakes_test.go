@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestTheUsualMistakes: what is often wrong is said in one line that names it, and says what to do.
@@ -20,16 +21,12 @@ func TestTheUsualMistakes(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, map[string]string{"fine.json": fine, "cut.json": `{"calls":[`, "settings.yaml": "max-batchs: 3\n",
 		"garbage.creds": "garbage\n", "tokens": "tok-ann ann\n"})
-	if err := errors.Join(os.Chmod(filepath.Join(p.dir, "tokens"), 0o600),
-		os.Mkdir(filepath.Join(p.dir, "empty"), 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.Chmod(filepath.Join(p.dir, "tokens"), 0o600),
+		os.Mkdir(filepath.Join(p.dir, "empty"), 0o700)))
 	data := testenv.StoreDir(t)
 	d := dispatcher(t, "--data", data, "--token-file", filepath.Join(p.dir, "tokens"))
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer func() { _ = taken.Close() }()
 	port, other := taken.Addr().String(), t.TempDir()
 	serve := func(args ...string) []string {
@@ -177,12 +174,8 @@ func TestAWorkerWithoutAWorkspace(t *testing.T) {
 			cmd.Path = filepath.Join(bin, "worker")
 		}
 		errs, err := cmd.StderrPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
+		must.OK(t, cmd.Start())
 		line, err := bufio.NewReader(errs).ReadString('\n')
 		if err != nil || !strings.Contains(line, c.says) {
 			t.Errorf("%q: %v: %s", c.args, err, line)

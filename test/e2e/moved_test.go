@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestASystemMovesToAClusterAndBack: a system with one replica and a batch that waits for a person is saved, and made
@@ -35,9 +36,7 @@ func TestASystemMovesToAClusterAndBack(t *testing.T) {
 	waits := toolyard.Batch{ID: "waits", Interactive: true, Calls: []toolyard.Call{{ID: "c2", Tool: "write_file",
 		Input: input(map[string]any{"file_path": "b.txt", "content": "three\n"})}, read}}
 	waits.Normalize("waits")
-	if err := connect(t, d.says["nats"]).Submit(t.Context(), waits); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, connect(t, d.says["nats"]).Submit(t.Context(), waits))
 	asked := waiting(t, d.says["nats"], 1)[0]
 	before := said(t, alone("replay", "over")...)
 	saved := filepath.Join(t.TempDir(), "saved")
@@ -56,9 +55,7 @@ func TestASystemMovesToAClusterAndBack(t *testing.T) {
 	said(t, there("restore", "--replicas", "3", saved)...)
 	nc, err := nats.Connect(cluster.ClientURL(), nats.RootCAs(cluster.CA()),
 		nats.UserCredentials(filepath.Join(creds, "operator.creds")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	start(t, 3, "dispatcher", there("serve", "--listen", "127.0.0.1:0", "--replicas", "3", "--ack-wait", "10s")...)
 	start(t, 3, "worker", there("serve", "--workspace", "default="+dir)...)
@@ -68,9 +65,7 @@ func TestASystemMovesToAClusterAndBack(t *testing.T) {
 	said(t, there("approve", "--input-sha256", asked.InputSHA256, asked.ID)...)
 	eventually(t, "the batch that waited is over", func() bool {
 		var list []client.Approval
-		if err := json.Unmarshal([]byte(said(t, there("approvals", "--json")...)), &list); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(said(t, there("approvals", "--json")...)), &list))
 		return len(list) == 0 && strings.Contains(said(t, there("batches")...), "completed")
 	})
 	said(t, there("submit", batchFile(t, toolyard.Batch{ID: "new", Calls: []toolyard.Call{read}}))...)
@@ -91,9 +86,7 @@ func TestASystemMovesToAClusterAndBack(t *testing.T) {
 	worker(t, d.says["nats"], dir)
 	said(t, alone("submit", batchFile(t, toolyard.Batch{ID: "back", Calls: []toolyard.Call{read}}))...)
 	nc, err = nats.Connect(d.says["nats"], credsFor(t, d.says["nats"], "dispatcher"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	checkReplicas(t, nc, 1, 3*time.Second)
 }

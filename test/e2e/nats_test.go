@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // agent is a program that has no code of ours: a NATS connection, and what the contract says. Its subjects, headers and
@@ -34,14 +35,10 @@ type agent struct {
 func newAgent(t *testing.T, url string) agent {
 	t.Helper()
 	nc, err := nats.Connect(url, credsFor(t, url, "operator"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return agent{t, nc, js}
 }
 
@@ -68,18 +65,12 @@ func (a agent) replies(names string) []event.Event {
 	ctx, cancel := context.WithTimeout(a.t.Context(), 30*time.Second)
 	defer cancel()
 	stream, err := a.js.StreamNameBySubject(ctx, "ty.reply."+names)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, err)
 	c, err := a.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{"ty.reply." +
 		names}})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, err)
 	it, err := c.Messages()
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.OK(a.t, err)
 	defer it.Stop()
 	var out []event.Event
 	for {
@@ -128,14 +119,10 @@ func bySDK(t *testing.T, names string, data any) *nats.Msg {
 	e.SetSubject(names)
 	e.SetTime(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
 	e.SetExtension("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-	if err := e.SetData(event.ApplicationJSON, data); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, e.SetData(event.ApplicationJSON, data))
 	var body bytes.Buffer
 	header, err := cejs.WriteMsg(t.Context(), (*binding.EventMessage)(&e), &body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return &nats.Msg{Subject: "ty.batch." + names, Header: header, Data: body.Bytes()}
 }
 
@@ -409,9 +396,7 @@ func TestAgentsCredentials(t *testing.T) {
 	url := start(t, 3, "dispatcher", "serve", "--with-worker", "--workspace", "default="+dir, "--listen", "127.0.0.1:0",
 		"--nats-listen", "127.0.0.1:0", "--data", store).says["nats"]
 	nc, err := nats.Connect(url, nats.UserCredentials(filepath.Join(store, "creds", "agent.creds")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	subs := map[string]*nats.Subscription{}
 	for _, kind := range []string{"ty.live.reply", "ty.live.event", "ty.progress"} {
@@ -467,12 +452,8 @@ func TestAgentsCredentials(t *testing.T) {
 	}
 	// What was said before is asked for.
 	inbox, err := nc.SubscribeSync(nc.NewInbox())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.PublishRequest("ty.get.default.mine", inbox.Subject, []byte(`{"from": 0}`)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, nc.PublishRequest("ty.get.default.mine", inbox.Subject, []byte(`{"from": 0}`)))
 	if diff := cmp.Diff(heard, results(inbox)); diff != "" {
 		t.Errorf("it heard other results than it gets (-heard +got):\n%s", diff)
 	}

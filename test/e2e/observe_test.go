@@ -13,20 +13,17 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // got reads a page of a process's listener for supervisors.
 func got(t *testing.T, metrics, path string) (status int, body string) {
 	t.Helper()
 	r, err := http.Get(strings.TrimSuffix(metrics, "/metrics") + path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer func() { _ = r.Body.Close() }()
 	data, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return r.StatusCode, string(data)
 }
 
@@ -98,9 +95,7 @@ func TestSupervisorsWatchBothCommands(t *testing.T) {
 		}
 	}
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if text := said(t, "workers", "--nats", d.says["nats"]); !strings.Contains(text, "  host        "+host) ||
 		!strings.Contains(text, "24 slots, 0 busy") || !strings.Contains(text, " tools of READ_ONLY") ||
 		!strings.Contains(text, "version ") {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestOverlay: the example leaves the workspace as it is until its overlay is committed, what others have changed stops
@@ -94,9 +95,7 @@ func TestOverlay(t *testing.T) {
 	sameFiles(t, "refused", dir, now)
 	resp, err := http.Post(http1+"/v1/batches/second/overlay", "application/json",
 		bytes.NewReader([]byte(`{"action": "commit", "force": true}`)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var made toolyard.BatchView
 	if err := json.NewDecoder(resp.Body).Decode(&made); err != nil || resp.Body.Close() != nil ||
 		resp.StatusCode != http.StatusAccepted {
@@ -104,9 +103,7 @@ func TestOverlay(t *testing.T) {
 	}
 	eventually(t, "the commit over HTTP", func() bool {
 		resp, err := http.Get(http1 + "/v1/batches/" + string(made.ID) + "?wait=30")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer func() { _ = resp.Body.Close() }()
 		return resp.StatusCode == http.StatusOK
 	})
@@ -159,9 +156,7 @@ func TestOverlaysFailClosed(t *testing.T) {
 	manifest := filepath.Join(t.TempDir(), "tools.json")
 	declared := `{"tools": [{"name": "order", "description": "Orders something.", "http": {"url": "` + service.URL +
 		`/order", "method": "POST"}, "input_schema": {"type": "object"}}]}`
-	if err := os.WriteFile(manifest, []byte(declared), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(manifest, []byte(declared), 0o600))
 	worker(t, url, dir, "--permission-mode", "accept_edits", "--tools", manifest, "--allow", "order",
 		"--snapshots", filepath.Join(t.TempDir(), "snapshots"))
 	stdout, _, _ = run(t, nil, "dispatcher", "submit", "--nats", url, "--json", "--overlay",

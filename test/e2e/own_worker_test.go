@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 	pool "github.com/toolyard/toolyard/worker"
 )
@@ -23,9 +24,7 @@ func TestAProgramsOwnHooksAndCredentials(t *testing.T) {
 	const credential = "a-credential-4711"
 	d := dispatcher(t)
 	nc, err := nats.Connect(d.says["nats"], credsFor(t, d.says["nats"], "worker.own"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	says := func(name string) tool.Tool {
 		made, err := tool.New(tool.Typed[struct {
@@ -40,9 +39,7 @@ func TestAProgramsOwnHooksAndCredentials(t *testing.T) {
 				return in.Text + " with " + value, err
 			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return made
 	}
 	changed := "changed by a hook"

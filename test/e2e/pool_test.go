@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // mixed makes a batch of reads and writes in no order, with a mistake here and there.
@@ -101,9 +102,7 @@ func TestManyProcesses(t *testing.T) {
 	for agent := range batches {
 		log, err := b.Log(t.Context(), toolyard.BatchKey{Agent: toolyard.Agent(agent), ID: toolyard.BatchID("of " +
 			agent)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		spans = append(spans, spansOf(t, agent, log, owners)...)
 	}
 	if len(owners) != 2 {
@@ -310,16 +309,12 @@ func TestTakeover(t *testing.T) {
 			{Tool: "read_file", Input: input(map[string]any{"file_path": fmt.Sprintf("%d.txt", n)})},
 		}}
 		sub.Normalize(toolyard.BatchID(fmt.Sprint("b", n)))
-		if err := b.Submit(t.Context(), sub); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Submit(t.Context(), sub))
 		keys = append(keys, sub.Key())
 	}
 	fold := func(k toolyard.BatchKey) batch.State {
 		s, err := b.Fold(t.Context(), k)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return s
 	}
 	eventually(t, "some batches are owned by dispatchers that will die", func() bool {

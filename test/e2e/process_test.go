@@ -34,6 +34,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // bin is where the commands are built, once for all tests.
@@ -91,12 +92,8 @@ func startIn(t *testing.T, lines int, env []string, name string, args ...string)
 	p := &process{t: t, says: map[string]string{}, cmd: exec.Command(filepath.Join(bin, name), args...)}
 	p.cmd.Stderr, p.cmd.Env = &prefixed{t: t, name: name}, append(os.Environ(), env...)
 	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, p.cmd.Start())
 	t.Cleanup(func() { p.stop(syscall.SIGKILL) })
 	ready := make(chan struct{})
 	go func() {
@@ -148,9 +145,7 @@ func credsFor(t *testing.T, url, role string) nats.Option {
 	role, name, _ := strings.Cut(role, ".")
 	path, err := natsd.FindCreds(filepath.Join(dir.(string), "creds"),
 		access.Principal{Role: access.Role(role), Name: name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return nats.UserCredentials(path)
 }
 
@@ -208,9 +203,7 @@ func worker(t *testing.T, url, dir string, args ...string) *process {
 func connect(t *testing.T, url string) *natsbroker.Broker {
 	t.Helper()
 	nc, err := nats.Connect(url, credsFor(t, url, "dispatcher"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	return testenv.Open(t, nc, broker.Settings{}, "/test")
 }
@@ -231,13 +224,9 @@ func viewOf(t *testing.T, stdout string) toolyard.BatchView {
 func batchFile(t *testing.T, b toolyard.Batch) string {
 	t.Helper()
 	data, err := json.Marshal(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	path := filepath.Join(t.TempDir(), "batch.json")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 
@@ -255,12 +244,8 @@ func workspace(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.OK(t, os.WriteFile(path, []byte(content), 0o644))
 	}
 	return dir
 }
@@ -269,28 +254,20 @@ func workspace(t *testing.T, files map[string]string) string {
 func certificate(t *testing.T) (certFile, keyFile string) {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	signed, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	dir := t.TempDir()
 	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	for path, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: signed},
 		keyFile: {Type: "PRIVATE KEY", Bytes: encoded}} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
 	}
 	return certFile, keyFile
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // webBatches hands in batches of the team web, each of one read. running counts those that run.
@@ -23,17 +24,13 @@ func webBatches(t *testing.T, url string, count int) (all []toolyard.BatchKey, r
 		sub := toolyard.Batch{ID: toolyard.BatchID(fmt.Sprint("b", n)), Agent: toolyard.Agent(fmt.Sprint("web-", n%3)),
 			Calls: []toolyard.Call{{Tool: "read_file", Input: input(map[string]any{"file_path": "a.txt"})}}}
 		sub.Normalize("")
-		if err := b.Submit(t.Context(), sub); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Submit(t.Context(), sub))
 		all = append(all, sub.Key())
 	}
 	return all, func() (n int) {
 		for _, k := range all {
 			s, err := b.Fold(t.Context(), k)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if s.Plan != nil {
 				n++
 			}
@@ -86,9 +83,7 @@ func TestSIGHUPReadsQuotasAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "quotas")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write("# of the web team\nteam web-*=batches:2\n")
 	flags := []string{"--quota-file", file, "--queue-wait", "5m", "--worker-wait", "5m", "--log-level", "info"}
@@ -109,9 +104,7 @@ func TestSIGHUPReadsQuotasAgain(t *testing.T) {
 	reload := func(says string, times int) {
 		t.Helper()
 		for _, p := range []*process{first, second} {
-			if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, p.cmd.Process.Signal(syscall.SIGHUP))
 			eventually(t, "a dispatcher has read the file again", func() bool { return p.logged(says) == times })
 		}
 	}

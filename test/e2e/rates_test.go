@@ -11,15 +11,14 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // quotaFile writes a file of quotas and returns the flags of a dispatcher that reads it.
 func quotaFile(t *testing.T, lines string) []string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "quotas")
-	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(lines), 0o600))
 	return []string{"--quota-file", file}
 }
 
@@ -48,17 +47,13 @@ func TestRatesOfProcesses(t *testing.T) {
 				Input: input(map[string]any{"file_path": "a.txt"})})
 		}
 		sub.Normalize("")
-		if err := b.Submit(t.Context(), sub); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Submit(t.Context(), sub))
 		all = append(all, sub.Key())
 	}
 	over := func() (n int) {
 		for _, k := range all {
 			s, err := b.Fold(t.Context(), k)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			for _, c := range s.Calls {
 				if c.Result != nil {
 					n++
@@ -72,17 +67,13 @@ func TestRatesOfProcesses(t *testing.T) {
 		t.Errorf("%d calls are over after %s, at two a second", n, time.Since(began))
 	}
 	for _, p := range []*process{lost, second} {
-		if err := p.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.cmd.Process.Kill())
 	}
 	worker(t, url, dir)
 	eventually(t, "all calls are over", func() bool { return over() == 24 })
 	for _, k := range all {
 		s, err := b.Fold(t.Context(), k)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for i, c := range s.Calls {
 			if c.Result.IsError {
 				t.Errorf("%s, call %d: %s", k, i, c.Result.Error)
@@ -96,9 +87,7 @@ func TestRatesOfProcesses(t *testing.T) {
 func TestExampleOfRates(t *testing.T) {
 	t.Parallel()
 	example, err := os.ReadFile("../../examples/quotas.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	p := newPlace(t, map[string]string{"quotas.txt": string(example) + "tool glob=calls-per-second:1,wait-ms:100\n",
 		"in.json": `{"calls": [{"id": "1", "tool": "web_fetch", "input": {"url": "https://api.example.com/v1"}},
 			{"id": "2", "tool": "glob", "input": {"pattern": "*"}}, {"id": "3", "tool": "glob", "input": {"pattern": "*"}},

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // approvalService starts the example, and returns its address.
@@ -35,17 +36,13 @@ func approvalService(t *testing.T, secret string) string {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return strings.TrimSpace(strings.TrimPrefix(line, "service: "))
 }
 
@@ -53,21 +50,15 @@ func approvalService(t *testing.T, secret string) string {
 func post(t *testing.T, to string, form url.Values, header http.Header) (status int, text string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, to, strings.NewReader(form.Encode()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if header != nil {
 		req.Header = header
 	}
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer res.Body.Close() //nolint:errcheck // it was only read
 	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return res.StatusCode, string(body)
 }
 
@@ -76,9 +67,7 @@ func post(t *testing.T, to string, form url.Values, header http.Header) (status 
 func TestAnApprovalServiceDecides(t *testing.T) {
 	t.Parallel()
 	secret := filepath.Join(t.TempDir(), "relay.secret")
-	if err := os.WriteFile(secret, []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(secret, []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=\n"), 0o600))
 	dir := workspace(t, map[string]string{"a.txt": "one\n"})
 	d := dispatcher(t)
 	worker(t, d.says["nats"], dir)
@@ -101,16 +90,10 @@ func TestAnApprovalServiceDecides(t *testing.T) {
 		const pause = 50 * time.Millisecond
 		for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(pause) {
 			res, err := http.Get(service)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			page, err := io.ReadAll(res.Body)
-			if err := res.Body.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, res.Body.Close())
+			must.OK(t, err)
 			found := regexp.MustCompile(`(?s)<pre>(.*?)</pre>.*?value=(ask_[0-9a-f]+)>`).FindAllSubmatch(page, -1)
 			for _, f := range found {
 				if strings.Contains(string(f[1]), text) && !strings.Contains(string(f[1]), "<b>") {
@@ -129,9 +112,7 @@ func TestAnApprovalServiceDecides(t *testing.T) {
 	second := asked("denied.txt")
 	click, err := json.Marshal(map[string]any{"type": "block_actions", "user": map[string]string{"username": "ann"},
 		"actions": []map[string]string{{"action_id": "deny", "value": "deny:" + second}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	form, at := url.Values{"payload": {string(click)}}, strconv.FormatInt(time.Now().Unix(), 10)
 	for _, key := range []string{"of-somebody-else", "of-slack"} {
 		mac := hmac.New(sha256.New, []byte(key))
@@ -163,13 +144,9 @@ func TestAnApprovalServiceDecides(t *testing.T) {
 func TestARelayThatCannotBeTrusted(t *testing.T) {
 	t.Parallel()
 	short := filepath.Join(t.TempDir(), "short")
-	if err := os.WriteFile(short, []byte("whsec_AAAA"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(short, []byte("whsec_AAAA"), 0o600))
 	good := filepath.Join(t.TempDir(), "good")
-	if err := os.WriteFile(good, []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(good, []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), 0o600))
 	for want, args := range map[string][]string{
 		"--relay-secret-file is required": {"--to", "https://x/"},
 		"24 to 64 random bytes":           {"--to", "https://x/", "--relay-secret-file", short},

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestSIGHUPReadsRulesAndToolsAgain, in a worker and in a dispatcher that has one. What is wrong with a file is logged,
@@ -26,9 +27,7 @@ func TestSIGHUPReadsRulesAndToolsAgain(t *testing.T) {
 			rules, tools := filepath.Join(files, "rules.yaml"), filepath.Join(files, "tools.yaml")
 			write := func(path, text string) {
 				t.Helper()
-				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 			}
 			declare := func(name string) {
 				t.Helper()
@@ -70,9 +69,7 @@ func TestSIGHUPReadsRulesAndToolsAgain(t *testing.T) {
 
 			write(rules, "deny: [{rule: write_file}]\n")
 			declare("second")
-			if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, p.cmd.Process.Signal(syscall.SIGHUP))
 			eventually(t, "the tools are those of the file as it is now", func() bool {
 				return offered("second") && !offered("first")
 			})
@@ -82,17 +79,13 @@ func TestSIGHUPReadsRulesAndToolsAgain(t *testing.T) {
 
 			write(tools, "tools: [{name: third}]\n")
 			write(rules, "allow: [{rule: write_file}]\n")
-			if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, p.cmd.Process.Signal(syscall.SIGHUP))
 			if c := code(); c == toolyard.OK || !offered("second") { // also when the signal comes later
 				t.Errorf("with a broken file: %q, second is offered: %t", c, offered("second"))
 			}
 
 			declare("fourth")
-			if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, p.cmd.Process.Signal(syscall.SIGHUP))
 			eventually(t, "the mended files hold", func() bool { return offered("fourth") && !offered("second") })
 			if c := code(); c != toolyard.OK {
 				t.Errorf("a call that is allowed again ended as %q", c)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/replay"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // watcher is a command whose lines are read as they come.
@@ -32,12 +33,8 @@ func watch(t *testing.T, args ...string) *watcher {
 		lines: make(chan string, 1000)}
 	w.cmd.Stderr, w.cmd.Env = &prefixed{t: t, name: "watch"}, append(os.Environ(), reach(args)...)
 	out, err := w.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, w.cmd.Start())
 	t.Cleanup(func() {
 		if w.cmd.ProcessState == nil {
 			_ = w.cmd.Process.Kill()
@@ -120,9 +117,7 @@ func TestCancelAndWatch(t *testing.T) {
 	submit.Env = append(os.Environ(), reach(submit.Args)...)
 	var stdout strings.Builder
 	submit.Stdout, submit.Stderr = &stdout, &prefixed{t: t, name: "submit"}
-	if err := submit.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, submit.Start())
 	t.Cleanup(func() { _ = submit.Process.Kill() })
 	all.until("an agent/wait/ing planned by ", "group 1 started, ticket ")
 
@@ -235,9 +230,7 @@ func TestReplayAndRerun(t *testing.T) {
 
 	var stored, filed, piped replay.Report
 	log, err := os.ReadFile(events)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for arg, to := range map[string]*replay.Report{"reads": &stored, events: &filed, "-": &piped} {
 		out, errs, status := run(t, strings.NewReader(string(log)), "dispatcher", "replay", "--nats", url, "--json",
 			arg)
@@ -272,9 +265,7 @@ func TestReplayAndRerun(t *testing.T) {
 		"no log":            {"hello\n", 2, "line 1: "},
 		"nothing":           {"", 2, "is empty"},
 	} {
-		if err := os.WriteFile(bad, []byte(c.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(bad, []byte(c.text), 0o600))
 		_, errs, status := run(t, nil, "dispatcher", "replay", bad)
 		if status != c.status || !strings.Contains(errs, c.want) || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%s: status %d, %q; want %d, %q", name, status, errs, c.status, c.want)
@@ -291,12 +282,8 @@ func TestReplayAndRerun(t *testing.T) {
 	if out, errs, status := again(events); status != 0 || !strings.Contains(out, "no result is different") {
 		t.Errorf("run again in the same world: status %d, %s\n%s", status, errs, out)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "a.txt"), []byte("one\n2\nthree\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(dir, "gone.txt")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("one\n2\nthree\n"), 0o600))
+	must.OK(t, os.Remove(filepath.Join(dir, "gone.txt")))
 	out, errs, status = again("reads")
 	for _, want := range []string{`[0] output line 2: "2\ttwo", now "2\t2"`, `[1] code: "ok", now "invalid_arguments"`,
 		"2 results of 3 different"} {
@@ -320,9 +307,7 @@ func TestReplayAndRerun(t *testing.T) {
 	if _, errs, status := run(t, nil, "dispatcher", "submit", "--nats", url, batchFile(t, write)); status != 0 {
 		t.Fatalf("submit: %d, %s", status, errs)
 	}
-	if err := os.Remove(filepath.Join(dir, "new.txt")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(filepath.Join(dir, "new.txt")))
 	if _, errs, status := again("writes"); status != 2 || !strings.Contains(errs, "[1] write_file (WRITE_EXCLUSIVE)") {
 		t.Errorf("a write is run again unasked: status %d, %q", status, errs)
 	}

@@ -12,23 +12,20 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestARemovedAgent: a dispatcher refuses the tokens of an agent that was removed, and those of others go on.
 func TestARemovedAgent(t *testing.T) {
 	t.Parallel()
 	programs, err := testenv.Binaries("", "deploy/secrets")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	dir := t.TempDir()
 	secrets := func(args ...string) string {
 		t.Helper()
 		out, err := exec.CommandContext(t.Context(), filepath.Join(programs, "secrets"),
 			append([]string{"--dir", dir}, args...)...).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return string(out)
 	}
 	secrets("--node", "nats-1", "--agent", "ann", "--agent", "eve")
@@ -36,17 +33,11 @@ func TestARemovedAgent(t *testing.T) {
 	status := func(token string) int {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.says["http"]+"/v1/me", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		r.Header.Set("Authorization", "Bearer "+token)
 		got, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := got.Body.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
+		must.OK(t, got.Body.Close())
 		return got.StatusCode
 	}
 	ann, eve, operator := secrets("print", "agent.ann.token"), secrets("print", "agent.eve.token"),
@@ -57,9 +48,7 @@ func TestARemovedAgent(t *testing.T) {
 		}
 	}
 	secrets("--remove-agent", "ann", "--remove-agent", "eve", "--agent", "eve")
-	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, d.cmd.Process.Signal(syscall.SIGHUP))
 	testenv.Until(t, "the removed agent's token is refused", func() bool {
 		return status(ann) == http.StatusUnauthorized
 	})
@@ -92,9 +81,7 @@ func TestInitAuthRemoves(t *testing.T) {
 	}
 	p.ok(nil, "init-auth", auth, "--update", "--remove-agent", "re/viewer", "--remove-pool", "words")
 	accounts, err := os.ReadFile(filepath.Join(auth, "nodes", "nats-1", "accounts.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for name, kept := range map[string]bool{"agent.ann": true, "agent.re=2fviewer": false, "worker.words": false} {
 		_, err := os.Stat(filepath.Join(auth, "creds", name+".creds"))
 		if account := strings.Contains(string(accounts), "# "+name+"\n"); (err == nil) != kept || account != kept {

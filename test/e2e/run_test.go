@@ -20,15 +20,14 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // foldEvents reads what --events wrote, with the CloudEvents SDK, and folds it.
 func foldEvents(t *testing.T, path string) batch.State {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer f.Close() // it was only read
 	var s batch.State
 	ids := map[string]bool{}
@@ -74,9 +73,7 @@ func foldEvents(t *testing.T, path string) batch.State {
 			t.Fatalf("line %d: %v", n, err)
 		}
 	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, lines.Err())
 	return s
 }
 
@@ -134,9 +131,7 @@ var additions = []string{"detail", "code"}
 func keys(t *testing.T, raw json.RawMessage) map[string]json.RawMessage {
 	t.Helper()
 	var m map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &m); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(raw, &m))
 	return m
 }
 
@@ -155,9 +150,7 @@ func TestJSONIsTheDocumentedObject(t *testing.T) {
 	has := func(what string, have map[string]json.RawMessage, like any) {
 		t.Helper()
 		raw, err := json.Marshal(like)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for k := range keys(t, raw) {
 			if have[k] == nil && !(slices.Contains(additions, k) && !(k == "code" && what == "a result")) {
 				t.Errorf("%s has no field %q", what, k)
@@ -169,9 +162,7 @@ func TestJSONIsTheDocumentedObject(t *testing.T) {
 	doc := keys(t, json.RawMessage(out))
 	has("the batch", doc, documentedBatch{})
 	var results []json.RawMessage
-	if err := json.Unmarshal(doc["results"], &results); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(doc["results"], &results))
 	for _, raw := range results {
 		r := keys(t, raw)
 		has("a result", r, documentedResult{})
@@ -220,13 +211,9 @@ func exampleFiles(t *testing.T) map[string]string {
 		}
 		for _, name := range names {
 			content, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			rel, err := filepath.Rel(root, name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			files[filepath.ToSlash(rel)] = string(content)
 		}
 	}
@@ -240,9 +227,7 @@ const isolated toolyard.Code = "as commandCode says"
 func commandCode(t *testing.T) toolyard.Code {
 	t.Helper()
 	box, err := sandbox.Open(sandbox.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := box.Probe(t.Context()); err != nil {
 		t.Log(err)
 		return toolyard.SetupRequired
@@ -495,9 +480,7 @@ func TestPartitionStrategies(t *testing.T) {
 		"sequential":   {[][]int{{0}, {1}, {2}, {3}, {4}, {5}}, []toolyard.Code{"", "", "", invalid, "", ""}},
 		"ordered_halt": {[][]int{{0}, {1}, {2}, {3}, {4}, {5}}, []toolyard.Code{"", "", "", invalid, skipped, skipped}},
 	} {
-		if err := os.RemoveAll(filepath.Join(p.dir, "b.txt")); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.RemoveAll(filepath.Join(p.dir, "b.txt")))
 		v := p.view("--permission-mode", "accept_edits", "--partition", strategy, "in.json")
 		var codes []toolyard.Code
 		for i, r := range v.Results {

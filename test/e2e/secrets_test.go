@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestRefusedSecrets: where the operator wants it, a call with a secret in its input is not stored. The answer names
@@ -22,14 +24,10 @@ func TestRefusedSecrets(t *testing.T) {
 	post := func(path, body string) (int, string) {
 		t.Helper()
 		resp, err := http.Post(d.says["http"]+path, "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer func() { _ = resp.Body.Close() }()
 		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return resp.StatusCode, string(text)
 	}
 	call := func(path string) string {
@@ -40,13 +38,9 @@ func TestRefusedSecrets(t *testing.T) {
 	stored := func(subject string) bool {
 		t.Helper()
 		stream, err := a.js.StreamNameBySubject(t.Context(), subject)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		s, err := a.js.Stream(t.Context(), stream)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		_, err = s.GetLastMsgForSubject(t.Context(), subject)
 		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestCommandsOverHTTP: what a command does at --nats it does at --server, with a token, and the two see the same.
@@ -20,9 +21,7 @@ func TestCommandsOverHTTP(t *testing.T) {
 	t.Parallel()
 	dir := workspace(t, map[string]string{"a.txt": "one\n"})
 	tokens := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(tokens, []byte("tok-ann ann interactive=yes\ntok-op *\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(tokens, []byte("tok-ann ann interactive=yes\ntok-op *\n"), 0o600))
 	d := dispatcher(t, "--with-worker", "--workspace", "default="+dir, "--token-file", tokens)
 	at := func(token string, args ...string) []string {
 		return slices.Concat(args[:1], []string{"--server", d.says["http"], "--token", token}, args[1:])
@@ -85,9 +84,7 @@ func TestCommandsOverHTTP(t *testing.T) {
 	}
 	for i, args := range [][]string{at("tok-ann", "replay", "--json", "b"),
 		{"replay", "--nats", d.says["nats"], "--agent", "ann", "--json", "b"}} {
-		if err := json.Unmarshal([]byte(said(t, args...)), &reports[i]); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(said(t, args...)), &reports[i]))
 	}
 	if a, b := encoded(t, reports[0]), encoded(t, reports[1]); a != b || len(reports[0].Batch.Results) != 2 {
 		t.Errorf("a replay over HTTP\n%s\nover NATS\n%s", a, b)
@@ -117,8 +114,6 @@ func TestCommandsOverHTTP(t *testing.T) {
 func encoded(t *testing.T, v any) string {
 	t.Helper()
 	raw, err := json.MarshalIndent(v, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return string(raw)
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestCommandsOfFourShards: each command finds the batches of a system of four shards, in whichever they are.
@@ -136,14 +137,10 @@ func TestProcessesOfSomeShards(t *testing.T) {
 		}
 		resp, err := http.Post(d.says["http"]+"/v1/batches?wait=1", "application/json", strings.NewReader(
 			fmt.Sprintf(`{"id": %q, "calls": [{"tool": "glob", "input": {"pattern": "*"}}]}`, k.ID)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer func() { _ = resp.Body.Close() }()
 		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		refused := resp.StatusCode == http.StatusServiceUnavailable
 		if refused && !strings.Contains(string(body), "no dispatcher has taken batches of shard 1") {
 			t.Fatalf("%s: %s", resp.Status, body)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestSpansOfAnApprovalAndOfHooks: what a person takes to decide is a span of the batch, and each hook that runs has
@@ -20,34 +21,26 @@ func TestSpansOfAnApprovalAndOfHooks(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)
 	hooks := filepath.Join(t.TempDir(), "hooks.json")
-	if err := os.WriteFile(hooks, []byte(`{"hooks": {
+	must.OK(t, os.WriteFile(hooks, []byte(`{"hooks": {
 		"PreToolUse": [{"hooks": [{"type": "command", "command": "true"}, {"type": "command", "command": "true"}]}],
 		"PostToolUse": [{"matcher": "Write", "hooks": [{"type": "command", "command": "exit 1"}]}],
-		"PostToolBatch": [{"hooks": [{"type": "command", "command": "true"}]}]}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+		"PostToolBatch": [{"hooks": [{"type": "command", "command": "true"}]}]}}`), 0o600))
 	dir := workspace(t, nil)
 	args := []string{"serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--metrics-listen",
 		"127.0.0.1:0", "--data", t.TempDir(), "--with-worker", "--workspace", "default=" + dir, "--hooks", hooks}
 	d := startIn(t, 5, c.env(), "dispatcher", args...)
 	body, err := json.Marshal(toolyard.Batch{ID: "b", Interactive: true, Calls: []toolyard.Call{{ID: "c1",
 		Tool: "write_file", Input: input(map[string]any{"file_path": "a.txt", "content": "one\n"})}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	post := func(path string, body []byte, status int) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.says["http"]+path, bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("traceparent", "00-"+agentsTrace+"-"+agentsSpan+"-01")
 		r.Header.Set("tracestate", agentsState)
 		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer func() { _ = resp.Body.Close() }()
 		if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != status {
 			t.Fatalf("POST %s: %s %s %v", path, resp.Status, text, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/shard"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestSpread: on a cluster of three servers with accounts one server leads the streams of three shards. spread says
@@ -32,21 +33,15 @@ func TestSpread(t *testing.T) {
 	start(t, 3, "worker", at("serve", "--workspace", "default="+ws)...)
 	nc, err := nats.Connect(cluster.ClientURL(), nats.RootCAs(cluster.CA()),
 		nats.UserCredentials(dir+"/operator.creds"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	b, err := natsbroker.Attach(t.Context(), nc, "/test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	// leaders are how many servers lead streams, of each kind that every shard has.
 	leaders := func() map[string]map[string]bool {
 		t.Helper()
 		all, err := b.Leaders(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		out, of := map[string]map[string]bool{}, map[string]int{}
 		for _, l := range all {
 			if out[l.Kind] == nil {
@@ -63,15 +58,11 @@ func TestSpread(t *testing.T) {
 		return out
 	}
 	all, err := b.Leaders(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	first := all[0].Leader
 	for _, l := range all {
 		if l.Leader != first && strings.HasPrefix(l.Stream, "TY") {
-			if err := b.Lead(t.Context(), shard.Move{Stream: l.Stream, From: l.Leader, To: first}); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, b.Lead(t.Context(), shard.Move{Stream: l.Stream, From: l.Leader, To: first}))
 		}
 	}
 	if text := said(t, at("spread", "--dry-run")...); !strings.Contains(text, "would move") ||

@@ -21,6 +21,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // silent is a server that never answers. It says who asked.
@@ -89,18 +90,14 @@ func TestInterrupt(t *testing.T) {
 			"--events", "events.jsonl"}, fetchAllowed, []string{"in.json"})...)
 		var out, errs bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &errs
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, cmd.Start())
 		select {
 		case <-asked: // so it is in the middle of a call
 		case <-time.After(30 * time.Second):
 			_ = cmd.Process.Kill()
 			t.Fatalf("the call does not run: %s", &errs)
 		}
-		if err := cmd.Process.Signal(sig); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, cmd.Process.Signal(sig))
 		hung := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
 		_ = cmd.Wait() // the status is what counts
 		hung.Stop()
@@ -202,9 +199,7 @@ func interruptedBatch(p place, asked <-chan struct{}, args []string) (lines []st
 	var errs bytes.Buffer
 	begun := make(first)
 	cmd.Stdout, cmd.Stderr = begun, &errs
-	if err := cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, cmd.Start())
 	limit := time.After(30 * time.Second)
 	signs := []<-chan struct{}{asked}
 	if slices.Contains(args, "--events") { // the call may run before the command knows that it is stored, and says so
@@ -219,9 +214,7 @@ func interruptedBatch(p place, asked <-chan struct{}, args []string) (lines []st
 			p.t.Fatalf("the call does not run, or nothing is said of it: %s", &errs)
 		}
 	}
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		p.t.Fatal(err)
-	}
+	must.OK(p.t, cmd.Process.Signal(syscall.SIGINT))
 	hung := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
 	_ = cmd.Wait() // the status is what counts
 	hung.Stop()
@@ -285,19 +278,13 @@ func TestBrokenPipe(t *testing.T) {
 	p := newPlace(t, map[string]string{"a.txt": "one\n", "in.json": fine})
 	for _, args := range [][]string{{"run", "in.json"}, {"run", "--json", "in.json"}, {"tools"}} {
 		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		cmd := p.command(t.Context(), nil, nil, args...)
 		var errs bytes.Buffer
 		cmd.Stdout, cmd.Stderr = w, &errs
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.Close())
 		_ = cmd.Run() // the status is what counts
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.Close())
 		if status := cmd.ProcessState.ExitCode(); status != 141 || errs.Len() > 0 {
 			t.Errorf("%q: exit status %d, %q", args, status, &errs)
 		}
@@ -328,22 +315,16 @@ func TestInterruptWhileReading(t *testing.T) {
 func interruptedWhileReading(t *testing.T, command string) {
 	p := newPlace(t, nil)
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer w.Close() // nothing more is written
 	cmd := p.command(t.Context(), r, nil, command, "-")
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	if _, err := w.Write(bytes.Repeat([]byte(" "), 1<<20)); err != nil { // more than a pipe holds: so it reads
 		t.Fatal(err)
 	}
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Process.Signal(syscall.SIGINT))
 	hung := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
 	_ = cmd.Wait() // the status is what counts
 	hung.Stop()

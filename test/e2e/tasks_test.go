@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // asked is the result of a request of the revision in which every request stands alone, from a client with tasks.
@@ -25,21 +27,15 @@ func asked(t *testing.T, base, method, name string, params map[string]any) map[s
 		"io.modelcontextprotocol/clientCapabilities": json.RawMessage(`{"extensions":{"io.modelcontextprotocol/tasks":{}}}`),
 	}
 	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/mcp", strings.NewReader(string(body)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for header, value := range map[string]string{"Content-Type": "application/json", "Mcp-Method": method,
 		"Accept": "application/json, text/event-stream", "Mcp-Protocol-Version": "2026-07-28", "Mcp-Name": name} {
 		r.Header.Set(header, value)
 	}
 	res, err := (&http.Client{Timeout: time.Minute}).Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer res.Body.Close() //nolint:errcheck // it was read
 	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
 		var answer struct {
@@ -65,11 +61,9 @@ func TestATaskOutlivesItsDispatcher(t *testing.T) {
 	}))
 	t.Cleanup(slow.Close)
 	file := filepath.Join(t.TempDir(), "tools.yaml")
-	if err := os.WriteFile(file, []byte("tools:\n  - name: slow\n    description: Takes long.\n"+
+	must.OK(t, os.WriteFile(file, []byte("tools:\n  - name: slow\n    description: Takes long.\n"+
 		"    concurrency_class: WRITE_EXCLUSIVE\n    uses_workspace: false\n    requires_permission: false\n"+
-		"    input_schema: {type: object}\n    http: {url: "+slow.URL+"}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+		"    input_schema: {type: object}\n    http: {url: "+slow.URL+"}\n"), 0o600))
 	first := dispatcher(t)
 	url := first.says["nats"]
 	second := start(t, 3, "dispatcher", "serve", "--nats", url, "--listen", "127.0.0.1:0")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestHTTPOverTLS: the HTTP API speaks TLS from files. With SIGHUP a new certificate and a new token are in force, and
@@ -26,12 +27,8 @@ func TestHTTPOverTLS(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	put := func(path, content string) {
 		t.Helper()
-		if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path+".new", []byte(content), 0o600))
+		must.OK(t, os.Rename(path+".new", path))
 	}
 	put(tokens, "before-1 *\n")
 	dir := workspace(t, map[string]string{"a.txt": "one\n"})
@@ -52,9 +49,7 @@ func TestHTTPOverTLS(t *testing.T) {
 		t.Errorf("without the CA: exit status %d: %s", status, stderr)
 	}
 	pem, err := os.ReadFile(caFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
 	// ask is whom the server says it is, and what it answers a token.
@@ -64,14 +59,10 @@ func TestHTTPOverTLS(t *testing.T) {
 			TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true, ForceAttemptHTTP2: true,
 		}}
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v1/batches", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		r.Header.Set("Authorization", "Bearer "+token)
 		got, err := c.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if err := got.Body.Close(); err != nil {
 			t.Error(err)
 		}
@@ -84,15 +75,11 @@ func TestHTTPOverTLS(t *testing.T) {
 		t.Errorf("before: %s, %d", name, status)
 	}
 	newCert, newKey, err := ca.Issue(natsd.Certificate{Name: "second", Hosts: []string{"127.0.0.1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	put(cert, string(newCert))
 	put(key, string(newKey))
 	put(tokens, "after-1 *\n")
-	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, d.cmd.Process.Signal(syscall.SIGHUP))
 	for end := time.Now().Add(30 * time.Second); ; {
 		name, status := ask("after-1")
 		if name == "second" && status == http.StatusOK {

@@ -14,15 +14,14 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/sandbox"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // isolates reports whether commands run on this machine.
 func isolates(t *testing.T) bool {
 	t.Helper()
 	box, err := sandbox.Open(sandbox.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, err = box.Probe(t.Context())
 	return err == nil
 }
@@ -31,9 +30,7 @@ func isolates(t *testing.T) bool {
 // so.
 func TestTheToolsOfTheExamples(t *testing.T) {
 	examples, err := filepath.Abs("../../examples")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	p := newPlace(t, map[string]string{"README.md": "Toolyard has\nthree words\n", "other.md": "no such word\n"})
 	stdout, stderr, status := p.run(nil, nil, "run", "--json", "--tools", filepath.Join(examples, "tools.yaml"),
 		"--allow", "todo_list", filepath.Join(examples, "tools.json"))
@@ -76,9 +73,7 @@ func TestAPoolAsAToolsetOfAnother(t *testing.T) {
 	text := `{"servers": [{"name": "other", "trusted": true, "only": ["read_file"], "command": ["` +
 		filepath.Join(bin, "dispatcher") + `", "mcp", "--workspace", "` + p.dir + `"], "env": {"TMPDIR": "` +
 		t.TempDir() + `"}}]}`
-	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(manifest, []byte(text), 0o600))
 	file := batchFile(t, toolyard.Batch{Calls: []toolyard.Call{
 		{ID: "c1", Tool: "mcp__other__read_file", Input: input(map[string]any{"file_path": "note.txt"})},
 		{ID: "c2", Tool: "mcp__other__write_file", Input: input(map[string]any{"file_path": "x", "content": "y"})},
@@ -110,9 +105,7 @@ func TestCheckSaysWhatServersAnswer(t *testing.T) {
 	check := func(manifest string) (string, int) {
 		t.Helper()
 		file := filepath.Join(dir, "tools.yaml")
-		if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(manifest), 0o600))
 		cmd := exec.Command(filepath.Join(bin, "worker"), "check", "--tools", file)
 		out, err := cmd.CombinedOutput()
 		if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
@@ -157,22 +150,16 @@ func module(t *testing.T) string {
 		t.Fatalf("build the module: %v: %s", err, out)
 	}
 	text, err := os.ReadFile(filepath.Join(build.Dir, "tools.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	file := filepath.Join(dir, "tools.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, text, 0o600))
 	return file
 }
 
 // TestAModuleRunsWithoutASandbox: the example's calls are UNSAFE, and run where no command can.
 func TestAModuleRunsWithoutASandbox(t *testing.T) {
 	examples, err := filepath.Abs("../../examples/wasm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	file, nothing := module(t), t.TempDir()
 	dir := workspace(t, map[string]string{"README.md": "one two two three three three"})
 	env := []string{"PATH=" + nothing}

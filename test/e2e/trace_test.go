@@ -27,6 +27,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // seen is a span as a collector got it.
@@ -246,7 +247,7 @@ func TestTrace(t *testing.T) {
 	}))
 	t.Cleanup(web.Close)
 	file := filepath.Join(t.TempDir(), "tools.yaml")
-	if err := os.WriteFile(file, []byte(`tools:
+	must.OK(t, os.WriteFile(file, []byte(`tools:
   - name: flaky
     description: Fails at first.
     concurrency_class: READ_ONLY
@@ -258,9 +259,7 @@ func TestTrace(t *testing.T) {
     concurrency_class: WRITE_EXCLUSIVE
     input_schema: {type: object}
     http: {url: "`+web.URL+`/hold", method: GET}
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`), 0o600))
 	dir := workspace(t, map[string]string{"a.txt": "one\n"})
 	data := testenv.StoreDir(t)
 	d := startIn(t, 5, c.env(), "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0",
@@ -272,23 +271,17 @@ func TestTrace(t *testing.T) {
 	handIn := func(parent string, b toolyard.Batch, wait bool) {
 		t.Helper()
 		body, err := json.Marshal(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		url := d.says["http"] + "/v1/batches"
 		if wait {
 			url += "?wait=60"
 		}
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		r.Header.Set("traceparent", parent)
 		r.Header.Set("Content-Type", "application/json")
 		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer func() { _ = resp.Body.Close() }()
 		text, err := io.ReadAll(resp.Body)
 		if err != nil || wait && resp.StatusCode != http.StatusOK || resp.StatusCode > 202 {
@@ -306,9 +299,7 @@ func TestTrace(t *testing.T) {
 		{ID: "c3", Tool: "no_such_tool"},
 	}}, false)
 	tickets, err := newAgent(t, d.says["nats"]).js.KeyValue(t.Context(), "ty_ticket")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	eventually(t, "the second batch waits for the workspace", func() bool {
 		e, err := tickets.Get(t.Context(), "default")
 		return err == nil && bytes.Contains(e.Value(), []byte(`"batch":"b"`))
@@ -408,9 +399,7 @@ func TestTrace(t *testing.T) {
 
 	// The picture in the documents is this trace.
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "traces.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if picture := draw(spans, agentsSpan); !strings.Contains(string(page), picture) {
 		t.Errorf("docs/traces.md does not show this trace:\n%s", picture)
 	}
@@ -454,16 +443,14 @@ func TestNoTraceByDefault(t *testing.T) {
 	}))
 	t.Cleanup(web.Close)
 	file := filepath.Join(t.TempDir(), "tools.yaml")
-	if err := os.WriteFile(file, []byte(`tools:
+	must.OK(t, os.WriteFile(file, []byte(`tools:
   - name: ask
     description: Asks.
     concurrency_class: READ_ONLY
     is_read_only: true
     input_schema: {type: object}
     http: {url: "`+web.URL+`/", method: GET}
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`), 0o600))
 	for name, env := range map[string][]string{
 		"no variable":   nil,
 		"none":          {"OTEL_TRACES_EXPORTER=none", "OTEL_METRICS_EXPORTER=none"},
@@ -476,9 +463,7 @@ func TestNoTraceByDefault(t *testing.T) {
 			"--data", t.TempDir(), "--with-worker", "--tools", file, "--permission-mode", "bypass")
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.says["http"]+"/v1/batches?wait=60",
 			strings.NewReader(`{"calls":[{"id":"c","tool":"ask"}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		parent := "00-" + agentsTrace + "-" + agentsSpan + "-01"
 		r.Header.Set("traceparent", parent)
 		r.Header["Tracestate"] = strings.Split(agentsState, ",")
@@ -486,9 +471,7 @@ func TestNoTraceByDefault(t *testing.T) {
 		want := parent + "|" + agentsState + "|user=ann"
 		r.Header.Set("Content-Type", "application/json")
 		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
 			t.Errorf("%s: %s %v", name, resp.Status, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestUndo: the example is undone, by a group and as a whole, by a person's leave and by a rule, over NATS and HTTP.
@@ -104,22 +105,16 @@ func TestUndo(t *testing.T) {
 
 	resp, err := http.Post(d.says["http"]+"/v1/batches/first/undo", "application/json",
 		bytes.NewReader([]byte(`{"force": true}`)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || resp.Body.Close() != nil || resp.StatusCode != http.StatusAccepted {
 		t.Fatalf("%s %s %v", resp.Status, body, err)
 	}
 	var v toolyard.BatchView
-	if err := json.Unmarshal(body, &v); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(body, &v))
 	eventually(t, "the batch over HTTP", func() bool {
 		resp, err := http.Get(d.says["http"] + resp.Header.Get("Location") + "?wait=30")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer func() { _ = resp.Body.Close() }()
 		return resp.StatusCode == http.StatusOK
 	})

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestAClosedOutputIsNoError: a command whose output nobody reads to its end, as in "| head -1", ends without a word,
@@ -49,12 +51,8 @@ func unreadBy(t *testing.T, p place, program string, args ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, r.Close())
 	defer func() { _ = w.Close() }()
 	cmd := p.command(ctx, nil, nil, args...)
 	cmd.Path = filepath.Join(bin, program)

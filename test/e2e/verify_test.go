@@ -13,6 +13,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/archive"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestVerify makes a key, archives a batch with it, and proves its log.
@@ -67,21 +68,13 @@ func TestVerify(t *testing.T) {
 		batchFile(t, toolyard.Batch{}))
 
 	seed, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	key, err := nkeys.ParseDecoratedNKey(seed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	signer, err := archive.NewSigner(key, "d1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	a, err := connect(t, d.says["nats"]).Archiver(t.Context(), time.Nanosecond, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	archived := 0
 	eventually(t, "the batches are archived", func() bool {
 		r, err := a.Round(t.Context())

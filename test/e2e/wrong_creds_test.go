@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // expired are credentials of a user of the platform's account whose time is over.
@@ -26,39 +27,23 @@ func expired(t *testing.T, creds string) string {
 		t.Fatalf("the keys of the platform's account are %q: %v", found, err)
 	}
 	seed, err := os.ReadFile(found[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	account, err := nkeys.FromSeed([]byte(strings.TrimSpace(string(seed))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	user, err := nkeys.CreateUser()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	public, err := user.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	claims := jwt.NewUserClaims(public)
 	claims.Expires = time.Now().Add(-time.Hour).Unix()
 	token, err := claims.Encode(account)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	own, err := user.Seed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	content, err := jwt.FormatUserConfig(token, own)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	path := filepath.Join(t.TempDir(), "expired.creds")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, content, 0o600))
 	return path
 }
 
@@ -73,10 +58,8 @@ func TestExpiredCertificates(t *testing.T) {
 	}
 	server := func(cert, key string) string {
 		conf := filepath.Join(t.TempDir(), "nats.conf")
-		if err := os.WriteFile(conf, fmt.Appendf(nil, "tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }\n",
-			cert, key, caFile), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(conf, fmt.Appendf(nil, "tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }\n",
+			cert, key, caFile), 0o600))
 		return testenv.Configured(t, conf, nil)
 	}
 	cert, key := issue(time.Now().Add(time.Hour), "127.0.0.1")

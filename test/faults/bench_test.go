@@ -12,6 +12,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/test/faults/ledger"
 	"github.com/toolyard/toolyard/test/verdict"
 )
@@ -146,9 +147,7 @@ func BenchmarkAbort(b *testing.B) {
 	}
 	s.until(faultWait, "every tool knows it", func() bool { return s.begunAndNotEnded(s.processes[1]) == 0 })
 	lines, err := ledger.Read(s.ledger())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, err)
 	failed, told := map[toolyard.BatchKey]int64{}, map[verdict.Call]int64{}
 	for _, line := range lines {
 		switch {
@@ -161,9 +160,7 @@ func BenchmarkAbort(b *testing.B) {
 	var whole []time.Duration
 	for _, k := range batches {
 		log, err := s.b.Log(s.context(), k)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 		for _, e := range log {
 			f, ok := e.Body.(events.Finished)
 			if !ok {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/test/faults/ledger"
 	"github.com/toolyard/toolyard/test/verdict"
 )
@@ -16,16 +17,12 @@ import (
 func (s *system) takenCalls() (n int) {
 	s.t.Helper()
 	stream, err := s.js.Stream(s.context(), "TY_CALL")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	consumers := stream.ListConsumers(s.context())
 	for c := range consumers.Info() {
 		n += c.NumAckPending
 	}
-	if err := consumers.Err(); err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, consumers.Err())
 	return n
 }
 
@@ -33,9 +30,7 @@ func (s *system) takenCalls() (n int) {
 func (s *system) beginnings(tool string) (out []ledger.Line) {
 	s.t.Helper()
 	lines, err := ledger.Read(s.ledger())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	for _, l := range lines {
 		if l.Tool == tool && l.Kind == ledger.Begin {
 			out = append(out, l)

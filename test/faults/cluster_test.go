@@ -16,6 +16,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // cluster is three NATS servers.
@@ -56,9 +58,7 @@ func (s *system) threeNodesBehindGates() *cluster {
 		nc, err := nats.Connect(url, nats.IgnoreDiscoveredServers(), nats.MaxReconnects(-1),
 			nats.ReconnectWait(100*time.Millisecond),
 			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, err)
 		s.t.Cleanup(nc.Close)
 		if c.js[i], err = jetstream.New(nc); err != nil {
 			s.t.Fatal(err)
@@ -120,9 +120,7 @@ func (s *system) freePorts(n int) (out []string) {
 		if errors.Is(err, syscall.EADDRINUSE) {
 			continue
 		}
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, err)
 		defer l.Close() // all of them at the end, or one would be given twice
 		out = append(out, l.Addr().String())
 	}

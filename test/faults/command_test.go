@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/test/verdict"
 )
 
@@ -20,9 +21,7 @@ import (
 func (s *system) isolation() string {
 	s.t.Helper()
 	dir, err := bin()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	out, err := exec.CommandContext(s.context(), filepath.Join(dir, "worker"), "check").Output()
 	if err != nil && len(out) == 0 {
 		s.t.Fatal(err)
@@ -35,9 +34,7 @@ func (s *system) isolation() string {
 func (s *system) asleep(seconds string) (n int) {
 	s.t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	for _, name := range lines {
 		text, err := os.ReadFile(name)
 		if err == nil && strings.Contains(string(text), "sleep\x00"+seconds) { // others come and go

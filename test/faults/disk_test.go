@@ -16,6 +16,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/testenv/smalldisk"
 )
 
@@ -30,9 +31,7 @@ const (
 func TestDiskFillsUp(t *testing.T) {
 	cell(t, "S1", func(s *system) rules {
 		store := s.store()
-		if err := os.Mkdir(store, 0o700); err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, os.Mkdir(store, 0o700))
 		d := s.begun(s.launchAs(func(c *exec.Cmd) { smalldisk.Command(c, store, s1Disk) }, "dispatcher", "",
 			"dispatcher", "serve",
 			"--nats-listen", s.freePorts(1)[0], "--data", store, "--disk-reserve", fmt.Sprint(s1Reserve),
@@ -84,9 +83,7 @@ func TestDiskFillsUp(t *testing.T) {
 		const full, over = "the store is nearly full", "the store has room again"
 		s.until(faultWait, "the log says that it is full", func() bool { return strings.Contains(d.logged(), full) })
 
-		if err := os.Remove(filler); err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, os.Remove(filler))
 		s.diskFull = true
 		s.faultOver()
 		s.until(faultWait, "readyz says 200", func() bool {
@@ -125,14 +122,10 @@ func (s *system) ask(method, url, body string) (status int, says string) {
 	ctx, cancel := context.WithTimeout(s.context(), 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	defer resp.Body.Close()
 	var p struct{ Detail string }
 	_ = json.NewDecoder(resp.Body).Decode(&p) // what is no problem document has no detail

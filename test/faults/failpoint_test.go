@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestUnknownFailpoints: a process that is told of a failpoint it does not know does not start, and one that was not
@@ -18,9 +19,7 @@ import (
 func TestUnknownFailpoints(t *testing.T) {
 	t.Parallel()
 	dir, err := bin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, name := range []string{"dispatcher", "worker", "ledgerworker"} {
 		for _, value := range []string{"dispatcher.batch-recieved=kill", "worker.call-taken=die"} {
 			cmd := exec.Command(filepath.Join(dir, name), "--help")
@@ -46,22 +45,16 @@ func TestUnknownFailpoints(t *testing.T) {
 // finds.
 func TestEveryFailpointHasACell(t *testing.T) {
 	table, err := os.ReadFile(filepath.Join("..", "..", "docs", "faults.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var cells strings.Builder
 	for _, file := range []string{"dispatcher_test.go", "worker_test.go", "raise_test.go", "snapshot_test.go",
 		"overlay_test.go", "shell_test.go", "runcode_test.go", "question_test.go"} {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		cells.Write(text)
 	}
 	names, err := os.ReadFile(filepath.Join("..", "..", "internal", "failpoint", "doc.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, n := range failpoint.Names {
 		m := regexp.MustCompile(`(\w+)\s+Name = "` + regexp.QuoteMeta(string(n)) + `"`).FindSubmatch(names)
 		if m == nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv/blockdisk"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/testenv/smalldisk"
 )
 
@@ -47,9 +48,7 @@ func (s *system) machine(name, store string, bytes int64, args ...string) *machi
 		}
 	})
 	blockdisk.Format(s.t, m.image, bytes)
-	if err := os.Mkdir(store, 0o700); err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, os.Mkdir(store, 0o700))
 	return m
 }
 
@@ -123,9 +122,7 @@ func TestPowerIsLostEmbedded(t *testing.T) {
 		if err == nil {
 			err = os.CopyFS(filepath.Join(s.dir, "others", "creds"), os.DirFS(creds))
 		}
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, err)
 		s.reached = filepath.Join(s.dir, "others")
 		s.open()
 		s.losePower(m)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // The deadlines of what the harness waits for. Each is far longer than it takes, also on a busy machine.
@@ -72,9 +73,7 @@ func (s *system) launch(name, failpoints, command string, args ...string) *proce
 func (s *system) launchAs(change func(*exec.Cmd), name, failpoints, command string, args ...string) *process {
 	s.t.Helper()
 	dir, err := s.bin()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name = fmt.Sprintf("%02d-%s", len(s.processes), name)
@@ -89,9 +88,7 @@ func (s *system) launchAs(change func(*exec.Cmd), name, failpoints, command stri
 		p.cmd.Env = append(p.cmd.Env, failpoint.Env+"="+failpoints, failpoint.EnvLog+"="+p.hits)
 	}
 	log, err := os.Create(p.log)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	p.cmd.Stderr = log
 	change(p.cmd)
 	out, err := p.cmd.StdoutPipe()

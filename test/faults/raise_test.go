@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/shard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // raiseWait is how long a raise takes at most: it waits for a minute at least.
@@ -78,9 +79,7 @@ func TestARaiseDiesAtEachStep(t *testing.T) {
 		s.killedAt(s.raise(many, fmt.Sprint(failpoint.ShardsOpen, "=kill")), failpoint.ShardsOpen)
 		b := fenced(few, many)
 		file := filepath.Join(s.dir, "fenced.json")
-		if err := os.WriteFile(file, raw(b), 0o600); err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, os.WriteFile(file, raw(b), 0o600))
 		s.killedAt(s.launch("submit", fmt.Sprint(failpoint.IDFenced, "=kill"), "dispatcher", "submit", "--nats", s.url,
 			"--agent", string(b.Agent), "--id", string(b.ID), file), failpoint.IDFenced)
 		l.extra(b)
@@ -105,9 +104,7 @@ func TestARaiseDiesAtEachStep(t *testing.T) {
 		used := map[int]bool{}
 		for _, sub := range l.submissions {
 			at, err := s.b.ShardOf(s.context(), sub.Key())
-			if err != nil {
-				s.t.Fatal(err)
-			}
+			must.OK(s.t, err)
 			used[at] = true
 		}
 		if at, err := s.b.ShardOf(s.context(), b.Key()); err != nil || at < few || len(used) < 2 {

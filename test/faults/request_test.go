@@ -22,6 +22,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/test/faults/ledger"
 )
 
@@ -57,9 +58,7 @@ func TestFirstHeartbeatIsLost(t *testing.T) {
 			mix{quiet: true, timeout: limit})
 		l.finish()
 		lines, err := ledger.Read(s.ledger())
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, err)
 		begun := 0
 		for _, line := range lines {
 			if line.Key() == storm.Key() && line.Kind == ledger.Begin {
@@ -155,9 +154,7 @@ func TestToolsMisbehave(t *testing.T) {
 		}
 		s.until(faultWait, "a stored name with a NUL is refused", func() bool {
 			reply, err := s.js.Stream(s.context(), "TY_REPLY")
-			if err != nil {
-				s.t.Fatal(err)
-			}
+			must.OK(s.t, err)
 			last, err := reply.GetLastMsgForSubject(s.context(), "ty.reply.dan.nul=00")
 			return err == nil && last.Header.Get("ce-type") == "dev.toolyard.batch.refused.v1"
 		})
@@ -218,9 +215,7 @@ func TestBatchIsSubmittedAgain(t *testing.T) {
 		again = append(again, hand(second)) // when it is over
 
 		stream, err := s.js.Stream(s.context(), "TY_BATCH")
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, err)
 		cfg := stream.CachedInfo().Config
 		cfg.Duplicates = 100 * time.Millisecond
 		if _, err := s.js.UpdateStream(s.context(), cfg); err != nil {
@@ -234,13 +229,9 @@ func TestBatchIsSubmittedAgain(t *testing.T) {
 		// The submission is gone, as it is when its age has come, and the rest is not: that is said, and nothing runs.
 		gone := toolyard.Batch{Agent: "dan", ID: "gone", Workspace: "dan", Calls: repeated("write", 2, nil)}
 		l.extra(gone)
-		if err := stream.Purge(s.context(), jetstream.WithPurgeSubject("ty.batch.dan.gone")); err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, stream.Purge(s.context(), jetstream.WithPurgeSubject("ty.batch.dan.gone")))
 		old, err := second.Submit(s.context(), gone)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, err)
 		s.refused(old)
 		s.faultOver()
 		l.finish()
@@ -298,21 +289,15 @@ func TestAgentIsCutOff(t *testing.T) {
 
 		nc := s.dial()
 		c, err := client.Connect(s.context(), nc, client.Options{})
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, err)
 		b := toolyard.Batch{Agent: "dan", ID: "cut", Workspace: "dan", Calls: calls,
 			Options: toolyard.Options{TimeoutMS: batchTimeout.Milliseconds()}}
 		handed, err := c.Submit(s.context(), b)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, err)
 		cut := 1 + s.rand.IntN(len(calls)-1)
 		var seen []toolyard.Result
 		for r, err := range handed.Results(s.context()) {
-			if err != nil {
-				s.t.Fatal(err)
-			}
+			must.OK(s.t, err)
 			if seen = append(seen, r); len(seen) == cut {
 				break
 			}
@@ -327,9 +312,7 @@ func TestAgentIsCutOff(t *testing.T) {
 		killed := toolyard.Batch{Agent: "dan", ID: "killed", Workspace: "dan", Calls: calls,
 			Options: toolyard.Options{TimeoutMS: batchTimeout.Milliseconds()}}
 		file := filepath.Join(s.dir, "killed.json")
-		if err := os.WriteFile(file, raw(killed), 0o600); err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, os.WriteFile(file, raw(killed), 0o600))
 		agent := s.launch("agent", "", "dispatcher", "submit", "--nats", s.url, file)
 		written := ledger.NewReader(s.ledger())
 		s.until(faultWait, "the agent's batch is under way", func() bool {
@@ -341,9 +324,7 @@ func TestAgentIsCutOff(t *testing.T) {
 		})
 		agent.kill()
 		dir, err := bin()
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, err)
 		cmd := exec.CommandContext(s.context(), filepath.Join(dir, "dispatcher"), "submit", "--nats", s.url, "--json",
 			file)
 		cmd.Env = append(os.Environ(), "TOOLYARD_DATA="+s.data())

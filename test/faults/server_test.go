@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/test/faults/ledger"
 )
 
@@ -19,9 +20,7 @@ func (s *system) progress(lines int) {
 	r, more := ledger.NewReader(s.ledger()), 0
 	read := func() int {
 		now, err := r.New()
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, err)
 		return len(now)
 	}
 	read() // what was written before
@@ -35,9 +34,7 @@ func (s *system) progress(lines int) {
 func (s *system) hostPort(text string) string {
 	s.t.Helper()
 	u, err := url.Parse(text)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	return u.Host
 }
 

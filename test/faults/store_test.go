@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/internal/testenv/blockdisk"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/testenv/smalldisk"
 )
 
@@ -16,13 +17,9 @@ import (
 func (m *machine) hang(d time.Duration) {
 	m.s.t.Helper()
 	disk := m.disk()
-	if err := blockdisk.Hang(disk); err != nil {
-		m.s.t.Fatal(err)
-	}
+	must.OK(m.s.t, blockdisk.Hang(disk))
 	m.s.pause(d)
-	if err := blockdisk.GoOn(disk); err != nil {
-		m.s.t.Fatal(err)
-	}
+	must.OK(m.s.t, blockdisk.GoOn(disk))
 }
 
 // slowAndHangs has each write wait for up to four tenths of a second, for five seconds, and later for longer than a
@@ -92,9 +89,7 @@ func TestOneDiskIsFull(t *testing.T) {
 		})
 		c.otherLeader(stream, full)
 		s.progress(5 + s.rand.IntN(20))
-		if err := os.Remove(filler); err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, os.Remove(filler))
 		c.nodes[full].kill()
 		c.start(full)
 		s.faultOver()
@@ -117,9 +112,7 @@ func TestOneStoreIsLost(t *testing.T) {
 		c.nodes[lost].kill()
 		c.otherLeader(stream, lost)
 		s.progress(5 + s.rand.IntN(20))
-		if err := os.RemoveAll(c.store(lost)); err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, os.RemoveAll(c.store(lost)))
 		c.start(lost)
 		c.allWhole()
 		dead := (lost + 1 + s.rand.IntN(2)) % 3

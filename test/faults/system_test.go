@@ -25,6 +25,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // system is a whole Toolyard in processes.
@@ -65,13 +66,9 @@ type system struct {
 func newSystem(t testing.TB, id string, seed uint64) *system {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "toolyard-faults-"+id+"-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	stores, err := os.MkdirTemp(testenv.Stores(), "toolyard-faults-"+id+"-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s := &system{
 		t: t, id: id, seed: seed, rand: random(id, seed), dir: dir, stores: stores, bin: bin,
 		workers: map[string]*process{}, settings: broker.Settings{MaxStoreBytes: 1 << 30},
@@ -136,9 +133,7 @@ func (s *system) dial() *nats.Conn {
 	nc, err := nats.Connect(url, creds, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
 		nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // that servers are lost is the plan
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	return nc
 }
 
@@ -153,9 +148,7 @@ func (s *system) client() *client.Client {
 	nc := s.dial()
 	s.t.Cleanup(nc.Close)
 	c, err := client.Connect(s.context(), nc, client.Options{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	return c
 }
 
@@ -225,9 +218,7 @@ func (s *system) noted(p *process) *process {
 func (s *system) workspace() string {
 	s.t.Helper()
 	dir := filepath.Join(s.dir, "workspace")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, os.Mkdir(dir, 0o755))
 	return dir
 }
 
@@ -342,9 +333,7 @@ func (s *system) judge(r rules) {
 	s.alive(r)
 	s.atRest()
 	h, err := s.history()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	for _, v := range check(h, r) {
 		s.t.Error(v)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/test/faults/ledger"
 	"github.com/toolyard/toolyard/test/verdict"
 )
@@ -69,9 +70,7 @@ func (f *fleet) name(what string, next bool) string {
 func (f *fleet) state(k toolyard.BatchKey) batch.State {
 	f.t.Helper()
 	st, err := f.b.Look(f.context(), k)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.OK(f.t, err)
 	return st
 }
 
@@ -201,9 +200,7 @@ func TestRollingUpgrade(t *testing.T) {
 		s.retire(w6)
 		f.load.extra(toolyard.Batch{Agent: "eve", ID: "again", Workspace: "census", Calls: mixed(s.rand, true)})
 		letters, err := s.c.DeadLetters(s.context(), 10)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, err)
 		for _, l := range letters {
 			s.t.Errorf("there is a dead letter: %+v", l)
 		}
@@ -249,9 +246,7 @@ func TestUpgradeOfOneMachine(t *testing.T) {
 		s.faultOver()
 		f.load.finish()
 		letters, err := s.c.DeadLetters(s.context(), 10)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, err)
 		for _, l := range letters {
 			s.t.Errorf("there is a dead letter: %+v", l)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // endless is a module that says now and then that it runs, and has no end if its input says so.
@@ -47,9 +48,7 @@ func (s *system) module() (manifest string) {
     timeout_ms: 120000
     wasm: {file: endless.wasm, stdin: json}
 `} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	build := exec.CommandContext(s.context(), "go", "build", "-o", "endless.wasm", "endless.go")
 	build.Dir, build.Env = s.dir, append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOWORK=off", "GOFLAGS=")
@@ -68,9 +67,7 @@ func (s *system) saysSo(id toolyard.BatchID, status string) {
 		return err == nil
 	})
 	for report, err := range s.c.Batch(k).Progress(s.context()) {
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, err)
 		if report.Status == status {
 			return
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/test/faults/ledger"
 	"github.com/toolyard/toolyard/test/verdict"
 )
@@ -42,9 +43,7 @@ func claimIsSettled(s *system, l *load, victim *process) {
 	left := 0
 	for _, sub := range l.submissions {
 		log, err := s.b.Log(s.context(), sub.Key())
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, err)
 		open := map[int]bool{} // calls that the victim has claimed and not ended
 		for _, e := range log {
 			if e.Chain != batch.ChainItem {
@@ -74,9 +73,7 @@ func claimIsSettled(s *system, l *load, victim *process) {
 func (s *system) begunAndNotEnded(p *process) (n int) {
 	s.t.Helper()
 	lines, err := ledger.Read(s.ledger())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	for _, l := range lines {
 		if l.Worker != p.pid() {
 			continue
@@ -196,16 +193,12 @@ func TestWorkerHangsWhileIdle(t *testing.T) {
 func (s *system) deliveries() (n int) {
 	s.t.Helper()
 	stream, err := s.js.Stream(s.context(), "TY_CALL")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	lanes := stream.ListConsumers(s.context())
 	for c := range lanes.Info() {
 		n += int(c.Delivered.Consumer)
 	}
-	if err := lanes.Err(); err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, lanes.Err())
 	return n
 }
 
@@ -217,9 +210,7 @@ func (s *system) census(l *load, name string) (out map[string]int64) {
 	if len(sub.Results) != 1 || sub.Results[0].IsError {
 		s.t.Fatalf("the census failed: %+v", sub.Results)
 	}
-	if err := json.Unmarshal([]byte(sub.Results[0].Output), &out); err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, json.Unmarshal([]byte(sub.Results[0].Output), &out))
 	return out
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestAPostWhileNATSIsAway: it, and every other request that needs NATS, is told within a second, and the same batch
@@ -23,9 +24,7 @@ func TestAPostWhileNATSIsAway(t *testing.T) {
 	nc := testenv.Conn(t, s.Server)
 	b := testenv.Broker(t, s.Server, "/api/test")
 	c, err := client.Connect(t.Context(), nc, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var log bytes.Buffer
 	door, err := api.New(api.Config{Client: c, Reader: follow.New(b, follow.Options{Shared: true}),
 		Loopback: true, Log: slog.New(slog.NewTextHandler(&log, nil)),
@@ -35,9 +34,7 @@ func TestAPostWhileNATSIsAway(t *testing.T) {
 			}
 			return nil
 		}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	server := httptest.NewServer(door)
 	t.Cleanup(server.Close)
 	p := &pool{TB: t, url: server.URL}

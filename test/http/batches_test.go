@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/version"
 )
 
@@ -80,9 +81,7 @@ func TestSubmitAndRead(t *testing.T) {
 		t.Errorf("no batch: %s", r)
 	}
 	old, err := uuid.NewV7()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	then := time.Now().Add(-30 * 24 * time.Hour).UnixMilli()
 	for i := range 6 {
 		old[i] = byte(then >> (40 - 8*i))
@@ -419,9 +418,7 @@ func TestBatchesOfALaterVersion(t *testing.T) {
 	slowed := toolyard.Batch{ID: "slowed", Calls: []toolyard.Call{{Tool: "echo"}}}
 	slowed.Normalize("slowed")
 	later(slowed.Key(), batch.ChainControl, "dev.toolyard.batch.slowed.v1")
-	if err := p.broker.Submit(t.Context(), slowed); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.broker.Submit(t.Context(), slowed))
 	p.eventually("a dispatcher has left it", func() bool {
 		return want[toolyard.BatchView](p, http.StatusOK, "GET", batches+"/slowed", "").NewerEvents == 1
 	})

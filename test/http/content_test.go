@@ -13,6 +13,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -47,9 +48,7 @@ func TestPicturesReachTheModel(t *testing.T) {
 		t.Fatalf("%d: %.300s", r.status, text)
 	}
 	c, err := client.ConnectHTTP(t.Context(), p.url, client.HTTPOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for name, c := range map[string]*client.Client{"over HTTP": c, "over NATS": p.client} {
 		sub, err := c.Submit(t.Context(), toolyard.Batch{Calls: []toolyard.Call{{ID: "1", Tool: "shot",
 			Echo: toolyard.Echo(`{"a":1}`)}}})
@@ -80,9 +79,7 @@ func TestPicturesReachTheModel(t *testing.T) {
 func TestFillChangesItsOwnResults(t *testing.T) {
 	p := start(t, nil)
 	sub, err := p.client.Submit(t.Context(), toolyard.Batch{Calls: []toolyard.Call{{Tool: "shot"}, {Tool: "wait"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var results [2][]toolyard.Result
 	for i := range results {
 		next, stop := iter.Pull2(sub.Results(t.Context()))
@@ -93,9 +90,7 @@ func TestFillChangesItsOwnResults(t *testing.T) {
 		}
 		results[i] = []toolyard.Result{r}
 	}
-	if err := sub.Fill(t.Context(), results[0]); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, sub.Fill(t.Context(), results[0]))
 	if got := results[0][0].Content[1]; !bytes.Equal(got.Data, picture) {
 		t.Errorf("who has asked for it got %d bytes", len(got.Data))
 	}

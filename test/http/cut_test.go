@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // cutter is between a client and a server, and cuts each connection when so many bytes of answers went over it.
@@ -28,9 +29,7 @@ type cutter struct {
 func newCutter(t *testing.T, to string) *cutter {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	c := &cutter{url: "http://" + l.Addr().String()}
 	var under sync.WaitGroup
 	under.Go(func() {
@@ -57,9 +56,7 @@ func (c *cutter) client(t *testing.T, retries int) *client.Client {
 	made, err := client.ConnectHTTP(t.Context(), c.url, client.HTTPOptions{
 		MaxRetries: retries, Client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return made
 }
 
@@ -106,17 +103,13 @@ func TestCutConnections(t *testing.T) {
 	}
 	b.Calls = append(b.Calls, toolyard.Call{Tool: "wait"})
 	sub, err := c.client(t, 0).Submit(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, most := range []int64{2_500, 3_001, 4_444} { // a result has about a thousand bytes
 		c.most.Store(most)
 		before := c.cuts.Load()
 		next := 0
 		for r, err := range sub.Results(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if r.Index != next {
 				t.Fatalf("result %d where %d is next", r.Index, next)
 			}
@@ -141,9 +134,7 @@ func TestCutConnections(t *testing.T) {
 	before := c.cuts.Load()
 	var got []string
 	for e, err := range sub.Watch(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		got = append(got, string(e.JSON))
 	}
 	if len(got) != len(want) {
@@ -171,12 +162,8 @@ func TestAConnectionThatNeverDelivers(t *testing.T) {
 	p := start(t, nil)
 	c := newCutter(t, strings.TrimPrefix(p.url, "http://"))
 	sub, err := c.client(t, 2).Submit(t.Context(), toolyard.Batch{Calls: []toolyard.Call{{Tool: "echo"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := failure(sub.Results(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, failure(sub.Results(t.Context())))
 	c.most.Store(300) // the headers, and less than a result
 	if err := failure(sub.Results(t.Context())); err == nil || !strings.Contains(err.Error(), "was cut") ||
 		c.cuts.Load() != 3 {
@@ -220,9 +207,7 @@ func TestLostAnswers(t *testing.T) {
 	n := map[events.Type]int{}
 	for _, raw := range every(t, st.Events(t.Context())) {
 		_, body, err := events.DecodeJSON(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		n[body.EventType()]++
 	}
 	if n[events.BatchSubmitted] != 1 || n[events.CallsAppended] != 1 || n[events.BatchClosed] != 1 ||
@@ -306,13 +291,9 @@ func TestClientsWithTokens(t *testing.T) {
 	p := startFor(t, "secret-a ann\nsecret-b bob\n")
 	ann := overHTTP(t, p, client.HTTPOptions{Token: "secret-a"})
 	bobs, err := overHTTP(t, p, client.HTTPOptions{Token: "secret-b"}).Watch(t.Context(), "") // before anything happens
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	sub, err := ann.Submit(t.Context(), toolyard.Batch{ID: "b", Calls: []toolyard.Call{{Tool: "echo"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if sub.Key() != (toolyard.BatchKey{Agent: "ann", ID: "b"}) {
 		t.Errorf("the batch is %s", sub.Key())
 	}

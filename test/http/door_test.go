@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestTokens: an agent finds its own things and nothing of any other's; the operator finds all.
@@ -231,9 +232,7 @@ func TestOtherMethods(t *testing.T) {
 		{http.MethodDelete, "/v1/sessions/s", "GET, POST"}, {http.MethodPost, "/healthz", "GET, HEAD"},
 	} {
 		res, err := http.DefaultClient.Do(p.request(c.method, c.path, ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusMethodNotAllowed ||
 			res.Header.Get("Allow") != c.allow {
 			t.Errorf("%s %s: %d, which takes %q; want %q", c.method, c.path, res.StatusCode, res.Header.Get("Allow"),
@@ -294,12 +293,8 @@ func TestALongBodyIsAnswered(t *testing.T) {
 		"another way": strings.Replace(head, batches, batches+"/b/cancel", 1) + whole + "\r\n" + spaces,
 	} {
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(p.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
+		must.OK(t, conn.SetDeadline(time.Now().Add(patience)))
 		if _, err = io.WriteString(conn, says); err != nil {
 			t.Errorf("%s: what is sent is not read: %v", name, err)
 		}
@@ -380,9 +375,7 @@ func TestDocument(t *testing.T) {
 	// Every reference leads somewhere.
 	raw := p.do(http.MethodGet, "/openapi.json", "").body
 	var tree any
-	if err := json.Unmarshal(raw, &tree); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(raw, &tree))
 	references := 0
 	var walk func(any)
 	walk = func(v any) {
@@ -411,9 +404,7 @@ func TestDocument(t *testing.T) {
 	// Every schema compiles, and what comes is what they promise.
 	compiler := jsonschema.NewCompiler()
 	compiler.DefaultDraft(jsonschema.Draft2020)
-	if err := compiler.AddResource("openapi.json", tree); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, compiler.AddResource("openapi.json", tree))
 	schemas := map[string]*jsonschema.Schema{}
 	for name := range doc.Components.Schemas {
 		var err error
@@ -424,9 +415,7 @@ func TestDocument(t *testing.T) {
 	fits := func(name string, body []byte, good bool) {
 		t.Helper()
 		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if err := schemas[name].Validate(v); (err == nil) != good {
 			t.Errorf("%.300s as a %s: %v", body, name, err)
 		}
@@ -493,9 +482,7 @@ func TestHeadersAreRead(t *testing.T) {
 	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches,
 		`{"id": "b", "calls": [{"tool": "wait"}]}`)
 	res, err := http.DefaultClient.Do(p.request(http.MethodHead, batches+"/b/results", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := io.Copy(io.Discard, res.Body); err != nil || res.Body.Close() != nil ||
 		res.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("%d %v", res.StatusCode, err)
@@ -506,9 +493,7 @@ func TestHeadersAreRead(t *testing.T) {
 // is named, which is answered to anybody.
 func TestWhoMakesTokens(t *testing.T) {
 	i, err := api.NewIssuer(api.IssuerConfig{URL: "https://127.0.0.1:1", Audience: "toolyard", Log: testenv.Log(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	p := start(t, func(cfg *api.Config) { cfg.Issuer, cfg.Loopback = i, false })
 	for path, resource := range map[string]string{batches: "", "/mcp": "/mcp"} {
 		r := p.do(http.MethodGet, path, "")

@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // The events of a response in Anthropic's form.
@@ -68,14 +69,10 @@ func (p *pool) feed(c *http.Client, path string) *feeding {
 	p.Cleanup(cancel)
 	out, in := io.Pipe()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+path, out)
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
 	r.Header.Set("Content-Type", "text/event-stream")
 	res, err := c.Do(r)
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
 	p.Cleanup(func() { _ = res.Body.Close() })
 	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" {
 		data, err := io.ReadAll(res.Body)
@@ -118,9 +115,7 @@ func (f *feeding) write(parts ...string) {
 // end ends the response.
 func (f *feeding) end() {
 	f.Helper()
-	if err := f.body.Close(); err != nil {
-		f.Fatal(err)
-	}
+	must.OK(f, f.body.Close())
 }
 
 // want is the next event, which has a name.
@@ -185,9 +180,7 @@ func TestFeed(t *testing.T) {
 					ToolUseID string `json:"tool_use_id"`
 				}
 			}
-			if err := json.Unmarshal([]byte(f.want("reply").data), &reply); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, json.Unmarshal([]byte(f.want("reply").data), &reply))
 			var ids []string
 			for _, b := range reply.Content {
 				if b.Type == "tool_result" {
@@ -520,9 +513,7 @@ func feeds(t *testing.T, c *client.Client) {
 		break
 	}
 	write(begins(1, "b", "echo"))
-	if err := in.CloseWithError(errors.New("the wire is gone")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, in.CloseWithError(errors.New("the wire is gone")))
 	if err := f.Wait(); !errors.Is(err, client.ErrCut) || !strings.Contains(err.Error(), "the wire is gone") {
 		t.Errorf("it ends with %v", err)
 	}
@@ -552,9 +543,7 @@ func TestTools(t *testing.T) {
 	}
 	var tools []struct{ Name string }
 	r := p.do(http.MethodGet, "/v1/tools?format=anthropic&deny=long", "")
-	if err := json.Unmarshal(r.body, &tools); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(r.body, &tools))
 	var names []string
 	for _, tool := range tools {
 		names = append(names, tool.Name)

@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/api"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // guarded starts a system with these tokens.
@@ -242,13 +243,9 @@ func TestWhatATokenMayDo(t *testing.T) {
 // TestAStreamOfARevokedToken: streams and waits of a token that is taken out of its file end, and it opens no others.
 func TestAStreamOfARevokedToken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(path, []byte("secret-a alice\nsecret-b bob\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte("secret-a alice\nsecret-b bob\n"), 0o600))
 	tokens, err := api.ReadTokens(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	p := start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokens, false })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -260,9 +257,7 @@ func TestAStreamOfARevokedToken(t *testing.T) {
 	happened, _ := p.stream("/v1/events", alice...)
 	waited := make(chan reply, 1)
 	go func() { waited <- p.do(http.MethodGet, batches+"/b?wait=600", "", alice...) }()
-	if err := os.WriteFile(path, []byte("secret-b bob\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte("secret-b bob\n"), 0o600))
 	all(events)
 	all(results)
 	all(happened)

@@ -26,6 +26,7 @@ import (
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -84,9 +85,7 @@ func (p *pool) tools() (out []tool.Tool) {
 				MaxResultSizeChars: 1_000,
 			}, Run: run,
 		})
-		if err != nil {
-			p.Fatal(err)
-		}
+		must.OK(p, err)
 		out = append(out, t)
 	}
 	add("echo", toolyard.ReadOnly, true, func(_ context.Context, _ tool.Env, in input) (string, error) {
@@ -145,9 +144,7 @@ func startFor(t testing.TB, file string) *pool {
 func tokensOf(t testing.TB, file string) *api.Tokens {
 	t.Helper()
 	tokens, err := api.ParseTokens([]byte(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return tokens
 }
 
@@ -160,9 +157,7 @@ func startWith(t testing.TB, limits dispatcher.Config, change func(*api.Config, 
 		Tools: p.tools(), Log: testenv.Log(t), Origin: registry.Toolset, Mode: policy.Default,
 		DrainGrace: 500 * time.Millisecond,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	begin(t, w)
 	var d *dispatcher.Dispatcher
 	observed := metrics.New(func() bool { return true })
@@ -218,9 +213,7 @@ func (p *pool) request(method, path, body string, headers ...string) *http.Reque
 	ctx, cancel := context.WithTimeout(p.Context(), patience)
 	p.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, method, p.url+path, strings.NewReader(body))
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -236,9 +229,7 @@ func (p *pool) request(method, path, body string, headers ...string) *http.Reque
 func (p *pool) do(method, path, body string, headers ...string) reply {
 	p.Helper()
 	res, err := http.DefaultClient.Do(p.request(method, path, body, headers...))
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
 	data, err := io.ReadAll(res.Body)
 	if err = errors.Join(err, res.Body.Close()); err != nil {
 		p.Fatal(err)
@@ -277,9 +268,7 @@ func (p *pool) stream(path string, headers ...string) (next func() (event, bool)
 	p.Helper()
 	res, err := http.DefaultClient.Do(p.request(http.MethodGet, path, "",
 		append([]string{"Accept", "text/event-stream"}, headers...)...))
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
 	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" {
 		data, err := io.ReadAll(res.Body)
 		p.Fatalf("%s: %d %s %v", path, res.StatusCode, data, err)

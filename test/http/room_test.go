@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestNoRoom: a new batch is refused before anything of it is stored, with the reason. One that is there is answered as
@@ -59,9 +60,7 @@ func TestNoRoom(t *testing.T) {
 	set(broker.Room{Full: true, Reason: reason})
 	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"/there/cancel", `{"reason": "x"}`)
 	over, err := client.ConnectHTTP(t.Context(), p.url, client.HTTPOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := over.Submit(t.Context(), toolyard.Batch{ID: "new",
 		Calls: []toolyard.Call{{Tool: "wait"}}}); !errors.Is(err, client.ErrFull) ||
 		!strings.Contains(err.Error(), reason) {
@@ -178,9 +177,7 @@ func TestACrowdOfBatches(t *testing.T) {
 			}
 		}
 		over, err := client.ConnectHTTP(t.Context(), p.url, client.HTTPOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		_, err = over.Batch(toolyard.BatchKey{Agent: "default", ID: "c"}).View(t.Context())
 		if refused := new(client.RefusedError); !errors.As(err, &refused) || !errors.Is(err, client.ErrFull) {
 			t.Errorf("the Go client is told %v", err)

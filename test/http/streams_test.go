@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestResultsAreResumed: a stream of results that is cut in the middle goes on behind the last id, live and when all is
@@ -143,9 +144,7 @@ func want2lines(p *pool, r reply) (types []events.Type) {
 	}
 	for line := range strings.Lines(string(r.body)) {
 		_, body, err := events.DecodeJSON([]byte(line))
-		if err != nil {
-			p.Fatal(err)
-		}
+		must.OK(p, err)
 		types = append(types, body.EventType())
 	}
 	return types
@@ -201,12 +200,8 @@ func TestTooManyStreams(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		res, err := http.DefaultClient.Do(p.request(http.MethodGet, batches+"/b/results", "").WithContext(ctx))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := res.Body.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
+		must.OK(t, res.Body.Close())
 		return res.StatusCode == http.StatusOK
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // scenario is a system and one client of it: what holds over NATS holds over HTTP.
@@ -27,9 +28,7 @@ type scenario struct {
 func overHTTP(t testing.TB, p *pool, o client.HTTPOptions) *client.Client {
 	t.Helper()
 	c, err := client.ConnectHTTP(t.Context(), p.url, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return c
 }
 
@@ -47,9 +46,7 @@ func (s *scenario) batch(id string, tools ...string) toolyard.Batch {
 func (s *scenario) submit(b toolyard.Batch) *client.Batch {
 	s.Helper()
 	sub, err := s.c.Submit(s.Context(), b)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.OK(s, err)
 	return sub
 }
 
@@ -57,9 +54,7 @@ func (s *scenario) submit(b toolyard.Batch) *client.Batch {
 func every[T any](t testing.TB, seq iter.Seq2[T, error]) (out []T) {
 	t.Helper()
 	for v, err := range seq {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		out = append(out, v)
 	}
 	return out
@@ -173,9 +168,7 @@ var scenarios = map[string]func(*scenario){
 	},
 	"calls are appended": func(s *scenario) {
 		st, err := s.c.Open(s.Context(), s.batch("open", "echo:one"))
-		if err != nil {
-			s.Fatal(err)
-		}
+		must.OK(s, err)
 		next, stop := iter.Pull2(st.Results(s.Context()))
 		defer stop()
 		for i := range 3 {
@@ -183,10 +176,8 @@ var scenarios = map[string]func(*scenario){
 			if !ok || err != nil || r.Index != i {
 				s.Fatalf("result %d: %+v, %v", i, r, err)
 			}
-			if err := st.Append(s.Context(), toolyard.Call{Tool: "echo",
-				Input: json.RawMessage(`{"text": "more"}`)}); err != nil {
-				s.Fatal(err)
-			}
+			must.OK(s, st.Append(s.Context(), toolyard.Call{Tool: "echo",
+				Input: json.RawMessage(`{"text": "more"}`)}))
 		}
 		if err := st.Append(s.Context(), toolyard.Call{ID: "c0", Tool: "echo"}); !errors.As(err,
 			new(*toolyard.InputError)) {
@@ -214,18 +205,12 @@ var scenarios = map[string]func(*scenario){
 	},
 	"others append, and close it": func(s *scenario) {
 		st, err := s.c.Open(s.Context(), s.batch("open"))
-		if err != nil {
-			s.Fatal(err)
-		}
+		must.OK(s, err)
 		other, err := s.client.Open(s.Context(), s.batch("open"))
-		if err != nil {
-			s.Fatal(err)
-		}
-		if err := errors.Join(other.Append(s.Context(), toolyard.Call{ID: "x", Tool: "echo"}),
+		must.OK(s, err)
+		must.OK(s, errors.Join(other.Append(s.Context(), toolyard.Call{ID: "x", Tool: "echo"}),
 			st.Append(s.Context(), toolyard.Call{ID: "y", Tool: "echo"}),
-			other.Close(s.Context())); err != nil {
-			s.Fatal(err)
-		}
+			other.Close(s.Context())))
 		if err := st.Append(s.Context(), toolyard.Call{ID: "z", Tool: "echo"}); !errors.Is(err, client.ErrClosed) {
 			s.Errorf("append behind another's close: %v", err)
 		}
@@ -233,9 +218,7 @@ var scenarios = map[string]func(*scenario){
 	"calls without ids of two writers are two calls": func(s *scenario) {
 		for i, text := range []string{"same", "same", "other"} { // a program that was away opens its batch again
 			st, err := s.c.Open(s.Context(), s.batch("open"))
-			if err != nil {
-				s.Fatal(err)
-			}
+			must.OK(s, err)
 			at, err := st.AppendAt(s.Context(), toolyard.Call{Tool: "echo",
 				Input: json.RawMessage(fmt.Sprintf(`{"text": %q}`, text))})
 			if err != nil || at != i {
@@ -261,10 +244,8 @@ var scenarios = map[string]func(*scenario){
 			new(*toolyard.InputError)) {
 			s.Errorf("a reason that is too long: %v", err)
 		}
-		if err := errors.Join(sub.Cancel(s.Context(), "not needed", 0, 1),
-			sub.Cancel(s.Context(), "not needed", 0)); err != nil {
-			s.Fatal(err)
-		}
+		must.OK(s, errors.Join(sub.Cancel(s.Context(), "not needed", 0, 1),
+			sub.Cancel(s.Context(), "not needed", 0)))
 		next, stop := iter.Pull2(sub.Results(s.Context()))
 		defer stop()
 		for i := range 2 { // a call that runs until it hears of the cancel would take the gate
@@ -291,9 +272,7 @@ var scenarios = map[string]func(*scenario){
 		var types []string
 		for {
 			e, err, ok := next()
-			if err != nil {
-				s.Fatal(err)
-			}
+			must.OK(s, err)
 			if !ok {
 				break
 			}
@@ -317,9 +296,7 @@ var scenarios = map[string]func(*scenario){
 		var kept []string
 		for _, raw := range every(s, sub.Events(s.Context())) {
 			_, body, err := events.DecodeJSON(raw)
-			if err != nil {
-				s.Fatal(err)
-			}
+			must.OK(s, err)
 			kept = append(kept, string(body.EventType()))
 		}
 		if slices.Sort(types); !slices.Equal(types, slices.Sorted(slices.Values(kept))) {
@@ -330,15 +307,11 @@ var scenarios = map[string]func(*scenario){
 		ctx, cancel := context.WithTimeout(s.Context(), patience)
 		defer cancel()
 		happening, err := s.c.Watch(ctx, s.agent)
-		if err != nil {
-			s.Fatal(err)
-		}
+		must.OK(s, err)
 		k := s.submit(s.batch("b", "echo")).Key()
 		replied := false
 		for e, err := range happening {
-			if err != nil {
-				s.Fatal(err)
-			}
+			must.OK(s, err)
 			if e.Batch != k || e.What == "" || e.Gap != "" || e.Time.IsZero() {
 				s.Errorf("%+v", e)
 			}
@@ -357,9 +330,7 @@ var scenarios = map[string]func(*scenario){
 		sub := s.submit(s.batch("b", "talk:it"))
 		var seen []client.Progress
 		for p, err := range sub.Progress(s.Context()) {
-			if err != nil {
-				s.Fatal(err)
-			}
+			must.OK(s, err)
 			if seen = append(seen, p); p.Fraction == 0.5 && s.gate != nil {
 				s.gate <- struct{}{}
 				s.gate = nil
@@ -389,9 +360,7 @@ var scenarios = map[string]func(*scenario){
 			s.Helper()
 			s.eventually("a call waits", func() bool {
 				list, err := s.c.Approvals(s.Context(), s.agent)
-				if err != nil {
-					s.Fatal(err)
-				}
+				must.OK(s, err)
 				if len(list) != 1 || list[0].Index != i {
 					return false
 				}
@@ -403,9 +372,7 @@ var scenarios = map[string]func(*scenario){
 				ids = append(ids, a.ID)
 				return true
 			})
-			if err := do(ids[len(ids)-1]); err != nil {
-				s.Fatal(err)
-			}
+			must.OK(s, do(ids[len(ids)-1]))
 		}
 		decide(0, func(id string) error {
 			return s.c.Decide(s.Context(), id, client.Decision{Verdict: client.Allow, By: "ann"})
@@ -459,9 +426,7 @@ var scenarios = map[string]func(*scenario){
 		sub := s.submit(b)
 		s.eventually("the batch is planned", func() bool { // before that it would stop, and not be counted
 			page, _, err := s.c.Batches(s.Context(), client.Filter{Agent: s.agent, Session: name})
-			if err != nil {
-				s.Fatal(err)
-			}
+			must.OK(s, err)
 			return len(page) == 1
 		})
 		if n, err := s.c.Interrupt(s.Context(), s.agent, name, "stop"); err != nil || n != 1 {
@@ -491,9 +456,7 @@ var scenarios = map[string]func(*scenario){
 		s.submit(other)
 		s.eventually("both wait", func() bool {
 			list, err := s.c.Approvals(s.Context(), s.agent)
-			if err != nil {
-				s.Fatal(err)
-			}
+			must.OK(s, err)
 			return len(list) == 2
 		})
 		runs := s.batch("runs", "wait")
@@ -601,9 +564,7 @@ func TestWhoDecides(t *testing.T) {
 		s.submit(b)
 		s.eventually("the call waits", func() bool {
 			list, err := s.c.Approvals(s.Context(), s.agent)
-			if err != nil {
-				s.Fatal(err)
-			}
+			must.OK(s, err)
 			for _, a := range list {
 				if a.Batch == b.ID {
 					approval = a.ID

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 var update = flag.Bool("update", false, "rewrite the types of the web console")
@@ -109,9 +111,7 @@ func TestTypesOfTheConsole(t *testing.T) {
 		} `json:"components"`
 	}
 	r := p.do(http.MethodGet, "/openapi.json", "")
-	if err := json.Unmarshal(r.body, &doc); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(r.body, &doc))
 	var b bytes.Buffer
 	b.WriteString("// The types of /openapi.json. \"go test ./test/http -run TypesOfTheConsole -update\" makes this file.\n")
 	for _, name := range slices.Sorted(maps.Keys(doc.Components.Schemas)) {
@@ -123,14 +123,10 @@ func TestTypesOfTheConsole(t *testing.T) {
 		}
 	}
 	if *update {
-		if err := os.WriteFile(typesFile, b.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(typesFile, b.Bytes(), 0o644))
 	}
 	have, err := os.ReadFile(typesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if !bytes.Equal(have, b.Bytes()) {
 		t.Errorf("%s is out of date; go test ./test/http -run TypesOfTheConsole -update", typesFile)
 	}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/metrics"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // each has a test run for each Deployment of each sample.
@@ -133,9 +134,7 @@ func TestFiles(t *testing.T) {
 			return
 		}
 		file := filepath.Join(t.TempDir(), "quotas.txt")
-		if err := os.WriteFile(file, []byte(quotas), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(quotas), 0o600))
 		out, err := exec.CommandContext(t.Context(), path.Join(build(t), "dispatcher"), "explain", "--agent", "ci-1",
 			"--quota-file", file, filepath.Join(top, "examples/explore.json")).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "ci-*") {
@@ -275,9 +274,7 @@ func TestSelectors(t *testing.T) {
 // where no AppArmor is in the way. It is bounded, and its user is that of the images.
 func TestHardened(t *testing.T) {
 	evaluator, err := standards.NewEvaluator(standards.DefaultChecks(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	users := regexp.MustCompile(`(?m)^USER (\d+):(\d+)$`).FindAllStringSubmatch(read(t, "deploy/Dockerfile"), -1)
 	if len(users) == 0 {
 		t.Fatal("the Dockerfile names no user")
@@ -397,9 +394,7 @@ func TestEnd(t *testing.T) {
 		need := 20 * time.Second // a dispatcher lets go of its batches, and answers what it was asked
 		if drain, ok := environment(t, main)["TOOLYARD_DRAIN_GRACE"]; ok {
 			d, err := time.ParseDuration(drain)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			need = d + 10*time.Second
 		} else if program(main) == "worker" {
 			t.Fatal("it has the default time to drain, which nobody compares with the pod's")

@@ -19,6 +19,7 @@ import (
 
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 const (
@@ -34,9 +35,7 @@ var built = sync.OnceValues(func() (string, error) { return testenv.Binaries("",
 func build(t *testing.T) string {
 	t.Helper()
 	dir, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return dir
 }
 
@@ -44,17 +43,13 @@ func build(t *testing.T) string {
 func secret(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "..2026"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Join(dir, "..2026"), 0o755))
 	err := os.Symlink("..2026", filepath.Join(dir, "..data"))
 	for name, content := range files {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, "..data", name), []byte(content), 0o400),
 			os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return dir
 }
 
@@ -62,9 +57,7 @@ func secret(t *testing.T, files map[string]string) string {
 func content(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return string(data)
 }
 
@@ -84,17 +77,13 @@ func start(t *testing.T, c core.Container, place *strings.Replacer) map[string]s
 func ask(t *testing.T, method, url, token string, body []byte) (int, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	request.Header.Set("Content-Type", "application/json")
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
 	if err = errors.Join(err, answer.Body.Close()); err != nil {
 		t.Fatal(err)
@@ -131,9 +120,7 @@ func TestProcesses(t *testing.T) {
 	o := rendered(t, values(t, "default"), fmt.Sprintf("nats: {url: %q}", cluster.ClientURL()),
 		"dispatcher: {settings: {max-store-bytes: 1073741824}}")
 	workspace := t.TempDir()
-	if err := os.WriteFile(filepath.Join(workspace, "greeting"), []byte("hello\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(workspace, "greeting"), []byte("hello\n"), 0o600))
 	place := func(secrets map[string]string) *strings.Replacer {
 		return strings.NewReplacer("/secrets", secret(t, secrets), "/workspace", workspace,
 			"0.0.0.0:8080", "127.0.0.1:0", "0.0.0.0:9464", "127.0.0.1:0")

@@ -27,6 +27,8 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	strict "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 const (
@@ -59,9 +61,7 @@ func values(t *testing.T, sample string) string {
 func read(t *testing.T, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(top, filepath.FromSlash(name)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return string(data)
 }
 
@@ -92,9 +92,7 @@ func (o *objects) deployment(t *testing.T, name string) *apps.Deployment {
 func load(t *testing.T) *chart.Chart {
 	t.Helper()
 	c, err := loader.Load(chartDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return c
 }
 
@@ -196,9 +194,7 @@ func decode[T any](data []byte, into *[]*T) error {
 func rendered(t *testing.T, with ...string) *objects {
 	t.Helper()
 	o, err := render(t.Context(), load(t), with...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return o
 }
 

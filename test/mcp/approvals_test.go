@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/mcp/server"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func asking(c *server.Config) { c.Approvals = true }
@@ -99,9 +100,7 @@ func TestAClientThatFailsToAskAllowsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, err := p.connect(session, "token-of-a", opts).CallTool(waiting(t),
 				&sdk.CallToolParams{Name: "write", Meta: sdk.Meta{"dev.toolyard/batch": name}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			wantText(t, r, true, "has not run")
 			for r, err := range p.client.Batch(toolyard.BatchKey{Agent: "agent-a",
 				ID: toolyard.BatchID(name)}).Results(waiting(t)) {
@@ -161,9 +160,7 @@ func TestACallThatSomebodyElseHasAllowedHasRun(t *testing.T) {
 			}})
 			r, err := c.CallTool(waiting(t), &sdk.CallToolParams{Name: tool, Arguments: map[string]any{"text": "it"},
 				Meta: sdk.Meta{"dev.toolyard/batch": tool}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			wantText(t, r, false, tt.want)
 		})
 	}
@@ -198,9 +195,7 @@ func TestAQuestionThatNobodyFailedToAskStaysOpen(t *testing.T) {
 			way := &reading{begun: make(chan struct{}, 1)}
 			line, err := client.ConnectHTTP(p.Context(), strings.TrimSuffix(p.url, "/mcp"), client.HTTPOptions{
 				Token: "token-of-all", MaxRetries: -1, Client: &http.Client{Transport: way}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			q := p.second(server.Config{Client: line, Approvals: true})
 			var last time.Time
 			answer := func(ctx context.Context) error { // the next question that is open
@@ -246,9 +241,7 @@ func TestAQuestionThatNobodyFailedToAskStaysOpen(t *testing.T) {
 			}})
 			r, err := c.CallTool(waiting(t), &sdk.CallToolParams{Name: "ask", Arguments: map[string]any{"text": words},
 				Meta: sdk.Meta{"dev.toolyard/batch": id}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			wantText(t, r, false, `{"said":"x"}{"said":"x"}`)
 			if err := <-second; err != nil && !t.Failed() {
 				t.Error(err)
@@ -272,9 +265,7 @@ func TestACallWhoseDenialWasLostIsNotSaidNotToRun(t *testing.T) {
 	p := start(t, nil)
 	line, err := client.ConnectHTTP(p.Context(), strings.TrimSuffix(p.url, "/mcp"), client.HTTPOptions{
 		Token: "token-of-all", MaxRetries: -1, Client: &http.Client{Transport: undecidable{}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	q := p.second(server.Config{Client: line, Approvals: true})
 	nobody := person(make(chan *sdk.ElicitParams, 10), nil, errors.New("the window is gone"))
 	r := called(t, q.connect(session, "token-of-a", nobody), "write", nil)
@@ -338,9 +329,7 @@ func TestAnAnswerIsForTheCallThatWasAskedAbout(t *testing.T) {
 	for range 2 { // the second time as if the first answer was lost
 		r, err := a.CallTool(waiting(t), &sdk.CallToolParams{Name: "write", Arguments: input, RequestState: state,
 			InputResponses: allow})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		wantText(t, r, false, "wrote it")
 	}
 	if n := p.writes.Load(); n != 1 {
@@ -410,9 +399,7 @@ func TestAServerBesideItTakesTheAnswer(t *testing.T) {
 	}
 	r, err = second.CallTool(waiting(t), &sdk.CallToolParams{Name: "write", RequestState: r.RequestState,
 		InputResponses: sdk.InputResponseMap{"approval": accepts("allow", "")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	wantText(t, r, false, "wrote")
 }
 
@@ -481,9 +468,7 @@ func TestAnAnswerThatIsSentAgainAnswersNoOtherQuestion(t *testing.T) {
 		}
 		r, err := c.CallTool(waiting(t), &sdk.CallToolParams{Name: "ask", Arguments: input,
 			RequestState: second.RequestState, InputResponses: said("my age")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		wantText(t, r, false, `{"said":"my name"}{"said":"my age"}`)
 	}
 }
@@ -508,9 +493,7 @@ func (w *watched) over(p *pool) *client.Client {
 	p.Helper()
 	c, err := client.ConnectHTTP(p.Context(), strings.TrimSuffix(p.url, "/mcp"), client.HTTPOptions{
 		Token: "token-of-all", MaxRetries: -1, Client: &http.Client{Transport: w}})
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
 	return c
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/mcp/server"
 	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -29,9 +30,7 @@ func TestTheSurfaceIsListed(t *testing.T) {
 	inBoth(t, func(t *testing.T, way string) {
 		c := p.connect(way, "token-of-a", nil)
 		first, err := c.ListTools(waiting(t), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		byName := map[string]*sdk.Tool{}
 		var names []string
 		for _, tool := range first.Tools {
@@ -100,9 +99,7 @@ func TestClientsHearOfOtherTools(t *testing.T) {
 		}})
 		has := func() bool {
 			list, err := c.ListTools(waiting(t), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return slices.ContainsFunc(list.Tools, func(tool *sdk.Tool) bool { return tool.Name == "guest" })
 		}
 		until := func(want bool) {
@@ -181,9 +178,7 @@ func TestLargePictures(t *testing.T) {
 func sameJSON(t *testing.T, got []byte, want string) bool {
 	t.Helper()
 	var a, b any
-	if err := errors.Join(json.Unmarshal(got, &a), json.Unmarshal([]byte(want), &b)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(json.Unmarshal(got, &a), json.Unmarshal([]byte(want), &b)))
 	return reflect.DeepEqual(a, b)
 }
 
@@ -380,16 +375,12 @@ func TestTheEndOfASessionCancelsItsCalls(t *testing.T) {
 	}
 	end := func(token string) int {
 		r, err := http.NewRequestWithContext(waiting(t), http.MethodDelete, p.url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		r.Header.Set("Authorization", "Bearer "+token)
 		r.Header.Set("Mcp-Session-Id", mine.ID())
 		r.Header.Set("Mcp-Protocol-Version", session)
 		res, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer res.Body.Close()
 		return res.StatusCode
 	}
@@ -460,9 +451,7 @@ func TestALongCallKeepsItsResponse(t *testing.T) {
 	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
 		`"io.modelcontextprotocol/clientInfo":{"name":"x","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`
 	r, err := http.NewRequestWithContext(waiting(t), http.MethodPost, p.url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for name, value := range map[string]string{
 		"Authorization": "Bearer token-of-a", "Content-Type": "application/json",
 		"Accept":               "application/json, text/event-stream",
@@ -471,9 +460,7 @@ func TestALongCallKeepsItsResponse(t *testing.T) {
 		r.Header.Set(name, value)
 	}
 	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer res.Body.Close()
 	lines, beats := bufio.NewScanner(res.Body), 0
 	for lines.Scan() {
@@ -521,15 +508,11 @@ func lateBy(t *testing.T, p *pool, line http.RoundTripper) *sdk.CallToolResult {
 	t.Helper()
 	c, err := client.ConnectHTTP(p.Context(), strings.TrimSuffix(p.url, "/mcp"), client.HTTPOptions{
 		Token: "token-of-all", MaxRetries: -1, Client: &http.Client{Transport: line}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	q := p.second(server.Config{Client: c, MaxWait: 200 * time.Millisecond})
 	r, err := q.connect(alone, "token-of-a", nil).CallTool(waiting(t), &sdk.CallToolParams{Name: "wait",
 		Meta: sdk.Meta{"dev.toolyard/batch": "late"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return r
 }
 
@@ -589,9 +572,7 @@ func TestLongResults(t *testing.T) {
 			t.Errorf("without being asked: %d parts, and a text of %d bytes", len(r.Content), len(textOf(r)))
 		}
 		r, err := c.CallTool(waiting(t), &sdk.CallToolParams{Name: "long", Meta: sdk.Meta{"dev.toolyard/links": true}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if len(r.Content) != 2 || len(textOf(r)) == 0 || len(textOf(r)) >= len(long) {
 			t.Fatalf("got %d parts, and a text of %d bytes", len(r.Content), len(textOf(r)))
 		}
@@ -612,9 +593,7 @@ func TestLongResults(t *testing.T) {
 		text, uri := "", link.URI+"?limit=1000"
 		for uri != "" {
 			part, err := read(c, uri)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if len(part.Text) == 0 || len(part.Text) > 1000 {
 				t.Fatalf("a part has %d bytes", len(part.Text))
 			}

@@ -18,29 +18,24 @@ import (
 	"github.com/toolyard/toolyard/internal/mcp/server"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // post sends a message and returns the status and the beginning of the answer.
 func (p *pool) post(body string, headers ...string) (int, string) {
 	p.Helper()
 	r, err := http.NewRequestWithContext(waiting(p.T), http.MethodPost, p.url, strings.NewReader(body))
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
 	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
 	defer res.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
 	return res.StatusCode, string(data)
 }
 
@@ -85,18 +80,14 @@ func TestErrorsAtTheDoor(t *testing.T) {
 		{http.MethodPost, handshake, []string{"Accept", "text/plain"}, 400, "Accept"},
 	} {
 		r, err := http.NewRequestWithContext(waiting(t), c.method, p.url, strings.NewReader(c.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		headers := append([]string{"Authorization", "Bearer token-of-a", "Content-Type", "application/json", "Accept",
 			"application/json, text/event-stream"}, c.headers...)
 		for i := 0; i < len(headers); i += 2 {
 			r.Header.Set(headers[i], headers[i+1])
 		}
 		res, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var problem api.Problem
 		err = json.NewDecoder(res.Body).Decode(&problem)
 		if err := errors.Join(err, res.Body.Close()); err != nil || res.StatusCode != c.status ||
@@ -156,9 +147,7 @@ func TestAnAgentHasOnlySoManySessions(t *testing.T) {
 		&sdk.ClientSessionOptions{ProtocolVersion: session})
 	wantCode(t, err, -32000, "sessions")
 	p.connect(session, "token-of-b", nil)
-	if err := open[0].Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, open[0].Close())
 	p.connect(session, "token-of-a", nil)
 }
 
@@ -273,13 +262,9 @@ func (p *pool) beside(key []byte) *sdk.ClientSession {
 		Client: p.client, Log: testenv.Log(p.T), Key: key, Approvals: true,
 		Pipe: server.Caller{Agent: "agent-a"},
 	})
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
 	p.Cleanup(m.Stop)
-	if err := m.SetSurface(p.surface()); err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, m.SetSurface(p.surface()))
 	toServer, fromClient := io.Pipe()
 	toClient, fromServer := io.Pipe()
 	ctx, stop := context.WithCancel(context.Background())
@@ -300,13 +285,9 @@ func (p *pool) surface(more ...registry.Entry) registry.Surface {
 		p.Fatalf("there are no workers (%v)", err)
 	}
 	raw, err := p.broker.Surface(waiting(p.T), stored[0].Toolset)
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
 	surface, err := registry.Decode(raw)
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
 	surface.Tools = append(surface.Tools, more...)
 	return *surface
 }
@@ -318,13 +299,9 @@ func (p *pool) second(cfg server.Config, more ...registry.Entry) *pool {
 		cfg.Client = p.client
 	}
 	m, err := server.New(cfg)
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
 	p.Cleanup(m.Stop)
-	if err := m.SetSurface(p.surface(more...)); err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, m.SetSurface(p.surface(more...)))
 	return &pool{T: p.T, broker: p.broker, client: p.client, mcp: m, url: p.door(m), gate: p.gate, began: p.began,
 		ended: p.ended}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	wire "github.com/toolyard/toolyard/internal/mcp"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // Tasks are tested message by message: the SDK's clients do not know them.
@@ -65,13 +66,9 @@ func (p *pool) tasking(way, token string, caps form) *plain {
 func (c *plain) post(message form, headers ...string) *http.Response {
 	c.p.Helper()
 	data, err := json.Marshal(message)
-	if err != nil {
-		c.p.Fatal(err)
-	}
+	must.OK(c.p, err)
 	r, err := http.NewRequestWithContext(c.p.Context(), http.MethodPost, c.p.url, strings.NewReader(string(data)))
-	if err != nil {
-		c.p.Fatal(err)
-	}
+	must.OK(c.p, err)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	r.Header.Set("Authorization", "Bearer "+c.token)
@@ -83,9 +80,7 @@ func (c *plain) post(message form, headers ...string) *http.Response {
 		r.Header.Set(headers[i], headers[i+1])
 	}
 	res, err := (&http.Client{Timeout: patience}).Do(r)
-	if err != nil {
-		c.p.Fatal(err)
-	}
+	must.OK(c.p, err)
 	return res
 }
 
@@ -242,17 +237,13 @@ func says(res form) string {
 func (c *plain) stream(method string, _ form) *http.Response {
 	c.p.Helper()
 	r, err := http.NewRequestWithContext(c.p.Context(), method, c.p.url, nil)
-	if err != nil {
-		c.p.Fatal(err)
-	}
+	must.OK(c.p, err)
 	r.Header.Set("Accept", "text/event-stream")
 	r.Header.Set("Authorization", "Bearer "+c.token)
 	r.Header.Set("Mcp-Protocol-Version", c.way)
 	r.Header.Set("Mcp-Session-Id", c.sid)
 	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		c.p.Fatal(err)
-	}
+	must.OK(c.p, err)
 	c.p.Cleanup(sync.OnceFunc(func() { _ = res.Body.Close() }))
 	return res
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -115,9 +116,7 @@ func made(t *testing.T, name string, change func(*tool.Declaration),
 		}
 		return run(ctx, env, in.Text)
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return out
 }
 
@@ -248,15 +247,11 @@ func start(t *testing.T, change func(*server.Config)) *pool {
 func (p *pool) door(m *server.Server) string {
 	p.Helper()
 	who, err := api.ParseTokens([]byte(tokens))
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
 	door, err := api.New(api.Config{Client: p.client, Reader: follow.New(p.broker, follow.Options{Shared: true}),
 		Tokens: who, Log: testenv.Log(p.T),
 		Ready: func() error { return nil }})
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
 	door.Mount("/mcp", server.MaxRequestBytes, m.Serve)
 	p.closeDoor = door.Stop
 	web := httptest.NewServer(door)
@@ -275,9 +270,7 @@ func (p *pool) work(name toolyard.Pool, tools ...tool.Tool) (end func()) {
 		Tools: tools, Pool: name, Log: testenv.Log(p.T), Origin: registry.Toolset, Mode: policy.Default,
 		DrainGrace: 500 * time.Millisecond,
 	})
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, err)
 	return begin(p.T, w)
 }
 
@@ -335,9 +328,7 @@ func connect(t *testing.T, way string, opts *sdk.ClientOptions, transport sdk.Tr
 	defer cancel()
 	c, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, opts).Connect(ctx, transport,
 		&sdk.ClientSessionOptions{ProtocolVersion: way})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

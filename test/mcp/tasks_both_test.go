@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/mcp/server"
 	"github.com/toolyard/toolyard/internal/mcp/toolset"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -25,13 +26,9 @@ import (
 func TestTasksOverAPipe(t *testing.T) {
 	p := start(t, nil)
 	m, err := server.New(server.Config{Client: p.client, Log: testenv.Log(t), Pipe: server.Caller{Agent: "agent-a"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(m.Stop)
-	if err := m.SetSurface(p.surface()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.SetSurface(p.surface()))
 	toServer, fromClient := io.Pipe()
 	toClient, fromServer := io.Pipe()
 	ctx, stop := context.WithCancel(context.Background())
@@ -50,17 +47,13 @@ func TestTasksOverAPipe(t *testing.T) {
 			message["id"] = 1
 		}
 		data, err := json.Marshal(message)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if _, err := fmt.Fprintf(fromClient, "%s\n", data); err != nil {
 			t.Fatal(err)
 		}
 		for message["id"] != nil && lines.Scan() {
 			var answer form
-			if err := json.Unmarshal(lines.Bytes(), &answer); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, json.Unmarshal(lines.Bytes(), &answer))
 			if res, ok := answer["result"].(form); ok {
 				return res
 			}
@@ -107,9 +100,7 @@ func TestAPoolsTasksAreAnotherPoolsCalls(t *testing.T) {
 		Server: manifest.Server{Name: "pool", URL: p.url,
 			Headers:  map[string]string{"Authorization": "Bearer token-of-a"},
 			MaxTools: 100, MaxInFlight: 4, StartTimeoutMS: patience.Milliseconds()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	over := make(chan struct{})
 	go func() {
@@ -121,9 +112,7 @@ func TestAPoolsTasksAreAnotherPoolsCalls(t *testing.T) {
 		<-over
 	})
 	<-set.Settled()
-	if err := set.Down(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, set.Down())
 	tools := set.Tools()
 	i := slices.IndexFunc(tools, func(t tool.Tool) bool { return strings.HasSuffix(t.Name, "wait") })
 	call := func(ctx context.Context) <-chan error {

@@ -22,6 +22,7 @@ import (
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -62,14 +63,10 @@ func BenchmarkAccounts(b *testing.B) {
 				ID: broker.WorkerID("default"), Log: log, Origin: registry.Toolset, Mode: policy.Bypass,
 				Tools: []tool.Tool{make1(b, reader("read"), says("read"))},
 			})
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.OK(b, err)
 			start(w)
 			c, err := client.Connect(b.Context(), testenv.ConnAs(b, s, mode.agent), client.Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.OK(b, err)
 			calls := make([]toolyard.Call, 10)
 			for i := range calls {
 				calls[i] = toolyard.Call{ID: fmt.Sprint(i), Tool: "read", Input: json.RawMessage(`{}`)}
@@ -102,8 +99,6 @@ func BenchmarkAccounts(b *testing.B) {
 func processor(b *testing.B) time.Duration {
 	b.Helper()
 	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -44,9 +45,7 @@ func status(t *testing.T, b *natsbroker.Broker, f broker.Filter, want toolyard.S
 	var got broker.Entry
 	eventually(t, "the batch is "+string(want), func() bool {
 		page, _, err := b.Index().Page(t.Context(), f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if len(page) == 1 {
 			got = page[0]
 		}
@@ -120,10 +119,7 @@ func TestAnApprovalOutlivesEverybody(t *testing.T) {
 	}
 	d.end(t)
 	w.end(t)
-	if err := approval.Decide(t.Context(), b, list[0].Key(), 1,
-		events.Decided{Decision: events.Approve, By: "ann"}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, approval.Decide(t.Context(), b, list[0].Key(), 1, events.Decided{Decision: events.Approve, By: "ann"}))
 	startDispatcher(t, s, dispatcher.Config{})
 	startWorker(t, s, worker.Config{Tools: tools, Mode: policy.Default})
 	results := collect(t, t.Context(), sub)
@@ -197,9 +193,7 @@ func TestAPersonDecides(t *testing.T) {
 			sub := submit(t, c, batch)
 			a := asked(t, b, toolyard.Agent(name), 1)[0]
 			status(t, b, broker.Filter{Agent: a.Agent}, toolyard.StatusWaiting)
-			if err := decide.as(t, a); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, decide.as(t, a))
 			res := collect(t, t.Context(), sub)
 			if len(res) != 1 || res[0].Code != decide.code || decide.output != "" && res[0].Output != decide.output {
 				t.Errorf("got %+v, want %q %q", res, decide.code, decide.output)
@@ -220,10 +214,8 @@ func TestASessionRemembers(t *testing.T) {
 	done := make(chan []toolyard.Result, 1)
 	go func() { done <- run("one") }()
 	a := asked(t, b, "remembers", 1)[0]
-	if err := approval.Approve(t.Context(), b, a.Key(), a.Index,
-		events.Decided{By: "ann", Remember: approval.RememberSession}, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, approval.Approve(t.Context(), b, a.Key(), a.Index,
+		events.Decided{By: "ann", Remember: approval.RememberSession}, nil))
 	<-done
 	if res := run("one"); res[0].IsError || res[0].ApprovalWaitMS != 0 {
 		t.Errorf("the same call in the same session: %+v, want it to run unasked", res[0])
@@ -234,10 +226,7 @@ func TestASessionRemembers(t *testing.T) {
 	}
 	go func() { done <- run("two") }()
 	a = asked(t, b, "remembers", 1)[0]
-	if err := approval.Decide(t.Context(), b, a.Key(), a.Index,
-		events.Decided{Decision: events.Reject, By: "ann"}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, approval.Decide(t.Context(), b, a.Key(), a.Index, events.Decided{Decision: events.Reject, By: "ann"}))
 	<-done
 	if _, err := b.ChangeSession(t.Context(), "remembers", "s",
 		func(s *broker.Session) { s.Unattended = true }); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -49,14 +50,10 @@ func storedBytes(t testing.TB, s *natsd.Server) (hot, archived, subjects uint64)
 func archiveAll(t testing.TB, s *natsd.Server, batches int) {
 	t.Helper()
 	a, err := testenv.Broker(t, s, "/dispatcher/archiver").Archiver(t.Context(), time.Nanosecond, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for done := 0; done < batches; {
 		r, err := a.Round(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if done += r.Batches; r.Batches == 0 { // the last submissions are not acknowledged yet
 			runtime.Gosched()
 		}
@@ -86,9 +83,7 @@ func TestArchivedBatchesAnswerAgain(t *testing.T) {
 		b := submit(t, c, sub)
 		for _, r := range resultsOf(t, b) {
 			text, err := json.Marshal(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			out = append(out, string(text))
 		}
 		return out

@@ -23,6 +23,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/version"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
@@ -115,26 +116,18 @@ func attackedPool(t *testing.T, s testenv.System) (*natsbroker.Broker, jetstream
 	nc := testenv.ConnAs(t, s, platform)
 	js := testenv.JetStream(t, nc)
 	b, err := natsbroker.Attach(t.Context(), nc, "/test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Guard(t.Context(), s.GuardedSince()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, b.Guard(t.Context(), s.GuardedSince()))
 	for _, agent := range []toolyard.Agent{"ann", "bob"} {
 		sub := toolyard.Batch{Agent: agent, ID: "att", Open: true}
 		sub.Normalize("att")
-		if err := b.Submit(t.Context(), sub); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Submit(t.Context(), sub))
 	}
 	// The lanes of both pools, as their workers make them.
 	for _, pool := range []toolyard.Pool{"default", "other"} {
 		for lane := range broker.Lanes {
 			l, err := b.Lane(t.Context(), batch.Route{Pool: pool, Class: toolyard.ReadOnly}, lane, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			l.Stop()
 		}
 	}
@@ -165,9 +158,7 @@ func forgedEnd(t *testing.T, js jetstream.JetStream, subject string) uint64 {
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return last
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if m.Header.Get("ce-type") != string(events.BatchAdopted) {
 			last = m.Sequence
 		}
@@ -178,9 +169,7 @@ func forgedEnd(t *testing.T, js jetstream.JetStream, subject string) uint64 {
 // settle returns when the server has done all that a connection has asked for.
 func settle(t *testing.T, nc *nats.Conn) {
 	t.Helper()
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, nc.Flush())
 	if _, err := nc.Request("ty.ask.hello", nil, 10*time.Second); err != nil && !errors.Is(err, nats.ErrNoResponders) {
 		t.Fatal(err)
 	}
@@ -444,14 +433,10 @@ func TestNothingIsRead(t *testing.T) {
 func nothingIsRead(t *testing.T, s testenv.System) {
 	b, _ := attackedPool(t, s)
 	ref, err := b.PutResult(t.Context(), "bob", []byte("bob's result"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	sum := strings.TrimPrefix(ref, "result-")
 	edited, err := b.PutInput(t.Context(), "bob", []byte(`{"bob's":"input"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	ask := func(t *testing.T, nc *nats.Conn, op, question string) *nats.Msg {
 		t.Helper()
 		m := nats.NewMsg("ty.ask." + op)
@@ -466,9 +451,7 @@ func nothingIsRead(t *testing.T, s testenv.System) {
 	push := func(nc *nats.Conn, to string) (heard bool) {
 		t.Helper()
 		sub, err := nc.SubscribeSync(to)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		body := fmt.Sprintf(`{"stream_name":"TY_BATCH","config":{"deliver_subject":%q,"deliver_policy":"all","ack_policy":"none"}}`, to)
 		m, err := nc.Request("$JS.API.CONSUMER.CREATE.TY_BATCH", []byte(body), 5*time.Second)
 		if err != nil || strings.Contains(string(m.Data), `"error"`) {
@@ -499,12 +482,8 @@ func nothingIsRead(t *testing.T, s testenv.System) {
 				}
 			}
 			heard, err := nc.SubscribeSync(">")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := nc.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
+			must.OK(t, nc.Flush())
 			if _, err := nc.Request(a.may, []byte("x"), 10*time.Second); err != nil {
 				t.Fatal(err)
 			}
@@ -598,12 +577,8 @@ func nothingIsApproved(t *testing.T, s testenv.System) {
 	dispatch(t, s)
 	nc := testenv.ConnAs(t, s, platform)
 	b, err := natsbroker.Attach(t.Context(), nc, "/test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Guard(t.Context(), s.GuardedSince()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, b.Guard(t.Context(), s.GuardedSince()))
 	var runs atomic.Int64
 	guestWorker(t, s, worker.Config{Mode: policy.Default, Tools: []tool.Tool{writes(t, &runs)}})
 	c := guestClient(t, s, "ann")
@@ -614,9 +589,7 @@ func nothingIsApproved(t *testing.T, s testenv.System) {
 		submit(t, c, sub)
 		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			list, err := b.Approvals(t.Context(), "ann")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			for _, a := range list {
 				if a.Batch == id {
 					return a
@@ -628,9 +601,7 @@ func nothingIsApproved(t *testing.T, s testenv.System) {
 	}
 	forged := submit("forged")
 	asked, at, err := b.Asked(t.Context(), forged.Key(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	// The attacker has the credentials of the pool, and writes what an operator would.
 	m := nats.NewMsg(fmt.Sprintf("ty.event.ann.forged.%s.0", at.Pool))
 	for k, v := range map[string]string{
@@ -674,10 +645,7 @@ func nothingIsApproved(t *testing.T, s testenv.System) {
 		asked.Reason == "harmless" {
 		t.Errorf("a person is asked %+v of pool %s (%v): another pool's words", asked, at.Pool, err)
 	}
-	if err := approval.Decide(t.Context(), b, approved.Key(), 0,
-		events.Decided{Decision: events.Approve, By: "ann"}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, approval.Decide(t.Context(), b, approved.Key(), 0, events.Decided{Decision: events.Approve, By: "ann"}))
 	if r := resultsOf(t, c.Batch(approved.Key())); r[0].Output != "wrote one" {
 		t.Errorf("the call that was approved: %+v", r[0])
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -57,9 +58,7 @@ type talk struct {
 func (k *talk) submit(name string, input any) *client.Batch {
 	k.Helper()
 	raw, err := json.Marshal(input)
-	if err != nil {
-		k.Fatal(err)
-	}
+	must.OK(k, err)
 	return k.turn(toolyard.Call{Tool: name, Input: raw}, toolyard.Options{})
 }
 
@@ -231,13 +230,9 @@ func TestAStartThatFailsFreesItsWorkspace(t *testing.T) {
 		},
 		Options: toolyard.Options{OnError: toolyard.Continue},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	<-at.begun
-	if err := b.Cancel(t.Context(), "not wanted", 0); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Cancel(t.Context(), "not wanted", 0))
 	if r := resultsOf(t, b); r[0].Code != toolyard.Canceled || r[1].IsError {
 		t.Errorf("%+v, %+v", r[0], r[1])
 	}
@@ -299,16 +294,12 @@ func TestAWorkerStartsOnlyWhatTheLogSays(t *testing.T) {
 	<-at.begun
 	b := testenv.Broker(t, s, "/worker/forger")
 	state, err := b.Look(t.Context(), toolyard.BatchKey{Agent: "a", ID: "turn-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	hash := state.Plan.Calls[0].InputSHA256
 	ask := func(pool toolyard.Pool, q broker.BackgroundAsk) broker.BackgroundAnswer {
 		t.Helper()
 		a, err := b.Background(t.Context(), pool, q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return a
 	}
 	call := broker.AskedCall{Agent: "a", Batch: "turn-1"}
@@ -403,9 +394,7 @@ func TestABackgroundCallIsInItsTrace(t *testing.T) {
 	ctx := client.WithTraceParent(t.Context(), "00-"+trace+"-b7ad6b7169203331-01")
 	b, err := startClient(t, s).Submit(ctx, toolyard.Batch{Calls: []toolyard.Call{{Tool: toolyard.BackgroundStart,
 		Input: json.RawMessage(`{"tool": "serve", "input": {}}`)}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if r := resultsOf(t, b)[0]; r.IsError {
 		t.Fatalf("%+v", r)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -40,9 +41,7 @@ func BenchmarkBatch(b *testing.B) {
 		Slots: map[toolyard.Class]int{toolyard.ReadOnly: 64},
 	})
 	input, err := json.Marshal(in{text})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, err)
 	one := func(name, workspace string, k int) error {
 		batch := toolyard.Batch{Workspace: toolyard.Workspace(workspace)}
 		for range k {
@@ -69,9 +68,7 @@ func BenchmarkBatch(b *testing.B) {
 			var took []time.Duration
 			for b.Loop() {
 				began := time.Now()
-				if err := one("read", "w", k); err != nil {
-					b.Fatal(err)
-				}
+				must.OK(b, one("read", "w", k))
 				took = append(took, time.Since(began))
 			}
 			percentiles(b, took)
@@ -81,9 +78,7 @@ func BenchmarkBatch(b *testing.B) {
 		var took []time.Duration
 		for b.Loop() {
 			began := time.Now()
-			if err := one("write", "w", 3); err != nil {
-				b.Fatal(err)
-			}
+			must.OK(b, one("write", "w", 3))
 			took = append(took, time.Since(began))
 		}
 		percentiles(b, took)
@@ -115,9 +110,7 @@ func benchSystem(b *testing.B, cfg worker.Config) (*client.Client, *natsd.Server
 	s := testenv.Server(b)
 	cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	w, err := worker.New(testenv.Broker(b, s, "/worker/bench"), cfg)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, err)
 	d := dispatcher.New(testenv.Broker(b, s, "/dispatcher/bench"),
 		dispatcher.Config{Log: cfg.Log, Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
 	ctx, stop := context.WithCancel(context.Background())
@@ -135,9 +128,7 @@ func benchSystem(b *testing.B, cfg worker.Config) (*client.Client, *natsd.Server
 		running.Wait()
 	})
 	c, err := client.Connect(b.Context(), testenv.Conn(b, s), client.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, err)
 	return c, s
 }
 

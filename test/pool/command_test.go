@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -27,9 +28,7 @@ import (
 func running(t *testing.T, argument string) int {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	n := 0
 	for _, f := range lines {
 		if line, err := os.ReadFile(f); err == nil && bytes.Contains(line, []byte("sleep\x00"+argument+"\x00")) {
@@ -44,9 +43,7 @@ func running(t *testing.T, argument string) int {
 func sandboxedTools(t *testing.T) (tools []tool.Tool, caps sandbox.Capabilities, noBox error) {
 	t.Helper()
 	box, err := sandbox.Open(sandbox.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	caps, noBox = box.Probe(t.Context())
 	if tools, err = builtin.All(builtin.Options{Sandbox: box}); err != nil {
 		t.Fatal(err)
@@ -58,9 +55,7 @@ func sandboxedTools(t *testing.T) (tools []tool.Tool, caps sandbox.Capabilities,
 func realDir(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return dir
 }
 
@@ -105,9 +100,7 @@ func TestStoppedCommandsAreGone(t *testing.T) {
 						t.Fatal("the command does not run")
 					}
 				}
-				if err := b.Cancel(t.Context(), "enough"); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, b.Cancel(t.Context(), "enough"))
 			}
 		}},
 	} {

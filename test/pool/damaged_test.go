@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -55,9 +56,7 @@ func (l *loss) begin() {
 func (l *loss) submit(b toolyard.Batch) *client.Batch {
 	l.Helper()
 	sub, err := startClient(l.T, l.server.Server).Submit(l.Context(), b)
-	if err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, err)
 	l.key = sub.Key()
 	return sub
 }
@@ -103,9 +102,7 @@ func (l *loss) letter(cause string) {
 	c := startClient(l.T, l.server.Server)
 	eventually(l.T, "there is a dead letter of the batch with its cause", func() bool {
 		letters, err := c.DeadLetters(l.Context(), 100)
-		if err != nil {
-			l.Fatal(err)
-		}
+		must.OK(l, err)
 		for _, letter := range letters {
 			if letter.Batch == l.key.ID && strings.Contains(letter.Cause, cause) {
 				return true
@@ -173,10 +170,8 @@ func TestWhatTheStoreHasLost(t *testing.T) {
 				toolyard.StatusWaiting)
 		}, func(l *loss) { l.damage("TY_BATCH", events.BatchSubmitted) }, func(l *loss) {
 			b := testenv.Broker(l.T, l.server.Server, "/test")
-			if err := approval.Decide(l.Context(), b, l.key, 1,
-				events.Decided{By: "test", Decision: events.Approve}); err != nil {
-				l.Fatal(err)
-			}
+			must.OK(l, approval.Decide(l.Context(), b, l.key, 1,
+				events.Decided{By: "test", Decision: events.Approve}))
 			internalError(l)
 		}},
 		{"the submission of a batch that runs", func(l *loss) {
@@ -223,16 +218,10 @@ func TestWhatTheStoreHasLost(t *testing.T) {
 			l.parts = l.parts[:1]
 			c := startClient(l.T, l.server.Server)
 			open, err := c.Open(l.Context(), toolyard.Batch{ID: "b", Calls: calls("free")})
-			if err != nil {
-				l.Fatal(err)
-			}
+			must.OK(l, err)
 			l.key = open.Key()
-			if err := open.Append(l.Context(), calls("free")[0]); err != nil {
-				l.Fatal(err)
-			}
-			if err := open.Close(l.Context()); err != nil {
-				l.Fatal(err)
-			}
+			must.OK(l, open.Append(l.Context(), calls("free")[0]))
+			must.OK(l, open.Close(l.Context()))
 		}, func(l *loss) { l.damage("TY_EVENT", events.CallsAppended) }, func(l *loss) {
 			_, err := l.ends()
 			l.isDamaged(err)
@@ -240,17 +229,11 @@ func TestWhatTheStoreHasLost(t *testing.T) {
 		{"calls that were appended", func(l *loss) {
 			c := startClient(l.T, l.server.Server)
 			open, err := c.Open(l.Context(), toolyard.Batch{ID: "b", Calls: calls("free")})
-			if err != nil {
-				l.Fatal(err)
-			}
+			must.OK(l, err)
 			l.key = open.Key()
-			if err := open.Append(l.Context(), calls("write")[0]); err != nil {
-				l.Fatal(err)
-			}
+			must.OK(l, open.Append(l.Context(), calls("write")[0]))
 			awaitClaim(l, 1)
-			if err := open.Close(l.Context()); err != nil {
-				l.Fatal(err)
-			}
+			must.OK(l, open.Close(l.Context()))
 		}, func(l *loss) { l.damage("TY_EVENT", events.CallsAppended) }, func(l *loss) {
 			rs, err := l.ends()
 			if codes(rs) != "ok internal_error" { // what is not known any more has no result, and that is said
@@ -287,9 +270,7 @@ func TestAWorkerFindsThatAClaimIsLost(t *testing.T) {
 	b := testenv.Broker(t, l.server.Server, "/test")
 	eventually(t, "the call has ended", func() bool {
 		log, err := b.Log(t.Context(), l.key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return slices.ContainsFunc(log, func(e broker.Logged) bool {
 			_, ended := e.Body.(events.Finished)
 			return ended
@@ -308,9 +289,7 @@ func TestAWorkerFindsThatAClaimIsLost(t *testing.T) {
 func rules(t *testing.T, text ...string) []policy.Rule {
 	t.Helper()
 	out, err := policy.ParseRules(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return out
 }
 
@@ -320,9 +299,7 @@ func awaitClaim(l *loss, index int) {
 	b := testenv.Broker(l.T, l.server.Server, "/test")
 	eventually(l.T, "the call is claimed", func() bool {
 		log, err := b.Log(l.Context(), l.key)
-		if err != nil {
-			l.Fatal(err)
-		}
+		must.OK(l, err)
 		for _, e := range log {
 			if _, claimed := e.Body.(events.Claimed); claimed && e.Index == index {
 				return true
@@ -341,9 +318,7 @@ func over(l *loss, sub *client.Batch) {
 
 func (l *loss) cancel(b *client.Batch) {
 	l.Helper()
-	if err := b.Cancel(l.Context(), "no"); err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, b.Cancel(l.Context(), "no"))
 }
 
 // stopped checks that no call of a batch has gone on that somebody has stopped.

@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -46,9 +47,7 @@ func TestPoison(t *testing.T) {
 		t.Errorf("the next batch: %s", got)
 	}
 	replies, err := b.Replies(t.Context(), toolyard.BatchKey{Agent: "a", ID: "junk"}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if refused, ok := replies[0].Body.(events.Refused); !ok || refused.Status != 400 {
 		t.Errorf("whoever waits for what is no batch gets %+v", replies)
 	}
@@ -63,9 +62,7 @@ func TestPoison(t *testing.T) {
 	}
 	for end := time.Now().Add(30 * time.Second); ; {
 		letters, err := c.DeadLetters(t.Context(), 100)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		left := len(want)
 		for _, l := range letters {
 			about, ok := want[l.Subject]

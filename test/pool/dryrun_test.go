@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -38,9 +39,7 @@ func TestADryRunDoesNothing(t *testing.T) {
 		return tool.Output{Text: "ran"}, nil
 	}
 	counted, err := tool.Raw(tool.Tool{Declaration: read, Run: ran})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	write := writes(t, &runs)
 	write.Diff = func(context.Context, tool.Env, json.RawMessage) (string, error) { return "-old\n+new\n", nil }
 	pre, err := hooks.New(hooks.Options{Funcs: []hooks.Func{{Event: hooks.PreToolUse, Name: "counts",
@@ -48,9 +47,7 @@ func TestADryRunDoesNothing(t *testing.T) {
 			hooked.Add(1)
 			return pipeline.HookVerdict{Block: true}, nil
 		}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	startWorker(t, s, worker.Config{Mode: policy.Default, Hooks: pre, Tools: []tool.Tool{write, counted}})
 	c := startClient(t, s)
 	given := []toolyard.Call{call("read", `{}`), call("write", `{"text":"one"}`), call("read", `{"no":1}`),
@@ -62,14 +59,10 @@ func TestADryRunDoesNothing(t *testing.T) {
 		if open {
 			sub.ID, sub.Calls = "dry-open", []toolyard.Call{}
 			stream, err := c.Open(t.Context(), sub)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			more := slices.Clone(given)
 			toolyard.NormalizeCalls(more, 0)
-			if err := errors.Join(stream.Append(t.Context(), more...), stream.Close(t.Context())); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, errors.Join(stream.Append(t.Context(), more...), stream.Close(t.Context())))
 			under = stream.Batch
 		} else if under, err = c.Submit(t.Context(), sub); err != nil {
 			t.Fatal(err)
@@ -85,9 +78,7 @@ func TestADryRunDoesNothing(t *testing.T) {
 			r := results[i]
 			var out pipeline.DryRunOutput
 			if len(r.Structured) > 0 {
-				if err := json.Unmarshal(r.Structured, &out); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, json.Unmarshal(r.Structured, &out))
 			}
 			if r.Code != want.code || out.Would != want.would || r.Attempts != 0 || r.Index != i {
 				t.Errorf("call %d (open %t): %q %q, attempts %d: %s%s", i, open, r.Code, out.Would, r.Attempts,

@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -55,9 +56,7 @@ func TestAnEditIsCheckedBeforeItCounts(t *testing.T) {
 	write.Specifier = tool.Specifier{Command: "text"}
 	startDispatcher(t, s, dispatcher.Config{})
 	deny, err := policy.ParseRules([]string{"write(rm:*)"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	startWorker(t, s, worker.Config{Mode: policy.Default, Tools: []tool.Tool{write}, Rules: policy.Rules{Deny: deny}})
 	c := startClient(t, s)
 	sub := submit(t, c, interactive("edits", call("write", `{"text":"one"}`)))
@@ -76,10 +75,8 @@ func TestAnEditIsCheckedBeforeItCounts(t *testing.T) {
 	if list, err := b.Approvals(t.Context(), "edits"); err != nil || len(list) != 1 || runs.Load() != 0 {
 		t.Fatalf("after edits that were refused %v waits (%v), %d ran", list, err, runs.Load())
 	}
-	if err := c.Decide(t.Context(), id, client.Decision{Verdict: client.Allow, By: "ann",
-		Input: json.RawMessage(`{"text":"two"}`)}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Decide(t.Context(), id, client.Decision{Verdict: client.Allow, By: "ann",
+		Input: json.RawMessage(`{"text":"two"}`)}))
 	if r := collect(t, t.Context(), sub); r[0].Code != "" || r[0].Output != "wrote two" {
 		t.Errorf("the call with the edit ended as %+v", r[0])
 	}
@@ -147,9 +144,7 @@ func TestRepair(t *testing.T) {
 			if string(waiting.Input) != `{"text":"one"}` {
 				t.Errorf("a person is asked about %s", waiting.Input)
 			}
-			if err := c.Decide(t.Context(), waiting.ID, client.Decision{Verdict: client.Allow, By: "ann"}); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.Decide(t.Context(), waiting.ID, client.Decision{Verdict: client.Allow, By: "ann"}))
 		}
 		results := collect(t, t.Context(), under)
 		for i, want := range []toolyard.Code{"", "", toolyard.SchemaValidationFailed, toolyard.SchemaValidationFailed} {

@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -70,9 +71,7 @@ func TestStoppedCallsSayWhatHappened(t *testing.T) {
 
 	sub := submit(t, c, toolyard.Batch{Calls: calls("wait")})
 	within(t, "the call runs", began)
-	if err := c.Batch(sub.Key()).Cancel(t.Context(), "changed my mind"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Batch(sub.Key()).Cancel(t.Context(), "changed my mind"))
 	got = collect(t, t.Context(), sub)
 	stopped("a cancel", &got[0], toolyard.Canceled)
 	if !strings.Contains(got[0].Error, "changed my mind") {
@@ -180,9 +179,7 @@ func TestACallThatNoWorkerWasHanded(t *testing.T) {
 	}
 	sub := submit(t, c, many)
 	awaitStart(t, testenv.Broker(t, s, "/test"), sub.Key())
-	if err := c.Batch(sub.Key()).Cancel(t.Context(), "enough"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Batch(sub.Key()).Cancel(t.Context(), "enough"))
 	got := collect(t, t.Context(), sub)
 	ran := 0
 	for _, r := range got {
@@ -226,13 +223,9 @@ func TestAttemptsAreWhatWasTaken(t *testing.T) {
 	within(t, "a call runs", began)
 	logged := func(sub *client.Batch) (out []string) {
 		for e, err := range sub.Events(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			var event struct{ Type string }
-			if err := json.Unmarshal(e, &event); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, json.Unmarshal(e, &event))
 			out = append(out, event.Type)
 		}
 		return out
@@ -264,9 +257,7 @@ func TestAttemptsAreWhatWasTaken(t *testing.T) {
 	sub := submit(t, c, toolyard.Batch{Agent: "a", ID: "lost", Calls: calls("read")})
 	route := batch.Route{Pool: "default", Class: toolyard.ReadOnly}
 	lane, err := testenv.Broker(t, s, "/worker/lost").Lane(t.Context(), route, broker.LaneOf("a"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	testenv.Take(t, lane)
 	lane.Stop()
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{read}})
@@ -303,9 +294,7 @@ func TestAReadIsQueuedOnce(t *testing.T) {
 		t.Errorf("%+v", again)
 	}
 	lane, err := b.Lane(t.Context(), route, 3, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer lane.Stop()
 	d := testenv.Take(t, lane)
 	if d.Calls[0].Again || !d.Fresh() {
@@ -316,9 +305,7 @@ func TestAReadIsQueuedOnce(t *testing.T) {
 		t.Errorf("of the messages %d and %d none was ever handed to a worker but the first: %d, %v", seqs[0], again.Seq,
 			never, err)
 	}
-	if err := d.Done(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, d.Done())
 	// A worker that comes later is handed nothing that was withdrawn.
 	stream := testenv.Stream(t, testenv.JetStream(t, testenv.Conn(t, s)), "TY_CALL")
 	if n := stream.CachedInfo().State.Msgs; n != 0 {
@@ -352,9 +339,7 @@ func TestAFailedReadEndsNobodyElse(t *testing.T) {
 		Options: toolyard.Options{OnError: toolyard.CancelGroup}})
 	var got []toolyard.Result
 	for r, err := range b.Results(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if got = append(got, r); len(got) == 1 {
 			close(failed) // its owner has decided by now what follows from it
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -26,12 +27,8 @@ func allTaken(t *testing.T, s *natsd.Server, n int) {
 	nc := testenv.Conn(t, s)
 	tokens := fmt.Sprintf("x.never=61made%d", n)
 	answered, err := nc.SubscribeSync("ty.live.reply." + tokens)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, nc.Flush())
 	if _, err := nc.Request("ty.batch."+tokens, []byte("{}"), 10*time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -119,9 +116,7 @@ func TestTooManyBatches(t *testing.T) {
 		}
 		t.Log(refused)
 		for e, err := range b.Watch(t.Context()) { // it ends, and with the refusal
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			t.Log(e.What)
 		}
 	}
@@ -178,9 +173,7 @@ func BenchmarkFairness(b *testing.B) {
 				var took []time.Duration
 				for range samples {
 					began := time.Now()
-					if err := one(quietAgent, bench.workspace); err != nil {
-						b.Fatal(err)
-					}
+					must.OK(b, one(quietAgent, bench.workspace))
 					took = append(took, time.Since(began))
 				}
 				slices.Sort(took)

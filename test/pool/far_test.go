@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 	public "github.com/toolyard/toolyard/worker"
 )
@@ -25,9 +26,7 @@ import (
 func distant(t *testing.T, url string, oneWay time.Duration) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
 	carry := func(to, from net.Conn) {
@@ -103,9 +102,7 @@ func TestAFarWorker(t *testing.T) {
 	s := waiting(t, broker.Settings{Shards: testenv.Shards(t), CallAckWait: 2 * time.Second,
 		WorkerTTL: 2 * time.Second})
 	nc, err := public.Connect(t.Context(), distant(t, s.ClientURL(), 100*time.Millisecond), testenv.Log(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	startProgram(t, nc, make1(t, writer("write"), func(ctx context.Context, env tool.Env) (string, error) {
 		select {
@@ -136,9 +133,7 @@ func TestAWorkerThatIsTooFar(t *testing.T) {
 	t.Parallel()
 	s := hurried(t)
 	nc, err := nats.Connect(distant(t, s.ClientURL(), 150*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	err = public.Run(t.Context(), nc, public.Options{Tools: []tool.Tool{make1(t, reader("read"), says("x"))},
 		Log: testenv.Log(t)})

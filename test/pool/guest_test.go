@@ -24,6 +24,7 @@ import (
 	"github.com/toolyard/toolyard/internal/presence"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -64,18 +65,14 @@ func guestWorker(t testing.TB, s testenv.System, cfg worker.Config) *part {
 	cfg.ID = broker.WorkerID(cfg.Pool)
 	w, err := worker.New(testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: string(cfg.Pool)},
 		broker.SourceWorker+cfg.ID), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return begin(t, w)
 }
 
 func guestClient(t testing.TB, s testenv.System, agent string) *client.Client {
 	t.Helper()
 	c, err := client.Connect(t.Context(), testenv.ConnAs(t, s, agentNamed(agent)), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return c
 }
 
@@ -157,9 +154,7 @@ func TestGuests(t *testing.T) {
 	}
 	events := 0
 	for _, err := range b.Watch(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		events++
 	}
 	if events < 10 {
@@ -178,15 +173,9 @@ func TestGuests(t *testing.T) {
 
 	// An open batch, and a cancel.
 	open, err := c.Open(t.Context(), toolyard.Batch{Agent: "an agent", ID: "open"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := open.Append(t.Context(), calls("read", "wait")...); err != nil {
-		t.Fatal(err)
-	}
-	if err := open.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, open.Append(t.Context(), calls("read", "wait")...))
+	must.OK(t, open.Close(t.Context()))
 	<-began
 	eventually(t, "progress is told", func() bool {
 		return !slices.ContainsFunc(unused(), func(g access.Grant) bool {
@@ -208,9 +197,7 @@ func TestGuests(t *testing.T) {
 	if told == 0 {
 		t.Error("the agent heard no progress")
 	}
-	if err := c.Batch(open.Key()).Cancel(t.Context(), "enough"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Batch(open.Key()).Cancel(t.Context(), "enough"))
 	if r := resultsOf(t, c.Batch(open.Key())); len(r) != 2 || r[1].Code != toolyard.Canceled {
 		t.Errorf("the canceled batch: %+v", r)
 	}
@@ -252,22 +239,14 @@ func followGrants(t *testing.T, s *natsd.Server, of ...access.Principal) func() 
 				continue
 			}
 			sub, err := nc.SubscribeSync(g.Subject)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := sub.AutoUnsubscribe(1); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
+			must.OK(t, sub.AutoUnsubscribe(1))
 			all = append(all, followed{g, sub})
 		}
 	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, nc.Flush())
 	return func() (unused []access.Grant) {
-		if err := nc.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, nc.Flush())
 		for _, f := range all {
 			if n, _, err := f.sub.Pending(); err != nil || n == 0 {
 				unused = append(unused, f.grant)
@@ -287,17 +266,11 @@ func TestGetReplies(t *testing.T) {
 	ask := func(batch, question string) (out []*nats.Msg) {
 		t.Helper()
 		sub, err := nc.SubscribeSync(nc.NewInbox())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := nc.PublishRequest("ty.get.ann."+batch, sub.Subject, []byte(question)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
+		must.OK(t, nc.PublishRequest("ty.get.ann."+batch, sub.Subject, []byte(question)))
 		for {
 			m, err := sub.NextMsg(20 * time.Second)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if out = append(out, m); len(m.Data) == 0 {
 				return out
 			}
@@ -322,9 +295,7 @@ func TestGetReplies(t *testing.T) {
 			if m.Header.Get("ce-type") != "dev.toolyard.results.v1" {
 				t.Errorf("%q: message %d is a %s", c.question, i, m.Header.Get("ce-type"))
 			}
-			if err := json.Unmarshal(m.Data, &data); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, json.Unmarshal(m.Data, &data))
 			if i == 0 && (len(data.Results) == 0 || data.Results[0].Index > c.first) {
 				t.Errorf("%q: it begins with %+v; want call %d", c.question, data.Results, c.first)
 			}
@@ -358,16 +329,12 @@ func TestBeats(t *testing.T) {
 				Breakers: map[string]time.Time{"all": time.Now().Add(time.Hour)}},
 		}
 	}, func(string, []byte) error { return nil }, nil, func(toolyard.BatchKey) bool { return false })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	guest := testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: "default"}, "/worker/default.me")
 	me := broker.Worker{ID: "default.me", Pool: "default"}
 	before := uint64(0)
 	for range 3 {
-		if err := guest.Beat(t.Context(), me); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, guest.Beat(t.Context(), me))
 		if r, err := b.ReadEntry(t.Context(), me.ID); err != nil || r.Kind != presence.Present || r.Seq <= before {
 			t.Fatalf("behind an answered beat stands %+v (%v), and %d stood before", r, err, before)
 		} else {
@@ -400,15 +367,11 @@ func TestBeats(t *testing.T) {
 			t.Errorf("%s stands in the registry as %+v (%v)", w.ID, r, err)
 		}
 	}
-	if err := guest.Gone(t.Context(), me.ID); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, guest.Gone(t.Context(), me.ID))
 	if r, err := b.ReadEntry(t.Context(), me.ID); err != nil || r.Kind != presence.Removed {
 		t.Errorf("behind its end stands %+v (%v)", r, err)
 	}
-	if err := answerer.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, answerer.Close())
 	// Until the server knows that nobody listens any more, a request waits for its answer.
 	nobody, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()

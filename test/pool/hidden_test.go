@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 )
 
@@ -28,9 +29,7 @@ func TestDeniedPathsAreHidden(t *testing.T) {
 	dir := realDir(t)
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 	must(os.Chmod(dir, 0o755))
 	must(os.MkdirAll(filepath.Join(dir, "secret/deep"), 0o755))
@@ -122,14 +121,10 @@ func TestAPathRuleThatNoWorkspaceHolds(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
 	tools, err := builtin.All(builtin.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	one, two := t.TempDir(), t.TempDir()
 	for _, dir := range []string{one, two} {
-		if err := os.WriteFile(filepath.Join(dir, "key.txt"), []byte("content of the key"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, "key.txt"), []byte("content of the key"), 0o600))
 	}
 	deny := func(texts ...string) worker.Config {
 		return worker.Config{Tools: tools, Rules: policy.Rules{Deny: rules(t, texts...)},

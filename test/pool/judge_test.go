@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -43,9 +44,7 @@ func TestOnlyTheToolsCodeCanTell(t *testing.T) {
 	var b toolyard.Batch
 	for _, mood := range []string{"calm", "calm", "busy", "wild", "panic"} {
 		input, err := json.Marshal(in{mood})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		b.Calls = append(b.Calls, toolyard.Call{Tool: "ask", Input: input})
 	}
 	c := startClient(t, s)
@@ -100,9 +99,7 @@ func TestWhyACallIsUnsafe(t *testing.T) {
 	moods := []string{"calm", "slow", "panic", "garbage", "error", "chatty", "calm"}
 	for _, mood := range moods {
 		input, err := json.Marshal(in{mood})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		b.Calls = append(b.Calls, toolyard.Call{Tool: "ask", Input: input})
 	}
 	want := map[string]string{

@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
@@ -53,17 +54,11 @@ func TestAWorkerWhoseToolsCannotBeRead(t *testing.T) {
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{write}})
 	js := testenv.JetStream(t, testenv.Conn(t, s))
 	store, err := js.ObjectStore(t.Context(), "ty_blob")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	objects, err := store.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, o := range objects {
-		if err := store.Delete(t.Context(), o.Name); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, store.Delete(t.Context(), o.Name))
 	}
 	startDispatcher(t, s, dispatcher.Config{Base: []registry.Entry{{Declaration: write.Declaration,
 		Origin: registry.Toolset, Pool: "default"}}})
@@ -73,9 +68,7 @@ func TestAWorkerWhoseToolsCannotBeRead(t *testing.T) {
 	b := testenv.Broker(t, s, "/test")
 	for end := time.Now().Add(2 * b.Settings().CallAckWait); time.Now().Before(end); {
 		st, err := b.Fold(t.Context(), sub.Key())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if st.Calls != nil && !st.Open(0) {
 			t.Fatalf("it was settled while it ran: %+v", st.Calls[0].Result)
 		}
@@ -98,9 +91,7 @@ func TestAClosedConnection(t *testing.T) {
 		"worker": func(b *natsbroker.Broker) runs {
 			w, err := worker.New(b, worker.Config{Log: testenv.Log(t),
 				Tools: []tool.Tool{make1(t, reader("read"), says("x"))}, DrainGrace: time.Second})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return w
 		},
 	} {
@@ -131,12 +122,8 @@ func TestADeletedTicketKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	kv, err := testenv.JetStream(t, testenv.Conn(t, s)).KeyValue(t.Context(), "ty_ticket")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := kv.Delete(t.Context(), "w"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, kv.Delete(t.Context(), "w"))
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if q, err := b.ChangeTickets(ctx, broker.TicketQueue{Workspace: "w"}, joined("two")); err != nil ||
@@ -155,9 +142,7 @@ func TestEverybodyReadsTheSystemsSettings(t *testing.T) {
 	made := broker.Settings{Shards: testenv.Shards(t), Lifetime: time.Hour, CallAckWait: 7 * time.Second}
 	testenv.Open(t, testenv.Conn(t, s), made, "/test")
 	b, err := natsbroker.Attach(t.Context(), testenv.Conn(t, s), "/test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if got := b.Settings(); got != made.WithDefaults() {
 		t.Errorf("the settings are %+v", got)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestAClientsNameIsInItsEvents: whoever reads a log sees which program handed a batch in.
@@ -16,16 +17,12 @@ func TestAClientsNameIsInItsEvents(t *testing.T) {
 	testenv.Broker(t, s, "/dispatcher/test") // sets the system up
 	nc := testenv.Conn(t, s)
 	c, err := client.Connect(t.Context(), nc, client.Options{Name: "a reviewer/2"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	b := submit(t, c, toolyard.Batch{Calls: []toolyard.Call{{ID: "1", Tool: "t", Input: json.RawMessage(`{}`)}}})
 	var sources []string
 	for event, err := range b.Events(t.Context()) {
 		var e struct{ Source string }
-		if err := errors.Join(err, json.Unmarshal(event, &e)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(err, json.Unmarshal(event, &e)))
 		sources = append(sources, e.Source)
 	}
 	if len(sources) != 1 || sources[0] != "/client/a%20reviewer%2F2" {

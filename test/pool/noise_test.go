@@ -22,6 +22,7 @@ import (
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -100,9 +101,7 @@ func TestAStopIsNoNews(t *testing.T) {
 				<-ready
 				return "", errors.New("it does not work")
 			})}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	taking := begin(t, w)
 	d := dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), dispatcher.Config{Log: j.log(),
 		Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
@@ -156,9 +155,7 @@ func TestAStopIsNoNews(t *testing.T) {
 			}
 		}
 		if x.stop != nil {
-			if err := x.stop(sub); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, x.stop(sub))
 		}
 		if got := codes(collect(t, t.Context(), sub)); got != x.want {
 			t.Errorf("%s: the calls ended as %s, want %s", name, got, x.want)
@@ -182,9 +179,7 @@ func TestALostConnectionIsTwoLines(t *testing.T) {
 	var dispatching, working journal
 	on := func(j *journal, source string) *natsbroker.Broker {
 		nc, err := nats.Connect(s.ClientURL(), natsbroker.ConnectOptions("test", j.log())...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		t.Cleanup(nc.Close)
 		return testenv.Open(t, nc, broker.Settings{}, source)
 	}
@@ -199,9 +194,7 @@ func TestALostConnectionIsTwoLines(t *testing.T) {
 				}
 				return "", nil
 			})}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	begin(t, w)
 	begin(t, dispatcher.New(on(&dispatching, "/dispatcher/test"), dispatcher.Config{Log: dispatching.log(),
 		Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}}))

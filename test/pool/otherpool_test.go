@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestAWorkerOfAnotherPoolTakesNoBatchFromItsOwner: what a worker of a pool writes beside a batch that has no call for
@@ -29,9 +30,7 @@ func TestAWorkerOfAnotherPoolTakesNoBatchFromItsOwner(t *testing.T) {
 	eventually(t, "the batch is planned", func() bool { return last() != "" })
 	mallory := testenv.ConnAs(t, s, access.Principal{Role: access.Worker, Name: "other"})
 	data, err := json.Marshal(events.Claimed{Worker: "other.1", Attempt: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	m := nats.NewMsg("ty.event.ann.att.other.7")
 	m.Data = data
 	for name, value := range map[string]string{"ce-specversion": "1.0", "ce-id": "forged",
@@ -43,9 +42,7 @@ func TestAWorkerOfAnotherPoolTakesNoBatchFromItsOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The owner ends the batch: an owner that thought itself lost would have left that to the next one.
-	if err := b.Cancel(t.Context(), toolyard.BatchKey{Agent: "ann", ID: "att"}, "it is over"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Cancel(t.Context(), toolyard.BatchKey{Agent: "ann", ID: "att"}, "it is over"))
 	eventually(t, "the batch is over", func() bool {
 		s, err := b.Look(t.Context(), toolyard.BatchKey{Agent: "ann", ID: "att"})
 		if err == nil && s.Takeovers > 0 {

@@ -21,6 +21,7 @@ import (
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -83,9 +84,7 @@ func startWorker(t testing.TB, s *natsd.Server, cfg worker.Config) *part {
 		cfg.DrainGrace = 500 * time.Millisecond
 	}
 	w, err := worker.New(testenv.Broker(t, s, "/worker/test"), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return begin(t, w)
 }
 
@@ -99,9 +98,7 @@ func startDispatcher(t testing.TB, s *natsd.Server, cfg dispatcher.Config) *part
 func startClient(t testing.TB, s *natsd.Server) *client.Client {
 	t.Helper()
 	c, err := client.Connect(t.Context(), testenv.Conn(t, s), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return c
 }
 
@@ -109,9 +106,7 @@ func startClient(t testing.TB, s *natsd.Server) *client.Client {
 func submit(t testing.TB, c *client.Client, b toolyard.Batch) *client.Batch {
 	t.Helper()
 	sub, err := c.Submit(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return sub
 }
 
@@ -137,9 +132,7 @@ type nothing struct{}
 func newTool[In, Out any](t testing.TB, typed tool.Typed[In, Out]) tool.Tool {
 	t.Helper()
 	made, err := tool.New(typed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return made
 }
 
@@ -178,9 +171,7 @@ func results(t *testing.T, c *client.Client, b toolyard.Batch) []toolyard.Result
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	sub, err := c.Submit(ctx, b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return collect(t, ctx, sub)
 }
 
@@ -222,9 +213,7 @@ func awaitStart(t *testing.T, b *natsbroker.Broker, k toolyard.BatchKey) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; {
 		st, err := b.Fold(t.Context(), k)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if len(st.Started) > 0 {
 			return
 		}
@@ -396,13 +385,9 @@ func TestABrokenToolsetHarmsNobodyElse(t *testing.T) {
 	t.Parallel()
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/worker/broken")
-	if err := b.PutSurface(t.Context(), "bad", []byte(`{"hash":"bad","tools":[{"name":"read"}]}`)); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Beat(t.Context(), broker.Worker{ID: "broken", Pool: "default", Classes: toolyard.Classes,
-		Toolset: "bad"}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.PutSurface(t.Context(), "bad", []byte(`{"hash":"bad","tools":[{"name":"read"}]}`)))
+	must.OK(t, b.Beat(t.Context(), broker.Worker{ID: "broken", Pool: "default", Classes: toolyard.Classes,
+		Toolset: "bad"}))
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
 	startDispatcher(t, s, dispatcher.Config{})
 	if got := codes(results(t, startClient(t, s), toolyard.Batch{Calls: calls("read")})); got != "ok" {
@@ -499,9 +484,7 @@ func TestWhatOneWorkerFindsDown(t *testing.T) {
 	startWorker(t, s, worker.Config{ID: "second", Tools: []tool.Tool{down}})
 	for end := time.Now().Add(30 * time.Second); ; {
 		ws, err := c.Workers(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if len(ws) == 2 && !ws[0].Breakers["database"].IsZero() {
 			break
 		}
@@ -534,20 +517,14 @@ func TestStreaming(t *testing.T) {
 		whole := submit(t, c, toolyard.Batch{Calls: calls(word...), Options: toolyard.Options{Partition: strategy}})
 		want := codes(collect(t, t.Context(), whole))
 		wholeView, err := whole.View(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for len(ran) > 0 {
 			<-ran
 		}
 		st, err := c.Open(t.Context(), toolyard.Batch{Options: toolyard.Options{Partition: strategy}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for n, name := range word {
-			if err := st.Append(t.Context(), calls(name)...); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, st.Append(t.Context(), calls(name)...))
 			if n == 1 {
 				within(t, "a call runs while the batch is open", ran)
 			}
@@ -555,17 +532,13 @@ func TestStreaming(t *testing.T) {
 		if err := st.Append(t.Context(), toolyard.Call{ID: "call_1", Tool: "read"}); err == nil {
 			t.Error("a call with an id that was used before was appended")
 		}
-		if err := st.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, st.Close(t.Context()))
 		if err := st.Append(t.Context(), calls("read")...); !errors.Is(err, client.ErrClosed) {
 			t.Errorf("a call after the end: %v, want ErrClosed", err)
 		}
 		got := codes(collect(t, t.Context(), st.Batch))
 		view, err := st.View(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if got != want || fmt.Sprint(view.Groups) != fmt.Sprint(wholeView.Groups) ||
 			view.Status != toolyard.StatusCompleted {
 			t.Errorf("%s: streamed %s in %v (%s), at once %s in %v", strategy, got, view.Groups, view.Status, want,

@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 	public "github.com/toolyard/toolyard/worker"
 )
@@ -140,9 +141,7 @@ func TestARepairInAnOpenBatch(t *testing.T) {
 	f, s := &fixer{}, testenv.Server(t)
 	stream, err := startFixer(t, s, f).Open(t.Context(), toolyard.Batch{
 		Options: toolyard.Options{Repair: true, OnError: toolyard.Continue}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	same := call("note", `{"txt":"calm"}`)
 	same.ID = "one"
 	// Our clients would refuse the second.
@@ -150,14 +149,10 @@ func TestARepairInAnOpenBatch(t *testing.T) {
 		events.Appended{Calls: []toolyard.Call{same, same}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := stream.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, stream.Close(t.Context()))
 	var got []toolyard.Result
 	for r, err := range stream.Results(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		got = append(got, r)
 	}
 	if codes(got) != "ok schema_validation_failed" || len(f.asked) != 1 {

@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 	public "github.com/toolyard/toolyard/worker"
 )
@@ -43,9 +44,7 @@ func TestAShortRestartCostsNoCall(t *testing.T) {
 	s := testenv.Restartable(t)
 	testenv.Open(t, testenv.Conn(t, s.Server), broker.Settings{Shards: testenv.Shards(t)}, "/test")
 	nc, err := public.Connect(t.Context(), s.ClientURL(), testenv.Log(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	began, goOn := make(chan struct{}), make(chan struct{})
 	startProgram(t, nc, make1(t, writer("write"), func(ctx context.Context, env tool.Env) (string, error) {
@@ -83,9 +82,7 @@ func TestALongOutageIsNoFailure(t *testing.T) {
 		BatchAckWait: time.Second}
 	testenv.Open(t, testenv.Conn(t, s.Server), short, "/test")
 	nc, err := public.Connect(t.Context(), s.ClientURL(), testenv.Log(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	began := make(chan struct{}, 2)
 	yes := true
@@ -138,9 +135,7 @@ func TestAFinishedCallSurvivesAnOutage(t *testing.T) {
 		BatchAckWait: time.Second}
 	testenv.Open(t, testenv.Conn(t, s.Server), short, "/test")
 	nc, err := public.Connect(t.Context(), s.ClientURL(), testenv.Log(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	began, goOn, returned := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	startProgram(t, nc, make1(t, writer("write"), func(context.Context, tool.Env) (string, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 )
 
@@ -28,12 +29,8 @@ func TestAWorkspaceThatWasReplacedMeanwhile(t *testing.T) {
 	base := realDir(t)
 	web, elsewhere := filepath.Join(base, "web"), filepath.Join(base, "elsewhere")
 	for dir, text := range map[string]string{web: "mine\n", elsewhere: "a secret of others\n"} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "file"), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(dir, 0o755))
+		must.OK(t, os.WriteFile(filepath.Join(dir, "file"), []byte(text), 0o644))
 	}
 	startWorker(t, s, worker.Config{Tools: tools, Isolation: caps.Isolation(), Mode: policy.Bypass,
 		Workspaces: map[toolyard.Workspace]string{"default": web}})
@@ -53,12 +50,8 @@ func TestAWorkspaceThatWasReplacedMeanwhile(t *testing.T) {
 		`{"file_path": "file"}`)}}); codes(got) != "ok" || !strings.Contains(got[0].Output, "mine") {
 		t.Fatalf("before: %s", codes(got))
 	}
-	if err := os.Rename(web, web+"2"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(elsewhere, web); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(web, web+"2"))
+	must.OK(t, os.Symlink(elsewhere, web))
 	for _, r := range all() {
 		if r.Code != toolyard.SandboxViolation || strings.Contains(r.Output+r.Error, "secret") {
 			t.Errorf("%d %s: %q %s%s", r.Index, r.Tool, r.Code, r.Output, r.Error)
@@ -69,12 +62,8 @@ func TestAWorkspaceThatWasReplacedMeanwhile(t *testing.T) {
 		t.Errorf("elsewhere: %v %v", left, err)
 	}
 	// The control: with the old directory in its place it goes on.
-	if err := os.Remove(web); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(web+"2", web); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(web))
+	must.OK(t, os.Rename(web+"2", web))
 	if got := results(t, c, toolyard.Batch{Calls: []toolyard.Call{call("read_file",
 		`{"file_path": "file"}`)}}); codes(got) != "ok" {
 		t.Errorf("put back: %s %s", codes(got), got[0].Error)
@@ -87,14 +76,10 @@ func TestWorkspacesThatAreRefused(t *testing.T) {
 	base := realDir(t)
 	home := filepath.Join(base, "people", "me")
 	for _, dir := range []string{"w/web", "docs", "people/me/project"} {
-		if err := os.MkdirAll(filepath.Join(base, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Join(base, dir), 0o755))
 	}
 	for link, to := range map[string]string{"alias": "w/web", "up": "w"} {
-		if err := os.Symlink(to, filepath.Join(base, link)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink(to, filepath.Join(base, link)))
 	}
 	t.Setenv("HOME", home)
 	for _, tt := range []struct {
@@ -139,17 +124,11 @@ func TestWorkspacesThatAreRefused(t *testing.T) {
 func TestBroadPermissionsEditNoProtectedPlace(t *testing.T) {
 	t.Parallel()
 	tools, err := builtin.All(builtin.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	all, err := policy.ParseRules([]string{"write_file"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	named, err := policy.ParseRules([]string{"write_file(**/.vscode/**)"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for name, cfg := range map[string]worker.Config{
 		"accept_edits": {Mode: policy.AcceptEdits}, "bypass": {Mode: policy.Bypass},
 		"a rule for the tool":   {Mode: policy.Default, Rules: policy.Rules{Allow: all}},
@@ -161,12 +140,8 @@ func TestBroadPermissionsEditNoProtectedPlace(t *testing.T) {
 			for file, text := range map[string]string{".git/HEAD": "ref: refs/heads/main\n",
 				".git/config": "[core]\n\thooksPath = tools/hooks\n", "bare/HEAD": "ref: refs/heads/main\n",
 				"bare/objects/x": "", "bare/refs/x": ""} {
-				if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755))
+				must.OK(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644))
 			}
 			cfg.Tools, cfg.Workspaces = tools, map[toolyard.Workspace]string{"default": dir}
 			startWorker(t, s, cfg)

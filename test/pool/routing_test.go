@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/provider"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -119,9 +120,7 @@ func classesOf(t *testing.T, c *client.Client, id string) []toolyard.Class {
 func workerOf(t *testing.T, c *client.Client, id string) client.Worker {
 	t.Helper()
 	live, err := c.Workers(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, w := range live {
 		if w.ID == id {
 			return w
@@ -164,9 +163,7 @@ func TestTheLastWorkerThatIsolates(t *testing.T) {
 	able := startWorker(t, s, worker.Config{ID: "able", Tools: tools("able"), Isolation: "native",
 		Classes: []toolyard.Class{toolyard.Unsafe}})
 	b, err := startClient(t, s).Submit(t.Context(), toolyard.Batch{Calls: calls("first", "run")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	within(t, "the first call runs", began)
 	able.end(t)
 	close(gate)
@@ -186,9 +183,7 @@ func TestANameThatAProviderChanged(t *testing.T) {
 	var surface registry.Surface
 	surface.Tools = append(surface.Tools, registry.Entry{Declaration: reader("files.read")})
 	rule, err := provider.ToolNames(provider.OpenAI)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	changed := surface.Names(rule).Sent("files.read")
 	if changed == "files.read" {
 		t.Fatal("the provider takes the name as it is: nothing is tested")

@@ -23,6 +23,7 @@ import (
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/submission"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -46,15 +47,11 @@ func runScripts(t *testing.T, batches int, cfg worker.Config, more ...tool.Tool)
 		MaxBatches: batches, MaxAgentBatches: batches,
 	}))
 	box, err := sandbox.Open(sandbox.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var caps sandbox.Capabilities
 	caps, x.noBox = box.Probe(t.Context())
 	tools, err := builtin.All(builtin.Options{Sandbox: box, RunCode: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cfg.Tools, cfg.Isolation = append(tools, more...), caps.Isolation()
 	cfg.Workspaces = map[toolyard.Workspace]string{"default": x.dir}
 	cfg.Slots = map[toolyard.Class]int{toolyard.ReadOnly: 1, toolyard.WriteExclusive: 1, toolyard.Unsafe: 1}
@@ -95,9 +92,7 @@ func (x *scripted) child(t *testing.T, parent toolyard.BatchID, n int) toolyard.
 	t.Helper()
 	v, err := x.c.Batch(toolyard.BatchKey{Agent: "ann", ID: submission.ChildID(
 		toolyard.Parent{Batch: parent, Attempt: 1, N: n})}).View(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return v
 }
 
@@ -106,9 +101,7 @@ func (x *scripted) child(t *testing.T, parent toolyard.BatchID, n int) toolyard.
 func TestAScriptCallsTools(t *testing.T) {
 	t.Parallel()
 	x := runScripts(t, 1, worker.Config{})
-	if err := os.WriteFile(filepath.Join(x.dir, "a.txt"), []byte("one\ntwo\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(x.dir, "a.txt"), []byte("one\ntwo\n"), 0o644))
 	rs, ran := x.run(t, toolyard.Batch{ID: "both", Calls: []toolyard.Call{
 		{Tool: "read_file", Input: []byte(`{"file_path": "a.txt"}`)},
 		script("bash",
@@ -152,14 +145,10 @@ func TestAScriptCallsTools(t *testing.T) {
 func TestAScriptsCallsAreCalls(t *testing.T) {
 	t.Parallel()
 	deny, err := policy.ParseRules([]string{"write_file(secret/**)"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	x := runScripts(t, 1, worker.Config{Mode: policy.Bypass, Rules: policy.Rules{Deny: deny},
 		Redact: func(text string) string { return strings.ReplaceAll(text, "hunter2", "[redacted]") }})
-	if err := os.WriteFile(filepath.Join(x.dir, "pass"), []byte("hunter2"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(x.dir, "pass"), []byte("hunter2"), 0o644))
 	rs, ran := x.run(t, toolyard.Batch{ID: "rules", Options: toolyard.Options{Deny: []string{"glob"}},
 		Calls: []toolyard.Call{script("bash",
 			`tool write_file '{"file_path": "secret/x", "content": "1"}' 2>&1 | cut -d: -f1`,
@@ -209,9 +198,7 @@ func TestAScriptsCallsEndWithIt(t *testing.T) {
 	b := submit(t, x.c, toolyard.Batch{ID: "parent", Agent: "ann",
 		Calls: []toolyard.Call{script("bash", `tool stuck`)}})
 	within(t, "the call of the script", began)
-	if err := b.Cancel(t.Context(), "enough"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Cancel(t.Context(), "enough"))
 	if r := resultsOf(t, b)[0]; r.Code != toolyard.Canceled {
 		t.Errorf("%q %s", r.Code, r.Error)
 	}
@@ -251,17 +238,12 @@ func TestAQuestionEndsWithItsScript(t *testing.T) {
 		})
 	}
 	waits(1)
-	if err := approval.Decide(t.Context(), b, child(1), 0,
-		events.Decided{Decision: events.Approve, By: "ann"}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, approval.Decide(t.Context(), b, child(1), 0, events.Decided{Decision: events.Approve, By: "ann"}))
 	if r := resultsOf(t, x.c.Batch(child(1)))[0]; r.IsError {
 		t.Errorf("%q %s", r.Code, r.Error)
 	}
 	waits(2)
-	if err := parent.Cancel(t.Context(), "enough"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, parent.Cancel(t.Context(), "enough"))
 	eventually(t, "the call is canceled", func() bool {
 		v, err := x.c.Batch(child(2)).View(t.Context())
 		return err == nil && v.Status == toolyard.StatusCanceled

@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -29,9 +30,7 @@ func BenchmarkIdleShards(b *testing.B) {
 		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
 			s, err := server.NewServer(&server.Options{ServerName: "idle", Host: "127.0.0.1", Port: server.RANDOM_PORT,
 				JetStream: true, StoreDir: b.TempDir(), NoSigs: true, NoLog: true})
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.OK(b, err)
 			b.Cleanup(func() {
 				s.Shutdown()
 				s.WaitForShutdown()
@@ -43,9 +42,7 @@ func BenchmarkIdleShards(b *testing.B) {
 			open := func(source string) *natsbroker.Broker {
 				nc, err := nats.Connect(s.ClientURL(), natsbroker.ConnectOptions("bench",
 					slog.New(slog.DiscardHandler))...)
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.OK(b, err)
 				b.Cleanup(nc.Close)
 				return testenv.Open(b, nc, broker.Settings{Shards: shards, MaxStoreBytes: 1 << 30}, source)
 			}
@@ -54,15 +51,11 @@ func BenchmarkIdleShards(b *testing.B) {
 			cfg := worker.Config{Log: testenv.Log(b), Origin: registry.Toolset, ID: broker.WorkerID("default"),
 				Tools: []tool.Tool{make1(b, reader("read"), says("read"))}}
 			w, err := worker.New(open(broker.SourceWorker+cfg.ID), cfg)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.OK(b, err)
 			begin(b, w)
 			messages := func() float64 {
 				v, err := s.Varz(nil)
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.OK(b, err)
 				return float64(v.InMsgs)
 			}
 			time.Sleep(time.Second) // the start is no part of it

@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -39,9 +40,7 @@ func TestGuestsOfFourShards(t *testing.T) {
 	for i := range n {
 		call := func(name, text string) toolyard.Call {
 			input, err := json.Marshal(map[string]string{"text": text})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return toolyard.Call{Tool: name, Input: input}
 		}
 		sub := toolyard.Batch{Agent: "an agent", ID: toolyard.BatchID(fmt.Sprint("batch-", i)),
@@ -64,9 +63,7 @@ func TestGuestsOfFourShards(t *testing.T) {
 		t.Errorf("%d batches are listed, %t, %v", len(page), more, err)
 	}
 	later, err := client.Connect(t.Context(), testenv.ConnAs(t, s, agentNamed("an agent")), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for i := range n {
 		if got := resultsOf(t, later.Batch(toolyard.BatchKey{Agent: "an agent",
 			ID: toolyard.BatchID(fmt.Sprint("batch-", i))})); len(got) != 3 {

@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -67,18 +68,14 @@ func TestALostRequestIsSeen(t *testing.T) {
 	if _, err := nobody.Subscribe(lost+">", func(*nats.Msg) {}); err != nil { // or the server says that there is nobody
 		t.Fatal(err)
 	}
-	if err := nobody.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, nobody.Flush())
 	var loses atomic.Bool
 	loses.Store(true)
 	nc, err := nats.Connect(s.ClientURL(), nats.SetCustomDialer(dialer(func(network, address string) (net.Conn, error) {
 		c, err := net.Dial(network, address)
 		return lossy{c, &loses}, err
 	})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	b := testenv.Open(t, nc, broker.Settings{Shards: testenv.Shards(t)}, "/worker/test")
 	var log lines
@@ -86,9 +83,7 @@ func TestALostRequestIsSeen(t *testing.T) {
 		Mode: policy.Bypass, Tools: []tool.Tool{make1(t, reader("read"), says("x"))},
 		Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	begin(t, w)
 	d := dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), dispatcher.Config{
 		Log: testenv.Log(t), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}},

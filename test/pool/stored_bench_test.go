@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/builtin"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 )
 
@@ -21,17 +22,11 @@ import (
 // and bytes of the streams grow, as their states say. A read is of five lines, 95 bytes; a write is of six bytes.
 func BenchmarkStored(b *testing.B) {
 	tools, err := builtin.All(builtin.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, err)
 	root := b.TempDir()
 	text := strings.Repeat("a line of nineteen\n", 5)
-	if err := os.WriteFile(filepath.Join(root, "f"), []byte(text), 0o600); err != nil {
-		b.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "long"), []byte(strings.Repeat(text, 100)), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, os.WriteFile(filepath.Join(root, "f"), []byte(text), 0o600))
+	must.OK(b, os.WriteFile(filepath.Join(root, "long"), []byte(strings.Repeat(text, 100)), 0o600))
 	c, s := benchSystem(b, worker.Config{Mode: policy.Bypass, Tools: tools,
 		Workspaces: map[toolyard.Workspace]string{"w": root}})
 	js := testenv.JetStream(b, testenv.Conn(b, s))
@@ -90,9 +85,7 @@ func runStored(b *testing.B, c *client.Client, calls string) {
 			name, input = "write_file", map[string]string{"file_path": fmt.Sprintf("g%d", i), "content": "six by"}
 		}
 		text, err := json.Marshal(input)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 		batch.Calls = append(batch.Calls, toolyard.Call{Tool: name, Input: text})
 	}
 	sub := submit(b, c, batch)

@@ -21,6 +21,7 @@ import (
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -44,9 +45,7 @@ func BenchmarkStream(b *testing.B) {
 	handler, err := api.New(api.Config{Client: c, Reader: follow.New(broker, follow.Options{Shared: true}),
 		Loopback: true, Log: slog.New(slog.DiscardHandler),
 		Ready: func() error { return nil }})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, err)
 	server := httptest.NewServer(handler)
 	b.Cleanup(func() {
 		handler.Stop()
@@ -59,9 +58,7 @@ func BenchmarkStream(b *testing.B) {
 	speak := func() (say func(format string, args ...any), end func()) {
 		out, in := io.Pipe()
 		r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, server.URL+"/v1/stream/anthropic", out)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 		r.Header.Set("Content-Type", "text/event-stream")
 		res, err := http.DefaultClient.Do(r)
 		if err != nil || res.StatusCode != http.StatusOK {
@@ -86,9 +83,7 @@ func BenchmarkStream(b *testing.B) {
 		}
 		return say, func() {
 			say(`{"type":"message_stop"}`)
-			if err := errors.Join(in.Close(), <-whole, res.Body.Close()); err != nil {
-				b.Fatal(err)
-			}
+			must.OK(b, errors.Join(in.Close(), <-whole, res.Body.Close()))
 		}
 	}
 	// call says a call in a stream and returns how long after its last byte the tool began.
@@ -122,32 +117,22 @@ func BenchmarkStream(b *testing.B) {
 		percentiles(b, took)
 	})
 	input, err := json.Marshal(in{text})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, err)
 	b.Run("appended over NATS", func(b *testing.B) {
 		var took []time.Duration
 		for b.Loop() {
 			open, err := c.Open(b.Context(), toolyard.Batch{})
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.OK(b, err)
 			for i := range 11 {
 				last := time.Now()
-				if err := open.Append(b.Context(), toolyard.Call{Tool: "read", Input: input}); err != nil {
-					b.Fatal(err)
-				}
+				must.OK(b, open.Append(b.Context(), toolyard.Call{Tool: "read", Input: input}))
 				if d := (<-began).Sub(last); i > 0 {
 					took = append(took, d)
 				}
 			}
-			if err := open.Close(b.Context()); err != nil {
-				b.Fatal(err)
-			}
+			must.OK(b, open.Close(b.Context()))
 			for _, err := range open.Results(b.Context()) {
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.OK(b, err)
 			}
 		}
 		percentiles(b, took)
@@ -161,9 +146,7 @@ func BenchmarkStream(b *testing.B) {
 			last := time.Now()
 			rec, err := broker.Append(b.Context(), k, batch.ChainInput, "", 0, seq,
 				events.Appended{Calls: []toolyard.Call{{ID: "c", Tool: "read", Input: input}}})
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.OK(b, err)
 			took, seq = append(took, time.Since(last)), rec.Seq
 		}
 		percentiles(b, took)

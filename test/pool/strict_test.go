@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/version"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
@@ -117,14 +118,10 @@ func TestABadCallOverNATS(t *testing.T) {
 	publish("ty.event.a.b._.input", events.CallsAppended, `{`+calls("x")+`}`)
 	publish("ty.event.a.b._.input", events.BatchClosed, `{"by":"agent"}`)
 	c, err := client.Connect(t.Context(), nc, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var got []string
 	for r, err := range c.Batch(toolyard.BatchKey{Agent: "a", ID: "b"}).Results(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		got = append(got, string(r.Code))
 	}
 	const half = " unknown_tool schema_validation_failed schema_validation_failed "
@@ -138,9 +135,7 @@ func refusalOf(t *testing.T, b *natsbroker.Broker, k toolyard.BatchKey) *events.
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		replies, err := b.Replies(t.Context(), k, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if len(replies) == 0 {
 			continue
 		}

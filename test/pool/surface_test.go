@@ -21,6 +21,7 @@ import (
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -29,9 +30,7 @@ import (
 func searchTool(t *testing.T) tool.Tool {
 	t.Helper()
 	all, err := builtin.All(builtin.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	i := slices.IndexFunc(all, func(t tool.Tool) bool { return t.Name == "tool_search" })
 	if i < 0 {
 		t.Fatal("there is no tool_search")
@@ -51,9 +50,7 @@ func TestDeferredToolsAreSearchedAndLoaded(t *testing.T) {
 	always := deferred(reader("always"))
 	always.AlwaysLoad = true
 	rules, err := policy.ParseRules([]string{"tracker.delete_issue"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{
 		searchTool(t), make1(t, rare, says("opened")), make1(t, denied, says("deleted")),
 		make1(t, deferred(reader("mail")), says("sent")), make1(t, always, says("here")),
@@ -198,9 +195,7 @@ func TestEnabledIsAskedBetweenBatches(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	before, err := c.Submit(ctx, toolyard.Batch{Calls: calls("hold", "flag")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	within(t, "the first call began", began)
 	on.Store(false)
 	b := testenv.Broker(t, s, "/test")
@@ -220,18 +215,12 @@ func TestEnabledIsAskedBetweenBatches(t *testing.T) {
 func gone(t *testing.T, ctx context.Context, b *natsbroker.Broker, name string) bool {
 	t.Helper()
 	live, err := b.Workers(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, w := range live {
 		stored, err := b.Surface(ctx, w.Toolset)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		surface, err := registry.Decode(stored)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if slices.ContainsFunc(surface.Tools, func(e registry.Entry) bool { return e.Name == name }) {
 			return false
 		}
@@ -268,21 +257,13 @@ func TestContentAndEchoTravel(t *testing.T) {
 		{Tool: "never", Echo: echo("3")},
 	}}
 	stream, err := c.Open(ctx, b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	within(t, "the third call began", began)
 	first.end(t)
 	startDispatcher(t, s, dispatcher.Config{}) // folds the log, and ends the rest
-	if err := stream.Append(ctx, toolyard.Call{Tool: "never", Echo: echo("4")}); err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Close(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Cancel(ctx, "enough"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, stream.Append(ctx, toolyard.Call{Tool: "never", Echo: echo("4")}))
+	must.OK(t, stream.Close(ctx))
+	must.OK(t, stream.Cancel(ctx, "enough"))
 	got := collect(t, ctx, stream.Batch)
 	if codes(got) != "ok unknown_tool canceled canceled canceled" {
 		t.Fatalf("the results are %s", codes(got))
@@ -309,9 +290,7 @@ func TestCallsThatAreRefusedKeepTheirEcho(t *testing.T) {
 	startWorker(t, s, worker.Config{Tools: []tool.Tool{make1(t, reader("read"), says("x"))}})
 	startDispatcher(t, s, dispatcher.Config{})
 	stream, err := startClient(t, s).Open(t.Context(), toolyard.Batch{Calls: []toolyard.Call{{ID: "1", Tool: "read"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	b, ctx := testenv.Broker(t, s, "/test"), t.Context()
 	large := toolyard.Echo(`{"a":"` + strings.Repeat("x", toolyard.MaxEchoBytes) + `"}`)
 	seq, err := b.Input(ctx, stream.Key(), 0, events.Appended{Calls: []toolyard.Call{
@@ -319,9 +298,7 @@ func TestCallsThatAreRefusedKeepTheirEcho(t *testing.T) {
 		{ID: "3", Tool: "read", Echo: toolyard.Echo(`[1]`)},
 		{ID: "4", Tool: "read", Echo: toolyard.Echo(`{"n":4}`)},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := b.Input(ctx, stream.Key(), seq, events.Closed{By: "test"}); err != nil {
 		t.Fatal(err)
 	}
@@ -349,9 +326,7 @@ func TestAgentsHaveViews(t *testing.T) {
 		make1(t, deferred(reader("secret_report")), says("x")),
 	}})
 	views, err := registry.ParseViews([]string{"reviewer=read,tool_search"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	startDispatcher(t, s, dispatcher.Config{Planner: dispatcher.Planner{Views: views}})
 	c := startClient(t, s)
 	ask := toolyard.Call{Tool: "tool_search", Input: json.RawMessage(`{"query":"secret report"}`)}

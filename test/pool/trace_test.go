@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/traceparent"
 	"github.com/toolyard/toolyard/internal/tracing"
 	"github.com/toolyard/toolyard/internal/worker"
@@ -47,9 +48,7 @@ func teller() tool.Tool {
 func told(t *testing.T, ctx context.Context, c *client.Client, id toolyard.BatchID) string {
 	t.Helper()
 	b, err := c.Submit(ctx, toolyard.Batch{ID: id, Calls: []toolyard.Call{{Tool: "tell"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for r, err := range b.Results(t.Context()) {
 		if err != nil || r.IsError {
 			t.Fatalf("%v %+v", err, r)
@@ -90,13 +89,9 @@ func TestATraceOverNATS(t *testing.T) {
 		}
 		n := 0
 		for text, err := range c.Batch(toolyard.BatchKey{Agent: toolyard.DefaultAgent, ID: id}).Events(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			meta, body, err := events.DecodeJSON(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if n++; meta.TraceParent != want {
 				t.Errorf("%s: %s carries the trace %q; want %q", id, body.EventType(), meta.TraceParent, want)
 			}

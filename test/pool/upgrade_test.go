@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 	"github.com/toolyard/toolyard/internal/version"
 	"github.com/toolyard/toolyard/internal/worker"
@@ -83,9 +84,7 @@ func (l *later) left(k toolyard.BatchKey, stream, consumer string, times uint64)
 			}
 		}
 		letters, err := l.b.DeadLetters(l.t.Context(), 100)
-		if err != nil {
-			l.t.Fatal(err)
-		}
+		must.OK(l.t, err)
 		for _, letter := range letters {
 			said = append(said, "a dead letter: "+letter.Cause)
 		}
@@ -153,9 +152,7 @@ func TestTooManyOfALaterVersion(t *testing.T) {
 	for i := range 5 {
 		replies, err := l.b.Replies(t.Context(), toolyard.BatchKey{Agent: "a",
 			ID: toolyard.BatchID(fmt.Sprintf("later-%d", i))}, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if len(replies) > 0 && replies[0].Body.(events.Refused).Status == 503 {
 			refused++
 		}
@@ -181,9 +178,7 @@ func TestALogOfALaterVersion(t *testing.T) {
 			l := withLater(t)
 			sub := toolyard.Batch{Agent: "a", ID: "later", Calls: calls("read"), Open: true}
 			sub.Normalize("later")
-			if err := l.b.Submit(t.Context(), sub); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, l.b.Submit(t.Context(), sub))
 			rec, err := l.b.Append(t.Context(), theLater, batch.ChainBatch, "", 0, 0, events.Planned{
 				SubmissionSeq: 1, Owner: "before", Deadline: time.Now().Add(time.Hour), MaxConcurrency: 1, Open: true,
 				Workspace: "default",
@@ -193,9 +188,7 @@ func TestALogOfALaterVersion(t *testing.T) {
 			if err == nil {
 				rec, err = l.b.Append(t.Context(), theLater, batch.ChainBatch, "", 0, rec.Seq, events.Started{Group: 0})
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			behind := int64(0)
 			if name == "batch" {
 				behind = int64(rec.Seq)
@@ -203,22 +196,16 @@ func TestALogOfALaterVersion(t *testing.T) {
 			l.write(at.subject, at.about, at.eventType, behind)
 			// The first delivery was the former owner's.
 			former, err := l.js.Consumer(t.Context(), "TY_BATCH", "dispatchers")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			m, err := former.Next()
 			if err == nil {
 				err = m.Nak()
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			startDispatcher(t, l.s, dispatcher.Config{MaxDeliveries: 2})
 			l.left(theLater, "TY_BATCH", "dispatchers", 3)
 			last, err := l.stream("TY_EVENT").GetLastMsgForSubject(t.Context(), "ty.event.a.later._.batch")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if got := last.Header.Get("ce-type"); got != at.eventType && got != string(events.GroupStarted) {
 				t.Errorf("the dispatcher has appended %s", got)
 			}
@@ -233,9 +220,7 @@ func TestABatchOfALaterVersionThatIsOver(t *testing.T) {
 	l := withLater(t)
 	sub := toolyard.Batch{Agent: "a", ID: "later", Calls: calls("write")}
 	sub.Normalize("later")
-	if err := l.b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.b.Submit(t.Context(), sub))
 	l.write("ty.event.a.later._.batch", "a/later", "dev.toolyard.batch.planned.v2", 0)
 	if _, err := l.b.ChangeTickets(t.Context(), broker.TicketQueue{Workspace: "default"},
 		func(q ticket.Queue) (ticket.Queue, error) {
@@ -249,16 +234,12 @@ func TestABatchOfALaterVersionThatIsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := l.js.Consumer(t.Context(), "TY_BATCH", "dispatchers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	m, err := c.Next() // its owner died
 	if err == nil {
 		err = m.Nak()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	startDispatcher(t, l.s, dispatcher.Config{})
 	eventually(t, "the batch is acknowledged", func() bool {
 		info, err := c.Info(t.Context())
@@ -296,18 +277,12 @@ func TestTicketsOfALaterVersion(t *testing.T) {
 	startWorker(t, l.s, worker.Config{Tools: []tool.Tool{make1(t, writer("write"), says("x"))}})
 	startDispatcher(t, l.s, dispatcher.Config{MaxDeliveries: 2})
 	kv, err := l.js.KeyValue(t.Context(), "ty_ticket")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	at, err := kv.PutString(t.Context(), "default",
 		`{"last":7,"queue":[{"n":7,"agent":"z","batch":"z","group":0,"mode":"shared","until":"tomorrow"}]}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	sub, err := startClient(t, l.s).Submit(t.Context(), toolyard.Batch{Agent: "a", ID: "later", Calls: calls("write")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	l.left(theLater, "TY_BATCH", "dispatchers", 3)
 	if e, err := kv.Get(t.Context(), "default"); err != nil || e.Revision() != at {
 		t.Errorf("the queue was changed to %s, %v", e.Value(), err)
@@ -327,9 +302,7 @@ func TestASessionOfALaterVersion(t *testing.T) {
 	t.Parallel()
 	l := withLater(t)
 	kv, err := l.js.KeyValue(t.Context(), "ty_session")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := kv.PutString(t.Context(), "a.s",
 		`{"loaded":["x"],"changed":"2026-11-22T00:00:00Z","title":{"text":"Mending"}}`); err != nil {
 		t.Fatal(err)
@@ -338,9 +311,7 @@ func TestASessionOfALaterVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, err := kv.Get(t.Context(), "a.s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var got struct {
 		Loaded []string
 		Title  struct{ Text string }
@@ -362,18 +333,12 @@ func TestEverythingNamesItsVersion(t *testing.T) {
 	queued := make(chan string, 10)
 	sub, err := testenv.Conn(t, l.s).Subscribe("ty.call.>",
 		func(m *nats.Msg) { queued <- m.Header.Get("ce-tyversion") })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, sub.SetPendingLimits(-1, -1))
 	if got := codes(results(t, c, toolyard.Batch{Agent: "a", ID: "b", Calls: calls("write")})); got != "ok" {
 		t.Fatal(got)
 	}
-	if err := l.b.Wake(t.Context(), toolyard.BatchKey{Agent: "a", ID: "b"}, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.b.Wake(t.Context(), toolyard.BatchKey{Agent: "a", ID: "b"}, 1))
 	select {
 	case got := <-queued:
 		if got != want {

@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -61,20 +62,14 @@ func TestAWorkspaceThatNobodyServes(t *testing.T) {
 		t.Errorf("worker %q has run it %d times", got[0].Worker, got[0].Attempts)
 	}
 	kv, err := testenv.JetStream(t, testenv.Conn(t, s)).KeyValue(t.Context(), "ty_ticket")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := kv.Get(t.Context(), "defualt"); !errors.Is(err, jetstream.ErrKeyNotFound) {
 		t.Errorf("the queue of the workspace: %v, want no key", err)
 	}
 
 	open, err := c.Open(t.Context(), toolyard.Batch{Workspace: "defualt"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(open.Append(t.Context(), calls("read", "anywhere")...), open.Close(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, errors.Join(open.Append(t.Context(), calls("read", "anywhere")...), open.Close(t.Context())))
 	if got := codes(collect(t, t.Context(), open.Batch)); got != "setup_required ok" {
 		t.Errorf("in an open batch: %s", got)
 	}
@@ -154,9 +149,7 @@ func TestAFullBucketOfTicketsIsAWarning(t *testing.T) {
 	js := testenv.JetStream(t, testenv.Conn(t, s))
 	for n := 0; ; n++ {
 		fill, err := b.Fill(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if fill.Percent >= dispatcher.SilentPercent {
 			break
 		}
@@ -170,9 +163,7 @@ func TestAFullBucketOfTicketsIsAWarning(t *testing.T) {
 			if e, ok := errors.AsType[*client.RefusedError](err); ok && e.Status == 503 {
 				return e.Detail
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 		}
 		return ""
 	}

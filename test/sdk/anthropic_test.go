@@ -9,6 +9,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider/answer"
 	"github.com/toolyard/toolyard/internal/provider/anthropic"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func TestAnthropicRender(t *testing.T) {
@@ -17,13 +18,9 @@ func TestAnthropicRender(t *testing.T) {
 		{CallID: "toolu_2", Tool: "nope", Text: "no such tool", IsError: true},
 		{CallID: "toolu_3", Tool: "bash", Text: " \n"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var message sdk.MessageParam
-	if err := json.Unmarshal(got, &message); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(got, &message))
 	if message.Role != sdk.MessageParamRoleUser || len(message.Content) != 3 {
 		t.Fatalf("the SDK reads %+v", message)
 	}
@@ -56,13 +53,9 @@ func TestAnthropicRenderParts(t *testing.T) {
 			Echo: toolyard.Echo(`{"toolset_name":"computer"}`)},
 		{CallID: "5", Text: "not run: call 1 failed", IsError: true, Code: toolyard.Skipped},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var message sdk.MessageParam
-	if err := json.Unmarshal(got, &message); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(got, &message))
 	r := message.Content[0].OfToolResult
 	if r.ToolsetName.Value != "browser" || len(r.Content) != 7 {
 		t.Fatalf("the SDK reads %d blocks of %q", len(r.Content), r.ToolsetName.Value)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // checkDocument hands a document to [Decode]. Nothing panics; every error is an InputError that can be shown on a
@@ -100,16 +101,12 @@ func TestDecodeMutated(t *testing.T) {
 		const rounds = 300
 		for range rounds {
 			var tree any
-			if err := json.Unmarshal(readExample(t, e.file), &tree); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, json.Unmarshal(readExample(t, e.file), &tree))
 			for range 1 + random.IntN(3) {
 				tree = mutate(random, tree)
 			}
 			data, err := json.Marshal(tree)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			force := e.format
 			if random.IntN(2) == 0 {
 				force = ""
@@ -167,9 +164,7 @@ func mutate(random *rand.Rand, node any) any {
 
 func sameInNative(t *testing.T, batch toolyard.Batch) {
 	text, err := json.Marshal(batch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if len(text) > toolyard.MaxBatchBytes {
 		return // escaping made it longer
 	}
@@ -178,9 +173,7 @@ func sameInNative(t *testing.T, batch toolyard.Batch) {
 		t.Fatalf("in native form: %v\n%s", err, text)
 	}
 	textAgain, err := json.Marshal(again)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if !bytes.Equal(text, textAgain) {
 		t.Fatalf("read again:\n%s\n%s", text, textAgain)
 	}

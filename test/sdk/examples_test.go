@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // The least documents of each form.
@@ -68,17 +69,13 @@ var examples = []example{
 func readExample(t testing.TB, file string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "examples", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return data
 }
 
 func TestExamples(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "examples", "*.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, file := range files {
 		// Other inputs (configuration, say) may come to lie here; what decodes as a batch is to be in the table.
 		name := filepath.Base(file)
@@ -95,9 +92,7 @@ func TestExamples(t *testing.T) {
 				t.Fatalf("%q, %v", format, err)
 			}
 			batch.Normalize("b")
-			if err := batch.Validate(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, batch.Validate())
 			var got []string
 			for _, c := range batch.Calls {
 				got = append(got, c.Tool+" "+c.ID)
@@ -144,18 +139,12 @@ func checkInputs(t *testing.T, calls []toolyard.Call, broken int) {
 // roundTrip holds our reading of a response equal to its SDK's, and what we send back to what it asked.
 func roundTrip(t *testing.T, format provider.Format, data []byte, calls []toolyard.Call) {
 	theirs, err := sdkCalls(format, data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	results := resultsOf(calls)
 	rendered, err := provider.Render(format, calls, results)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	answers, err := sdkAnswers(format, rendered)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if len(theirs) != len(calls) || len(answers) != len(calls) {
 		t.Fatalf("%d calls, the SDK reads %d, and %d answers", len(calls), len(theirs), len(answers))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider/answer"
 	"github.com/toolyard/toolyard/internal/provider/gemini"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func TestGeminiRender(t *testing.T) {
@@ -19,13 +20,9 @@ func TestGeminiRender(t *testing.T) {
 		{CallID: "fc-7", Tool: "nope", Text: "no such tool", IsError: true},
 		{CallID: "toolyard_call_3", Tool: "bash"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var c genai.Content
-	if err := json.Unmarshal(got, &c); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(got, &c))
 	want := genai.Content{Role: "user", Parts: []*genai.Part{
 		{FunctionResponse: &genai.FunctionResponse{Name: "grep", Response: map[string]any{"output": "a <b>\n"}}},
 		{FunctionResponse: &genai.FunctionResponse{ID: "fc-7", Name: "nope",
@@ -38,13 +35,9 @@ func TestGeminiRender(t *testing.T) {
 
 	// What the SDK would send for the same content is what we send.
 	theirs, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var ourWire, theirWire any
-	if err := errors.Join(json.Unmarshal(got, &ourWire), json.Unmarshal(theirs, &theirWire)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(json.Unmarshal(got, &ourWire), json.Unmarshal(theirs, &theirWire)))
 	if !reflect.DeepEqual(ourWire, theirWire) {
 		t.Errorf("\n ours %s\ntheirs %s", got, theirs)
 	}
@@ -57,13 +50,9 @@ func TestGeminiRenderParts(t *testing.T) {
 				Data: []byte("\x89PNG")},
 			{Type: toolyard.ContentAudio, MIMEType: "audio/wav", Data: []byte("RIFF")},
 		}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var c genai.Content
-	if err := json.Unmarshal(got, &c); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(got, &c))
 	r := c.Parts[0].FunctionResponse
 	if r.Response["output"] != "see\n[image: image/png, 4 bytes]" || len(r.Parts) != 1 ||
 		r.Parts[0].InlineData.MIMEType != "image/png" || string(r.Parts[0].InlineData.Data) != "\x89PNG" {

@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/answer"
 	"github.com/toolyard/toolyard/internal/provider/definition"
 	"github.com/toolyard/toolyard/internal/provider/openai"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func TestOpenAIRender(t *testing.T) {
@@ -19,13 +20,9 @@ func TestOpenAIRender(t *testing.T) {
 		{CallID: "call_c"},
 	}
 	got, err := openai.Render(answers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var items responses.ResponseInputParam
-	if err := json.Unmarshal(got, &items); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(got, &items))
 	for i, a := range answers {
 		o := items[i].OfFunctionCallOutput
 		if o == nil || o.CallID.Value != a.CallID || o.Output.OfString.Value != a.Text {
@@ -53,13 +50,9 @@ func TestOpenAIRenderParts(t *testing.T) {
 		}, Echo: toolyard.Echo(`{"type":"tool_search_call","execution":"client"}`)},
 		{CallID: "5", Text: "failed", IsError: true, Echo: toolyard.Echo(`{"type":"tool_search_call"}`)},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var items responses.ResponseInputParam
-	if err := json.Unmarshal(got, &items); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(got, &items))
 	list := items[0].OfFunctionCallOutput.Output.OfResponseFunctionCallOutputItemArray
 	if len(list) != 4 || list[0].OfInputText.Text != "see" ||
 		list[1].OfInputImage.ImageURL.Value != "data:image/png;base64,iVBORw==" ||
@@ -97,13 +90,9 @@ func TestTheSearchIsTheClients(t *testing.T) {
 	for _, rest := range [][]definition.Tool{{{Name: "a", Schema: schema, Deferred: true}},
 		{{Name: "a", Schema: schema}}} {
 		data, err := openai.Tools(append([]definition.Tool{search}, rest...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var list []responses.ToolUnionParam
-		if err := json.Unmarshal(data, &list); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(data, &list))
 		if s := list[0].OfToolSearch; rest[0].Deferred != (s != nil) ||
 			rest[0].Deferred == (list[0].OfFunction != nil) {
 			t.Errorf("%s", data)

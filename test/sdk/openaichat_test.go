@@ -8,6 +8,7 @@ import (
 
 	"github.com/toolyard/toolyard/internal/provider/answer"
 	"github.com/toolyard/toolyard/internal/provider/openaichat"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func TestOpenAIChatRender(t *testing.T) {
@@ -17,13 +18,9 @@ func TestOpenAIChatRender(t *testing.T) {
 		{CallID: "call_c"},
 	}
 	got, err := openaichat.Render(answers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var messages []sdk.ChatCompletionMessageParamUnion
-	if err := json.Unmarshal(got, &messages); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(got, &messages))
 	for i, a := range answers {
 		m := messages[i].OfTool
 		if m == nil || m.ToolCallID != a.CallID || m.Content.OfString.Value != a.Text {

@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider"
 	"github.com/toolyard/toolyard/internal/provider/eventstream/streamtest"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestStreamsInTheSDKs: the official SDKs put the same calls together out of the same events. They take inputs that are
@@ -91,22 +92,16 @@ func sameValue(a, b any) bool {
 func feed(t *testing.T, format provider.Format, stream []string) (calls []toolyard.Call, cut error) {
 	t.Helper()
 	d, err := provider.Stream(format)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, data := range stream {
 		var e struct{ Type string }
-		if err := json.Unmarshal([]byte(data), &e); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(data), &e))
 		name := ""
 		if e.Type != "" {
 			name = "event: " + e.Type + "\n"
 		}
 		whole, err := d.Feed([]byte(name + "data: " + data + "\n\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		calls = append(calls, whole...)
 	}
 	rest, cut := d.End()

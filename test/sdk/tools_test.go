@@ -21,6 +21,7 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/anthropic"
 	"github.com/toolyard/toolyard/internal/provider/toolname"
 	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -37,9 +38,7 @@ func sdkTools(t *testing.T, format provider.Format, data []byte) (tools []sdkToo
 	t.Helper()
 	raw := func(v any) json.RawMessage {
 		b, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return b
 	}
 	var err error
@@ -110,9 +109,7 @@ func write(t *testing.T, format provider.Format, tools []tool.Declaration, opts 
 	notes []string) {
 	t.Helper()
 	rule, err := provider.ToolNames(format)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var names []string
 	for _, d := range tools {
 		names = append(names, d.Name)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestTeeth takes away one fence at a time: some history then breaks an invariant that the fence is for.
@@ -22,17 +24,11 @@ func TestTeeth(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "sums")
 	err := again(t, t.Output(), built(t, "steady"), "TestSimulation", fmt.Sprint("-seeds=", sameSeeds), "-twice=0",
 		"-sums="+file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var plain sums
-	if err := json.Unmarshal(data, &plain); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(data, &plain))
 	mutants := built(t, "steady,mutants", mutations(teeth)...)
 	plainly := "-plain=" + strings.Join(plain.Hashes, ",")
 	if err := again(t, os.Stdout, mutants, "TestMutants", "-test.v", plainly); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 )
 
@@ -161,9 +162,7 @@ func TestAnOldServerAsks(t *testing.T) {
 			if err := c.Decide(t.Context(), a.ID, allow(`{"name":"x"}`)); !isInput(err) {
 				t.Errorf("an answer that does not fit: %v", err)
 			}
-			if err := c.Decide(t.Context(), a.ID, allow(`{"name":"Ann","loud":false}`)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.Decide(t.Context(), a.ID, allow(`{"name":"Ann","loud":false}`)))
 			r := results(t, b)[0]
 			contains(t, r, `{"loud":false,"name":"Ann"} start 2`)
 			if r.Attempts != 2 || r.ApprovalWaitMS <= 0 {
@@ -172,13 +171,9 @@ func TestAnOldServerAsks(t *testing.T) {
 		}
 		b := hand(t, c, "t", true, call("mcp__old__twice", `{}`))
 		first := question(t, c, "t", asked("And now?"))
-		if err := c.Decide(t.Context(), first.ID, allow(`{"name":"Ann"}`)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.Decide(t.Context(), first.ID, allow(`{"name":"Ann"}`)))
 		second := question(t, c, "t", asked("And then?"))
-		if err := c.Decide(t.Context(), second.ID, allow(`{"name":"Bob"}`)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.Decide(t.Context(), second.ID, allow(`{"name":"Bob"}`)))
 		contains(t, results(t, b)[0], `{"loud":true,"name":"Ann"}{"loud":true,"name":"Bob"} start 3`)
 	})
 }
@@ -202,18 +197,14 @@ func TestAnOldServersQuestionsThatAreDeclined(t *testing.T) {
 		}
 		b := hand(t, c, "n", true, call("mcp__old__greet", `{}`))
 		a := question(t, c, "n", asked("Who is to be greeted?"))
-		if err := c.Decide(t.Context(), a.ID, client.Decision{Verdict: client.Deny, By: "ann"}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.Decide(t.Context(), a.ID, client.Decision{Verdict: client.Deny, By: "ann"}))
 		if r := results(t, b)[0]; r.Code != toolyard.ApprovalRejected || r.Attempts != 1 {
 			t.Errorf("a person declined: %q %s, %d attempts", r.Code, r.Error, r.Attempts)
 		}
 		b = hand(t, c, "e", true, call("mcp__old__endless", `{}`))
 		for n := range 7 {
 			a := question(t, c, "e", asked(fmt.Sprintf("Again, %d?", n)))
-			if err := c.Decide(t.Context(), a.ID, allow("")); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.Decide(t.Context(), a.ID, allow("")))
 		}
 		if r := results(t, b)[0]; r.Code != toolyard.ExecutionFailed || r.Attempts != 8 ||
 			!strings.Contains(r.Error, "at most 7 times") {
@@ -221,9 +212,7 @@ func TestAnOldServersQuestionsThatAreDeclined(t *testing.T) {
 		}
 		waits := 0
 		for e, err := range b.Events(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if strings.Contains(string(e), string(events.CallWaiting)) {
 				waits++
 			}
@@ -248,9 +237,7 @@ func TestWhichCallOfAnOldServerAsks(t *testing.T) {
 				return
 			}
 			a := question(t, c, agent, asked("Who is to be greeted?"))
-			if err := c.Decide(t.Context(), a.ID, allow(`{"name":"Ann"}`)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.Decide(t.Context(), a.ID, allow(`{"name":"Ann"}`)))
 			contains(t, results(t, b)[0], `{"loud":true,"name":"Ann"}`)
 		}
 		holds := func(agent string) *client.Batch {
@@ -264,9 +251,7 @@ func TestWhichCallOfAnOldServerAsks(t *testing.T) {
 		contains(t, results(t, held)[0], "over")
 		greets("alone", "")
 		held = holds("h2")
-		if err := held.Cancel(t.Context(), "not wanted"); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, held.Cancel(t.Context(), "not wanted"))
 		if r := results(t, held)[0]; !r.IsError {
 			t.Errorf("a call that was canceled: %+v", r)
 		}

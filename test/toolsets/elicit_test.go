@@ -22,6 +22,7 @@ import (
 	"github.com/toolyard/toolyard/internal/pause"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -113,9 +114,7 @@ func hand(t *testing.T, c *client.Client, agent string, interactive bool, one to
 	t.Helper()
 	b, err := c.Submit(t.Context(), toolyard.Batch{Agent: toolyard.Agent(agent), Workspace: toolyard.Workspace(agent),
 		Interactive: interactive, Calls: []toolyard.Call{one}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return b
 }
 
@@ -126,9 +125,7 @@ func question(t *testing.T, c *client.Client, agent string, holds func(client.Ap
 	defer cancel()
 	for {
 		list, err := c.Approvals(ctx, toolyard.Agent(agent))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if len(list) == 1 && holds(list[0]) {
 			return list[0]
 		}
@@ -176,9 +173,7 @@ func TestAToolAsksAPerson(t *testing.T) {
 	}
 	d := allow(`{"name":"Ann","loud":false}`)
 	d.InputSHA256 = a.InputSHA256
-	if err := c.Decide(t.Context(), a.ID, d); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Decide(t.Context(), a.ID, d))
 	r := results(t, b)[0]
 	contains(t, r, `state first answer {"loud":false,"name":"Ann"}`)
 	if n := s.rounds.Load(); n != 2 || r.Attempts != 2 || r.ApprovalWaitMS <= 0 {
@@ -197,18 +192,14 @@ func TestQuestionsOfOneCall(t *testing.T) {
 	_, c := pool(t, worker.Config{Toolsets: []worker.Toolset{set(t, s.manifest(true))}, ToolsetWait: patience})
 	b := hand(t, c, "a", true, call("mcp__asker__twice", `{}`))
 	first := question(t, c, "a", asked("And now?"))
-	if err := c.Decide(t.Context(), first.ID, allow("")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Decide(t.Context(), first.ID, allow("")))
 	second := question(t, c, "a", asked("And then?"))
 	stale := allow("")
 	stale.InputSHA256 = first.InputSHA256
 	if err := c.Decide(t.Context(), second.ID, stale); second.ID != first.ID || !isInput(err) {
 		t.Errorf("an answer to the first question was taken for the second: %v", err)
 	}
-	if err := c.Decide(t.Context(), second.ID, allow("")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Decide(t.Context(), second.ID, allow("")))
 	contains(t, results(t, b)[0], "twice second")
 
 	before := s.rounds.Load()
@@ -222,9 +213,7 @@ func TestQuestionsOfOneCall(t *testing.T) {
 			over = true
 		case <-time.After(10 * time.Millisecond): // between two looks
 			list, err := c.Approvals(t.Context(), "e")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			for _, a := range list {
 				if err := c.Decide(t.Context(), a.ID, allow("")); err == nil {
 					answers++
@@ -248,13 +237,9 @@ func TestSeveralQuestionsAtOnce(t *testing.T) {
 	_, c := pool(t, worker.Config{Toolsets: []worker.Toolset{set(t, s.manifest(true))}, ToolsetWait: patience})
 	b := hand(t, c, "a", true, call("mcp__asker__several", `{}`))
 	when := question(t, c, "a", asked("And when?"))
-	if err := c.Decide(t.Context(), when.ID, allow(`{"at":7}`)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Decide(t.Context(), when.ID, allow(`{"at":7}`)))
 	who := question(t, c, "a", asked("Who is to be greeted?"))
-	if err := c.Decide(t.Context(), who.ID, allow(`{"name":"Ann"}`)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Decide(t.Context(), who.ID, allow(`{"name":"Ann"}`)))
 	contains(t, results(t, b)[0], `state both answers [{"name":"Ann"},{"at":7}]`)
 	if n := s.rounds.Load(); n != 2 {
 		t.Errorf("the server was called %d times", n)
@@ -283,10 +268,8 @@ func TestQuestionsThatAreDeclined(t *testing.T) {
 	}
 	b := hand(t, open, "n", true, call("mcp__asker__greet", `{}`))
 	a := question(t, open, "n", asked("Who is to be greeted?"))
-	if err := open.Decide(t.Context(), a.ID, client.Decision{Verdict: client.Deny, By: "ann",
-		Reason: "none of its business"}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, open.Decide(t.Context(), a.ID, client.Decision{Verdict: client.Deny, By: "ann",
+		Reason: "none of its business"}))
 	r := results(t, b)[0]
 	if r.Code != toolyard.ApprovalRejected || r.Attempts != 1 ||
 		!strings.Contains(r.Error, "did not answer what the tool asked: none of") ||
@@ -304,28 +287,20 @@ func TestAQuestionOutlivesItsWorker(t *testing.T) {
 	w, err := worker.New(testenv.Broker(t, nats, "/worker/asks"), worker.Config{Mode: policy.Bypass,
 		Toolsets: []worker.Toolset{set(t, s.manifest(true))}, ToolsetWait: patience, DrainGrace: 200 * time.Millisecond,
 		Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	<-w.Ready()
 	b := hand(t, c, "a", true, call("mcp__asker__greet", `{}`))
 	a := question(t, c, "a", asked("Who is to be greeted?"))
 	stop()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, <-ended)
 	join(t, nats, worker.Config{Toolsets: []worker.Toolset{set(t, s.manifest(true))}, ToolsetWait: patience})
-	if err := c.Decide(t.Context(), a.ID, allow(`{"name":"Ann"}`)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Decide(t.Context(), a.ID, allow(`{"name":"Ann"}`)))
 	contains(t, results(t, b)[0], `state first answer {"name":"Ann"}`)
 	waits, claims := 0, 0
 	for e, err := range b.Events(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if strings.Contains(string(e), string(events.CallWaiting)) {
 			waits++
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/manifest"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 )
 
@@ -47,13 +48,9 @@ func TestLocksOfAServersTools(t *testing.T) {
 	s.tables("add_row", `["table"]`, here, met)
 	s.tables("change_schema", `[]`, here, met)
 	raw, err := os.ReadFile("../../examples/locks/servers.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	file, err := manifest.Decode([]byte(strings.Replace(string(raw), "http://127.0.0.1:8098/mcp", s.web.URL, 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	tools := set(t, file.Servers[0])
 	_, c := pool(t, worker.Config{Toolsets: []worker.Toolset{tools}, ToolsetWait: patience})
 	if got := tools.Remarks(); !slices.ContainsFunc(got, func(r registry.Remark) bool {
@@ -65,9 +62,7 @@ func TestLocksOfAServersTools(t *testing.T) {
 		t.Helper()
 		b, err := c.Submit(t.Context(), toolyard.Batch{Options: toolyard.Options{NamedLocks: true},
 			Calls: []toolyard.Call{call("mcp__tables__"+tool, input)}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return b
 	}
 	comes := func(want string) {
@@ -102,13 +97,9 @@ func TestLocksOfAServersTools(t *testing.T) {
 func locksOf(t *testing.T, b *client.Batch) string {
 	t.Helper()
 	for text, err := range b.Events(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		_, body, err := events.DecodeJSON(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if p, ok := body.(events.Planned); ok {
 			return registry.LockText(p.Groups[0].Locks)
 		}

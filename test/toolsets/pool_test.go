@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -61,9 +62,7 @@ func pool(t *testing.T, cfg worker.Config) (*natsd.Server, *client.Client) {
 	d.Planner.Pipeline = &pipeline.Pipeline{}
 	begin(t, dispatcher.New(testenv.Broker(t, s, "/dispatcher/test"), d))
 	c, err := client.Connect(t.Context(), testenv.Conn(t, s), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return s, c
 }
 
@@ -73,9 +72,7 @@ func join(t *testing.T, s *natsd.Server, cfg worker.Config) {
 	cfg.Mode, cfg.DrainGrace, cfg.Log = policy.Bypass, 200*time.Millisecond,
 		slog.New(slog.NewTextHandler(io.Discard, nil))
 	w, err := worker.New(testenv.Broker(t, s, "/worker/test"), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	begin(t, w)
 }
 
@@ -92,9 +89,7 @@ func set(t *testing.T, s manifest.Server) *toolset.Toolset {
 	made, err := toolset.New(toolset.Options{Server: s, Lookup: os.LookupEnv, MinPause: 20 * time.Millisecond,
 		MaxPause: 100 * time.Millisecond,
 		Log:      slog.New(slog.NewTextHandler(io.Discard, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return made
 }
 
@@ -107,9 +102,7 @@ func submit(t *testing.T, c *client.Client, agent string, calls ...toolyard.Call
 	t.Helper()
 	b, err := c.Submit(t.Context(), toolyard.Batch{Agent: toolyard.Agent(agent), Workspace: toolyard.Workspace(agent),
 		Calls: calls})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return b
 }
 
@@ -156,9 +149,7 @@ func inWorker(t *testing.T, d tool.Declaration, says string) tool.Tool {
 	d.Description = "A tool of a test."
 	made, err := tool.New(tool.Typed[struct{}, string]{Declaration: d,
 		Run: func(context.Context, tool.Env, struct{}) (string, error) { return says, nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return made
 }
 

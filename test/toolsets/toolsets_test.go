@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -149,9 +150,7 @@ func TestAToolThatIsWithdrawnInMidBatch(t *testing.T) {
 		for { // until its worker knows
 			b, err := c.Submit(t.Context(), toolyard.Batch{Agent: "b", Workspace: "other",
 				Calls: []toolyard.Call{call("mcp__s__new", `{}`)}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if results(t, b)[0].Code == toolyard.UnknownTool {
 				return
 			}
@@ -174,9 +173,7 @@ func TestAToolThatIsWithdrawnInMidBatch(t *testing.T) {
 		t.Helper()
 		testenv.Until(t, what, func() bool {
 			ws, err := b.Workers(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return len(ws) == 2 && good(ws)
 		})
 	}
@@ -200,9 +197,7 @@ func TestAServerThatIsGone(t *testing.T) {
 	}, ToolsetWait: patience})
 	contains(t, one(t, c, "a", call("mcp__gone__echo", `{}`)), "{}")
 	gone.web.CloseClientConnections()
-	if err := gone.web.Listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, gone.web.Listener.Close())
 	r := eventually(t, c, "a", call("mcp__gone__echo", `{}`),
 		func(r toolyard.Result) bool { return r.Code == toolyard.DependencyUnavailable })
 	if !r.Retryable {
@@ -294,22 +289,14 @@ tools:
     input_schema: {type: object, required: [what], properties: {what: {type: string}}}
     http: {url: "` + web.URL + `/x/{what}", headers: {Authorization: "Bearer ${KEY}"}}
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	box, err := sandbox.Open(sandbox.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	caps, unable := box.Probe(t.Context())
 	say, err := command.New(f.Tools[0], box, sandbox.Policy{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	ask, err := endpoint.New(f.Tools[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, c := pool(t, worker.Config{Declared: []tool.Tool{say, ask}, Isolation: caps.Isolation(),
 		Credentials: map[string]map[string]string{"ask": {"KEY": "a-secret-key"}}})
 	r := one(t, c, "a", call("say", `{"what":"$(id); x"}`))

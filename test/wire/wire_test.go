@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 	"github.com/toolyard/toolyard/internal/version"
 )
@@ -49,14 +50,10 @@ func TestWireForms(t *testing.T) {
 	got := fmt.Sprintf("wire version %d\n\n%s\n", version.Wire, strings.Join(f.lines, "\n"))
 	file := filepath.Join("testdata", "forms.txt")
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if d := cmp.Diff(string(want), got); d != "" {
 		t.Errorf("what is written for others to read has changed: raise Wire in internal/version/version.go, with a dated "+
 			"line, and run go test ./test/wire -update (-was +is):\n%s", d)

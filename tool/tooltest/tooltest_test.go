@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 	"github.com/toolyard/toolyard/tool/tooltest"
 )
@@ -57,18 +58,14 @@ func head(t *testing.T, change func(*tool.Typed[in, tool.Output])) tool.Tool {
 		change(&typed)
 	}
 	made, err := tool.New(typed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return made
 }
 
 // TestCallsGoThroughThePipeline: each phase that an author's tool meets in a pool may end a call here.
 func TestCallsGoThroughThePipeline(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "a.txt"), []byte("words "), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("words "), 0o600))
 	credentials := map[string]string{"key": "k"}
 	for name, c := range map[string]struct {
 		input  string
@@ -240,9 +237,7 @@ func TestTypesThatReadText(t *testing.T) {
 			return fmt.Sprint(i.At, i.Level, *i.Maybe, i.List, i.By, i.When.Year(), string(i.Raw), i.More.Level), nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	const input = `{"at":"::1","level":"high","maybe":"high","list":["10.0.0.0/8"],"by":{"a":"high"},` +
 		`"when":"2026-01-02T03:04:05Z","raw":{"a":[1]},"more":{"level":"high"}}`
 	if got := tooltest.Call(t, x, input, tooltest.Options{}); got.Output !=

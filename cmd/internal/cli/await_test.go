@@ -12,15 +12,14 @@ import (
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestAwait: a program that runs for long waits for a server that is not there, and for one that hangs up; what it
 // cannot ever reach it does not wait for.
 func TestAwait(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	addr := l.Addr().String()
 	hungUp := make(chan struct{})
 	go func() {
@@ -45,9 +44,7 @@ func TestAwait(t *testing.T) {
 	<-hungUp
 	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: testenv.StoreDir(t), Listen: addr, Open: true,
 		Logger: testenv.Log(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(s.Shutdown)
 	if nc := <-connected; nc != nil {
 		nc.Close()

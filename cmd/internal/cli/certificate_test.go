@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestACertificateIsReadAgain: a new pair of files is in force for the next connection. Files that do not fit together,
@@ -19,36 +20,24 @@ func TestACertificateIsReadAgain(t *testing.T) {
 	ca, _ := testenv.Authority(t, "ca")
 	certFile, keyFile := testenv.Issue(t, ca, natsd.Certificate{Name: "first", Hosts: []string{"a"}})
 	c, err := ReadCertificate(certFile, keyFile, testenv.Log(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	shown := func() string {
 		t.Helper()
 		pair, err := c.Config().GetCertificate(&tls.ClientHelloInfo{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return pair.Leaf.Subject.CommonName
 	}
 	cert, key, err := ca.Issue(natsd.Certificate{Name: "second", Hosts: []string{"a"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(certFile, cert, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, os.WriteFile(certFile, cert, 0o600))
 	if err := c.Read(); err == nil || !strings.Contains(err.Error(), certFile) {
 		t.Errorf("a certificate with another's key: %v", err)
 	}
 	if got := shown(); got != "first" {
 		t.Errorf("half way %s is in force", got)
 	}
-	if err := os.WriteFile(keyFile, key, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Read(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(keyFile, key, 0o600))
+	must.OK(t, c.Read())
 	if got := shown(); got != "second" {
 		t.Errorf("%s is in force; want the second", got)
 	}
@@ -68,9 +57,7 @@ func TestACertificateThatRunsOutIsWarnedAbout(t *testing.T) {
 	var log bytes.Buffer
 	c, err := ReadCertificate(certFile, keyFile, slog.New(slog.NewTextHandler(&log,
 		&slog.HandlerOptions{Level: slog.LevelWarn})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	look := func(after time.Duration, want string) {
 		t.Helper()
 		log.Reset()
@@ -87,18 +74,12 @@ func TestACertificateThatRunsOutIsWarnedAbout(t *testing.T) {
 	look(10*day-time.Second, "runs out soon")
 	look(10*day, "has run out")
 	look(10*day+5*time.Second, "")
-	if err := os.Rename(certFile, certFile+".away"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(certFile, certFile+".away"))
 	look(11*day, "has run out")
 	cert, key, err := ca.Issue(natsd.Certificate{Hosts: []string{"a"}, To: begin.Add(30 * day)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for file, content := range map[string][]byte{certFile: cert, keyFile: key} {
-		if err := os.WriteFile(file, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, content, 0o600))
 	}
 	look(12*day, "")
 	look(24*day, "runs out soon")

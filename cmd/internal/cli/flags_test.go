@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/cmd/internal/dispatchercmd"
 	"github.com/toolyard/toolyard/cmd/internal/workercmd"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 var update = flag.Bool("update", false, "rewrite the lists of flags that each command knows of the other")
@@ -25,14 +26,10 @@ func TestTheOtherCommandKnowsTheFlags(t *testing.T) {
 	} {
 		want := strings.Join(cli.FlagNames(cmd), "\n") + "\n"
 		if *update {
-			if err := os.WriteFile(list, []byte(want), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(list, []byte(want), 0o644))
 		}
 		have, err := os.ReadFile(list)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if string(have) != want {
 			t.Errorf("%s is out of date: run go test ./cmd/internal/cli -update", list)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // logFlags are the flags as a command line sets them.
@@ -19,9 +20,7 @@ func logFlags(t *testing.T, args ...string) *Log {
 	var l Log
 	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	l.Add(f)
-	if err := f.Parse(args); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, f.Parse(args))
 	return &l
 }
 
@@ -53,9 +52,7 @@ func TestLogLevels(t *testing.T) {
 func TestLogJSON(t *testing.T) {
 	var b bytes.Buffer
 	log, err := logFlags(t, "--log-format", "json").Logger(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	k := toolyard.BatchKey{Agent: "a", ID: "b"}
 	log.With("worker", "w").Warn("by its key", "batch", k, "call", 3, "pause", time.Second, "error", errors.New("x\ny"))
 	log.With("agent", k.Agent, "batch", k.ID, "call", 3).Warn("by its names", "pause", time.Second)

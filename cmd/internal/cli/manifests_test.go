@@ -9,15 +9,14 @@ import (
 
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // written is a file of a test.
 func written(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tools.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -36,13 +35,9 @@ func TestDeclaredToolsReachTheWorker(t *testing.T) {
 	w := Worker{ReadSlots: 1, WriteSlots: 1}
 	w.Guard.Manifests.Files = []string{written(t, oneOfEach)}
 	tools, rules, mode, err := w.Toolbox(&Permissions{Allow: []string{"count", "mcp__s__*"}, Mode: "default"}, Scope{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cfg, err := w.Config(tools, rules, mode, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var declared []string
 	for _, d := range cfg.Declared {
 		declared = append(declared, d.Name)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestMemory: a flag comes before the runtime's variable, and that before the default.
@@ -33,20 +35,14 @@ func TestMemory(t *testing.T) {
 			for _, k := range []string{"GOGC", "GOMEMLIMIT"} {
 				t.Setenv(k, tt.env[k]) // also restores it
 				if tt.env[k] == "" {
-					if err := os.Unsetenv(k); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, os.Unsetenv(k))
 				}
 			}
 			var m Memory
 			f := pflag.NewFlagSet("", pflag.ContinueOnError)
 			m.Add(f)
-			if err := f.Parse(tt.args); err != nil {
-				t.Fatal(err)
-			}
-			if err := m.Apply(slog.New(slog.DiscardHandler)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, f.Parse(tt.args))
+			must.OK(t, m.Apply(slog.New(slog.DiscardHandler)))
 			// Without a setting, a collection may have raised it meanwhile.
 			free := len(tt.args) == 0 && tt.env == nil
 			if got := debug.SetGCPercent(100); got != tt.percent && (!free || got < tt.percent) {

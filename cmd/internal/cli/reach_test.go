@@ -15,15 +15,14 @@ import (
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // file writes a file into the test's directory.
 func file(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
@@ -31,13 +30,9 @@ func file(t *testing.T, content string) string {
 func nkey(t *testing.T) (seedFile, public string, pair nkeys.KeyPair) {
 	t.Helper()
 	pair, err := nkeys.CreateUser()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	seed, err := pair.Seed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if public, err = pair.PublicKey(); err != nil {
 		t.Fatal(err)
 	}
@@ -51,17 +46,11 @@ func userCreds(t *testing.T, account nkeys.KeyPair, expires time.Time) string {
 	claims := jwt.NewUserClaims(public)
 	claims.Name, claims.Expires = "somebody's own name", expires.Unix()
 	token, err := claims.Encode(account)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	seed, err := pair.Seed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	content, err := jwt.FormatUserConfig(token, seed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return file(t, string(content))
 }
 
@@ -69,30 +58,20 @@ func userCreds(t *testing.T, account nkeys.KeyPair, expires time.Time) string {
 func signedServer(t *testing.T) (url string, account nkeys.KeyPair) {
 	t.Helper()
 	operator, err := nkeys.CreateOperator()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if account, err = nkeys.CreateAccount(); err != nil {
 		t.Fatal(err)
 	}
 	operatorKey, err := operator.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	accountKey, err := account.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	o, a := jwt.NewOperatorClaims(operatorKey), jwt.NewAccountClaims(accountKey)
 	o.Name, a.Name = "o", "a"
 	signedO, err := o.Encode(operator)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	signedA, err := a.Encode(operator)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return testenv.Configured(t, file(t, fmt.Sprintf("operator: %q\nresolver: MEMORY\nresolver_preload: { %s: %q }\n",
 		signedO, accountKey, signedA)), nil), account
 }
@@ -156,9 +135,7 @@ func TestNKeys(t *testing.T) {
 func TestCredentialsOfOthers(t *testing.T) {
 	url, account := signedServer(t)
 	stranger, err := nkeys.CreateAccount()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	good := userCreds(t, account, time.Now().Add(time.Hour))
 	expired, wrong := userCreds(t, account, time.Now().Add(-time.Hour)), userCreds(t, stranger, time.Time{})
 	for _, c := range []connect{

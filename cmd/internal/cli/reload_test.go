@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestReload: SIGHUP runs all steps in their order, also behind one that fails, and also those that were added late.
@@ -23,9 +24,7 @@ func TestReload(t *testing.T) {
 	r.Follow(t.Context(), testenv.Log(t))
 	r.On("second", func() error { ran <- "second"; return nil })
 	for range 2 {
-		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 		for _, want := range []string{"first", "second"} {
 			if got := <-ran; got != want {
 				t.Fatalf("step %s ran; want %s", got, want)
@@ -48,9 +47,7 @@ func TestReloadWhileTheProgramStarts(t *testing.T) {
 		return nil
 	})
 	r.Follow(t.Context(), testenv.Log(t))
-	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 	<-begun
 	close(ended)
 	r.On("late", func() error { late++; return errors.New("the file is wrong") })

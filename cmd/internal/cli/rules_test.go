@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -52,9 +53,7 @@ allow:
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "rules.yaml")
-			if err := os.WriteFile(path, []byte(c.file), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(path, []byte(c.file), 0o600))
 			p := Permissions{Mode: string(policy.Default), Files: []string{path}, Deny: []string{"web_fetch"}}
 			rules, _, err := p.Rules(ruleTools())
 			if c.want != "" {
@@ -64,9 +63,7 @@ allow:
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if name == "good" && (len(rules.Deny) != 3 || len(rules.Ask) != 1 || len(rules.Allow) != 2) {
 				t.Errorf("got %+v", rules)
 			}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // settings are flags of each kind, on one command of two.
@@ -54,9 +56,7 @@ func parse(t *testing.T, env map[string]string, file string, args ...string) (se
 	root, s := tree()
 	if file != "" {
 		path := filepath.Join(t.TempDir(), "settings.yaml")
-		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(file), 0o600))
 		args = append(args, "--config", path)
 	}
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
@@ -237,9 +237,7 @@ func TestAlternatives(t *testing.T) {
 		args := append([]string{}, tt.args...)
 		if tt.file != "" {
 			path := filepath.Join(t.TempDir(), "settings.yaml")
-			if err := os.WriteFile(path, []byte(tt.file), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(path, []byte(tt.file), 0o600))
 			args = append(args, "--config", path)
 		}
 		cmd.SetArgs(args)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func TestSignalEndsTheContext(t *testing.T) {
@@ -68,14 +69,10 @@ func beSignaled(t *testing.T, sig syscall.Signal) (cmd *exec.Cmd, closes io.Clos
 	cmd.Env, cmd.Stderr = append(os.Environ(), signaled+"=1"), t.Output()
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
-	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(err1, err2, cmd.Start()))
 	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended
 	for lines := bufio.NewScanner(out); lines.Scan() && lines.Text() != "ended"; {
-		if err := cmd.Process.Signal(sig); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, cmd.Process.Signal(sig))
 	}
 	return cmd, in
 }
@@ -94,9 +91,7 @@ func tidyUp(ctx context.Context) error {
 func TestASignalThatComesTwice(t *testing.T) {
 	if os.Getenv(signaled) != "" {
 		ctx, _ := withSignals(context.Background(), func() <-chan time.Time { return nil })
-		if err := tidyUp(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, tidyUp(ctx))
 		return
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // under nohup it would be ignored there

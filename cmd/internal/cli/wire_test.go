@@ -10,13 +10,12 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func TestPermissionFlags(t *testing.T) {
 	tools, err := new(Worker).Tools()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	p := Permissions{Allow: []string{"web_fetch(domain:example.com)"}, Deny: []string{"bash", "write_file(docs/**)"},
 		Ask: []string{"edit_file"}, Mode: "accept_edits"}
 	rules, mode, err := p.Rules(tools)
@@ -39,9 +38,7 @@ func TestPermissionFlags(t *testing.T) {
 func TestWorkerFlags(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, nil, 0o600))
 	w := Worker{Pool: "p", Workspaces: []string{"default=" + dir, "a b=c=" + dir},
 		Classes: []string{" read_only", "UNSAFE"}, ReadSlots: 3, WriteSlots: 2}
 	if _, err := w.Config(nil, policy.Rules{}, "", nil); err == nil || !strings.Contains(err.Error(), "--workspace") {
@@ -50,9 +47,7 @@ func TestWorkerFlags(t *testing.T) {
 	other := t.TempDir()
 	w.Workspaces = []string{"default=" + dir, "a.b=" + other + "/."}
 	cfg, err := w.Config(nil, policy.Rules{}, "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if cfg.Workspaces["default"] != dir || cfg.Workspaces["a.b"] != other || len(cfg.Classes) != 2 ||
 		cfg.Classes[0] != toolyard.ReadOnly ||
 		cfg.Slots[toolyard.ReadOnly] != 3 || cfg.Slots[toolyard.Unsafe] != 2 || cfg.Pool != "p" {
@@ -92,9 +87,7 @@ func TestWorkerFlags(t *testing.T) {
 
 func TestConnectSaysWhatToDo(t *testing.T) {
 	log, err := logFlags(t, "--log-level", "error").Logger(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for url, fix := range map[string]string{"nats://127.0.0.1:1": "dispatcher serve", "://": "nats://HOST:PORT"} {
 		nc, err := (&Reach{}).Connect(url, access.Principal{Role: access.Operator}, "test", log)
 		if err == nil {

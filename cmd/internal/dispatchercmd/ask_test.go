@@ -9,16 +9,14 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestTheEventFileIsItsOwnersAlone: it has the inputs as they were handed in.
 func TestTheEventFileIsItsOwnersAlone(t *testing.T) {
 	dir := t.TempDir()
 	file, events := filepath.Join(dir, "batch.json"), filepath.Join(dir, "events")
-	if err := os.WriteFile(file, []byte(`{"calls":[{"tool":"read_file","input":{"file_path":"batch.json"}}]}`),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(`{"calls":[{"tool":"read_file","input":{"file_path":"batch.json"}}]}`), 0o600))
 	var out, errs bytes.Buffer
 	s := &std{in: strings.NewReader(""), out: &out, err: &errs, log: cli.Log{Level: "warn", Format: "text"},
 		terminal: func() bool { return false }}
@@ -42,10 +40,7 @@ func TestRunAsksAtATerminal(t *testing.T) {
 	write := func(name string) string {
 		return `{"tool":"write_file","input":{"file_path":"` + name + `","content":"x"}}`
 	}
-	if err := os.WriteFile(file, []byte(`{"calls":[`+write("a")+`,`+write("b")+`,`+write("c")+`]}`),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(`{"calls":[`+write("a")+`,`+write("b")+`,`+write("c")+`]}`), 0o600))
 	var out, errs bytes.Buffer
 	s := &std{in: strings.NewReader("n\nwhat?\ny\n"), out: &out, err: &errs,
 		log:      cli.Log{Level: "warn", Format: "text"},

@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/version"
 )
 
@@ -28,20 +29,14 @@ func TestAForgedDecisionIsNobodys(t *testing.T) {
 	creds, _ := s.Creds()
 	path := filepath.Join(t.TempDir(), "audit")
 	log, err := audit.Open(path, testenv.Log(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	n, err := startNode(t.Context(), testenv.Log(t), nodeConfig{url: s.ClientURL(), reach: &cli.Reach{Creds: creds},
 		audit: log, observed: cli.NewObserved()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(n.close)
 	c, err := client.Connect(t.Context(), testenv.ConnAs(t, s, access.Principal{Role: access.Agent, Name: "ann"}),
 		client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := c.Submit(t.Context(), toolyard.Batch{Agent: "ann", ID: "b", Open: true,
 		Calls: []toolyard.Call{}}); err != nil {
 		t.Fatal(err)
@@ -50,9 +45,7 @@ func TestAForgedDecisionIsNobodys(t *testing.T) {
 		t.Helper()
 		for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 			data, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			for line := range strings.Lines(string(data)) {
 				all := true
 				for _, w := range what {

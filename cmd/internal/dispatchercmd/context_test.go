@@ -12,6 +12,7 @@ import (
 
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestAContextNamesTheSystem: --nats-context is in place of --nats, also for commands that need no NATS system and do
@@ -25,23 +26,15 @@ func TestAContextNamesTheSystem(t *testing.T) {
 	dir := t.TempDir()
 	s := &std{out: io.Discard}
 	saved := filepath.Join(dir, "saved")
-	if err := s.save(t.Context(), testenv.Conn(t, system), saved, &streamsDone{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.save(t.Context(), testenv.Conn(t, system), saved, &streamsDone{}))
 	calls := filepath.Join(dir, "batch.json")
 	known, err := json.Marshal(map[string]string{"url": system.ClientURL()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	at := filepath.Join(config, "nats", "context")
-	if err := os.MkdirAll(at, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(at, 0o700))
 	for path, content := range map[string]string{filepath.Join(at, "yard.json"): string(known),
 		calls: `{"calls":[{"tool":"grep","input":{"pattern":"x"}}]}`} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 
 	// One that is not there is not passed over.

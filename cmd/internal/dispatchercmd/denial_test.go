@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/display"
 	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestADenialIsOfWhatWasShown: while a person thinks, somebody else may answer, and the call ask something else. A no
@@ -22,17 +23,13 @@ import (
 func TestADenialIsOfWhatWasShown(t *testing.T) {
 	t.Parallel()
 	v, err := schema.Parse(json.RawMessage(`{"command":"ls"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	shown := client.Approval{ID: "a.b.0", Agent: "a", Batch: "b", Tool: "bash", Input: v.Canonical(),
 		InputSHA256: v.Hash()}
 	form := shown
 	form.Form = &toolyard.Form{Server: "s", Message: "m", Schema: json.RawMessage(`{"type":"object"}`)}
 	filled, err := schema.ParseInput(form.Input)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if form.InputSHA256, err = display.AskedSHA256(form.Form, filled); err != nil {
 		t.Fatal(err)
 	}
@@ -40,9 +37,7 @@ func TestADenialIsOfWhatWasShown(t *testing.T) {
 	part.Input = json.RawMessage(`{"command":"[cut: 99999 bytes in all]"}`)
 	said := make(chan string, 8)
 	list, err := json.Marshal(map[string]any{"approvals": []client.Approval{shown}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -60,9 +55,7 @@ func TestADenialIsOfWhatWasShown(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	c, err := client.ConnectHTTP(t.Context(), server.URL, client.HTTPOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	check := func(how string, of client.Approval, err error) {
 		t.Helper()
 		if err != nil {
@@ -97,13 +90,9 @@ func TestADenialIsOfWhatWasShown(t *testing.T) {
 		}
 	}
 	in, keys, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	screen, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, f := range []*os.File{in, keys, screen, out} {
 		t.Cleanup(func() { _ = f.Close() })
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/history"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestExportWithoutLinks: a table gets its name also where the file system has no links, and then too it replaces none.
@@ -18,9 +19,7 @@ func TestExportWithoutLinks(t *testing.T) {
 	publish := func(taken bool) {
 		t.Helper()
 		table, err := newTable[history.Batch](&exporting{dir: dir, format: formatJSONLines}, "batches")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		table.link = func(from, to string) error {
 			if taken { // somebody was faster
 				if err := os.WriteFile(to, []byte("theirs"), 0o600); err != nil {
@@ -29,9 +28,7 @@ func TestExportWithoutLinks(t *testing.T) {
 			}
 			return &os.LinkError{Op: "link", Old: from, New: to, Err: os.ErrPermission}
 		}
-		if err := errors.Join(table.write(&history.Batch{}), table.finish()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(table.write(&history.Batch{}), table.finish()))
 		err = table.publish()
 		if _, usage := errors.AsType[*cli.UsageError](err); usage != taken || err != nil && !taken {
 			t.Errorf("publish: %v", err)
@@ -65,10 +62,8 @@ func TestExportProgress(t *testing.T) {
 	}{{true, "\r\x1b[K3 batches, 1 call\r\x1b[K5 batches, 90 calls\r\x1b[K"}, {false, ""}} {
 		var out strings.Builder
 		p := progress{w: &out, on: c.on, last: begin}
-		if err := errors.Join(p.show(after(499), 2, 1), p.show(after(500), 3, 1), p.show(after(999), 4, 1),
-			p.show(after(1100), 5, 90), p.clear()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(p.show(after(499), 2, 1), p.show(after(500), 3, 1), p.show(after(999), 4, 1),
+			p.show(after(1100), 5, 90), p.clear()))
 		if out.String() != c.want {
 			t.Errorf("on %t: %q, want %q", c.on, out.String(), c.want)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/report"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // tooLong are the lines of a text that have more than so many characters.
@@ -91,9 +92,7 @@ func TestReportFits(t *testing.T) {
 	}
 	text := func(columns int) string {
 		var out strings.Builder
-		if err := printReport(&out, cli.Paint{}, &r, columns); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, printReport(&out, cli.Paint{}, &r, columns))
 		return out.String()
 	}
 	piped := text(0)
@@ -121,9 +120,7 @@ func TestARulesOwnTextIsQuoted(t *testing.T) {
 	const rule = "write_file(./a\u202eb\u009b2J\u200bc\U000e0041 \"d\" é)"
 	r := report.Report{Questions: report.Questions{Asked: 1, Allowed: 1, Rules: []report.Count{{Name: rule, Count: 1}}}}
 	var out strings.Builder
-	if err := printReport(&out, cli.Paint{}, &r, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, printReport(&out, cli.Paint{}, &r, 0))
 	for _, r := range out.String() {
 		if r != '\n' && !strconv.IsPrint(r) {
 			t.Errorf("the report has %U:\n%s", r, out.String())
@@ -140,9 +137,7 @@ func TestARulesOwnTextIsQuoted(t *testing.T) {
 // move because of them.
 func TestTimelinesAndReportsHaveColours(t *testing.T) {
 	var color cli.Color
-	if err := color.Set("always"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, color.Set("always"))
 	paint := color.For(io.Discard)
 	got := paintTimeline(paint, "batch b · 2 calls\n\ngroup 1 · 2 calls together\n  ✓ [0] read_file READ_ONLY ok |█| +1 ms\n"+
 		"      1 attempt\n  ✗ [1] glob READ_ONLY timeout | | +2 ms\n  … [2] glob READ_ONLY queued | | open\n\nreplies\n"+

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // under runs a command of the tree without doing it, and returns its flags as its settings make them.
@@ -22,9 +23,7 @@ func under(t *testing.T, name string, args ...string) *pflag.FlagSet {
 	var out bytes.Buffer
 	root := Command(nil, &out, &out)
 	cmd, _, err := root.Find([]string{name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cmd.RunE = func(*cobra.Command, []string) error { return nil }
 	if status := cli.Main(root, append([]string{name}, args...), &out); status != 0 {
 		t.Fatalf("%q: %d %s", args, status, out.String())
@@ -51,9 +50,7 @@ func TestInitKeepsAPassword(t *testing.T) {
 			t.Fatalf("%s: %d %s", c.nats, status, out.String())
 		}
 		plain := filepath.Join(filepath.Dir(file), "plain")
-		if err := os.WriteFile(plain, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(plain, nil, 0o644))
 		mode, usual := modeOf(t, file), modeOf(t, plain)
 		if c.others && mode != usual || !c.others && mode != 0o600 {
 			t.Errorf("%s: the file has the mode %o", c.nats, mode)
@@ -64,9 +61,7 @@ func TestInitKeepsAPassword(t *testing.T) {
 func modeOf(t *testing.T, path string) os.FileMode {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return info.Mode().Perm()
 }
 
@@ -91,14 +86,10 @@ func TestInit(t *testing.T) {
 		}
 	})
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	all := filepath.Join(dir, "all.yaml")
 	plain := regexp.MustCompile(`(?m)^#([a-z][a-z0-9-]*:|- )`).ReplaceAllString(string(text), "$1")
-	if err := os.WriteFile(all, []byte(plain), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(all, []byte(plain), 0o600))
 	got = under(t, "serve", "--config", all)
 	want.VisitAll(func(f *pflag.Flag) {
 		if f.Name == "config" || f.Name == "help" {
@@ -149,9 +140,7 @@ func TestInitAsJSON(t *testing.T) {
 		t.Errorf("it says %+v", got)
 	}
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if got := ask("-"); got != (initialized{File: "-", Text: string(text)}) {
 		t.Errorf("on standard output: %+v", got)
 	}

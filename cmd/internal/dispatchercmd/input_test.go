@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 const oneCall = `{"id":"b","agent":"a","session":"s","calls":[{"id":"c","tool":"grep","input":{}}],"options":{"max_concurrency":2,"timeout_ms":5,"partition":"sequential"}}`
@@ -63,9 +64,7 @@ func saying(t *testing.T, flag string) batchFlags {
 	var added batchFlags
 	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	added.add(f)
-	if err := f.Set(flag, "0"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, f.Set(flag, "0"))
 	return added
 }
 
@@ -109,9 +108,7 @@ func (b brokenReader) Read(p []byte) (int, error) {
 func TestReadFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "in.json")
-	if err := os.WriteFile(path, []byte(oneCall), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(oneCall), 0o600))
 	if got, err := readFile(t.Context(), nil, path); err != nil || string(got) != oneCall {
 		t.Errorf("got %s, %v", got, err)
 	}

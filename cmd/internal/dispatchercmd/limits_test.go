@@ -9,6 +9,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestLimits: the command lists constants and settings with values, units and flags, all of them or those with some
@@ -26,9 +27,7 @@ func TestLimits(t *testing.T) {
 		if status != cli.ExitOK {
 			t.Fatalf("limits %q ends with %d: %s", args, status, errs)
 		}
-		if err := json.Unmarshal([]byte(out), &all); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(out), &all))
 		return all
 	}
 	all := list()
@@ -66,9 +65,7 @@ func TestLimits(t *testing.T) {
 		known := false
 		for _, name := range []string{"serve", "run", "submit"} {
 			sub, _, err := Command(strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{}).Find([]string{name})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			known = known || sub.Flags().Lookup(strings.TrimPrefix(l.Flag, "--")) != nil
 		}
 		if !known && l.Flag != "--limit" { // of dispatcher dead

@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // mistake runs a command that is wrong, which has to say so with the exit status of that.
@@ -33,12 +34,8 @@ func TestAFileInPlaceOfADirectory(t *testing.T) {
 	dir := t.TempDir()
 	saved, file := filepath.Join(dir, "saved"), filepath.Join(dir, "file")
 	s := &std{in: strings.NewReader(""), out: io.Discard, err: os.Stderr}
-	if err := s.save(t.Context(), testenv.ConnAs(t, from, platform), saved, &streamsDone{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.save(t.Context(), testenv.ConnAs(t, from, platform), saved, &streamsDone{}))
+	must.OK(t, os.WriteFile(file, nil, 0o600))
 	for _, path := range []string{file, filepath.Join(file, "below")} {
 		mistake(t, "--data "+path+": is not a directory", "serve", "--listen", "127.0.0.1:0", "--nats-listen",
 			"127.0.0.1:0", "--data", path)

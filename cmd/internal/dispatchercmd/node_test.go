@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestTwoSystemsInOneAccount: a dispatcher that wants other settings than the system in its account has is told which,
@@ -38,9 +39,7 @@ func TestDecisionsNeedProofsWhereWorkersHaveAccounts(t *testing.T) {
 	start := func(url string, reach cli.Reach) {
 		n, err := startNode(t.Context(), testenv.Log(t), nodeConfig{url: url, reach: &reach,
 			observed: cli.NewObserved()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		t.Cleanup(n.close)
 	}
 	guarded := testenv.Guarded(t)
@@ -63,9 +62,7 @@ func TestDecisionsNeedProofsWhereWorkersHaveAccounts(t *testing.T) {
 func proofsSince(t *testing.T, js jetstream.JetStream) (at time.Time) {
 	t.Helper()
 	kv, err := js.KeyValue(t.Context(), "ty_session")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	e, err := kv.Get(t.Context(), "_.guarded")
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return time.Time{}
@@ -73,8 +70,6 @@ func proofsSince(t *testing.T, js jetstream.JetStream) (at time.Time) {
 	if err == nil {
 		at, err = time.Parse(time.RFC3339Nano, string(e.Value()))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return at
 }

@@ -12,14 +12,13 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestEventsForAPipe: where nobody reads the pipe that the events go to, the command ends when it is interrupted.
 func TestEventsForAPipe(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "events")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, syscall.Mkfifo(pipe, 0o600))
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	interrupt(cli.ErrInterrupted)
 	opened := make(chan error, 1)
@@ -43,17 +42,11 @@ func TestEventsForAPipe(t *testing.T) {
 // interrupted.
 func TestEventsForAReaderThatStops(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "events")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, syscall.Mkfifo(pipe, 0o600))
 	reader, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	out := outputFlags{events: pipe}
-	if err := out.open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, out.open(t.Context()))
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	written := make(chan error, 1)
 	go func() {

@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/dispatcher"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestASubmissionThatHTTPRefusesIsCounted: what the HTTP API refuses before anything is stored, because a batch would
@@ -26,26 +27,20 @@ func TestASubmissionThatHTTPRefusesIsCounted(t *testing.T) {
 	n, err := startNode(t.Context(), testenv.Log(t), nodeConfig{url: testenv.Server(t).ClientURL(),
 		reach: &cli.Reach{}, observed: observed,
 		dispatcher: dispatcher.Config{Planner: planner(policy.Rules{}, 0, nil)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(n.close)
 	full, crowded := false, ""
 	n.room = func() broker.Room { return broker.Room{Full: full, Reason: "the disk is full"} }
 	n.crowded = func(toolyard.Agent) string { return crowded }
 	s, err := n.api(t.Context(), &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, api.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(s.Stop)
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	post := func(want int, path, form, body string) {
 		t.Helper()
 		r, err := http.Post(server.URL+path, form, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		said, err := io.ReadAll(r.Body)
 		if err := r.Body.Close(); err != nil {
 			t.Error(err)
@@ -65,9 +60,7 @@ func TestASubmissionThatHTTPRefusesIsCounted(t *testing.T) {
 	crowded = "too many wait"
 	post(http.StatusAccepted, "/v1/batches", "application/json", batch) // it is stored
 	var text bytes.Buffer
-	if err := observed.Metrics.Write(&text); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, observed.Metrics.Write(&text))
 	for _, line := range []string{
 		`toolyard_batches_refused_total{status="503"} 1`, `toolyard_batches_refused_total{status="429"} 2`,
 	} {

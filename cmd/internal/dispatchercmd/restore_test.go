@@ -20,6 +20,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // lineFunc calls a function at the first write.
@@ -44,9 +45,7 @@ func TestARestoreThatFailsRemovesOnlyWhatItMade(t *testing.T) {
 	testenv.BrokerAs(t, from, platform, "/a")
 	dir := filepath.Join(t.TempDir(), "saved")
 	s := &std{in: strings.NewReader(""), out: &bytes.Buffer{}, err: os.Stderr}
-	if err := s.save(t.Context(), testenv.ConnAs(t, from, platform), dir, &streamsDone{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.save(t.Context(), testenv.ConnAs(t, from, platform), dir, &streamsDone{}))
 	to := testenv.Guarded(t)
 	nc := testenv.ConnAs(t, to, platform)
 	js := testenv.JetStream(t, testenv.ConnAs(t, to, platform))
@@ -60,9 +59,7 @@ func TestARestoreThatFailsRemovesOnlyWhatItMade(t *testing.T) {
 		}
 	}}
 	b, err := readBackup(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	err = s.restore(t.Context(), nc, b, dir, &streamsDone{})
 	t.Logf("restore: %v", err)
 	if err == nil {
@@ -85,13 +82,9 @@ func TestAnInterruptedRestoreLeavesNothing(t *testing.T) {
 	testenv.BrokerAs(t, from, platform, "/a")
 	dir := filepath.Join(t.TempDir(), "saved")
 	s := &std{in: strings.NewReader(""), out: &bytes.Buffer{}, err: os.Stderr}
-	if err := s.save(t.Context(), testenv.ConnAs(t, from, platform), dir, &streamsDone{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.save(t.Context(), testenv.ConnAs(t, from, platform), dir, &streamsDone{}))
 	b, err := readBackup(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for when, is := range map[string]func(part []byte) bool{
 		"at the last part": func(part []byte) bool { return len(part) > 0 },
 		"at the end":       func(part []byte) bool { return len(part) == 0 },
@@ -108,9 +101,7 @@ func TestAnInterruptedRestoreLeavesNothing(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			if err := watching.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, watching.Flush())
 			err = s.restore(ctx, testenv.ConnAs(t, to, platform), b, dir, &streamsDone{})
 			if !errors.Is(err, context.Canceled) {
 				t.Fatalf("the restore was not interrupted: %v", err)
@@ -153,9 +144,7 @@ func TestARestoreThatIsDoneWasNotInterrupted(t *testing.T) {
 	testenv.BrokerAs(t, from, platform, "/a")
 	dir := filepath.Join(t.TempDir(), "saved")
 	s := &std{in: strings.NewReader(""), out: &bytes.Buffer{}, err: os.Stderr}
-	if err := s.save(t.Context(), testenv.ConnAs(t, from, platform), dir, &streamsDone{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.save(t.Context(), testenv.ConnAs(t, from, platform), dir, &streamsDone{}))
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	root := Command(nil, writeFunc(func(p []byte) (int, error) {
@@ -209,22 +198,16 @@ func withWorker(t *testing.T, store, workspace string) *node {
 	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	o.add(f)
 	err := f.Parse([]string{"--with-worker", "--workspace", "default=" + workspace})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	decided, err := o.decide(&o.worker)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cfg := o.nodeConfig(&decided)
 	cfg.store, cfg.listen, cfg.observed = store, "127.0.0.1:0", cli.NewObserved()
 	if cfg.worker, err = o.workerConfig(&decided, testenv.Log(t)); err != nil {
 		t.Fatal(err)
 	}
 	n, err := startNode(t.Context(), testenv.Log(t), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(n.close)
 	return n
 }
@@ -237,29 +220,21 @@ func TestACallThatIsDecidedDuringABackup(t *testing.T) {
 	n := withWorker(t, testenv.StoreDir(t), workspace)
 	ask := func(n *node) (*client.Client, func() []client.Approval) {
 		c, err := client.Connect(t.Context(), n.nc, client.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return c, func() []client.Approval {
 			list, err := c.Approvals(t.Context(), "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return list
 		}
 	}
 	c, waiting := ask(n)
 	b, err := c.Submit(t.Context(), toolyard.Batch{ID: "waits", Interactive: true, Calls: []toolyard.Call{{ID: "c",
 		Tool: "write_file", Input: []byte(`{"file_path":"a","content":"a"}`)}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	js := testenv.JetStream(t, n.nc)
 	testenv.Until(t, "nobody has the batch any more", func() bool {
 		took, err := js.Consumer(t.Context(), "TY_BATCH", "dispatchers")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		i := took.CachedInfo()
 		return len(waiting()) == 1 && i.NumAckPending == 0 && i.NumPending == 0
 	})
@@ -285,9 +260,7 @@ func TestACallThatIsDecidedDuringABackup(t *testing.T) {
 	data := testenv.StoreDir(t)
 	root := Command(nil, &bytes.Buffer{}, os.Stderr)
 	root.SetArgs([]string{"restore", "--data", data, dir})
-	if err := root.ExecuteContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, root.ExecuteContext(t.Context()))
 	c, waiting = ask(withWorker(t, data, workspace))
 	view, err := c.Batch(toolyard.BatchKey{Agent: toolyard.DefaultAgent, ID: "waits"}).View(t.Context())
 	if err != nil || view.Status == toolyard.StatusCompleted {

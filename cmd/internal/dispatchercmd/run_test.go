@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // accepting is a server that takes batches in, and has a handler for their results and one for all else about them.
@@ -54,9 +55,7 @@ func TestResultsOfABatchThatCannotBeRead(t *testing.T) {
 	})
 	dir := t.TempDir()
 	file := filepath.Join(dir, "batch.json")
-	if err := os.WriteFile(file, []byte(`{"id":"b","calls":[{"id":"c1","tool":"t"}]}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(`{"id":"b","calls":[{"id":"c1","tool":"t"}]}`), 0o600))
 	for name, c := range map[string]struct {
 		args []string
 		want []string
@@ -120,9 +119,7 @@ func TestNobodyReadsTheResults(t *testing.T) {
 		}
 	}, http.NotFound)
 	file := filepath.Join(t.TempDir(), "batch.json")
-	if err := os.WriteFile(file, []byte(`{"calls":[{"tool":"t"},{"tool":"t"}]}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(`{"calls":[{"tool":"t"},{"tool":"t"}]}`), 0o600))
 	var errs bytes.Buffer
 	status := cli.Main(Command(strings.NewReader(""), new(closedPipe), &errs),
 		[]string{"submit", "--server", server.URL, file}, &errs)

@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestShowIsSafeOnATerminal: names and outputs are a model's or a stranger's, and must not act on the terminal.
@@ -29,10 +30,7 @@ func TestShowIsSafeOnATerminal(t *testing.T) {
 	s.result(toolyard.Result{Tool: evil, Output: evil + "\n" + evil, Class: toolyard.ReadOnly})
 	s.result(toolyard.Result{Index: 1, Tool: evil, IsError: true, Code: toolyard.UnknownTool, Error: evil,
 		Phases: []toolyard.Fact{{Phase: "resolve_tool", Outcome: toolyard.OutcomeFailed}}})
-	if err := s.end(toolyard.BatchView{Status: toolyard.StatusCompleted,
-		Results: make([]toolyard.Result, 2)}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.end(toolyard.BatchView{Status: toolyard.StatusCompleted, Results: make([]toolyard.Result, 2)}))
 	if i := strings.IndexFunc(out.String(), func(r rune) bool {
 		return r != '\n' && r < 0x20 || r >= 0x7f && r < 0xa0 ||
 			r == '\u202e'
@@ -130,10 +128,7 @@ func failing(t *testing.T, columns int, verbose bool, paint cli.Paint) string {
 	} {
 		s.result(r)
 	}
-	if err := s.end(toolyard.BatchView{Status: toolyard.StatusCompleted,
-		Results: make([]toolyard.Result, 5)}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.end(toolyard.BatchView{Status: toolyard.StatusCompleted, Results: make([]toolyard.Result, 5)}))
 	return out.String()
 }
 
@@ -178,9 +173,7 @@ completed: 2 results, 3 errors
 		t.Errorf("it prints\n%s\nwant\n%s", got, want)
 	}
 	var color cli.Color
-	if err := color.Set("always"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, color.Set("always"))
 	painted := failing(t, 80, false, color.For(io.Discard))
 	for _, part := range []string{"\x1b[32m✓\x1b[0m", "\x1b[31m✗\x1b[0m", "\x1b[31m- old\x1b[0m",
 		"\x1b[32m+ new\x1b[0m"} {

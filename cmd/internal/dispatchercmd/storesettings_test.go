@@ -9,6 +9,7 @@ import (
 	"github.com/toolyard/toolyard/cmd/internal/cli"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestSettingsOfAnEmbeddedServer: the store of an embedded server grows while it runs, also beyond the default, and the
@@ -18,9 +19,7 @@ func TestSettingsOfAnEmbeddedServer(t *testing.T) {
 	start := func() *node {
 		t.Helper()
 		n, err := startNode(t.Context(), testenv.Log(t), nodeConfig{store: dir, observed: cli.NewObserved()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		t.Cleanup(n.close)
 		return n
 	}
@@ -42,9 +41,7 @@ func TestSettingsOfAnEmbeddedServer(t *testing.T) {
 		{json: true, says: []string{`"batch_lifetime": "96h0m0s"`, `"store_compression": "s2"`, `"max_store_bytes": 68719476736`}},
 	} {
 		out.Reset()
-		if err := s.settings(t.Context(), n.nc, c.want, c.json); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.settings(t.Context(), n.nc, c.want, c.json))
 		for _, says := range c.says {
 			if !strings.Contains(out.String(), says) {
 				t.Errorf("with %+v it prints no %q:\n%s", c.want, says, out.String())

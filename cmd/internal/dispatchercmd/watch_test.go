@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestWhatAGapHasHidden: where events of the feed are lost, watch --all --json prints what is stored of the batches
@@ -24,13 +25,9 @@ func TestWhatAGapHasHidden(t *testing.T) {
 		for i, b := range bodies {
 			e, err := events.Encode(events.Meta{ID: fmt.Sprint(id, i), Source: "/test", Subject: "a/" + id,
 				Time: time.Unix(int64(i+1), 0)}, b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			line, err := json.Marshal(e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			seen[e.ID()], ids = string(line), append(ids, e.ID())
 		}
 		return ids
@@ -76,9 +73,7 @@ func TestWhatAGapHasHidden(t *testing.T) {
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	c, err := client.ConnectHTTP(t.Context(), server.URL, client.HTTPOptions{MaxRetries: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var out, errs bytes.Buffer
 	p := eventPrinter{s: &std{out: &out, err: &errs}, out: &out, json: true}
 	if err := p.all(t.Context(), c, ""); err == nil || !strings.Contains(err.Error(), "that is all") {
@@ -89,9 +84,7 @@ func TestWhatAGapHasHidden(t *testing.T) {
 		var e struct {
 			ID string `json:"id"`
 		}
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(line), &e))
 		got = append(got, e.ID)
 	}
 	want := []string{"over0", "over1", "over2", "over3", "ends0", "ends1", "goes0", "goes1",

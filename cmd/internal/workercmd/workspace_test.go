@@ -11,14 +11,13 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestClearingAQuarantine: an operator sees what it is about, and ends it when that is gone.
 func TestClearingAQuarantine(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	run := func(args ...string) (string, error) {
 		var out bytes.Buffer
 		cmd := Command(&out, &out)
@@ -28,20 +27,13 @@ func TestClearingAQuarantine(t *testing.T) {
 		return out.String(), err
 	}
 	root, err := place.Hold(dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer func() { _ = root.Close() }()
 	if out, err := run("status", dir); err != nil || out != dir+": in use as usual\n" {
 		t.Errorf("%q %v", out, err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, ".vscode"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := root.Quarantine(place.Quarantine{Why: "a mount\x1b[2J", Since: time.Now(),
-		Places: []string{".vscode"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Join(dir, ".vscode"), 0o755))
+	must.OK(t, root.Quarantine(place.Quarantine{Why: "a mount\x1b[2J", Since: time.Now(), Places: []string{".vscode"}}))
 	if out, err := run("status", dir); err != nil || !strings.Contains(out, "in quarantine since") ||
 		!strings.Contains(out, "look at .vscode") || strings.Contains(out, "\x1b") {
 		t.Errorf("%q %v", out, err)
@@ -55,9 +47,7 @@ func TestClearingAQuarantine(t *testing.T) {
 		root.Check() == nil {
 		t.Errorf("%q %v", out, err)
 	}
-	if err := os.Remove(filepath.Join(dir, ".vscode")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(filepath.Join(dir, ".vscode")))
 	if out, err := run("clear", dir); err != nil || out != dir+": in use as usual\n" || root.Check() != nil {
 		t.Errorf("%q %v %v", out, err, root.Check())
 	}
@@ -77,17 +67,12 @@ func TestClearingUndoesTheRest(t *testing.T) {
 		".toolyard/quarantine": `{"why":"after a command","since":"2026-11-27T00:00:00Z","places":[".vscode"]}`,
 	} {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
-			os.WriteFile(path, []byte(content), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
 	}
 	var out bytes.Buffer
 	cmd := Command(&out, &out)
 	cmd.SetArgs([]string{"workspace", "clear", dir})
-	if err := cmd.ExecuteContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.ExecuteContext(t.Context()))
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
 	}

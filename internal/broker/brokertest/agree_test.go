@@ -23,6 +23,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/membroker"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // Random operations have the same results on nats-server and on membroker: a clerk does one after the other on both,
@@ -128,9 +129,7 @@ func (c *clerk) api(s *side, what, data string) string {
 		return string(m.Data)
 	}
 	out, err := json.Marshal(stable(v))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must.OK(c.t, err)
 	return string(out)
 }
 
@@ -224,13 +223,9 @@ func (c *clerk) pull() {
 	}
 	c.both("pull "+name+" "+request, func(s *side) string {
 		sub, err := s.nc.SubscribeSync(s.nc.NewInbox())
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		must.OK(c.t, err)
 		next := "$JS.API.CONSUMER.MSG.NEXT." + c.name + "." + name
-		if err := s.nc.PublishRequest(next, sub.Subject, []byte(request)); err != nil {
-			c.t.Fatal(err)
-		}
+		must.OK(c.t, s.nc.PublishRequest(next, sub.Subject, []byte(request)))
 		var got []string
 		for len(got) < most { // it ends with a status, or when all have come
 			m, err := sub.NextMsg(settledWithin) // it ends without a word when exactly so many bytes have come
@@ -245,9 +240,7 @@ func (c *clerk) pull() {
 			s.held = append(s.held, m.Reply)
 			got = append(got, fmt.Sprintf("%s %q %s", m.Subject, m.Data, timeless(m.Reply)))
 		}
-		if err := sub.Unsubscribe(); err != nil {
-			c.t.Fatal(err)
-		}
+		must.OK(c.t, sub.Unsubscribe())
 		return strings.Join(got, ", ")
 	})
 }
@@ -308,9 +301,7 @@ func (c *clerk) makeConsumer() {
 	data, err := json.Marshal(map[string]any{
 		"stream_name": c.name, "config": cfg, "action": []string{"", "create"}[c.rng.IntN(2)],
 	})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must.OK(c.t, err)
 	got := c.both("make consumer "+string(data), func(s *side) string {
 		return c.api(s, "CONSUMER.CREATE."+c.name+"."+name, string(data))
 	})
@@ -359,9 +350,7 @@ func (c *clerk) step() {
 			req["keep"] = c.rng.IntN(3)
 		}
 		data, err := json.Marshal(req)
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		must.OK(c.t, err)
 		c.about("STREAM.PURGE", string(data))
 	case 16:
 		c.about("STREAM.MSG.GET", []string{
@@ -403,9 +392,7 @@ func (c *clerk) run() {
 			c.t.Fatal(err)
 		}
 		st, err := s.js.CreateStream(c.t.Context(), cfg)
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		must.OK(c.t, err)
 		c.t.Cleanup(func() { c.api(s, "STREAM.DELETE."+c.name, "") })
 		made := st.CachedInfo().Config
 		made.Metadata = nil
@@ -420,9 +407,7 @@ func TestRandomOperationsAgree(t *testing.T) {
 	s, err := natsd.Start(t.Context(), natsd.Options{
 		StoreDir: testenv.StoreDir(t), Listen: "127.0.0.1:0", Open: true, Logger: slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(s.Shutdown)
 	brokertest.Keep(t, connect(t, s.ClientURL()))
 	for seed := range uint64(agreeSeeds) {

@@ -13,14 +13,13 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/membroker"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func connect(t *testing.T, url string, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(url, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	return nc
 }
@@ -61,9 +60,7 @@ func TestRealServer(t *testing.T) {
 	s, err := natsd.Start(t.Context(), natsd.Options{
 		StoreDir: testenv.StoreDir(t), Listen: "127.0.0.1:0", Open: true, Logger: slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(s.Shutdown)
 	brokertest.Keep(t, connect(t, s.ClientURL()))
 	brokertest.Run(t, func(t *testing.T, do func(*testing.T, brokertest.Target)) {

@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/brokertest"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 const (
@@ -40,23 +41,17 @@ func startNodes(t *testing.T) (out []*server.Server, again func(i int)) {
 	var addresses, routes []string
 	for range nodes {
 		free, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		addresses = append(addresses, free.Addr().String())
 		routes = append(routes, "nats://"+free.Addr().String())
-		if err := free.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, free.Close())
 	}
 	dir := testenv.StoreDir(t)
 	out = make([]*server.Server, nodes)
 	again = func(i int) {
 		t.Helper()
 		to, err := net.ResolveTCPAddr("tcp", addresses[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		name := fmt.Sprint("node", i)
 		s, err := server.NewServer(&server.Options{
 			ServerName: name, Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true,
@@ -64,9 +59,7 @@ func startNodes(t *testing.T) (out []*server.Server, again func(i int)) {
 			Cluster: server.ClusterOpts{Name: "brokertest", Host: to.IP.String(), Port: to.Port},
 			Routes:  server.RoutesFromStr(strings.Join(routes, ",")),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		go s.Start()
 		t.Cleanup(func() {
 			s.Shutdown()

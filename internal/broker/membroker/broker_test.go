@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/membroker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
@@ -25,14 +26,10 @@ func open(t *testing.T, s *membroker.Server, party string) *natsbroker.Broker {
 	t.Helper()
 	opts := append(natsbroker.ConnectOptions(party, slog.New(slog.DiscardHandler)), nats.InProcessServer(s.Dial(party)))
 	nc, err := nats.Connect("", opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	b, err := natsbroker.Open(t.Context(), nc, broker.Settings{}, "/"+party)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return b
 }
 
@@ -46,16 +43,12 @@ func TestOurBrokerRunsOnIt(t *testing.T) {
 		k := toolyard.BatchKey{Agent: "a", ID: "b"}
 
 		live, err := worker.FollowEvents(k, 8)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if err := worker.CheckRoundTrip(); err != nil { // the server has heard of the subscription then
 			t.Fatal(err)
 		}
 		first, err := owner.Append(ctx, k, batch.ChainBatch, "", 0, 0, events.Adopted{Owner: "one"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		_, err = worker.Append(ctx, k, batch.ChainBatch, "", 0, 0, events.Adopted{Owner: "two"})
 		if !errors.Is(err, broker.ErrConflict) {
 			t.Errorf("a second one in the first place: %v", err)
@@ -71,9 +64,7 @@ func TestOurBrokerRunsOnIt(t *testing.T) {
 		}
 
 		lane, err := worker.Lane(ctx, batch.Route{Class: toolyard.ReadOnly, Pool: "p"}, 0, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		req := events.Requested{Agent: k.Agent, Batch: k.ID, Calls: []events.RequestedCall{{Index: 0}}}
 		q := owner.QueueAll(ctx, 0, []batch.Queue{{Route: batch.Route{Class: toolyard.ReadOnly, Pool: "p"},
 			Request: req}})
@@ -108,9 +99,7 @@ func TestOurBrokerRunsOnIt(t *testing.T) {
 					q.Tickets = append(q.Tickets, ticket.Ticket{N: uint64(i + 1), Mode: ticket.Shared})
 					return q, nil
 				})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 		}
 		for n := 0; n < 3; {
 			n = len((<-watched).Tickets)
@@ -121,16 +110,12 @@ func TestOurBrokerRunsOnIt(t *testing.T) {
 		}
 
 		ref, err := worker.PutResult(ctx, "a", fmt.Appendf(nil, "%300000d", 7))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if content, err := owner.Result(ctx, "a", ref); err != nil || len(content) != 300000 {
 			t.Errorf("read %d bytes of an object: %v", len(content), err)
 		}
 
-		if err := worker.Beat(ctx, broker.Worker{ID: "p.one", Pool: "p"}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, worker.Beat(ctx, broker.Worker{ID: "p.one", Pool: "p"}))
 		if ws, err := owner.Workers(ctx); err != nil || len(ws) != 1 {
 			t.Errorf("workers: %v, %v", ws, err)
 		}
@@ -146,9 +131,7 @@ func take(t *testing.T, l broker.Lane) *broker.Delivery {
 	t.Helper()
 	for {
 		for d, err := range l.Take(t.Context(), 1) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return d
 		}
 	}

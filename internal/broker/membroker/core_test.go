@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // start starts a server of a test's bubble, or outside of one when settle is nil.
@@ -29,9 +31,7 @@ func connect(t testing.TB, s *Server, party string, opts ...nats.Option) *nats.C
 		nats.CustomReconnectDelay(func(int) time.Duration { return 50 * time.Millisecond }),
 	}, opts...)
 	nc, err := nats.Connect("", opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	return nc
 }
@@ -46,12 +46,8 @@ func TestRequestsInABubble(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := server.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
+		must.OK(t, server.Flush())
 		before := time.Now()
 		m, err := client.Request("echo.x", []byte("hello"), 2*time.Hour)
 		if err != nil || string(m.Data) != "hello" || m.Header.Get("A") != "b" {
@@ -76,9 +72,7 @@ func TestRequestsOutsideOfABubble(t *testing.T) {
 	if _, err := server.Subscribe("echo", func(m *nats.Msg) { _ = m.Respond(m.Data) }); err != nil {
 		t.Fatal(err)
 	}
-	if err := server.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, server.Flush())
 	for i := range 100 {
 		want := fmt.Sprint(i)
 		m, err := client.Request("echo", []byte(want), time.Minute)
@@ -102,9 +96,7 @@ func chatter(t *testing.T, seed uint64) (heard []string, steps []string) {
 			if _, err := conns[i].Subscribe("talk.>", func(m *nats.Msg) { heard[i] += m.Subject + " " }); err != nil {
 				t.Fatal(err)
 			}
-			if err := conns[i].Flush(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, conns[i].Flush())
 		}
 		var all sync.WaitGroup
 		for i, nc := range conns {

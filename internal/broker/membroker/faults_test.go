@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // scene is a server with a stream, a consumer and two parties.
@@ -58,9 +60,7 @@ func play(t *testing.T, with func(*jetstream.StreamConfig), run func(*scene)) {
 
 func (sc *scene) must(err error) {
 	sc.Helper()
-	if err != nil {
-		sc.Fatal(err)
-	}
+	must.OK(sc, err)
 }
 
 // put publishes, within a second.
@@ -374,16 +374,12 @@ func TestHold(t *testing.T) {
 			err = errors.Join(err, one.Publish(subject, nil))
 		}
 		err = errors.Join(err, two.Publish("other", nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		time.Sleep(time.Second)
 		next := func(n int) (got []string) {
 			for range n {
 				m, err := heard.NextMsg(time.Second)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				got = append(got, m.Subject)
 			}
 			return got
@@ -418,19 +414,13 @@ func TestLens(t *testing.T) {
 			if err == nil {
 				err = nc.Flush()
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return sub
 		}
 		atOne, atTwo := hears(one), hears(two)
 		for _, from := range []*nats.Conn{one, two} {
-			if err := from.Publish("s", []byte("x")); err != nil {
-				t.Fatal(err)
-			}
-			if err := from.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, from.Publish("s", []byte("x")))
+			must.OK(t, from.Flush())
 		}
 		for _, c := range []struct {
 			sub  *nats.Subscription
@@ -441,9 +431,7 @@ func TestLens(t *testing.T) {
 		} {
 			for _, want := range c.want {
 				m, err := c.sub.NextMsg(time.Second)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				if string(m.Data) != want {
 					t.Errorf("got %q, want %q", m.Data, want)
 				}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // work has some workers take messages out of a queue while the server and the ways to it fail, and returns the steps of
@@ -22,17 +24,13 @@ func work(t *testing.T, seed uint64) (steps []string) {
 			steps = append(steps, fmt.Sprintf("%s %s.%d %s", st.Kind, st.Party, st.Conn, st.What))
 		}})
 		js, err := jetstream.New(connect(t, s, "owner"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 		defer stop()
 		st, err := js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: "S", Subjects: []string{"s.>"}, Retention: jetstream.WorkQueuePolicy,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if _, err := st.CreateConsumer(ctx, jetstream.ConsumerConfig{
 			Durable: "c", AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait,
 		}); err != nil {

@@ -7,32 +7,24 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // watched is a bucket, and a watch of it by another party.
 func watched(t *testing.T, s *Server, fill func(jetstream.KeyValue)) (jetstream.KeyValue, jetstream.KeyWatcher) {
 	t.Helper()
 	js, err := jetstream.New(connect(t, s, "writer"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "b"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	fill(kv)
 	js2, err := jetstream.New(connect(t, s, "watcher"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	kv2, err := js2.KeyValue(t.Context(), "b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	w, err := kv2.WatchAll(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return kv, w
 }
 

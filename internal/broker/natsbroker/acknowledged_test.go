@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestAcknowledgedMessagesThatTheServerKept: a server loses power when it has stored that a worker acknowledged two
@@ -22,9 +23,7 @@ func TestAcknowledgedMessagesThatTheServerKept(t *testing.T) {
 	messages := filepath.Join(s.Options.StoreDir, "jetstream", "$G", "streams", "TY_CALL", "msgs")
 	before := filepath.Join(t.TempDir(), "msgs")
 	s.Shutdown()
-	if err := os.CopyFS(before, os.DirFS(messages)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.CopyFS(before, os.DirFS(messages)))
 	s.Start()
 	stored := func() uint64 {
 		t.Helper()
@@ -36,20 +35,14 @@ func TestAcknowledgedMessagesThatTheServerKept(t *testing.T) {
 	from := deliveries(t, l, 3)
 	for range 3 {
 		if d := comes(t, from); d.Requested.Calls[0].Index < 2 {
-			if err := d.Done(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, d.Done())
 		}
 	}
 	l.Stop()
 	testenv.Until(t, "two calls are acknowledged", func() bool { return stored() == 1 })
 	s.Shutdown()
-	if err := os.RemoveAll(messages); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(messages, os.DirFS(before)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.RemoveAll(messages))
+	must.OK(t, os.CopyFS(messages, os.DirFS(before)))
 	s.Start()
 
 	queue(t, b, 3, 1)
@@ -65,9 +58,7 @@ func TestAcknowledgedMessagesThatTheServerKept(t *testing.T) {
 		if d.Requested.Calls[0].Index < 2 {
 			t.Errorf("call %d is delivered again", d.Requested.Calls[0].Index)
 		}
-		if err := d.Done(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, d.Done())
 	}
 	testenv.Until(t, "nothing is stored", func() bool { return stored() == 0 })
 	if n, err := b.DeleteAcknowledged(t.Context()); n != 0 || err != nil {
@@ -91,13 +82,9 @@ func TestALongCallCostsNoRequests(t *testing.T) {
 		}
 	}
 	l, err := before.Lane(t.Context(), other, broker.LaneOf("a"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(l.Stop)
-	if err := comes(t, deliveries(t, l, 1)).Done(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, comes(t, deliveries(t, l, 1)).Done())
 	nc := testenv.Conn(t, s.Server)
 	js := testenv.JetStream(t, nc)
 	testenv.Until(t, "one call is acknowledged", func() bool {
@@ -107,24 +94,16 @@ func TestALongCallCostsNoRequests(t *testing.T) {
 
 	b := testenv.Broker(t, s.Server, "/dispatcher/after")
 	reads, err := nc.SubscribeSync("$JS.API.DIRECT.GET.TY_CALL")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	asked, err := nc.SubscribeSync("$JS.API.STREAM.MSG.GET.TY_CALL")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, nc.Flush())
 	for range 5 {
 		if _, err := b.DeleteAcknowledged(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, nc.Flush())
 	n1, _, err1 := reads.Pending()
 	n2, _, err2 := asked.Pending()
 	if n1+n2 > 2 || err1 != nil || err2 != nil {

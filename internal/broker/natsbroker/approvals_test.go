@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/display"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestApprovals lists the waiting calls, newest first, and keeps nothing of decided ones.
@@ -25,9 +26,7 @@ func TestApprovals(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	b, err := natsbroker.Open(ctx, testenv.Conn(t, s), broker.Settings{WorkerTTL: time.Second}, "/test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	began := time.Now().UTC()
 	approval := func(i int) broker.Approval {
 		return broker.Approval{
@@ -36,19 +35,13 @@ func TestApprovals(t *testing.T) {
 		}
 	}
 	for i := range 30 {
-		if err := b.PutApproval(ctx, approval(i)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.PutApproval(ctx, approval(i)))
 	}
 	// its batch has another owner: the call already waits
-	if err := b.PutApproval(ctx, approval(7)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.PutApproval(ctx, approval(7)))
 	for i := 20; i < 30; i++ {
 		a := approval(i)
-		if err := b.DropApproval(ctx, a.Key(), a.Index, a.AskedAt); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.DropApproval(ctx, a.Key(), a.Index, a.AskedAt))
 	}
 	for agent, want := range map[toolyard.Agent]int{"": 20, "agent 1": 10, "nobody": 0} {
 		listed, err := b.Approvals(ctx, agent)
@@ -99,16 +92,12 @@ func TestTheLatestQuestionIsListed(t *testing.T) {
 	}
 	put := func(attempt int) {
 		t.Helper()
-		if err := b.PutApproval(t.Context(), question(attempt)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.PutApproval(t.Context(), question(attempt)))
 	}
 	drop := func(attempt int) {
 		t.Helper()
 		k := toolyard.BatchKey{Agent: "a", ID: "b"}
-		if err := b.DropApproval(t.Context(), k, 0, question(attempt).AskedAt); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.DropApproval(t.Context(), k, 0, question(attempt).AskedAt))
 	}
 	drop(1)
 	listed("before any question", 0)

@@ -23,6 +23,7 @@ import (
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // archiveAfter is how long batches are over before they are archived.
@@ -108,18 +109,14 @@ func results(indices ...int) (out []toolyard.Result) {
 func (y *archiveYard) append(k toolyard.BatchKey, c batch.Chain, index int, expected uint64, body events.Body) uint64 {
 	y.Helper()
 	rec, err := y.b.Append(y.Context(), k, c, "p", index, expected, body)
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y, err)
 	return rec.Seq
 }
 
 func (y *archiveYard) place(k toolyard.BatchKey) uint64 {
 	y.Helper()
 	o, err := y.b.Origin(y.Context(), k)
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y, err)
 	return o.Seq
 }
 
@@ -127,9 +124,7 @@ func (y *archiveYard) place(k toolyard.BatchKey) uint64 {
 func (y *archiveYard) submit(id string) toolyard.Batch {
 	y.Helper()
 	sub := threeCalls(id)
-	if err := y.b.Submit(y.Context(), sub); err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y, y.b.Submit(y.Context(), sub))
 	return sub
 }
 
@@ -147,18 +142,14 @@ func keyOf(id string) toolyard.BatchKey {
 func (y *archiveYard) acknowledge(n int) {
 	y.Helper()
 	subs, err := y.b.Submissions()
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y, err)
 	defer subs.Stop()
 	for range n {
 		s, err := subs.Next(y.Context())
 		if err == nil {
 			err = s.Done(y.Context())
 		}
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y, err)
 	}
 }
 
@@ -172,9 +163,7 @@ func (y *archiveYard) round(a broker.Archiver) (broker.ArchiveRound, error) {
 func (y *archiveYard) archiver(b *natsbroker.Broker, taken func(string) error) broker.Archiver {
 	y.Helper()
 	a, err := b.ArchiverThat(y.Context(), y.after, taken)
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y, err)
 	return a
 }
 
@@ -304,9 +293,7 @@ func late(y *archiveYard, k toolyard.BatchKey, items ...int) {
 	}
 	replies := testenv.Stream(y, y.js, "TY_REPLY")
 	end, err := replies.GetLastMsgForSubject(y.Context(), "ty.reply."+broker.KeyTokens(k))
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y, err)
 	if !events.Fences(events.Type(end.Header.Get("ce-type"))) {
 		return
 	}
@@ -337,9 +324,7 @@ func (y *archiveYard) stored(k toolyard.BatchKey) (out []*jetstream.RawStreamMsg
 			if errors.Is(err, jetstream.ErrMsgNotFound) {
 				break
 			}
-			if err != nil {
-				y.Fatal(err)
-			}
+			must.OK(y, err)
 			out, seq = append(out, m), m.Sequence+1
 		}
 	}
@@ -522,9 +507,7 @@ func TestTwoArchivers(t *testing.T) {
 					done <- err
 				}()
 			}
-			if err := errors.Join(<-done, <-done); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, errors.Join(<-done, <-done))
 			for i := range batches {
 				k := keyOf(fmt.Sprint("b", i))
 				if now := told(y, y.b, k); now != before[i] {
@@ -550,9 +533,7 @@ func TestArchivedSubmissionsAreDeliveredToNobody(t *testing.T) {
 		}
 		next := y.submit("next")
 		subs, err := y.b.Submissions()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer subs.Stop()
 		if s, err := subs.Next(y.Context()); err != nil || s.Key != next.Key() {
 			t.Errorf("%+v, %v", s, err)
@@ -573,9 +554,7 @@ func TestAnObjectThatIsGone(t *testing.T) {
 		if err == nil {
 			err = s.Purge(y.Context())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		fresh := y.broker("fresh")
 		if err := fresh.Find(y.Context(), sub.Key()); !errors.Is(err, broker.ErrNoBatch) {
 			t.Errorf("it is found: %v", err)
@@ -655,10 +634,8 @@ func TestArchivedBatchesAreListed(t *testing.T) {
 		for i := range 3 {
 			sub := y.submit(fmt.Sprint("b", i))
 			archivedShapes["answered at plan"](y, sub)
-			if err := index.Change(y.Context(), broker.Entry{Agent: sub.Agent, ID: sub.ID, Session: "s", Workspace: "w",
-				Status: toolyard.StatusCompleted, Place: y.place(sub.Key()), Submitted: time.Now()}); err != nil {
-				y.Fatal(err)
-			}
+			must.OK(y, index.Change(y.Context(), broker.Entry{Agent: sub.Agent, ID: sub.ID, Session: "s",
+				Workspace: "w", Status: toolyard.StatusCompleted, Place: y.place(sub.Key()), Submitted: time.Now()}))
 		}
 		y.acknowledge(3)
 		if r, err := y.round(y.archiver(y.b, always)); err != nil || r.Batches != 3 {

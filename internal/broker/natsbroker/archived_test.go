@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestAnArchivedLogIsReadOnce: who reads the logs of one object asks the server where each log is, and once for the
@@ -31,9 +32,7 @@ func TestAnArchivedLogIsReadOnce(t *testing.T) {
 		}
 		nc := y.conn("reader")
 		reader, err := natsbroker.Attach(y.Context(), nc, "/reader")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		before := nc.Stats().OutMsgs
 		for n := range batches {
 			read := 0
@@ -84,9 +83,7 @@ func TestABatchWhoseLastCallIsNotAcknowledged(t *testing.T) {
 		}
 		acknowledged := func(seq uint64) {
 			y.Helper()
-			if err := y.b.Unqueue(y.Context(), seq); err != nil {
-				y.Fatal(err)
-			}
+			must.OK(y, y.b.Unqueue(y.Context(), seq))
 		}
 		moved(archiveAfter, 0)
 		acknowledged(soon)
@@ -111,9 +108,7 @@ func TestARecordThatCannotBeRead(t *testing.T) {
 		},
 		"of another kind": func(y *archiveYard) {
 			s, err := y.b.Fold(y.Context(), k)
-			if err != nil {
-				y.Fatal(err)
-			}
+			must.OK(y, err)
 			y.append(k, batch.ChainBatch, 0, s.BatchSeq, events.Ended{})
 		},
 	} {
@@ -158,9 +153,7 @@ func TestTheListOfArchivedBatchesIsNotKept(t *testing.T) {
 		}
 		read, held := 0, int64(0)
 		for _, err := range y.b.Kept(y.Context(), "", time.Time{}, time.Time{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if read++; read == batches {
 				held = heap()
 			}
@@ -185,9 +178,7 @@ func TestBatchesThatAreArchivedWhileTheyAreListed(t *testing.T) {
 			y.acknowledge(batches)
 			a := y.archiver(y.b, always)
 			for k, err := range y.b.Kept(y.Context(), "", time.Time{}, time.Time{}) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				if got = append(got, k.Key); len(got) == at {
 					if r, err := y.round(a); err != nil || r.Batches != batches {
 						t.Fatalf("%+v, %v", r, err)

@@ -10,15 +10,14 @@ import (
 	"github.com/toolyard/toolyard/internal/archive"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // limit sets how many bytes a stream may have, and returns how many it could have before.
 func (y *archiveYard) limit(stream string, bytes int64) (before int64) {
 	y.Helper()
 	s, err := y.js.Stream(y.Context(), stream)
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y, err)
 	cfg := s.CachedInfo().Config
 	before, cfg.MaxBytes = cfg.MaxBytes, bytes
 	if _, err := y.js.UpdateStream(y.Context(), cfg); err != nil {
@@ -59,13 +58,9 @@ func TestAnObjectIsStoredOnce(t *testing.T) {
 		}
 		y.acknowledge(2)
 		key, err := nkeys.CreateUser()
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y, err)
 		signer, err := archive.NewSigner(key, "d1")
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y, err)
 		room := int64(0)
 		a := y.archiver(y.b, func(what string) error {
 			if what == "object" && room == 0 {
@@ -76,9 +71,7 @@ func TestAnObjectIsStoredOnce(t *testing.T) {
 		natsbroker.SignWith(a, signer)
 		objects := func() uint64 {
 			s, err := y.js.Stream(y.Context(), "TY_ARCHIVE")
-			if err != nil {
-				y.Fatal(err)
-			}
+			must.OK(y, err)
 			return s.CachedInfo().State.Msgs
 		}
 		const hour = 360 // rounds

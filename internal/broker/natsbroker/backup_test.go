@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestASnapshotOfALargeStream: the server reads and checks all of a stream before it answers. That may take minutes,
@@ -39,9 +40,7 @@ func TestASnapshotOfALargeStream(t *testing.T) {
 				}
 			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer answering.Unsubscribe() //nolint:errcheck // the connection ends with the test
 		var data bytes.Buffer
 		saved, err := natsbroker.SaveStream(e.Context(), e.Conn("backup"), stream, &data)
@@ -57,9 +56,7 @@ func TestASnapshotOfAStreamWithoutLeader(t *testing.T) {
 		nc := e.Conn("backup")
 		// It stands for a cluster, where servers that do not lead a stream get requests for it and do not answer.
 		silent, err := e.Conn("server").Subscribe("$JS.API.STREAM.SNAPSHOT.*", func(*nats.Msg) {})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer silent.Unsubscribe() //nolint:errcheck // the connection ends with the test
 		e.Broker("test")
 		e.Server.LoseLeader("TY_EVENT")

@@ -21,6 +21,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -44,9 +45,7 @@ func planned(n int) events.Planned {
 func TestSubmittingAgain(t *testing.T) {
 	b := testenv.Broker(t, testenv.Server(t), "/test")
 	ctx := t.Context()
-	if err := b.Submit(ctx, submission("b1")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Submit(ctx, submission("b1")))
 	same := submission("b1")
 	same.Calls[0].Input = json.RawMessage("{\n \"file_path\":\"README.md\" }")
 	if err := b.Submit(ctx, same); err != nil {
@@ -107,21 +106,15 @@ func TestAnAppendWhoseAnswerIsLost(t *testing.T) {
 	js := testenv.JetStream(t, nc)
 	k := toolyard.BatchKey{Agent: "a", ID: "b"}
 	first, err := b.Append(t.Context(), k, batch.ChainBatch, "", 0, 0, planned(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	second, err := b.Append(t.Context(), k, batch.ChainBatch, "", 0, first.Seq, events.Started{Group: 0})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := b.Append(t.Context(), k, batch.ChainBatch, "", 0, second.Seq, events.Adopted{Owner: "e"}); err != nil {
 		t.Fatal(err)
 	}
 	stream := testenv.Stream(t, js, "TY_EVENT")
 	m, err := stream.GetMsg(t.Context(), second.Seq)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	again := nats.NewMsg(m.Subject)
 	again.Header, again.Data = m.Header, m.Data
 	seq, err := b.AppendMessage(t.Context(), "TY_EVENT", first.Seq, again)
@@ -139,16 +132,12 @@ func TestFoldReadsABatchFromTheLog(t *testing.T) {
 	ctx := t.Context()
 	sub := submission("b")
 	sub.Calls = append(sub.Calls, toolyard.Call{ID: "2", Tool: "t", Input: json.RawMessage(`{}`)})
-	if err := b.Submit(ctx, sub); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Submit(ctx, sub))
 	k := sub.Key()
 	put := func(c batch.Chain, index int, expected uint64, body events.Body) uint64 {
 		t.Helper()
 		r, err := b.Append(ctx, k, c, "default", index, expected, body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return r.Seq
 	}
 	seq := put(batch.ChainBatch, 0, 0, planned(2))
@@ -162,9 +151,7 @@ func TestFoldReadsABatchFromTheLog(t *testing.T) {
 	put(batch.ChainControl, 0, 0, events.Canceled{By: "me"})
 
 	s, err := b.Fold(ctx, k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if s.Owner != "e" || s.Takeovers != 1 || s.Replied != 1 || s.Completed || len(s.Cancels) != 1 ||
 		s.Started[1] != 8 ||
 		s.Calls[0].Result == nil || s.Calls[0].Result.Output != "zero" || s.Calls[1].Status != batch.Claimed ||
@@ -172,9 +159,7 @@ func TestFoldReadsABatchFromTheLog(t *testing.T) {
 		t.Errorf("the fold is %+v", s)
 	}
 	log, err := b.Log(ctx, k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var types []string
 	for _, l := range log {
 		types = append(types, strings.TrimPrefix(string(l.Body.EventType()), "dev.toolyard."))
@@ -196,22 +181,16 @@ func TestStoredEventsAreCloudEvents(t *testing.T) {
 	k := toolyard.BatchKey{Agent: "agent.1", ID: "b 1"}
 	r, err := b.Append(t.Context(), k, batch.ChainReply, "", 4, 0,
 		events.Reply{Results: []toolyard.Result{{Index: 4, Output: "ü"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	js := testenv.JetStream(t, testenv.Conn(t, s))
 	stream := testenv.Stream(t, js, "TY_REPLY")
 	m, err := stream.GetMsg(t.Context(), r.Seq)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if m.Subject != "ty.reply.agent=2e1.b=201" {
 		t.Errorf("subject %q", m.Subject)
 	}
 	e, err := binding.ToEvent(t.Context(), cejs.NewMessage(&nats.Msg{Header: m.Header, Data: m.Data}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if err := e.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -226,17 +205,11 @@ func TestDataThatIsTooLongForAMessage(t *testing.T) {
 	b := testenv.Broker(t, testenv.Server(t), "/test")
 	sub := submission("big")
 	big, err := json.Marshal(map[string]string{"file_path": strings.Repeat("x", 3<<20)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	sub.Calls[0].Input = big
-	if err := b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Submit(t.Context(), sub))
 	s, err := b.Fold(t.Context(), sub.Key())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if !bytes.Equal(s.Submission.Calls[0].Input, big) {
 		t.Errorf("an input of %d bytes came back with %d", len(big), len(s.Submission.Calls[0].Input))
 	}
@@ -246,9 +219,7 @@ func TestOffloadedResultsAreTheAgentsOwn(t *testing.T) {
 	b := testenv.Broker(t, testenv.Server(t), "/test")
 	content := bytes.Repeat([]byte("result "), 100_000)
 	ref, err := b.PutResult(t.Context(), "a", content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if again, err := b.PutResult(t.Context(), "a", content); err != nil || again != ref {
 		t.Errorf("the same content again: %q, %v", again, err)
 	}
@@ -330,16 +301,12 @@ func TestWorkIsTakenOnceAndComesBack(t *testing.T) {
 	if err := first.Alive(t.Context()); err != nil {
 		t.Errorf("keeping a delivery: %v", err)
 	}
-	if err := first.Return(0); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, first.Return(0))
 	got := map[int]int{}
 	for range 2 {
 		d := take()
 		got[d.Calls[0].Index]++
-		if err := d.Done(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, d.Done())
 	}
 	if got[0] != 1 || got[1] != 1 {
 		t.Errorf("calls taken: %v", got)
@@ -383,17 +350,11 @@ func TestWorkersComeAndGo(t *testing.T) {
 		}
 	}
 	want("", false)
-	if err := b.Beat(ctx, broker.Worker{ID: "w.1", Pool: "default"}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Beat(ctx, broker.Worker{ID: "w.1", Pool: "default"}))
 	want("w.1", true)
-	if err := b.Gone(ctx, "w.1"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Gone(ctx, "w.1"))
 	want("w.1", false)
-	if err := b.Beat(ctx, broker.Worker{ID: "w.2", Pool: "default"}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Beat(ctx, broker.Worker{ID: "w.2", Pool: "default"}))
 	want("w.2", true)
 	want("w.2", false) // its heartbeats stop
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // limits are how long each stream of a system keeps its messages, and its size.
@@ -23,9 +24,7 @@ func (o *other) limits() (ages map[string]time.Duration, bytes map[string]int64)
 	for info := range all.Info() {
 		ages[info.Config.Name], bytes[info.Config.Name] = info.Config.MaxAge, info.Config.MaxBytes
 	}
-	if err := all.Err(); err != nil {
-		o.t.Fatal(err)
-	}
+	must.OK(o.t, all.Err())
 	return ages, bytes
 }
 
@@ -37,16 +36,10 @@ func TestSettingsChangeWhileTheSystemRuns(t *testing.T) {
 		c.Metadata["toolyard.settings"] = strings.Replace(c.Metadata["toolyard.settings"], "{", `{"cells":4,`, 1)
 	})
 	b, err := o.open(first)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	sub := submission("b")
-	if err := b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Beat(t.Context(), broker.Worker{ID: "w", Pool: "default"}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Submit(t.Context(), sub))
+	must.OK(t, b.Beat(t.Context(), broker.Worker{ID: "w", Pool: "default"}))
 	if _, err := b.Archiver(t.Context(), time.Hour, nil); err != nil { // which makes the archive's stream
 		t.Fatal(err)
 	}
@@ -117,9 +110,7 @@ func TestOnlyWhatIsAskedForChanges(t *testing.T) {
 func TestALifetimeThatBecomesShorter(t *testing.T) {
 	o := madeByOther(t, broker.Settings{Lifetime: 24 * time.Hour}, func(*jetstream.StreamConfig) {})
 	b, err := o.open(broker.Settings{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	ages, _ := o.limits()
 	change := func(to time.Duration) error {
 		_, _, err := natsbroker.Change(t.Context(), o.nc, broker.Settings{Lifetime: to})
@@ -134,44 +125,26 @@ func TestALifetimeThatBecomesShorter(t *testing.T) {
 			t.Errorf("it was refused, and the streams have changed to %v", now)
 		}
 	}
-	if err := b.Beat(t.Context(), broker.Worker{ID: "w", Pool: "default"}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Beat(t.Context(), broker.Worker{ID: "w", Pool: "default"}))
 	refused(time.Hour, "stop all of them")
-	if err := b.Gone(t.Context(), "w"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Gone(t.Context(), "w"))
 	sub := submission("b")
 	k := sub.Key()
-	if err := b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Submit(t.Context(), sub))
 	refused(time.Hour, "batches are under way")
 	cons, err := o.js.Consumer(t.Context(), "TY_BATCH", "dispatchers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	m, err := cons.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	refused(time.Hour, "batches are under way")
-	if err := m.DoubleAck(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.DoubleAck(t.Context()))
 	parked := broker.Entry{ID: k.ID, Agent: k.Agent, Session: "s", Workspace: "w",
 		Status: toolyard.StatusWaiting, Submitted: time.Now(), Place: 1}
-	if err := b.Index().Add(t.Context(), parked); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Index().Add(t.Context(), parked))
 	refused(time.Hour, "batches are under way")
 	parked.Status, parked.Revision = toolyard.StatusCompleted, 1
-	if err := b.Index().Change(t.Context(), parked); err != nil {
-		t.Fatal(err)
-	}
-	if err := change(time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Index().Change(t.Context(), parked))
+	must.OK(t, change(time.Hour))
 	if now, _ := o.limits(); now["TY_EVENT"] != 2*time.Hour {
 		t.Errorf("the streams keep messages for %v", now)
 	}
@@ -184,9 +157,7 @@ func TestALifetimeThatBecomesShorter(t *testing.T) {
 func TestAStoreThatBecomesSmaller(t *testing.T) {
 	o := madeByOther(t, broker.Settings{MaxStoreBytes: 1 << 30}, func(*jetstream.StreamConfig) {})
 	b, err := o.open(broker.Settings{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if err := b.Beat(t.Context(), broker.Worker{ID: "w", Pool: "default"}); err != nil { // it may run
 		t.Fatal(err)
 	}

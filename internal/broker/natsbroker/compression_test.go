@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestCompressedStore: a running system is told to compress, and its server does so from its next start on. What was
@@ -33,9 +34,7 @@ func TestCompressedStore(t *testing.T) {
 	dir := filepath.Join(s.Options.StoreDir, "jetstream", "$G", "streams", "TY_EVENT", "msgs", "*.blk")
 	onDisk := func() (sum int64) {
 		files, err := filepath.Glob(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, name := range files {
 			if info, err := os.Stat(name); err == nil { // one that is replaced just now is not there
 				sum += info.Size()
@@ -100,9 +99,7 @@ func TestCompressedStore(t *testing.T) {
 	read()
 	events := testenv.Stream(t, js, "TY_EVENT")
 	for i := 0; i < len(kept); i += oneIn {
-		if err := events.DeleteMsg(t.Context(), kept[i]); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, events.DeleteMsg(t.Context(), kept[i]))
 		kept[i] = 0
 	}
 	read()

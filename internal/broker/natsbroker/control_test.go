@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/replay"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func TestAttachMakesNothing(t *testing.T) {
@@ -30,14 +31,10 @@ func TestAttachMakesNothing(t *testing.T) {
 	}
 	testenv.Broker(t, s, "/maker")
 	b, err := natsbroker.Attach(t.Context(), nc, "/test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	sub := submission("big")
 	sub.Calls[0].Input = []byte(`"` + strings.Repeat("x", 1<<20) + `"`) // stored as an object
-	if err := b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Submit(t.Context(), sub))
 	if st, err := b.Fold(t.Context(), sub.Key()); err != nil || len(st.Submission.Calls[0].Input) < 1<<20 {
 		t.Errorf("what was submitted so does not come back: %v", err)
 	}
@@ -51,16 +48,12 @@ func TestCancel(t *testing.T) {
 	for i := range 9 {
 		sub.Calls = append(sub.Calls, toolyard.Call{ID: fmt.Sprint(i), Tool: "t", Input: []byte(`{}`)})
 	}
-	if err := b.Submit(ctx, sub); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Submit(ctx, sub))
 	k := sub.Key()
 	cancels := func() []events.Canceled {
 		t.Helper()
 		st, err := b.Fold(ctx, k)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return st.Cancels
 	}
 	if err := b.Cancel(ctx, toolyard.BatchKey{Agent: "a", ID: "none"}, ""); !errors.Is(err, broker.ErrNoBatch) {
@@ -76,9 +69,7 @@ func TestCancel(t *testing.T) {
 	}
 	open := submission("open")
 	open.Open, open.Calls = true, []toolyard.Call{}
-	if err := b.Submit(ctx, open); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Submit(ctx, open))
 	if err := b.Cancel(ctx, open.Key(), "", 0, 0); !errors.Is(err, broker.ErrNoCall) ||
 		!strings.Contains(err.Error(), "has no calls yet") {
 		t.Errorf("a call of an open batch without any: %v", err)
@@ -87,9 +78,7 @@ func TestCancel(t *testing.T) {
 	// Any agent can write to its control chain, and an invalid event there stops nothing.
 	junk := nats.NewMsg("ty.event.default.b._.control")
 	junk.Header.Set("Nats-Expected-Last-Subject-Sequence", "0")
-	if err := testenv.Conn(t, s).PublishMsg(junk); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, testenv.Conn(t, s).PublishMsg(junk))
 	// Many at once, each for another call: all are stored.
 	var wg sync.WaitGroup
 	for i := range 10 {
@@ -145,15 +134,11 @@ func TestCancelIsBounded(t *testing.T) {
 	b := testenv.Broker(t, testenv.Server(t), "/client/1")
 	sub := submission("b")
 	sub.Calls = append(sub.Calls, toolyard.Call{ID: "2", Tool: "t", Input: []byte(`{}`)})
-	if err := b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Submit(t.Context(), sub))
 	last := uint64(0)
 	for range natsbroker.MaxControlEvents {
 		r, err := b.Append(t.Context(), sub.Key(), batch.ChainControl, "", 0, last, events.Canceled{Calls: []int{0}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		last = r.Seq
 	}
 	if err := b.Cancel(t.Context(), sub.Key(), "", 1); !errors.Is(err, broker.ErrFull) {
@@ -190,9 +175,7 @@ func TestTailMissesNothing(t *testing.T) {
 	if _, ok, err := b.Tail(k).Next(ctx); ok || !errors.Is(err, broker.ErrNoBatch) {
 		t.Errorf("a batch that is not there: %v", err)
 	}
-	if err := b.Submit(ctx, sub); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Submit(ctx, sub))
 	put := func(c batch.Chain, index int, expected uint64, body events.Body) uint64 {
 		r, err := b.Append(ctx, k, c, "default", index, expected, body)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestABatchThatCannotGoOnKeepsItsEchoes: every call is answered, with what its provider wants back.
@@ -15,12 +16,8 @@ func TestABatchThatCannotGoOnKeepsItsEchoes(t *testing.T) {
 	sub := submission("b")
 	sub.Calls = []toolyard.Call{{ID: "1", Tool: "t", Input: json.RawMessage(`{}`), Echo: toolyard.Echo(`{"n":1}`)},
 		{ID: "2", Tool: "t", Input: json.RawMessage(`{}`)}}
-	if err := b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.EndReplies(t.Context(), sub.Key(), &sub, "a test"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Submit(t.Context(), sub))
+	must.OK(t, b.EndReplies(t.Context(), sub.Key(), &sub, "a test"))
 	records, err := b.Replies(t.Context(), sub.Key(), 0)
 	if err != nil || len(records) != 1 {
 		t.Fatalf("%d replies, %v", len(records), err)

@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/presence"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestAPoolDoesNotFillTheRegistry has the credentials of one pool announce long entries of many workers that are none.
@@ -33,9 +34,7 @@ func TestAPoolDoesNotFillTheRegistry(t *testing.T) {
 	defer answersWith(t, b, workers, nil)()
 	before := broker.Worker{ID: "flood.before", Pool: "flood", Isolation: "native"}
 	honest := testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: "flood"}, "/worker/flood.before")
-	if err := honest.Beat(t.Context(), before); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, honest.Beat(t.Context(), before))
 	live[before.ID] = before
 	flood := testenv.ConnAs(t, s, access.Principal{Role: access.Worker, Name: "flood"})
 	n := 0
@@ -43,13 +42,9 @@ func TestAPoolDoesNotFillTheRegistry(t *testing.T) {
 		for refused := false; !refused; n++ {
 			w := broker.Worker{ID: fmt.Sprintf("flood.%d", n), Pool: "flood", Host: strings.Repeat("x", size)}
 			beat, err := json.Marshal(map[string]any{"worker": w})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			a, err := flood.Request("ty.beat.flood."+broker.Escape(w.ID), beat, 20*time.Second)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if refused = a.Header.Get("Toolyard-Problem") != ""; !refused {
 				mu.Lock()
 				live[w.ID] = w
@@ -81,19 +76,13 @@ func TestAPoolThatSignsOffWorkersThatAreNoneLeavesNothing(t *testing.T) {
 	defer answers(t, b)()
 	w := testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: "p"}, "/worker/p.w")
 	for i := range 20 {
-		if err := w.Gone(t.Context(), fmt.Sprint("p.none", i)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.Gone(t.Context(), fmt.Sprint("p.none", i)))
 	}
 	if last, err := b.LastEntry(t.Context()); err != nil || last != 0 {
 		t.Errorf("the newest entry or marker in the registry is %d, %v", last, err)
 	}
-	if err := w.Beat(t.Context(), broker.Worker{ID: "p.w", Pool: "p", Isolation: "native"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Gone(t.Context(), "p.w"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Beat(t.Context(), broker.Worker{ID: "p.w", Pool: "p", Isolation: "native"}))
+	must.OK(t, w.Gone(t.Context(), "p.w"))
 	if at, err := b.ReadEntry(t.Context(), "p.w"); err != nil || at.Kind == presence.Present {
 		t.Errorf("the entry of a worker that has signed off: %+v, %v", at, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // tapped is a connection that calls a function once, before it passes on the first message of a client that contains a
@@ -25,9 +26,7 @@ import (
 func tapped(t *testing.T, url, text string, before func()) *nats.Conn {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var work sync.WaitGroup
 	var once sync.Once
 	work.Go(func() {
@@ -66,9 +65,7 @@ func tapped(t *testing.T, url, text string, before func()) *nats.Conn {
 		}
 	})
 	nc, err := nats.Connect("nats://" + l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		nc.Close()
 		_ = l.Close()
@@ -93,9 +90,7 @@ func TestWhatIsCompletedHasEveryResult(t *testing.T) {
 				}
 				return rec.Seq
 			}
-			if err := b.Submit(t.Context(), sub); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, b.Submit(t.Context(), sub))
 			planned := appended(batch.ChainBatch, 0, 0, events.Planned{
 				Calls:  []events.PlannedCall{{Pool: "default"}, {Pool: "default"}},
 				Groups: []events.Group{{Safe: true, Calls: []int{0, 1}}}, Deadline: time.Now().Add(time.Hour),
@@ -112,13 +107,9 @@ func TestWhatIsCompletedHasEveryResult(t *testing.T) {
 			}
 			reader, err := natsbroker.Attach(t.Context(), tapped(t, s.ClientURL(), "DIRECT.GET."+stream, end),
 				"/reader")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			st, err := reader.Fold(t.Context(), k)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if v := st.View(); v.Status == toolyard.StatusCompleted && len(v.Results) != 2 {
 				t.Errorf("it says that it is %s and has %d results of 2", v.Status, len(v.Results))
 			}

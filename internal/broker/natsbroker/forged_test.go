@@ -14,15 +14,14 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // forged has an agent publish an event of a type on a subject of its own, as its credentials let it.
 func forged(t *testing.T, nc *nats.Conn, subject string, body events.Body, header nats.Header) {
 	t.Helper()
 	data, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	m := nats.NewMsg(subject)
 	m.Data = data
 	for name, value := range map[string]string{
@@ -36,9 +35,7 @@ func forged(t *testing.T, nc *nats.Conn, subject string, body events.Body, heade
 		m.Header.Set(name, header.Get(name))
 	}
 	r, err := nc.RequestMsg(m, 10*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Logf("%s: %s", subject, r.Data)
 }
 
@@ -49,9 +46,7 @@ func TestAForgedRecordHidesNobody(t *testing.T) {
 	place := y.place(keyOf("victim"))
 	list := func() (out []string) {
 		for k, err := range y.b.Kept(t.Context(), "", time.Time{}, time.Time{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			out = append(out, fmt.Sprintf("%s at %d", k.Key, k.Place))
 		}
 		return out
@@ -63,9 +58,7 @@ func TestAForgedRecordHidesNobody(t *testing.T) {
 	a := y.archiver(y.b, always)
 	for n := 0; n == 0; {
 		r, err := y.round(a)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		n = r.Batches
 	}
 	if got := list(); !slices.Contains(got, fmt.Sprintf("%s at %d", keyOf("victim"), place)) {
@@ -113,9 +106,7 @@ func TestAForgedRecordCountsNoBatchTwice(t *testing.T) {
 	y.archiver(y.b, always) // makes the archive
 	sub := toolyard.Batch{Agent: "eve", Calls: []toolyard.Call{{Tool: "x"}}}
 	sub.Normalize("b")
-	if err := y.b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, y.b.Submit(t.Context(), sub))
 	eve := testenv.ConnAs(t, s, access.Principal{Role: access.Agent, Name: "eve"})
 	for _, header := range []nats.Header{nil, {"Nats-Expected-Last-Subject-Sequence": {"0"},
 		"Nats-Expected-Last-Subject-Sequence-Subject": {"ty.batch.eve.none"}}} {
@@ -126,9 +117,7 @@ func TestAForgedRecordCountsNoBatchTwice(t *testing.T) {
 	y.submit("after")
 	var got []toolyard.BatchKey
 	for k, err := range y.b.Kept(t.Context(), "", time.Time{}, time.Time{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		got = append(got, k.Key)
 	}
 	if want := []toolyard.BatchKey{sub.Key(), keyOf("after")}; !slices.Equal(got, want) {
@@ -141,9 +130,7 @@ func TestAnAgentCannotKeepItsBatchFromBeingCanceled(t *testing.T) {
 	y, s := guardedArchiveYard(t)
 	sub := toolyard.Batch{Agent: "eve", Calls: []toolyard.Call{{Tool: "x"}}}
 	sub.Normalize("b")
-	if err := y.b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, y.b.Submit(t.Context(), sub))
 	eve := testenv.ConnAs(t, s, access.Principal{Role: access.Agent, Name: "eve"})
 	forged(t, eve, "ty.event.eve.b._.control", events.Ended{}, nil)
 	began := time.Now()
@@ -170,9 +157,7 @@ func TestNobodyElseSwallowsAWake(t *testing.T) {
 			fmt.Sprintf("wake.%s.%d.%d", "a=2eb.victim", parked, now.Add(time.Duration(n)*5*time.Second).Unix())}})
 	}
 	st := testenv.Stream(t, y.js, "TY_BATCH")
-	if err := y.b.Wake(t.Context(), k, parked); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, y.b.Wake(t.Context(), k, parked))
 	if m, err := st.GetLastMsgForSubject(t.Context(), "ty.wake.a=2eb.victim"); err != nil {
 		t.Errorf("Wake says that it is stored, and there is none: %v, %v", m, err)
 	}

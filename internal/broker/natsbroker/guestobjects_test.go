@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestEachCallOfAnItemReadsObjects: a worker with an account of its own has a message with two calls, each of
@@ -29,9 +30,7 @@ func TestEachCallOfAnItemReadsObjects(t *testing.T) {
 	w := testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: "p"}, "/worker/p.w")
 	other := testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: "q"}, "/worker/q.w")
 	ref, err := w.PutResult(t.Context(), "a.b", []byte("a long result"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	sub := y.submit("two")
 	k := sub.Key()
 	out := y.b.QueueAll(t.Context(), 0, []batch.Queue{{Route: batch.Route{Pool: "p", Class: toolyard.ReadOnly},
@@ -104,23 +103,17 @@ func TestAnObjectHasNoHole(t *testing.T) {
 	testenv.BrokerAs(t, s, platform, "/first")
 	dir, _ := s.Creds()
 	creds, err := natsd.FindCreds(dir, platform)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var armed atomic.Pointer[string]
 	nc, err := nats.Connect(s.ClientURL(), append(natsbroker.ConnectOptions("d", testenv.Log(t)),
 		nats.UserCredentials(creds), nats.SetCustomDialer(dialer(func(network, address string) (net.Conn, error) {
 			c, err := net.Dial(network, address)
 			return &leaky{c, &armed}, err
 		})))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	d, err := natsbroker.Attach(t.Context(), nc, "/d")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	end := answers(t, d)
 	w := testenv.BrokerAs(t, s, access.Principal{Role: access.Worker, Name: "p"}, "/worker/p.w")
 	sub := submission("b")
@@ -137,13 +130,9 @@ func TestAnObjectHasNoHole(t *testing.T) {
 	}
 	content := strings.Join(parts, "")
 	ref, err := d.PutResult(t.Context(), k.Agent, []byte(content))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	const hash = "the hash of a surface"
-	if err := d.PutSurface(t.Context(), hash, []byte(content)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, d.PutSurface(t.Context(), hash, []byte(content)))
 	result := func() ([]byte, error) { return w.Result(broker.ForCall(t.Context(), k, 0), k.Agent, ref) }
 	for name, read := range map[string]func() ([]byte, error){
 		"result": result, "surface": func() ([]byte, error) { return w.Surface(t.Context(), hash) },
@@ -173,9 +162,7 @@ func TestAnObjectHasNoHole(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := older.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, older.Flush())
 	if got, err := result(); err != nil || string(got) != content {
 		t.Errorf("from an older dispatcher the worker reads %d bytes of %d, %v", len(got), len(content), err)
 	}

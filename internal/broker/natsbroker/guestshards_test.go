@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/shard"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // answers has a dispatcher answer guests until the returned function is called.
@@ -32,9 +33,7 @@ func answersWith(t *testing.T, b *natsbroker.Broker, workers func() []broker.Wor
 	t.Helper()
 	a, err := b.AnswerGuests(testenv.Log(t), workers, func(string, []byte) error { return nil }, background,
 		func(toolyard.BatchKey) bool { return false })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return func() {
 		if err := a.Close(); err != nil {
 			t.Error(err)
@@ -77,9 +76,7 @@ func TestLanesOfANewShard(t *testing.T) {
 	route := batch.Route{Pool: "p", Class: toolyard.ReadOnly}
 	for i := range n {
 		l, err := w.Lane(t.Context(), route, i, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer l.Stop()
 	}
 	js := testenv.JetStream(t, testenv.ConnAs(t, s, platform))

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // said appends n calls to a batch's input, each as an event of its own.
@@ -32,9 +33,7 @@ func attached(t *testing.T, s *natsd.Server) (*natsbroker.Broker, *nats.Conn) {
 	t.Helper()
 	nc := testenv.Conn(t, s)
 	b, err := natsbroker.Attach(t.Context(), nc, "/reader")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return b, nc
 }
 
@@ -79,9 +78,7 @@ func TestAHubHasOneSubscription(t *testing.T) {
 	}
 	for i := range followers {
 		f, err := hub.Follower(t.Context(), key(i), 0, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		all = append(all, f)
 	}
 	if n := nc.NumSubscriptions() - before; n > 3 { // events, replies, and where requests are answered
@@ -89,9 +86,7 @@ func TestAHubHasOneSubscription(t *testing.T) {
 	}
 	middle := read(t, all[0], 2)[1].Seq
 	late, err := hub.Follower(t.Context(), key(0), middle, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for i := range 4 {
 		said(t, b, key(i), 3, 5)
 	}
@@ -125,19 +120,13 @@ func TestAHubKnowsWhatItMissed(t *testing.T) {
 	hub := natsbroker.NewHub(testenv.Broker(t, s, "/reader"), true)
 	k := toolyard.BatchKey{Agent: "a", ID: "b"}
 	f, err := hub.Follower(t.Context(), k, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	said(t, b, k, 0, 1)
 	read(t, f, 1)
 	js, err := testenv.Conn(t, s).JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	info, err := js.StreamInfo("TY_EVENT")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	deaf := info.Config
 	deaf.RePublish = nil
 	republish := func(cfg nats.StreamConfig) {
@@ -168,18 +157,12 @@ func TestASlowEarLosesItsOwn(t *testing.T) {
 	hub := natsbroker.NewHub(b, true)
 	k := toolyard.BatchKey{Agent: "a", ID: "b"}
 	slow, err := hub.Progress(t.Context(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	fast, err := hub.Progress(t.Context(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	seen := 0
 	for i := range 2 * natsbroker.MaxHubMessages {
-		if err := b.Report(k, broker.Progress{Index: i}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Report(k, broker.Progress{Index: i}))
 		for seen <= i {
 			select {
 			case <-fast.News():
@@ -195,9 +178,7 @@ func TestASlowEarLosesItsOwn(t *testing.T) {
 	if msgs, lost := slow.Take(); !lost || len(msgs) != 0 {
 		t.Errorf("who takes nothing has %d messages, lost %t", len(msgs), lost)
 	}
-	if err := b.Report(k, broker.Progress{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Report(k, broker.Progress{}))
 	select {
 	case <-slow.News():
 	case <-time.After(30 * time.Second):
@@ -214,17 +195,13 @@ func TestAHubOfOneProgram(t *testing.T) {
 	hub := natsbroker.NewHub(reader, false)
 	k, other := toolyard.BatchKey{Agent: "a.b *", ID: "c>d"}, toolyard.BatchKey{Agent: "a.b *", ID: "other"}
 	f, err := hub.Follower(t.Context(), k, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if n := hub.Subscriptions(); n != 2 { // events and replies
 		t.Errorf("one follower has %d subscriptions", n)
 	}
 	before := nc.Stats().InMsgs
 	said(t, b, other, 0, 5)
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, nc.Flush())
 	if n := nc.Stats().InMsgs - before; n != 0 {
 		t.Errorf("%d messages of another batch came", n)
 	}
@@ -235,13 +212,9 @@ func TestAHubOfOneProgram(t *testing.T) {
 		}
 	}
 	js, err := testenv.Conn(t, s).JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	info, err := js.StreamInfo("TY_EVENT")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	info.Config.RePublish = nil
 	if _, err := js.UpdateStream(&info.Config); err != nil {
 		t.Fatal(err)
@@ -262,19 +235,13 @@ func TestANewBatchIsHeard(t *testing.T) {
 	reader, nc := attached(t, s)
 	end := func(sub toolyard.Batch) {
 		t.Helper()
-		if err := b.EndReplies(t.Context(), sub.Key(), &sub, "a test"); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.EndReplies(t.Context(), sub.Key(), &sub, "a test"))
 	}
 	follow := func(sub toolyard.Batch) broker.ReplyFollower {
 		t.Helper()
-		if err := b.Submit(t.Context(), sub); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Submit(t.Context(), sub))
 		f, err := reader.Hub(false).ReplyFollower(t.Context(), sub.Key(), 0, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		t.Cleanup(f.Stop)
 		return f
 	}
@@ -283,9 +250,7 @@ func TestANewBatchIsHeard(t *testing.T) {
 		late := time.After(30 * time.Second)
 		for {
 			r, ok, err := f.Next(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if ok {
 				if !r.Body.(events.Reply).Completed {
 					t.Errorf("the first reply is %+v", r.Body)
@@ -304,9 +269,7 @@ func TestANewBatchIsHeard(t *testing.T) {
 	for n := 0; n < 50 && !heard; n++ {
 		sub := submission(fmt.Sprint("heard", n))
 		f := follow(sub)
-		if err := nc.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, nc.Flush())
 		before := nc.Stats().OutMsgs
 		end(sub)
 		next(f)
@@ -316,9 +279,7 @@ func TestANewBatchIsHeard(t *testing.T) {
 		t.Error("every reply cost a request")
 	}
 	missed := submission("missed")
-	if err := b.Submit(t.Context(), missed); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Submit(t.Context(), missed))
 	end(missed)
 	next(follow(missed))
 }

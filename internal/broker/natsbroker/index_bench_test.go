@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // What BenchmarkIndex lists: 10,000 agents, of which one has a tenth of all batches, and 1,000 names of sessions. One
@@ -77,9 +78,7 @@ func benchIndex(b *testing.B, n int) {
 		if err == nil {
 			_, err = js.PublishMsgAsync(nats.NewMsg(subject), jetstream.WithStallWait(time.Minute))
 		}
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 	}
 	<-js.PublishAsyncComplete()
 	took := time.Since(began)
@@ -149,9 +148,7 @@ func benchIndex(b *testing.B, n int) {
 				began := time.Now()
 				page, _, err := index.Page(context.Background(), f)
 				took = append(took, time.Since(began))
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.OK(b, err)
 				listed += len(page)
 			}
 			report := func(d time.Duration, unit string) { b.ReportMetric(float64(d.Microseconds())/1000, unit) }
@@ -167,13 +164,9 @@ func benchIndex(b *testing.B, n int) {
 		for b.Loop() {
 			e := benchEntry(int(rand.Uint32()), n)
 			e.Place, e.Status = uint64(n)+uint64(rand.Uint32()), toolyard.StatusRunning
-			if err := index.Add(b.Context(), e); err != nil {
-				b.Fatal(err)
-			}
+			must.OK(b, index.Add(b.Context(), e))
 			e.Status = toolyard.StatusCompleted
-			if err := index.Change(b.Context(), e); err != nil {
-				b.Fatal(err)
-			}
+			must.OK(b, index.Change(b.Context(), e))
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // indexed is an index with a model of its content.
@@ -38,9 +39,7 @@ func (x *indexed) put(e broker.Entry) {
 	if _, ok := x.has[e.Place]; !ok && e.Live() {
 		write = x.Add
 	}
-	if err := write(x.Context(), e); err != nil {
-		x.Fatal(err)
-	}
+	must.OK(x, write(x.Context(), e))
 	x.has[e.Place], x.newest = e, max(x.newest, e.Place)
 }
 
@@ -63,9 +62,7 @@ func (x *indexed) list(f broker.Filter, between func()) (listed []broker.Entry) 
 	x.Helper()
 	for {
 		page, more, err := x.Page(x.Context(), f)
-		if err != nil {
-			x.Fatal(err)
-		}
+		must.OK(x, err)
 		limit := f.Limit
 		if limit == 0 {
 			limit = broker.MaxListed
@@ -243,9 +240,7 @@ func TestALateEntry(t *testing.T) {
 				if p.added {
 					put = x.Add
 				}
-				if err := put(t.Context(), e); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, put(t.Context(), e))
 			}
 			if len(puts) == 3 {
 				want = puts[1].status
@@ -275,20 +270,14 @@ func TestAnInterruptFindsAll(t *testing.T) {
 			Calls: []toolyard.Call{{Tool: "x"}},
 		}
 		sub.Normalize("")
-		if err := b.Submit(t.Context(), sub); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Submit(t.Context(), sub))
 		s, err := b.Fold(t.Context(), sub.Key())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		e := broker.Entry{
 			ID: sub.ID, Agent: sub.Agent, Session: sub.Session, Workspace: "w", Place: s.SubmissionSeq,
 			Status: statuses[i%len(statuses)],
 		}
-		if err := b.Index().Add(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Index().Add(t.Context(), e))
 	}
 	for session, want := range map[toolyard.Session]int{"s0": 4, "s1": 4, "s2": 4} {
 		if n, err := b.Interrupt(t.Context(), "a", session, "stop"); err != nil || n != want {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestIndexKeys writes entries with names of all bytes as keys, and reads them back.
@@ -42,9 +43,7 @@ func TestIndexKeys(t *testing.T) {
 			continue
 		}
 		subject, err := indexSubject(&e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		key := strings.TrimPrefix(subject, prefixIndex)
 		if strings.ContainsAny(key, "*> \t\r\n") || strings.Count(key, ".") != indexTokens-1 {
 			t.Fatalf("%+v stands at %q", e, subject)
@@ -65,9 +64,7 @@ func TestIndexKeys(t *testing.T) {
 	}
 	e := broker.Entry{ID: "b", Agent: "a", Session: "s", Workspace: "w", Status: toolyard.StatusRunning, Place: 1}
 	good, err := indexSubject(&e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if back, err := parseIndexSubject(good + ".later.version"); err != nil || back.Key() != e.Key() {
 		t.Errorf("a later version's entry is read as %+v, %v", back, err)
 	}

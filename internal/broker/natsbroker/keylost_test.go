@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
@@ -26,13 +27,9 @@ func TestADamagedRecordOfAccountsProvesNothing(t *testing.T) {
 	testenv.OneShard(t)
 	s := testenv.Restartable(t)
 	b := testenv.Broker(t, s.Server, "/test")
-	if err := b.Guard(t.Context(), time.Now().Add(-time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Guard(t.Context(), time.Now().Add(-time.Hour)))
 	data, err := json.Marshal(events.Decided{Decision: events.Approve, By: "a worker"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	m := nats.NewMsg("ty.event.a.b.p.0")
 	m.Data = data
 	for name, value := range map[string]string{
@@ -46,9 +43,7 @@ func TestADamagedRecordOfAccountsProvesNothing(t *testing.T) {
 	if err == nil {
 		_, err = js.PublishMsg(t.Context(), m, jetstream.WithExpectLastSequencePerSubject(0))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	k := toolyard.BatchKey{Agent: "a", ID: "b"}
 	if _, err := b.Item(t.Context(), k, "p", 0, 0); err == nil {
 		t.Fatal("a decision without a proof counts")
@@ -77,9 +72,7 @@ func TestWhatIsStoredMeanwhileMakesUpForNothing(t *testing.T) {
 		}
 	}
 	b := testenv.Broker(t, s.Server, "/test")
-	if err := b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Submit(t.Context(), sub))
 	more(b, "lost")
 	s.Shutdown()
 	testenv.Damage(t, s.Options.StoreDir, "TY_EVENT", func(string, []byte) bool { return true })
@@ -110,9 +103,7 @@ func TestASessionThatWasDeleted(t *testing.T) {
 	if err == nil {
 		err = sessions.Delete(t.Context(), "a.s")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for range 2 {
 		if v, err := b.Session(t.Context(), "a", "s"); err != nil || v.Unattended {
 			t.Errorf("it is %+v, %v", v, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestAQueueIsNotEmptyBetweenCalls: a message that is done leaves the queue with the next one, or a moment later, or
@@ -19,9 +20,7 @@ func TestAQueueIsNotEmptyBetweenCalls(t *testing.T) {
 		b := e.Broker("test")
 		route := batch.Route{Pool: "default", Class: toolyard.ReadOnly}
 		l, err := b.Lane(e.Context(), route, 0, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		queue := func(call int) {
 			t.Helper()
 			q := b.QueueAll(e.Context(), 0, []batch.Queue{{Route: route, Request: events.Requested{Agent: "a",
@@ -33,9 +32,7 @@ func TestAQueueIsNotEmptyBetweenCalls(t *testing.T) {
 		take := func() *broker.Delivery {
 			t.Helper()
 			for d, err := range l.Take(e.Context(), 1) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				return d
 			}
 			t.Fatal("nothing came")
@@ -43,16 +40,12 @@ func TestAQueueIsNotEmptyBetweenCalls(t *testing.T) {
 		}
 		done := func(d *broker.Delivery) {
 			t.Helper()
-			if err := d.Done(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, d.Done())
 		}
 		taken := func() int {
 			t.Helper()
 			s, err := b.Stock(e.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return s.Queues[0].Taken
 		}
 		for call := range 5 {

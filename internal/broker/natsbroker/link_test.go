@@ -21,6 +21,7 @@ import (
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/presence"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // follow tells what a watch of the workers tells.
@@ -75,9 +76,7 @@ func TestAWatchBeginsAnewWithTheConnection(t *testing.T) {
 	s := testenv.Restartable(t)
 	b := testenv.Open(t, testenv.Conn(t, s.Server), broker.Settings{WorkerTTL: time.Minute}, "/test")
 	for _, id := range []string{"stays", "goes"} {
-		if err := b.Beat(t.Context(), broker.Worker{ID: id, Pool: "default"}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Beat(t.Context(), broker.Worker{ID: id, Pool: "default"}))
 	}
 	changes := follow(t, b, nil)
 	until(t, changes, "it has caught up", state(broker.WatchCaughtUp))
@@ -100,18 +99,12 @@ func TestAWatchBeginsAnewWithTheConnection(t *testing.T) {
 	opts := s.Options
 	opts.Listen = "" // nobody hears of this
 	quiet, err := natsd.Start(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	nc, err := quiet.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	js := testenv.JetStream(t, nc)
 	stream := testenv.Stream(t, js, "KV_ty_worker")
-	if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject("$KV.ty_worker.goes")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, stream.Purge(t.Context(), jetstream.WithPurgeSubject("$KV.ty_worker.goes")))
 	quiet.Shutdown()
 	s.Start()
 	gone := func(c broker.WorkerChange) bool { return c.ID == "goes" && c.Worker == nil }
@@ -122,9 +115,7 @@ func TestAWatchBeginsAnewWithTheConnection(t *testing.T) {
 func TestAWatchBeginsAnewOnRequest(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/test")
-	if err := b.Beat(t.Context(), broker.Worker{ID: "w", Pool: "default"}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Beat(t.Context(), broker.Worker{ID: "w", Pool: "default"}))
 	again := make(chan struct{})
 	changes := follow(t, b, again)
 	until(t, changes, "it has caught up", state(broker.WatchCaughtUp))
@@ -142,9 +133,7 @@ func TestReadEntry(t *testing.T) {
 		t.Helper()
 		for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 			r, err := b.ReadEntry(t.Context(), id)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if r.Kind == want {
 				return r
 			}
@@ -155,20 +144,14 @@ func TestReadEntry(t *testing.T) {
 	}
 	await("mortal", presence.Missing)
 	for _, id := range []string{"mortal", "tidy"} {
-		if err := b.Beat(t.Context(), broker.Worker{ID: id, Pool: "default"}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Beat(t.Context(), broker.Worker{ID: id, Pool: "default"}))
 	}
 	first := await("mortal", presence.Present)
-	if err := b.Beat(t.Context(), broker.Worker{ID: "mortal", Pool: "default"}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Beat(t.Context(), broker.Worker{ID: "mortal", Pool: "default"}))
 	if second := await("mortal", presence.Present); second.Seq <= first.Seq {
 		t.Errorf("a heartbeat has revision %d after %d", second.Seq, first.Seq)
 	}
-	if err := b.Gone(t.Context(), "tidy"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Gone(t.Context(), "tidy"))
 	await("tidy", presence.Removed)
 	await("mortal", presence.Expired)
 	await("mortal", presence.Missing)
@@ -229,9 +212,7 @@ func TestAnErrorOfTheConnectionIsOneLine(t *testing.T) {
 	var said strings.Builder
 	var o nats.Options
 	for _, set := range natsbroker.ConnectOptions("test", slog.New(slog.NewTextHandler(&said, nil))) {
-		if err := set(&o); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, set(&o))
 	}
 	o.AsyncErrorCB(nil, nil, &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE})
 	o.AsyncErrorCB(nil, &nats.Subscription{Subject: "a.b"}, nats.ErrSlowConsumer)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // losing is a connection that loses the first write that contains some bytes, like a server that is killed after it has
@@ -38,23 +39,15 @@ func TestAnAcknowledgementThatIsLost(t *testing.T) {
 		c, err := net.Dial(network, address)
 		return &losing{c, []byte("+ACK"), &lost}, err
 	})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	b := testenv.Open(t, nc, broker.Settings{}, "/dispatcher/d")
-	if err := b.Submit(t.Context(), submission("b")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Submit(t.Context(), submission("b")))
 	subs, err := b.Submissions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer subs.Stop()
 	sub, err := subs.Next(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a dispatcher's has no end
 	defer cancel()
 	if err := sub.Done(ctx); err != nil || !lost.Load() {

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // written are attributes as our writers have them.
@@ -33,23 +34,15 @@ func TestTheBindingOfTheSDK(t *testing.T) {
 			events.Claimed{Call: 3, Worker: "w", Attempt: 1}, events.Closed{By: "owner"},
 		} {
 			stored, err := events.Store(body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			got, err := encode("ty.x", &m, &stored, "ty-blob:data.0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			e, err := events.Encode(m, body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			e.SetExtension(extDataRef, "ty-blob:data.0")
 			var data bytes.Buffer
 			header, err := cejs.WriteMsg(t.Context(), (*binding.EventMessage)(&e), &data)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			want := nats.Msg{Subject: "ty.x", Header: header, Data: data.Bytes()}
 			if diff := cmp.Diff(want.Header, got.Header); diff != "" || !bytes.Equal(got.Data, want.Data) {
 				t.Errorf("the SDK's message has %s and the data %q, ours %q", diff, want.Data, got.Data)
@@ -79,13 +72,9 @@ func TestTheReaderOfTheSDK(t *testing.T) {
 	for seed := range uint64(20_000) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		stored, err := events.Store(events.Claimed{Worker: "w", Attempt: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		m, err := encode("ty.x", &written[r.IntN(len(written))], &stored, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		h := maps.Clone(m.Header)
 		for range r.IntN(4) {
 			name := names[r.IntN(len(names))]
@@ -125,15 +114,11 @@ func BenchmarkMessage(b *testing.B) {
 	broker, m := &Broker{}, written[1]
 	for b.Loop() {
 		stored, err := events.Store(events.Claimed{Worker: "w", Attempt: 1})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 		msg, err := encode("ty.x", &m, &stored, "")
 		if err == nil {
 			_, _, err = broker.decode(b.Context(), msg.Header, msg.Data)
 		}
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/shard"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/version"
 )
 
@@ -34,9 +35,7 @@ func TestMigrateKeepsTheMap(t *testing.T) {
 	if got := before["toolyard.min_reader"]; got != strconv.Itoa(version.Raises) {
 		t.Fatalf("after the raise, %s may join", got)
 	}
-	if err := natsbroker.Migrate(t.Context(), o.nc); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, natsbroker.Migrate(t.Context(), o.nc))
 	after := o.batches().Metadata
 	if after["toolyard.layout"] != "2" {
 		t.Errorf("the layout is %s", after["toolyard.layout"])
@@ -47,9 +46,7 @@ func TestMigrateKeepsTheMap(t *testing.T) {
 	var was, is map[string]any
 	for text, to := range map[string]*map[string]any{before["toolyard.settings"]: &was,
 		after["toolyard.settings"]: &is} {
-		if err := json.Unmarshal([]byte(text), to); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(text), to))
 	}
 	for _, setting := range []string{"shards", "cells"} {
 		if is[setting] != was[setting] {
@@ -57,9 +54,7 @@ func TestMigrateKeepsTheMap(t *testing.T) {
 		}
 	}
 	b, err := o.open(broker.Settings{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if n := b.Settings().ShardCount(); n != 2 {
 		t.Errorf("there are %d shards", n)
 	}
@@ -70,16 +65,12 @@ func TestMigrateBesideADispatcherOfSomeShards(t *testing.T) {
 	testenv.OneShard(t)
 	o := madeByOther(t, broker.Settings{Shards: 2}, layoutOne)
 	b, err := o.open(broker.Settings{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if b, err = b.Serve(shard.Set{1}); err != nil {
 		t.Fatal(err)
 	}
 	subs, err := b.Submissions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer subs.Stop()
 	go func() { _, _ = subs.Next(t.Context()) }() // it ends with the test
 	testenv.Until(t, "the other dispatcher waits for batches", func() bool {

@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/version"
 )
 
@@ -56,9 +57,7 @@ func (o *other) batches() jetstream.StreamConfig {
 func (o *other) delete(streams ...string) {
 	o.t.Helper()
 	for _, name := range streams {
-		if err := o.js.DeleteStream(o.t.Context(), name); err != nil {
-			o.t.Fatal(err)
-		}
+		must.OK(o.t, o.js.DeleteStream(o.t.Context(), name))
 	}
 }
 
@@ -96,13 +95,9 @@ func TestSettingsGrow(t *testing.T) {
 		t.Errorf("a dispatcher that wants another value: %v, %+v", err, b)
 	}
 	b, err := o.open(broker.Settings{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	joined, err := natsbroker.Attach(t.Context(), o.nc, "/worker/w")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, s := range []broker.Settings{b.Settings(), joined.Settings()} {
 		if s.CallAckWait != 3*time.Second || s.BatchAckWait != 2*time.Second {
 			t.Errorf("the settings are %+v", s)
@@ -218,19 +213,13 @@ func TestMigrate(t *testing.T) {
 		t.Fatal(err)
 	}
 	cons, err := o.js.Consumer(t.Context(), "TY_BATCH", "dispatchers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	waiting, stop := context.WithCancel(t.Context())
 	defer stop()
 	first, err := cons.Next() // so that the next one waits
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	it, err := cons.Messages(jetstream.PullMaxMessages(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	context.AfterFunc(waiting, it.Stop)
 	go func() { _, _ = it.Next() }() // it ends with the test
 	migrated := func() error { return natsbroker.Migrate(t.Context(), o.nc) }
@@ -251,13 +240,9 @@ func TestMigrate(t *testing.T) {
 		t.Errorf("beside another dispatcher: %v", err)
 	}
 	stop()
-	if err := first.Nak(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, first.Nak())
 	waits(0)
-	if err := migrated(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, migrated())
 	if _, err := o.open(broker.Settings{}); err != nil {
 		t.Fatal(err)
 	}
@@ -285,15 +270,11 @@ func TestLookingAtALaterVersion(t *testing.T) {
 	b := testenv.Broker(t, testenv.Server(t), "/test")
 	sub := submission("b")
 	k := sub.Key()
-	if err := b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Submit(t.Context(), sub))
 	put := func(expected uint64, body events.Body) uint64 {
 		t.Helper()
 		rec, err := b.Append(t.Context(), k, batch.ChainBatch, "", 0, expected, body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return rec.Seq
 	}
 	later := func(expected uint64) uint64 {
@@ -308,9 +289,7 @@ func TestLookingAtALaterVersion(t *testing.T) {
 		}
 		m.Data = []byte(`{"note":"seen"}`)
 		seq, err := b.AppendMessage(t.Context(), "TY_EVENT", expected, m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return seq
 	}
 	last := put(later(put(0, planned(1))), events.Started{Group: 0, Ticket: 3})

@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // pointer are the headers of a message that the server stores only if the last message of another subject has a
@@ -35,14 +36,10 @@ func answerTo(t *testing.T, nc *nats.Conn, operation, stream, subject string) *n
 	t.Helper()
 	q := nats.NewMsg("ty.ask." + operation)
 	what, err := json.Marshal(map[string]string{"stream": stream, "subject": subject})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	q.Header.Set("Toolyard-Stored", string(what))
 	a, err := nc.RequestMsg(q, 20*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return a
 }
 
@@ -55,9 +52,7 @@ func TestAFenceLeadsToNoOtherChain(t *testing.T) {
 	sub := toolyard.Batch{Agent: "a.b", Calls: []toolyard.Call{{ID: "0", Tool: "x",
 		Input: json.RawMessage(`{"v":"` + secret + `"}`)}}}
 	sub.Normalize("victim")
-	if err := y.b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, y.b.Submit(t.Context(), sub))
 	k := sub.Key()
 	result := results(0)[0]
 	result.Output = secret
@@ -141,9 +136,7 @@ func TestAWorkerCountsItsOwnItems(t *testing.T) {
 	y, s := guardedArchiveYard(t)
 	sub := toolyard.Batch{Agent: "p", Calls: []toolyard.Call{{ID: "0", Tool: "x"}}}
 	sub.Normalize("b")
-	if err := y.b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, y.b.Submit(t.Context(), sub))
 	y.append(sub.Key(), batch.ChainItem, 0, 0, events.Finish(events.End{Result: results(0)[0]}))
 	who := access.Principal{Role: access.Worker, Name: "p"}
 	if err := testenv.BrokerAs(t, s, who, "/worker/p.w").ItemLost(t.Context(), sub.Key(), "p", 0); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -24,9 +25,7 @@ func TestProgressIsBounded(t *testing.T) {
 	k := toolyard.BatchKey{Agent: "a.b *", ID: "c>d"}
 	hub := natsbroker.NewHub(b, false)
 	ear, err := hub.Progress(t.Context(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer ear.Stop()
 	read := func() (broker.Progress, bool) {
 		select {
@@ -50,9 +49,7 @@ func TestProgressIsBounded(t *testing.T) {
 	}
 	sent := broker.Progress{Index: 3, CallID: "c", Tool: "t", Worker: "w", Attempt: 2, Delivery: 5,
 		Progress: tool.Progress{Fraction: -1, Status: "s", Output: "o\n"}, LostBytes: 7}
-	if err := b.Report(k, sent); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Report(k, sent))
 	if got, ok := read(); !ok || got != sent {
 		t.Errorf("read %+v, %t", got, ok)
 	}
@@ -75,28 +72,18 @@ func TestWhatWasReceivedCanBeTaken(t *testing.T) {
 		k := toolyard.BatchKey{Agent: "a", ID: toolyard.BatchID(fmt.Sprint("b", round))}
 		hub := natsbroker.NewHub(reader, false)
 		ear, err := hub.Progress(t.Context(), k)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := nc.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
+		must.OK(t, nc.Flush())
 		for i := range reports {
-			if err := b.Report(k, broker.Progress{Index: i}); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, b.Report(k, broker.Progress{Index: i}))
 		}
 		// Whoever reads what is stored has received what was reported before.
 		if _, err := b.Input(t.Context(), k, 0, events.Appended{Calls: []toolyard.Call{{ID: "c", Tool: "t",
 			Input: []byte(`{}`)}}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := nc.Flush(); err != nil {
-			t.Fatal(err)
-		}
-		if err := hub.Settle(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, nc.Flush())
+		must.OK(t, hub.Settle(t.Context()))
 		if msgs, lost := ear.Take(); len(msgs) != reports || lost {
 			t.Fatalf("round %d: %d of %d reports can be taken, lost: %t", round, len(msgs), reports, lost)
 		}

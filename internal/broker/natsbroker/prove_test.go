@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard/internal/archive"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestProve: a batch is proven from when it is archived, for as long as its log is what it was and nothing of it was
@@ -18,17 +19,11 @@ import (
 func TestProve(t *testing.T) {
 	inArchiveYard(t, func(y *archiveYard) {
 		key, err := nkeys.CreateUser()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		public, err := key.PublicKey()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		signer, err := archive.NewSigner(key, "d1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for name, shape := range archivedShapes {
 			shape(y, y.submit(name))
 		}
@@ -44,9 +39,7 @@ func TestProve(t *testing.T) {
 		}
 		y.acknowledge(len(archivedShapes))
 		a, err := y.b.Archiver(y.Context(), y.after, signer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if r, err := y.round(a); err != nil || r.Batches != len(archivedShapes) {
 			t.Fatalf("%+v, %v", r, err)
 		}
@@ -75,9 +68,7 @@ func TestProve(t *testing.T) {
 		if err == nil {
 			err = s.Purge(y.Context())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if _, err := y.broker("fresh").Prove(y.Context(), last); err == nil {
 			t.Error("without its object it is proven")
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // slowWriter is a connection on which one write returns late, although its data has been sent: the next write that
@@ -66,9 +67,7 @@ func queue(t *testing.T, b *natsbroker.Broker, first, n int) {
 func lane(t *testing.T, b *natsbroker.Broker) broker.Lane {
 	t.Helper()
 	l, err := b.Lane(t.Context(), batch.Route{Pool: "default", Class: toolyard.ReadOnly}, broker.LaneOf("a"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(l.Stop)
 	return l
 }
@@ -110,9 +109,7 @@ func TestAnAnswerBeforeItsRequestIsMade(t *testing.T) {
 		return &slowWriter{Conn: c, armed: &armed, sent: sent, done: done}, err
 	})
 	nc, err := nats.Connect(s.ClientURL(), nats.WriteBufferSize(1), nats.SetCustomDialer(dial))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer nc.Close()
 	b := testenv.Open(t, nc, broker.Settings{}, "/test")
 	want := []byte("CONSUMER.MSG.NEXT.TY_CALL")
@@ -173,9 +170,7 @@ func silence(t *testing.T, s *natsd.Server) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := watcher.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, watcher.Flush())
 	deliveries(t, lane(t, testenv.Broker(t, s, "/silent")), 8) // and nobody takes them
 	select {
 	case <-asked:
@@ -243,16 +238,12 @@ func TestAServerThatIsRestartedIsAskedAgain(t *testing.T) {
 func TestALaneThatIsNotThere(t *testing.T) {
 	bubble.Run(t, broker.Settings{}, func(e *bubble.Env) {
 		l, err := e.Broker("test").Lane(e.Context(), batch.Route{Pool: "default", Class: toolyard.ReadOnly}, 0, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		js, err := jetstream.New(e.Conn("other"))
 		if err == nil {
 			err = js.DeleteConsumer(e.Context(), "TY_CALL", "call_READ_ONLY_default_0")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		ctx, cancel := context.WithTimeout(e.Context(), time.Minute)
 		defer cancel()
 		for err = nil; err == nil && ctx.Err() == nil; {
@@ -296,9 +287,7 @@ func TestALaneThatIsDeleted(t *testing.T) {
 			break
 		}
 	}
-	if err := js.DeleteConsumer(t.Context(), "TY_CALL", name); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, js.DeleteConsumer(t.Context(), "TY_CALL", name))
 	select {
 	case err := <-ended:
 		if !errors.Is(err, jetstream.ErrConsumerDeleted) {

@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestAFloodOfQuestionsHoldsUpNobodyElse has the workers of one pool ask many times for what takes long, and then a
@@ -35,20 +36,14 @@ func TestAFloodOfQuestionsHoldsUpNobodyElse(t *testing.T) {
 	}()
 	flood := testenv.ConnAs(t, s, access.Principal{Role: access.Worker, Name: "flood"})
 	asked, err := json.Marshal(broker.BackgroundAsk{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	answers, err := flood.SubscribeSync(flood.NewInbox())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for range 40 * natsbroker.MaxQuestions {
 		m := nats.NewMsg("ty.ask.background")
 		m.Reply = answers.Subject
 		m.Header.Set("Toolyard-Stored", string(asked))
-		if err := flood.PublishMsg(m); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, flood.PublishMsg(m))
 	}
 	if err := flood.Flush(); err != nil { // the server has passed them on
 		t.Fatal(err)
@@ -74,12 +69,8 @@ func TestAQuestionThatADispatcherTookToItsGrave(t *testing.T) {
 	dying := testenv.Conn(t, s)
 	took := make(chan struct{})
 	sub, err := dying.QueueSubscribe("ty.ask.*.*.*", "dispatchers", func(*nats.Msg) { close(took) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(sub.AutoUnsubscribe(1), dying.Flush()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, errors.Join(sub.AutoUnsubscribe(1), dying.Flush()))
 	b, worker := testenv.Broker(t, s, "/dispatcher"), testenv.Broker(t, s, "/worker")
 	type answer struct {
 		a   broker.BackgroundAnswer

@@ -21,6 +21,7 @@ import (
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/shard"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
@@ -47,9 +48,7 @@ func (g *grower) open(s broker.Settings) *natsbroker.Broker {
 func (g *grower) attach() *natsbroker.Broker {
 	g.t.Helper()
 	b, err := natsbroker.Attach(g.t.Context(), testenv.Conn(g.t, g.s), "/later")
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.OK(g.t, err)
 	return b
 }
 
@@ -65,9 +64,7 @@ func (g *grower) raise(ctx context.Context, shards int, before func(natsbroker.R
 
 func (g *grower) raised(shards int) {
 	g.t.Helper()
-	if err := g.raise(g.t.Context(), shards, g.renew); err != nil {
-		g.t.Fatal(err)
-	}
+	must.OK(g.t, g.raise(g.t.Context(), shards, g.renew))
 }
 
 // renew has b read the map, as a dispatcher that runs does.
@@ -141,25 +138,19 @@ func TestBatchesWhileShardsAreAdded(t *testing.T) {
 			g := growing(t, c[0])
 			stale := g.attach()
 			in, err := g.b.Submissions()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			t.Cleanup(in.Stop)
 			taken := map[toolyard.BatchID]int{}
 			take := func(n int) {
 				t.Helper()
 				for range n {
 					sub, err := in.Next(t.Context())
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, err)
 					taken[sub.Key.ID]++
 					if _, err := g.b.Append(t.Context(), sub.Key, batch.ChainBatch, "", 0, 0, planned(1)); err != nil {
 						t.Fatal(err)
 					}
-					if err := sub.Done(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, sub.Done(t.Context()))
 				}
 			}
 			const n = 12
@@ -219,9 +210,7 @@ func TestBatchesWhileShardsAreAdded(t *testing.T) {
 			}
 			var kept []toolyard.BatchID
 			for k, err := range later.Kept(t.Context(), "", time.Time{}, time.Time{}) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				kept = append(kept, k.Key.ID)
 			}
 			if len(kept) != 2*n {
@@ -277,22 +266,14 @@ func (g *grower) setOpenedBefore(later int, at time.Time) {
 	g.t.Helper()
 	js := testenv.JetStream(g.t, testenv.Conn(g.t, g.s))
 	kv, err := js.KeyValue(g.t.Context(), "ty_shards")
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.OK(g.t, err)
 	e, err := kv.Get(g.t.Context(), "map")
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.OK(g.t, err)
 	var m shard.Map
-	if err := json.Unmarshal(e.Value(), &m); err != nil {
-		g.t.Fatal(err)
-	}
+	must.OK(g.t, json.Unmarshal(e.Value(), &m))
 	m.Epochs[len(m.Epochs)-1-later].Opened = at
 	value, err := json.Marshal(m)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.OK(g.t, err)
 	if _, err := kv.Put(g.t.Context(), "map", value); err != nil {
 		g.t.Fatal(err)
 	}
@@ -303,9 +284,7 @@ func TestALateSubmissionInAFormerShard(t *testing.T) {
 	g := growing(t, 1)
 	g.raised(2)
 	in, err := g.b.Submissions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(in.Stop)
 	js := testenv.JetStream(t, testenv.Conn(t, g.s))
 	publish := func(id toolyard.BatchID) toolyard.BatchKey {
@@ -337,9 +316,7 @@ func TestALateSubmissionInAFormerShard(t *testing.T) {
 	g.setOpened(time.Now().Add(-shard.Grace - s.Lifetime - 2*s.Slack - time.Minute))
 	g.renew(natsbroker.Raising{})
 	id := moves(1, 2, 2)
-	if err := g.b.Submit(t.Context(), submission(string(id))); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, g.b.Submit(t.Context(), submission(string(id))))
 	if got := g.stands(id, 2); !slices.Equal(got, []string{"", "submitted"}) {
 		t.Errorf("long after the raise: %q", got)
 	}
@@ -376,9 +353,7 @@ func TestTicketsWhileShardsAreAdded(t *testing.T) {
 			next, _, err = q.Join(holder(n), ticket.Exclusive)
 			return next, err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		known = q
 		found, ok := q.Find(holder(n), ticket.Exclusive)
 		if !ok {
@@ -398,9 +373,7 @@ func TestTicketsWhileShardsAreAdded(t *testing.T) {
 		t.Helper()
 		for name, b := range map[string]*natsbroker.Broker{"renewed": g.b, "stale": stale, "later": g.attach()} {
 			q, err := b.Tickets(ctx, w)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if _, ok := q.Granted(holder(n), ticket.Exclusive); ok != want && (name != "stale" || ok) {
 				t.Errorf("%s: %d is granted %t: %+v", name, n, ok, q.Tickets)
 			}
@@ -462,9 +435,7 @@ func TestTicketsWhileShardsAreAdded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := g.b.DeleteTickets(ctx, known); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, g.b.DeleteTickets(ctx, known))
 	js := testenv.JetStream(t, testenv.Conn(t, g.s))
 	for _, name := range []string{"KV_ty_ticket", "KV_ty1_ticket", "KV_ty2_ticket"} {
 		if s, err := js.Stream(ctx, name); err != nil || s.CachedInfo().State.Msgs != 0 {
@@ -491,9 +462,7 @@ func TestTicketsOfTwoFormerShards(t *testing.T) {
 				next, _, err = q.Join(h, ticket.Exclusive)
 				return next, err
 			})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return q
 	}
 	join(1)
@@ -507,9 +476,7 @@ func TestTicketsOfTwoFormerShards(t *testing.T) {
 		t.Helper()
 		g.renew(natsbroker.Raising{})
 		q, err := g.b.Tickets(t.Context(), w)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return q
 	}
 	g.setOpenedBefore(1, long)
@@ -548,9 +515,7 @@ func TestQueuesWhileShardsAreAdded(t *testing.T) {
 	var numbers []uint64
 	for i := range broker.Lanes {
 		id := moves(1, 4, i)
-		if err := g.b.Submit(t.Context(), submission(string(id))); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, g.b.Submit(t.Context(), submission(string(id))))
 		numbers = append(numbers, queue(i, id))
 	}
 	_, more := g.b.Lanes()
@@ -562,9 +527,7 @@ func TestQueuesWhileShardsAreAdded(t *testing.T) {
 	}
 	for i := range broker.Lanes {
 		id := moves(1, 4, broker.Lanes+i)
-		if err := g.b.Submit(t.Context(), submission(string(id))); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, g.b.Submit(t.Context(), submission(string(id))))
 		numbers = append(numbers, queue(i, id))
 	}
 	never, err := g.b.Withdraw(t.Context(), route, 0, numbers[:1])
@@ -582,9 +545,7 @@ func TestQueuesWhileShardsAreAdded(t *testing.T) {
 	got := make(chan toolyard.BatchID)
 	for lane := range n {
 		l, err := g.b.Lane(ctx, route, lane, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		context.AfterFunc(ctx, l.Stop)
 		taking.Go(func() {
 			for ctx.Err() == nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/shard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
@@ -44,9 +45,7 @@ func TestListsWhileShardsAreAdded(t *testing.T) {
 	list(func(b *natsbroker.Broker) {
 		got := 0
 		for _, err := range b.Kept(t.Context(), "", time.Time{}, time.Time{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			got++
 		}
 		length("kept", got, nil)
@@ -78,21 +77,13 @@ func TestListsWhileShardsAreAdded(t *testing.T) {
 	for i := range n {
 		sub := submission(string(moves(1, 3, i)))
 		k := sub.Key()
-		if err := g.b.Submit(t.Context(), sub); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, g.b.Submit(t.Context(), sub))
 		asked := broker.Approval{Agent: k.Agent, Batch: k.ID, AskedAt: time.Now()}
-		if err := g.b.PutApproval(t.Context(), asked); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, g.b.PutApproval(t.Context(), asked))
 		o, err := g.b.Origin(t.Context(), k)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := g.b.Index().Add(t.Context(), broker.Entry{ID: k.ID, Agent: k.Agent, Session: "s",
-			Workspace: "default", Calls: 1, Status: toolyard.StatusRunning, Place: o.Seq, Revision: 1}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
+		must.OK(t, g.b.Index().Add(t.Context(), broker.Entry{ID: k.ID, Agent: k.Agent, Session: "s",
+			Workspace: "default", Calls: 1, Status: toolyard.StatusRunning, Place: o.Seq, Revision: 1}))
 		w := broker.TicketQueue{Workspace: toolyard.Workspace(k.ID)}
 		if _, err := g.b.ChangeTickets(t.Context(), w, func(q ticket.Queue) (next ticket.Queue, err error) {
 			next, _, err = q.Join(ticket.Holder{Agent: k.Agent, Batch: k.ID}, ticket.Exclusive)
@@ -112,9 +103,7 @@ func TestEventsWhileShardsAreAdded(t *testing.T) {
 	g := growing(t, 1)
 	reader := g.attach()
 	f, err := natsbroker.NewHub(reader, true).Everything(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer f.Stop()
 	g.raised(2)
 	reader.Age(shard.Grace)

@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/shard"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestARaiseStopsAnywhere: who raises stops before any of its steps, and the system is as before, or has all shards.
@@ -174,14 +175,10 @@ func TestAStoreThatARaiseDoesNotChange(t *testing.T) {
 func TestARaiseWaits(t *testing.T) {
 	g := growing(t, 1)
 	in, err := g.b.Submissions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(in.Stop)
 	late := g.attach()
-	if err := late.Beat(t.Context(), broker.Worker{ID: "late", Pool: "default"}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, late.Beat(t.Context(), broker.Worker{ID: "late", Pool: "default"}))
 	const announced = 2 * time.Second
 	var waits []string
 	var left time.Duration
@@ -201,9 +198,7 @@ func TestARaiseWaits(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	all := strings.Join(waits, "\n")
 	for _, says := range []string{"of 1 dispatchers 0 take batches", "do not take calls of the new shards yet: late"} {
 		if !strings.Contains(all, says) {

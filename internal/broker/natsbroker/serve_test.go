@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/shard"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // serving is a process of its own that serves some shards.
@@ -24,9 +25,7 @@ func (g *grower) serving(source string, only ...int) *natsbroker.Broker {
 	if err == nil {
 		b, err = b.Serve(only)
 	}
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.OK(g.t, err)
 	return b
 }
 
@@ -34,9 +33,7 @@ func (g *grower) serving(source string, only ...int) *natsbroker.Broker {
 func (g *grower) takes(b *natsbroker.Broker) broker.Submissions {
 	g.t.Helper()
 	in, err := b.Submissions()
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.OK(g.t, err)
 	g.t.Cleanup(in.Stop)
 	return in
 }
@@ -49,9 +46,7 @@ func TestBatchesOfSomeShards(t *testing.T) {
 	want := map[string][]toolyard.BatchID{}
 	for i := range 40 {
 		sub := submission(fmt.Sprint("b", i))
-		if err := g.b.Submit(t.Context(), sub); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, g.b.Submit(t.Context(), sub))
 		of := "low"
 		if g.b.Settings().ShardOf(sub.Key()) >= 2 {
 			of = "high"
@@ -62,9 +57,7 @@ func TestBatchesOfSomeShards(t *testing.T) {
 		var got []toolyard.BatchID
 		for range want[name] {
 			sub, err := in.Next(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			got = append(got, sub.Key.ID)
 		}
 		slices.Sort(got)
@@ -73,9 +66,7 @@ func TestBatchesOfSomeShards(t *testing.T) {
 		}
 	}
 	all, err := g.b.Dispatchers(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var says []string
 	for _, d := range all {
 		says = append(says, fmt.Sprint(d.ID, " ", d.Only, " of ", d.Shards))
@@ -109,9 +100,7 @@ func TestCallsOfSomeShards(t *testing.T) {
 	came := make(chan toolyard.BatchID)
 	for number := range n {
 		l, err := b.Lane(t.Context(), route, number, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		t.Cleanup(l.Stop)
 		go func() {
 			for d, err := range l.Take(t.Context(), 40) {
@@ -148,20 +137,14 @@ func TestAQuestionThatNobodyCanAnswer(t *testing.T) {
 	g := growing(t, fourShards)
 	in := g.takes(g.serving("/dispatcher/d"))
 	asks := testenv.Conn(t, g.s)
-	if err := errors.Join(asks.Publish("ty.roll", nil), asks.Flush()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(asks.Publish("ty.roll", nil), asks.Flush()))
 	testenv.Until(t, "the dispatcher answers the next question", func() bool { // on a busy machine it may be late
 		all, err := g.b.Dispatchers(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return len(all) == 1
 	})
 	sub := submission("b")
-	if err := g.b.Submit(t.Context(), sub); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, g.b.Submit(t.Context(), sub))
 	if got, err := in.Next(t.Context()); err != nil || got.Key != sub.Key() {
 		t.Errorf("it takes %+v, %v", got, err)
 	}
@@ -213,16 +196,12 @@ func TestARaiseNeedsSomebody(t *testing.T) {
 				beat(all, "all")
 			}
 		})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if said := strings.Join(waits, "\n"); !taking || !working || strings.Contains(said, "new shards yet: some") {
 		t.Errorf("it has waited for:\n%s", said)
 	}
 	served, err := g.b.Served(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for n, want := range []int{2, 2, 1} {
 		if s := served[n]; s.Dispatchers != want || s.Workers["default"] != want {
 			t.Errorf("shard %d has %d dispatchers and the workers %v, want %d of each", n, s.Dispatchers, s.Workers, want)

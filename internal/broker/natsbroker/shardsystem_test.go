@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
@@ -36,23 +37,17 @@ func sharded(t testing.TB) (*natsbroker.Broker, *natsd.Server) {
 func handIn(t testing.TB, b *natsbroker.Broker, n int) map[toolyard.BatchID]*broker.Submission {
 	t.Helper()
 	in, err := b.Submissions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(in.Stop)
 	for i := range n {
 		sub := submission(fmt.Sprint("b", i))
 		sub.Session = "s"
-		if err := b.Submit(t.Context(), sub); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Submit(t.Context(), sub))
 	}
 	out := map[toolyard.BatchID]*broker.Submission{}
 	for len(out) < n {
 		s, err := in.Next(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		out[s.Key.ID] = s
 	}
 	return out
@@ -93,9 +88,7 @@ func TestBatchesOfFourShards(t *testing.T) {
 		}
 	}
 	reader, err := natsbroker.Attach(t.Context(), testenv.Conn(t, s), "/reader")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for id, sub := range subs {
 		state, err := reader.Fold(t.Context(), sub.Key)
 		if err != nil || state.Plan == nil || state.SubmissionSeq != sub.Seq {
@@ -120,9 +113,7 @@ func TestBatchesOfFourShards(t *testing.T) {
 func TestABatchInTheWrongShard(t *testing.T) {
 	b, s := sharded(t)
 	in, err := b.Submissions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(in.Stop)
 	js := testenv.JetStream(t, testenv.Conn(t, s))
 	for i := 0; ; i++ {
@@ -139,9 +130,7 @@ func TestABatchInTheWrongShard(t *testing.T) {
 		}
 		stream := testenv.Stream(t, js, "TY_REPLY")
 		m, err := stream.GetLastMsgForSubject(t.Context(), "ty.reply.a."+string(k.ID))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if where := fmt.Sprintf("ty%d.batch.a.%s", shard, k.ID); !strings.Contains(string(m.Data), where) {
 			t.Errorf("the refusal does not say %s: %s", where, m.Data)
 		}
@@ -163,9 +152,7 @@ func TestListsOfFourShards(t *testing.T) {
 		e := broker.Entry{ID: sub.Key.ID, Agent: sub.Key.Agent, Session: "s", Workspace: "default", Calls: 1,
 			Status: toolyard.StatusRunning, Place: sub.Seq, Revision: 1,
 			Submitted: begun.Add(time.Duration(i/2) * time.Second)} // two have one time
-		if err := b.Index().Add(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Index().Add(t.Context(), e))
 		want = append(want, sub.Key.ID)
 	}
 	for _, limit := range []int{1, 4, 7, 100} {
@@ -173,9 +160,7 @@ func TestListsOfFourShards(t *testing.T) {
 		seen := map[toolyard.BatchID]bool{}
 		for f := (broker.Filter{Limit: limit}); ; {
 			page, more, err := b.Index().Page(t.Context(), f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			got = append(got, page...)
 			for _, e := range page {
 				if f.After = e.Place; seen[e.ID] {
@@ -194,14 +179,10 @@ func TestListsOfFourShards(t *testing.T) {
 		}
 	}
 	page, _, err := b.Index().Page(t.Context(), broker.Filter{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, e := range page {
 		e.Status = toolyard.StatusCompleted
-		if err := b.Index().Change(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Index().Change(t.Context(), e))
 	}
 	if over, _, err := b.Index().Page(t.Context(), broker.Filter{Status: toolyard.StatusCompleted}); err != nil ||
 		len(over) != len(want) {
@@ -210,9 +191,7 @@ func TestListsOfFourShards(t *testing.T) {
 	var kept []broker.Kept
 	places := map[uint64]bool{}
 	for k, err := range b.Kept(t.Context(), "", time.Time{}, time.Time{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		kept, places[k.Place] = append(kept, k), true
 	}
 	var ids []toolyard.BatchID
@@ -241,9 +220,7 @@ func TestInterruptsOfFourShards(t *testing.T) {
 		t.Fatal(err)
 	}
 	session, err := b.Session(t.Context(), agent, "s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for id, sub := range subs {
 		if session.InterruptOf(sub.Seq, b.Settings().ShardOf(sub.Key)) == nil {
 			t.Errorf("batch %s is not interrupted", id)
@@ -251,13 +228,9 @@ func TestInterruptsOfFourShards(t *testing.T) {
 	}
 	for i := range 12 {
 		sub := submission(fmt.Sprint("later", i))
-		if err := b.Submit(t.Context(), sub); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.Submit(t.Context(), sub))
 		o, err := b.Origin(t.Context(), sub.Key())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if session.InterruptOf(o.Seq, b.Settings().ShardOf(sub.Key())) != nil {
 			t.Errorf("batch %s, which came later, is interrupted", sub.ID)
 		}
@@ -300,9 +273,7 @@ func TestQueuesOfFourShards(t *testing.T) {
 			}); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.PutApproval(ctx, broker.Approval{Agent: "a", Batch: k.ID, AskedAt: time.Now()}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.PutApproval(ctx, broker.Approval{Agent: "a", Batch: k.ID, AskedAt: time.Now()}))
 		out := b.QueueAll(ctx, i%broker.Lanes, []batch.Queue{{Route: route, Request: events.Requested{
 			Agent: k.Agent, Batch: k.ID, Calls: []events.RequestedCall{{Index: 0}}, QueuedAt: time.Now()}}})
 		if out[0].Err != nil {
@@ -330,9 +301,7 @@ func TestQueuesOfFourShards(t *testing.T) {
 	taken, enough := map[toolyard.BatchID]int{}, make(chan struct{})
 	for lane := range broker.Lanes {
 		l, err := b.Lane(ctx, route, lane, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		context.AfterFunc(ctx, l.Stop)
 		taking.Go(func() {
 			for ctx.Err() == nil {
@@ -389,14 +358,10 @@ func TestArchiveOfFourShards(t *testing.T) {
 	b, _ := sharded(t)
 	subs := handIn(t, b, 12)
 	for _, sub := range subs {
-		if err := sub.TurnAway(t.Context(), events.Refused{Title: "no room", Status: 503}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, sub.TurnAway(t.Context(), events.Refused{Title: "no room", Status: 503}))
 	}
 	a, err := b.Archiver(t.Context(), time.Nanosecond, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r, err := a.Round(t.Context())
 	if err != nil || r.Batches != len(subs) || r.Objects < 2 {
 		t.Errorf("%+v, %v", r, err)
@@ -418,21 +383,15 @@ func TestAFullArchiveStopsNoOtherShard(t *testing.T) {
 	b, server := sharded(t)
 	subs, elsewhere := handIn(t, b, 12), 0
 	for _, sub := range subs {
-		if err := sub.TurnAway(t.Context(), events.Refused{Title: "no room", Status: 503}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, sub.TurnAway(t.Context(), events.Refused{Title: "no room", Status: 503}))
 		n, err := b.ShardOf(t.Context(), sub.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if n > 0 {
 			elsewhere++
 		}
 	}
 	a, err := b.Archiver(t.Context(), time.Nanosecond, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	js := testenv.JetStream(t, testenv.Conn(t, server))
 	stream := testenv.Stream(t, js, "TY_ARCHIVE")
 	tiny := stream.CachedInfo().Config

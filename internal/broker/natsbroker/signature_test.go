@@ -10,19 +10,16 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestDecisionsAreSigned: a decision is signed with the key of the connection, and nothing in it can be changed, nor
 // the batch that it is about.
 func TestDecisionsAreSigned(t *testing.T) {
 	key, err := nkeys.CreateUser()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	public, err := key.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	k := toolyard.BatchKey{Agent: "a", ID: "b"}
 	jwt := "e30." + base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"`+public+`"}`)) + ".x"
 	for what, o := range map[string]nats.Options{
@@ -38,13 +35,9 @@ func TestDecisionsAreSigned(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 		other, err := nkeys.CreateUser()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		theirs, err := other.PublicKey()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for name, change := range map[string]func(*events.Decided){
 			"the call":      func(d *events.Decided) { d.Call = 2 },
 			"the decision":  func(d *events.Decided) { d.Decision = events.Reject },

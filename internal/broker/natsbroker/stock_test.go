@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestStock: whoever watches the store sees what waits in each queue, what workers have of it, since when the oldest
@@ -34,9 +35,7 @@ func TestStock(t *testing.T) {
 	stock := func() broker.Stock {
 		t.Helper()
 		s, err := b.Stock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return s
 	}
 	if s := stock(); len(s.Queues) != 0 {
@@ -45,9 +44,7 @@ func TestStock(t *testing.T) {
 	for _, r := range []batch.Route{reads, writes} {
 		for n := range broker.Lanes {
 			l, err := b.Lane(t.Context(), r, n, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			t.Cleanup(l.Stop)
 		}
 	}
@@ -87,10 +84,8 @@ func TestStock(t *testing.T) {
 	if s.DeadLetters != 0 {
 		t.Errorf("there are %d dead letters", s.DeadLetters)
 	}
-	if err := b.Bury(t.Context(), broker.DeadLetter{Kind: broker.DeadBatch, Agent: "a", Batch: "b",
-		Cause: "of a test"}, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.Bury(t.Context(), broker.DeadLetter{Kind: broker.DeadBatch, Agent: "a", Batch: "b",
+		Cause: "of a test"}, nil))
 	if s := stock(); s.DeadLetters != 1 {
 		t.Errorf("there are %d dead letters, with one stored", s.DeadLetters)
 	}

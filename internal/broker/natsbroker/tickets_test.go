@@ -22,6 +22,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
@@ -45,9 +46,7 @@ func leave(h ticket.Holder) func(ticket.Queue) (ticket.Queue, error) {
 func change(t *testing.T, b *natsbroker.Broker, known *broker.TicketQueue, f func(ticket.Queue) (ticket.Queue, error)) {
 	t.Helper()
 	q, err := b.ChangeTickets(t.Context(), *known, f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	*known = q
 }
 
@@ -68,9 +67,7 @@ func lockBucket(t *testing.T, nc *nats.Conn) (jetstream.KeyValue, jetstream.Stre
 	t.Helper()
 	js := testenv.JetStream(t, nc)
 	kv, err := js.KeyValue(t.Context(), "ty_ticket")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s := testenv.Stream(t, js, "KV_ty_ticket")
 	return kv, s
 }
@@ -78,9 +75,7 @@ func lockBucket(t *testing.T, nc *nats.Conn) (jetstream.KeyValue, jetstream.Stre
 func stateOf(t *testing.T, s jetstream.Stream) jetstream.StreamState {
 	t.Helper()
 	info, err := s.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return info.State
 }
 
@@ -113,17 +108,13 @@ func TestNumbersGrowOverDeletedKeys(t *testing.T) {
 						t.Fatalf("number %d was given out after %d", n, last)
 					}
 					last = n
-					if err := remove(known); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, remove(known))
 					switch seen {
 					case "nothing":
 						known = broker.TicketQueue{Workspace: w}
 					case "that it is not there":
 						q, err := b.Tickets(t.Context(), w)
-						if err != nil {
-							t.Fatal(err)
-						}
+						must.OK(t, err)
 						known = q
 					}
 				}
@@ -158,9 +149,7 @@ func TestNumbersGrowOverAKilledServer(t *testing.T) {
 	for life := range 3 {
 		s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: dir, Listen: "127.0.0.1:0", Open: true,
 			Logger: quiet})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		b := testenv.Broker(t, s, "/test")
 		_, stream := lockBucket(t, testenv.Conn(t, s))
 		for n := range 40 {
@@ -170,17 +159,13 @@ func TestNumbersGrowOverAKilledServer(t *testing.T) {
 			} else {
 				last = n
 			}
-			if err := b.DeleteTickets(t.Context(), known); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, b.DeleteTickets(t.Context(), known))
 		}
 		if state := stateOf(t, stream); state.Msgs != 0 || state.Bytes != 0 {
 			t.Errorf("life %d: deleted keys have left %d messages with %d bytes", life, state.Msgs, state.Bytes)
 		}
 		killed := t.TempDir()
-		if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.CopyFS(killed, os.DirFS(dir)))
 		s.Shutdown()
 		dir = killed
 	}
@@ -195,13 +180,9 @@ func TestADeletionSparesWhatIsNewer(t *testing.T) {
 	change(t, b, &known, join(standing("two")))
 	stands := func(what string) {
 		t.Helper()
-		if err := b.DeleteTickets(t.Context(), empty); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.DeleteTickets(t.Context(), empty))
 		q, err := b.Tickets(t.Context(), "w")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if _, ok := q.Granted(standing("two"), ticket.Exclusive); !ok || q.Revision != known.Revision {
 			t.Fatalf("%s: the queue is %+v, want %+v", what, q, known)
 		}
@@ -211,9 +192,7 @@ func TestADeletionSparesWhatIsNewer(t *testing.T) {
 		t.Error("a queue with a ticket was deleted")
 	}
 	change(t, b, &known, leave(standing("two")))
-	if err := b.DeleteTickets(t.Context(), known); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, b.DeleteTickets(t.Context(), known))
 	change(t, b, &known, join(standing("two")))
 	stands("it was deleted and made anew since")
 	if err := b.DeleteTickets(t.Context(), broker.TicketQueue{Workspace: "w"}); err != nil {
@@ -236,9 +215,7 @@ func TestAFullBucketOfTickets(t *testing.T) {
 		if errors.Is(err, broker.ErrFull) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		idle = append(idle, q)
 	}
 	full := stateOf(t, stream)
@@ -253,9 +230,7 @@ func TestAFullBucketOfTickets(t *testing.T) {
 	}
 	change(t, b, &held, leave(standing("holder")))
 	for _, q := range append(idle, held) {
-		if err := b.DeleteTickets(t.Context(), q); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, b.DeleteTickets(t.Context(), q))
 	}
 	if empty := stateOf(t, stream); empty.Msgs != 0 || empty.Bytes != 0 {
 		t.Errorf("all keys are deleted, and have left %d messages with %d bytes", empty.Msgs, empty.Bytes)

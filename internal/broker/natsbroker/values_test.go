@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 	"github.com/toolyard/toolyard/internal/version"
 )
@@ -66,9 +67,7 @@ func TestWhatIsUnknownInsideIsCarriedAlong(t *testing.T) {
 	const at = `"0001-01-01T00:00:00Z"`
 	background := func(id string) broker.BackgroundCall { return broker.BackgroundCall{ID: toolyard.BatchID(id)} }
 	one, err := json.Marshal(background("one"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	newer := strings.TrimSuffix(string(one), "}") + `,"newer":1}`
 	gone := strings.Replace(newer, "one", "gone", 1)
 	for name, c := range map[string]struct {
@@ -102,9 +101,7 @@ func TestWhatIsUnknownInsideIsCarriedAlong(t *testing.T) {
 			}, []string{`"a":{"newer":1}`, `"b":{"newer":2,"term":1}`}, `"c"`},
 	} {
 		got, err := c.now([]byte(c.was))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, want := range c.want {
 			if !strings.Contains(string(got), want) {
 				t.Errorf("%s: %s lacks %s", name, got, want)
@@ -121,9 +118,7 @@ func TestKeysOfALaterVersionAreRead(t *testing.T) {
 	for _, v := range []any{&broker.Worker{}, &broker.Entry{}, &broker.Approval{}, &broker.Session{},
 		&broker.DeadLetter{}} {
 		text, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if err := json.Unmarshal([]byte(strings.Replace(string(text), "{", `{"of_tomorrow":{"x":[1]},`, 1)),
 			v); err != nil {
 			t.Errorf("%T: %v", v, err)

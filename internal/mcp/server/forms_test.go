@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	wire "github.com/toolyard/toolyard/internal/mcp"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -69,9 +70,7 @@ func TestResultsOfOlderRevisions(t *testing.T) {
 		r := &toolyard.Result{CallID: "c", Output: data, Structured: []byte(data)}
 		for _, anyData := range []bool{true, false} {
 			out, err := render(r, nil, wish{anyData: anyData})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if there := out.StructuredContent != nil; there != (anyData || older) {
 				t.Errorf("%s with anyData %t: told %t", data, anyData, there)
 			}
@@ -127,9 +126,7 @@ func TestANoticeIsRead(t *testing.T) {
 		"failure": {CallID: "c", IsError: true, Error: "no"},
 	} {
 		out, err := render(r, &toolyard.Notice{Context: "the build is red"}, wish{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		c, ok := out.Content[len(out.Content)-1].(*mcp.TextContent)
 		if !ok || !strings.HasSuffix(c.Text, "[added by a hook] the build is red") {
 			t.Errorf("%s: %+v", name, out.Content)
@@ -225,9 +222,7 @@ func TestAnAnswerKeepsItsNumbers(t *testing.T) {
 	const answer = `{"action":"accept","content":{"id":9007199254740993,"name":"Ann"}}`
 	part := func(message, of string) json.RawMessage {
 		var m map[string]json.RawMessage
-		if err := json.Unmarshal(wire.LiftRequest([]byte(message)), &m); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(wire.LiftRequest([]byte(message)), &m))
 		return m[of]
 	}
 	for what, read := range map[string]func(r *mcp.ElicitResult) error{
@@ -253,9 +248,7 @@ func TestAnAnswerKeepsItsNumbers(t *testing.T) {
 		},
 	} {
 		r := &mcp.ElicitResult{}
-		if err := read(r); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, read(r))
 		r.Content["much"] = true
 		if d, ok := decisionFrom(r, true); !ok || string(d.Input) !=
 			`{"id":9007199254740993,"much":true,"name":"Ann"}` {

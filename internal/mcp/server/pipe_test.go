@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // piped is a server over a pipe, and the client's ends of that.
@@ -33,9 +34,7 @@ func overPipe(t *testing.T, revision string) *piped {
 	p := &piped{T: t, done: make(chan error, 1), began: make(chan struct{}), finish: make(chan struct{})}
 	c, err := client.ConnectHTTP(t.Context(), "http://pool.example",
 		client.HTTPOptions{Client: &http.Client{Transport: nothing{}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	slow := func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		p.began <- struct{}{}
 		select {
@@ -48,9 +47,7 @@ func overPipe(t *testing.T, revision string) *piped {
 	s, err := New(Config{Client: c, Log: slog.New(slog.DiscardHandler), Extend: func(m *mcp.Server) {
 		m.AddTool(&mcp.Tool{Name: "slow", InputSchema: json.RawMessage(`{"type":"object"}`)}, slow)
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(s.Stop)
 	in, to := io.Pipe()
 	from, out := io.Pipe()
@@ -90,9 +87,7 @@ func (p *piped) want(texts ...string) {
 // end closes the client's end, and wants no more answers.
 func (p *piped) end() {
 	p.Helper()
-	if err := p.to.Close(); err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, p.to.Close())
 	p.wantEnd()
 }
 
@@ -172,9 +167,7 @@ func TestWhatWasAskedBeforeTheEndIsAnswered(t *testing.T) {
 	if _, err := io.WriteString(p.to, call); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.to.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.to.Close())
 	<-p.began
 	p.finish <- struct{}{}
 	p.want(`"id":7`, "result")

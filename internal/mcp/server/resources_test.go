@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolyard/toolyard/client"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // slowBlobs is a server whose results come when the test says so.
@@ -38,13 +39,9 @@ func TestResourceReadsAreBounded(t *testing.T) {
 	blobs := slowBlobs{make(chan struct{}), make(chan struct{})}
 	c, err := client.ConnectHTTP(t.Context(), "http://pool.example",
 		client.HTTPOptions{Client: &http.Client{Transport: blobs}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s, err := New(Config{Client: c, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer s.Stop()
 	ended := make(chan error, MaxAgentReads+1)
 	read := func() {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -27,13 +28,9 @@ func bare(t testing.TB) *Server {
 	t.Helper()
 	c, err := client.ConnectHTTP(t.Context(), "http://pool.example",
 		client.HTTPOptions{Client: &http.Client{Transport: nothing{}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s, err := New(Config{Client: c, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(s.Stop)
 	return s
 }
@@ -60,19 +57,13 @@ func surfaceOf(t *testing.T, schemas map[string]string) registry.Surface {
 				return tool.Output{}, errors.ErrUnsupported
 			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		entries = append(entries, registry.Entry{Declaration: made.Declaration, Origin: registry.Toolset, Pool: "p"})
 	}
 	reg, err := registry.Registry{}.Register(entries...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s, err := registry.Assemble(reg, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return s
 }
 
@@ -85,9 +76,7 @@ func TestAToolThatCannotBeListed(t *testing.T) {
 	}
 	c, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), there,
 		&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer c.Close() //nolint:errcheck // the test is over
 	const plain = `{"type":"object","properties":{"a":{"type":"string"}}}`
 	for _, tt := range []struct {
@@ -102,13 +91,9 @@ func TestAToolThatCannotBeListed(t *testing.T) {
 		{map[string]string{"two": plain}, []string{"two"}},
 		{nil, nil},
 	} {
-		if err := s.SetSurface(surfaceOf(t, tt.schemas)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.SetSurface(surfaceOf(t, tt.schemas)))
 		list, err := c.ListTools(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var names []string
 		for _, tool := range list.Tools {
 			names = append(names, tool.Name)
@@ -191,13 +176,9 @@ func before(t *testing.T, system http.RoundTripper) *Server {
 	t.Helper()
 	c, err := client.ConnectHTTP(t.Context(), "http://pool.example",
 		client.HTTPOptions{Client: &http.Client{Transport: system}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s, err := New(Config{Client: c, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(s.Stop)
 	return s
 }
@@ -226,9 +207,7 @@ func answering(t *testing.T) (at string, system *cutting, s *Server) {
 	t.Helper()
 	system = &cutting{cut: func() {}, canceled: make(chan string, 1), sent: make(chan struct{}, 1)}
 	s = before(t, system)
-	if err := s.SetSurface(surfaceOf(t, map[string]string{"t": `{"type":"object"}`})); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.SetSurface(surfaceOf(t, map[string]string{"t": `{"type":"object"}`})))
 	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.Serve(w, r, "a", nil)
 	}))

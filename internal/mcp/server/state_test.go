@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func sampleBatch() *toolyard.Batch {
@@ -21,9 +22,7 @@ func TestAStateComesBackAsItWas(t *testing.T) {
 	s, now := newSealer([]byte("0123456789abcdef")), time.Unix(1_000_000, 0)
 	in := pendingOf(sampleBatch(), "b", client.Approval{ID: "a.b.0"}, now.Add(time.Minute))
 	state, err := s.seal(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	out, err := s.open(state, now)
 	if err != nil || out.Batch != "b" || out.Approval != "a.b.0" || !out.isOf(sampleBatch()) {
 		t.Errorf("got %+v (%v)", out, err)
@@ -43,9 +42,7 @@ func TestAStateComesBackAsItWas(t *testing.T) {
 func TestNoByteOfAStateCanBeChanged(t *testing.T) {
 	s, now := newSealer([]byte("0123456789abcdef")), time.Unix(1_000_000, 0)
 	state, err := s.seal(pendingOf(sampleBatch(), "b", client.Approval{ID: "a.b.0"}, now.Add(time.Minute)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for i := range state {
 		for _, other := range []string{state[:i] + state[i+1:], state[:i] + string(state[i]^1) +
 			state[i+1:], state[:i] + "A" + state[i:]} {
@@ -66,9 +63,7 @@ func TestTheLongestNamesFit(t *testing.T) {
 	b := &toolyard.Batch{Agent: toolyard.Agent(name), Calls: []toolyard.Call{{Tool: name, Input: []byte(`{}`)}}}
 	id := broker.ApprovalID(toolyard.BatchKey{Agent: b.Agent, ID: toolyard.BatchID(name)}, toolyard.MaxCallsPerBatch)
 	state, err := s.seal(pendingOf(b, toolyard.BatchID(name), client.Approval{ID: id}, now))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := s.open(state, now); err != nil {
 		t.Errorf("a state of %d bytes: %v", len(state), err)
 	}
@@ -93,9 +88,7 @@ func TestAStateIsOfOneCall(t *testing.T) {
 func FuzzState(f *testing.F) {
 	s, now := newSealer([]byte("0123456789abcdef")), time.Unix(1_000_000, 0)
 	state, err := s.seal(pendingOf(sampleBatch(), "b", client.Approval{ID: "a.b.0"}, now.Add(time.Minute)))
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.OK(f, err)
 	for _, seed := range []string{state, "", ".", "e30.", "e30." +
 		base64.RawURLEncoding.EncodeToString(bytes.Repeat([]byte{1}, 32)), state + "."} {
 		f.Add(seed)
@@ -114,9 +107,7 @@ func TestAQuestionIsOpenForAsLongAsItsCallWaits(t *testing.T) {
 	b := s.cfg.Client.Batch(toolyard.BatchKey{Agent: "a", ID: "b"})
 	res, err := s.question(t.Context(), nil, sampleBatch(), b, client.Approval{ID: "a.b.0", Tool: "t",
 		Input: []byte("{}"), Expires: time.Now().Add(-time.Minute)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := s.state.open(res.RequestState, time.Now()); err != nil {
 		t.Errorf("the answer is refused: %v", err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -374,14 +375,10 @@ func TestATrustedReadNeedsNoPermission(t *testing.T) {
 		"not trusted, without a workspace": {`{"name":"s","defaults":{"uses_workspace":false}}`, policy.Ask},
 	} {
 		var server manifest.Server
-		if err := json.Unmarshal([]byte(c.manifest), &server); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(c.manifest), &server))
 		d, _, err := declaration(&server, &mcp.Tool{Name: "search", InputSchema: map[string]any{"type": "object"},
 			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		j, _ := registry.Judge(d, json.RawMessage(`{}`), nil)
 		if got := policy.Decide(policy.Rules{}, policy.Request{Declaration: &d, Input: json.RawMessage(`{}`),
 			Judgement: j}); got.Behavior != c.want {
@@ -406,9 +403,7 @@ func TestOpenWorld(t *testing.T) {
 		"the operator, of another tool": {`{"name":"s","tools":{"y":{"open_world":false}}}`, nil, true},
 	} {
 		var server manifest.Server
-		if err := json.Unmarshal([]byte(c.manifest), &server); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(c.manifest), &server))
 		d, _, err := declaration(&server, &mcp.Tool{Name: "x", InputSchema: map[string]any{"type": "object"},
 			Annotations: c.hints})
 		if err != nil || d.ReadsOutside() != c.want || pipeline.Outside(&d, nil) != nil != c.want ||

@@ -16,6 +16,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -41,9 +42,7 @@ func startWith(t *testing.T, s manifest.Server, least, most time.Duration) *Tool
 	t.Helper()
 	set, err := New(Options{Server: s, Lookup: os.LookupEnv, MinPause: least, MaxPause: most,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { set.Run(ctx) })
@@ -150,9 +149,7 @@ func TestAReadThatBreaksOffMayBeTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := fakeServer("plain")
 	var o manifest.Override
-	if err := json.Unmarshal([]byte(`{"concurrency_class":"READ_ONLY","is_read_only":true}`), &o); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(`{"concurrency_class":"READ_ONLY","is_read_only":true}`), &o))
 	s.Tools = map[string]manifest.Override{"crash": o}
 	set := start(t, s)
 	if _, err := run(t, set, "crash", patience); err == nil || err.Code != toolyard.DependencyUnavailable ||
@@ -165,9 +162,7 @@ func TestAReadThatBreaksOffMayBeTriedAgain(t *testing.T) {
 func TestANoisyServer(t *testing.T) {
 	t.Parallel()
 	o := manifest.Override{}
-	if err := json.Unmarshal([]byte(`{"concurrency_class":"READ_ONLY","is_read_only":true}`), &o); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(`{"concurrency_class":"READ_ONLY","is_read_only":true}`), &o))
 	s := fakeServer("plain")
 	s.Tools = map[string]manifest.Override{"noise": o}
 	set := startWith(t, s, time.Hour, time.Hour)
@@ -191,9 +186,7 @@ func TestAServerThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	s := fakeServer("plain")
 	var o manifest.Override
-	if err := json.Unmarshal([]byte(`{"timeout_ms":50}`), &o); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(`{"timeout_ms":50}`), &o))
 	s.Tools = map[string]manifest.Override{"hang": o}
 	set := start(t, s)
 	first := life(set)
@@ -308,9 +301,7 @@ func TestAnOldServerThatMayTakeLongToStart(t *testing.T) {
 	s.StartTimeoutMS = 1000
 	set, err := New(Options{Server: s, Lookup: os.LookupEnv, MinPause: 10 * time.Millisecond,
 		MaxPause: 50 * time.Millisecond, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	set.healthyAfter = time.Second / 2
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -424,9 +415,7 @@ func TestADownServerAnswersAtOnce(t *testing.T) {
 	t.Parallel()
 	set, err := New(Options{Server: fakeServer("garbage"), Lookup: os.LookupEnv, MinPause: time.Hour,
 		MaxPause: time.Hour, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, err = set.current()
 	if e := tool.AsError(err); e.Code != toolyard.DependencyUnavailable || e.RetryAfterMS < 59*60_000 {
 		t.Errorf("before it was started: %+v", e)

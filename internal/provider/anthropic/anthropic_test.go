@@ -8,6 +8,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider/answer"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func call(id, tool, input string) toolyard.Call {
@@ -92,13 +93,9 @@ func TestRender(t *testing.T) {
 		{CallID: "toolu_2", Tool: "nope", Text: "no such tool", IsError: true},
 		{CallID: "toolu_3", Tool: "bash", Text: " \n"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var wire any
-	if err := json.Unmarshal(got, &wire); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(got, &wire))
 	block := func(id, text string) map[string]any {
 		return map[string]any{"type": "tool_result", "tool_use_id": id,
 			"content": []any{map[string]any{"type": "text", "text": text}}}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider/strictjson"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestCallsAreBounded: inputs of open calls count together, and no longer when their call went out.
@@ -16,17 +17,11 @@ func TestCallsAreBounded(t *testing.T) {
 	half := json.RawMessage(`"` + strings.Repeat("x", MaxOpenBytes/2) + `"`)
 	for range 3 {
 		a, err := c.Begin(toolyard.Call{ID: "a"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		b, err := c.Begin(toolyard.Call{ID: "b"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, o := range []*Open{b, a} {
-			if err := c.Grow(o, half); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.Grow(o, half))
 		}
 		in, ok := errors.AsType[*toolyard.InputError](c.Grow(a, json.RawMessage(`"x"`)))
 		if !ok || !in.TooLarge {
@@ -43,9 +38,7 @@ func TestCallsAreBounded(t *testing.T) {
 		if out := c.takeComplete(); len(out) != 0 {
 			t.Fatalf("%v went out before the first", out)
 		}
-		if err := c.Whole(a, toolyard.Call{ID: "a"}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.Whole(a, toolyard.Call{ID: "a"}))
 		if out := c.takeComplete(); len(out) != 2 || out[0].ID != "a" || c.bytes != 0 {
 			t.Fatalf("%v went out, and %d bytes are left", out, c.bytes)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/toolyard/toolyard/internal/schema"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func TestLower(t *testing.T) {
@@ -138,9 +139,7 @@ func TestFieldsKeepTheirOrder(t *testing.T) {
 	const in = `{"type":"object","properties":{"zeta":{"type":"string"},"alpha":{"type":"string"}},"required":["zeta"],"description":"d"}`
 	for _, target := range Targets {
 		got, err := Lower(target, json.RawMessage(in))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if s := string(got.Schema); strings.Index(s, `"zeta":`) > strings.Index(s, `"alpha":`) ||
 			!strings.HasPrefix(s, `{"type"`) {
 			t.Errorf("%s: %s", target, s)
@@ -350,9 +349,7 @@ func holds(t *testing.T, raw json.RawMessage, inputs []any) (fitted map[Target]i
 				continue // the input of a call is an object
 			}
 			input, err := json.Marshal(in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if declared.Validate(input) != nil {
 				continue
 			}
@@ -652,9 +649,7 @@ func TestLowerKeepsWhatFits(t *testing.T) {
 			}
 		}
 		raw, err := json.Marshal(root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		root = decoded(t, string(raw)).(map[string]any)
 		var inputs []any
 		for range 12 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func TestDecode(t *testing.T) {
@@ -28,9 +29,7 @@ func TestDecode(t *testing.T) {
 		"options": {"partition": "sequential", "max_concurrency": 3, "on_error": "continue", "timeout_ms": 9223372036854775807,
 			"call_timeout_ms": 5, "deny": ["bash"], "ask": ["a", "b"], "tags": ["gpu", "region=eu"], "priority": "bulk"}
 	}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	raw := func(s string) json.RawMessage { return json.RawMessage(s) }
 	want := toolyard.Batch{
 		ID: "b-1", Agent: "a", Session: "s", Workspace: "w", Interactive: true,
@@ -148,9 +147,7 @@ func TestFieldsAreThoseOfTheVocabulary(t *testing.T) {
 func TestRender(t *testing.T) {
 	results := []toolyard.Result{{Index: 0, CallID: "1", Tool: "grep", Output: "a < b && c", Phases: []toolyard.Fact{}}}
 	got, err := Render(results)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if !strings.HasPrefix(string(got), "[\n  {\n    \"index\": 0,\n    \"call_id\": \"1\"") ||
 		!strings.Contains(string(got), "a < b && c") {
 		t.Errorf("got %s", got)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/provider/answer"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func call(id, tool, input string) toolyard.Call {
@@ -99,13 +100,9 @@ func TestRender(t *testing.T) {
 		{CallID: "call_c"},
 	}
 	got, err := Render(answers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var wire any
-	if err := json.Unmarshal(got, &wire); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(got, &wire))
 	out := func(id, text string) map[string]any {
 		return map[string]any{"type": "function_call_output", "call_id": id, "output": text}
 	}

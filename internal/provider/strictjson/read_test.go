@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func TestArguments(t *testing.T) {
@@ -33,17 +35,11 @@ func TestArguments(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			document, err := json.Marshal(map[string]string{"arguments": tt.text})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			o, err := ReadObject("", document)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			got, err := o.Arguments("arguments", !tt.cut)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if string(got) != tt.want {
 				t.Errorf("got %.200s, want %.200s", got, tt.want)
 			}
@@ -60,9 +56,7 @@ func TestArguments(t *testing.T) {
 // A lone surrogate has no Go string; the token itself is kept, so that not even that is lost.
 func TestArgumentsKeepTheToken(t *testing.T) {
 	o, err := ReadObject("", []byte(`{"arguments":"{\ud800"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if got, err := o.Arguments("arguments", true); err != nil || string(got) != `"{\ud800"` {
 		t.Errorf("got %s, %v", got, err)
 	}

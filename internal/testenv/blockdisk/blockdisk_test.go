@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestUnsyncedIsLost: after a power loss what was synced is there, and what was only written is not.
@@ -16,20 +18,14 @@ func TestUnsyncedIsLost(t *testing.T) {
 	disk, unmount := Mount(t, image, dir)
 	for i, sync := range []bool{true, false} {
 		f, err := os.Create(filepath.Join(disk, fmt.Sprint(i)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if _, err := f.WriteString("written"); err != nil {
 			t.Fatal(err)
 		}
 		if sync {
-			if err := f.Sync(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, f.Sync())
 		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, f.Close())
 	}
 	LosePower(t, disk)
 	unmount()
@@ -41,9 +37,7 @@ func TestUnsyncedIsLost(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(disk, "1")); string(text) == "written" {
 		t.Errorf("what was not synced is there: %q, %v", text, err)
 	}
-	if err := Hang(disk); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, Hang(disk))
 	written := make(chan error, 1)
 	go func() { written <- os.WriteFile(filepath.Join(disk, "2"), []byte("late"), 0o600) }()
 	select {
@@ -51,9 +45,7 @@ func TestUnsyncedIsLost(t *testing.T) {
 		t.Errorf("a disk that hangs was written to: %v", err)
 	default:
 	}
-	if err := GoOn(disk); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, GoOn(disk))
 	if err := <-written; err != nil {
 		t.Error(err)
 	}

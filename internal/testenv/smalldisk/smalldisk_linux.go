@@ -1,4 +1,4 @@
-// Package smalldisk gives tests a disk that they can fill: a tmpfs of a few megabytes in a mount namespace of its own,
+// Package smalldisk gives tests a disk to fill: a tmpfs of a few megabytes in a mount namespace of its own,
 // which goes with the process. It needs the right to mount, or a kernel that lets anybody make user namespaces, as the
 // sandbox's tests do; where there is neither the test fails.
 package smalldisk

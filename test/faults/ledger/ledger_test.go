@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestALowerTokenIsFenced: of two processes that act on a workspace, the one with the lower token is refused, also when
@@ -31,9 +33,7 @@ func TestALowerTokenIsFenced(t *testing.T) {
 		}
 	}
 	lines, err := Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	fenced := 0
 	for _, l := range lines {
 		if l.Kind == Fenced {
@@ -56,15 +56,11 @@ func TestALineIsReadWhole(t *testing.T) {
 		{}, {text: `{"kind":"begin"}` + "\n" + `{"kind":`, lines: 1}, {}, {text: `"end"}` + "\n", lines: 1}, {},
 	} {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if _, err := f.WriteString(step.text); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, f.Close())
 		if got, err := r.New(); err != nil || len(got) != step.lines {
 			t.Errorf("after %q: %d lines, want %d; %v", step.text, len(got), step.lines, err)
 		}
@@ -74,9 +70,7 @@ func TestALineIsReadWhole(t *testing.T) {
 func opened(t *testing.T, path string) *Ledger {
 	t.Helper()
 	l, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)

@@ -18,6 +18,7 @@ import (
 	lib "github.com/parquet-go/parquet-go"
 
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // patience bounds what a command may take.
@@ -36,15 +37,11 @@ const batch = `{"id": "ID", "agent": "AGENT", "session": "s", "calls": [
 // value. Some of the batches are complete, and one waits for a person.
 func TestExportedTables(t *testing.T) {
 	bin, err := testenv.Binaries("", "cmd/dispatcher")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	dir, data := t.TempDir(), t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	write("go.mod", "module example\n")
 	env := append(os.Environ(), "TOOLYARD_DATA="+data)
@@ -65,9 +62,7 @@ func TestExportedTables(t *testing.T) {
 		"content": ""}}]}`)
 	waits := exec.Command(filepath.Join(bin, "dispatcher"), "submit", "open.json")
 	waits.Env, waits.Dir, waits.Stderr = env, dir, t.Output()
-	if err := waits.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, waits.Start())
 	t.Cleanup(func() {
 		if err := waits.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			t.Error(err)
@@ -110,9 +105,7 @@ func serve(t *testing.T, dispatcher, dir string, env []string) string {
 func jsonRows(t *testing.T, name string) (rows []map[string]any) {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	for {
@@ -130,18 +123,12 @@ func jsonRows(t *testing.T, name string) (rows []map[string]any) {
 func parquetRows(t *testing.T, name string) (rows []map[string]any) {
 	t.Helper()
 	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	file, err := lib.OpenFile(f, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r := lib.NewReader(file)
 	defer func() { _ = r.Close() }()
 	columns := file.Schema().Fields()

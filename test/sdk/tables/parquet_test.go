@@ -16,6 +16,7 @@ import (
 	lib "github.com/parquet-go/parquet-go"
 
 	"github.com/toolyard/toolyard/internal/parquet"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // name is a text of a type of its own, as most of ours are.
@@ -66,17 +67,11 @@ func written(t *testing.T, rows []row) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w, err := parquet.NewWriter[row](&out, "toolyard of a test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for i := range rows {
-		if err := w.Write(&rows[i]); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.Write(&rows[i]))
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Close())
 	if w.Bytes() != int64(out.Len()) {
 		t.Errorf("the writer counts %d bytes, and wrote %d", w.Bytes(), out.Len())
 	}
@@ -87,9 +82,7 @@ func written(t *testing.T, rows []row) []byte {
 func readBack[T any](t *testing.T, file []byte) (rows []T) {
 	t.Helper()
 	f, err := lib.OpenFile(bytes.NewReader(file), int64(len(file)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if want := lib.SchemaOf(new(T)); !sameColumns(f.Schema(), want) {
 		t.Fatalf("the columns are\n%s\nwant\n%s", f.Schema(), want)
 	}
@@ -152,9 +145,7 @@ func TestParquetIsReadBack(t *testing.T) {
 		file := written(t, rows)
 		differ(t, readBack[asRead](t, file), rows)
 		f, err := lib.OpenFile(bytes.NewReader(file), int64(len(file)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if n := len(f.RowGroups()); n != 3 {
 			t.Errorf("%d row groups, want 3", n)
 		}
@@ -168,9 +159,7 @@ func TestParquetIsReadBack(t *testing.T) {
 		file := written(t, rows)
 		differ(t, readBack[asRead](t, file), rows)
 		f, err := lib.OpenFile(bytes.NewReader(file), int64(len(file)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if n := len(f.RowGroups()); n != 3 {
 			t.Errorf("%d row groups of 16 MiB, want 3", n)
 		}
