@@ -21,3 +21,14 @@ func Until(t testing.TB, what string, holds func() bool) {
 		}
 	}
 }
+
+// Within is what comes from a channel next. It ends the test if nothing does within a minute.
+func Within[T any](t testing.TB, what string, from <-chan T) (next T) {
+	t.Helper()
+	select {
+	case next = <-from:
+	case <-time.After(untilWait):
+		t.Fatalf("after %s it has not happened that %s", untilWait, what)
+	}
+	return next
+}

@@ -202,9 +202,5 @@ func (s *system) offer(pool toolyard.Pool, t tool.Tool) {
 		}
 		nc.Close()
 	})
-	select {
-	case <-ready:
-	case <-time.After(patience):
-		s.Fatal("the worker is not ready")
-	}
+	testenv.Within(s, "the worker is ready", ready)
 }

@@ -138,7 +138,7 @@ func backUpAndRestore(t *testing.T, archived bool, args ...string) {
 	b, kept := connect(t, d.says["nats"]), 0
 	over := func(k toolyard.BatchKey) {
 		t.Helper()
-		eventually(t, "batch "+k.String()+" is over", func() bool {
+		testenv.Until(t, "batch "+k.String()+" is over", func() bool {
 			s, err := b.Fold(t.Context(), k)
 			must.OK(t, err)
 			return s.Status() == toolyard.StatusCompleted

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
@@ -40,12 +41,12 @@ func TestBudgetsOfProcesses(t *testing.T) {
 		}
 		return out
 	}
-	eventually(t, "some calls are over", func() bool { return len(codes()) >= 5 })
+	testenv.Until(t, "some calls are over", func() bool { return len(codes()) >= 5 })
 	for _, p := range []*process{lost, second} {
 		must.OK(t, p.cmd.Process.Kill())
 	}
 	worker(t, url, dir)
-	eventually(t, "all calls are over", func() bool { return len(codes()) == 12 })
+	testenv.Until(t, "all calls are over", func() bool { return len(codes()) == 12 })
 	ran, past := 0, 0
 	for _, c := range codes() {
 		switch c {
@@ -59,7 +60,7 @@ func TestBudgetsOfProcesses(t *testing.T) {
 	if ran+past != 12 || ran > 8 || ran < 6 {
 		t.Errorf("the results are %q", codes())
 	}
-	eventually(t, "all is settled", func() bool {
+	testenv.Until(t, "all is settled", func() bool {
 		stdout, stderr, status := run(t, nil, "dispatcher", "session", "--nats", url, "--agent", "web-1", "s")
 		if status != 0 {
 			t.Fatal(stderr)

@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/archive"
 	"github.com/toolyard/toolyard/internal/report"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/tokens"
 )
@@ -197,7 +198,7 @@ func TestExampleOfAProof(t *testing.T) {
 		defer close(proved)
 		out, failed = script(t, env, "sh", example(t, "verify.sh"), public)
 	}()
-	eventually(t, "the batch is archived", func() bool {
+	testenv.Until(t, "the batch is archived", func() bool {
 		r, err := a.Round(t.Context())
 		return err == nil && r.Batches == 1
 	})

@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/history"
 	"github.com/toolyard/toolyard/internal/report"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
@@ -153,7 +154,7 @@ func TestExport(t *testing.T) {
 		return all
 	}
 	want := []string{"completed", "completed", "waiting", "canceled"}
-	eventually(t, "the batches are where they end", func() bool { return slices.Equal(states(), want) })
+	testenv.Until(t, "the batches are where they end", func() bool { return slices.Equal(states(), want) })
 	// Two that are refused: a dispatcher answers what a client would not have sent.
 	a := newAgent(t, d.says["nats"])
 	a.submit(byHand("an=20agent.unreadable", `{"calls": [{"tool": 1}]}`))

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // TestJSONEverywhere: a command that says what it has done says it as one JSON document too, and nothing else on
@@ -93,7 +94,7 @@ func TestExplainASystem(t *testing.T) {
 	var first explained
 	for i, args := range [][]string{{"--tools", manifest}, {"--nats", said["nats"]}, {"--server", said["http"]}} {
 		var e explained
-		eventually(t, "the tools of the MCP server are there", func() bool {
+		testenv.Until(t, "the tools of the MCP server are there", func() bool {
 			out, errs, status := run(t, nil, "dispatcher",
 				append(append([]string{"explain", "--json", "--workspace", dir}, args...), file)...)
 			if err := json.Unmarshal([]byte(out), &e); err != nil || status != 0 {

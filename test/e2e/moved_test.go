@@ -63,7 +63,7 @@ func TestASystemMovesToAClusterAndBack(t *testing.T) {
 		t.Errorf("a replay was\n%s\nand on the cluster is\n%s", before, after)
 	}
 	said(t, there("approve", "--input-sha256", asked.InputSHA256, asked.ID)...)
-	eventually(t, "the batch that waited is over", func() bool {
+	testenv.Until(t, "the batch that waited is over", func() bool {
 		var list []client.Approval
 		must.OK(t, json.Unmarshal([]byte(said(t, there("approvals", "--json")...)), &list))
 		return len(list) == 0 && strings.Contains(said(t, there("batches")...), "completed")

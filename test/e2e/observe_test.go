@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
@@ -73,7 +74,7 @@ func TestSupervisorsWatchBothCommands(t *testing.T) {
 		{ID: "c2", Tool: "write_file", Input: input(map[string]any{"file_path": "b.txt", "content": "two\n"})},
 	}})
 	said(t, "submit", "--nats", d.says["nats"], file)
-	eventually(t, "the metrics have the batch", func() bool {
+	testenv.Until(t, "the metrics have the batch", func() bool {
 		return value(t, d.says["metrics"], "toolyard_batches_completed_total") == 1 &&
 			value(t, d.says["metrics"], "toolyard_calls_total") == 2 &&
 			value(t, w.says["metrics"], "toolyard_worker_runs_total") == 2 &&
@@ -102,7 +103,7 @@ func TestSupervisorsWatchBothCommands(t *testing.T) {
 		t.Errorf("workers:\n%s", text)
 	}
 	d.stop(syscall.SIGTERM)
-	eventually(t, "the worker says that it is not ready", func() bool {
+	testenv.Until(t, "the worker says that it is not ready", func() bool {
 		status, body := got(t, w.says["metrics"], "/readyz")
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "NATS")
 	})

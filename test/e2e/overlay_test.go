@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
@@ -101,7 +102,7 @@ func TestOverlay(t *testing.T) {
 		resp.StatusCode != http.StatusAccepted {
 		t.Fatalf("%s %+v %v", resp.Status, made, err)
 	}
-	eventually(t, "the commit over HTTP", func() bool {
+	testenv.Until(t, "the commit over HTTP", func() bool {
 		resp, err := http.Get(http1 + "/v1/batches/" + string(made.ID) + "?wait=30")
 		must.OK(t, err)
 		defer func() { _ = resp.Body.Close() }()

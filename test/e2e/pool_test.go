@@ -317,7 +317,7 @@ func TestTakeover(t *testing.T) {
 		must.OK(t, err)
 		return s
 	}
-	eventually(t, "some batches are owned by dispatchers that will die", func() bool {
+	testenv.Until(t, "some batches are owned by dispatchers that will die", func() bool {
 		owners := map[string]int{}
 		for _, k := range keys {
 			owners[fold(k).Owner]++
@@ -330,7 +330,7 @@ func TestTakeover(t *testing.T) {
 	worker(t, url, workspace(t, map[string]string{"a.txt": "line\n"}), "--permission-mode", "accept_edits")
 	took := 0
 	for _, k := range keys {
-		eventually(t, fmt.Sprintf("batch %s is complete", k), func() bool { return fold(k).Completed })
+		testenv.Until(t, fmt.Sprintf("batch %s is complete", k), func() bool { return fold(k).Completed })
 		s := fold(k)
 		took += s.Takeovers
 		for i, c := range s.Calls {
@@ -342,10 +342,4 @@ func TestTakeover(t *testing.T) {
 	if took == 0 {
 		t.Error("no batch was taken over, so nothing was tested")
 	}
-}
-
-// eventually waits until something holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	testenv.Until(t, what, holds)
 }

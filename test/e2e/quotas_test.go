@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
@@ -94,7 +95,7 @@ func TestSIGHUPReadsQuotasAgain(t *testing.T) {
 	_, running := webBatches(t, url, 10)
 	runs := func(want int) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("%d batches run", want), func() bool { return running() == want })
+		testenv.Until(t, fmt.Sprintf("%d batches run", want), func() bool { return running() == want })
 		for range 20 {
 			if n := running(); n != want {
 				t.Fatalf("%d batches run, and %d may", n, want)
@@ -105,7 +106,7 @@ func TestSIGHUPReadsQuotasAgain(t *testing.T) {
 		t.Helper()
 		for _, p := range []*process{first, second} {
 			must.OK(t, p.cmd.Process.Signal(syscall.SIGHUP))
-			eventually(t, "a dispatcher has read the file again", func() bool { return p.logged(says) == times })
+			testenv.Until(t, "a dispatcher has read the file again", func() bool { return p.logged(says) == times })
 		}
 	}
 	const read = `msg="SIGHUP: reloaded" what=quotas`
@@ -121,7 +122,7 @@ func TestSIGHUPReadsQuotasAgain(t *testing.T) {
 	runs(5)
 	write("agent web-1=batches:1\n") // of which one runs, or more
 	reload(read, 3)
-	eventually(t, "all of the others run", func() bool { return running() >= 8 })
+	testenv.Until(t, "all of the others run", func() bool { return running() >= 8 })
 	write("")
 	reload(read, 4)
 	runs(10)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
@@ -62,7 +63,7 @@ func TestRatesOfProcesses(t *testing.T) {
 		}
 		return n
 	}
-	eventually(t, "some calls are over", func() bool { return over() >= 6 })
+	testenv.Until(t, "some calls are over", func() bool { return over() >= 6 })
 	if n, most := over(), 2*(1+int(time.Since(began)/time.Second)); n > most {
 		t.Errorf("%d calls are over after %s, at two a second", n, time.Since(began))
 	}
@@ -70,7 +71,7 @@ func TestRatesOfProcesses(t *testing.T) {
 		must.OK(t, p.cmd.Process.Kill())
 	}
 	worker(t, url, dir)
-	eventually(t, "all calls are over", func() bool { return over() == 24 })
+	testenv.Until(t, "all calls are over", func() bool { return over() == 24 })
 	for _, k := range all {
 		s, err := b.Fold(t.Context(), k)
 		must.OK(t, err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
@@ -70,7 +71,7 @@ func TestSIGHUPReadsRulesAndToolsAgain(t *testing.T) {
 			write(rules, "deny: [{rule: write_file}]\n")
 			declare("second")
 			must.OK(t, p.cmd.Process.Signal(syscall.SIGHUP))
-			eventually(t, "the tools are those of the file as it is now", func() bool {
+			testenv.Until(t, "the tools are those of the file as it is now", func() bool {
 				return offered("second") && !offered("first")
 			})
 			if c := code(); c != toolyard.BlockedTool && c != toolyard.PermissionDenied && c != toolyard.UnknownTool {
@@ -86,7 +87,7 @@ func TestSIGHUPReadsRulesAndToolsAgain(t *testing.T) {
 
 			declare("fourth")
 			must.OK(t, p.cmd.Process.Signal(syscall.SIGHUP))
-			eventually(t, "the mended files hold", func() bool { return offered("fourth") && !offered("second") })
+			testenv.Until(t, "the mended files hold", func() bool { return offered("fourth") && !offered("second") })
 			if c := code(); c != toolyard.OK {
 				t.Errorf("a call that is allowed again ended as %q", c)
 			}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
@@ -129,7 +130,7 @@ func TestProcessesOfSomeShards(t *testing.T) {
 	}
 	second.stop(syscall.SIGTERM)
 	n := 0
-	eventually(t, "a batch of the shard without a dispatcher is refused", func() bool {
+	testenv.Until(t, "a batch of the shard without a dispatcher is refused", func() bool {
 		k := toolyard.BatchKey{Agent: toolyard.DefaultAgent}
 		for k.ID == "" || b.Settings().ShardOf(k) != 1 {
 			k.ID = toolyard.BatchID(fmt.Sprint("nobodys", n))

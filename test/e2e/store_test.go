@@ -8,7 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // TestTheStoreVanishes: a dispatcher whose store directory is removed is not ready any more, and ends with status 1,
@@ -40,23 +41,11 @@ func TestTheStoreVanishes(t *testing.T) {
 		t.Fatalf("%d %v", resp.StatusCode, err)
 	}
 	<-asked
-	for end := time.Now().Add(20 * time.Second); os.RemoveAll(data) != nil; { // the server may write a file meanwhile
-		if time.Now().After(end) {
-			t.Fatal("the directory cannot be removed")
-		}
-	}
-	for end := time.Now().Add(20 * time.Second); get("/readyz") == http.StatusOK; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("readyz still says that it is ready")
-		}
-	}
+	testenv.Until(t, "the directory can be removed", func() bool { return os.RemoveAll(data) == nil })
+	testenv.Until(t, "readyz says that it is not ready", func() bool { return get("/readyz") != http.StatusOK })
 	ended := make(chan error, 1)
 	go func() { ended <- d.cmd.Wait() }()
-	select {
-	case <-ended:
-	case <-time.After(60 * time.Second):
-		t.Fatal("the dispatcher does not end")
-	}
+	testenv.Within(t, "the dispatcher ends", ended)
 	if got := d.cmd.ProcessState.ExitCode(); got != 1 {
 		t.Errorf("exit status %d; want 1", got)
 	}

@@ -153,7 +153,7 @@ func (c *collector) of(trace string) (out []seen) {
 // has waits until a trace has so many spans of a name, and returns them.
 func (c *collector) has(t *testing.T, trace, name string, n int) (out []seen) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("the trace has %d spans %q", n, name), func() bool {
+	testenv.Until(t, fmt.Sprintf("the trace has %d spans %q", n, name), func() bool {
 		out = slices.DeleteFunc(c.of(trace), func(s seen) bool { return s.Name != name })
 		return len(out) == n
 	})
@@ -300,7 +300,7 @@ func TestTrace(t *testing.T) {
 	}}, false)
 	tickets, err := newAgent(t, d.says["nats"]).js.KeyValue(t.Context(), "ty_ticket")
 	must.OK(t, err)
-	eventually(t, "the second batch waits for the workspace", func() bool {
+	testenv.Until(t, "the second batch waits for the workspace", func() bool {
 		e, err := tickets.Get(t.Context(), "default")
 		return err == nil && bytes.Contains(e.Value(), []byte(`"batch":"b"`))
 	})
@@ -411,7 +411,7 @@ func TestTrace(t *testing.T) {
 			service = "toolyard-worker"
 		}
 		_, text := got(t, p.says["metrics"], "/metrics")
-		eventually(t, service+" has sent the metrics that it shows", func() bool {
+		testenv.Until(t, service+" has sent the metrics that it shows", func() bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			for line := range strings.Lines(text) {

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
@@ -112,7 +113,7 @@ func TestUndo(t *testing.T) {
 	}
 	var v toolyard.BatchView
 	must.OK(t, json.Unmarshal(body, &v))
-	eventually(t, "the batch over HTTP", func() bool {
+	testenv.Until(t, "the batch over HTTP", func() bool {
 		resp, err := http.Get(d.says["http"] + resp.Header.Get("Location") + "?wait=30")
 		must.OK(t, err)
 		defer func() { _ = resp.Body.Close() }()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/archive"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
@@ -76,7 +77,7 @@ func TestVerify(t *testing.T) {
 	a, err := connect(t, d.says["nats"]).Archiver(t.Context(), time.Nanosecond, signer)
 	must.OK(t, err)
 	archived := 0
-	eventually(t, "the batches are archived", func() bool {
+	testenv.Until(t, "the batches are archived", func() bool {
 		r, err := a.Round(t.Context())
 		archived += r.Batches
 		return err == nil && archived == 2

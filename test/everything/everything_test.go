@@ -140,11 +140,7 @@ func pool(t *testing.T, s manifest.Server) (*toolset.Toolset, *client.Client) {
 				t.Error(err)
 			}
 		})
-		select {
-		case <-part.Ready():
-		case <-time.After(patience):
-			t.Fatal("a part is not ready")
-		}
+		testenv.Within(t, "a part is ready", part.Ready())
 	}
 	c, err := client.Connect(t.Context(), testenv.Conn(t, server), client.Options{})
 	if err != nil {

@@ -39,11 +39,7 @@ func TestAPostWhileNATSIsAway(t *testing.T) {
 	t.Cleanup(server.Close)
 	p := &pool{TB: t, url: server.URL}
 	s.Shutdown()
-	for deadline := time.Now().Add(patience); nc.IsConnected(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the connection is not lost")
-		}
-	}
+	testenv.Until(t, "the connection is lost", func() bool { return !nc.IsConnected() })
 	const batch = `{"id": "b", "calls": [{"tool": "wait"}]}`
 	for _, q := range []struct{ method, path, body string }{
 		{http.MethodPost, batches, batch}, {http.MethodPost, batches + "?open=true", `{"id": "o"}`},

@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/version"
 )
@@ -68,7 +69,7 @@ func TestSubmitAndRead(t *testing.T) {
 		shown.Results[1].DurationMS != done.Results[1].DurationMS {
 		t.Errorf("it ran again: %+v", shown)
 	}
-	p.eventually("the batch is listed", func() bool {
+	testenv.Until(p, "the batch is listed", func() bool {
 		page := want[api.Page](p, http.StatusOK, http.MethodGet, batches+
 			"?agent=default&session=default&status=completed", "")
 		return len(page.Batches) == 1 && page.Batches[0].ID == "first"
@@ -100,7 +101,7 @@ func TestPages(t *testing.T) {
 	for i := range 5 {
 		want[toolyard.BatchView](p, http.StatusOK, http.MethodPost, batches+"?wait=60", echoes(fmt.Sprint("b", i), 1))
 	}
-	p.eventually("all are listed as completed", func() bool {
+	testenv.Until(p, "all are listed as completed", func() bool {
 		return len(want[api.Page](p, http.StatusOK, http.MethodGet, batches+"?status=completed", "").Batches) == 5
 	})
 	var seen []string
@@ -231,7 +232,7 @@ func TestCancel(t *testing.T) {
 	for id, body := range map[string]string{"empty": `{"id": "empty"}`,
 		"done": `{"id": "done", "calls": [{"tool": "echo", "input": {"text": "x"}}]}`} {
 		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches+"?open=true", body)
-		p.eventually("its calls are done", func() bool {
+		testenv.Until(p, "its calls are done", func() bool {
 			view := want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/"+id, "")
 			return view.Surface != "" && (id == "empty" || len(view.Results) == 1)
 		})
@@ -258,15 +259,15 @@ func TestCancel(t *testing.T) {
 		t.Errorf("with one call canceled: %v", got)
 	}
 	submit("talked")
-	p.eventually("the batch is planned", func() bool { // before that it would stop, and not be counted
+	testenv.Until(p, "the batch is planned", func() bool { // before that it would stop, and not be counted
 		return want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+
 			"/talked", "").Surface != ""
 	})
-	p.eventually("the interrupt finds the batch", func() bool {
+	testenv.Until(p, "the interrupt finds the batch", func() bool {
 		return want[api.Interrupted](p, http.StatusAccepted, http.MethodPost, "/v1/sessions/talk/interrupt",
 			`{"reason": "stop"}`).Batches == 1
 	})
-	p.eventually("the call that runs ends", func() bool { // it ran already, or it does not begin
+	testenv.Until(p, "the call that runs ends", func() bool { // it ran already, or it does not begin
 		select {
 		case p.gate <- struct{}{}:
 		default:
@@ -286,7 +287,7 @@ func TestApprovals(t *testing.T) {
 		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches,
 			fmt.Sprintf(`{"id": %q, "session": %q, "interactive": true, "calls": [{"tool": "write", "input": {"text": "it"}}]}`, id, "s-"+id))
 		var found string
-		p.eventually("a call waits", func() bool {
+		testenv.Until(p, "a call waits", func() bool {
 			for _, a := range want[api.Approvals](p, http.StatusOK, http.MethodGet, "/v1/approvals?agent=default",
 				"").Approvals {
 				if string(a.Batch) == id && a.Tool == "write" && string(a.Input) == `{"text":"it"}` {
@@ -419,7 +420,7 @@ func TestBatchesOfALaterVersion(t *testing.T) {
 	slowed.Normalize("slowed")
 	later(slowed.Key(), batch.ChainControl, "dev.toolyard.batch.slowed.v1")
 	must.OK(t, p.broker.Submit(t.Context(), slowed))
-	p.eventually("a dispatcher has left it", func() bool {
+	testenv.Until(p, "a dispatcher has left it", func() bool {
 		return want[toolyard.BatchView](p, http.StatusOK, "GET", batches+"/slowed", "").NewerEvents == 1
 	})
 	lines := p.do("GET", batches+"/slowed/events?follow=false", "")

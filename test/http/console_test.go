@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/api"
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 const signInPath = "/v1/console/session"
@@ -97,7 +98,7 @@ func TestTimeline(t *testing.T) {
 		return want[api.Timeline](p, http.StatusOK, http.MethodGet, batches+"/b/timeline"+query, "")
 	}
 	var now api.Timeline
-	p.eventually("the second call runs", func() bool {
+	testenv.Until(p, "the second call runs", func() bool {
 		now = at("")
 		return len(now.Rows) == 2 && now.Rows[1].Status == "claimed"
 	})
@@ -107,7 +108,7 @@ func TestTimeline(t *testing.T) {
 	}
 	p.gate <- struct{}{}
 	var end api.Timeline
-	p.eventually("the batch is complete", func() bool {
+	testenv.Until(p, "the batch is complete", func() bool {
 		end = at(fmt.Sprintf("?since=%d", now.Events))
 		return end.Batch.Status == toolyard.StatusCompleted
 	})
@@ -162,7 +163,7 @@ func TestSearch(t *testing.T) {
 			next = fmt.Sprintf("&after=%d", page.Next)
 		}
 	}
-	p.eventually("all batches are listed as over", func() bool { return len(find("&status=completed")) == 6 })
+	testenv.Until(p, "all batches are listed as over", func() bool { return len(find("&status=completed")) == 6 })
 	for query, ids := range map[string]string{
 		"": "b5 b4 b3 b2 b1 b0", "&tool=echo": "b3 b0", "&tool=long&agent=agent-0": "b4", "&code=unknown_tool": "b5 b2",
 		"&code=error": "b5 b2", "&text=B4": "b4", "&text=gent-1": "b5 b3 b1", "&tool=no": "",
@@ -212,7 +213,7 @@ func TestAnApprovalInLines(t *testing.T) {
 	body := `{"id": "b", "interactive": true, "calls": [{"tool": "write", "input": {"text": "a\u200bb"}}]}`
 	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, body)
 	var id string
-	p.eventually("a call waits", func() bool {
+	testenv.Until(p, "a call waits", func() bool {
 		list := want[api.Approvals](p, http.StatusOK, http.MethodGet, "/v1/approvals", "").Approvals
 		if len(list) == 1 {
 			id = list[0].ID
@@ -259,7 +260,7 @@ func TestRerunAndCompare(t *testing.T) {
 		return want[api.Comparison](p, http.StatusOK, http.MethodGet, path, "", alice...)
 	}
 	var same api.Comparison
-	p.eventually("the rerun is complete", func() bool {
+	testenv.Until(p, "the rerun is complete", func() bool {
 		same = compared("reads", string(again.ID))
 		return same.Status == toolyard.StatusCompleted
 	})
@@ -299,7 +300,7 @@ func TestRerunAndCompare(t *testing.T) {
 			t.Errorf("it runs again as %s", b.ID)
 		}
 	}
-	p.eventually("the write ran again", func() bool {
+	testenv.Until(p, "the write ran again", func() bool {
 		c := compared("writes", "writes-2")
 		return c.Status == toolyard.StatusCompleted && len(c.Differences) == 0
 	})

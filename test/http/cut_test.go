@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
@@ -230,7 +231,7 @@ func TestAnInterruptIsOfItsMoment(t *testing.T) {
 	c := newCutter(t, strings.TrimPrefix(p.url, "http://"))
 	over := c.client(t, 0)
 	listed := func(n int) {
-		p.eventually("the batches are listed", func() bool {
+		testenv.Until(p, "the batches are listed", func() bool {
 			page, _, err := p.client.Batches(t.Context(), client.Filter{Agent: "a", Session: "s"})
 			return err == nil && len(page) == n
 		})
@@ -247,7 +248,7 @@ func TestAnInterruptIsOfItsMoment(t *testing.T) {
 		return sub
 	}
 	waits := func(n int) {
-		p.eventually("the calls wait for a person", func() bool {
+		testenv.Until(p, "the calls wait for a person", func() bool {
 			list, err := p.client.Approvals(t.Context(), "a")
 			return err == nil && len(list) == n
 		})

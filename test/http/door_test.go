@@ -33,7 +33,7 @@ func TestTokens(t *testing.T) {
 		t.Fatalf("the batch is %s's", view.Agent)
 	}
 	var approval string
-	p.eventually("a call waits", func() bool {
+	testenv.Until(p, "a call waits", func() bool {
 		if list := want[api.Approvals](p, http.StatusOK, http.MethodGet, "/v1/approvals", "",
 			alice...); len(list.Approvals) == 1 {
 			approval = list.Approvals[0].ID

@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
@@ -303,7 +304,7 @@ func TestFeedIsLeft(t *testing.T) {
 	f := p.feed(http.DefaultClient, "/v1/stream/anthropic?id=left")
 	began := decode[api.Began](p, f.want("batch").data)
 	f.write(use(0, "a", "wait", `{}`), begins(1, "b", "write"), part(1, `{"text"`))
-	p.eventually("the call is there", func() bool {
+	testenv.Until(p, "the call is there", func() bool {
 		r := p.do(http.MethodGet, batches+"/left", "")
 		return r.status == http.StatusOK && len(decode[toolyard.BatchView](p, string(r.body)).Groups) == 1
 	})

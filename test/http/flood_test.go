@@ -19,6 +19,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/api"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
@@ -113,7 +114,7 @@ func TestAFloodOfStreamsIsReadOnce(t *testing.T) {
 		return fmt.Sprintf("%s/w%d/%s", batches, i%open, []string{"events?progress=true", "results"}[i/open%2])
 	})
 	// then nothing is asked for but whether something was missed
-	p.eventually("all streams have caught up", func() bool {
+	testenv.Until(p, "all streams have caught up", func() bool {
 		sent := p.nc.Stats().OutMsgs
 		time.Sleep(500 * time.Millisecond)
 		return p.nc.Stats().OutMsgs-sent < 10

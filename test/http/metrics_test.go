@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // TestMetrics: a batch that is over is counted by its status, its results by class and code, a refused one by its
@@ -21,7 +23,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	var r reply
-	p.eventually("the batch is counted", func() bool { // a moment after its last reply
+	testenv.Until(p, "the batch is counted", func() bool { // a moment after its last reply
 		r = p.do(http.MethodGet, "/metrics", "", "Authorization", "Bearer secret-o")
 		return strings.Contains(string(r.body), "\ntoolyard_batches_completed_total{status=\"completed\"} 1\n")
 	})

@@ -63,11 +63,7 @@ func begin(t testing.TB, r runs) {
 			t.Errorf("a part ended with %v", err)
 		}
 	})
-	select {
-	case <-r.Ready():
-	case <-time.After(patience):
-		t.Fatal("a part is not ready")
-	}
+	testenv.Within(t, "a part is ready", r.Ready())
 }
 
 type input struct {
@@ -286,16 +282,6 @@ func all(next func() (event, bool)) (out []event) {
 			return out
 		}
 		out = append(out, e)
-	}
-}
-
-// eventually waits until something holds: what is asked for is stored by others, a moment later.
-func (p *pool) eventually(what string, holds func() bool) {
-	p.Helper()
-	for deadline := time.Now().Add(patience); !holds(); {
-		if time.Now().After(deadline) {
-			p.Fatalf("it has not happened that %s", what)
-		}
 	}
 }
 

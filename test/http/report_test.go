@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/report"
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 const reportPath = "/v1/report"
@@ -176,7 +177,7 @@ func TestReportsAreBounded(t *testing.T) {
 	if got := <-answers; got.status != 0 {
 		t.Errorf("who has gone is answered %s", got)
 	}
-	p.eventually("the report of who has gone ends", func() bool { return h.given.Load() == 1 })
+	testenv.Until(p, "the report of who has gone ends", func() bool { return h.given.Load() == 1 })
 	third := ask(alice)
 	defer third()
 	close(h.gate)

@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/dispatcher"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
@@ -134,11 +135,11 @@ func TestACrowdOfBatches(t *testing.T) {
 			}
 		})
 		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, batch("a"))
-		p.eventually("a runs", func() bool {
+		testenv.Until(p, "a runs", func() bool {
 			return len(want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/a", "").Groups) == 1
 		})
 		want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, batch("b"))
-		p.eventually("b waits", func() bool { return crowded(toolyard.DefaultAgent) != "" })
+		testenv.Until(p, "b waits", func() bool { return crowded(toolyard.DefaultAgent) != "" })
 		if asks {
 			r := p.do(http.MethodPost, batches, batch("c"))
 			if r.status != http.StatusTooManyRequests || r.header.Get("Retry-After") == "" ||
@@ -150,7 +151,7 @@ func TestACrowdOfBatches(t *testing.T) {
 			}
 			want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, batch("b")) // it is there
 			p.gate <- struct{}{}
-			p.eventually("c is taken under its id", func() bool {
+			testenv.Until(p, "c is taken under its id", func() bool {
 				return p.do(http.MethodPost, batches,
 					batch("c")).status == http.StatusAccepted
 			})
@@ -162,7 +163,7 @@ func TestACrowdOfBatches(t *testing.T) {
 			}
 			continue
 		}
-		p.eventually("one is turned away", func() bool {
+		testenv.Until(p, "one is turned away", func() bool {
 			r := p.do(http.MethodPost, batches, batch("c"))
 			if r.status == http.StatusTooManyRequests {
 				t.Fatalf("behind 202 there is %s", r)

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/replay"
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // published puts an event where an agent may put it with nothing but a NATS connection.
@@ -94,7 +95,7 @@ func TestTheFirstSubmissionCounts(t *testing.T) {
 	const first = `{"id": "b", "calls": [{"id": "c", "tool": "wait"},
 		{"id": "d", "tool": "echo", "input": {"text": "1"}}]}`
 	want[toolyard.BatchView](p, http.StatusAccepted, http.MethodPost, batches, first)
-	p.eventually("the batch is planned", func() bool {
+	testenv.Until(p, "the batch is planned", func() bool {
 		return strings.Contains(p.do(http.MethodGet, batches+"/b", "").String(), `"groups":[[0],[1]]`)
 	})
 	for _, again := range []string{
@@ -173,7 +174,7 @@ func TestAReasonOfAnAgentIsCut(t *testing.T) {
 			`{"id": "`+id+`", "calls": [{"tool": "wait"}, {"tool": "write"}]}`)
 		p.published("ty.event.default."+id+"._.control", typ, `{"by": "`+long+`", "reason": "`+long+`"}`)
 		if typ == events.BatchInterrupted { // it waits for what runs, if that has begun
-			p.eventually("the batch ends", func() bool {
+			testenv.Until(p, "the batch ends", func() bool {
 				select {
 				case p.gate <- struct{}{}:
 				default:

@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
@@ -196,7 +197,7 @@ func TestTooManyStreams(t *testing.T) {
 		t.Errorf("the batch was refused, and is stored: %s", r)
 	}
 	leave()
-	p.eventually("there is room again", func() bool {
+	testenv.Until(p, "there is room again", func() bool {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		res, err := http.DefaultClient.Do(p.request(http.MethodGet, batches+"/b/results", "").WithContext(ctx))

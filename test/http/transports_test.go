@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
@@ -358,7 +359,7 @@ var scenarios = map[string]func(*scenario){
 		var ids []string
 		decide := func(i int, do func(id string) error) {
 			s.Helper()
-			s.eventually("a call waits", func() bool {
+			testenv.Until(s, "a call waits", func() bool {
 				list, err := s.c.Approvals(s.Context(), s.agent)
 				must.OK(s, err)
 				if len(list) != 1 || list[0].Index != i {
@@ -424,7 +425,7 @@ var scenarios = map[string]func(*scenario){
 		b := s.batch("b", "echo", "wait", "wait")
 		b.Session = name
 		sub := s.submit(b)
-		s.eventually("the batch is planned", func() bool { // before that it would stop, and not be counted
+		testenv.Until(s, "the batch is planned", func() bool { // before that it would stop, and not be counted
 			page, _, err := s.c.Batches(s.Context(), client.Filter{Agent: s.agent, Session: name})
 			must.OK(s, err)
 			return len(page) == 1
@@ -454,7 +455,7 @@ var scenarios = map[string]func(*scenario){
 		other := s.batch("other", "write:b")
 		other.Session, other.Interactive = "other", true
 		s.submit(other)
-		s.eventually("both wait", func() bool {
+		testenv.Until(s, "both wait", func() bool {
 			list, err := s.c.Approvals(s.Context(), s.agent)
 			must.OK(s, err)
 			return len(list) == 2
@@ -497,7 +498,7 @@ var scenarios = map[string]func(*scenario){
 			every(s, s.submit(s.batch(fmt.Sprint("b", i), "echo")).Results(s.Context()))
 		}
 		var ids []string
-		s.eventually("the index has all", func() bool {
+		testenv.Until(s, "the index has all", func() bool {
 			ids = nil
 			for f := (client.Filter{Agent: s.agent, Session: toolyard.DefaultSession, Status: toolyard.StatusCompleted,
 				Limit: 2}); ; {
@@ -562,7 +563,7 @@ func TestWhoDecides(t *testing.T) {
 		b := s.batch(id, "write:a")
 		b.Session, b.Interactive = toolyard.Session(id), true
 		s.submit(b)
-		s.eventually("the call waits", func() bool {
+		testenv.Until(s, "the call waits", func() bool {
 			list, err := s.c.Approvals(s.Context(), s.agent)
 			must.OK(s, err)
 			for _, a := range list {

@@ -20,6 +20,7 @@ import (
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/mcp/server"
 	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -105,11 +106,7 @@ func TestClientsHearOfOtherTools(t *testing.T) {
 		until := func(want bool) {
 			t.Helper()
 			for has() != want {
-				select {
-				case <-changed:
-				case <-time.After(patience):
-					t.Fatal("nobody said that the tools have changed")
-				}
+				testenv.Within(t, "somebody says that the tools have changed", changed)
 			}
 		}
 		until(false)
@@ -263,11 +260,7 @@ func TestProgressIsPassedOn(t *testing.T) {
 		for _, status := range []string{"begins", "goes on", "is nearly done"} {
 			for {
 				var n *sdk.ProgressNotificationParams
-				select {
-				case n = <-told:
-				case <-time.After(patience):
-					t.Fatalf("nobody said that it %s", status)
-				}
+				n = testenv.Within(t, "somebody says that it "+status, told)
 				if n.ProgressToken != "bar-1" || n.Progress <= last || n.Progress > 1 {
 					t.Errorf("after %v comes %+v", last, n)
 				}
@@ -348,11 +341,7 @@ func TestACanceledRequestCancelsItsCall(t *testing.T) {
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("the client's call ended with %v", err)
 		}
-		select {
-		case <-p.ended:
-		case <-time.After(patience):
-			t.Fatal("the tool goes on")
-		}
+		testenv.Within(t, "the tool ends", p.ended)
 		for r, err := range p.client.Batch(toolyard.BatchKey{Agent: "agent-a",
 			ID: toolyard.BatchID(id)}).Results(waiting(t)) {
 			if err != nil || r.Code != toolyard.Canceled {
@@ -391,11 +380,7 @@ func TestTheEndOfASessionCancelsItsCalls(t *testing.T) {
 	if status := end("token-of-a"); status != http.StatusNoContent {
 		t.Errorf("the session's end: %d", status)
 	}
-	select {
-	case <-p.ended:
-	case <-time.After(10 * time.Second):
-		t.Fatal("the tool runs on for nobody")
-	}
+	testenv.Within(t, "the tool ends", p.ended)
 	for r, err := range p.client.Batch(toolyard.BatchKey{Agent: "agent-a", ID: "mine"}).Results(waiting(t)) {
 		if err != nil || r.Code != toolyard.Canceled || !strings.Contains(r.Error, "ended its session") {
 			t.Errorf("after %s the call ended as %q: %s (%v)", time.Since(began), r.Code, r.Error, err)
@@ -483,11 +468,7 @@ func TestALongCallKeepsItsResponse(t *testing.T) {
 func TestWaitsAreBounded(t *testing.T) {
 	p := start(t, func(c *server.Config) { c.MaxWait = 200 * time.Millisecond })
 	wantText(t, called(t, p.connect(alone, "token-of-a", nil), "wait", nil), true, "canceled")
-	select {
-	case <-p.ended:
-	case <-time.After(patience):
-		t.Fatal("the tool goes on")
-	}
+	testenv.Within(t, "the tool ends", p.ended)
 }
 
 // uncancelable is a way to the API on which cancels are lost, or come when before has returned.

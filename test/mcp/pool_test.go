@@ -87,11 +87,7 @@ func begin(t *testing.T, r runs) (end func()) {
 		}
 	})
 	t.Cleanup(end)
-	select {
-	case <-r.Ready():
-	case <-time.After(patience):
-		t.Fatal("a part is not ready")
-	}
+	testenv.Within(t, "a part is ready", r.Ready())
 	return end
 }
 
@@ -293,11 +289,7 @@ func (p *pool) follow() {
 		stop()
 		<-done
 	})
-	select {
-	case <-listed:
-	case <-time.After(patience):
-		p.Fatal("no tools were listed")
-	}
+	testenv.Within(p, "tools are listed", listed)
 }
 
 // bearer sends a token with each request.

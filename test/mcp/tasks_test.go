@@ -14,6 +14,7 @@ import (
 	wire "github.com/toolyard/toolyard/internal/mcp"
 	"github.com/toolyard/toolyard/internal/mcp/server"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv"
 )
 
 // soon has calls become tasks at once.
@@ -181,11 +182,7 @@ func TestACallThatIsCanceledBeforeItIsATask(t *testing.T) {
 	c.asked("ping", form{}) // messages are read one after the other, so the cancel has been read
 	close(line.open)
 	<-done
-	select {
-	case <-p.ended:
-	case <-time.After(patience):
-		t.Fatal("the tool runs on for nobody")
-	}
+	testenv.Within(t, "the tool ends", p.ended)
 	for r, err := range p.client.Batch(toolyard.BatchKey{Agent: "agent-a", ID: id}).Results(waiting(t)) {
 		if err != nil || r.Code != toolyard.Canceled {
 			t.Errorf("the call ended as %q (%v)", r.Code, err)

@@ -29,7 +29,7 @@ import (
 func asked(t *testing.T, b *natsbroker.Broker, agent toolyard.Agent, n int) []broker.Approval {
 	t.Helper()
 	var list []broker.Approval
-	eventually(t, "calls wait for a person", func() bool {
+	testenv.Until(t, "calls wait for a person", func() bool {
 		var err error
 		if list, err = b.Approvals(t.Context(), agent); err != nil {
 			t.Fatal(err)
@@ -43,7 +43,7 @@ func asked(t *testing.T, b *natsbroker.Broker, agent toolyard.Agent, n int) []br
 func status(t *testing.T, b *natsbroker.Broker, f broker.Filter, want toolyard.Status) broker.Entry {
 	t.Helper()
 	var got broker.Entry
-	eventually(t, "the batch is "+string(want), func() bool {
+	testenv.Until(t, "the batch is "+string(want), func() bool {
 		page, _, err := b.Index().Page(t.Context(), f)
 		must.OK(t, err)
 		if len(page) == 1 {
@@ -353,7 +353,7 @@ func TestAChangeOfTheSessionThatDoesNotFit(t *testing.T) {
 	collect(t, t.Context(), submit("one", call("set", `{"text":"shared=old"}`)))
 	first := submit("one", call("set", `{"text":"a=1"}`), call("hold", `{}`), call("set", `{"text":"b=huge"}`),
 		call("set", `{"text":"c=3"}`))
-	within(t, "the first batch holds", holding)
+	testenv.Within(t, "the first batch holds", holding)
 	collect(t, t.Context(), submit("two", call("set", `{"text":"shared=new"}`)))
 	close(free)
 	res := collect(t, t.Context(), first)
@@ -367,10 +367,4 @@ func TestAChangeOfTheSessionThatDoesNotFit(t *testing.T) {
 		t.Errorf("the session has loaded %q and has %d settings (shared=%q), want %d (%v)", v.Loaded, len(v.Context),
 			v.Context["shared"], len(want), err)
 	}
-}
-
-// eventually waits until something holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	testenv.Until(t, what, holds)
 }

@@ -208,7 +208,7 @@ func nothingIsForged(t *testing.T, s testenv.System) {
 				t.Fatalf("what it may do: %v", err)
 			}
 			if strings.HasSuffix(a.may, ".input") { // nonsense on the input chain ends the open batch
-				eventually(t, "the batch is over", func() bool { return of("ty.reply.ann.att") > 0 })
+				testenv.Until(t, "the batch is over", func() bool { return of("ty.reply.ann.att") > 0 })
 			}
 			for _, target := range a.foreign {
 				before := of(target)
@@ -315,7 +315,7 @@ func consumersOf(ctx context.Context, js jetstream.JetStream, name string) (out 
 // unattended waits until the workers of earlier attacks on the same system have left the registry.
 func unattended(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
-	eventually(t, "the registry is empty", func() bool {
+	testenv.Until(t, "the registry is empty", func() bool {
 		s := answerOf(t, func() (jetstream.Stream, error) { return js.Stream(t.Context(), "KV_ty_worker") })
 		return s.CachedInfo().State.Msgs == 0
 	})

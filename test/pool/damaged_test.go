@@ -100,7 +100,7 @@ func (l *loss) ends() ([]toolyard.Result, error) {
 func (l *loss) letter(cause string) {
 	l.Helper()
 	c := startClient(l.T, l.server.Server)
-	eventually(l.T, "there is a dead letter of the batch with its cause", func() bool {
+	testenv.Until(l.T, "there is a dead letter of the batch with its cause", func() bool {
 		letters, err := c.DeadLetters(l.Context(), 100)
 		must.OK(l, err)
 		for _, letter := range letters {
@@ -268,7 +268,7 @@ func TestAWorkerFindsThatAClaimIsLost(t *testing.T) {
 	startWorker(t, l.server.Server, worker.Config{Tools: []tool.Tool{make1(t, writer("write"),
 		func(context.Context, tool.Env) (string, error) { runs.Add(1); return "", nil })}})
 	b := testenv.Broker(t, l.server.Server, "/test")
-	eventually(t, "the call has ended", func() bool {
+	testenv.Until(t, "the call has ended", func() bool {
 		log, err := b.Log(t.Context(), l.key)
 		must.OK(t, err)
 		return slices.ContainsFunc(log, func(e broker.Logged) bool {
@@ -297,7 +297,7 @@ func rules(t *testing.T, text ...string) []policy.Rule {
 func awaitClaim(l *loss, index int) {
 	l.Helper()
 	b := testenv.Broker(l.T, l.server.Server, "/test")
-	eventually(l.T, "the call is claimed", func() bool {
+	testenv.Until(l.T, "the call is claimed", func() bool {
 		log, err := b.Log(l.Context(), l.key)
 		must.OK(l, err)
 		for _, e := range log {

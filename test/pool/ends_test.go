@@ -70,7 +70,7 @@ func TestStoppedCallsSayWhatHappened(t *testing.T) {
 	}
 
 	sub := submit(t, c, toolyard.Batch{Calls: calls("wait")})
-	within(t, "the call runs", began)
+	testenv.Within(t, "the call runs", began)
 	must.OK(t, c.Batch(sub.Key()).Cancel(t.Context(), "changed my mind"))
 	got = collect(t, t.Context(), sub)
 	stopped("a cancel", &got[0], toolyard.Canceled)
@@ -172,7 +172,7 @@ func TestACallThatNoWorkerWasHanded(t *testing.T) {
 	startDispatcher(t, s, dispatcher.Config{})
 	c := startClient(t, s)
 	holding := submit(t, c, toolyard.Batch{Calls: calls("hold")})
-	within(t, "the slot is taken", began)
+	testenv.Within(t, "the slot is taken", began)
 	many := toolyard.Batch{Options: toolyard.Options{MaxConcurrency: 200}}
 	for range 100 {
 		many.Calls = append(many.Calls, toolyard.Call{Tool: "read"})
@@ -220,7 +220,7 @@ func TestAttemptsAreWhatWasTaken(t *testing.T) {
 		sub := submit(t, c, toolyard.Batch{Agent: agent, ID: "read", Calls: calls("read")})
 		subs = append(subs, sub)
 	}
-	within(t, "a call runs", began)
+	testenv.Within(t, "a call runs", began)
 	logged := func(sub *client.Batch) (out []string) {
 		for e, err := range sub.Events(t.Context()) {
 			must.OK(t, err)

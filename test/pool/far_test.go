@@ -183,7 +183,7 @@ func TestPartsWaitForNATS(t *testing.T) {
 	case <-time.After(time.Second): // the fault itself: they have had time to give up
 	}
 	s.Start()
-	within(t, "the worker is ready", ready)
+	testenv.Within(t, "the worker is ready", ready)
 	if err := <-opened; err != nil {
 		t.Error(err)
 	}

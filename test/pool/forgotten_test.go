@@ -92,7 +92,7 @@ func TestDeliveriesThatTheServerForgot(t *testing.T) {
 			case <-e.gate(e.began, execution{1, 0}):
 				first, other = execution{1, 0}, execution{0, 1}
 			}
-			within(t, "the other read runs", e.gate(e.began, other))
+			testenv.Within(t, "the other read runs", e.gate(e.began, other))
 			if c.adopted {
 				d.end(t)
 			}
@@ -102,14 +102,14 @@ func TestDeliveriesThatTheServerForgot(t *testing.T) {
 			if c.adopted {
 				startDispatcher(t, s.Server, dispatcher.Config{})
 				b := testenv.Broker(t, s.Server, "/test")
-				eventually(t, "the batch is adopted", func() bool {
+				testenv.Until(t, "the batch is adopted", func() bool {
 					st, err := b.Fold(t.Context(), sub.Key())
 					return err == nil && st.Takeovers > 0
 				})
 			}
 			close(e.gate(e.ends, other)) // its worker has room then, and gets the first read too
 			second := execution{other.worker, first.index}
-			within(t, "the first read runs a second time", e.gate(e.began, second))
+			testenv.Within(t, "the first read runs a second time", e.gate(e.began, second))
 			n := int64(-1)
 			if c.secondEndsFirst {
 				close(e.gate(e.ends, second))

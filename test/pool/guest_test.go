@@ -177,7 +177,7 @@ func TestGuests(t *testing.T) {
 	must.OK(t, open.Append(t.Context(), calls("read", "wait")...))
 	must.OK(t, open.Close(t.Context()))
 	<-began
-	eventually(t, "progress is told", func() bool {
+	testenv.Until(t, "progress is told", func() bool {
 		return !slices.ContainsFunc(unused(), func(g access.Grant) bool {
 			return strings.HasPrefix(g.Subject, "ty.progress.")
 		})

@@ -41,7 +41,7 @@ func TestTheIndexHasABatchOnce(t *testing.T) {
 	}
 	running.Wait()
 	var page []broker.Entry
-	eventually(t, "all batches are listed as completed", func() bool {
+	testenv.Until(t, "all batches are listed as completed", func() bool {
 		var err error
 		if page, _, err = b.Index().Page(t.Context(), broker.Filter{Status: toolyard.StatusCompleted}); err != nil {
 			t.Fatal(err)
@@ -54,7 +54,7 @@ func TestTheIndexHasABatchOnce(t *testing.T) {
 		}
 	}
 	js := testenv.JetStream(t, testenv.Conn(t, s))
-	eventually(t, "the index has each batch once", func() bool {
+	testenv.Until(t, "the index has each batch once", func() bool {
 		bucket := testenv.Stream(t, js, "KV_ty_index")
 		return bucket.CachedInfo().State.Msgs == n
 	})

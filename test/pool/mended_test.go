@@ -64,7 +64,7 @@ func TestAWorkerWhoseToolsCannotBeRead(t *testing.T) {
 		Origin: registry.Toolset, Pool: "default"}}})
 	c := startClient(t, s)
 	sub := submit(t, c, toolyard.Batch{Calls: calls("write")})
-	within(t, "the call runs", began)
+	testenv.Within(t, "the call runs", began)
 	b := testenv.Broker(t, s, "/test")
 	for end := time.Now().Add(2 * b.Settings().CallAckWait); time.Now().Before(end); {
 		st, err := b.Fold(t.Context(), sub.Key())
@@ -170,7 +170,7 @@ func TestAProgramsOwnTools(t *testing.T) {
 		})
 	}()
 	startDispatcher(t, s, dispatcher.Config{}) // the worker has waited for it
-	within(t, "the worker is ready", ready)
+	testenv.Within(t, "the worker is ready", ready)
 	c := startClient(t, s)
 	for end := time.Now().Add(30 * time.Second); ; { // the dispatcher may not have seen it yet
 		got := results(t, c, toolyard.Batch{Calls: calls("write")})

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -107,7 +106,7 @@ func TestAStopIsNoNews(t *testing.T) {
 		Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}})
 	owning := begin(t, d)
 	c, b := startClient(t, s), testenv.Broker(t, s, "/test")
-	eventually(t, "the dispatcher knows the worker", func() bool {
+	testenv.Until(t, "the dispatcher knows the worker", func() bool {
 		return strings.Contains(j.String(),
 			"worker joined")
 	})
@@ -148,11 +147,7 @@ func TestAStopIsNoNews(t *testing.T) {
 		sub := submit(t, c, toolyard.Batch{Agent: toolyard.Agent(strings.ReplaceAll(name, " ", "-")),
 			Session: "s", Calls: calls(x.calls...), Options: x.options})
 		for range x.begins {
-			select {
-			case <-began:
-			case <-time.After(30 * time.Second):
-				t.Fatalf("%s: the calls do not begin", name)
-			}
+			testenv.Within(t, name+": the calls begin", began)
 		}
 		if x.stop != nil {
 			must.OK(t, x.stop(sub))
@@ -200,9 +195,9 @@ func TestALostConnectionIsTwoLines(t *testing.T) {
 		Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}}))
 	c := startClient(t, s.Server)
 	sub := submit(t, c, toolyard.Batch{Calls: calls("steady", "steady", "steady")})
-	within(t, "a call begins", began)
+	testenv.Within(t, "a call begins", began)
 	s.Shutdown()
-	eventually(t, "a heartbeat fails", func() bool {
+	testenv.Until(t, "a heartbeat fails", func() bool {
 		return strings.Contains(working.String(), "a heartbeat was not stored")
 	})
 	s.Start()

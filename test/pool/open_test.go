@@ -81,7 +81,7 @@ func TestWaitingIsTold(t *testing.T) {
 	startDispatcher(t, s, dispatcher.Config{MaxBatches: 1})
 	c := startClient(t, s)
 	first := submit(t, c, toolyard.Batch{Agent: "a", Calls: calls("hold")})
-	within(t, "the first batch runs", began)
+	testenv.Within(t, "the first batch runs", began)
 	second := submit(t, c, toolyard.Batch{Agent: "b", Calls: calls("no such tool")})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

@@ -27,7 +27,7 @@ func TestAWorkerOfAnotherPoolTakesNoBatchFromItsOwner(t *testing.T) {
 		}
 		return m.Header.Get("ce-type")
 	}
-	eventually(t, "the batch is planned", func() bool { return last() != "" })
+	testenv.Until(t, "the batch is planned", func() bool { return last() != "" })
 	mallory := testenv.ConnAs(t, s, access.Principal{Role: access.Worker, Name: "other"})
 	data, err := json.Marshal(events.Claimed{Worker: "other.1", Attempt: 1})
 	must.OK(t, err)
@@ -43,7 +43,7 @@ func TestAWorkerOfAnotherPoolTakesNoBatchFromItsOwner(t *testing.T) {
 	}
 	// The owner ends the batch: an owner that thought itself lost would have left that to the next one.
 	must.OK(t, b.Cancel(t.Context(), toolyard.BatchKey{Agent: "ann", ID: "att"}, "it is over"))
-	eventually(t, "the batch is over", func() bool {
+	testenv.Until(t, "the batch is over", func() bool {
 		s, err := b.Look(t.Context(), toolyard.BatchKey{Agent: "ann", ID: "att"})
 		if err == nil && s.Takeovers > 0 {
 			t.Fatalf("the batch has had %d other owners", s.Takeovers)

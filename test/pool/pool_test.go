@@ -199,15 +199,6 @@ func codes(rs []toolyard.Result) string {
 	return strings.Join(out, " ")
 }
 
-func within(t *testing.T, what string, c <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-c:
-	case <-time.After(30 * time.Second):
-		t.Fatalf("after 30 s it has not happened that %s", what)
-	}
-}
-
 // awaitStart waits until a group of a batch has started.
 func awaitStart(t *testing.T, b *natsbroker.Broker, k toolyard.BatchKey) {
 	t.Helper()
@@ -526,7 +517,7 @@ func TestStreaming(t *testing.T) {
 		for n, name := range word {
 			must.OK(t, st.Append(t.Context(), calls(name)...))
 			if n == 1 {
-				within(t, "a call runs while the batch is open", ran)
+				testenv.Within(t, "a call runs while the batch is open", ran)
 			}
 		}
 		if err := st.Append(t.Context(), toolyard.Call{ID: "call_1", Tool: "read"}); err == nil {

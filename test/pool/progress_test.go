@@ -71,11 +71,7 @@ func TestProgressIsHeard(t *testing.T) {
 	close(listening)
 	for range 3 {
 		var all []client.Progress
-		select {
-		case all = <-heard:
-		case <-time.After(30 * time.Second):
-			t.Fatal("progress does not end with the batch")
-		}
+		all = testenv.Within(t, "progress ends with the batch", heard)
 		var said, out strings.Builder
 		for _, p := range all {
 			if p.Index == 1 {

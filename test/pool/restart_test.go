@@ -34,7 +34,7 @@ func startProgram(t *testing.T, nc *nats.Conn, tools ...tool.Tool) {
 			t.Errorf("the worker ended with %v", err)
 		}
 	})
-	within(t, "the worker is ready", ready)
+	testenv.Within(t, "the worker is ready", ready)
 }
 
 // TestAShortRestartCostsNoCall: the server restarts in the middle of an exclusive call that may not run twice. The
@@ -59,14 +59,10 @@ func TestAShortRestartCostsNoCall(t *testing.T) {
 	startDispatcher(t, s.Server, dispatcher.Config{})
 	c := startClient(t, s.Server)
 	sub := submit(t, c, toolyard.Batch{Calls: calls("write")})
-	within(t, "the call runs", began)
+	testenv.Within(t, "the call runs", began)
 	s.Shutdown()
 	s.Start()
-	for end := time.Now().Add(30 * time.Second); !nc.IsConnected(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the worker does not connect again")
-		}
-	}
+	testenv.Until(t, "the worker connects again", nc.IsConnected)
 	close(goOn)
 	if got := collect(t, t.Context(), sub); codes(got) != "ok" {
 		t.Errorf("the results are %s: %s", codes(got), got[0].Error)
@@ -112,8 +108,8 @@ func TestALongOutageIsNoFailure(t *testing.T) {
 			Workspace: toolyard.Workspace(name), Calls: calls(name)})
 		subs = append(subs, sub)
 	}
-	within(t, "the first call runs", began)
-	within(t, "the second call runs", began)
+	testenv.Within(t, "the first call runs", began)
+	testenv.Within(t, "the second call runs", began)
 	s.Shutdown()
 	away := time.NewTimer(2 * time.Second) // the fault itself: longer than anybody may believe in a lease
 	<-away.C
@@ -147,10 +143,10 @@ func TestAFinishedCallSurvivesAnOutage(t *testing.T) {
 	startDispatcher(t, s.Server, dispatcher.Config{})
 	c := startClient(t, s.Server)
 	sub := submit(t, c, toolyard.Batch{Calls: calls("write")})
-	within(t, "the call runs", began)
+	testenv.Within(t, "the call runs", began)
 	s.Shutdown()
 	close(goOn)
-	within(t, "the tool has returned", returned)
+	testenv.Within(t, "the tool has returned", returned)
 	away := time.NewTimer(2 * time.Second) // the fault itself: longer than anybody may believe in a lease
 	<-away.C
 	s.Start()

@@ -164,7 +164,7 @@ func TestTheLastWorkerThatIsolates(t *testing.T) {
 		Classes: []toolyard.Class{toolyard.Unsafe}})
 	b, err := startClient(t, s).Submit(t.Context(), toolyard.Batch{Calls: calls("first", "run")})
 	must.OK(t, err)
-	within(t, "the first call runs", began)
+	testenv.Within(t, "the first call runs", began)
 	able.end(t)
 	close(gate)
 	got := collect(t, t.Context(), b)

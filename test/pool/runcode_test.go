@@ -197,7 +197,7 @@ func TestAScriptsCallsEndWithIt(t *testing.T) {
 	}
 	b := submit(t, x.c, toolyard.Batch{ID: "parent", Agent: "ann",
 		Calls: []toolyard.Call{script("bash", `tool stuck`)}})
-	within(t, "the call of the script", began)
+	testenv.Within(t, "the call of the script", began)
 	must.OK(t, b.Cancel(t.Context(), "enough"))
 	if r := resultsOf(t, b)[0]; r.Code != toolyard.Canceled {
 		t.Errorf("%q %s", r.Code, r.Error)
@@ -232,7 +232,7 @@ func TestAQuestionEndsWithItsScript(t *testing.T) {
 	}
 	waits := func(n int) {
 		t.Helper()
-		eventually(t, fmt.Sprint("only call ", n, " waits for a person"), func() bool {
+		testenv.Until(t, fmt.Sprint("only call ", n, " waits for a person"), func() bool {
 			list, err := b.Approvals(t.Context(), "ann")
 			return err == nil && len(list) == 1 && list[0].Batch == child(n).ID
 		})
@@ -244,11 +244,11 @@ func TestAQuestionEndsWithItsScript(t *testing.T) {
 	}
 	waits(2)
 	must.OK(t, parent.Cancel(t.Context(), "enough"))
-	eventually(t, "the call is canceled", func() bool {
+	testenv.Until(t, "the call is canceled", func() bool {
 		v, err := x.c.Batch(child(2)).View(t.Context())
 		return err == nil && v.Status == toolyard.StatusCanceled
 	})
-	eventually(t, "nobody is asked any more", func() bool {
+	testenv.Until(t, "nobody is asked any more", func() bool {
 		list, err := b.Approvals(t.Context(), "ann")
 		return err == nil && len(list) == 0
 	})

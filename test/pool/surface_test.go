@@ -196,13 +196,13 @@ func TestEnabledIsAskedBetweenBatches(t *testing.T) {
 	defer cancel()
 	before, err := c.Submit(ctx, toolyard.Batch{Calls: calls("hold", "flag")})
 	must.OK(t, err)
-	within(t, "the first call began", began)
+	testenv.Within(t, "the first call began", began)
 	on.Store(false)
 	b := testenv.Broker(t, s, "/test")
 	for !gone(t, ctx, b, "flag") { // with a heartbeat
 		time.Sleep(20 * time.Millisecond)
 	}
-	eventually(t, "the dispatcher has heard that the tool is disabled", func() bool {
+	testenv.Until(t, "the dispatcher has heard that the tool is disabled", func() bool {
 		return codes(results(t, c, toolyard.Batch{Workspace: "other", Calls: calls("flag")})) == "unknown_tool"
 	})
 	close(release)
@@ -258,7 +258,7 @@ func TestContentAndEchoTravel(t *testing.T) {
 	}}
 	stream, err := c.Open(ctx, b)
 	must.OK(t, err)
-	within(t, "the third call began", began)
+	testenv.Within(t, "the third call began", began)
 	first.end(t)
 	startDispatcher(t, s, dispatcher.Config{}) // folds the log, and ends the rest
 	must.OK(t, stream.Append(ctx, toolyard.Call{Tool: "never", Echo: echo("4")}))

@@ -112,7 +112,7 @@ func TestAWorkerWithoutTheTagsJoinsThePool(t *testing.T) {
 	for i := range subs { // of two, the second waits in the queue
 		subs[i] = submit(t, c, toolyard.Batch{Calls: calls("hold"), Options: asks})
 	}
-	within(t, "a call begins", began)
+	testenv.Within(t, "a call begins", began)
 	startWorker(t, s, worker.Config{Pool: "p", Slots: one, Tools: []tool.Tool{
 		make1(t, reader("hold"), func(context.Context, tool.Env) (string, error) {
 			wrong.Add(1)
@@ -124,7 +124,7 @@ func TestAWorkerWithoutTheTagsJoinsThePool(t *testing.T) {
 		t.Errorf("of a pool of which only some have the tag: %+v", refused)
 	}
 	close(release)
-	within(t, "the other call begins", began)
+	testenv.Within(t, "the other call begins", began)
 	for i := range subs {
 		if got := collect(t, t.Context(), subs[i]); codes(got) != "ok" || got[0].Output != "tagged" {
 			t.Errorf("call %d: %+v", i, got)

@@ -150,7 +150,8 @@ func TestASampledBatchTakenOver(t *testing.T) {
 		said = r.Output
 	}
 	var whole tracetest.SpanStub
-	eventually(t, "the batch and both calls have spans", func() bool { // a worker ends a call's span behind its result
+	// A worker ends a call's span behind its result.
+	testenv.Until(t, "the batch and both calls have spans", func() bool {
 		calls := 0
 		for _, span := range seen.GetSpans() {
 			if span.Name == "batch" {

@@ -90,7 +90,7 @@ func (l *later) left(k toolyard.BatchKey, stream, consumer string, times uint64)
 		}
 		return said
 	}
-	eventually(l.t, fmt.Sprintf("the messages of %s were handed out %d times", consumer, times), func() bool {
+	testenv.Until(l.t, fmt.Sprintf("the messages of %s were handed out %d times", consumer, times), func() bool {
 		c, err := l.js.Consumer(l.t.Context(), stream, consumer)
 		return err == nil && c.CachedInfo().Delivered.Consumer >= times || len(said()) > 0
 	})
@@ -146,7 +146,7 @@ func TestTooManyOfALaterVersion(t *testing.T) {
 	}
 	l.write("ty.batch.b.later", "b/later", "dev.toolyard.batch.submitted.v2", 0)
 	startDispatcher(t, l.s, dispatcher.Config{MaxAgentWaiting: 2})
-	eventually(t, "three are refused", func() bool { return l.stream("TY_REPLY").CachedInfo().State.Msgs >= 3 })
+	testenv.Until(t, "three are refused", func() bool { return l.stream("TY_REPLY").CachedInfo().State.Msgs >= 3 })
 	l.left(toolyard.BatchKey{Agent: "b", ID: "later"}, "TY_BATCH", "dispatchers", 12)
 	refused := 0
 	for i := range 5 {
@@ -241,7 +241,7 @@ func TestABatchOfALaterVersionThatIsOver(t *testing.T) {
 	}
 	must.OK(t, err)
 	startDispatcher(t, l.s, dispatcher.Config{})
-	eventually(t, "the batch is acknowledged", func() bool {
+	testenv.Until(t, "the batch is acknowledged", func() bool {
 		info, err := c.Info(t.Context())
 		return err == nil && info.NumAckPending == 0 && info.NumPending == 0
 	})
@@ -263,7 +263,7 @@ func TestAWorkerOfALaterVersion(t *testing.T) {
 		toolyard.Batch{Agent: "a", ID: "later", Calls: calls("read")}); err != nil {
 		t.Fatal(err)
 	}
-	within(t, "the call runs", began)
+	testenv.Within(t, "the call runs", began)
 	l.write("ty.event.a.later.default.0", "a/later/0", "dev.toolyard.call.checked.v1", 0)
 	l.left(theLater, "TY_BATCH", "dispatchers", 3)
 }

@@ -113,11 +113,7 @@ func TestAPoolThatIsStartedAgain(t *testing.T) {
 		t.Fatalf("got %+v", got)
 	}
 	first.end(t)
-	for end := time.Now().Add(30 * time.Second); d.Load().Workers != 1; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the dispatcher does not see that the worker has left")
-		}
-	}
+	testenv.Until(t, "the dispatcher sees that the worker has left", func() bool { return d.Load().Workers == 1 })
 	waits := submit(t, c, toolyard.Batch{Workspace: "two", Calls: calls("read")})
 	awaitStart(t, testenv.Broker(t, s, "/test"), waits.Key())
 	startWorker(t, s, b)
@@ -169,11 +165,7 @@ func TestAFullBucketOfTicketsIsAWarning(t *testing.T) {
 	}
 	await := func(what string, ok func(detail string) bool) {
 		t.Helper()
-		for end := time.Now().Add(time.Minute); !ok(outcome()); time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("after a minute it is not so that %s", what)
-			}
-		}
+		testenv.Until(t, what, func() bool { return ok(outcome()) })
 	}
 	named := func(detail string) bool { return strings.Contains(detail, "ty_ticket") }
 	await("a new batch is refused, with the bucket's name", named)

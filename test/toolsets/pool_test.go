@@ -45,11 +45,7 @@ func begin(t *testing.T, r runner) {
 			t.Errorf("it ended with %v", err)
 		}
 	})
-	select {
-	case <-r.Ready():
-	case <-time.After(patience):
-		t.Fatal("a part is not ready")
-	}
+	testenv.Within(t, "a part is ready", r.Ready())
 }
 
 // pool is a dispatcher and a worker.

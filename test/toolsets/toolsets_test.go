@@ -81,11 +81,7 @@ func TestAServerThatHangsHoldsUpNothingElse(t *testing.T) {
 		submit(t, c, agent, call("mcp__bad__hang", `{}`))
 	}
 	for range 3 {
-		select {
-		case <-bad.hung:
-		case <-time.After(patience):
-			t.Fatal("the server does not hang")
-		}
+		testenv.Within(t, "the server hangs", bad.hung)
 	}
 	began := time.Now()
 	for range 5 {
@@ -136,11 +132,7 @@ func TestAToolThatIsWithdrawnInMidBatch(t *testing.T) {
 		ToolsetWait: patience})
 	during := func(agent string, withdraw func()) []toolyard.Result {
 		b := submit(t, c, agent, call("mcp__s__hold", `{}`), call("mcp__s__new", `{}`))
-		select {
-		case <-held:
-		case <-time.After(patience):
-			t.Fatal("the first call has not begun")
-		}
+		testenv.Within(t, "the first call begins", held)
 		withdraw()
 		release <- struct{}{}
 		return results(t, b)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/manifest"
+	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -47,17 +47,8 @@ func startWith(t *testing.T, s manifest.Server, least, most time.Duration) *Tool
 	var running sync.WaitGroup
 	running.Go(func() { set.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	wait(t, set.Settled(), "the toolset is settled")
+	testenv.Within(t, "the toolset is settled", set.Settled())
 	return set
-}
-
-func wait(t *testing.T, c <-chan struct{}, what string) {
-	t.Helper()
-	select {
-	case <-c:
-	case <-time.After(patience):
-		t.Fatalf("not within %s: %s", patience, what)
-	}
 }
 
 // until waits for changes of a toolset until something holds.
@@ -198,7 +189,7 @@ func TestAServerThatDoesNotAnswer(t *testing.T) {
 			t.Error("a call that hangs has an answer")
 		}
 	}
-	wait(t, first.Done(), "the session is given up")
+	testenv.Within(t, "the session is given up", first.Done())
 	again(t, set)
 }
 
@@ -319,11 +310,7 @@ func TestACallOnABrokenSession(t *testing.T) {
 	s := set.session
 	set.mu.Unlock()
 	go func() { _, _ = find(t, set, "noise").Run(t.Context(), tool.Env{}, json.RawMessage(`{}`)) }()
-	for late := time.Now().Add(patience); !s.isBroken(); runtime.Gosched() {
-		if time.Now().After(late) {
-			t.Fatal("the session does not break")
-		}
-	}
+	testenv.Until(t, "the session breaks", s.isBroken)
 	if s.life.Err() != nil {
 		t.Fatal("the session has ended already")
 	}
@@ -424,7 +411,7 @@ func TestADownServerAnswersAtOnce(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() { set.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	wait(t, set.Settled(), "the first attempt is over")
+	testenv.Within(t, "the first attempt is over", set.Settled())
 	for late := time.Now().Add(patience); set.Down() == nil || set.retry().IsZero(); {
 		if time.Now().After(late) {
 			t.Fatal("the server is not held to be down")
