@@ -9,6 +9,7 @@ import (
 	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // budgets gives a dispatcher budgets.
@@ -17,9 +18,7 @@ func budgets(t *testing.T, lines ...string) func(*Config) {
 	var all admission.Budgets
 	for _, line := range lines {
 		g, err := admission.ParseBudget(line)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		all = append(all, g)
 	}
 	return func(c *Config) { c.Quotas.Budgets = all }
@@ -400,9 +399,7 @@ func TestABatchEndsWhileItsAccountIsFull(t *testing.T) {
 		late := y.submitBatch(toolyard.Batch{Calls: call, Options: toolyard.Options{TimeoutMS: 20_000}})
 		no := y.submitBatch(toolyard.Batch{Workspace: "other", Calls: call})
 		y.settle()
-		if err := y.b.Cancel(y.Context(), no, "no"); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, y.b.Cancel(y.Context(), no, "no"))
 		if a, b := y.codes(no), y.codes(late); a != "canceled" || b != "deadline_exceeded" {
 			t.Errorf("the canceled call ended as %s, the one past its deadline as %s", a, b)
 		}

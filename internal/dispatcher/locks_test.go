@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -77,14 +78,10 @@ func TestGroupsWithNames(t *testing.T) {
 	} {
 		inYard(t, func(y *yard) {
 			reg, err := registry.Registry{}.Register(append(y.entries(), files()...)...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			c.sub.Normalize("b")
 			plan, err := p.Plan(reg, &c.sub, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			var got []string
 			for _, g := range plan.Finish("d", 1, time.Time{}).Groups {
 				got = append(got, registry.LockText(g.Locks))

@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // deafOwner is a broker whose live copies are all lost.
@@ -36,13 +37,9 @@ func TestALostCopyAmongManyCalls(t *testing.T) {
 		}
 		k := y.submitBatch(toolyard.Batch{Calls: calls, Options: toolyard.Options{MaxConcurrency: inFlight}})
 		js, err := jetstream.New(y.Conn("test"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		stream, err := js.Stream(y.Context(), "TY_CALL")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		queued := func(want uint64) func() bool {
 			return func() bool {
 				info, err := stream.Info(y.Context())

@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard/internal/catalog"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -28,9 +29,7 @@ func toolsOf(n int) (entries []registry.Entry) {
 func offered(t testing.TB, n int) registry.Registry {
 	t.Helper()
 	reg, err := registry.Registry{}.Register(toolsOf(n)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return reg
 }
 
@@ -42,9 +41,7 @@ func surfaces(views registry.Views) *Dispatcher {
 // TestASurfaceIsAssembledOnce for each registry, view, rules and planner; and it is what the planner would assemble.
 func TestASurfaceIsAssembledOnce(t *testing.T) {
 	views, err := registry.ParseViews([]string{"ann=tool_1", "bob*=tool_2,tool_3"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	d := surfaces(views)
 	reg := offered(t, 5)
 	built := 0

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -15,14 +16,10 @@ func TestAProviderBlocksNoAliasOfAnother(t *testing.T) {
 		Name: "reader", Aliases: []string{"read"}, InputSchema: json.RawMessage(`{"type":"object"}`),
 		Class: tool.ClassRule{Static: toolyard.ReadOnly},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	reg = reg.Block("reader", "read", "other") // by the rules of pool a
 	s, err := Assemble(reg, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for name, want := range map[string]toolyard.Code{
 		"reader": toolyard.OK, "read": toolyard.OK, "other": toolyard.BlockedTool,
 	} {
@@ -31,9 +28,7 @@ func TestAProviderBlocksNoAliasOfAnother(t *testing.T) {
 		}
 	}
 	s, err = Assemble(reg, func(name string, _ []string) bool { return name == "reader" })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, name := range []string{"reader", "read", "other"} {
 		if _, code := s.Resolve(name, nil); code != toolyard.BlockedTool {
 			t.Errorf("a call of %q that is denied everywhere is %q", name, code)

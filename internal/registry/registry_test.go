@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -32,18 +33,14 @@ func deferred(e *Entry)                    { e.ShouldDefer = true }
 func register(t *testing.T, entries ...Entry) Registry {
 	t.Helper()
 	r, err := Registry{}.Register(entries...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return r
 }
 
 func assemble(t *testing.T, r Registry, blocked func(string, []string) bool) Surface {
 	t.Helper()
 	s, err := Assemble(r, blocked)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return s
 }
 
@@ -63,9 +60,7 @@ func TestRegisterLeavesTheOldRegistry(t *testing.T) {
 	}
 	e := entry(Builtin, "grep", aliases("search"))
 	three, err := two.Register(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	before := assemble(t, three, nil)
 	e.Aliases[0], e.InputSchema[0] = "x", 'x'
 	if after := assemble(t, three, nil); after.Hash != before.Hash {
@@ -115,9 +110,7 @@ func TestSurfaceIsByteStable(t *testing.T) {
 			t.Fatalf("got %s, want %s", got, want)
 		}
 		raw, err := s.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if first == nil {
 			first = raw
 		}
@@ -125,9 +118,7 @@ func TestSurfaceIsByteStable(t *testing.T) {
 			t.Fatalf("\n%s\n%s", raw, first)
 		}
 		again, err := Decode(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if r2, _ := again.Encode(); !bytes.Equal(r2, raw) {
 			t.Fatal("decode and encode change the bytes")
 		}

@@ -20,6 +20,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // arena is what an attack is after: things outside of the sandbox that this user can reach without one.
@@ -159,16 +161,12 @@ func attack(name string) int {
 // outside as well would prove nothing inside.
 func TestAttacks(t *testing.T) {
 	bin, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for name, at := range attacks {
 		t.Run(strings.ReplaceAll(name, "/", "_"), func(t *testing.T) {
 			a := newArena(t)
 			encoded, err := json.Marshal(a)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			each(t, func(t *testing.T, box Sandbox) {
 				ws := a.Workspace
 				if strings.Contains(name, "first .git") {
@@ -180,9 +178,7 @@ func TestAttacks(t *testing.T) {
 				res, err := box.Run(t.Context(), Policy{Workspace: &Workspace{Dir: ws, Writable: true},
 					Read: []string{filepath.Dir(bin)}, Env: map[string]string{arenaVar: string(encoded)}},
 					Command{Argv: []string{bin, "attack", name}}, Streams{Stdout: &out, Stderr: &out})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				// The 32-bit call kills its process; everything else is told no.
 				if got := out.String(); res.ExitCode == 0 || !strings.Contains(got, "held: ") ||
 					strings.Contains(got, "panic") {
@@ -230,9 +226,7 @@ func newArena(t *testing.T) arena {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 	dir, err := os.MkdirTemp("/tmp", "toolyard-arena-")
 	must(err)
@@ -291,9 +285,7 @@ func victim(t *testing.T) int {
 	}
 	// Pdeathsig goes by the thread: this goroutine's must outlive the process.
 	runtime.LockOSThread()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	t.Cleanup(func() {
 		if err := cmd.Process.Kill(); err != nil {
 			t.Error(err)

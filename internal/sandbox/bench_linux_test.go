@@ -7,15 +7,15 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func BenchmarkStart(b *testing.B) {
 	command := []string{"/bin/true"}
 	b.Run("plain", func(b *testing.B) {
 		for b.Loop() {
-			if err := exec.Command(command[0]).Run(); err != nil {
-				b.Fatal(err)
-			}
+			must.OK(b, exec.Command(command[0]).Run())
 		}
 	})
 	for _, box := range backends() {
@@ -49,9 +49,7 @@ func benchmark(b *testing.B, box Sandbox, p Policy, command []string, pause time
 	for b.Loop() {
 		time.Sleep(pause)
 		began := time.Now()
-		if err := exec.Command(command[0]).Run(); err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, exec.Command(command[0]).Run())
 		plain = append(plain, time.Since(began))
 		began = time.Now()
 		if res, err := box.Run(b.Context(), p, Command{Argv: command}, Streams{}); err != nil || res.ExitCode != 0 {

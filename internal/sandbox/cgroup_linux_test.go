@@ -11,15 +11,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // aGroup is a directory that looks like a cgroup with some controllers. Its files take what is written and do nothing.
 func aGroup(t *testing.T, controllers string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := fillGroup(dir, controllers); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, fillGroup(dir, controllers))
 	return dir
 }
 
@@ -38,9 +38,7 @@ func fillGroup(dir, controllers string) error {
 func contentOf(t *testing.T, dir, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return string(b)
 }
 
@@ -93,9 +91,7 @@ func TestACommandsGroup(t *testing.T) {
 		return errors.Join(os.MkdirAll(dir, 0o755),
 			fillGroup(dir, "memory pids io"))
 	}}
-	if err := c.enable(77); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.enable(77))
 	if got := contentOf(t, dir, "cgroup.subtree_control"); got != "+memory +pids +io" {
 		t.Errorf("%q", got)
 	}
@@ -103,12 +99,8 @@ func TestACommandsGroup(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	g, err := c.make(Limits{Memory: 100 << 20, Processes: 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := g.add(4242); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, g.add(4242))
 	for name, want := range map[string]string{"memory.max": "121634816", "memory.swap.max": "0",
 		"memory.oom.group": "1", "pids.max": "60", "io.weight": "50", "cgroup.procs": "4242"} {
 		if got := contentOf(t, g.dir, name); !strings.HasPrefix(got, want) {
@@ -118,10 +110,8 @@ func TestACommandsGroup(t *testing.T) {
 	if g.outOfMemory() {
 		t.Error("nothing was killed, and it says so")
 	}
-	if err := os.WriteFile(filepath.Join(g.dir, "memory.events"),
-		[]byte("max 9\noom 1\noom_kill 12\noom_group_kill 1\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(g.dir, "memory.events"),
+		[]byte("max 9\noom 1\noom_kill 12\noom_group_kill 1\n"), 0o644))
 	if !g.outOfMemory() {
 		t.Error("the kernel has killed, and nobody says so")
 	}
@@ -146,52 +136,36 @@ func TestAGroupThatCannotBeLimited(t *testing.T) {
 func TestGroupsThatAreLeftGo(t *testing.T) {
 	t.Parallel()
 	dir := aGroup(t, "memory pids")
-	if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("memory pids"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("memory pids"), 0o644))
 	left := func() (names []string) {
 		names, err := filepath.Glob(filepath.Join(dir, groupPrefix+"*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return names
 	}
 	long := time.Now().Add(-time.Hour)
 	for n := range 100 {
 		group := filepath.Join(dir, groupPrefix+"OLD"+strconv.Itoa(n))
-		if err := errors.Join(os.Mkdir(group, 0o755), os.Chtimes(group, long, long)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(os.Mkdir(group, 0o755), os.Chtimes(group, long, long)))
 	}
 	young, busy := filepath.Join(dir, groupPrefix+"YOUNG"), filepath.Join(dir, groupPrefix+"BUSY")
-	if err := errors.Join(os.Mkdir(young, 0o755), os.MkdirAll(filepath.Join(busy, "a process"), 0o755),
-		os.Chtimes(busy, long, long)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.Mkdir(young, 0o755), os.MkdirAll(filepath.Join(busy, "a process"), 0o755),
+		os.Chtimes(busy, long, long)))
 	c, err := useGroup(dir, 77, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if got := left(); !slices.Equal(got, []string{busy, young}) {
 		t.Errorf("%d groups are left, want the one that is in use and the one that is new", len(got))
 	}
 	c.mkdir = func(dir string) error { return errors.Join(os.MkdirAll(dir, 0o755), fillGroup(dir, "memory pids")) }
 	for range 20 {
 		g, err := c.make(Limits{Memory: 1 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if g.end() == nil { // the directory is not empty, as one of the kernel is that has processes
 			t.Fatal("a group that is in use was taken away")
 		}
 		names, err := os.ReadDir(g.dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, name := range names { // and now they have ended
-			if err := os.Remove(filepath.Join(g.dir, name.Name())); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Remove(filepath.Join(g.dir, name.Name())))
 		}
 	}
 	if got := left(); len(got) > 3 {
@@ -207,9 +181,7 @@ func TestEveryLayerIsNamed(t *testing.T) {
 	_, noGroup := delegated()
 	each(t, func(t *testing.T, box Sandbox) {
 		caps, err := box.Probe(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for layer, gives := range map[string]bool{"landlock": landlock, "landlock_scopes": landlock && version >= 6,
 			cgroupLayer: noGroup == nil} {
 			missing := slices.IndexFunc(caps.Missing, func(m string) bool {

@@ -10,15 +10,15 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // judge runs the filter in another implementation of the machine than the kernel's and than that of who has built it.
 func judge(t *testing.T) func(arch uint32, call uintptr, args ...uint64) uint32 {
 	t.Helper()
 	programs, err := filterProgram(false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return judgeBy(t, programs.all)
 }
 
@@ -34,9 +34,7 @@ func judgeBy(t *testing.T, program []byte) func(arch uint32, call uintptr, args 
 		t.Fatalf("%d instructions, all known: %t", len(code), all)
 	}
 	vm, err := bpf.NewVM(code)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return func(arch uint32, call uintptr, args ...uint64) uint32 {
 		// The kernel's record in words; this machine reads words in network order.
 		words := []uint32{uint32(call), arch, 0, 0}
@@ -52,9 +50,7 @@ func judgeBy(t *testing.T, program []byte) func(arch uint32, call uintptr, args 
 			record = binary.BigEndian.AppendUint32(record, w)
 		}
 		verdict, err := vm.Run(record)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return uint32(verdict)
 	}
 }
@@ -188,9 +184,7 @@ func TestArgumentsAreJudged(t *testing.T) {
 // TestACommandLimitsItself: it sets no limits of others, by no spelling of their number.
 func TestACommandLimitsItself(t *testing.T) {
 	programs, err := filterProgram(false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	verdict := judgeBy(t, programs.own)
 	const high = 1 << 32
 	for _, tt := range []struct {
@@ -215,9 +209,7 @@ func TestACommandLimitsItself(t *testing.T) {
 // TestUnixSocketsAreTheOperatorsChoice: with them the filter is the same but for them.
 func TestUnixSocketsAreTheOperatorsChoice(t *testing.T) {
 	programs, err := filterProgram(true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	with, without := judgeBy(t, programs.all), judge(t)
 	for call := range uintptr(1024) {
 		for _, args := range [][]uint64{{0, 0, 0}, {unix.AF_UNIX, unix.SOCK_DGRAM, 0},

@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // ground is what file operations are played on: a workspace, whose protected places lie open, and a neighbour of it.
@@ -38,9 +40,7 @@ var (
 func newGround(t *testing.T) ground {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "toolyard-ground-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error { // what they have closed
 			if d != nil && d.IsDir() {
@@ -69,9 +69,7 @@ func newGround(t *testing.T) ground {
 			}
 			return os.Chmod(p, map[bool]fs.FileMode{true: 0o777, false: 0o666}[d.IsDir()])
 		}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return g
 }
 
@@ -187,9 +185,7 @@ func (g ground) view(t *testing.T) map[string]string {
 		note(p)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, p := range protectedThere {
 		note(filepath.Join(g.workspace(), p))
 	}
@@ -251,9 +247,7 @@ func playInside(t *testing.T, box Sandbox, bin string, script []byte) {
 // protected place in it. Find more with: go test -fuzz FuzzFileOperations ./internal/sandbox
 func FuzzFileOperationsStayInside(f *testing.F) {
 	bin, err := os.Executable()
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.OK(f, err)
 	const seeds = 12
 	for seed := range uint64(seeds) {
 		f.Add(scriptOf(seed))
@@ -270,9 +264,7 @@ func FuzzFileOperationsStayInside(f *testing.F) {
 // and what is protected.
 func TestFileOperationsOutside(t *testing.T) {
 	bin, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	g := newGround(t)
 	before := g.view(t)
 	cmd := exec.Command(bin, "operate", g.dir)

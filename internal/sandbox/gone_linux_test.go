@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // lives is how long what outlive starts lives when nobody ends it; ended is far below it, and far above what ending
@@ -87,13 +89,9 @@ func TestTheWholeTreeIsGone(t *testing.T) {
 		dir := newPlace(t)
 		cmd := exec.Command("bash", "-c", outlive)
 		cmd.Dir, cmd.Env = dir, []string{"PATH=" + os.Getenv("PATH"), "TOOLYARD_TEST_OUTLIVE=" + dir}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, cmd.Start())
 		time.Sleep(time.Second)
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, cmd.Process.Kill())
 		_ = cmd.Wait() // it was killed
 		if silent(t, dir) {
 			t.Error("without a sandbox everything is gone too: the test proves nothing")
@@ -115,9 +113,7 @@ func TestWorkerDeath(t *testing.T) {
 		t.Fatal("the worker outlived its killing:", err)
 	}
 	bin, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	each(t, func(t *testing.T, box Sandbox) {
 		dir := newPlace(t)
 		killWorker(t, bin, box, dir)
@@ -141,14 +137,10 @@ func TestWorkerDeath(t *testing.T) {
 // end.
 func killWorker(t *testing.T, bin string, box Sandbox, dir string) {
 	t.Helper()
-	if err := os.RemoveAll(filepath.Join(dir, "alive")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.RemoveAll(filepath.Join(dir, "alive")))
 	cmd := exec.Command(bin, "-test.run", "^TestWorkerDeath$")
 	cmd.Env = append(os.Environ(), "TOOLYARD_TEST_WORKER="+box.Name(), "TOOLYARD_TEST_DIR="+dir, actorVar+"=worker")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	for range 1000 {
 		if info, err := os.Stat(filepath.Join(dir, "alive")); err == nil && info.Size() > 0 {
 			break
@@ -159,9 +151,7 @@ func killWorker(t *testing.T, bin string, box Sandbox, dir string) {
 	if len(left) < 4 { // the sandbox's init, the shell, the one that left it, and its sleep at least
 		t.Fatalf("the worker has only %d processes below it: the test proves nothing", len(left))
 	}
-	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Process.Signal(syscall.SIGKILL))
 	killed := time.Now()
 	_ = cmd.Wait() // it was killed
 	for left = alive(t, left); len(left) > 0; left = alive(t, left) {
@@ -235,9 +225,7 @@ func stateOf(pid int) (state, started string) {
 func children(t *testing.T, pid int) (found []int) {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, f := range stats {
 		text, err := os.ReadFile(f)
 		if err != nil {
@@ -297,9 +285,7 @@ func TestNothingIsLeft(t *testing.T) {
 func inventory(t *testing.T, dir string) map[string]int {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	found := map[string]int{"processes": len(descendants(t, os.Getpid())), "mounts": bytes.Count(mounts, []byte("\n"))}
 	for kind, n := range namespaces(t) {
 		found["namespaces of kind "+kind] = n
@@ -311,18 +297,14 @@ func inventory(t *testing.T, dir string) map[string]int {
 		}
 		return nil // others make and remove theirs at any time
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	found["cgroups, about"] = groups / 50 // those of others come and go; 200 of ours would not pass
 	for what, pattern := range map[string]string{
 		"descriptors": "/proc/self/fd/*", "files": dir + "/*", "hidden files": dir + "/.[!.]*", "probes": fmt.Sprintf(
 			"%s/toolyard-probe-%d-*", os.TempDir(), os.Getpid()), "shared memory": "/dev/shm/*",
 	} {
 		names, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		// Tests of other packages have the stores of their servers in shared memory.
 		names = slices.DeleteFunc(names, func(name string) bool {
 			return strings.HasPrefix(name, "/dev/shm/toolyard-")
@@ -339,9 +321,7 @@ func namespaces(t *testing.T) map[string]int {
 	for pid := range descendants(t, os.Getpid()) {
 		for _, pattern := range []string{"ns/*", "fd/*"} {
 			links, err := filepath.Glob(fmt.Sprintf("/proc/%d/%s", pid, pattern))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			for _, link := range links {
 				to, err := os.Readlink(link)
 				kind, _, ok := strings.Cut(to, ":[")

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // hogs take as much as they get of something that the machine has only so much of, up to a good deal more than
@@ -56,9 +58,7 @@ func hog(name string) int {
 // TestHogs: what a command takes of the kernel's own memory and tables has an end, of which others do not notice.
 func TestHogs(t *testing.T) {
 	bin, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for name, h := range hogs {
 		t.Run(strings.ReplaceAll(name, "/", "_"), func(t *testing.T) {
 			each(t, func(t *testing.T, box Sandbox) {
@@ -69,9 +69,7 @@ func TestHogs(t *testing.T) {
 				}
 				res, err := box.Run(t.Context(), Policy{Read: []string{filepath.Dir(bin)}, Limits: limits},
 					Command{Argv: []string{bin, "hog", name}}, Streams{Stdout: &out, Stderr: &out})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				stopped := res.Reason == OutOfMemory || res.Reason == ObjectLimit
 				if h.most > 0 {
 					var got int

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // keeping runs a command with what an earlier one left in from, and keeps what it leaves in the file that is returned.
@@ -17,9 +19,7 @@ func keeping(t *testing.T, box Sandbox, from *os.File, k Keep, limits Limits, co
 	*os.File) {
 	t.Helper()
 	to, err := os.CreateTemp(t.TempDir(), "kept")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = to.Close() })
 	k.From, k.To = from, to
 	if k.Bytes == 0 {
@@ -78,9 +78,7 @@ func TestKeepHasLimits(t *testing.T) {
 		// A command that is told to stop is kept as far as it came, and one that is killed leaves nothing.
 		dir := newPlace(t)
 		to, err := os.Create(filepath.Join(t.TempDir(), "kept"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer func() { _ = to.Close() }()
 		res, _ := sh(t, box, Policy{Workspace: &Workspace{Dir: dir, Writable: true},
 			Keep: &Keep{To: to, Bytes: 1000, Names: 10}, Limits: Limits{Wall: 500 * time.Millisecond}},
@@ -102,15 +100,11 @@ func TestAWorkspaceBelowTmpIsNotKept(t *testing.T) {
 		if !strings.HasPrefix(dir, "/tmp/") {
 			t.Fatal(dir)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "big"), make([]byte, 5000), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, "big"), make([]byte, 5000), 0o644))
 		var kept *os.File
 		for i, command := range []string{"echo mine > ../mine; echo > more", "cat ../mine; ls"} {
 			to, err := os.Create(filepath.Join(t.TempDir(), "kept"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			defer func() { _ = to.Close() }()
 			res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: dir, Writable: true},
 				Keep: &Keep{From: kept, To: to, Bytes: 1000, Names: 10}}, command)
@@ -128,18 +122,14 @@ func TestWhatCannotComeBack(t *testing.T) {
 	each(t, func(t *testing.T, box Sandbox) {
 		_, _, kept := keeping(t, box, nil, Keep{}, Limits{}, "echo whole > /tmp/f")
 		info, err := kept.Stat()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		dir := newPlace(t)
 		for name, change := range map[string]func() error{
 			"cut":     func() error { return kept.Truncate(info.Size() - 1) },
 			"foreign": func() error { return os.WriteFile(kept.Name(), bytes.Repeat([]byte{0xff}, 100), 0o600) },
 			"empty":   func() error { return kept.Truncate(0) },
 		} {
-			if err := change(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, change())
 			_, err := box.Run(t.Context(), Policy{Keep: &Keep{From: kept, Bytes: 1000, Names: 10},
 				Workspace: &Workspace{Dir: dir, Writable: true}},
 				Command{Argv: []string{"bash", "-c", "touch ran"}}, Streams{})

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // becomesVar says, in a test process, that its programs may become another user.
@@ -32,9 +34,7 @@ func asOneWhoBecomes(t *testing.T, play func(t *testing.T, stdin *os.File)) {
 			return
 		}
 		stdin, ours, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer func() { _ = ours.Close() }()
 		play(t, stdin)
 		return
@@ -62,9 +62,7 @@ func waitEndsWhereAKillIsRefused(t *testing.T, stdin *os.File) {
 	l, err := LaunchUnisolated(ctx, Program{Argv: []string{"perl", "-e",
 		`$| = 1; $< = $> = 65533; print "became $<"; <STDIN>`}, Env: []string{"PATH=/usr/bin:/bin"}, Stdin: stdin,
 		Stdout: became, Stderr: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	ended := make(chan struct{})
 	var res Result
 	go func() {
@@ -127,24 +125,14 @@ func (s saying) Write(b []byte) (int, error) {
 func TestAProcessWhoseEnvironmentCannotBeReadEnds(t *testing.T) {
 	dir := t.TempDir()
 	sh, err := filepath.EvalSymlinks("/bin/sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	// Who may run a program and not read it may not look into its process either, unless that is root.
-	if err := copyFile(sh, filepath.Join(dir, "sh")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(filepath.Join(dir, "sh"), 0o111); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, copyFile(sh, filepath.Join(dir, "sh")))
+	must.OK(t, os.Chmod(filepath.Join(dir, "sh"), 0o111))
 	alive := filepath.Join(dir, "alive")
-	if err := unix.Mkfifo(alive, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, unix.Mkfifo(alive, 0o600))
 	f, err := os.OpenFile(alive, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer func() { _ = f.Close() }()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -155,9 +143,7 @@ while ! [ -s up ]; do sleep 0.01; done`}, Dir: dir, Env: []string{"PATH=/usr/bin
 	if res.Reason != Exited || res.ExitCode != 0 {
 		t.Fatalf("%+v", res)
 	}
-	if err := f.SetReadDeadline(time.Now().Add(endWithin)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, f.SetReadDeadline(time.Now().Add(endWithin)))
 	if n, err := f.Read(make([]byte, 1)); n != 0 || err == nil || os.IsTimeout(err) {
 		t.Errorf("it still lives: %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	held "github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func launch(t *testing.T, ctx context.Context, p Program) (Result, string) {
@@ -21,13 +22,9 @@ func launch(t *testing.T, ctx context.Context, p Program) (Result, string) {
 	var out bytes.Buffer
 	p.Stdout, p.Stderr = &out, &out
 	l, err := LaunchUnisolated(ctx, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	res, err := l.Wait()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return res, out.String()
 }
 
@@ -77,9 +74,7 @@ func TestALaunchedProgramEndsWithItsContext(t *testing.T) {
 			t.Errorf("%s: %+v after %s", how, res, time.Since(began))
 		}
 		before, err := os.ReadFile(alive)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		time.Sleep(300 * time.Millisecond)
 		if after, err := os.ReadFile(alive); err != nil || len(after) != len(before) {
 			t.Errorf("%s: it still runs (%v)", how, err)
@@ -116,9 +111,7 @@ func TestUnsandboxedHidesNothing(t *testing.T) {
 		"by its path": func(dir string) *Workspace { return &Workspace{Dir: dir} },
 		"held": func(dir string) *Workspace { // as tools have it
 			root, err := held.Hold(dir, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			t.Cleanup(func() { _ = root.Close() })
 			return &Workspace{Root: root}
 		},
@@ -135,9 +128,7 @@ func TestUnsandboxedHidesNothing(t *testing.T) {
 				t.Errorf("%s: %v", how, err)
 			}
 		}
-		if err := os.WriteFile(filepath.Join(dir, "key"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, "key"), nil, 0o600))
 		want := ErrViolation
 		if os.Getuid() == 0 {
 			want = ErrNoIsolation
@@ -158,9 +149,7 @@ func TestAProgramIsToldToStop(t *testing.T) {
 	l, err := LaunchUnisolated(ctx, Program{Argv: []string{"sh", "-c",
 		"trap 'echo cleaned; exit 0' TERM; echo ready >&2; while :; do sleep 0.02; done"},
 		Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out, Stderr: w, Grace: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := ready.Read(make([]byte, 16)); err != nil {
 		t.Fatal(err)
 	}

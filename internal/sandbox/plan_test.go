@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/toolyard/toolyard/internal/sandbox/stage"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // aMachine is one that no test runs on: a plan looks at nothing else.
@@ -28,9 +29,7 @@ func aMachine() *machine {
 // it has not.
 func TestTheZeroPolicyIsTheStrictest(t *testing.T) {
 	root, spec, err := plan(Policy{}, Command{Argv: []string{"true"}}, aMachine(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if d := cmp.Diff([]stage.Bind{
 		{Source: "/usr", Target: "usr", IsDir: true, ReadOnly: true},
 		{Source: "/etc/ssl/certs", Target: "etc/ssl/certs", IsDir: true, ReadOnly: true},
@@ -68,9 +67,7 @@ func TestPlans(t *testing.T) {
 		Limits:  Limits{Memory: 1 << 20, Wall: time.Second, CPU: 1500 * time.Millisecond, Files: 9, Processes: 3},
 	}
 	root, spec, err := plan(p, Command{Argv: []string{"x", "y"}}, aMachine(), ws)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if d := cmp.Diff([]stage.Bind{{Source: "/tmp/a/work", Dev: 1, Ino: 2, Target: "tmp/a/work", IsDir: true}},
 		spec.Binds); d != "" {
 		t.Error(d)

@@ -18,6 +18,7 @@ import (
 
 	held "github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/protect"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // gitStatus is what a person, a prompt or an editor does in a workspace. It says whether that ran the program of
@@ -76,9 +77,7 @@ func TestNoRepositoryByTheBackDoor(t *testing.T) {
 				ws, marker := newPlace(t), filepath.Join(newPlace(t), "ran")
 				config := fsmonitor(marker, ws)
 				if tt.prepare != nil {
-					if err := tt.prepare(ws); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, tt.prepare(ws))
 				}
 				ended := make(chan error, 1)
 				go func() {
@@ -97,16 +96,12 @@ func TestNoRepositoryByTheBackDoor(t *testing.T) {
 					}
 					select {
 					case err := <-ended:
-						if err != nil {
-							t.Fatal(err)
-						}
+						must.OK(t, err)
 						over = true
 					case <-time.After(10 * time.Millisecond):
 					}
 				}
-				if err := os.RemoveAll(marker); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.RemoveAll(marker))
 				if ran, out := gitStatus(t, ws, marker); ran {
 					t.Errorf("after the command, git status ran its program: %s", out)
 				}
@@ -156,17 +151,11 @@ func TestWhatGitsConfigurationPointsAt(t *testing.T) {
 		} {
 			t.Run(tt.key+"="+strings.ReplaceAll(tt.value, "/", "|")+" "+filepath.Base(tt.path), func(t *testing.T) {
 				ws := newPlace(t)
-				if err := exec.Command("git", "init", "-q", ws).Run(); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.MkdirAll(filepath.Join(ws, "tools/hooks"), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, exec.Command("git", "init", "-q", ws).Run())
+				must.OK(t, os.MkdirAll(filepath.Join(ws, "tools/hooks"), 0o755))
 				for _, f := range []string{"tools/hooks/pre-commit", "tools/watch.sh", "tools/ssh.sh",
 					"tools/pager one.sh", "tools/pager.sh", "tools/clean.sh", "clean.js", "extra.cfg"} {
-					if err := os.WriteFile(filepath.Join(ws, f), nil, 0o755); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, os.WriteFile(filepath.Join(ws, f), nil, 0o755))
 				}
 				if out, err := exec.Command("git", "-C", ws, "config", tt.key,
 					strings.ReplaceAll(tt.value, "WS", ws)).CombinedOutput(); err != nil {
@@ -229,32 +218,22 @@ func TestAPlantedPlaceReallyGoesAway(t *testing.T) {
 // command, and so is what stood there for the run.
 func TestWhatAKilledWorkerLeaves(t *testing.T) {
 	bin, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	each(t, func(t *testing.T, box Sandbox) {
 		ws := newPlace(t)
-		if err := os.WriteFile(filepath.Join(ws, ".npmrc"), []byte("mine"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(ws, ".npmrc"), []byte("mine"), 0o644))
 		cmd := exec.Command(bin, "plant", box.Name(), ws, "touch ready; until [ -e go ]; do sleep 0.01; done; mkdir "+
 			".vscode; touch .vscode/tasks.json; ln -s /etc .hg; sleep 60")
 		cmd.Stderr = os.Stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, cmd.Start())
 		appears(t, filepath.Join(ws, "ready"))
 		if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil { // it would see what is planted
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(ws, "go"), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(ws, "go"), nil, 0o644))
 		appears(t, filepath.Join(ws, ".hg"))
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, cmd.Process.Kill())
 		if err := cmd.Wait(); err == nil {
 			t.Fatal("it had ended by itself")
 		}
@@ -262,9 +241,7 @@ func TestWhatAKilledWorkerLeaves(t *testing.T) {
 			t.Errorf("%+v %s", res, out)
 		}
 		entries, err := os.ReadDir(ws)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, e := range entries {
 			if name := e.Name(); name != ".npmrc" && name != "ready" && name != "go" {
 				t.Errorf("%s is still there", e.Name())
@@ -297,19 +274,13 @@ func TestWhatCannotBeTakenAwayMovesTheWorkspaceToQuarantine(t *testing.T) {
 			t.Run(tt.name, func(t *testing.T) {
 				ws := newPlace(t)
 				root, err := held.Hold(ws, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				t.Cleanup(func() { _ = root.Close() })
 				rw, ro := Policy{Workspace: &Workspace{Root: root, Writable: true}},
 					Policy{Workspace: &Workspace{Root: root}}
 				l, err := acquire(t.Context(), rw.Workspace)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := errors.Join(os.Mkdir(filepath.Join(ws, ".vscode"), 0o755), tt.stick(ws)); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
+				must.OK(t, errors.Join(os.Mkdir(filepath.Join(ws, ".vscode"), 0o755), tt.stick(ws)))
 				names, undone := l.release()
 				said := trespassed(names, undone)
 				if len(names) != 1 || undone == nil || strings.Contains(said, "was removed") ||
@@ -323,20 +294,14 @@ func TestWhatCannotBeTakenAwayMovesTheWorkspaceToQuarantine(t *testing.T) {
 						t.Errorf("%v", err)
 					}
 				}
-				if err := tt.free(ws); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, tt.free(ws))
 				if tt.left {
 					if err := root.ClearQuarantine(false); err == nil {
 						t.Error("the quarantine ends while what it is about is there")
 					}
-					if err := os.Remove(filepath.Join(ws, ".vscode")); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, os.Remove(filepath.Join(ws, ".vscode")))
 				}
-				if err := root.ClearQuarantine(false); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, root.ClearQuarantine(false))
 				if res, out := sh(t, box, rw, "touch works && ls"); out != "works\n" {
 					t.Errorf("%+v %s", res, out)
 				}
@@ -376,20 +341,14 @@ func appears(t *testing.T, name string) {
 // replaced.
 func TestEveryPlaceOfTheListIsKept(t *testing.T) {
 	list, err := protect.New("deploy/prod.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	open := func(t *testing.T) (string, *held.Root, []string) {
 		ws := newPlace(t)
 		root, err := held.Hold(ws, list)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		t.Cleanup(func() { _ = root.Close() })
 		set, err := root.Protection()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var all []string
 		for _, p := range set.Places() {
 			if p.Path != protect.MarkDir && p.Make == "" {
@@ -401,13 +360,9 @@ func TestEveryPlaceOfTheListIsKept(t *testing.T) {
 	t.Run("missing", func(t *testing.T) {
 		ws, root, all := open(t)
 		l, err := acquire(t.Context(), &Workspace{Root: root, Writable: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, p := range all {
-			if err := os.MkdirAll(filepath.Join(ws, p, "sub"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.MkdirAll(filepath.Join(ws, p, "sub"), 0o755))
 		}
 		if err := os.WriteFile(filepath.Join(ws, ".git"), nil, 0o644); err != nil { // what bars git stands there
 			t.Fatal(err)
@@ -429,9 +384,7 @@ func TestEveryPlaceOfTheListIsKept(t *testing.T) {
 		// of which only parts are kept
 		all = slices.DeleteFunc(all, func(p string) bool { return p == ".hg" || p == ".jj" })
 		for _, p := range all {
-			if err := os.MkdirAll(filepath.Join(ws, p), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.MkdirAll(filepath.Join(ws, p), 0o755))
 		}
 		res, out := sh(t, box, Policy{Workspace: &Workspace{Root: root, Writable: true}},
 			`for p in `+strings.Join(all, " ")+

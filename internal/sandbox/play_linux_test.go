@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard/internal/protect"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // play does random things to the files of a workspace, from inside. What fails, fails.
@@ -102,9 +103,7 @@ func view(t *testing.T, dir string) string {
 		b.WriteString("\n")
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return b.String()
 }
 
@@ -115,17 +114,13 @@ func FuzzPlay(f *testing.F) {
 		f.Add(seed, uint16(20*(seed+1)))
 	}
 	bin, err := os.Executable()
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.OK(f, err)
 	f.Fuzz(func(t *testing.T, seed uint64, count uint16) {
 		each(t, func(t *testing.T, box Sandbox) {
 			ws, outside := newPlace(t), newPlace(t)
 			// so that the test's directory can go
 			t.Cleanup(func() { _ = exec.Command("chmod", "-R", "u+rwx", ws).Run() })
-			if err := os.WriteFile(filepath.Join(outside, "a"), []byte("mine"), 0o666); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(filepath.Join(outside, "a"), []byte("mine"), 0o666))
 			repository := seed%2 == 0
 			if repository {
 				if out, err := exec.Command("git", "init", "-q", ws).CombinedOutput(); err != nil {
@@ -138,18 +133,12 @@ func FuzzPlay(f *testing.F) {
 			}
 			if seed%3 == 0 {
 				for _, p := range []string{".vscode/tasks.json", ".github/workflows/ci.yml", "tools/hooks/pre-commit"} {
-					if err := os.MkdirAll(filepath.Dir(filepath.Join(ws, p)), 0o755); err != nil {
-						t.Fatal(err)
-					}
-					if err := os.WriteFile(filepath.Join(ws, p), []byte("mine"), 0o644); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(ws, p)), 0o755))
+					must.OK(t, os.WriteFile(filepath.Join(ws, p), []byte("mine"), 0o644))
 				}
 			}
 			set, err := (*protect.List)(nil).Of(rootOf(t, ws), ws)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			before := map[string]string{}
 			for _, p := range set.Places() {
 				if _, err := os.Lstat(filepath.Join(ws, p.Path)); err == nil {
@@ -162,9 +151,7 @@ func FuzzPlay(f *testing.F) {
 				Read: []string{filepath.Dir(bin)}},
 				Command{Argv: []string{bin, "play", outside, strconv.FormatUint(seed, 10), strconv.Itoa(int(count))}},
 				Streams{Stdout: &out, Stderr: &out})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if got := view(t, outside); got != untouched {
 				t.Errorf("outside: %s\nwas %s", got, untouched)
 			}
@@ -193,9 +180,7 @@ func FuzzPlay(f *testing.F) {
 func rootOf(t *testing.T, dir string) *os.Root {
 	t.Helper()
 	r, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	return r
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 func TestPlaces(t *testing.T) {
@@ -37,13 +39,9 @@ func TestPlaces(t *testing.T) {
 func testProxy(t *testing.T, n Network, names map[string][]string) (*proxy, *atomic.Int32) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	p, err := newProxy(l, n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	asked := &atomic.Int32{}
 	p.resolve = func(_ context.Context, host string) (out []netip.Addr, err error) {
 		asked.Add(1)
@@ -66,9 +64,7 @@ func TestTheProxyConnectsToWhatIsListed(t *testing.T) {
 	}))
 	defer server.Close()
 	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	p, asked := testProxy(t, Network{
 		Allow:   []string{"allowed.test:" + port, "private.test:" + port, "mixed.test:" + port, "nowhere.test:80"},
 		Private: func(host string, a netip.Addr) bool { return host != "private.test" && a.IsLoopback() },
@@ -77,13 +73,9 @@ func TestTheProxyConnectsToWhatIsListed(t *testing.T) {
 	get := func(method, place string) (int, string) {
 		t.Helper()
 		conn, err := net.Dial("tcp", p.listen.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer func() { _ = conn.Close() }()
-		if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
 		request := "CONNECT " + place + " HTTP/1.1\r\nHost: elsewhere.test\r\n\r\n"
 		if method != http.MethodConnect {
 			request = "GET http://" + place +
@@ -107,9 +99,7 @@ func TestTheProxyConnectsToWhatIsListed(t *testing.T) {
 			}
 		}
 		body, err := io.ReadAll(res.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return res.StatusCode, string(body)
 	}
 	for _, tt := range []struct {
@@ -141,9 +131,7 @@ func TestTheProxyConnectsToWhatIsListed(t *testing.T) {
 		"\r\n\r\n", "GET ftp://allowed.test/ HTTP/1.1\r\n\r\n", "nonsense\r\n\r\n", "CONNECT evil\x00.allowed.test:" +
 		port + " HTTP/1.1\r\n\r\n"} {
 		conn, err := net.Dial("tcp", p.listen.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if _, err := io.WriteString(conn, bad); err != nil {
 			t.Fatal(err)
 		}
@@ -151,9 +139,7 @@ func TestTheProxyConnectsToWhatIsListed(t *testing.T) {
 		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 40") {
 			t.Errorf("%q: %q %v", bad, answer, err)
 		}
-		if err := conn.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, conn.Close())
 	}
 }
 
@@ -162,9 +148,7 @@ func TestTheProxyConnectsToWhatIsListed(t *testing.T) {
 func TestAnAddressThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := newProxy(nil, Network{Allow: []string{"a.test:80"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer p.stop()
 		p.resolve = func(context.Context, string) ([]netip.Addr, error) {
 			return []netip.Addr{netip.MustParseAddr("1.1.1.1"), netip.MustParseAddr("10.0.0.1"),
@@ -194,9 +178,7 @@ func TestAnEarlyAnswer(t *testing.T) {
 	for name, closes := range map[string]bool{"it closes": true, "it reads nothing more": false} {
 		t.Run(name, func(t *testing.T) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			defer func() { _ = l.Close() }()
 			answered, over := make(chan error, 1), make(chan struct{})
 			defer close(over)
@@ -219,32 +201,22 @@ func TestAnEarlyAnswer(t *testing.T) {
 			p, _ := testProxy(t, Network{Allow: []string{place},
 				Private: func(string, netip.Addr) bool { return true }}, nil)
 			conn, err := net.Dial("tcp", p.listen.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			defer func() { _ = conn.Close() }()
-			if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 			go func() { // it ends with the connection at the latest
 				if _, err := fmt.Fprintf(conn, head, place, body); err == nil {
 					_, _ = conn.Write(make([]byte, body))
 				}
 			}()
-			if err := <-answered; err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, <-answered)
 			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			text, err := io.ReadAll(res.Body)
 			if err != nil || res.StatusCode != http.StatusRequestEntityTooLarge || string(text) != "more" {
 				t.Errorf("%d %q, %v", res.StatusCode, text, err)
 			}
-			if err := conn.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, conn.Close())
 			for len(p.slots) > 0 { // the connection is over, also where the server holds its end
 				if time.Now().After(began.Add(time.Minute)) {
 					t.Fatal("the proxy still has the connection")

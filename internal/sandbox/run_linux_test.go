@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // sh runs a shell command and returns what it said.
@@ -29,9 +31,7 @@ func sh(t *testing.T, box Sandbox, p Policy, command string) (Result, string) {
 	var out bytes.Buffer
 	res, err := box.Run(t.Context(), p, Command{Argv: []string{"bash", "-c", command}},
 		Streams{Stdout: &out, Stderr: &out})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return res, out.String()
 }
 
@@ -39,9 +39,7 @@ func sh(t *testing.T, box Sandbox, p Policy, command string) (Result, string) {
 func newPlace(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return dir
 }
 
@@ -155,9 +153,7 @@ func TestWhatACommandSees(t *testing.T) {
 	t.Setenv("TOOLYARD_TEST_LEAK", "leaked")
 	each(t, func(t *testing.T, box Sandbox) {
 		dir := newPlace(t)
-		if err := os.WriteFile(filepath.Join(dir, "file"), []byte("content\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, "file"), []byte("content\n"), 0o644))
 		ro, rw := &Workspace{Dir: dir}, &Workspace{Dir: dir, Writable: true}
 		for _, tt := range []struct {
 			name    string
@@ -201,20 +197,14 @@ func TestWhoseFilesTheyAre(t *testing.T) {
 	each(t, func(t *testing.T, box Sandbox) {
 		dir := newPlace(t)
 		hidden, err := os.MkdirTemp("/tmp", "toolyard-hidden-")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		t.Cleanup(func() {
 			if err := os.RemoveAll(hidden); err != nil {
 				t.Error(err)
 			}
 		})
-		if err := os.Chmod(hidden, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(hidden, "mine"), []byte("root's"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(hidden, 0o755))
+		must.OK(t, os.WriteFile(filepath.Join(hidden, "mine"), []byte("root's"), 0o600))
 		res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: dir, Writable: true}, Read: []string{hidden}},
 			"id -u; touch made; mkdir sub; stat -c %u made; read -r in out n < /proc/self/uid_map; echo $in $out $n; "+
 				"cat "+hidden+"/mine")
@@ -260,9 +250,7 @@ func TestWorkspacesThatCannotBeProtected(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				dir, elsewhere := newPlace(t), newPlace(t)
-				if err := prepare(dir, elsewhere); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, prepare(dir, elsewhere))
 				_, err := box.Run(t.Context(), Policy{Workspace: &Workspace{Dir: dir, Writable: true}},
 					Command{Argv: []string{"touch", "ran"}}, Streams{})
 				if !errors.Is(err, ErrViolation) {
@@ -315,16 +303,12 @@ func TestHiddenPlaces(t *testing.T) {
 		dir := newPlace(t)
 		hidden := []string{"secret/key", "secret/deep/key", ".env", "sub/.env"}
 		for _, f := range append(hidden, "seen", "led") {
-			if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(f)), 0o755),
-				os.WriteFile(filepath.Join(dir, f), []byte(content), 0o644)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(f)), 0o755),
+				os.WriteFile(filepath.Join(dir, f), []byte(content), 0o644)))
 		}
-		if err := errors.Join(os.Link(filepath.Join(dir, "secret/key"), filepath.Join(dir, "sub/other")),
+		must.OK(t, errors.Join(os.Link(filepath.Join(dir, "secret/key"), filepath.Join(dir, "sub/other")),
 			os.Symlink("secret/key", filepath.Join(dir, "link")), os.Mkdir(filepath.Join(dir, "abs"), 0o755),
-			os.Symlink(filepath.Join(dir, "led"), filepath.Join(dir, "abs/.env"))); err != nil {
-			t.Fatal(err)
-		}
+			os.Symlink(filepath.Join(dir, "led"), filepath.Join(dir, "abs/.env"))))
 		hides := func(p string) bool { return p == "secret" || filepath.Base(p) == ".env" }
 		for _, command := range []string{
 			"cat secret/key", "cat secret/deep/key", "cat .env", "cat sub/.env", "cat sub/other", "cat link",
@@ -371,11 +355,9 @@ func TestHiddenPlaces(t *testing.T) {
 func TestHiddenPlacesStayWhereTheyAre(t *testing.T) {
 	each(t, func(t *testing.T, box Sandbox) {
 		dir := newPlace(t)
-		if err := errors.Join(os.MkdirAll(filepath.Join(dir, "a/b"), 0o755),
+		must.OK(t, errors.Join(os.MkdirAll(filepath.Join(dir, "a/b"), 0o755),
 			os.WriteFile(filepath.Join(dir, "a/b/key"), []byte("hidden"), 0o644),
-			os.Mkdir(filepath.Join(dir, "c"), 0o755)); err != nil {
-			t.Fatal(err)
-		}
+			os.Mkdir(filepath.Join(dir, "c"), 0o755)))
 		p := Policy{Workspace: &Workspace{Dir: dir, Writable: true,
 			Hidden: func(p string) bool { return p == "a/b/key" }}}
 		for _, move := range []string{"mv a x", "mv a/b x", "mv a/b/key x", "mv a c/", "mv -T c a", "git mv a x"} {
@@ -398,14 +380,10 @@ func TestHiddenPlacesLeaveTheProtectedOnes(t *testing.T) {
 	each(t, func(t *testing.T, box Sandbox) {
 		dir := newPlace(t)
 		for _, d := range []string{".git/hooks", ".git/refs", ".git/objects"} {
-			if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.MkdirAll(filepath.Join(dir, d), 0o755))
 		}
 		for _, f := range []string{".git/config", ".git/HEAD", ".git/secret"} {
-			if err := os.WriteFile(filepath.Join(dir, f), []byte("content of "+f), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(filepath.Join(dir, f), []byte("content of "+f), 0o644))
 		}
 		p := Policy{Workspace: &Workspace{Dir: dir, Writable: true,
 			Hidden: func(p string) bool { return p == ".git/config" || p == ".git/secret" }}}
@@ -430,9 +408,7 @@ func TestGitWorksInside(t *testing.T) {
 			t.Fatalf("%v %s", err, out)
 		}
 		before, err := os.ReadDir(filepath.Join(dir, ".git"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		const commit = `echo x > f && git add -A && git -c user.name=n -c user.email=e commit -qm first && git checkout -qb other && git log --oneline | wc -l && git status --short`
 		if res, out := sh(t, box, Policy{Workspace: &Workspace{Dir: dir, Writable: true}}, commit); res.ExitCode != 0 ||
 			out != "1\n" {
@@ -457,9 +433,7 @@ func TestTheNetworkIsTheProxy(t *testing.T) {
 	}))
 	defer server.Close()
 	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	const ask = `ask() { exec 3<>/dev/tcp/127.0.0.1/3128; printf 'GET http://%s/ HTTP/1.1\r\nHost: x\r\n\r\n' "$1" >&3; read -r line <&3; echo "${line%$'\r'}"; tail -n1 <&3; echo; }
 `
 	each(t, func(t *testing.T, box Sandbox) {
@@ -489,18 +463,14 @@ func TestOneWriterAtATime(t *testing.T) {
 			first <- err
 		}()
 		res, _ := sh(t, box, p, "echo begin >> log; sleep 0.5; echo end >> log; cat log")
-		if err := <-first; err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, <-first)
 		log, err := os.ReadFile(filepath.Join(p.Workspace.Dir, "log"))
 		if err != nil || string(log) != "begin\nend\nbegin\nend\n" || res.ExitCode != 0 {
 			t.Errorf("%q %v", log, err)
 		}
 		// One who cannot wait is told so.
 		held, err := acquire(t.Context(), p.Workspace)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // in which even a busy machine gets to the door
 		defer cancel()
 		if _, err := box.Run(ctx, p, Command{Argv: []string{"true"}}, Streams{}); !errors.Is(err, ErrBusy) {
@@ -516,17 +486,13 @@ func TestOneWriterAtATime(t *testing.T) {
 // would go on without the namespace.
 func TestNoNamespacesLeft(t *testing.T) {
 	if os.Getenv("TOOLYARD_TEST_QUOTA") != "" { // root of a namespace of its own, whose quota it sets
-		if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0))
 		_, err := Backends(Options{UID: 1})[0].Probe(t.Context())
 		fmt.Println("refusal:", err)
 		return
 	}
 	bin, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cmd := exec.Command(bin, "-test.run", "^TestNoNamespacesLeft$")
 	cmd.Env = append(os.Environ(), "TOOLYARD_TEST_QUOTA=1", actorVar+"=quota")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestSeatbeltProfile: everything is denied first, what is allowed is listed, and what is protected or hidden is denied
@@ -14,9 +16,7 @@ func TestSeatbeltProfile(t *testing.T) {
 		Writable: true, Protected: []string{".git/hooks", ".vscode"}, Hidden: []string{"keys/id"},
 		Pins: []string{"keys"}}
 	text, err := s.profile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if !strings.HasPrefix(text, "(version 1)\n(deny default)\n") {
 		t.Errorf("it does not begin with a denial:\n%s", text)
 	}
@@ -91,9 +91,7 @@ func TestASandboxOfAnotherSystem(t *testing.T) {
 	other := map[bool]string{true: Native, false: Seatbelt}[len(Backends(Options{})) > 0 &&
 		Backends(Options{})[0].Name() == Seatbelt]
 	s, err := Open(Options{Backend: other})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := s.Probe(t.Context()); !errors.Is(err, ErrNoIsolation) {
 		t.Errorf("%s: %v", other, err)
 	}

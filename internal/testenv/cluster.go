@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // System is a NATS system that asks for credentials.
@@ -62,14 +63,10 @@ func (c *Cluster) Edge(t testing.TB, pool string) (clientURL string, stop func()
 	dir := filepath.Join(c.dir, "edge", pool)
 	path := filepath.Join(dir, "nats.conf")
 	conf, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	here := strings.NewReplacer(clusterAt+"/worker.creds", filepath.Join(c.dir, "creds", "worker."+pool+".creds"),
 		clusterAt+"/", dir+"/").Replace(string(conf))
-	if err := os.WriteFile(path, []byte(here), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(here), 0o600))
 	s := configured(t, path, func(o *server.Options) {
 		for _, r := range o.LeafNode.Remotes {
 			r.URLs = c.leaves
@@ -113,9 +110,7 @@ func GuardedCluster(t testing.TB, who ...access.Principal) *Cluster {
 			Grants: natsbroker.Grants},
 		Nodes: []string{"node-1", "node-2", "node-3"}, Principals: who, At: clusterAt, Store: "/data",
 	}.Write(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return StartCluster(t, dir)
 }
 
@@ -125,9 +120,7 @@ func StartCluster(t testing.TB, dir string) *Cluster {
 	t.Helper()
 	c := &Cluster{dir: dir, since: time.Now()}
 	entries, err := os.ReadDir(filepath.Join(dir, "nodes"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var nodes []string
 	for _, e := range entries {
 		nodes = append(nodes, e.Name())
@@ -137,9 +130,7 @@ func StartCluster(t testing.TB, dir string) *Cluster {
 	var ports []int
 	for range 2 * len(nodes) { // those for the edge are the second half
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		addr, ok := l.Addr().(*net.TCPAddr)
 		if !ok {
 			t.Fatal("no port")
@@ -151,9 +142,7 @@ func StartCluster(t testing.TB, dir string) *Cluster {
 		} else {
 			c.leaves = append(c.leaves, at)
 		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, l.Close())
 	}
 	var urls []string
 	var servers []*server.Server
@@ -161,13 +150,9 @@ func StartCluster(t testing.TB, dir string) *Cluster {
 		dir := filepath.Join(c.dir, "nodes", node)
 		path := filepath.Join(dir, "nats.conf")
 		conf, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		here := strings.ReplaceAll(string(conf), clusterAt+"/", dir+"/")
-		if err := os.WriteFile(path, []byte(here), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(here), 0o600))
 		s := configured(t, path, func(o *server.Options) {
 			o.HTTPHost, o.HTTPPort, o.ClientAdvertise = "", 0, ""
 			o.Cluster.Host, o.Cluster.Port, o.Routes, o.StoreDir = "127.0.0.1", ports[i], routes, StoreDir(t)

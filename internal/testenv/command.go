@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // commandWait is how long a command may take to be ready on a busy machine.
@@ -21,12 +23,8 @@ func Start(t testing.TB, cmd *exec.Cmd, last string) (says map[string]string) {
 	t.Helper()
 	cmd.Stderr = t.Output()
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, cmd.Start())
 	says = map[string]string{}
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {

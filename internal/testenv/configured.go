@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // readyWait bounds the wait for a server that was configured by a file.
@@ -52,9 +53,7 @@ func configured(t testing.TB, path string, adjust func(*server.Options)) *server
 func Issue(t testing.TB, a *natsd.Authority, c natsd.Certificate) (certFile, keyFile string) {
 	t.Helper()
 	cert, key, err := a.Issue(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return writePair(t, cert, key)
 }
 
@@ -62,13 +61,9 @@ func Issue(t testing.TB, a *natsd.Authority, c natsd.Certificate) (certFile, key
 func Authority(t testing.TB, name string) (a *natsd.Authority, certFile string) {
 	t.Helper()
 	a, err := natsd.NewAuthority(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cert, key, err := a.PEM()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	certFile, _ = writePair(t, cert, key)
 	return a, certFile
 }
@@ -78,9 +73,7 @@ func writePair(t testing.TB, cert, key []byte) (certFile, keyFile string) {
 	dir := t.TempDir()
 	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	for path, content := range map[string][]byte{certFile: cert, keyFile: key} {
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, content, 0o600))
 	}
 	return certFile, keyFile
 }

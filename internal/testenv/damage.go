@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // Damage flips a byte in every stored message of a stream that is picked, by its subject and what stands in it, in the
@@ -13,15 +15,11 @@ func Damage(t testing.TB, store, stream string, pick func(subject string, record
 	t.Helper()
 	dir := filepath.Join(store, "jetstream", "$G", "streams", stream, "msgs")
 	blocks, err := filepath.Glob(filepath.Join(dir, "*.blk"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	damaged := 0
 	for _, path := range blocks {
 		block, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		// A record is its length, sequence, time and length of subject, then subject, headers and data, and a checksum
 		// at the end.
 		const head, checksum, hasHeaders = 22, 8, 1 << 31
@@ -38,9 +36,7 @@ func Damage(t testing.TB, store, stream string, pick func(subject string, record
 			}
 			at += length
 		}
-		if err := os.WriteFile(path, block, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, block, 0o600))
 	}
 	if damaged == 0 {
 		t.Fatalf("no message of %s was damaged", stream)

@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // Guarded starts a nats-server that asks for credentials, as the commands start it, and stops it with the test.
@@ -23,9 +24,7 @@ func Guarded(t testing.TB) *natsd.Server {
 		Access: &natsd.Access{Dir: filepath.Join(dir, "creds"), Exports: natsbroker.Exports(),
 			Grants: natsbroker.Grants},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(s.Shutdown)
 	return s
 }
@@ -35,16 +34,12 @@ func ConnAs(t testing.TB, s System, p access.Principal) *nats.Conn {
 	t.Helper()
 	dir, _ := s.Creds()
 	creds, err := natsd.FindCreds(dir, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, opts := settings(t, s)
 	opts = append(opts, nats.UserCredentials(creds), nats.Timeout(readyWait))
 	nc, err := nats.Connect(s.ClientURL(), append(natsbroker.ConnectOptions("test", slog.New(slog.DiscardHandler)),
 		opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	return nc
 }
@@ -58,14 +53,10 @@ func BrokerAs(t testing.TB, s System, p access.Principal, source string) *natsbr
 	if p.Platform() {
 		with, _ := settings(t, s)
 		b, err := natsbroker.Open(ctx, nc, with, source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return b
 	}
 	b, err := natsbroker.Join(ctx, nc, source, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return b
 }

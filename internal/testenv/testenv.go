@@ -24,6 +24,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/natsd"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // atOnce is how many tests run at a time that wait more than they work.
@@ -55,9 +56,7 @@ func Server(t testing.TB) *natsd.Server {
 	t.Helper()
 	s, err := natsd.Start(t.Context(), natsd.Options{StoreDir: StoreDir(t), Listen: "127.0.0.1:0", Open: true,
 		Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(s.Shutdown)
 	return s
 }
@@ -66,9 +65,7 @@ func Server(t testing.TB) *natsd.Server {
 func Conn(t testing.TB, s *natsd.Server) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(s.ClientURL(), natsbroker.ConnectOptions("test", slog.New(slog.DiscardHandler))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(nc.Close)
 	return nc
 }
@@ -77,9 +74,7 @@ func Conn(t testing.TB, s *natsd.Server) *nats.Conn {
 func JetStream(t testing.TB, nc *nats.Conn, opts ...jetstream.JetStreamOpt) jetstream.JetStream {
 	t.Helper()
 	js, err := jetstream.New(nc, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return js
 }
 
@@ -87,9 +82,7 @@ func JetStream(t testing.TB, nc *nats.Conn, opts ...jetstream.JetStreamOpt) jets
 func Stream(t testing.TB, js jetstream.JetStream, name string) jetstream.Stream {
 	t.Helper()
 	stream, err := js.Stream(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return stream
 }
 
@@ -105,9 +98,7 @@ func Open(t testing.TB, nc *nats.Conn, settings broker.Settings, source string) 
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	b, err := natsbroker.Open(ctx, nc, settings, source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return b
 }
 
@@ -143,9 +134,7 @@ func Take(t testing.TB, l broker.Lane) *broker.Delivery {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		for d, err := range l.Take(t.Context(), 1) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			return d
 		}
 	}
@@ -164,15 +153,11 @@ type RestartableServer struct {
 func Restartable(t testing.TB) *RestartableServer {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s := &RestartableServer{t: t, Options: natsd.Options{
 		StoreDir: StoreDir(t), Listen: free.Addr().String(), Open: true, Logger: slog.New(slog.DiscardHandler),
 	}}
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, free.Close())
 	s.Start()
 	t.Cleanup(func() { s.Shutdown() })
 	return s
@@ -199,7 +184,5 @@ func (s *RestartableServer) ForgetDeliveries(stream string) {
 	for _, path := range states {
 		err = errors.Join(err, os.Remove(path))
 	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 var testKeep = &Keep{Note: ".note", MaxNote: 100, Bytes: 1 << 16, Names: 64}
@@ -16,9 +18,7 @@ var testKeep = &Keep{Note: ".note", MaxNote: 100, Bytes: 1 << 16, Names: 64}
 func openRoot(t testing.TB, dir string) *os.Root {
 	t.Helper()
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { _ = root.Close() })
 	return root
 }
@@ -55,9 +55,7 @@ func seen(t testing.TB, dir string) string {
 		b.WriteString("\n")
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return b.String()
 }
 
@@ -66,9 +64,7 @@ func TestPackAndUnpack(t *testing.T) {
 	old := time.Date(2020, 1, 2, 3, 4, 5, 123_456_789, time.UTC)
 	must := func(errs ...error) {
 		t.Helper()
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(errs...))
 	}
 	at := func(name string) string { return filepath.Join(from, name) }
 	must(os.MkdirAll(at("d/e"), 0o755), os.WriteFile(at("d/f"), []byte("content"), 0o640),
@@ -111,9 +107,7 @@ func TestLimitsOfAnArchive(t *testing.T) {
 		},
 	} {
 		dir := t.TempDir()
-		if err := make(dir); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, make(dir))
 		var archive bytes.Buffer
 		if _, err := pack(openRoot(t, dir), &archive, testKeep, nil); !errors.Is(err, errTooMuch) {
 			t.Errorf("%s: %v", name, err)
@@ -127,9 +121,7 @@ func TestLimitsOfAnArchive(t *testing.T) {
 		}
 	}
 	deep := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(deep, strings.Repeat("d/", maxDepth+20)), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Join(deep, strings.Repeat("d/", maxDepth+20)), 0o700))
 	wide := *testKeep
 	wide.Names = 1000
 	if kept, err := pack(openRoot(t, deep), &bytes.Buffer{}, &wide, nil); err != nil || kept.Left != 1 ||
@@ -157,18 +149,12 @@ func TestNoArchiveLeadsOut(t *testing.T) {
 	} {
 		var archive bytes.Buffer
 		for i := range entries {
-			if err := Write(&archive, &entries[i]); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, Write(&archive, &entries[i]))
 		}
-		if err := Write(&archive, &Entry{}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, Write(&archive, &Entry{}))
 		outer := t.TempDir()
 		inner := filepath.Join(outer, "tmp")
-		if err := os.Mkdir(inner, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(inner, 0o700))
 		if err := unpack(openRoot(t, inner), &archive, testKeep); err == nil {
 			t.Errorf("%s: taken", name)
 		}
@@ -188,18 +174,14 @@ func FuzzUnpack(f *testing.F) {
 	} {
 		var archive bytes.Buffer
 		for i := range entries {
-			if err := Write(&archive, &entries[i]); err != nil {
-				f.Fatal(err)
-			}
+			must.OK(f, Write(&archive, &entries[i]))
 		}
 		f.Add(archive.Bytes())
 	}
 	f.Fuzz(func(t *testing.T, archive []byte) {
 		outer := t.TempDir()
 		inner := filepath.Join(outer, "tmp")
-		if err := os.Mkdir(inner, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(inner, 0o700))
 		root := openRoot(t, inner)
 		err := unpack(root, bytes.NewReader(archive), testKeep)
 		if left, e := os.ReadDir(outer); e != nil || len(left) != 1 {

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 const wallVar = "TOOLYARD_TEST_WALL"
@@ -22,13 +24,9 @@ func behind(t *testing.T, version string) (said string) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, d := range []string{"mine", "theirs"} {
-		if err := os.MkdirAll(filepath.Join(dir, d, "sub"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Join(dir, d, "sub"), 0o755))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "theirs", "file"), []byte("content"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "theirs", "file"), []byte("content"), 0o644))
 	cmd := exec.Command("/proc/self/exe", "-test.run", "^TestTheSecondWallHoldsAlone$")
 	cmd.Env = append(os.Environ(), wallVar+"="+dir, "TOOLYARD_TEST_WALLED="+version)
 	out, err := cmd.CombinedOutput()

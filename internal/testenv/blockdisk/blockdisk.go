@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/testenv/smalldisk"
 )
 
@@ -34,15 +35,9 @@ func Format(t testing.TB, image string, bytes int64) {
 		t.Fatal("a disk that can lose power is a file system of its own, and mounting one needs root")
 	}
 	f, err := os.Create(image)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Truncate(bytes); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, f.Truncate(bytes))
+	must.OK(t, f.Close())
 	out, err := exec.CommandContext(t.Context(), "mkfs.ext4", "-q", "-F", "-m", "0", image).CombinedOutput()
 	if err != nil {
 		t.Fatalf("make a file system: %v: %s", err, out)
@@ -66,12 +61,8 @@ func Mount(t testing.TB, image, dir string) (disk string, unmount func()) {
 	cmd := exec.Command("/bin/sh", "-c", "echo mounted; exec sleep 1000000") // it has the disk until it is killed
 	Command(t, cmd, image, dir)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, cmd.Start())
 	unmount = sync.OnceFunc(func() {
 		if err := cmd.Process.Kill(); err != nil {
 			t.Error(err)
@@ -92,9 +83,7 @@ func free(t testing.TB, image string) {
 	defer cancel()
 	for {
 		users, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		used := false
 		for _, path := range users {
 			text, err := os.ReadFile(path) // it is gone when the device has just been freed

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // inside names the directory to the process that is to mount the disk there.
@@ -32,9 +34,7 @@ func Run(t *testing.T, bytes int64, test func(t *testing.T, dir string)) {
 	}
 	dir := t.TempDir()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+
 		strings.ReplaceAll(regexp.QuoteMeta(t.Name()), "/", "$/^")+"$", "-test.count=1", "-test.v")
 	cmd.Env = append(os.Environ(), inside+"="+dir)
@@ -87,15 +87,11 @@ func Fill(t testing.TB, dir string, but int64) string {
 	t.Helper()
 	path := filepath.Join(dir, "filler")
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer f.Close()
 	var fs syscall.Statfs_t
 	for block := make([]byte, 64<<10); ; {
-		if err := syscall.Statfs(dir, &fs); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, syscall.Statfs(dir, &fs))
 		left := int64(fs.Bavail)*fs.Bsize - but
 		if left <= 0 {
 			return path
@@ -104,8 +100,6 @@ func Fill(t testing.TB, dir string, but int64) string {
 		if errors.Is(err, syscall.ENOSPC) {
 			return path
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 }
