@@ -245,7 +245,7 @@ func render(
 			return nil, err
 		}
 	}
-	out, err := provider.RenderBatch(format, calls, results, notice)
+	out, err := provider.Render(format, calls, results, notice)
 	return &batchAnswer{Status: http.StatusOK, Body: json.RawMessage(out)}, err
 }
 

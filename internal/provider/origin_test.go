@@ -18,12 +18,12 @@ func TestOriginInEveryForm(t *testing.T) {
 	}
 	unfenced := []toolyard.Result{{Index: 0, CallID: "a", Tool: "t", Output: "hello",
 		Origin: &toolyard.Origin{Source: "docs.example:443"}}}
-	if got, err := Render(Gemini, calls[:1], unfenced); err != nil || strings.Contains(string(got), "origin") {
+	if got, err := Render(Gemini, calls[:1], unfenced, nil); err != nil || strings.Contains(string(got), "origin") {
 		t.Errorf("an origin that nobody has asked for: %s, %v", got, err)
 	}
 	for form, room := range map[Format]bool{Anthropic: false, OpenAI: false, OpenAIChat: false, Gemini: true,
 		Native: true} {
-		got, err := Render(form, calls, results)
+		got, err := Render(form, calls, results, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/toolyard/toolyard/internal/provider/openaichat"
 )
 
-// Render writes exactly what goes back to the model, without a newline at the end:
+// Render writes exactly what goes back to the model for a completed batch, without a newline at the end:
 //
 //	native       the results, an indented array
 //	anthropic    one user message with a tool_result block a call
@@ -21,17 +21,12 @@ import (
 // Parts of an output go where the form has a place for them; the text describes the others. Data that is stored
 // elsewhere must be fetched before. Each result's echo has what else the provider needs back.
 //
+// notice is what hooks say about the batch. It follows the text of the last answer; the native form has only results.
+//
 // results must have the result of calls[i] at each i; [answer.Pair] checks this and makes the text for the model. An
 // error, unlike those of [Decode], is a bug of the caller, except for an unknown format, which is a
 // [*toolyard.InputError].
-func Render(format Format, calls []toolyard.Call, results []toolyard.Result) ([]byte, error) {
-	return RenderBatch(format, calls, results, nil)
-}
-
-// RenderBatch is [Render] for a completed batch, with what hooks say about it: it follows the text of the last answer.
-// The native form has only results.
-func RenderBatch(format Format, calls []toolyard.Call, results []toolyard.Result, notice *toolyard.Notice) ([]byte,
-	error) {
+func Render(format Format, calls []toolyard.Call, results []toolyard.Result, notice *toolyard.Notice) ([]byte, error) {
 	if format == "" {
 		format = Native
 	}

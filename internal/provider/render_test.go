@@ -20,23 +20,23 @@ func TestRender(t *testing.T) {
 		Gemini: `{"role":"user","parts":[{"functionResponse":{"id":"a","name":"grep","response":{"output":"found"}}},` +
 			`{"functionResponse":{"id":"b","name":"nope","response":{"error":"no such tool"}}}]}`,
 	} {
-		if got, err := Render(format, calls, results); err != nil || string(got) != want {
+		if got, err := Render(format, calls, results, nil); err != nil || string(got) != want {
 			t.Errorf("%s: %v\n got %s\nwant %s", format, err, got, want)
 		}
 	}
-	if got, err := Render(Native, calls, results); err != nil ||
+	if got, err := Render(Native, calls, results, nil); err != nil ||
 		!strings.HasPrefix(string(got), "[\n  {\n    \"index\": 0,") {
 		t.Errorf("native: %s, %v", got, err)
 	}
 	for _, format := range Formats {
-		if _, err := Render(format, calls, results[:1]); err == nil {
+		if _, err := Render(format, calls, results[:1], nil); err == nil {
 			t.Errorf("%s: a missing result was rendered", format)
 		}
-		if _, err := Render(format, calls, []toolyard.Result{results[1], results[0]}); err == nil {
+		if _, err := Render(format, calls, []toolyard.Result{results[1], results[0]}, nil); err == nil {
 			t.Errorf("%s: results in the wrong order were rendered", format)
 		}
 	}
-	_, err := Render("yaml", calls, results)
+	_, err := Render("yaml", calls, results, nil)
 	if _, ok := errors.AsType[*toolyard.InputError](err); !ok {
 		t.Errorf("an unknown format: %v", err)
 	}

@@ -51,7 +51,7 @@ func checkDocument(t *testing.T, data []byte, force provider.Format) (decoded bo
 	}
 	sameInNative(t, batch)
 	for _, format := range provider.Formats {
-		rendered, err := provider.Render(format, batch.Calls, resultsOf(batch.Calls))
+		rendered, err := provider.Render(format, batch.Calls, resultsOf(batch.Calls), nil)
 		if err != nil || !json.Valid(rendered) {
 			t.Fatalf("%s: %s, %v", format, rendered, err)
 		}

@@ -141,7 +141,7 @@ func roundTrip(t *testing.T, format provider.Format, data []byte, calls []toolya
 	theirs, err := sdkCalls(format, data)
 	must.OK(t, err)
 	results := resultsOf(calls)
-	rendered, err := provider.Render(format, calls, results)
+	rendered, err := provider.Render(format, calls, results, nil)
 	must.OK(t, err)
 	answers, err := sdkAnswers(format, rendered)
 	must.OK(t, err)

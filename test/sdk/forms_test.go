@@ -67,7 +67,7 @@ func FuzzRender(f *testing.F) {
 			{Index: 2, CallID: "call_c", Output: text, Content: parts},
 		}
 		for _, format := range provider.Formats {
-			out, err := provider.Render(format, calls, results)
+			out, err := provider.Render(format, calls, results, nil)
 			if err != nil || !json.Valid(out) {
 				t.Fatalf("%s: %s, %v", format, out, err)
 			}

@@ -311,7 +311,7 @@ func (s *std) printResults(ctx context.Context, b *client.Batch, view toolyard.B
 				return err
 			}
 		}
-		rendered, err := provider.RenderBatch(out.as, batch.Calls, results, view.Notice)
+		rendered, err := provider.Render(out.as, batch.Calls, results, view.Notice)
 		if err != nil {
 			return err
 		}
