@@ -15,6 +15,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/pause"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
 
@@ -252,9 +253,7 @@ func (y *yard) input(k toolyard.BatchKey, body events.Body) {
 func TestACancelBeforeThePlan(t *testing.T) {
 	inYard(t, func(y *yard) {
 		k := y.submit("read", "read")
-		if err := y.b.Cancel(y.Context(), k, "changed my mind"); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, y.b.Cancel(y.Context(), k, "changed my mind"))
 		y.dispatcher("d")
 		y.work()
 		if got := y.codes(k); got != "canceled canceled" || y.ran.Load() != 0 {
@@ -268,9 +267,7 @@ func TestABatchThatCannotBeFollowed(t *testing.T) {
 	inYard(t, func(y *yard) {
 		broken := y.submit("read", "write")
 		js, err := jetstream.New(y.Conn("test"))
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		if _, err := js.Publish(y.Context(), fmt.Sprintf("ty.event.%s.%s._.batch", broken.Agent, broken.ID),
 			[]byte("what is this")); err != nil {
 			y.Fatal(err)
@@ -288,9 +285,7 @@ func TestABatchThatCannotBeFollowed(t *testing.T) {
 			y.Errorf("the next batch in the workspace: %s", got)
 		}
 		replies, err := y.b.Replies(y.Context(), broken, 0)
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		answered := 0
 		for _, rec := range replies {
 			for _, r := range rec.Body.(events.Reply).Results {
@@ -332,17 +327,13 @@ func TestBatchesBehindOnesOfWhichNothingIsKnown(t *testing.T) {
 			away[y.submit("read")] = true
 		}
 		subs, err := y.b.Submissions()
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		for range away {
 			sub, err := subs.Next(y.Context())
 			if err == nil {
 				err = sub.Return(0)
 			}
-			if err != nil {
-				y.Fatal(err)
-			}
+			must.OK(y.T, err)
 		}
 		subs.Stop()
 		y.Start(New(logsAway{y.Broker("d"), away},

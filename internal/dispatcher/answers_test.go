@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // slowStore is a store in which something happens while an answer is being stored.
@@ -50,9 +51,7 @@ func TestAnAnswerToAnotherQuestion(t *testing.T) {
 					rec, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, 0, seq,
 						events.AttemptFailed{Worker: "w", Attempt: d.Calls[0].Attempt,
 							Code: toolyard.DependencyUnavailable, Reason: "x"})
-					if err != nil {
-						y.Fatal(err)
-					}
+					must.OK(y.T, err)
 					seq = rec.Seq
 				}
 				if _, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, 0, seq,
@@ -64,10 +63,8 @@ func TestAnAnswerToAnotherQuestion(t *testing.T) {
 			y.Eventually("it waits", func() bool { return y.fold(k).Calls[0].Status == batch.Waiting })
 			s := &slowStore{Broker: y.b}
 			s.meanwhile = func() {
-				if err := approval.Approve(y.Context(), y.b, k, 0, events.Decided{By: "bob", InputSHA256: "11"},
-					map[bool]json.RawMessage{true: json.RawMessage(`{"sure":true}`)}[form]); err != nil {
-					y.Fatal(err)
-				}
+				must.OK(y.T, approval.Approve(y.Context(), y.b, k, 0, events.Decided{By: "bob", InputSHA256: "11"},
+					map[bool]json.RawMessage{true: json.RawMessage(`{"sure":true}`)}[form]))
 				ask(y.take(toolyard.WriteExclusive), "delete the production database", "22")
 			}
 			// The form that ann was shown had the hash 11.
@@ -115,9 +112,7 @@ func TestWhoeverDecidesGoesAway(t *testing.T) {
 				Remember: "write"}); err != nil {
 			y.Fatal(err)
 		}
-		if err := at.Done(); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, at.Done())
 		y.Eventually("the batch is parked", func() bool { return y.fold(k).Parked })
 		d.End()
 		ctx, leave := context.WithCancel(y.Context())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/version"
 )
 
@@ -18,16 +19,12 @@ import (
 func (y *yard) archived() uint64 {
 	y.Helper()
 	js, err := jetstream.New(y.Conn("reader"))
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y.T, err)
 	s, err := js.Stream(y.Context(), "TY_ARCHIVE")
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return 0
 	}
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y.T, err)
 	return s.CachedInfo().State.Msgs
 }
 
@@ -37,25 +34,17 @@ func TestADispatcherArchives(t *testing.T) {
 	inYard(t, func(y *yard) {
 		const after = time.Minute
 		key, err := nkeys.CreateUser()
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		public, err := key.PublicKey()
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		archives := func(c *Config) { c.ArchiveAfter, c.SigningKey = after, key }
 		y.work()
 		y.dispatcher("d1", archives)
 		y.dispatcher("d2", archives)
 		js, err := jetstream.New(y.Conn("older"))
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		older, err := json.Marshal(broker.Worker{ID: "older", Pool: "other", WireVersion: version.Archives - 1})
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		beat := func() { // for a little longer than its TTL
 			if _, err := js.Publish(y.Context(), "$KV.ty_worker.older", older, jetstream.WithMsgTTL(
 				y.b.Settings().WorkerTTL)); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestBackgroundState: how a background call stands follows from its log. Nobody waits for one that was given up.
@@ -90,9 +91,7 @@ func TestAStartThatIsRepeated(t *testing.T) {
 				BackgroundTime: longest})
 			a, err := d.startBackground(y.Context(), &s, 0, toolyard.BackgroundStartInput{Tool: tool,
 				Input: json.RawMessage(input), Workspace: true})
-			if err != nil {
-				y.Fatal(err)
-			}
+			must.OK(y.T, err)
 			return a
 		}
 		first := start("d1", time.Hour, "write", `{}`)
@@ -154,9 +153,7 @@ func TestABackgroundCallThatWasGivenUp(t *testing.T) {
 		start := func(i int) broker.BackgroundAnswer {
 			a, err := d.startBackground(y.Context(), &s, i, toolyard.BackgroundStartInput{Tool: "write",
 				Input: json.RawMessage(`{}`), Workspace: true})
-			if err != nil {
-				y.Fatal(err)
-			}
+			must.OK(y.T, err)
 			return a
 		}
 		first := start(0)
@@ -222,9 +219,7 @@ func TestTheStartsOfABatchWhoseRepliesAreLost(t *testing.T) {
 		for i := range 2 {
 			r, err := y.b.Append(y.Context(), s.Key, batch.ChainReply, "", i, end, events.Reply{
 				Results: []toolyard.Result{{Index: i, CallID: s.Submission.Calls[i].ID, Tool: "write"}}})
-			if err != nil {
-				y.Fatal(err)
-			}
+			must.OK(y.T, err)
 			first, end = cmp.Or(first, r.Seq), r.Seq
 		}
 		y.lose("TY_REPLY", first)
@@ -241,16 +236,12 @@ func TestTheStartsOfABatchWhoseRepliesAreLost(t *testing.T) {
 func (y *yard) lose(stream string, seq uint64) {
 	y.Helper()
 	js, err := jetstream.New(y.Conn("loses"))
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y.T, err)
 	s, err := js.Stream(y.Context(), stream)
 	if err == nil {
 		err = s.DeleteMsg(y.Context(), seq)
 	}
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y.T, err)
 }
 
 // TestALateStart: a start that has ended before its background call was listed starts nothing, and leaves nothing on
@@ -261,9 +252,7 @@ func TestALateStart(t *testing.T) {
 		d := New(y.Broker("d2"), Config{ID: "d2", Base: y.entries(), Log: y.Log(), Planner: planner(),
 			BackgroundCalls: 2, BackgroundTime: time.Hour})
 		s := y.goesOn(1)
-		if err := y.b.Cancel(y.Context(), s.Key, "not wanted"); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, y.b.Cancel(y.Context(), s.Key, "not wanted"))
 		y.Eventually("the call has ended", func() bool { now := y.fold(s.Key); return !now.Open(0) })
 		in := toolyard.BackgroundStartInput{Tool: "write", Input: json.RawMessage(`{}`), Workspace: true}
 		if a, err := d.startBackground(y.Context(), &s, 0, in); err != nil || a.Problem == "" {
@@ -277,12 +266,8 @@ func TestALateStart(t *testing.T) {
 		}); err != nil {
 			y.Fatal(err)
 		}
-		if err := d.stopIfLeft(y.Context(), &over, 0); err != nil {
-			y.Fatal(err)
-		}
-		if err := y.b.Submit(y.Context(), child); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, d.stopIfLeft(y.Context(), &over, 0))
+		must.OK(y.T, y.b.Submit(y.Context(), child))
 		y.Eventually("the background call is refused", func() bool { return y.fold(child.Key()).Refused != nil })
 	})
 }

@@ -28,9 +28,7 @@ func budgets(t *testing.T, lines ...string) func(*Config) {
 func (y *yard) account(agent toolyard.Agent, name string) (used, reserved admission.Amount, lines int) {
 	y.Helper()
 	all, err := y.b.Budgets(y.Context(), agent, toolyard.DefaultSession)
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y.T, err)
 	a := all[name]
 	used, reserved = a.Total()
 	return used, reserved, len(a.Lines)
@@ -211,9 +209,7 @@ func TestWhatIsNotUsedIsGivenBack(t *testing.T) {
 		y.settle()
 		k := y.submit("write", "write")
 		y.settle()
-		if err := y.b.Cancel(y.Context(), k, "not wanted"); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, y.b.Cancel(y.Context(), k, "not wanted"))
 		if got := y.codes(k); got != "canceled canceled" {
 			y.Errorf("the results are %s", got)
 		}
@@ -261,9 +257,7 @@ func TestAnAdoptedBatchIsCounted(t *testing.T) {
 		d := y.take(toolyard.WriteExclusive)
 		seq := y.claim(d, "w")
 		first.End()
-		if err := y.finish(d, seq); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, y.finish(d, seq))
 		y.dispatcher("next", budgets(t, "agent *=calls:5"))
 		y.Eventually("the batch is complete", func() bool { return y.done(k) })
 		y.settle()
@@ -341,9 +335,7 @@ func TestAForgedResult(t *testing.T) {
 				Worker: "w", Attempts: -1000, ExecuteMS: -1e9, Class: c.Judgement.Class}})); err != nil {
 			y.Fatal(err)
 		}
-		if err := d.Done(); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, d.Done())
 		y.codes(k)
 		y.settle()
 		used, reserved, _ := y.account(toolyard.DefaultAgent, "team *")
@@ -363,9 +355,7 @@ func TestAFullBucketOfAccounts(t *testing.T) {
 		d := y.take(toolyard.WriteExclusive)
 		seq := y.claim(d, "w")
 		y.Server.Fill("KV_ty_budget", true)
-		if err := y.finish(d, seq); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, y.finish(d, seq))
 		y.Eventually("the first call is answered", func() bool { return y.fold(k).Replied == 1 })
 		time.Sleep(time.Minute)
 		y.Server.Fill("KV_ty_budget", false)

@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // apart is how far the clocks of a dispatcher and of the server differ in these tests, either way.
@@ -88,10 +89,8 @@ func TestAPersonHasTimeWhereClocksDiffer(t *testing.T) {
 				if decides {
 					want = "ok"
 					y.work()
-					if err := approval.Decide(y.Context(), y.b, k, 0,
-						events.Decided{Decision: events.Approve, By: "ann"}); err != nil {
-						y.Fatal(err)
-					}
+					must.OK(y.T, approval.Decide(y.Context(), y.b, k, 0,
+						events.Decided{Decision: events.Approve, By: "ann"}))
 				}
 				if got := y.codes(k); got != want {
 					y.Errorf("the results are %s", got)
@@ -196,9 +195,7 @@ func TestABackgroundCallIsListedWhereClocksDiffer(t *testing.T) {
 			BackgroundCalls: 1})
 		y.Start(d)
 		now, err := y.b.Clock(y.Context())
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		child := func(id toolyard.BatchID) *toolyard.Batch {
 			return &toolyard.Batch{ID: id, Agent: toolyard.DefaultAgent, Session: toolyard.DefaultSession}
 		}

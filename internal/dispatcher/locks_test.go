@@ -143,9 +143,7 @@ func TestALockOutlivesItsDispatcher(t *testing.T) {
 		end, err := y.b.OnHolds("w", func(toolyard.BatchKey, int) bool { return true },
 			func(toolyard.BatchKey, int) broker.OutputTail { return broker.OutputTail{} },
 			func(err error) { y.Error(err) })
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		y.dispatcher("next", withFiles)
 		var s batch.State
 		y.Eventually("another owner", func() bool { s = y.fold(k); return s.Takeovers == 1 })
@@ -157,9 +155,7 @@ func TestALockOutlivesItsDispatcher(t *testing.T) {
 		if now := y.fold(waits); len(now.Started) > 0 {
 			y.Error("another batch has begun with the same file")
 		}
-		if err := y.finish(running, seq); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, y.finish(running, seq))
 		if err := end(); err != nil {
 			y.Error(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/catalog"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -25,20 +26,14 @@ func offer(e *bubble.Env, b *natsbroker.Broker, names ...string) string {
 			Class: tool.ClassRule{Static: toolyard.ReadOnly}}})
 	}
 	reg, err := registry.Registry{}.Register(entries...)
-	if err != nil {
-		e.Fatal(err)
-	}
+	must.OK(e.T, err)
 	s, err := registry.Assemble(reg, nil)
-	if err != nil {
-		e.Fatal(err)
-	}
+	must.OK(e.T, err)
 	encoded, err := s.Encode()
 	if err == nil {
 		err = b.PutSurface(e.Context(), s.Hash, encoded)
 	}
-	if err != nil {
-		e.Fatal(err)
-	}
+	must.OK(e.T, err)
 	return s.Hash
 }
 
@@ -57,20 +52,14 @@ func TestPoolsThatAreGoneAreForgotten(t *testing.T) {
 			e.Helper()
 			w := broker.Worker{ID: string(pool) + ".w", Pool: pool, Classes: toolyard.Classes,
 				Toolset: offer(e, b, "of_"+strings.ReplaceAll(string(pool), "-", "_"))}
-			if err := b.Beat(e.Context(), w); err != nil {
-				e.Fatal(err)
-			}
+			must.OK(e.T, b.Beat(e.Context(), w))
 			e.Eventually("the worker is seen", func() bool { return d.workers.registered(w.ID) })
-			if err := b.Gone(e.Context(), w.ID); err != nil {
-				e.Fatal(err)
-			}
+			must.OK(e.T, b.Gone(e.Context(), w.ID))
 			e.Eventually("the worker is gone", func() bool { return !d.workers.registered(w.ID) })
 		}
 		known := func() (n int) {
 			reg, err := d.workers.tools(catalog.Ask{})
-			if err != nil {
-				e.Fatal(err)
-			}
+			must.OK(e.T, err)
 			for _, name := range reg.Names() {
 				if strings.HasPrefix(name, "of_") {
 					n++

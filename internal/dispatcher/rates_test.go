@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/admission"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // rates gives a dispatcher rates of tools.
@@ -106,13 +107,9 @@ func TestCallsInFlight(t *testing.T) {
 func (y *yard) queuedCalls() uint64 {
 	y.Helper()
 	js, err := jetstream.New(y.Conn("test"))
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y.T, err)
 	s, err := js.Stream(y.Context(), "TY_CALL")
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y.T, err)
 	return s.CachedInfo().State.Msgs
 }
 
@@ -157,9 +154,7 @@ func TestACallThatWaitsForARateIsCanceled(t *testing.T) {
 		y.settle()
 		d := y.take(toolyard.ReadOnly)
 		began := time.Now()
-		if err := y.b.Cancel(y.Context(), k, "not wanted", 1); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, y.b.Cancel(y.Context(), k, "not wanted", 1))
 		y.Eventually("the call that waits is answered", func() bool { return y.fold(k).Calls[1].Result != nil })
 		if took := time.Since(began); took > time.Second {
 			y.Errorf("it took %s", took)

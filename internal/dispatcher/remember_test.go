@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/membroker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -36,18 +37,14 @@ func TestAFormerOwnerRemembersNothing(t *testing.T) {
 				Session: &tool.SessionChange{Context: map[string]string{"key": "first"}}})); err != nil {
 			y.Fatal(err)
 		}
-		if err := d.Done(); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, d.Done())
 		y.dispatcher("next")
 		if got := y.codes(k); got != "ok" || held == 0 {
 			y.Fatalf("the results are %s, and %d requests are held", got, held)
 		}
 		session := func(change func(*broker.Session)) string {
 			s, err := y.b.ChangeSession(y.Context(), k.Agent, toolyard.DefaultSession, change)
-			if err != nil {
-				y.Fatal(err)
-			}
+			must.OK(y.T, err)
 			return s.Context["key"]
 		}
 		if got := session(func(*broker.Session) {}); got != "first" {
@@ -76,9 +73,7 @@ func TestASessionWithoutRoom(t *testing.T) {
 				Session: &tool.SessionChange{Context: map[string]string{"key": "set"}}})); err != nil {
 			y.Fatal(err)
 		}
-		if err := d.Done(); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, d.Done())
 		time.Sleep(time.Minute)
 		if y.fold(k).Completed {
 			y.Error("the batch is complete before its session has what it has set")

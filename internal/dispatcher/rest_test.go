@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/version"
 )
 
@@ -122,9 +123,7 @@ func TestWhatEndsABatchThatRests(t *testing.T) {
 				_, _, k := y.rest(false, func(c *Config) { c.OpenIdle = openIdle })
 				time.Sleep(time.Minute)
 				began := time.Now()
-				if err := tt.end(y, k); err != nil {
-					y.Fatal(err)
-				}
+				must.OK(y.T, tt.end(y, k))
 				for !y.fold(k).Completed && time.Since(began) < time.Hour {
 					time.Sleep(tt.within / 50)
 				}
@@ -176,9 +175,7 @@ func TestATakeoverWhileABatchRests(t *testing.T) {
 				_, _, k := y.rest(deaf)
 				rec, err := y.b.Append(y.Context(), k, batch.ChainBatch, "", 0, y.fold(k).BatchSeq,
 					events.Adopted{Owner: "another", Takeover: 1})
-				if err != nil {
-					y.Fatal(err)
-				}
+				must.OK(y.T, err)
 				y.input(k, events.Appended{Calls: []toolyard.Call{{ID: "again", Tool: "write"}}})
 				y.Eventually("the call has its result", func() bool { return y.fold(k).Replied == 2 })
 				known := batch.State{Key: k, BatchSeq: rec.Seq}
@@ -217,9 +214,7 @@ func TestANewerEventWhileABatchRests(t *testing.T) {
 					last = y.fold(k).BatchSeq
 				}
 				js, err := jetstream.New(y.Conn("later"))
-				if err != nil {
-					y.Fatal(err)
-				}
+				must.OK(y.T, err)
 				m := nats.NewMsg("ty.event." + broker.KeyTokens(k) + "." + broker.NoPool + "." + string(tt.chain))
 				for name, v := range map[string]string{
 					"ce-specversion": "1.0", "ce-id": "later", "ce-source": "/later",
@@ -230,18 +225,14 @@ func TestANewerEventWhileABatchRests(t *testing.T) {
 				}
 				m.Data = []byte(`{}`)
 				_, err = js.PublishMsg(y.Context(), m, jetstream.WithExpectLastSequencePerSubject(last))
-				if err != nil {
-					y.Fatal(err)
-				}
+				must.OK(y.T, err)
 				began := time.Now()
 				y.Eventually("its log is read again", func() bool { _, wakes := b.counts(); return wakes > 1 })
 				if took := time.Since(began); took < tt.from || took > tt.within {
 					y.Errorf("its log was read again after %s", took)
 				}
 				log, err := y.b.Log(y.Context(), k)
-				if err != nil {
-					y.Fatal(err)
-				}
+				must.OK(y.T, err)
 				if end := log[len(log)-1]; end.Meta.ID != "later" {
 					y.Errorf("behind the newer event stands %s", end.Body.EventType())
 				}

@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/membroker"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // These tests are about what an owner may conclude from not hearing of a worker: docs/adr/0020. Their worker answers no
@@ -30,19 +31,13 @@ func (y *yard) settled(k toolyard.BatchKey) *toolyard.Result {
 func (y *yard) deafen() {
 	y.Helper()
 	js, err := jetstream.New(y.Conn("test"))
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y.T, err)
 	stream, err := js.Stream(y.Context(), "KV_ty_worker")
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y.T, err)
 	n := 0
 	names := stream.ConsumerNames(y.Context())
 	for name := range names.Name() {
-		if err := stream.DeleteConsumer(y.Context(), name); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, stream.DeleteConsumer(y.Context(), name))
 		n++
 	}
 	if err := names.Err(); err != nil || n == 0 {
@@ -63,9 +58,7 @@ func TestADeadWatchIsNoDeadWorker(t *testing.T) {
 		if r := y.settled(k); r != nil {
 			y.Fatalf("the call was settled while its worker was alive: %s, %s", r.Code, r.Error)
 		}
-		if err := y.finish(d, claim); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, y.finish(d, claim))
 		if got := y.codes(k); got != "ok" {
 			y.Errorf("the results are %s", got)
 		}
@@ -101,9 +94,7 @@ func TestACallThatItsWorkerForgot(t *testing.T) {
 	inYard(t, func(y *yard) {
 		end, err := y.b.OnHolds("w", func(toolyard.BatchKey, int) bool { return false }, nil,
 			func(err error) { y.Error(err) })
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		y.Cleanup(func() { _ = end() })
 		y.dispatcher("d")
 		k := y.submit("write")
@@ -161,25 +152,15 @@ func TestAToolIsKnownWhenItsWorkerIsRegistered(t *testing.T) {
 	inYard(t, func(y *yard) {
 		y.dispatcher("d", func(c *Config) { c.Base = nil })
 		reg, err := registry.Registry{}.Register(y.entries()...)
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		surface, err := registry.Assemble(reg, nil)
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		encoded, err := surface.Encode()
-		if err != nil {
-			y.Fatal(err)
-		}
-		if err := y.b.PutSurface(y.Context(), surface.Hash, encoded); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
+		must.OK(y.T, y.b.PutSurface(y.Context(), surface.Hash, encoded))
 		y.work()
-		if err := y.b.Beat(y.Context(), broker.Worker{ID: "new", Pool: toolyard.DefaultPool, Classes: toolyard.Classes,
-			Toolset: surface.Hash}); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, y.b.Beat(y.Context(), broker.Worker{ID: "new", Pool: toolyard.DefaultPool,
+			Classes: toolyard.Classes, Toolset: surface.Hash}))
 		if got := y.codes(y.submit("write")); got != "ok" {
 			y.Errorf("the result is %s", got)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestWhatABatchSupersedes: a batch ends what waits of the batches that came before it. A dispatcher that plans it
@@ -22,9 +23,7 @@ func TestWhatABatchSupersedes(t *testing.T) {
 				events.Waiting{Worker: "w"}); err != nil {
 				y.Fatal(err)
 			}
-			if err := d.Done(); err != nil {
-				y.Fatal(err)
-			}
+			must.OK(y.T, d.Done())
 			y.Eventually("the call is listed", func() bool {
 				list, err := y.b.Approvals(y.Context(), k.Agent)
 				return err == nil && len(list) > 0 && list[0].Batch == k.ID
@@ -43,10 +42,8 @@ func TestWhatABatchSupersedes(t *testing.T) {
 		}
 		after := waits()
 		s := y.fold(next)
-		if err := New(y.Broker("d2"), Config{ID: "d2", Log: y.Log(), Planner: planner()}).supersede(y.Context(),
-			&s); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, New(y.Broker("d2"), Config{ID: "d2", Log: y.Log(), Planner: planner()}).supersede(y.Context(),
+			&s))
 		if c := y.fold(after).Calls[0]; c.Status != batch.Waiting {
 			y.Errorf("the call of a batch that came after it is %s: %+v", c.Status, c.Decision)
 		}
@@ -61,12 +58,8 @@ func TestSupersedingWhatWasGivenUp(t *testing.T) {
 		k := y.submitBatch(toolyard.Batch{Interactive: true, Calls: []toolyard.Call{{Tool: "read"}}})
 		d := y.take(toolyard.ReadOnly)
 		rec, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, 0, 0, events.Waiting{Worker: "w"})
-		if err != nil {
-			y.Fatal(err)
-		}
-		if err := d.Done(); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
+		must.OK(y.T, d.Done())
 		y.settle()
 		if _, err := y.b.Append(y.Context(), k, batch.ChainItem, toolyard.DefaultPool, 0, rec.Seq,
 			events.Waiting{Worker: "w"}); err != nil { // it waits already

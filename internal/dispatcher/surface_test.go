@@ -139,15 +139,11 @@ func TestASurfaceLastsAsLongAsItsBatch(t *testing.T) {
 		y.still()
 		d := New(y.b, Config{ID: "d", Log: y.Log(), Planner: planner()})
 		surface, err := d.Surface("a", "w", toolyard.Options{})
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		lifetime := y.b.Settings().Lifetime
 		for _, later := range []time.Duration{0, lifetime / 100, lifetime / 10, lifetime / 10} {
 			time.Sleep(later) // a batch is planned
-			if err := d.keepSurface(y.Context(), &surface); err != nil {
-				y.Fatal(err)
-			}
+			must.OK(y.T, d.keepSurface(y.Context(), &surface))
 		}
 		time.Sleep(lifetime)
 		if _, err := y.b.Surface(y.Context(), surface.Hash); err != nil {

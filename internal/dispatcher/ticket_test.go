@@ -11,15 +11,14 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/membroker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // queue is the default workspace's queue, as it is stored.
 func (y *yard) queue() (tickets int, revision uint64) {
 	y.Helper()
 	q, err := y.b.Tickets(y.Context(), toolyard.DefaultWorkspace)
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y.T, err)
 	return len(q.Tickets), q.Revision
 }
 
@@ -86,9 +85,7 @@ func TestALaterGroupHoldsTheWorkspace(t *testing.T) {
 		head := func(of string) {
 			y.Helper()
 			q, err := y.b.Tickets(y.Context(), toolyard.DefaultWorkspace)
-			if err != nil {
-				y.Fatal(err)
-			}
+			must.OK(y.T, err)
 			if len(q.Tickets) != 2 || q.Tickets[0].Batch != k.ID || q.Tickets[0].Number(1) != s.Started[1] {
 				y.Fatalf("%s: the queue is %+v", of, q)
 			}
@@ -140,9 +137,7 @@ func TestATicketOfAPlanThatLostToABatchThatWaits(t *testing.T) {
 			y.Eventually("the batch is parked", func() bool { return y.fold(k).Parked })
 		},
 		"over": func(y *yard, k toolyard.BatchKey) {
-			if err := y.b.Cancel(y.Context(), k, ""); err != nil {
-				y.Fatal(err)
-			}
+			must.OK(y.T, y.b.Cancel(y.Context(), k, ""))
 			y.codes(k)
 		},
 	} {
@@ -176,9 +171,7 @@ func (y *yard) reserveLate(k toolyard.BatchKey) int {
 	if !reserved || !granted {
 		y.Fatalf("reserved %t, granted %t", reserved, granted)
 	}
-	if err := late.locks.Settle(y.Context(), toolyard.DefaultWorkspace, k); err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y.T, late.locks.Settle(y.Context(), toolyard.DefaultWorkspace, k))
 	n, _ := y.queue()
 	return n
 }
@@ -269,9 +262,7 @@ func TestACanceledBatchLeavesNoReservation(t *testing.T) {
 		d := y.take(toolyard.WriteExclusive)
 		second := y.submit("write")
 		y.Eventually("the second one waits", func() bool { n, _ := y.queue(); return n == 2 })
-		if err := y.b.Cancel(y.Context(), second, ""); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, y.b.Cancel(y.Context(), second, ""))
 		if got := y.codes(second); got != string(toolyard.Canceled) {
 			y.Errorf("the results are %s", got)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // park submits a batch of one call that a worker has asked a person about, and waits until it is parked.
@@ -35,9 +36,7 @@ func (y *yard) ask(k toolyard.BatchKey, d *broker.Delivery) {
 		events.Waiting{Worker: "w", Input: json.RawMessage("{}"), InputSHA256: "11"}); err != nil {
 		y.Fatal(err)
 	}
-	if err := d.Done(); err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y.T, d.Done())
 }
 
 // TestADecisionWhoseWakeFailed: a decision is stored, and there is no room for the wake. Who decides again is told that
@@ -88,13 +87,9 @@ func TestADecisionThatIsRepeated(t *testing.T) {
 		k := y.park()
 		d.End()
 		js, err := jetstream.New(y.Conn("test"))
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		stream, err := js.Stream(y.Context(), "TY_BATCH")
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		began := time.Now()
 		for n := range 200 {
 			err := approval.Decide(y.Context(), y.b, k, 0, events.Decided{Decision: events.Reject, By: "somebody"})
@@ -104,9 +99,7 @@ func TestADecisionThatIsRepeated(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 		}
 		info, err := stream.Info(y.Context(), jetstream.WithSubjectFilter("ty.wake.>"))
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		stored := info.State.Subjects["ty.wake."+string(k.Agent)+"."+string(k.ID)]
 		if most := uint64(time.Since(began)/wakeAgain + 2); stored == 0 || stored > most {
 			y.Errorf("%d wakes after %s; want 1 to %d", stored, time.Since(began), most)
@@ -125,26 +118,18 @@ func TestABatchThatWasWokenDuringABackup(t *testing.T) {
 		y.dispatcher("before")
 		k := y.park()
 		err := approval.Decide(y.Context(), y.b, k, 0, events.Decided{Decision: events.Approve, By: "ann"})
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		y.Eventually("it is adopted", func() bool { s := y.fold(k); return s.Takeovers == 1 && !s.Parked })
 		y.Server.Cut("before") // for good
 		nc := y.Conn("restore")
 		js, err := jetstream.New(nc)
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		stream, err := js.Stream(y.Context(), "TY_BATCH")
 		if err == nil {
 			err = stream.DeleteMsg(y.Context(), y.fold(k).Handle)
 		}
-		if err != nil {
-			y.Fatal(err)
-		}
-		if err := y.b.WakeUnkept(y.Context()); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
+		must.OK(y.T, y.b.WakeUnkept(y.Context()))
 		y.dispatcher("after")
 		y.work()
 		if got := y.codes(k); got != "ok" {
@@ -166,9 +151,7 @@ func TestASessionThatWasInterruptedDuringABackup(t *testing.T) {
 		if err == nil {
 			err = y.b.LowerInterrupts(y.Context())
 		}
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		y.dispatcher("d")
 		y.work()
 		if got := y.codes(y.of("a", "write")); got != "ok" {
@@ -189,13 +172,9 @@ func TestABatchThatWasSubmittedDuringABackup(t *testing.T) {
 			id := toolyard.BatchID(fmt.Sprint("lost", place))
 			err := y.b.Index().Add(y.Context(), broker.Entry{Agent: "a", ID: id, Session: "s", Workspace: "w",
 				Status: toolyard.StatusCompleted, Place: place, Submitted: time.Now(), Revision: 1_000})
-			if err != nil {
-				y.Fatal(err)
-			}
+			must.OK(y.T, err)
 		}
-		if err := y.b.ForgetUnsubmitted(y.Context()); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, y.b.ForgetUnsubmitted(y.Context()))
 		want := []toolyard.BatchKey{y.of("a", "write"), y.of("a", "write")}
 		for _, k := range want {
 			y.codes(k)
@@ -224,9 +203,7 @@ func TestAnApprovalThatIsTooLong(t *testing.T) {
 				Diff: strings.Repeat("x", 3<<20)}); err != nil {
 			y.Fatal(err)
 		}
-		if err := d.Done(); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, d.Done())
 		asked := time.Now()
 		for !y.fold(k).Completed && time.Since(asked) < 2*time.Hour {
 			time.Sleep(10 * time.Second)

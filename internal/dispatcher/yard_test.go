@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -53,9 +54,7 @@ func inYard(t *testing.T, test func(y *yard)) {
 func (y *yard) beat(id string) (still func()) {
 	y.Helper()
 	entry := broker.Worker{ID: id, Pool: toolyard.DefaultPool, Classes: toolyard.Classes}
-	if err := y.b.Beat(y.Context(), entry); err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y.T, y.b.Beat(y.Context(), entry))
 	ctx, stop := context.WithCancel(context.WithoutCancel(y.Context()))
 	done := make(chan struct{})
 	go func() {
@@ -83,9 +82,7 @@ func (y *yard) entries() (out []registry.Entry) {
 		d.Description = "A tool of a test."
 		made, err := tool.New(tool.Typed[struct{}, string]{Declaration: d,
 			Run: func(context.Context, tool.Env, struct{}) (string, error) { return "", nil }})
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		out = append(out, registry.Entry{Declaration: made.Declaration, Origin: registry.Toolset,
 			Pool: toolyard.DefaultPool})
 	}
@@ -118,9 +115,7 @@ func (y *yard) submit(tools ...string) toolyard.BatchKey {
 func (y *yard) submitBatch(sub toolyard.Batch) toolyard.BatchKey {
 	y.Helper()
 	sub.Normalize(toolyard.BatchID(broker.NewID()))
-	if err := y.b.Submit(y.Context(), sub); err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y.T, y.b.Submit(y.Context(), sub))
 	return sub.Key()
 }
 
@@ -128,9 +123,7 @@ func (y *yard) submitBatch(sub toolyard.Batch) toolyard.BatchKey {
 func (y *yard) fold(k toolyard.BatchKey) batch.State {
 	y.Helper()
 	s, err := y.b.Fold(y.Context(), k)
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y.T, err)
 	return s
 }
 
@@ -140,9 +133,7 @@ func (y *yard) work() (rest func()) {
 	y.Helper()
 	end, err := y.b.OnHolds("w", func(toolyard.BatchKey, int) bool { return false }, nil,
 		func(err error) { y.Error(err) })
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y.T, err)
 	rest = sync.OnceFunc(func() { _ = end() }) // the connection is closed with the test
 	for n := range broker.Lanes * len(toolyard.Classes) {
 		lane := y.lane(toolyard.Classes[n/broker.Lanes], n%broker.Lanes)
@@ -169,9 +160,7 @@ func (y *yard) work() (rest func()) {
 func (y *yard) lane(class toolyard.Class, number int) broker.Lane {
 	y.Helper()
 	lane, err := y.b.Lane(y.Context(), batch.Route{Pool: toolyard.DefaultPool, Class: class}, number, nil)
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y.T, err)
 	return lane
 }
 
@@ -182,9 +171,7 @@ func (y *yard) take(class toolyard.Class) *broker.Delivery {
 	defer lane.Stop()
 	for range 100 {
 		for d, err := range lane.Take(y.Context(), 1) {
-			if err != nil {
-				y.Fatal(err)
-			}
+			must.OK(y.T, err)
 			return d
 		}
 	}
@@ -201,9 +188,7 @@ func (y *yard) claim(d *broker.Delivery, worker string) uint64 {
 	if err == nil {
 		err = d.Done()
 	}
-	if err != nil {
-		y.Fatal(err)
-	}
+	must.OK(y.T, err)
 	return rec.Seq
 }
 

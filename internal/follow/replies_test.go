@@ -56,15 +56,11 @@ func TestWhoFollowsReadsAgainAfterALongSilence(t *testing.T) {
 		submit := func(id toolyard.BatchID) toolyard.Batch {
 			sub := toolyard.Batch{Agent: "a", ID: id, Calls: []toolyard.Call{{Tool: "t"}}}
 			sub.Normalize(id)
-			if err := b.Submit(e.Context(), sub); err != nil {
-				e.Fatal(err)
-			}
+			must.OK(e.T, b.Submit(e.Context(), sub))
 			return sub
 		}
 		end := func(sub toolyard.Batch) {
-			if err := b.EndReplies(e.Context(), sub.Key(), &sub, "the test ends it"); err != nil {
-				e.Fatal(err)
-			}
+			must.OK(e.T, b.EndReplies(e.Context(), sub.Key(), &sub, "the test ends it"))
 		}
 		follow := func(k toolyard.BatchKey) {
 			results := 0

@@ -8,7 +8,6 @@ import (
 
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
-	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -35,7 +34,9 @@ func TestReadAConfiguration(t *testing.T) {
 				{"matcher": "*", "hooks": [{"type": "command", "command": "c", "shell": "bash", "timeout": null}]}],
 			"PostToolBatch": [{"hooks": [{"type": "command", "command": "d"}]}]
 		}}`))
-	must.OK(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var got []string
 	for _, h := range c.handlers {
 		got = append(got, fmt.Sprint(h.event, " ", h.place, " ", h.matcher, " ", h.timeout, " ", h.onFailure, " ",
@@ -56,7 +57,9 @@ func TestReadAConfiguration(t *testing.T) {
 	}
 	s, err := New(Options{Config: c, Declarations: declarations(),
 		LookupEnv: func(string) (string, bool) { return "x", true }})
-	must.OK(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if s.PostTime() != time.Minute {
 		t.Errorf("hooks behind a call take %s", s.PostTime())
 	}
@@ -181,7 +184,9 @@ func TestASettingsFileAsPeopleHaveIt(t *testing.T) {
 			"SessionStart": [{"hooks": [{"type": "prompt", "prompt": "x"}]}], "Stop": [{"hooks": [{"type": "command", "command": "notify"}]}],
 			"PreToolUse": [{"matcher": "Edit|MultiEdit|Write", "hooks": [{"type": "command", "command": "guard", "if": "Edit(src/**)"}]}]
 		}}`))
-	must.OK(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := New(Options{Config: c, Declarations: declarations(), Names: &policy.Names{}}); err != nil {
 		t.Error(err)
 	}
@@ -191,7 +196,9 @@ func TestASettingsFileAsPeopleHaveIt(t *testing.T) {
 		known[i] = &all[i]
 	}
 	s, err := c.Settings.For(policy.Names{}, []string{"/ws"}, known...)
-	must.OK(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	got := fmt.Sprint(s.Mode, " ", s.NoBypass, " ", s.Rules.Deny, s.Rules.Ask, s.Rules.Allow)
 	want := "accept_edits true [Read(./.env) Read(./secrets/**) Read(./build) Bash(curl *)] [Bash(git push:*)] " +
 		"[Bash(npm run lint) Bash(npm run test:*) Bash(git diff *) WebFetch(domain:example.com)]"
@@ -316,14 +323,18 @@ func TestVariablesOfASettingsFile(t *testing.T) {
 	}
 	c, err := Read([]byte(`{"env": {"A": "from the file"}, "hooks": {"PreToolUse": [{"hooks": [
 		{"type": "command", "command": "echo $A >&2; exit 2"}]}], "PostToolBatch": []}}`))
-	must.OK(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if got := c.OfCalls(); len(got) != 1 || got[0] != "PreToolUse" {
 		t.Errorf("of calls are %q", got)
 	}
 	t.Setenv("A", "from the environment")
 	for _, want := range []string{"from the file", ""} {
 		set, err := New(Options{Config: c, Env: c.Env})
-		must.OK(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		v, err := set.Pre(t.Context(), pipeline.HookInput{Tool: "x"})
 		if err != nil || !strings.Contains(v.Reason, want) || want == "" && strings.Contains(v.Reason, "from") {
 			t.Errorf("the hook said %+v, %v; want %q", v, err, want)
@@ -364,7 +375,9 @@ func TestADenialOfASettingsFileAboutAnMCPTool(t *testing.T) {
 	} {
 		for _, list := range []string{"deny", "ask"} {
 			c, err := Read([]byte(`{"permissions": {"` + list + `": ["` + rule + `"]}}`))
-			must.OK(t, err)
+			if err != nil {
+				t.Fatal(err)
+			}
 			got := "an error"
 			s, err := c.Settings.For(names, nil, drop)
 			if err == nil {

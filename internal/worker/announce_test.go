@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -41,15 +42,11 @@ func TestToolsThatCannotBeAnnounced(t *testing.T) {
 		made, err := tool.New(tool.Typed[struct{}, string]{Declaration: tool.Declaration{Name: "read",
 			Description: "A tool of a test.", Class: tool.ClassRule{Static: toolyard.ReadOnly}},
 			Run: func(context.Context, tool.Env, struct{}) (string, error) { return "", nil }})
-		if err != nil {
-			e.Fatal(err)
-		}
+		must.OK(e.T, err)
 		lines := new(atomic.Int32)
 		w, err := New(e.Broker("w"), Config{ID: "w", Tools: []tool.Tool{made}, Origin: registry.Toolset,
 			Mode: policy.Bypass, DrainGrace: time.Second, Log: slog.New(counting{e.Log().Handler(), lines})})
-		if err != nil {
-			e.Fatal(err)
-		}
+		must.OK(e.T, err)
 		e.Start(w)
 		e.Server.Fill("OBJ_ty_blob", true)
 		time.Sleep(10 * time.Minute)

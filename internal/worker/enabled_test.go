@@ -10,6 +10,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -43,15 +44,11 @@ func TestAToolThatDoesNotSayWhetherItIsEnabled(t *testing.T) {
 				Run:     func(context.Context, tool.Env, struct{}) (string, error) { return "done", nil },
 				Enabled: enabled,
 			})
-			if err != nil {
-				e.Fatal(err)
-			}
+			must.OK(e.T, err)
 			tools = append(tools, made)
 		}
 		w, err := New(e.Broker("w"), Config{ID: "w", Tools: tools, Log: e.Log()})
-		if err != nil {
-			e.Fatal(err)
-		}
+		must.OK(e.T, err)
 		part, reader := e.Start(w), e.Broker("reader")
 		e.Cleanup(func() { close(answers) })
 		offers := func(n int) func() bool {
@@ -94,13 +91,9 @@ func TestASlowEnabledKeepsItsToolOffered(t *testing.T) {
 			Run:     func(context.Context, tool.Env, struct{}) (string, error) { return "done", nil },
 			Enabled: func() bool { time.Sleep(enabledWait + enabledWait/2); return true },
 		})
-		if err != nil {
-			e.Fatal(err)
-		}
+		must.OK(e.T, err)
 		w, err := New(e.Broker("w"), Config{ID: "w", Tools: []tool.Tool{slow}, Log: e.Log()})
-		if err != nil {
-			e.Fatal(err)
-		}
+		must.OK(e.T, err)
 		part, reader := e.Start(w), e.Broker("reader")
 		offered := func() bool {
 			workers, err := reader.Workers(e.Context())

@@ -12,6 +12,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -35,15 +36,11 @@ func TestAJudgeTellsNoSecret(t *testing.T) {
 				return tool.Judgement{Class: toolyard.ReadOnly, Why: "hunter2 only reads"}, nil
 			},
 		})
-		if err != nil {
-			e.Fatal(err)
-		}
+		must.OK(e.T, err)
 		w, err := New(e.Broker("w"), Config{ID: "w", Tools: []tool.Tool{made}, Origin: registry.Toolset,
 			Redact:     func(text string) string { return strings.ReplaceAll(text, "hunter2", "[secret]") },
 			DrainGrace: time.Second, Log: e.Log()})
-		if err != nil {
-			e.Fatal(err)
-		}
+		must.OK(e.T, err)
 		_, entry, ok := w.tools.Lookup("judged")
 		if !ok {
 			e.Fatal("there is no tool")

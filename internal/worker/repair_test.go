@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestARepairThatIsLateOrTooLong: a repair that does not return is given up, and what is too long is not sent. The
@@ -39,9 +40,7 @@ func TestARepairThatIsLateOrTooLong(t *testing.T) {
 		answers, err := y.b.Repair(y.Context(), toolyard.DefaultPool, []broker.JudgeCall{
 			ask(0, "read", e.Hash, "good"), ask(1, "read", e.Hash, "stuck"), ask(2, "read", e.Hash, "long"),
 			ask(3, "read", "another", "good"), ask(4, "nobody's", e.Hash, "good")})
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		got := map[int]string{}
 		for _, a := range answers {
 			got[a.Index] = string(a.Repaired) + a.Note + a.Failed
@@ -72,9 +71,7 @@ func TestARepairTellsNoSecretOfAReload(t *testing.T) {
 				}
 				cfg := y.w.cfg
 				cfg.Redact = c.redact
-				if err := y.w.Reload(cfg); err != nil {
-					y.Fatal(err)
-				}
+				must.OK(y.T, y.w.Reload(cfg))
 				_, e, ok := y.w.tools.Lookup("read")
 				if !ok {
 					y.Fatal("there is no tool")

@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -61,9 +62,7 @@ func inYard(t *testing.T, slots int, test func(y *yard)) {
 					y.ran.Add(1)
 					return "done", y.run(ctx, d.Name)
 				}})
-			if err != nil {
-				y.Fatal(err)
-			}
+			must.OK(y.T, err)
 			tools = append(tools, made)
 		}
 		each := map[toolyard.Class]int{}
@@ -73,9 +72,7 @@ func inYard(t *testing.T, slots int, test func(y *yard)) {
 		w, err := New(e.Broker("w"), Config{ID: "w", Tools: tools, Origin: registry.Toolset, Mode: policy.Bypass,
 			Repair: func(ctx context.Context, m Malformed) (Repaired, error) { return y.repair(ctx, m) },
 			Slots:  each, DrainGrace: time.Second, Log: e.Log()})
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		y.w, y.part = w, y.Start(w)
 		test(y)
 	})
@@ -139,9 +136,7 @@ func (y *yard) queueAs(k toolyard.BatchKey, lane, n int, name string, width int,
 func (q queued) events() []batch.Record {
 	q.y.Helper()
 	records, err := q.y.b.Item(q.y.Context(), q.key, toolyard.DefaultPool, 0, 0)
-	if err != nil {
-		q.y.Fatal(err)
-	}
+	must.OK(q.y.T, err)
 	return records
 }
 
@@ -295,10 +290,8 @@ func TestACallThatIsStoppedBehindItsEnd(t *testing.T) {
 		y.run = func(context.Context, string) error { y.Server.Fill("TY_EVENT", true); return nil }
 		q := y.queue("write")
 		time.Sleep(storeTimeout + time.Second)
-		if err := y.b.Abort(broker.AbortNotice{Agent: q.key.Agent, Batch: q.key.ID, Calls: []int{0},
-			Code: toolyard.Canceled, By: "somebody"}); err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, y.b.Abort(broker.AbortNotice{Agent: q.key.Agent, Batch: q.key.ID, Calls: []int{0},
+			Code: toolyard.Canceled, By: "somebody"}))
 		y.Server.Fill("TY_EVENT", false)
 		if r := q.result(); r.Code != toolyard.OutcomeUnknown || r.Attempts != 1 || y.ran.Load() != 1 {
 			y.Errorf("it ran %d times: %+v", y.ran.Load(), r)
@@ -394,14 +387,10 @@ func TestAToolThatABusyWorkerHas(t *testing.T) {
 				Class: tool.ClassRule{Static: toolyard.WriteExclusive}},
 			Run: func(context.Context, tool.Env, struct{}) (string, error) { <-free; return "done", nil },
 		})
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		busy, err := New(y.Broker("busy"), Config{ID: "busy", Tools: []tool.Tool{rare}, Origin: registry.Toolset,
 			Mode: policy.Bypass, Slots: map[toolyard.Class]int{toolyard.WriteExclusive: 1}, Log: y.Log()})
-		if err != nil {
-			y.Fatal(err)
-		}
+		must.OK(y.T, err)
 		y.Start(busy)
 		_, e, _ := busy.tools.Lookup("rare")
 		asRare := func(c *events.RequestedCall) { c.Tool, c.Declaration = "rare", e.Hash }

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/membroker"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestWhatIsSaidToBeSafeAgainDoublesNothing: something without an id is stored, and NATS goes away before it says so.
@@ -55,14 +56,10 @@ func TestWhatIsSaidToBeSafeAgainDoublesNothing(t *testing.T) {
 				have := func() (n int) { // calls
 					ctx := context.WithoutCancel(e.Context())
 					list, _, err := other.Newest(ctx, "a", time.Time{}, time.Time{}, 10)
-					if err != nil {
-						e.Fatal(err)
-					}
+					must.OK(e.T, err)
 					for _, kept := range list {
 						st, err := other.Look(ctx, kept.Key)
-						if err != nil {
-							e.Fatal(err)
-						}
+						must.OK(e.T, err)
 						n += len(st.Submission.Calls) + len(st.Input)
 					}
 					return n

@@ -19,24 +19,19 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // doorOf is the API of a system in a bubble, which somebody has set up.
 func doorOf(e *bubble.Env, nc *nats.Conn) *api.Server {
 	e.Helper()
 	b, err := natsbroker.Attach(e.Context(), nc, "/api/test")
-	if err != nil {
-		e.Fatal(err)
-	}
+	must.OK(e.T, err)
 	c, err := client.Connect(e.Context(), nc, client.Options{})
-	if err != nil {
-		e.Fatal(err)
-	}
+	must.OK(e.T, err)
 	door, err := api.New(api.Config{Client: c, Reader: follow.New(b, follow.Options{Shared: true}),
 		Loopback: true, Log: e.Log(), Ready: func() error { return nil }})
-	if err != nil {
-		e.Fatal(err)
-	}
+	must.OK(e.T, err)
 	e.Cleanup(door.Stop)
 	return door
 }
@@ -137,9 +132,7 @@ func TestABodyThatDoesNotCome(t *testing.T) {
 				door := doorOf(e, e.Conn("api"))
 				conn := dial(e, door, request+"\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
 					"Content-Length: 10\r\n\r\n{")
-				if err := conn.SetReadDeadline(time.Now().Add(5 * time.Minute)); err != nil {
-					e.Fatal(err)
-				}
+				must.OK(e.T, conn.SetReadDeadline(time.Now().Add(5*time.Minute)))
 				if answer, err := io.ReadAll(conn); err != nil {
 					e.Errorf("%q, %v", answer, err)
 				}
@@ -162,9 +155,7 @@ func TestABodyThatNobodyReads(t *testing.T) {
 		}
 		conn := dial(e, door, "GET /v1/batches/o/events HTTP/1.1\r\nHost: localhost\r\n"+
 			"Accept: text/event-stream\r\nContent-Length: 2\r\n\r\n{}")
-		if err := conn.SetReadDeadline(time.Now().Add(5 * time.Minute)); err != nil {
-			e.Fatal(err)
-		}
+		must.OK(e.T, conn.SetReadDeadline(time.Now().Add(5*time.Minute)))
 		answer, err := io.ReadAll(conn)
 		if !errors.Is(err, os.ErrDeadlineExceeded) || strings.Count(string(answer), "still here") < 10 {
 			e.Errorf("%q, %v", answer, err)

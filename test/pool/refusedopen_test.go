@@ -9,7 +9,6 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
-	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestAnAppendToARefusedBatchWithoutAReply: a batch is refused for want of room, and its input is closed. The disk has
@@ -19,9 +18,13 @@ func TestAnAppendToARefusedBatchWithoutAReply(t *testing.T) {
 	s := testenv.Server(t)
 	b := testenv.Broker(t, s, "/dispatcher/a")
 	c, err := client.Connect(t.Context(), testenv.Conn(t, s), client.Options{})
-	must.OK(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	open, err := c.Open(t.Context(), toolyard.Batch{ID: "b"})
-	must.OK(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	k := open.Key()
 	full := events.Refused{Type: "about:blank", Title: "Service Unavailable", Status: 503, Detail: "the disk is full"}
 	if _, err := b.Append(t.Context(), k, batch.ChainBatch, "", 0, 0, full); err != nil {

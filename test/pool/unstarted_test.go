@@ -16,6 +16,7 @@ import (
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/worker"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -43,14 +44,10 @@ func TestAWriteThatNoAttemptHasStarted(t *testing.T) {
 				}),
 				make1(t, write, func(context.Context, tool.Env) (string, error) { wrote++; return "done", nil }),
 			}})
-		if err != nil {
-			e.Fatal(err)
-		}
+		must.OK(e.T, err)
 		e.Start(w)
 		budget, err := admission.ParseBudget("agent *=calls:100")
-		if err != nil {
-			e.Fatal(err)
-		}
+		must.OK(e.T, err)
 		cfg := dispatcher.Config{ID: "d", Log: e.Log(), Planner: dispatcher.Planner{Pipeline: &pipeline.Pipeline{}}}
 		cfg.Quotas.Budgets = admission.Budgets{budget}
 		e.Start(dispatcher.New(e.Broker("d"), cfg))
@@ -58,9 +55,7 @@ func TestAWriteThatNoAttemptHasStarted(t *testing.T) {
 		submit := func(a toolyard.Agent, name string) toolyard.BatchKey {
 			sub := toolyard.Batch{Agent: a, Calls: calls(name)}
 			sub.Normalize(toolyard.BatchID(broker.NewID()))
-			if err := b.Submit(e.Context(), sub); err != nil {
-				e.Fatal(err)
-			}
+			must.OK(e.T, b.Submit(e.Context(), sub))
 			return sub.Key()
 		}
 		end := func(k toolyard.BatchKey) (s batch.State) {
@@ -88,9 +83,7 @@ func TestAWriteThatNoAttemptHasStarted(t *testing.T) {
 			e.Errorf("no attempt was started, and it says %d attempts: %q", r.Attempts, r.Error)
 		}
 		accounts, err := b.Budgets(e.Context(), "writer", toolyard.DefaultSession)
-		if err != nil {
-			e.Fatal(err)
-		}
+		must.OK(e.T, err)
 		a := accounts["agent writer"]
 		if used, _ := a.Total(); used.Calls != 0 {
 			e.Errorf("no call was started, and %d are used of the budget", used.Calls)

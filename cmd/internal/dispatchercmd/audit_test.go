@@ -18,7 +18,6 @@ import (
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/testenv"
-	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/version"
 )
 
@@ -29,14 +28,20 @@ func TestAForgedDecisionIsNobodys(t *testing.T) {
 	creds, _ := s.Creds()
 	path := filepath.Join(t.TempDir(), "audit")
 	log, err := audit.Open(path, testenv.Log(t))
-	must.OK(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	n, err := startNode(t.Context(), testenv.Log(t), nodeConfig{url: s.ClientURL(), reach: &cli.Reach{Creds: creds},
 		audit: log, observed: cli.NewObserved()})
-	must.OK(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(n.close)
 	c, err := client.Connect(t.Context(), testenv.ConnAs(t, s, access.Principal{Role: access.Agent, Name: "ann"}),
 		client.Options{})
-	must.OK(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := c.Submit(t.Context(), toolyard.Batch{Agent: "ann", ID: "b", Open: true,
 		Calls: []toolyard.Call{}}); err != nil {
 		t.Fatal(err)
@@ -45,7 +50,9 @@ func TestAForgedDecisionIsNobodys(t *testing.T) {
 		t.Helper()
 		for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 			data, err := os.ReadFile(path)
-			must.OK(t, err)
+			if err != nil {
+				t.Fatal(err)
+			}
 			for line := range strings.Lines(string(data)) {
 				all := true
 				for _, w := range what {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // Target is a server under test.
@@ -74,9 +76,7 @@ func (e *Env) jetStream(nc *nats.Conn) jetstream.JetStream {
 
 func (e *Env) must(err error) {
 	e.Helper()
-	if err != nil {
-		e.Fatal(err)
-	}
+	must.OK(e.T, err)
 }
 
 // subject is one of the stream's subjects.
@@ -87,9 +87,7 @@ func (e *Env) subject(tail string) string { return e.Name + "." + tail }
 func Keep(t *testing.T, nc *nats.Conn) {
 	t.Helper()
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KEEP",
 		Subjects: []string{"KEEP.>"}}); err != nil {
 		t.Fatal(err)

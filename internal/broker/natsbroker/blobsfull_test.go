@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // smallStore are the settings of a system with room for 8 MiB of objects.
@@ -51,9 +52,7 @@ func TestAnObjectForWhichThereIsNoRoom(t *testing.T) {
 	if errors.Is(err, broker.ErrFull) {
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if got, err := b.Result(t.Context(), "a", ref); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("it is said to be stored, and %d bytes of %d can be read: %v", len(got), len(content), err)
 	}
@@ -66,9 +65,7 @@ func TestAFullStoreDestroysNoObject(t *testing.T) {
 		b, next := e.Broker("test"), contents()
 		content := next(100 << 10)
 		ref, err := b.PutResult(e.Context(), "a", content)
-		if err != nil {
-			e.Fatal(err)
-		}
+		must.OK(e.T, err)
 		time.Sleep(b.Settings().Slack)
 		fillObjects(e.T, b, next)
 		if _, err := b.PutResult(e.Context(), "a", content); !errors.Is(err, broker.ErrFull) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestAnObjectWithoutItsParts: who reads an object of which the store has lost all parts is told so, as of one that has
@@ -27,20 +28,14 @@ func TestAnObjectWithoutItsParts(t *testing.T) {
 				b := e.Broker("test")
 				content := []byte(strings.Repeat("x", 300<<10))
 				ref, err := b.PutResult(e.Context(), "a", content)
-				if err != nil {
-					e.Fatal(err)
-				}
+				must.OK(e.T, err)
 				js, err := jetstream.New(e.Conn("operator"))
-				if err != nil {
-					e.Fatal(err)
-				}
+				must.OK(e.T, err)
 				s, err := js.Stream(e.Context(), "OBJ_ty_blob")
 				if err == nil {
 					err = lose(s, e)
 				}
-				if err != nil {
-					e.Fatal(err)
-				}
+				must.OK(e.T, err)
 				began := time.Now()
 				_, err = b.Result(e.Context(), "a", ref)
 				if took := time.Since(began); !errors.Is(err, broker.ErrDamaged) || took > 5*time.Second {

@@ -13,6 +13,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // TestKept compares what is listed with what was stored, at random times, of random agents, with wakes and holes
@@ -25,30 +26,20 @@ func TestKept(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			b := e.Broker("test")
 			js, err := jetstream.New(e.Conn("operator"))
-			if err != nil {
-				e.Fatal(err)
-			}
+			must.OK(e.T, err)
 			stream, err := js.Stream(e.Context(), "TY_BATCH")
-			if err != nil {
-				e.Fatal(err)
-			}
+			must.OK(e.T, err)
 			agents := []toolyard.Agent{"a", "a.b", "*"} // the names of the last two are escaped
 			var all []broker.Kept
 			for i := range r.IntN(60) {
 				time.Sleep(time.Duration(r.IntN(300)) * time.Second)
 				sub := toolyard.Batch{Agent: agents[r.IntN(len(agents))], Calls: []toolyard.Call{{Tool: "t"}}}
 				sub.Normalize(toolyard.BatchID(fmt.Sprint("b", i)))
-				if err := b.Submit(e.Context(), sub); err != nil {
-					e.Fatal(err)
-				}
+				must.OK(e.T, b.Submit(e.Context(), sub))
 				info, err := stream.Info(e.Context())
-				if err != nil {
-					e.Fatal(err)
-				}
+				must.OK(e.T, err)
 				if r.IntN(5) == 0 {
-					if err := stream.DeleteMsg(e.Context(), info.State.LastSeq); err != nil {
-						e.Fatal(err)
-					}
+					must.OK(e.T, stream.DeleteMsg(e.Context(), info.State.LastSeq))
 				} else {
 					all = append(all, broker.Kept{Key: sub.Key(), Place: info.State.LastSeq,
 						Time: info.State.LastTime})
@@ -81,9 +72,7 @@ func TestKept(t *testing.T) {
 					}
 				}
 				for k, err := range b.Kept(e.Context(), agent, since, until) {
-					if err != nil {
-						e.Fatal(err)
-					}
+					must.OK(e.T, err)
 					got = append(got, k)
 				}
 				same := func(a, b broker.Kept) bool {
@@ -95,9 +84,7 @@ func TestKept(t *testing.T) {
 				}
 				most := 1 + r.IntN(8)
 				newest, cut, err := b.Newest(e.Context(), agent, since, until, most)
-				if err != nil {
-					e.Fatal(err)
-				}
+				must.OK(e.T, err)
 				slices.Reverse(want)
 				if first := want[:min(most, len(want))]; !slices.EqualFunc(first, newest, same) ||
 					cut != (len(want) > most) {
