@@ -34,6 +34,25 @@ func (y *yard) account(agent toolyard.Agent, name string) (used, reserved admiss
 	return used, reserved, len(a.Lines)
 }
 
+// counts says how many calls an account should have as used and as reserved, and how many batches a line in it.
+func (y *yard) counts(agent toolyard.Agent, name string, wantUsed, wantReserved int64, wantLines int) {
+	y.Helper()
+	used, reserved, lines := y.account(agent, name)
+	if used.Calls != wantUsed || reserved.Calls != wantReserved || lines != wantLines {
+		y.Errorf("%+v are used, %+v reserved in %d lines", used, reserved, lines)
+	}
+}
+
+// closes waits until no batch has a line in an account, and says how many calls it should then have as used.
+func (y *yard) closes(agent toolyard.Agent, name string, wantUsed int64) {
+	y.Helper()
+	y.Eventually("all lines are closed", func() bool {
+		_, _, lines := y.account(agent, name)
+		return lines == 0
+	})
+	y.counts(agent, name, wantUsed, 0, 0)
+}
+
 // TestABudgetOfCalls: over two dispatchers and many batches no more calls run than a team's budget says; the others end
 // as budget_exceeded, which names the budget, and do not run. Another agent's calls run.
 func TestABudgetOfCalls(t *testing.T) {
@@ -65,13 +84,7 @@ func TestABudgetOfCalls(t *testing.T) {
 		if got := y.codes(y.of("free", "read", "read")); got != "ok ok" {
 			y.Errorf("calls of another agent: %s", got)
 		}
-		y.Eventually("all lines are closed", func() bool {
-			_, _, lines := y.account("web-1", "team web-*")
-			return lines == 0
-		})
-		if used, reserved, _ := y.account("web-1", "team web-*"); used.Calls != 7 || reserved.Calls != 0 {
-			y.Errorf("%+v are used, %+v reserved", used, reserved)
-		}
+		y.closes("web-1", "team web-*", 7)
 	})
 }
 
@@ -142,10 +155,7 @@ func TestBudgetsOfTheDead(t *testing.T) {
 		y.settle()
 		d := y.take(toolyard.WriteExclusive)
 		y.claim(d, "gone") // a worker that is never heard of again
-		if used, reserved, lines := y.account("default", "agent default"); used.Calls != 0 || reserved.Calls != 1 ||
-			lines != 1 {
-			y.Errorf("%+v are used, %+v reserved in %d lines", used, reserved, lines)
-		}
+		y.counts("default", "agent default", 0, 1, 1)
 		first.End()
 		y.dispatcher("d2", b)
 		y.Eventually("the batch is taken over", func() bool { return y.fold(k).Owner == "d2" })
@@ -153,13 +163,7 @@ func TestBudgetsOfTheDead(t *testing.T) {
 		if got := y.codes(k); got != "outcome_unknown ok" {
 			y.Errorf("the results are %s", got)
 		}
-		y.Eventually("the line is closed", func() bool {
-			_, _, lines := y.account("default", "agent default")
-			return lines == 0
-		})
-		if used, reserved, _ := y.account("default", "agent default"); used.Calls != 2 || reserved.Calls != 0 {
-			y.Errorf("%+v are used, %+v reserved", used, reserved)
-		}
+		y.closes("default", "agent default", 2)
 		if got := y.codes(y.submit("read", "read")); got != "ok budget_exceeded" {
 			y.Errorf("with one left: %s", got)
 		}
@@ -240,10 +244,7 @@ func TestBudgetsOfABatchThatIsGivenUp(t *testing.T) {
 			letters, err := y.b.DeadLetters(y.Context(), 1)
 			return err == nil && len(letters) > 0
 		})
-		if used, reserved, lines := y.account("default", "agent default"); used.Calls != 1 || reserved.Calls != 0 ||
-			lines != 0 {
-			y.Errorf("%+v are used, %+v reserved in %d lines", used, reserved, lines)
-		}
+		y.counts("default", "agent default", 1, 0, 0)
 	})
 }
 
@@ -261,10 +262,7 @@ func TestAnAdoptedBatchIsCounted(t *testing.T) {
 		y.dispatcher("next", budgets(t, "agent *=calls:5"))
 		y.Eventually("the batch is complete", func() bool { return y.done(k) })
 		y.settle()
-		if used, reserved, lines := y.account("default", "agent default"); used.Calls != 1 || reserved.Calls != 0 ||
-			lines != 0 {
-			y.Errorf("%+v are used, %+v reserved in %d lines", used, reserved, lines)
-		}
+		y.counts("default", "agent default", 1, 0, 0)
 	})
 }
 
@@ -363,13 +361,7 @@ func TestAFullBucketOfAccounts(t *testing.T) {
 		if got, s := y.codes(k), y.fold(k); got != "ok ok" || s.Takeovers != 0 {
 			y.Errorf("the results are %s, after %d takeovers", got, s.Takeovers)
 		}
-		y.Eventually("the line is closed", func() bool {
-			_, _, lines := y.account("default", "agent default")
-			return lines == 0
-		})
-		if used, reserved, _ := y.account("default", "agent default"); used.Calls != 2 || reserved.Calls != 0 {
-			y.Errorf("%+v are used, %+v reserved", used, reserved)
-		}
+		y.closes("default", "agent default", 2)
 	})
 }
 
@@ -394,13 +386,7 @@ func TestABatchEndsWhileItsAccountIsFull(t *testing.T) {
 			t.Errorf("the canceled call ended as %s, the one past its deadline as %s", a, b)
 		}
 		y.Server.Fill("KV_ty_budget", false)
-		y.Eventually("nothing is reserved", func() bool {
-			_, reserved, lines := y.account("default", "agent default")
-			return reserved.Calls == 0 && lines == 0
-		})
-		if used, _, _ := y.account("default", "agent default"); used.Calls != 1 {
-			t.Errorf("%+v are used", used)
-		}
+		y.closes("default", "agent default", 1)
 	})
 }
 
