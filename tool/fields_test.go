@@ -52,8 +52,7 @@ func fieldsOf[In any](t *testing.T, in In) []string {
 	}
 	var s jsonschema.Schema
 	must.OK(t, json.Unmarshal(made.InputSchema, &s))
-	input, err := json.Marshal(in)
-	must.OK(t, err)
+	input := must.JSON(t, in)
 	whole, err := s.Resolve(nil)
 	if err != nil {
 		t.Fatalf("%T: %v", in, err)

@@ -41,8 +41,7 @@ func TestCommittedDocument(t *testing.T) {
 	if *update {
 		must.OK(t, os.WriteFile(committed, now, 0o644))
 	}
-	then, err := os.ReadFile(committed)
-	must.OK(t, err)
+	then := must.Read(t, committed)
 	if string(then) != string(now) {
 		t.Errorf("%s is not what a server answers with; run go test ./internal/api -run TestCommittedDocument -update, "+
 			"and then make openapi-types", committed)

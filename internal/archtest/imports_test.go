@@ -330,8 +330,7 @@ func checkPicture(t *tree) []string {
 func TestPicture(t *testing.T) {
 	if *update {
 		name := filepath.Join("..", "..", "ARCHITECTURE.md")
-		text, err := os.ReadFile(name)
-		must.OK(t, err)
+		text := must.Read(t, name)
 		before, rest, ok1 := strings.Cut(string(text), pictureBegin)
 		_, after, ok2 := strings.Cut(rest, pictureEnd)
 		if !ok1 || !ok2 {

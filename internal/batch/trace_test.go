@@ -51,8 +51,7 @@ func TestTraces(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			must.OK(t, err)
+			want := must.Read(t, file)
 			got := play(t, want)
 			if *update {
 				must.OK(t, os.WriteFile(file, got, 0o644))

@@ -174,8 +174,7 @@ func TestDeclarations(t *testing.T) {
 		must.OK(t, os.MkdirAll("testdata", 0o755))
 		must.OK(t, os.WriteFile(golden, got.Bytes(), 0o644))
 	}
-	old, err := os.ReadFile(golden)
-	must.OK(t, err)
+	old := must.Read(t, golden)
 	if !bytes.Equal(old, got.Bytes()) {
 		t.Errorf("the declarations changed, and with them every prompt cache; if that is meant, run go test -update. "+
 			"Now:\n%s", got.Bytes())

@@ -1,7 +1,6 @@
 package dispatcher
 
 import (
-	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -43,8 +42,7 @@ func TestADispatcherArchives(t *testing.T) {
 		y.dispatcher("d2", archives)
 		js, err := jetstream.New(y.Conn("older"))
 		must.OK(y.T, err)
-		older, err := json.Marshal(broker.Worker{ID: "older", Pool: "other", WireVersion: version.Archives - 1})
-		must.OK(y.T, err)
+		older := must.JSON(y.T, broker.Worker{ID: "older", Pool: "other", WireVersion: version.Archives - 1})
 		beat := func() { // for a little longer than its TTL
 			if _, err := js.Publish(y.Context(), "$KV.ty_worker.older", older, jetstream.WithMsgTTL(
 				y.b.Settings().WorkerTTL)); err != nil {

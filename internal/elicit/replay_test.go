@@ -84,8 +84,7 @@ func TestReplayOfAnotherRun(t *testing.T) {
 // TestAnswersThatAreNotReplayed: those of other questions, and what is no list of answers.
 func TestAnswersThatAreNotReplayed(t *testing.T) {
 	_, q := run(t, nil, "one?")
-	many, err := json.Marshal(make([]said, MaxRounds))
-	must.OK(t, err)
+	many := must.JSON(t, make([]said, MaxRounds))
 	for name, a := range map[string]*Answer{
 		"none": nil, "of a question at a run's end": {Key: "who", State: "x"},
 		"a broken state": {Key: q.Key, State: "x"}, "too many": {Key: q.Key, State: string(many)},

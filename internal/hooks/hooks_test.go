@@ -80,8 +80,7 @@ func (r *rig) write(name, text string) string {
 
 func (r *rig) read(name string) string {
 	r.t.Helper()
-	b, err := os.ReadFile(filepath.Join(r.dir, name))
-	must.OK(r.t, err)
+	b := must.Read(r.t, filepath.Join(r.dir, name))
 	return string(b)
 }
 

@@ -197,8 +197,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 
 func command(t *testing.T, argv ...string) *Command {
 	t.Helper()
-	raw, err := json.Marshal(argv)
-	must.OK(t, err)
+	raw := must.JSON(t, argv)
 	f, err := Decode([]byte(`{"tools":[{"name":"x","description":"d","command":{"argv":` + string(raw) + `},
 		"input_schema":{"type":"object","properties":{"a":{"type":"string"},"n":{"type":"integer"},"l":{"type":"array"}}}}]}`))
 	must.OK(t, err)

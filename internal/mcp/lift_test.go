@@ -178,8 +178,7 @@ func TestTasksAreRead(t *testing.T) {
 			{ID: "a", Status: Working, Created: at, Updated: at.Add(time.Second), TTL: time.Minute, Poll: time.Second},
 			{ID: "a", Status: Failed, Message: "why", Created: at, Updated: at},
 		} {
-			data, err := json.Marshal(task.Encode(version))
-			must.OK(t, err)
+			data := must.JSON(t, task.Encode(version))
 			got, err := DecodeTask(data, version)
 			if diff := cmp.Diff(task, got); err != nil || diff != "" {
 				t.Errorf("%s: %s is read as something else (%v)\n%s", version, data, err, diff)

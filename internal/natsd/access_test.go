@@ -111,8 +111,7 @@ func TestCredentialsStay(t *testing.T) {
 	dir := t.TempDir()
 	first := startServer(t, Options{StoreDir: dir, Listen: "127.0.0.1:0", Access: asking(dir)})
 	creds, _ := first.Creds()
-	before, err := os.ReadFile(filepath.Join(creds, "agent.creds"))
-	must.OK(t, err)
+	before := must.Read(t, filepath.Join(creds, "agent.creds"))
 	_, js := connect(t, first)
 	makeStream(t, js)
 	first.Shutdown()
@@ -242,8 +241,7 @@ func TestDirectoriesWithOddNames(t *testing.T) {
 	auth := filepath.Join(t.TempDir(), oddName)
 	must.OK(t, cluster(auth, agent("ann")).Write(auth))
 	accounts := func() string {
-		content, err := os.ReadFile(filepath.Join(auth, "nodes", "node-2", "accounts.conf"))
-		must.OK(t, err)
+		content := must.Read(t, filepath.Join(auth, "nodes", "node-2", "accounts.conf"))
 		return string(content)
 	}
 	if !strings.Contains(accounts(), "# agent.ann\n") {

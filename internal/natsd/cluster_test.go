@@ -85,8 +85,7 @@ func TestClusterFiles(t *testing.T) {
 		t.Errorf("credentials have no seed (%v): the next check says nothing", err)
 	}
 	for path := range have { // a node's directory and the README are for others
-		content, err := os.ReadFile(filepath.Join(dir, path))
-		must.OK(t, err)
+		content := must.Read(t, filepath.Join(dir, path))
 		if !strings.HasPrefix(path, "creds") && seed.Match(content) {
 			t.Errorf("%s has a seed", path)
 		}
@@ -104,8 +103,7 @@ func TestClusterUpdate(t *testing.T) {
 	read := func() map[string]string {
 		out := map[string]string{}
 		for path := range files(t, dir) {
-			content, err := os.ReadFile(filepath.Join(dir, path))
-			must.OK(t, err)
+			content := must.Read(t, filepath.Join(dir, path))
 			out[path] = string(content)
 		}
 		return out
@@ -150,8 +148,7 @@ func TestClusterUpdate(t *testing.T) {
 func TestClusterCertificates(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
 	must.OK(t, cluster(dir).Write(dir))
-	ca, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
-	must.OK(t, err)
+	ca := must.Read(t, filepath.Join(dir, "ca.pem"))
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
 		t.Fatal("the CA is no certificate")
@@ -218,8 +215,7 @@ func TestClusterReload(t *testing.T) {
 	creds := func(name string) string { return filepath.Join(dir, "creds", name+".creds") }
 	before := map[string]string{}
 	for _, name := range []string{"agent.ann", "agent.eve"} {
-		content, err := os.ReadFile(creds(name))
-		must.OK(t, err)
+		content := must.Read(t, creds(name))
 		before[name] = filepath.Join(t.TempDir(), name)
 		must.OK(t, os.WriteFile(before[name], content, 0o600))
 		nc, err := nats.Connect(s.ClientURL(), nats.UserCredentials(before[name]), nats.NoReconnect(),
@@ -256,8 +252,7 @@ func TestTheOperatorStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "auth")
 		operator := func() string {
-			content, err := os.ReadFile(filepath.Join(dir, "nodes", "node-2", "accounts.conf"))
-			must.OK(t, err)
+			content := must.Read(t, filepath.Join(dir, "nodes", "node-2", "accounts.conf"))
 			_, rest, _ := strings.Cut(string(content), "operator: ")
 			line, _, _ := strings.Cut(rest, "\n")
 			return line

@@ -119,8 +119,7 @@ func TestAStreamThatCannotBeRecovered(t *testing.T) {
 	s.Shutdown()
 	must.OK(t, os.MkdirAll(filepath.Join(dir, "jetstream", "$G", "streams", "HALF_MADE", "msgs"), 0o700))
 	meta := filepath.Join(dir, "jetstream", "$G", "streams", "DAMAGED", "meta.inf")
-	data, err := os.ReadFile(meta)
-	must.OK(t, err)
+	data := must.Read(t, meta)
 	whole := append([]byte(nil), data...)
 	data[len(data)/2] ^= 0x55
 	must.OK(t, os.WriteFile(meta, data, 0o600))

@@ -55,7 +55,6 @@ func canonical(t *testing.T, raw json.RawMessage) string {
 	t.Helper()
 	var v any
 	must.OK(t, json.Unmarshal(raw, &v))
-	out, err := json.Marshal(v)
-	must.OK(t, err)
+	out := must.JSON(t, v)
 	return string(out)
 }

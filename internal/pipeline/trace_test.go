@@ -272,8 +272,7 @@ func TestTraces(t *testing.T) {
 	if *update {
 		must.OK(t, os.WriteFile(file, []byte(b.String()), 0o644))
 	}
-	want, err := os.ReadFile(file)
-	must.OK(t, err)
+	want := must.Read(t, file)
 	if got := b.String(); got != string(want) {
 		at := 0
 		for at < len(got) && at < len(want) && got[at] == want[at] {

@@ -3,7 +3,6 @@ package redact
 import (
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"net/url"
 	"slices"
 	"strings"
@@ -158,8 +157,7 @@ func TestOrdinaryTextStays(t *testing.T) {
 func TestKnownValues(t *testing.T) {
 	const value = `p"ä/ss <wörd>+1&x`
 	r := New([]Secret{{"DB_PASSWORD", value}})
-	quoted, err := json.Marshal(value)
-	must.OK(t, err)
+	quoted := must.JSON(t, value)
 	texts := map[string]string{
 		"plain": value, "twice": value + " " + value, "JSON": string(quoted), "query": url.QueryEscape(value),
 		"path": url.PathEscape(value),

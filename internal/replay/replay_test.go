@@ -335,8 +335,7 @@ func TestEventsOfANewerVersion(t *testing.T) {
 		}
 		encoded, err := events.Encode(e.Meta, e.Body)
 		must.OK(t, err)
-		text, err := json.Marshal(encoded)
-		must.OK(t, err)
+		text := must.JSON(t, encoded)
 		lines.Write(append(text, '\n'))
 	}
 	var again Replay
@@ -506,8 +505,7 @@ func TestGoldenTimelines(t *testing.T) {
 			if *update {
 				must.OK(t, os.WriteFile(file, []byte(got), 0o644))
 			}
-			want, err := os.ReadFile(file)
-			must.OK(t, err)
+			want := must.Read(t, file)
 			if got != string(want) {
 				t.Errorf("%s differs; see the change with -update. Now:\n%s", file, got)
 			}
@@ -525,8 +523,7 @@ func fixtures(t *testing.T) []string {
 
 func readLog(t *testing.T, file string) (l logged) {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	must.OK(t, err)
+	data := must.Read(t, file)
 	for e, err := range Read(bytes.NewReader(data)) {
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
@@ -558,8 +555,7 @@ func TestOldEventLogsAreReplayedByEveryLaterVersion(t *testing.T) {
 }
 
 func TestWhatIsNoLog(t *testing.T) {
-	good, err := os.ReadFile("testdata/v1-explore.jsonl")
-	must.OK(t, err)
+	good := must.Read(t, "testdata/v1-explore.jsonl")
 	first, _, _ := strings.Cut(string(good), "\n")
 	for _, c := range []struct {
 		name, text string

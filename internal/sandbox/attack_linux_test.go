@@ -165,8 +165,7 @@ func TestAttacks(t *testing.T) {
 	for name, at := range attacks {
 		t.Run(strings.ReplaceAll(name, "/", "_"), func(t *testing.T) {
 			a := newArena(t)
-			encoded, err := json.Marshal(a)
-			must.OK(t, err)
+			encoded := must.JSON(t, a)
 			each(t, func(t *testing.T, box Sandbox) {
 				ws := a.Workspace
 				if strings.Contains(name, "first .git") {

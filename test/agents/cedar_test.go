@@ -25,15 +25,13 @@ func TestCedarDecides(t *testing.T) {
 	}
 	write("ws/a.txt", "one\n")
 	write("ws/key.pem", "secret\n")
-	given, err := os.ReadFile(example("cedar/policies.cedar"))
-	must.OK(t, err)
+	given := must.Read(t, example("cedar/policies.cedar"))
 	policies := write("policies.cedar", string(given)+`
 forbid (principal, action, resource == Tool::"glob") when { context.input.no_such_field == 1 };`)
 	hook := (&pool{T: t}).start(1, "cedar", "--listen", "127.0.0.1:0", "--policies", policies)["hook"]
 	run := func(agent, hook string, calls ...toolyard.Call) []toolyard.Result {
 		t.Helper()
-		file, err := os.ReadFile(example("cedar/hooks.json"))
-		must.OK(t, err)
+		file := must.Read(t, example("cedar/hooks.json"))
 		batch, err := json.Marshal(toolyard.Batch{Agent: toolyard.Agent(agent), Calls: calls,
 			Options: toolyard.Options{OnError: toolyard.Continue}})
 		must.OK(t, err)

@@ -79,8 +79,7 @@ func example(file string) string { return filepath.Join("..", "..", "examples", 
 // javascript takes the types out of a TypeScript example, as newer Nodes do by themselves.
 func javascript(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(example(file))
-	must.OK(t, err)
+	text := must.Read(t, example(file))
 	out := api.Transform(string(text), api.TransformOptions{Loader: api.LoaderTS, Format: api.FormatESModule,
 		Sourcefile: file})
 	for _, m := range append(out.Errors, out.Warnings...) {
@@ -95,8 +94,7 @@ func javascript(t *testing.T, file string) string {
 func TestDocumentedStream(t *testing.T) {
 	t.Parallel()
 	p := startPool(t)
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "http.md"))
-	must.OK(t, err)
+	text := must.Read(t, filepath.Join("..", "..", "docs", "http.md"))
 	_, stream, _ := strings.Cut(string(text),
 		"/v1/stream/anthropic -H 'Content-Type: text/event-stream' --data-binary @- <<'END'\n")
 	stream, _, ok := strings.Cut(stream, "END\n")

@@ -16,8 +16,7 @@ func TestReadmeAgents(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	must.OK(t, err)
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
-	must.OK(t, err)
+	text := must.Read(t, filepath.Join(root, "README.md"))
 	_, section, _ := strings.Cut(string(text), "\n## Wire your agent\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	var commands []string

@@ -214,8 +214,7 @@ func TestVersions(t *testing.T) {
 		clients("typescript", "package.json"): `(?m)^(  "version": ")([^"]*)(",)$`,
 		clients("python", "pyproject.toml"):   `(?m)^(version = ")([^"]*)(")$`,
 	} {
-		data, err := os.ReadFile(file)
-		must.OK(t, err)
+		data := must.Read(t, file)
 		pattern := regexp.MustCompile(line)
 		if *update {
 			data = pattern.ReplaceAll(data, []byte("${1}"+want+"${3}"))

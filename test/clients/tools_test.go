@@ -17,8 +17,7 @@ func tools(t *testing.T) string {
 	t.Helper()
 	dir, from := t.TempDir(), filepath.Join("..", "..", "examples", "mcp")
 	for _, name := range []string{"notes.py", "tools.yaml"} {
-		data, err := os.ReadFile(filepath.Join(from, name))
-		must.OK(t, err)
+		data := must.Read(t, filepath.Join(from, name))
 		data = []byte(strings.ReplaceAll(string(data), "notes.ts", "notes.mjs"))
 		must.OK(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}

@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -180,8 +179,7 @@ func (b *tab) until(what, expression string) {
 // has waits until the page shows a text.
 func (b *tab) has(text string) {
 	b.Helper()
-	quoted, err := json.Marshal(text)
-	must.OK(b, err)
+	quoted := must.JSON(b, text)
 	b.until(strconv.Quote(text), fmt.Sprintf(`document.body.innerText.includes(%s)`, quoted))
 }
 

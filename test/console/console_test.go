@@ -203,8 +203,7 @@ func approvals(s *system, b *tab) {
 	b.accessible("approvals")
 	b.picture("approvals")
 	content := func(name string) string {
-		data, err := os.ReadFile(filepath.Join(s.workspace, name))
-		must.OK(b, err)
+		data := must.Read(b, filepath.Join(s.workspace, name))
 		return string(data)
 	}
 

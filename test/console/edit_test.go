@@ -96,8 +96,7 @@ func TestAnEditIsCheckedAsItIsTyped(t *testing.T) {
 		{`{` + line + `,"count":1,"con\u200bstructor":1}`, []string{`["con⟨U+200B⟩structor"]: unknown field`}, false},
 		{`{` + line + `,"count":1,"constructor":1}`, []string{"constructor: unknown field"}, false},
 	} {
-		text, err := json.Marshal(c.input)
-		must.OK(t, err)
+		text := must.JSON(t, c.input)
 		b.script(fmt.Sprintf(`const t = document.querySelector("textarea"); t.value = %s;
 			t.dispatchEvent(new Event("input", {bubbles: true}))`, text))
 		if !json.Valid([]byte(c.input)) {

@@ -87,8 +87,7 @@ func (s *system) write(name, content string) {
 // ask makes a request and reads the answer into out, if there is one.
 func (s *system) ask(token, method, path string, body, out any) {
 	s.Helper()
-	data, err := json.Marshal(body)
-	must.OK(s, err)
+	data := must.JSON(s, body)
 	r, err := http.NewRequestWithContext(s.Context(), method, s.url+path, bytes.NewReader(data))
 	must.OK(s, err)
 	r.Header.Set("Authorization", "Bearer "+token)

@@ -248,8 +248,7 @@ func TestDockerfile(t *testing.T) {
 			}
 		}
 	}
-	content, err := os.ReadFile(filepath.Join(top, "go.mod"))
-	must.OK(t, err)
+	content := must.Read(t, filepath.Join(top, "go.mod"))
 	module, err := modfile.Parse("go.mod", content, nil)
 	must.OK(t, err)
 	release := strings.Join(strings.SplitN(module.Go.Version, ".", 3)[:2], ".")
@@ -262,8 +261,7 @@ func TestDockerfile(t *testing.T) {
 // and so before the processes that need them. No command of an upgrade does so by itself: a node comes without what it
 // depends on.
 func TestUpgrade(t *testing.T) {
-	content, err := os.ReadFile(filepath.Join(top, "deploy/README.md"))
-	must.OK(t, err)
+	content := must.Read(t, filepath.Join(top, "deploy/README.md"))
 	_, section, _ := strings.Cut(string(content), "\n## Upgrade\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	at := -1

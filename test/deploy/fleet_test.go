@@ -160,8 +160,7 @@ func (f *fleet) another(t *testing.T) {
 	f.compose("run", "--rm", "-T", "secrets", "--agent=reviewer")
 	f.compose("kill", "--signal=HUP", "nats1", "nats2", "nats3")
 	token := f.compose("run", "--rm", "-T", "secrets", "print", "agent.reviewer.token")
-	document, err := json.Marshal(batch("reviewed"))
-	must.OK(t, err)
+	document := must.JSON(t, batch("reviewed"))
 	for done := false; !done; { // a node reloads some time after the signal
 		out, err := f.try(document, "run", "--rm", "--no-deps", "-T",
 			"--env=TOOLYARD_CREDS=/secrets/agent.reviewer.creds", "cli", "submit", "--agent=reviewer", "-")

@@ -37,8 +37,7 @@ func TestSeccomp(t *testing.T) {
 	if *update {
 		must.OK(t, os.WriteFile(path, want, 0o644))
 	}
-	got, err := os.ReadFile(path)
-	must.OK(t, err)
+	got := must.Read(t, path)
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s is not Docker's default profile with the system calls of the sandbox; run "+
 			"\"GOWORK=off go -C test/deploy test -run TestSeccomp -update\"", path)
@@ -47,8 +46,7 @@ func TestSeccomp(t *testing.T) {
 	decode.DisallowUnknownFields()
 	var read seccomp.Seccomp
 	must.OK(t, decode.Decode(&read))
-	sandbox, err := os.ReadFile("../../docs/sandbox.md")
-	must.OK(t, err)
+	sandbox := must.Read(t, "../../docs/sandbox.md")
 	if !strings.Contains(strings.Join(strings.Fields(string(sandbox)), " "), "`"+sandboxCalls+"`") {
 		t.Errorf("docs/sandbox.md does not name these system calls: %s", sandboxCalls)
 	}

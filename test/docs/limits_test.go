@@ -1,7 +1,6 @@
 package docs
 
 import (
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -77,8 +76,7 @@ func TestLimitsAreListed(t *testing.T) {
 		if l.Bounds == "" {
 			t.Errorf("%s.%s has no description", l.Package, l.Name)
 		}
-		line, err := json.Marshal(l)
-		must.OK(t, err)
+		line := must.JSON(t, l)
 		lines = append(lines, string(line))
 	}
 	keep(t, limitsFile, "[\n"+strings.Join(lines, ",\n")+"\n]\n")

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -72,8 +71,7 @@ func TestBudgetsOfProcesses(t *testing.T) {
 // TestExampleOfBudgets: a dispatcher takes the file of the examples, and explain says what it means for a batch.
 func TestExampleOfBudgets(t *testing.T) {
 	t.Parallel()
-	example, err := os.ReadFile("../../examples/budgets.txt")
-	must.OK(t, err)
+	example := must.Read(t, "../../examples/budgets.txt")
 	p := newPlace(t, map[string]string{"budgets.txt": "budget agent ci-9=calls:1,per-hours:2\n" + string(example),
 		"in.json": `{"agent": "ci-9", "session": "s", "calls": [{"id": "1", "tool": "glob", "input": {"pattern": "*"}},
 			{"id": "2", "tool": "glob", "input": {"pattern": "*"}}]}`})

@@ -21,8 +21,7 @@ func TestADryRunShowsWhatWouldHappen(t *testing.T) {
 	d := dispatcher(t)
 	worker(t, d.says["nats"], dir)
 	example := "../../examples/dry-run/batch.json"
-	raw, err := os.ReadFile(example)
-	must.OK(t, err)
+	raw := must.Read(t, example)
 	without := filepath.Join(t.TempDir(), "batch.json") // the flag says it instead
 	text := strings.Replace(string(raw), `"options": {"dry_run": true}`, `"options": {}`, 1)
 	if err := os.WriteFile(without, []byte(text), 0o600); err != nil || text == string(raw) {

@@ -99,8 +99,7 @@ func TestExampleOfARepair(t *testing.T) {
 // TestExampleOfTokens: the output has more tokens than the limit. The model gets a preview, and the rest is stored.
 func TestExampleOfTokens(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../../README.md")
-	must.OK(t, err)
+	readme := must.Read(t, "../../README.md")
 	dir := workspace(t, map[string]string{"README.md": string(readme)})
 	stdout, stderr, status := run(t, nil, "toolyard", "run", "--json", "--workspace", dir, "--max-result-tokens", "300",
 		example(t, "tokens/batch.json"))
@@ -182,8 +181,7 @@ func TestExampleOfAProof(t *testing.T) {
 	public := strings.TrimSpace(said(t, "signing-key", file))
 	d := dispatcher(t, "--with-worker", "--workspace", "default="+t.TempDir(), "--archive-after", "1h", "--signing-key",
 		file)
-	seed, err := os.ReadFile(file)
-	must.OK(t, err)
+	seed := must.Read(t, file)
 	key, err := nkeys.ParseDecoratedNKey(seed)
 	must.OK(t, err)
 	signer, err := archive.NewSigner(key, "d1")

@@ -231,8 +231,7 @@ func TestExport(t *testing.T) {
 	reported(t, at, d.says["http"], gotBatches, gotCalls)
 
 	files(t, out)
-	before, err := os.ReadFile(filepath.Join(out, "calls.jsonl"))
-	must.OK(t, err)
+	before := must.Read(t, filepath.Join(out, "calls.jsonl"))
 	stdout, stderr, status := run(t, nil, "dispatcher", at("export", "--out", out)...)
 	if status != 2 || !strings.Contains(stderr, "batches.jsonl is there already") {
 		t.Errorf("a second export: status %d\n%s%s", status, stdout, stderr)

@@ -338,10 +338,8 @@ func TestSecretsStayInside(t *testing.T) {
 	if r.Code != toolyard.SchemaValidationFailed || strings.Contains(r.Error+r.Detail, token) {
 		t.Errorf("%s %s %s", r.Code, r.Error, r.Detail)
 	}
-	events, err := os.ReadFile(log)
-	must.OK(t, err)
-	told, err := os.ReadFile(filepath.Join(h.dir, "told.json"))
-	must.OK(t, err)
+	events := must.Read(t, log)
+	told := must.Read(t, filepath.Join(h.dir, "told.json"))
 	for _, secret := range []string{"tok-4711-en", token} {
 		if strings.Contains(string(events), secret) || strings.Contains(string(told), secret) {
 			t.Errorf("%s stands in an event, or a hook was told", secret)

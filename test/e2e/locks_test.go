@@ -71,8 +71,7 @@ func TestCallsOfTwoNamesMeet(t *testing.T) {
 		}
 	}))
 	defer service.Close()
-	raw, err := os.ReadFile("../../examples/locks/tools.yaml")
-	must.OK(t, err)
+	raw := must.Read(t, "../../examples/locks/tools.yaml")
 	tools := filepath.Join(t.TempDir(), "tools.yaml")
 	text := strings.Replace(string(raw), "http://127.0.0.1:8099", service.URL, 1)
 	if err := os.WriteFile(tools, []byte(text), 0o600); err != nil || text == string(raw) {

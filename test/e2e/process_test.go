@@ -223,8 +223,7 @@ func viewOf(t *testing.T, stdout string) toolyard.BatchView {
 // batchFile writes a batch for a command to read.
 func batchFile(t *testing.T, b toolyard.Batch) string {
 	t.Helper()
-	data, err := json.Marshal(b)
-	must.OK(t, err)
+	data := must.JSON(t, b)
 	path := filepath.Join(t.TempDir(), "batch.json")
 	must.OK(t, os.WriteFile(path, data, 0o600))
 	return path

@@ -87,8 +87,7 @@ func TestRatesOfProcesses(t *testing.T) {
 // has no turn within its wait is told so.
 func TestExampleOfRates(t *testing.T) {
 	t.Parallel()
-	example, err := os.ReadFile("../../examples/quotas.txt")
-	must.OK(t, err)
+	example := must.Read(t, "../../examples/quotas.txt")
 	p := newPlace(t, map[string]string{"quotas.txt": string(example) + "tool glob=calls-per-second:1,wait-ms:100\n",
 		"in.json": `{"calls": [{"id": "1", "tool": "web_fetch", "input": {"url": "https://api.example.com/v1"}},
 			{"id": "2", "tool": "glob", "input": {"pattern": "*"}}, {"id": "3", "tool": "glob", "input": {"pattern": "*"}},

@@ -229,8 +229,7 @@ func TestReplayAndRerun(t *testing.T) {
 	}
 
 	var stored, filed, piped replay.Report
-	log, err := os.ReadFile(events)
-	must.OK(t, err)
+	log := must.Read(t, events)
 	for arg, to := range map[string]*replay.Report{"reads": &stored, events: &filed, "-": &piped} {
 		out, errs, status := run(t, strings.NewReader(string(log)), "dispatcher", "replay", "--nats", url, "--json",
 			arg)

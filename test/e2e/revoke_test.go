@@ -80,8 +80,7 @@ func TestInitAuthRemoves(t *testing.T) {
 		}
 	}
 	p.ok(nil, "init-auth", auth, "--update", "--remove-agent", "re/viewer", "--remove-pool", "words")
-	accounts, err := os.ReadFile(filepath.Join(auth, "nodes", "nats-1", "accounts.conf"))
-	must.OK(t, err)
+	accounts := must.Read(t, filepath.Join(auth, "nodes", "nats-1", "accounts.conf"))
 	for name, kept := range map[string]bool{"agent.ann": true, "agent.re=2fviewer": false, "worker.words": false} {
 		_, err := os.Stat(filepath.Join(auth, "creds", name+".creds"))
 		if account := strings.Contains(string(accounts), "# "+name+"\n"); (err == nil) != kept || account != kept {

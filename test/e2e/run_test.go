@@ -149,8 +149,7 @@ func TestJSONIsTheDocumentedObject(t *testing.T) {
 	}
 	has := func(what string, have map[string]json.RawMessage, like any) {
 		t.Helper()
-		raw, err := json.Marshal(like)
-		must.OK(t, err)
+		raw := must.JSON(t, like)
 		for k := range keys(t, raw) {
 			if have[k] == nil && !(slices.Contains(additions, k) && !(k == "code" && what == "a result")) {
 				t.Errorf("%s has no field %q", what, k)
@@ -210,8 +209,7 @@ func exampleFiles(t *testing.T) map[string]string {
 			t.Fatalf("%s: %v, %v", pattern, names, err)
 		}
 		for _, name := range names {
-			content, err := os.ReadFile(name)
-			must.OK(t, err)
+			content := must.Read(t, name)
 			rel, err := filepath.Rel(root, name)
 			must.OK(t, err)
 			files[filepath.ToSlash(rel)] = string(content)

@@ -26,8 +26,7 @@ func asked(t *testing.T, base, method, name string, params map[string]any) map[s
 		"io.modelcontextprotocol/clientInfo":         map[string]any{"name": "test", "version": "1"},
 		"io.modelcontextprotocol/clientCapabilities": json.RawMessage(`{"extensions":{"io.modelcontextprotocol/tasks":{}}}`),
 	}
-	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
-	must.OK(t, err)
+	body := must.JSON(t, map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/mcp", strings.NewReader(string(body)))
 	must.OK(t, err)
 	for header, value := range map[string]string{"Content-Type": "application/json", "Mcp-Method": method,

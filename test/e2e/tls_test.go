@@ -48,8 +48,7 @@ func TestHTTPOverTLS(t *testing.T) {
 		!strings.Contains(stderr, "certificate") {
 		t.Errorf("without the CA: exit status %d: %s", status, stderr)
 	}
-	pem, err := os.ReadFile(caFile)
-	must.OK(t, err)
+	pem := must.Read(t, caFile)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
 	// ask is whom the server says it is, and what it answers a token.

@@ -149,8 +149,7 @@ func module(t *testing.T) string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the module: %v: %s", err, out)
 	}
-	text, err := os.ReadFile(filepath.Join(build.Dir, "tools.yaml"))
-	must.OK(t, err)
+	text := must.Read(t, filepath.Join(build.Dir, "tools.yaml"))
 	file := filepath.Join(dir, "tools.yaml")
 	must.OK(t, os.WriteFile(file, text, 0o600))
 	return file

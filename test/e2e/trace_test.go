@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -270,8 +269,7 @@ func TestTrace(t *testing.T) {
 
 	handIn := func(parent string, b toolyard.Batch, wait bool) {
 		t.Helper()
-		body, err := json.Marshal(b)
-		must.OK(t, err)
+		body := must.JSON(t, b)
 		url := d.says["http"] + "/v1/batches"
 		if wait {
 			url += "?wait=60"
@@ -398,8 +396,7 @@ func TestTrace(t *testing.T) {
 	}
 
 	// The picture in the documents is this trace.
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "traces.md"))
-	must.OK(t, err)
+	page := must.Read(t, filepath.Join("..", "..", "docs", "traces.md"))
 	if picture := draw(spans, agentsSpan); !strings.Contains(string(page), picture) {
 		t.Errorf("docs/traces.md does not show this trace:\n%s", picture)
 	}

@@ -68,8 +68,7 @@ func TestVerify(t *testing.T) {
 	refused(2, "has no seed of an NKey", "serve", "--archive-after", "1h", "--signing-key",
 		batchFile(t, toolyard.Batch{}))
 
-	seed, err := os.ReadFile(file)
-	must.OK(t, err)
+	seed := must.Read(t, file)
 	key, err := nkeys.ParseDecoratedNKey(seed)
 	must.OK(t, err)
 	signer, err := archive.NewSigner(key, "d1")

@@ -26,8 +26,7 @@ func expired(t *testing.T, creds string) string {
 	if err != nil || len(found) != 1 {
 		t.Fatalf("the keys of the platform's account are %q: %v", found, err)
 	}
-	seed, err := os.ReadFile(found[0])
-	must.OK(t, err)
+	seed := must.Read(t, found[0])
 	account, err := nkeys.FromSeed([]byte(strings.TrimSpace(string(seed))))
 	must.OK(t, err)
 	user, err := nkeys.CreateUser()

@@ -44,17 +44,14 @@ func TestUnknownFailpoints(t *testing.T) {
 // TestEveryFailpointHasACell: what nobody arms is a place that nobody tests, and what the table does not name nobody
 // finds.
 func TestEveryFailpointHasACell(t *testing.T) {
-	table, err := os.ReadFile(filepath.Join("..", "..", "docs", "faults.md"))
-	must.OK(t, err)
+	table := must.Read(t, filepath.Join("..", "..", "docs", "faults.md"))
 	var cells strings.Builder
 	for _, file := range []string{"dispatcher_test.go", "worker_test.go", "raise_test.go", "snapshot_test.go",
 		"overlay_test.go", "shell_test.go", "runcode_test.go", "question_test.go"} {
-		text, err := os.ReadFile(file)
-		must.OK(t, err)
+		text := must.Read(t, file)
 		cells.Write(text)
 	}
-	names, err := os.ReadFile(filepath.Join("..", "..", "internal", "failpoint", "doc.go"))
-	must.OK(t, err)
+	names := must.Read(t, filepath.Join("..", "..", "internal", "failpoint", "doc.go"))
 	for _, n := range failpoint.Names {
 		m := regexp.MustCompile(`(\w+)\s+Name = "` + regexp.QuoteMeta(string(n)) + `"`).FindSubmatch(names)
 		if m == nil {

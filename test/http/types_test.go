@@ -125,8 +125,7 @@ func TestTypesOfTheConsole(t *testing.T) {
 	if *update {
 		must.OK(t, os.WriteFile(typesFile, b.Bytes(), 0o644))
 	}
-	have, err := os.ReadFile(typesFile)
-	must.OK(t, err)
+	have := must.Read(t, typesFile)
 	if !bytes.Equal(have, b.Bytes()) {
 		t.Errorf("%s is out of date; go test ./test/http -run TypesOfTheConsole -update", typesFile)
 	}

@@ -56,8 +56,7 @@ func secret(t *testing.T, files map[string]string) string {
 // content is a file's.
 func content(t *testing.T, path string) string {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	must.OK(t, err)
+	data := must.Read(t, path)
 	return string(data)
 }
 

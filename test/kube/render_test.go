@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -60,8 +59,7 @@ func values(t *testing.T, sample string) string {
 // read reads a file of the repository.
 func read(t *testing.T, name string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(top, filepath.FromSlash(name)))
-	must.OK(t, err)
+	data := must.Read(t, filepath.Join(top, filepath.FromSlash(name)))
 	return string(data)
 }
 

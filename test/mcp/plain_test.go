@@ -65,8 +65,7 @@ func (p *pool) tasking(way, token string, caps form) *plain {
 // post sends a message and returns the response.
 func (c *plain) post(message form, headers ...string) *http.Response {
 	c.p.Helper()
-	data, err := json.Marshal(message)
-	must.OK(c.p, err)
+	data := must.JSON(c.p, message)
 	r, err := http.NewRequestWithContext(c.p.Context(), http.MethodPost, c.p.url, strings.NewReader(string(data)))
 	must.OK(c.p, err)
 	r.Header.Set("Content-Type", "application/json")

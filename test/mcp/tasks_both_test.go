@@ -46,8 +46,7 @@ func TestTasksOverAPipe(t *testing.T) {
 		if !strings.HasPrefix(method, "notifications/") {
 			message["id"] = 1
 		}
-		data, err := json.Marshal(message)
-		must.OK(t, err)
+		data := must.JSON(t, message)
 		if _, err := fmt.Fprintf(fromClient, "%s\n", data); err != nil {
 			t.Fatal(err)
 		}

@@ -82,8 +82,7 @@ func TestArchivedBatchesAnswerAgain(t *testing.T) {
 		}
 		b := submit(t, c, sub)
 		for _, r := range resultsOf(t, b) {
-			text, err := json.Marshal(r)
-			must.OK(t, err)
+			text := must.JSON(t, r)
 			out = append(out, string(text))
 		}
 		return out

@@ -57,8 +57,7 @@ type talk struct {
 
 func (k *talk) submit(name string, input any) *client.Batch {
 	k.Helper()
-	raw, err := json.Marshal(input)
-	must.OK(k, err)
+	raw := must.JSON(k, input)
 	return k.turn(toolyard.Call{Tool: name, Input: raw}, toolyard.Options{})
 }
 

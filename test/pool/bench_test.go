@@ -2,7 +2,6 @@ package pool
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -40,8 +39,7 @@ func BenchmarkBatch(b *testing.B) {
 		Mode: policy.Bypass, Tools: []tool.Tool{declare(reader("read")), declare(writer("write"))},
 		Slots: map[toolyard.Class]int{toolyard.ReadOnly: 64},
 	})
-	input, err := json.Marshal(in{text})
-	must.OK(b, err)
+	input := must.JSON(b, in{text})
 	one := func(name, workspace string, k int) error {
 		batch := toolyard.Batch{Workspace: toolyard.Workspace(workspace)}
 		for range k {

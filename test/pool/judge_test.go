@@ -2,7 +2,6 @@ package pool
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -43,8 +42,7 @@ func TestOnlyTheToolsCodeCanTell(t *testing.T) {
 	startDispatcher(t, s, dispatcher.Config{})
 	var b toolyard.Batch
 	for _, mood := range []string{"calm", "calm", "busy", "wild", "panic"} {
-		input, err := json.Marshal(in{mood})
-		must.OK(t, err)
+		input := must.JSON(t, in{mood})
 		b.Calls = append(b.Calls, toolyard.Call{Tool: "ask", Input: input})
 	}
 	c := startClient(t, s)
@@ -98,8 +96,7 @@ func TestWhyACallIsUnsafe(t *testing.T) {
 	var b toolyard.Batch
 	moods := []string{"calm", "slow", "panic", "garbage", "error", "chatty", "calm"}
 	for _, mood := range moods {
-		input, err := json.Marshal(in{mood})
-		must.OK(t, err)
+		input := must.JSON(t, in{mood})
 		b.Calls = append(b.Calls, toolyard.Call{Tool: "ask", Input: input})
 	}
 	want := map[string]string{

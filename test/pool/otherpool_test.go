@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -29,8 +28,7 @@ func TestAWorkerOfAnotherPoolTakesNoBatchFromItsOwner(t *testing.T) {
 	}
 	testenv.Until(t, "the batch is planned", func() bool { return last() != "" })
 	mallory := testenv.ConnAs(t, s, access.Principal{Role: access.Worker, Name: "other"})
-	data, err := json.Marshal(events.Claimed{Worker: "other.1", Attempt: 1})
-	must.OK(t, err)
+	data := must.JSON(t, events.Claimed{Worker: "other.1", Attempt: 1})
 	m := nats.NewMsg("ty.event.ann.att.other.7")
 	m.Data = data
 	for name, value := range map[string]string{"ce-specversion": "1.0", "ce-id": "forged",

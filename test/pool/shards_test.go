@@ -2,7 +2,6 @@ package pool
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -39,8 +38,7 @@ func TestGuestsOfFourShards(t *testing.T) {
 	used := map[int]bool{}
 	for i := range n {
 		call := func(name, text string) toolyard.Call {
-			input, err := json.Marshal(map[string]string{"text": text})
-			must.OK(t, err)
+			input := must.JSON(t, map[string]string{"text": text})
 			return toolyard.Call{Tool: name, Input: input}
 		}
 		sub := toolyard.Batch{Agent: "an agent", ID: toolyard.BatchID(fmt.Sprint("batch-", i)),

@@ -2,7 +2,6 @@ package pool
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -84,8 +83,7 @@ func runStored(b *testing.B, c *client.Client, calls string) {
 		case 'w':
 			name, input = "write_file", map[string]string{"file_path": fmt.Sprintf("g%d", i), "content": "six by"}
 		}
-		text, err := json.Marshal(input)
-		must.OK(b, err)
+		text := must.JSON(b, input)
 		batch.Calls = append(batch.Calls, toolyard.Call{Tool: name, Input: text})
 	}
 	sub := submit(b, c, batch)

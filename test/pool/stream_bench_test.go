@@ -3,7 +3,6 @@ package pool
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -116,8 +115,7 @@ func BenchmarkStream(b *testing.B) {
 		}
 		percentiles(b, took)
 	})
-	input, err := json.Marshal(in{text})
-	must.OK(b, err)
+	input := must.JSON(b, in{text})
 	b.Run("appended over NATS", func(b *testing.B) {
 		var took []time.Duration
 		for b.Loop() {

@@ -105,8 +105,7 @@ func TestDecodeMutated(t *testing.T) {
 			for range 1 + random.IntN(3) {
 				tree = mutate(random, tree)
 			}
-			data, err := json.Marshal(tree)
-			must.OK(t, err)
+			data := must.JSON(t, tree)
 			force := e.format
 			if random.IntN(2) == 0 {
 				force = ""
@@ -163,8 +162,7 @@ func mutate(random *rand.Rand, node any) any {
 }
 
 func sameInNative(t *testing.T, batch toolyard.Batch) {
-	text, err := json.Marshal(batch)
-	must.OK(t, err)
+	text := must.JSON(t, batch)
 	if len(text) > toolyard.MaxBatchBytes {
 		return // escaping made it longer
 	}
@@ -172,8 +170,7 @@ func sameInNative(t *testing.T, batch toolyard.Batch) {
 	if err != nil {
 		t.Fatalf("in native form: %v\n%s", err, text)
 	}
-	textAgain, err := json.Marshal(again)
-	must.OK(t, err)
+	textAgain := must.JSON(t, again)
 	if !bytes.Equal(text, textAgain) {
 		t.Fatalf("read again:\n%s\n%s", text, textAgain)
 	}

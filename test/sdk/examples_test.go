@@ -3,7 +3,6 @@ package sdk
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -68,8 +67,7 @@ var examples = []example{
 
 func readExample(t testing.TB, file string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "..", "examples", file))
-	must.OK(t, err)
+	data := must.Read(t, filepath.Join("..", "..", "examples", file))
 	return data
 }
 

@@ -34,8 +34,7 @@ func TestGeminiRender(t *testing.T) {
 	}
 
 	// What the SDK would send for the same content is what we send.
-	theirs, err := json.Marshal(want)
-	must.OK(t, err)
+	theirs := must.JSON(t, want)
 	var ourWire, theirWire any
 	must.OK(t, errors.Join(json.Unmarshal(got, &ourWire), json.Unmarshal(theirs, &theirWire)))
 	if !reflect.DeepEqual(ourWire, theirWire) {

@@ -37,8 +37,7 @@ type sdkTool struct {
 func sdkTools(t *testing.T, format provider.Format, data []byte) (tools []sdkTool) {
 	t.Helper()
 	raw := func(v any) json.RawMessage {
-		b, err := json.Marshal(v)
-		must.OK(t, err)
+		b := must.JSON(t, v)
 		return b
 	}
 	var err error

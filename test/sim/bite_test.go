@@ -25,8 +25,7 @@ func TestTeeth(t *testing.T) {
 	err := again(t, t.Output(), built(t, "steady"), "TestSimulation", fmt.Sprint("-seeds=", sameSeeds), "-twice=0",
 		"-sums="+file)
 	must.OK(t, err)
-	data, err := os.ReadFile(file)
-	must.OK(t, err)
+	data := must.Read(t, file)
 	var plain sums
 	must.OK(t, json.Unmarshal(data, &plain))
 	mutants := built(t, "steady,mutants", mutations(teeth)...)

@@ -3,7 +3,6 @@ package toolsets
 import (
 	"context"
 	"encoding/json"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -47,8 +46,7 @@ func TestLocksOfAServersTools(t *testing.T) {
 	here, met := make(chan string, 4), make(chan struct{})
 	s.tables("add_row", `["table"]`, here, met)
 	s.tables("change_schema", `[]`, here, met)
-	raw, err := os.ReadFile("../../examples/locks/servers.yaml")
-	must.OK(t, err)
+	raw := must.Read(t, "../../examples/locks/servers.yaml")
 	file, err := manifest.Decode([]byte(strings.Replace(string(raw), "http://127.0.0.1:8098/mcp", s.web.URL, 1)))
 	must.OK(t, err)
 	tools := set(t, file.Servers[0])

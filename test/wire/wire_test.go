@@ -52,8 +52,7 @@ func TestWireForms(t *testing.T) {
 	if *update {
 		must.OK(t, os.WriteFile(file, []byte(got), 0o644))
 	}
-	want, err := os.ReadFile(file)
-	must.OK(t, err)
+	want := must.Read(t, file)
 	if d := cmp.Diff(string(want), got); d != "" {
 		t.Errorf("what is written for others to read has changed: raise Wire in internal/version/version.go, with a dated "+
 			"line, and run go test ./test/wire -update (-was +is):\n%s", d)

@@ -28,8 +28,7 @@ func TestTheOtherCommandKnowsTheFlags(t *testing.T) {
 		if *update {
 			must.OK(t, os.WriteFile(list, []byte(want), 0o644))
 		}
-		have, err := os.ReadFile(list)
-		must.OK(t, err)
+		have := must.Read(t, list)
 		if string(have) != want {
 			t.Errorf("%s is out of date: run go test ./cmd/internal/cli -update", list)
 		}

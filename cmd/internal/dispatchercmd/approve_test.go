@@ -154,8 +154,7 @@ func TestNothingOutsideOfTheWorkspaceIsShown(t *testing.T) {
 		"in": true, "./in": true, filepath.Join(dir, "in"): true, "../out": false, "link": false, ".": false,
 		"none": false, "/etc/hosts": false,
 	} {
-		input, err := json.Marshal(map[string]string{"file_path": path, "content": "x"})
-		must.OK(t, err)
+		input := must.JSON(t, map[string]string{"file_path": path, "content": "x"})
 		if got := fileNow(dir, client.Approval{Tool: "write_file", Input: input}); (got != nil) != want {
 			t.Errorf("%s is read: %t", path, got != nil)
 		}

@@ -3,7 +3,6 @@ package dispatchercmd
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"io"
 	"os"
 	"path/filepath"
@@ -28,8 +27,7 @@ func TestAContextNamesTheSystem(t *testing.T) {
 	saved := filepath.Join(dir, "saved")
 	must.OK(t, s.save(t.Context(), testenv.Conn(t, system), saved, &streamsDone{}))
 	calls := filepath.Join(dir, "batch.json")
-	known, err := json.Marshal(map[string]string{"url": system.ClientURL()})
-	must.OK(t, err)
+	known := must.JSON(t, map[string]string{"url": system.ClientURL()})
 	at := filepath.Join(config, "nats", "context")
 	must.OK(t, os.MkdirAll(at, 0o700))
 	for path, content := range map[string]string{filepath.Join(at, "yard.json"): string(known),

@@ -36,8 +36,7 @@ func TestADenialIsOfWhatWasShown(t *testing.T) {
 	part := shown
 	part.Input = json.RawMessage(`{"command":"[cut: 99999 bytes in all]"}`)
 	said := make(chan string, 8)
-	list, err := json.Marshal(map[string]any{"approvals": []client.Approval{shown}})
-	must.OK(t, err)
+	list := must.JSON(t, map[string]any{"approvals": []client.Approval{shown}})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {

@@ -85,8 +85,7 @@ func TestInit(t *testing.T) {
 				f.Changed)
 		}
 	})
-	text, err := os.ReadFile(file)
-	must.OK(t, err)
+	text := must.Read(t, file)
 	all := filepath.Join(dir, "all.yaml")
 	plain := regexp.MustCompile(`(?m)^#([a-z][a-z0-9-]*:|- )`).ReplaceAllString(string(text), "$1")
 	must.OK(t, os.WriteFile(all, []byte(plain), 0o600))
@@ -139,8 +138,7 @@ func TestInitAsJSON(t *testing.T) {
 	if got := ask(file); got != (initialized{File: file}) {
 		t.Errorf("it says %+v", got)
 	}
-	text, err := os.ReadFile(file)
-	must.OK(t, err)
+	text := must.Read(t, file)
 	if got := ask("-"); got != (initialized{File: "-", Text: string(text)}) {
 		t.Errorf("on standard output: %+v", got)
 	}

@@ -26,8 +26,7 @@ func TestWhatAGapHasHidden(t *testing.T) {
 			e, err := events.Encode(events.Meta{ID: fmt.Sprint(id, i), Source: "/test", Subject: "a/" + id,
 				Time: time.Unix(int64(i+1), 0)}, b)
 			must.OK(t, err)
-			line, err := json.Marshal(e)
-			must.OK(t, err)
+			line := must.JSON(t, e)
 			seen[e.ID()], ids = string(line), append(ids, e.ID())
 		}
 		return ids

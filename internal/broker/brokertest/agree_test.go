@@ -128,8 +128,7 @@ func (c *clerk) api(s *side, what, data string) string {
 	if json.Unmarshal(m.Data, &v) != nil {
 		return string(m.Data)
 	}
-	out, err := json.Marshal(stable(v))
-	must.OK(c.t, err)
+	out := must.JSON(c.t, stable(v))
 	return string(out)
 }
 
@@ -349,8 +348,7 @@ func (c *clerk) step() {
 		case 1:
 			req["keep"] = c.rng.IntN(3)
 		}
-		data, err := json.Marshal(req)
-		must.OK(c.t, err)
+		data := must.JSON(c.t, req)
 		c.about("STREAM.PURGE", string(data))
 	case 16:
 		c.about("STREAM.MSG.GET", []string{

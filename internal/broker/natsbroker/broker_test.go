@@ -204,8 +204,7 @@ func TestStoredEventsAreCloudEvents(t *testing.T) {
 func TestDataThatIsTooLongForAMessage(t *testing.T) {
 	b := testenv.Broker(t, testenv.Server(t), "/test")
 	sub := submission("big")
-	big, err := json.Marshal(map[string]string{"file_path": strings.Repeat("x", 3<<20)})
-	must.OK(t, err)
+	big := must.JSON(t, map[string]string{"file_path": strings.Repeat("x", 3<<20)})
 	sub.Calls[0].Input = big
 	must.OK(t, b.Submit(t.Context(), sub))
 	s, err := b.Fold(t.Context(), sub.Key())

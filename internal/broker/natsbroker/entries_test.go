@@ -1,7 +1,6 @@
 package natsbroker_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -41,8 +40,7 @@ func TestAPoolDoesNotFillTheRegistry(t *testing.T) {
 	for _, size := range []int{200 << 10, 10 << 10, 500, 0} { // each until there is no room for one more
 		for refused := false; !refused; n++ {
 			w := broker.Worker{ID: fmt.Sprintf("flood.%d", n), Pool: "flood", Host: strings.Repeat("x", size)}
-			beat, err := json.Marshal(map[string]any{"worker": w})
-			must.OK(t, err)
+			beat := must.JSON(t, map[string]any{"worker": w})
 			a, err := flood.Request("ty.beat.flood."+broker.Escape(w.ID), beat, 20*time.Second)
 			must.OK(t, err)
 			if refused = a.Header.Get("Toolyard-Problem") != ""; !refused {

@@ -1,7 +1,6 @@
 package natsbroker_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -20,8 +19,7 @@ import (
 // forged has an agent publish an event of a type on a subject of its own, as its credentials let it.
 func forged(t *testing.T, nc *nats.Conn, subject string, body events.Body, header nats.Header) {
 	t.Helper()
-	data, err := json.Marshal(body)
-	must.OK(t, err)
+	data := must.JSON(t, body)
 	m := nats.NewMsg(subject)
 	m.Data = data
 	for name, value := range map[string]string{

@@ -2,7 +2,6 @@ package natsbroker_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
 	"sync"
@@ -28,8 +27,7 @@ func TestADamagedRecordOfAccountsProvesNothing(t *testing.T) {
 	s := testenv.Restartable(t)
 	b := testenv.Broker(t, s.Server, "/test")
 	must.OK(t, b.Guard(t.Context(), time.Now().Add(-time.Hour)))
-	data, err := json.Marshal(events.Decided{Decision: events.Approve, By: "a worker"})
-	must.OK(t, err)
+	data := must.JSON(t, events.Decided{Decision: events.Approve, By: "a worker"})
 	m := nats.NewMsg("ty.event.a.b.p.0")
 	m.Data = data
 	for name, value := range map[string]string{

@@ -35,8 +35,7 @@ func askedFor(t *testing.T, nc *nats.Conn, stream, subject string) *nats.Msg {
 func answerTo(t *testing.T, nc *nats.Conn, operation, stream, subject string) *nats.Msg {
 	t.Helper()
 	q := nats.NewMsg("ty.ask." + operation)
-	what, err := json.Marshal(map[string]string{"stream": stream, "subject": subject})
-	must.OK(t, err)
+	what := must.JSON(t, map[string]string{"stream": stream, "subject": subject})
 	q.Header.Set("Toolyard-Stored", string(what))
 	a, err := nc.RequestMsg(q, 20*time.Second)
 	must.OK(t, err)

@@ -2,7 +2,6 @@ package natsbroker_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"reflect"
 	"testing"
@@ -35,8 +34,7 @@ func TestAFloodOfQuestionsHoldsUpNobodyElse(t *testing.T) {
 		end()
 	}()
 	flood := testenv.ConnAs(t, s, access.Principal{Role: access.Worker, Name: "flood"})
-	asked, err := json.Marshal(broker.BackgroundAsk{})
-	must.OK(t, err)
+	asked := must.JSON(t, broker.BackgroundAsk{})
 	answers, err := flood.SubscribeSync(flood.NewInbox())
 	must.OK(t, err)
 	for range 40 * natsbroker.MaxQuestions {

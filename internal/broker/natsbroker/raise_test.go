@@ -272,8 +272,7 @@ func (g *grower) setOpenedBefore(later int, at time.Time) {
 	var m shard.Map
 	must.OK(g.t, json.Unmarshal(e.Value(), &m))
 	m.Epochs[len(m.Epochs)-1-later].Opened = at
-	value, err := json.Marshal(m)
-	must.OK(g.t, err)
+	value := must.JSON(g.t, m)
 	if _, err := kv.Put(g.t.Context(), "map", value); err != nil {
 		g.t.Fatal(err)
 	}

@@ -66,8 +66,7 @@ func TestWhatIsUnknownIsCarriedAlong(t *testing.T) {
 func TestWhatIsUnknownInsideIsCarriedAlong(t *testing.T) {
 	const at = `"0001-01-01T00:00:00Z"`
 	background := func(id string) broker.BackgroundCall { return broker.BackgroundCall{ID: toolyard.BatchID(id)} }
-	one, err := json.Marshal(background("one"))
-	must.OK(t, err)
+	one := must.JSON(t, background("one"))
 	newer := strings.TrimSuffix(string(one), "}") + `,"newer":1}`
 	gone := strings.Replace(newer, "one", "gone", 1)
 	for name, c := range map[string]struct {
@@ -117,8 +116,7 @@ func TestWhatIsUnknownInsideIsCarriedAlong(t *testing.T) {
 func TestKeysOfALaterVersionAreRead(t *testing.T) {
 	for _, v := range []any{&broker.Worker{}, &broker.Entry{}, &broker.Approval{}, &broker.Session{},
 		&broker.DeadLetter{}} {
-		text, err := json.Marshal(v)
-		must.OK(t, err)
+		text := must.JSON(t, v)
 		if err := json.Unmarshal([]byte(strings.Replace(string(text), "{", `{"of_tomorrow":{"x":[1]},`, 1)),
 			v); err != nil {
 			t.Errorf("%T: %v", v, err)

@@ -348,8 +348,7 @@ func holds(t *testing.T, raw json.RawMessage, inputs []any) (fitted map[Target]i
 			if _, isObject := in.(map[string]any); !isObject {
 				continue // the input of a call is an object
 			}
-			input, err := json.Marshal(in)
-			must.OK(t, err)
+			input := must.JSON(t, in)
 			if declared.Validate(input) != nil {
 				continue
 			}
@@ -648,8 +647,7 @@ func TestLowerKeepsWhatFits(t *testing.T) {
 				root[k] = []any{m.schema(2), m.schema(2)}
 			}
 		}
-		raw, err := json.Marshal(root)
-		must.OK(t, err)
+		raw := must.JSON(t, root)
 		root = decoded(t, string(raw)).(map[string]any)
 		var inputs []any
 		for range 12 {

@@ -34,8 +34,7 @@ func TestArguments(t *testing.T) {
 			`"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			document, err := json.Marshal(map[string]string{"arguments": tt.text})
-			must.OK(t, err)
+			document := must.JSON(t, map[string]string{"arguments": tt.text})
 			o, err := ReadObject("", document)
 			must.OK(t, err)
 			got, err := o.Arguments("arguments", !tt.cut)

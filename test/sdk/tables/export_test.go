@@ -104,8 +104,7 @@ func serve(t *testing.T, dispatcher, dir string, env []string) string {
 // jsonRows are the rows of a table of JSON lines, by column.
 func jsonRows(t *testing.T, name string) (rows []map[string]any) {
 	t.Helper()
-	text, err := os.ReadFile(name)
-	must.OK(t, err)
+	text := must.Read(t, name)
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	for {
