@@ -135,8 +135,7 @@ func TestGrants(t *testing.T) {
 
 // TestATokenFileOfOthers: a file that others can read or write holds no secrets.
 func TestATokenFileOfOthers(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(path, []byte("secret-a alice\n"), 0o600))
+	path := must.File(t, "tokens", "secret-a alice\n")
 	if _, err := ReadTokens(path); err != nil {
 		t.Error(err)
 	}

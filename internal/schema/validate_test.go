@@ -3,8 +3,6 @@ package schema
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -196,8 +194,7 @@ func TestCompileRefusesWhatItCannotSee(t *testing.T) {
 
 // TestCompileReadsNoFile: one that would do is there, and is not looked at.
 func TestCompileReadsNoFile(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "schema.json")
-	must.OK(t, os.WriteFile(file, []byte(`{"type":"string"}`), 0o600))
+	file := must.File(t, "schema.json", `{"type":"string"}`)
 	for _, ref := range []string{"file://" + file, file} {
 		_, err := CompileInput(json.RawMessage(fmt.Sprintf(`{"type":"object","properties":{"a":{"$ref":%q}}}`, ref)))
 		if err == nil || !strings.Contains(err.Error(), "must be whole") {

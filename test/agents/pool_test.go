@@ -54,8 +54,7 @@ func startPool(t *testing.T) *pool {
 		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	p := &pool{T: t, token: "a-token"}
-	tokens := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(tokens, []byte(p.token+" agent-1\n"), 0o600))
+	tokens := must.File(t, "tokens", p.token+" agent-1\n")
 	store := testenv.StoreDir(t)
 	said := p.start(3, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data",
 		store, "--token-file", tokens)

@@ -563,8 +563,7 @@ func TestWithoutTokens(t *testing.T) {
 
 // TestBudgetsOfABatch: its page says what is used of the budgets that its session shares.
 func TestBudgetsOfABatch(t *testing.T) {
-	budgets := filepath.Join(t.TempDir(), "budgets")
-	must.OK(t, os.WriteFile(budgets, []byte("budget agent *=calls:5,cost:7,per-hours:1\n"), 0o600))
+	budgets := must.File(t, "budgets", "budget agent *=calls:5,cost:7,per-hours:1\n")
 	s := start(t, "--quota-file", budgets)
 	s.write("notes.txt", "one\n")
 	s.submit("", "turn-1", "morning", call{"id": "1", "tool": "read_file", "input": call{"file_path": "notes.txt"}},

@@ -74,9 +74,7 @@ func prepare(t *testing.T, path string, args ...string) (*system, *exec.Cmd) {
 // tokenFile is a file with the tokens of the test.
 func tokenFile(t *testing.T) string {
 	t.Helper()
-	name := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(name, []byte(tokens), 0o600))
-	return name
+	return must.File(t, "tokens", tokens)
 }
 
 func (s *system) write(name, content string) {

@@ -104,8 +104,7 @@ func TestToolsThatAreLeftOutAreNamed(t *testing.T) {
 // TestAServerThatDoesNotAnswerIsNamed, where its tools would be listed.
 func TestAServerThatDoesNotAnswerIsNamed(t *testing.T) {
 	t.Parallel()
-	manifest := filepath.Join(t.TempDir(), "tools.json")
-	must.OK(t, os.WriteFile(manifest, []byte(`{"servers": [{"name": "gone", "command": ["false"]}]}`), 0o600))
+	manifest := must.File(t, "tools.json", `{"servers": [{"name": "gone", "command": ["false"]}]}`)
 	stdout, stderr, status := run(t, nil, "dispatcher", "tools", "--tools", manifest)
 	if status != 1 || stdout != "" || !strings.Contains(stderr, `the MCP server "gone" has not listed its tools`) {
 		t.Errorf("exit status %d: %s%s", status, stdout, stderr)

@@ -106,8 +106,7 @@ func TestMCPAlone(t *testing.T) {
 // TestMCPOfAService: over HTTP and over a pipe to the same system.
 func TestMCPOfAService(t *testing.T) {
 	dir := workspaceWith(t, "note.txt", "from a service")
-	keys := filepath.Join(t.TempDir(), "key")
-	must.OK(t, os.WriteFile(keys, []byte("0123456789abcdef0123456789abcdef\n"), 0o600))
+	keys := must.File(t, "key", "0123456789abcdef0123456789abcdef\n")
 	p := start(t, 3, "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--data",
 		t.TempDir(),
 		"--with-worker", "--workspace", "default="+dir, "--deny", "web_fetch", "--mcp-key-file", keys, "--view",
@@ -187,8 +186,7 @@ func TestMCPEndsTidily(t *testing.T) {
 
 // TestMCPFlags: what cannot be is said at once.
 func TestMCPFlags(t *testing.T) {
-	short := filepath.Join(t.TempDir(), "key")
-	must.OK(t, os.WriteFile(short, []byte("short"), 0o600))
+	short := must.File(t, "key", "short")
 	for _, tt := range []struct {
 		args []string
 		says string

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,8 +17,7 @@ import (
 // quotaFile writes a file of quotas and returns the flags of a dispatcher that reads it.
 func quotaFile(t *testing.T, lines string) []string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "quotas")
-	must.OK(t, os.WriteFile(file, []byte(lines), 0o600))
+	file := must.File(t, "quotas", lines)
 	return []string{"--quota-file", file}
 }
 

@@ -66,8 +66,7 @@ func post(t *testing.T, to string, form url.Values, header http.Header) (status 
 // page, and that of Slack.
 func TestAnApprovalServiceDecides(t *testing.T) {
 	t.Parallel()
-	secret := filepath.Join(t.TempDir(), "relay.secret")
-	must.OK(t, os.WriteFile(secret, []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=\n"), 0o600))
+	secret := must.File(t, "relay.secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=\n")
 	dir := workspace(t, map[string]string{"a.txt": "one\n"})
 	d := dispatcher(t)
 	worker(t, d.says["nats"], dir)
@@ -143,10 +142,8 @@ func TestAnApprovalServiceDecides(t *testing.T) {
 // TestARelayThatCannotBeTrusted is refused at the start.
 func TestARelayThatCannotBeTrusted(t *testing.T) {
 	t.Parallel()
-	short := filepath.Join(t.TempDir(), "short")
-	must.OK(t, os.WriteFile(short, []byte("whsec_AAAA"), 0o600))
-	good := filepath.Join(t.TempDir(), "good")
-	must.OK(t, os.WriteFile(good, []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), 0o600))
+	short := must.File(t, "short", "whsec_AAAA")
+	good := must.File(t, "good", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	for want, args := range map[string][]string{
 		"--relay-secret-file is required": {"--to", "https://x/"},
 		"24 to 64 random bytes":           {"--to", "https://x/", "--relay-secret-file", short},

@@ -20,8 +20,7 @@ import (
 func TestCommandsOverHTTP(t *testing.T) {
 	t.Parallel()
 	dir := workspace(t, map[string]string{"a.txt": "one\n"})
-	tokens := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(tokens, []byte("tok-ann ann interactive=yes\ntok-op *\n"), 0o600))
+	tokens := must.File(t, "tokens", "tok-ann ann interactive=yes\ntok-op *\n")
 	d := dispatcher(t, "--with-worker", "--workspace", "default="+dir, "--token-file", tokens)
 	at := func(token string, args ...string) []string {
 		return slices.Concat(args[:1], []string{"--server", d.says["http"], "--token", token}, args[1:])

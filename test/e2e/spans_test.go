@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/toolyard/toolyard"
@@ -20,11 +18,10 @@ import (
 func TestSpansOfAnApprovalAndOfHooks(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)
-	hooks := filepath.Join(t.TempDir(), "hooks.json")
-	must.OK(t, os.WriteFile(hooks, []byte(`{"hooks": {
+	hooks := must.File(t, "hooks.json", `{"hooks": {
 		"PreToolUse": [{"hooks": [{"type": "command", "command": "true"}, {"type": "command", "command": "true"}]}],
 		"PostToolUse": [{"matcher": "Write", "hooks": [{"type": "command", "command": "exit 1"}]}],
-		"PostToolBatch": [{"hooks": [{"type": "command", "command": "true"}]}]}}`), 0o600))
+		"PostToolBatch": [{"hooks": [{"type": "command", "command": "true"}]}]}}`)
 	dir := workspace(t, nil)
 	args := []string{"serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--metrics-listen",
 		"127.0.0.1:0", "--data", t.TempDir(), "--with-worker", "--workspace", "default=" + dir, "--hooks", hooks}

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -59,10 +57,9 @@ func TestATaskOutlivesItsDispatcher(t *testing.T) {
 		_, _ = fmt.Fprint(w, "it is done")
 	}))
 	t.Cleanup(slow.Close)
-	file := filepath.Join(t.TempDir(), "tools.yaml")
-	must.OK(t, os.WriteFile(file, []byte("tools:\n  - name: slow\n    description: Takes long.\n"+
+	file := must.File(t, "tools.yaml", "tools:\n  - name: slow\n    description: Takes long.\n"+
 		"    concurrency_class: WRITE_EXCLUSIVE\n    uses_workspace: false\n    requires_permission: false\n"+
-		"    input_schema: {type: object}\n    http: {url: "+slow.URL+"}\n"), 0o600))
+		"    input_schema: {type: object}\n    http: {url: "+slow.URL+"}\n")
 	first := dispatcher(t)
 	url := first.says["nats"]
 	second := start(t, 3, "dispatcher", "serve", "--nats", url, "--listen", "127.0.0.1:0")

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -245,8 +244,7 @@ func TestTrace(t *testing.T) {
 		}
 	}))
 	t.Cleanup(web.Close)
-	file := filepath.Join(t.TempDir(), "tools.yaml")
-	must.OK(t, os.WriteFile(file, []byte(`tools:
+	file := must.File(t, "tools.yaml", `tools:
   - name: flaky
     description: Fails at first.
     concurrency_class: READ_ONLY
@@ -258,7 +256,7 @@ func TestTrace(t *testing.T) {
     concurrency_class: WRITE_EXCLUSIVE
     input_schema: {type: object}
     http: {url: "`+web.URL+`/hold", method: GET}
-`), 0o600))
+`)
 	dir := workspace(t, map[string]string{"a.txt": "one\n"})
 	data := testenv.StoreDir(t)
 	d := startIn(t, 5, c.env(), "dispatcher", "serve", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0",
@@ -439,15 +437,14 @@ func TestNoTraceByDefault(t *testing.T) {
 			r.Header.Get("Baggage")}, "|")
 	}))
 	t.Cleanup(web.Close)
-	file := filepath.Join(t.TempDir(), "tools.yaml")
-	must.OK(t, os.WriteFile(file, []byte(`tools:
+	file := must.File(t, "tools.yaml", `tools:
   - name: ask
     description: Asks.
     concurrency_class: READ_ONLY
     is_read_only: true
     input_schema: {type: object}
     http: {url: "`+web.URL+`/", method: GET}
-`), 0o600))
+`)
 	for name, env := range map[string][]string{
 		"no variable":   nil,
 		"none":          {"OTEL_TRACES_EXPORTER=none", "OTEL_METRICS_EXPORTER=none"},

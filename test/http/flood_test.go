@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -243,8 +242,7 @@ func TestWhatATokenMayDo(t *testing.T) {
 
 // TestAStreamOfARevokedToken: streams and waits of a token that is taken out of its file end, and it opens no others.
 func TestAStreamOfARevokedToken(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tokens")
-	must.OK(t, os.WriteFile(path, []byte("secret-a alice\nsecret-b bob\n"), 0o600))
+	path := must.File(t, "tokens", "secret-a alice\nsecret-b bob\n")
 	tokens, err := api.ReadTokens(path)
 	must.OK(t, err)
 	p := start(t, func(c *api.Config) { c.Tokens, c.Loopback = tokens, false })

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"maps"
-	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -133,8 +132,7 @@ func TestFiles(t *testing.T) {
 		if !ok {
 			return
 		}
-		file := filepath.Join(t.TempDir(), "quotas.txt")
-		must.OK(t, os.WriteFile(file, []byte(quotas), 0o600))
+		file := must.File(t, "quotas.txt", quotas)
 		out, err := exec.CommandContext(t.Context(), path.Join(build(t), "dispatcher"), "explain", "--agent", "ci-1",
 			"--quota-file", file, filepath.Join(top, "examples/explore.json")).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "ci-*") {

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,14 +9,6 @@ import (
 	"github.com/toolyard/toolyard/internal/registry"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
-
-// written is a file of a test.
-func written(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "tools.yaml")
-	must.OK(t, os.WriteFile(path, []byte(text), 0o600))
-	return path
-}
 
 const oneOfEach = `
 tools:
@@ -33,7 +23,7 @@ func TestDeclaredToolsReachTheWorker(t *testing.T) {
 	t.Setenv("TEST_TOOL_KEY", "the-tools-key")
 	t.Setenv("TEST_SERVER_KEY", "the-servers-key")
 	w := Worker{ReadSlots: 1, WriteSlots: 1}
-	w.Guard.Manifests.Files = []string{written(t, oneOfEach)}
+	w.Guard.Manifests.Files = []string{must.File(t, "tools.yaml", oneOfEach)}
 	tools, rules, mode, err := w.Toolbox(&Permissions{Allow: []string{"count", "mcp__s__*"}, Mode: "default"}, Scope{})
 	must.OK(t, err)
 	cfg, err := w.Config(tools, rules, mode, nil)
@@ -71,7 +61,7 @@ func TestErrorsOfManifestsNameFileAndKey(t *testing.T) {
 		oneOfEach: "TEST_SERVER_KEY",
 	} {
 		w := Worker{ReadSlots: 1, WriteSlots: 1}
-		path := written(t, text)
+		path := must.File(t, "tools.yaml", text)
 		w.Guard.Manifests.Files = []string{path}
 		tools, err := w.Tools()
 		if err == nil {
@@ -81,7 +71,7 @@ func TestErrorsOfManifestsNameFileAndKey(t *testing.T) {
 			t.Errorf("got %v, want an error about %s", err, want)
 		}
 	}
-	path := written(t, oneOfEach)
+	path := must.File(t, "tools.yaml", oneOfEach)
 	w := Worker{}
 	w.Guard.Manifests.Files = []string{path, path}
 	if _, err := w.Tools(); err == nil || !strings.Contains(err.Error(), "is declared in "+path+" too") {

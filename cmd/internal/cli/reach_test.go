@@ -3,8 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,14 +16,6 @@ import (
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
-// file writes a file into the test's directory.
-func file(t *testing.T, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "file")
-	must.OK(t, os.WriteFile(path, []byte(content), 0o600))
-	return path
-}
-
 // nkey makes an NKey of a user: the file of its seed, and the public key.
 func nkey(t *testing.T) (seedFile, public string, pair nkeys.KeyPair) {
 	t.Helper()
@@ -36,7 +26,7 @@ func nkey(t *testing.T) (seedFile, public string, pair nkeys.KeyPair) {
 	if public, err = pair.PublicKey(); err != nil {
 		t.Fatal(err)
 	}
-	return file(t, string(seed)), public, pair
+	return must.File(t, "seed", string(seed)), public, pair
 }
 
 // userCreds writes credentials of a user that an account has signed.
@@ -51,7 +41,7 @@ func userCreds(t *testing.T, account nkeys.KeyPair, expires time.Time) string {
 	must.OK(t, err)
 	content, err := jwt.FormatUserConfig(token, seed)
 	must.OK(t, err)
-	return file(t, string(content))
+	return must.File(t, "creds", string(content))
 }
 
 // signedServer is a server that takes users of one account, which an operator of its own has signed.
@@ -72,8 +62,8 @@ func signedServer(t *testing.T) (url string, account nkeys.KeyPair) {
 	must.OK(t, err)
 	signedA, err := a.Encode(operator)
 	must.OK(t, err)
-	return testenv.Configured(t, file(t, fmt.Sprintf("operator: %q\nresolver: MEMORY\nresolver_preload: { %s: %q }\n",
-		signedO, accountKey, signedA)), nil), account
+	conf := fmt.Sprintf("operator: %q\nresolver: MEMORY\nresolver_preload: { %s: %q }\n", signedO, accountKey, signedA)
+	return testenv.Configured(t, must.File(t, "conf", conf), nil), account
 }
 
 // connects are tried against a server.
@@ -118,12 +108,12 @@ func TestNKeys(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir()) // this machine may have a system of its own
 	known, public, _ := nkey(t)
 	unknown, _, _ := nkey(t)
-	url := testenv.Configured(t, file(t, "authorization { users: [ { nkey: "+public+" } ] }\n"), nil)
+	url := testenv.Configured(t, must.File(t, "conf", "authorization { users: [ { nkey: "+public+" } ] }\n"), nil)
 	for _, c := range []connect{
 		{"the right one", Reach{NKey: known}, nil},
 		{"another", Reach{NKey: unknown}, []string{unknown, "does not take the NKey", "public key", "--nats-nkey"}},
 		{"none", Reach{}, []string{"there are none for operator", "--creds"}},
-		{"no seed", Reach{NKey: file(t, "nonsense")}, []string{"--nats-nkey", "has no seed"}},
+		{"no seed", Reach{NKey: must.File(t, "nonsense", "nonsense")}, []string{"--nats-nkey", "has no seed"}},
 		{"two", Reach{NKey: known, Creds: known}, []string{"--creds and --nats-nkey exclude each other"}},
 		{"a context too", Reach{NKey: known, Context: "c"}, []string{"--nats-nkey and --nats-context exclude"}},
 	} {
@@ -142,7 +132,7 @@ func TestCredentialsOfOthers(t *testing.T) {
 		{"the right ones", Reach{Creds: good}, nil},
 		{"expired ones", Reach{Creds: expired}, []string{expired, "ran out at 20", "put new ones there"}},
 		{"of another system", Reach{Creds: wrong}, []string{wrong, "does not take the credentials", "--creds"}},
-		{"none at all", Reach{Creds: file(t, "nonsense")}, []string{"--creds"}},
+		{"none at all", Reach{Creds: must.File(t, "nonsense", "nonsense")}, []string{"--creds"}},
 	} {
 		c.try(t, url)
 	}
@@ -156,8 +146,8 @@ func TestCertificates(t *testing.T) {
 	past := time.Now().Add(-time.Hour)
 	server := func(c natsd.Certificate) string {
 		cert, key := testenv.Issue(t, ca, c)
-		return testenv.Configured(t, file(t, fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }\n",
-			cert, key, caFile)), nil)
+		conf := fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }\n", cert, key, caFile)
+		return testenv.Configured(t, must.File(t, "conf", conf), nil)
 	}
 	local := []string{"127.0.0.1"}
 	url := server(natsd.Certificate{Name: "node", Hosts: local})

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,8 +51,7 @@ allow:
 		"an end of the document":      {"---\nallow: []\n...\n# no more\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "rules.yaml")
-			must.OK(t, os.WriteFile(path, []byte(c.file), 0o600))
+			path := must.File(t, "rules.yaml", c.file)
 			p := Permissions{Mode: string(policy.Default), Files: []string{path}, Deny: []string{"web_fetch"}}
 			rules, _, err := p.Rules(ruleTools())
 			if c.want != "" {

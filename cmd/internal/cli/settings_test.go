@@ -2,8 +2,6 @@ package cli
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -55,8 +53,7 @@ func parse(t *testing.T, env map[string]string, file string, args ...string) (se
 	t.Helper()
 	root, s := tree()
 	if file != "" {
-		path := filepath.Join(t.TempDir(), "settings.yaml")
-		must.OK(t, os.WriteFile(path, []byte(file), 0o600))
+		path := must.File(t, "settings.yaml", file)
 		args = append(args, "--config", path)
 	}
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
@@ -236,8 +233,7 @@ func TestAlternatives(t *testing.T) {
 		Alternatives(cmd.Flags(), "nats", "server")
 		args := append([]string{}, tt.args...)
 		if tt.file != "" {
-			path := filepath.Join(t.TempDir(), "settings.yaml")
-			must.OK(t, os.WriteFile(path, []byte(tt.file), 0o600))
+			path := must.File(t, "settings.yaml", tt.file)
 			args = append(args, "--config", path)
 		}
 		cmd.SetArgs(args)

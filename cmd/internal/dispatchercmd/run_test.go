@@ -118,8 +118,7 @@ func TestNobodyReadsTheResults(t *testing.T) {
 			waited <- true
 		}
 	}, http.NotFound)
-	file := filepath.Join(t.TempDir(), "batch.json")
-	must.OK(t, os.WriteFile(file, []byte(`{"calls":[{"tool":"t"},{"tool":"t"}]}`), 0o600))
+	file := must.File(t, "batch.json", `{"calls":[{"tool":"t"},{"tool":"t"}]}`)
 	var errs bytes.Buffer
 	status := cli.Main(Command(strings.NewReader(""), new(closedPipe), &errs),
 		[]string{"submit", "--server", server.URL, file}, &errs)

@@ -4,6 +4,7 @@ package must
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -29,4 +30,12 @@ func JSON(t testing.TB, v any) []byte {
 	data, err := json.Marshal(v)
 	OK(t, err)
 	return data
+}
+
+// File writes a file into a directory of its own, and returns its path.
+func File(t testing.TB, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	OK(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
 }
