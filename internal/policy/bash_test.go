@@ -20,6 +20,11 @@ func TestWhatBashRunsIsWhatRulesSee(t *testing.T) {
 		"%s; echo \"${x:-'$(rm -rf x)'}\"",              // quotes between double quotes are letters
 		"%s; echo a<<'EOF'#; rm -rf x\nEOF\n",           // the document ends at EOF#
 		"%s; echo ${x:-<(rm -rf x)}",                    // a process substitution
+		"%s >&'$(rm -rf x)'",                            // Bash expands the word once more
+		"%s 1>&'`rm -rf x`'",
+		"%s; echo >&'<(rm -rf x)'",
+		"%s; echo >&\\$\\(rm\\ -rf\\ x\\)",
+		"%s; x='$(rm -rf x)'; echo >&\"$x\"",
 	} {
 		line := func(first string) string {
 			return first + hidden[len("%s"):]

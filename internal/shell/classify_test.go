@@ -170,7 +170,7 @@ var unsafe = []classified{
 	{"cat <<< $(rm x)", `"rm"`}, {"cat <<E\"O\"F\nx\nEOF", "delimiter"},
 	{"echo $(cat <<EOF\nEOF)\nrm x\nEOF\n)", "substitution"}, {"cat <(rm x)", `"rm"`},
 	{"ls >(rm x)", "process substitution"},
-	{"ls > >(cat)", "may write"}, {"ls >&$x", "may write"},
+	{"ls > >(cat)", "may write"}, {"ls >&$x", "expanded"},
 	// assignments and expansions
 	{"x=1", "sets a variable"}, {"PATH=. ls", "sets a variable"}, {"x=$(ls)", "sets a variable"},
 	{"x+=1 ls", "sets a variable"}, {"a[0]=1", "sets a variable"}, {"export X=1", "export"}, {"declare x", "declare"},

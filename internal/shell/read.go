@@ -103,7 +103,8 @@ func plainDelimiter(w *syntax.Word) bool {
 
 // checkReadings refuses what Bash reads in another way than the parser: a comment that ends in a backslash (for Bash
 // the next line is a command), a here-document whose delimiter stands in an expansion or is continued over a line's
-// end, and quotes and process substitutions in the word of a parameter expansion.
+// end, quotes and process substitutions in the word of a parameter expansion, and what ">&" names if it is no plain
+// word.
 func checkReadings(file *syntax.File, command string) error {
 	var err error
 	refuse := func(why string) {
@@ -122,6 +123,10 @@ func checkReadings(file *syntax.File, command string) error {
 				refuse("a comment begins in the middle of a word, and shells differ on whether it is one")
 			}
 		case *syntax.Redirect:
+			// Bash makes &> of a >& that names no descriptor, and expands its word a second time, without the quotes.
+			if w := readWord(n.Word); n.Op == syntax.DplOut && (!w.Literal || strings.ContainsAny(w.Text, "$`<>")) {
+				refuse("what stands behind >& is no plain word, and shells differ on how often it is expanded")
+			}
 			if (n.Op == syntax.Hdoc || n.Op == syntax.DashHdoc) && n.Hdoc != nil && n.Word.Lit() != "" {
 				body := command[n.Hdoc.Pos().Offset():n.Hdoc.End().Offset()]
 				if strings.Contains(body, "\\\n") {
