@@ -25,6 +25,11 @@ func TestWhatBashRunsIsWhatRulesSee(t *testing.T) {
 		"%s; echo >&'<(rm -rf x)'",
 		"%s; echo >&\\$\\(rm\\ -rf\\ x\\)",
 		"%s; x='$(rm -rf x)'; echo >&\"$x\"",
+		"%s; [[ x == @($(rm -rf x)) ]]", // a list of patterns, which the parser keeps as text
+		"%s; [[ x == a+(b|`rm -rf x`) ]]",
+		"%s; [[ x != !(\"$(rm -rf x)\") ]]",
+		"%s; shopt -s extglob\necho @($(rm -rf x))",
+		"%s; shopt -s extglob\ncase x in @(<(rm -rf x))) ;; esac",
 	} {
 		line := func(first string) string {
 			return first + hidden[len("%s"):]

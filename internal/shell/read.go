@@ -103,8 +103,8 @@ func plainDelimiter(w *syntax.Word) bool {
 
 // checkReadings refuses what Bash reads in another way than the parser: a comment that ends in a backslash (for Bash
 // the next line is a command), a here-document whose delimiter stands in an expansion or is continued over a line's
-// end, quotes and process substitutions in the word of a parameter expansion, and what ">&" names if it is no plain
-// word.
+// end, quotes and process substitutions in the word of a parameter expansion, what ">&" names if it is no plain word,
+// and expansions in a list of patterns, of which the parser knows the text alone.
 func checkReadings(file *syntax.File, command string) error {
 	var err error
 	refuse := func(why string) {
@@ -149,6 +149,10 @@ func checkReadings(file *syntax.File, command string) error {
 			}
 			if strings.Contains(command[n.Pos().Offset():n.End().Offset()], "'") {
 				refuse("arithmetic has single quotes in it, which shells read differently")
+			}
+		case *syntax.ExtGlob:
+			if n.Pattern != nil && strings.ContainsAny(n.Pattern.Value, "$`<>'\"\\") {
+				refuse("a list of patterns has an expansion or quotes in it, which are not looked into")
 			}
 		case *syntax.ParamExp:
 			// The word behind the operator, as Bash reads it, depends on what stands around the expansion.
