@@ -78,7 +78,7 @@ func (r *reached) command(args []shell.Word, depth int) {
 		case shells[name] && !inShell:
 			inShell = true
 			r.texts(name, args[1:], depth+1)
-		case sourcing[name] && slices.ContainsFunc(args[1:], func(a shell.Word) bool { return isInput(a.Text, true) }):
+		case sourcing[name] && sourcesInput(args[1:]):
 			r.opaque = true
 		case name == "alias" && !inAlias:
 			inAlias = true
@@ -178,6 +178,21 @@ func (r *reached) texts(name string, args []shell.Word, depth int) {
 // -c it has no effect.
 func readsInput(word string) bool {
 	return isFlags(word) && strings.Contains(word, "s") && !strings.Contains(word, "c")
+}
+
+// sourcesInput reports whether the file that a shell is told to run may be one of which the command line has the
+// content: also where the name is a substitution, or a variable to its end.
+func sourcesInput(args []shell.Word) bool {
+	for i, a := range args {
+		first := i == 0 || i == 1 && args[0].Text == "--"
+		switch {
+		case a.Literal && isInput(a.Text, true):
+			return true
+		case !a.Literal && first && (strings.HasSuffix("stdin", a.End) || isInput(a.End, true)):
+			return true
+		}
+	}
+	return false
 }
 
 // isInput reports whether a file is the standard input, or another open file: of these the command line may have the

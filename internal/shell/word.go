@@ -17,6 +17,8 @@ type Word struct {
 	// Glob says that the word is literal except for *, ? or [: each argument made from it is a file name or the pattern
 	// itself, and begins with Text.
 	Glob bool
+	// End is the known end of a word that is not literal: "/b" of $a/b. If a is split, the last argument has it.
+	End string
 
 	// single says that the word becomes one argument, even if it is unknown: true for "$x", false for $x.
 	single bool
@@ -42,8 +44,11 @@ func readWord(w *syntax.Word) Word {
 		if r.braced && r.brace < len(out.Text) {
 			out.Text = out.Text[:r.brace]
 		}
+		if !r.braced {
+			out.End = r.end.String()
+		}
 	case r.glob:
-		out.Glob = true
+		out.Glob, out.End = true, r.end.String()
 	default:
 		out.Literal = true
 	}
@@ -53,8 +58,9 @@ func readWord(w *syntax.Word) Word {
 // wordReader collects what is known about one word, part by part.
 type wordReader struct {
 	text    strings.Builder
-	known   bool // all parts so far were known: text still grows
-	expands bool // something other than a glob was unknown
+	end     strings.Builder // what is known behind the last unknown part
+	known   bool            // all parts so far were known: text still grows
+	expands bool            // something other than a glob was unknown
 	glob    bool
 	single  bool
 	brace   int  // length of text at the first unquoted "{", or -1
@@ -107,6 +113,7 @@ func (r *wordReader) bare(s string) {
 			continue
 		case c == '*' || c == '?' || c == '[':
 			r.glob, r.known, r.single = true, false, false
+			r.end.Reset()
 		case c == '~' && (!r.begun || r.prev == '=' || r.prev == ':'):
 			r.open(true)
 		case c == '{':
@@ -119,6 +126,9 @@ func (r *wordReader) bare(s string) {
 			r.open(false)
 		default:
 			r.add(s[i : i+1])
+			if c == ']' { // of a glob: what stands in it is no end
+				r.end.Reset()
+			}
 		}
 		r.prev, r.begun = c, true
 	}
@@ -129,11 +139,13 @@ func (r *wordReader) add(s string) {
 	if r.known {
 		r.text.WriteString(s)
 	}
+	r.end.WriteString(s)
 }
 
 // open notes an expansion; single says that it does not split the word.
 func (r *wordReader) open(single bool) {
 	r.expands, r.known = true, false
+	r.end.Reset()
 	r.single = r.single && single
 }
 
