@@ -6,7 +6,8 @@ import "testing"
 func TestSourcedSubstitutions(t *testing.T) {
 	for _, line := range []string{
 		". <(echo 'rm x')", "source <(echo 'rm x')", "source /dev/fd/3 3< <(echo 'rm x')", `f=/dev/stdin; . "$f"`,
-		`f=/dev; . "$f/stdin" <<< 'rm x'`, `. /dev/fd/"$f"`, `. /dev/std*`, `. /dev/[s]tdin`, "builtin . <(echo 'rm x')",
+		`f=/dev; . "$f/stdin" <<< 'rm x'`, `. /dev/fd/"$f"`, `. /dev/std*`, `. /dev/[s]tdin`,
+		"builtin . <(echo 'rm x')",
 	} {
 		if !denies(t, line) {
 			t.Errorf("rm is denied, and not %q", line)
@@ -15,6 +16,56 @@ func TestSourcedSubstitutions(t *testing.T) {
 	for _, line := range []string{
 		`. "$HOME/.nvm/nvm.sh"`, "source ~/.bashrc", "source $VENV/bin/activate && ls", ". ./env *",
 		`source "$(conda info --base)/etc/profile.d/conda.sh"`,
+	} {
+		if denies(t, line) {
+			t.Errorf("%q runs no rm, and is denied", line)
+		}
+	}
+}
+
+// TestAliasesOfGit: an alias without a "!" is a command of git's own.
+func TestAliasesOfGit(t *testing.T) {
+	for _, line := range []string{
+		"git -c alias.p=push p origin", "git -c alias.p='push --force' p", "git -c ALIAS.P=push p",
+		"git -c alias.p='-C . push' p",
+		"git config alias.p push", "git config --global alias.p 'push origin'", "git config set alias.p push",
+		"git config set --global alias.p 'push origin' && git p", "git -c alias.a.command=push a",
+		"git -c alias.a='-c alias.b=push b' a", "sudo git -c alias.p=push p", "git -c \"alias.p=$x\" p",
+		"git --config-env=alias.p=X p", "git --config-env alias.p=X p", "git config alias.p \"$x\"",
+		"git -c alias.p='pu\"sh\"' p", "git clone -c alias.p=push a", "git config --add Alias.p push",
+	} {
+		if !deniesBy(t, "bash(git push:*)", line) {
+			t.Errorf("git push is denied, and not %q", line)
+		}
+	}
+	for _, line := range []string{
+		"git -c alias.p=pull p", "git config alias.st status", "git config --get alias.p", "git -c core.pager=cat log",
+		"git -c user.name=push log", "git config user.name \"$x\"",
+	} {
+		if deniesBy(t, "bash(git push:*)", line) {
+			t.Errorf("%q pushes nothing, and is denied", line)
+		}
+	}
+}
+
+// TestProgramsOfGit: the values of options that git runs are commands, however the option is written.
+func TestProgramsOfGit(t *testing.T) {
+	for _, line := range []string{
+		"git filter-branch --tree-filter 'rm -f key' HEAD", "git filter-branch --index-filter='rm x'",
+		"git rebase -ix 'rm x' main", "git rebase -x'rm x' main", "git rebase --exe 'rm x' main",
+		"git -C a rebase --exec='rm x'", "git difftool -x 'rm x'", "git difftool -yx 'rm x'",
+		"git difftool --extcmd='rm x'", "git difftool --extcmd 'rm x'", "git grep -O'rm x' y", "git grep -nO'rm x' y",
+		"git grep --open-files-in-pager='rm x' y", "git fetch --upload-pack 'rm x;' .", "git clone -u 'rm x;' . a",
+		"git push --receive-pack='rm x;' .", "git clone --config=core.sshCommand='rm x' a",
+	} {
+		if !denies(t, line) {
+			t.Errorf("rm is denied, and not %q", line)
+		}
+	}
+	for _, line := range []string{
+		"git switch -c \"$branch\"", "git rebase -i main", "git grep -n rm", "git log --author='rm x' --grep rm",
+		"git commit -m \"it's\"", "git -c user.name=\"O'Hara\" commit", "git branch -c \"$a\" b",
+		"git fetch --exclude rm",
 	} {
 		if denies(t, line) {
 			t.Errorf("%q runs no rm, and is denied", line)

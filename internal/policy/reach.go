@@ -275,40 +275,6 @@ func (r *reached) option(name string, short byte, long string, args []shell.Word
 	}
 }
 
-// git reads what git is told to run: aliases with a "!" and values of -c, and the commands of rebase --exec and
-// submodule foreach.
-func (r *reached) git(args []shell.Word, depth int) {
-	each := false
-	for i, a := range args {
-		value := ""
-		switch key, v, set := strings.Cut(a.Text, "="); {
-		case i > 0 && args[i-1].Text == "-c" && set:
-			value = v
-		case i > 0 && strings.HasPrefix(args[i-1].Text, "alias.") && strings.HasPrefix(a.Text, "!"):
-			value = a.Text
-		case i > 0 && (args[i-1].Text == "--exec" || args[i-1].Text == "-x"), key == "--exec" && set:
-			value = a.Text
-			if set && key == "--exec" {
-				value = v
-			}
-		case i > 0 && args[i-1].Text == "foreach" && !each:
-			each = true
-			for _, w := range args[i:] {
-				if !strings.HasPrefix(w.Text, "-") {
-					value += w.Text + " "
-				}
-			}
-		}
-		if value == "" {
-			continue
-		}
-		if script, err := shell.Parse(strings.TrimPrefix(value, "!")); err == nil && depth <= maxShellDepth {
-			inner, hidden := reach(script.Commands, depth)
-			r.all, r.opaque = append(r.all, inner...), r.opaque || hidden
-		}
-	}
-}
-
 // text adds a command line that a shell is given.
 func (r *reached) text(text string, depth int) {
 	if r.opaque || strings.TrimSpace(text) == "" {

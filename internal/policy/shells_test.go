@@ -5,8 +5,14 @@ import "testing"
 // denies reports what a deny rule for rm says about a command line.
 func denies(t *testing.T, line string) bool {
 	t.Helper()
+	return deniesBy(t, "bash(rm:*)", line)
+}
+
+// deniesBy reports whether a deny rule denies a command line.
+func deniesBy(t *testing.T, rule, line string) bool {
+	t.Helper()
 	req := Request{Declaration: bashTool, Input: input(t, "command", line), Mode: Bypass}
-	return Decide(Rules{Deny: mustRules(t, "bash(rm:*)")}, req).Behavior == Deny
+	return Decide(Rules{Deny: mustRules(t, rule)}, req).Behavior == Deny
 }
 
 // TestAShellBehindAWordLikeGit: an operand that is named git, or alias, or like a shell, does not hide what a shell, an
