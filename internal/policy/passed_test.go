@@ -72,3 +72,69 @@ func TestProgramsOfGit(t *testing.T) {
 		}
 	}
 }
+
+// TestNamesThatMayBeAShell: a name that is not literal may be a shell, or a program that runs others.
+func TestNamesThatMayBeAShell(t *testing.T) {
+	for _, line := range []string{
+		"ba${x:-sh} -c 'rm y'", "sudo$x rm y", "env ba$x -c 'rm y'", "x=sh; s${x#s} -c 'rm y'", "xa$x rm < f",
+		"g$x -c alias.a='!rm y' a", "ev$x 'rm y'", "nice sudo$x rm y",
+		"fin$x . -exec rm {} +", "/bin/ba$x -c 'rm y'",
+	} {
+		if !denies(t, line) {
+			t.Errorf("rm is denied, and not %q", line)
+		}
+	}
+	for _, line := range []string{"python$v x.py", "node$x a", "cp build$x out", "nice cp build$x out"} {
+		if denies(t, line) {
+			t.Errorf("%q runs no rm, and is denied", line)
+		}
+	}
+}
+
+// TestShellsThatAreNotNamed: programs that start a shell where they have no command, or run a text that they are given.
+func TestShellsThatAreNotNamed(t *testing.T) {
+	for _, line := range []string{
+		"sudo -s <<< 'rm x'", "sudo -i <<< 'rm x'", "sudo -u root -i <<< 'rm x'", "sudo -su root <<< 'rm x'",
+		"sudo --shell <<< 'rm x'", "doas -s <<< 'rm x'", "chroot / <<< 'rm x'", "chroot --userspec=a / <<< 'rm x'",
+		"unshare -r <<< 'rm x'", "unshare <<< 'rm x'", "nsenter -t 1 <<< 'rm x'", "nsenter --target 1 -m <<< 'rm x'",
+		"fakeroot <<< 'rm x'", "newgrp a <<< 'rm x'", "script -q /dev/null <<< 'rm x'", "at now <<< 'rm x'",
+		"batch <<< 'rm x'", "crontab - <<< '* * * * * rm x'", "crontab <<< '* * * * * rm x'", "sg a 'rm x'",
+		"compgen -C 'rm x'", "compgen -W '$(rm x)'", "sudo chroot / <<< 'rm x'",
+	} {
+		if !denies(t, line) {
+			t.Errorf("rm is denied, and not %q", line)
+		}
+	}
+	for _, line := range []string{
+		"sudo -u root ls", "sudo -k", "sudo -s ls", "sudo -l", "chroot / ls", "unshare -r ls", "nsenter -t 1 -m ls",
+		"fakeroot make", "script -qc ls /dev/null", "at -l", "crontab -l", "crontab f", "compgen -c",
+		"compgen -A function", "sg a ls",
+	} {
+		if denies(t, line) {
+			t.Errorf("%q runs no rm, and is denied", line)
+		}
+	}
+}
+
+// TestMoreWrappers: a command is found behind the option or the word that has a program run it.
+func TestMoreWrappers(t *testing.T) {
+	for _, line := range []string{
+		"fd -HIx rm", "fd --exec=rm", "fd -xrm", "fd -X rm", "fd --exec-batch=rm -f", "fdfind -0X sudo rm",
+		"chronic rm x", "ls | ifne rm x", "sshpass -p a rm x", "npm exec -- rm x", "npm x rm", "pnpm exec rm x",
+		"pnpm dlx rm x",
+		"yarn exec rm x", "conda run -n a rm x", "micromamba run rm x", "hatch run rm x", "rustup run nightly rm x",
+		"conda run sh -c 'rm x'",
+	} {
+		if !denies(t, line) {
+			t.Errorf("rm is denied, and not %q", line)
+		}
+	}
+	for _, line := range []string{
+		"npm install rm", "npm run build", "fd -e rm", "fd -x ls", "fd xrm", "npm install \"$x\"", "conda install rm",
+		"yarn add rm",
+	} {
+		if denies(t, line) {
+			t.Errorf("%q runs no rm, and is denied", line)
+		}
+	}
+}

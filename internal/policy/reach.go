@@ -12,14 +12,14 @@ import (
 var (
 	// wrappers run their arguments. The command may begin at any later word, because this list does not distinguish
 	// their options.
-	wrappers = wordSet(`arch asdf builtin bundle bunx busybox bwrap caffeinate capsh catchsegv cgexec choom chpst chroot chrt
+	wrappers = wordSet(`arch asdf builtin bundle bunx busybox bwrap caffeinate capsh catchsegv cgexec choom chronic chpst chroot chrt
 		command cpulimit cross-env dbus-launch dbus-run-session direnv doas dotenv dumb-init entr env exec expect faketime fakechroot
-		fakeroot firejail flock gdb gosu hash i386 ionice linux32 linux64 ltrace mise nice nix nohup nsenter numactl parallel pdm perf
+		fakeroot firejail flock gdb gosu hash i386 ifne ionice linux32 linux64 ltrace mise nice nix nohup nsenter numactl parallel pdm perf
 		pipenv pipx pkexec npx pnpx poetry prlimit proot proxychains proxychains4 rlwrap rr runuser rye setarch setpriv setsid setuidgid
-		sg softlimit ssh-agent start-stop-daemon stdbuf strace su su-exec sudo systemd-inhibit systemd-run taskset time timeout tini
+		sg softlimit ssh-agent sshpass start-stop-daemon stdbuf strace su su-exec sudo systemd-inhibit systemd-run taskset time timeout tini
 		torify torsocks toybox tsocks unbuffer unshare uname26 uv uvx valgrind watch x86_64 xargs xvfb-run`)
 	// shells run text: each argument may be a command line.
-	shells = wordSet(`ash bash csh dash elvish eval fish ksh mksh nu osh parallel posh rbash runuser screen sh ssh su tcsh tmux trap
+	shells = wordSet(`ash bash csh dash elvish eval fish ksh mksh nu osh parallel posh rbash runuser screen sg sh ssh su tcsh tmux trap
 		watch xonsh yash zsh`)
 	// readers are the shells whose -s reads standard input, and whose -o takes the name of a setting.
 	readers = wordSet(`ash bash csh dash ksh mksh osh posh rbash sh tcsh yash zsh`)
@@ -62,14 +62,16 @@ func reach(commands []shell.Command, depth int) (all [][]shell.Word, opaque bool
 // shell there would only repeat it. The same is true of alias and git. But a word of one kind says nothing of the
 // others: it may be an operand that only has that name.
 func (r *reached) command(args []shell.Word, depth int) {
-	inShell, inAlias, inGit, inOption := false, false, false, false
+	inShell, inAlias, inGit, inOption, inFinder, inCompletion := false, false, false, false, false, false
 	for _, i := range startsIn(args) {
 		args := args[i:]
 		r.all = append(r.all, args)
 		if !args[0].Literal {
+			r.opaque = r.opaque || mayRunOthers(args[0].Text)
 			continue
 		}
 		name := path.Base(args[0].Text)
+		r.opaque = r.opaque || startsShell(name, args[1:])
 		if option, ok := optioned[name]; ok && !inOption {
 			inOption = true
 			r.option(name, option.short, option.long, args[1:], depth+1)
@@ -90,6 +92,14 @@ func (r *reached) command(args []shell.Word, depth int) {
 		case name == "git" && !inGit:
 			inGit = true
 			r.git(args[1:], depth+1)
+		case finders[name] && !inFinder:
+			inFinder = true
+			r.found(args, depth+1)
+		case name == "compgen" && !inCompletion:
+			inCompletion = true
+			for _, a := range args[1:] {
+				r.value(a.Text, depth+1)
+			}
 		}
 	}
 }
@@ -112,6 +122,14 @@ func startsIn(args []shell.Word) (starts []int) {
 		for i, a := range args {
 			if a.Literal && execs[a.Text] && i+1 < len(args) {
 				starts = append(starts, i+1)
+			}
+		}
+	case runners[name] != "":
+		if i := slices.IndexFunc(args, func(w shell.Word) bool {
+			return w.Literal && slices.Contains(strings.Fields(runners[name]), w.Text)
+		}); i > 0 {
+			for i++; i < len(args); i++ {
+				starts = append(starts, i)
 			}
 		}
 	case name == "git" && slices.ContainsFunc(args, func(w shell.Word) bool { return w.Text == "bisect" }):

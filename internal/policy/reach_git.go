@@ -35,12 +35,12 @@ func (r *reached) git(args []shell.Word, depth int) {
 		case isAlias(before, true) && (subcommand == "config" || strings.HasPrefix(a.Text, "!")):
 			r.gitAlias(a, depth)
 		case i > 0 && runsNext(before, subcommand):
-			r.gitText(a.Text, depth)
+			r.value(a.Text, depth)
 		case set && runsValue(key):
-			r.gitText(value, depth)
+			r.value(value, depth)
 		case gitLetters[subcommand] != 0 && strings.HasPrefix(a.Text, "-") && !strings.HasPrefix(a.Text, "--"):
 			_, glued, _ := strings.Cut(a.Text, string(gitLetters[subcommand]))
-			r.gitText(glued, depth)
+			r.value(glued, depth)
 		case before == "foreach" && !foreach:
 			foreach = true
 			var words []string
@@ -49,7 +49,7 @@ func (r *reached) git(args []shell.Word, depth int) {
 					words = append(words, w.Text)
 				}
 			}
-			r.gitText(strings.Join(words, " "), depth)
+			r.value(strings.Join(words, " "), depth)
 		}
 		if subcommand == "" && a.Literal && !strings.HasPrefix(a.Text, "-") && !gitValues[before] {
 			subcommand = a.Text
@@ -64,7 +64,7 @@ func (r *reached) gitVariable(w shell.Word, depth int) {
 		r.gitAlias(shell.Word{Text: value, Literal: w.Literal}, depth)
 		return
 	}
-	r.gitText(value, depth)
+	r.value(value, depth)
 }
 
 // isAlias reports whether a variable of git's configuration is an alias. One that is not known to its end may be.
@@ -85,13 +85,6 @@ func (r *reached) gitAlias(w shell.Word, depth int) {
 		text = "git " + text
 	}
 	r.text(text, depth)
-}
-
-// gitText reads a value that git may run. One that is no command is none.
-func (r *reached) gitText(text string, depth int) {
-	if _, err := shell.Parse(strings.TrimPrefix(text, "!")); err == nil {
-		r.text(strings.TrimPrefix(text, "!"), depth)
-	}
 }
 
 // runsNext reports whether a subcommand runs the value of an option, which is the next word.
