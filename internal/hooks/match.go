@@ -50,11 +50,17 @@ func parseMatcher(text string) (matcher, error) {
 }
 
 // check returns an error for names that no tool can have. Claude Code's other tools are accepted, since existing
-// scripts list them beside those that we have.
+// scripts list them beside those that we have. The name of a server is that of a rule, and of no tool: as in Claude
+// Code it would match nothing.
 func (m matcher) check(n policy.Names) error {
 	var errs []error
 	for _, name := range m.names {
-		if !policy.Foreign(name) {
+		switch server, ok := strings.CutPrefix(name, "mcp__"); {
+		case policy.Foreign(name):
+		case ok && !strings.Contains(strings.TrimSuffix(server, "__"), "__"):
+			errs = append(errs, fmt.Errorf("%q is a server and no tool, so nothing matches it; write %s__.* for all "+
+				"tools of the server", name, strings.TrimSuffix(name, "__")))
+		default:
 			errs = append(errs, n.Check(name))
 		}
 	}
