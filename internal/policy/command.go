@@ -104,8 +104,12 @@ func (w patternWord) matches(text string) bool {
 	return true
 }
 
-// matchesProgram is matches for the name of a program, whatever its path.
+// matchesProgram is matches for the name of a program, whatever its path, here or there: a file has many paths, and a
+// rule that denies one means the program.
 func (w patternWord) matchesProgram(text string) bool {
+	if len(w) == 1 && strings.Contains(w[0], "/") {
+		return path.Base(w[0]) == path.Base(text)
+	}
 	return w.matches(text) || !strings.Contains(strings.Join(w, ""), "/") && w.matches(path.Base(text))
 }
 
@@ -300,6 +304,9 @@ func skipTo(at []int, n, i int) []int {
 }
 
 func mayBe(w shell.Word, word patternWord, name bool) bool {
+	if name && len(word) == 1 && strings.HasPrefix(path.Base(word[0]), w.Text) {
+		return true
+	}
 	return strings.HasPrefix(word[0], w.Text) || len(word) > 1 && strings.HasPrefix(w.Text, word[0]) || name &&
 		strings.Contains(w.Text, "/")
 }

@@ -138,3 +138,28 @@ func TestMoreWrappers(t *testing.T) {
 		}
 	}
 }
+
+// TestProgramsByTheirPaths: a rule that denies a program by its path denies it however it is named, as one that denies
+// it by its name does.
+func TestProgramsByTheirPaths(t *testing.T) {
+	for rule, lines := range map[string][]string{
+		"bash(/usr/bin/rm:*)": {"rm x", "/bin/rm x", "/usr//bin/rm x", "sudo rm x", "sh -c 'rm x'"},
+		"bash(./deploy.sh:*)": {"././deploy.sh", "cd x && ../deploy.sh", "/ws/deploy.sh a", "x/../deploy.sh",
+			"$PWD/deploy.sh", "PATH=. deploy.sh"},
+		"bash(scripts/deploy.sh)": {"./scripts/deploy.sh", "cd scripts && ./deploy.sh"},
+	} {
+		for _, line := range lines {
+			if !deniesBy(t, rule, line) {
+				t.Errorf("%s does not deny %q", rule, line)
+			}
+		}
+	}
+	for rule, line := range map[string]string{
+		"bash(/usr/bin/rm:*)": "/usr/bin/rmdir x", "bash(./deploy.sh)": "./deploy.sh -n", "bash(./s/*)": "./t/a",
+		"bash(cat ./a)": "cat b/a",
+	} {
+		if deniesBy(t, rule, line) {
+			t.Errorf("%s denies %q", rule, line)
+		}
+	}
+}
