@@ -146,15 +146,19 @@ func (p *commandPattern) matches(args []shell.Word) bool {
 
 // coveredCommands reports which allow rules together cover a command line. Each part must match one of the rules, or
 // only read in a directory of the workspace, and at least one part must match a rule. Prefixes that limit or slow down
-// a part (timeout, nice) are ignored. The line must consist of nothing but its parts, joined: see [shell.Parts].
+// a part (timeout, nice) are ignored. The line must consist of nothing but its parts, joined: see [shell.Parts]. Behind
+// a cd, a program of a relative path is another one than the rule means.
 func coveredCommands(line, workspaceDir string, rules []Rule) (used []Rule, ok bool) {
 	parts, ok := shell.Parts(line)
 	if !ok {
 		return nil, false
 	}
+	moved := slices.ContainsFunc(parts, func(p shell.Part) bool { return leavesTop(p.Args, workspaceDir) })
 	for _, part := range parts {
 		r, ok := covering(part, rules)
 		switch {
+		case ok && moved && runsNearby(part.Args): // the rule means the one that lies where the line begins
+			return nil, false
 		case ok && !slices.Contains(used, r):
 			used = append(used, r)
 		case ok:
@@ -178,6 +182,28 @@ func covering(part shell.Part, rules []Rule) (match Rule, ok bool) {
 		}
 	}
 	return Rule{}, false
+}
+
+// leavesTop reports whether a part changes to another directory than the one in which the line begins.
+func leavesTop(args []shell.Word, workspaceDir string) bool {
+	if len(args) == 0 || args[0].Text != "cd" && args[0].Text != "pushd" && args[0].Text != "popd" {
+		return false
+	}
+	if len(args) != 2 || args[0].Text != "cd" || !args[1].Literal || args[1].Text == "" {
+		return true
+	}
+	to := path.Clean(args[1].Text)
+	return to != "." && (workspaceDir == "" || to != path.Clean(workspaceDir))
+}
+
+// runsNearby reports whether a simple command runs a program by a path that begins in the directory where it runs.
+func runsNearby(args []shell.Word) bool {
+	for ok := true; ok; args, ok = shell.Behind(args) {
+		if len(args) > 0 && strings.Contains(args[0].Text, "/") && !path.IsAbs(args[0].Text) {
+			return true
+		}
+	}
+	return false
 }
 
 // leavesWorkspace reports whether a part changes to a directory that may be outside the workspace: what a rule allows

@@ -163,3 +163,35 @@ func TestProgramsByTheirPaths(t *testing.T) {
 		}
 	}
 }
+
+// TestAProgramBesideTheDirectory: behind a cd, ./run.sh is another program than the one that was allowed.
+func TestAProgramBesideTheDirectory(t *testing.T) {
+	allows := func(rule, line string) bool {
+		req := Request{Declaration: bashTool, Input: input(t, "command", line), WorkspaceDir: "/ws"}
+		_, remembered := Recalls([]string{rule}, req, "sha")
+		got := Decide(Rules{Allow: mustRules(t, rule)}, req).Behavior == Allow
+		if got != remembered {
+			t.Errorf("%s on %q: the rule allows %t, the approval %t", rule, line, got, remembered)
+		}
+		return got
+	}
+	for rule, line := range map[string]string{
+		"bash(./run.sh)": "cd docs && ./run.sh", "bash(./run.sh:*)": "cd docs && timeout 60 ./run.sh -v",
+		"bash(scripts/run:*)": "(cd docs; scripts/run a)", "bash(../a)": "cd docs; ls; ../a",
+		"bash(timeout 5 ./run.sh)": "cd docs && timeout 5 ./run.sh",
+		"bash(./gradlew test)":     "cd /ws/docs && ./gradlew test",
+	} {
+		if allows(rule, line) {
+			t.Errorf("%s allows %q", rule, line)
+		}
+	}
+	for rule, line := range map[string]string{
+		"bash(./run.sh)": "./run.sh; ls", "bash(./run.sh:*)": "timeout 60 ./run.sh -v | head",
+		"bash(npm test)": "cd a && npm test", "bash(/opt/run)": "cd docs && /opt/run",
+		"bash(./a)": "cd . && ./a", "bash(./b)": "cd /ws && ./b",
+	} {
+		if !allows(rule, line) {
+			t.Errorf("%s does not allow %q", rule, line)
+		}
+	}
+}
