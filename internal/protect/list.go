@@ -157,8 +157,9 @@ func same(a, b []string) bool {
 	return slices.EqualFunc(a, b, func(x, y string) bool { return x == y || fold(x) == fold(y) })
 }
 
-// fold is a name without what some file system does not tell apart: case, dots and blanks at its end, a stream's name
-// behind a colon, and characters that cannot be seen. git~1 is what Windows calls .git as well.
+// fold is a name without what some file system does not tell apart: case, letters that are joined, dots and blanks at
+// its end, a stream's name behind a colon, and characters that cannot be seen. git~1 is what Windows calls .git as
+// well.
 func fold(name string) string {
 	name, _, _ = strings.Cut(name, ":")
 	name = strings.Map(func(r rune) rune {
@@ -169,11 +170,16 @@ func fold(name string) string {
 		return r
 	}, name)
 	name = strings.ToLower(strings.ToUpper(strings.TrimRight(name, ". "))) // a long s has no other way to s
+	name = joined.Replace(name)
 	if name == "git~1" {
 		return ".git"
 	}
 	return name
 }
+
+// joined are the letters that file systems without case (ext4, f2fs) take for several Latin ones, in lower case.
+var joined = strings.NewReplacer("\u00df", "ss", "\u1e9e", "ss", "\ufb00", "ff", "\ufb01", "fi", "\ufb02", "fl",
+	"\ufb03", "ffi", "\ufb04", "ffl", "\ufb05", "st", "\ufb06", "st")
 
 // split gives the names of a clean relative path; ok is false for any other.
 func split(p string) (names []string, ok bool) {

@@ -323,7 +323,11 @@ func TestInvisibleNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []string{".g\u00adit/config", ".git\ufe0f/hooks/x", ".\u034fenvrc", ".\u017fsh/config",
-		".vs\u180ecode/tasks.json", ".v\U000e0041imrc"} {
+		".vs\u180ecode/tasks.json", ".v\U000e0041imrc",
+		// one letter that these take for two or three
+		".gitcon\ufb01g", ".\u00dfh/authorized_keys", ".\u1e9eH/x", ".github/work\ufb02ows/a.yml", "Jenkins\ufb01le",
+		".bash_pro\ufb01le", ".con\ufb01g/\ufb01sh/config.fish", ".\u017f\u017fh/x",
+	} {
 		if _, ok := set.Covers(p); !ok {
 			t.Errorf("%q is not protected", p)
 		}
