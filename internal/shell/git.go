@@ -17,30 +17,21 @@ func git(args []Word) error {
 	for len(args) > 0 && args[0].Literal && args[0].Text == "--no-pager" {
 		args = args[1:]
 	}
+	if len(args) == 1 && args[0].Literal && args[0].Text == "--version" {
+		return nil
+	}
 	if len(args) == 0 || !args[0].Literal {
 		return fmt.Errorf("its subcommand is not literal")
 	}
 	name, args := args[0].Text, args[1:]
-	var err error
-	switch name {
-	case "branch":
-		err = gitBranch(args)
-	case "remote": // "remote show" talks to the remote, the others write
-		err = gitRemote.checkNone(args)
-	case "log", "show", "diff":
-		err = gitHistory.check(args)
-		for _, a := range args {
-			if signatures.MatchString(a.Text) { // a format that verifies signatures runs gpg
-				err = fmt.Errorf("the format %s runs a program", a.Text)
-			}
-		}
-	default:
-		o, ok := gitSubcommands[name]
-		if !ok {
-			return fmt.Errorf("%s is not known to only read", name)
-		}
-		err = o.check(args)
+	reads, ok := gitLists[name]
+	if o := gitSubcommands[name]; !ok && o != nil {
+		reads, ok = o.check, true
 	}
+	if !ok {
+		return fmt.Errorf("%s is not known to only read", name)
+	}
+	err := reads(args)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -70,7 +61,23 @@ var gitSubcommands = map[string]*options{
 			exclude-per-directory exclude-standard full-name ignored killed modified no-empty-directory others
 			recurse-submodules resolve-undo sparse stage unmerged with-tree`),
 	},
-	"ls-tree": {flags: "dlrtz", long: set("abbrev full-name full-tree long name-only name-status object-only")},
+	"rev-list": {
+		values: "n", number: true,
+		long: set(`abbrev abbrev-commit after all ancestry-path author before boundary branches children committer count
+			date-order first-parent grep left-right max-count merges no-merges no-walk parents remotes reverse right-only since
+			skip tags topo-order until`),
+	},
+	"merge-base": {flags: "a", long: set("all fork-point independent is-ancestor octopus")},
+	// Excluded: --broken runs git once more.
+	"describe": {
+		long: set("abbrev all always candidates contains debug dirty exact-match exclude first-parent long match tags"),
+	},
+	// Excluded: formats, which can verify signatures.
+	"shortlog":      {flags: "cens", long: set("all committer email no-merges numbered since summary until")},
+	"show-ref":      {flags: "dqs", long: set("abbrev dereference hash head heads quiet tags verify")},
+	"check-ignore":  {flags: "nqvz", long: set("no-index non-matching quiet stdin verbose")},
+	"count-objects": {flags: "Hv", long: set("human-readable verbose")},
+	"ls-tree":       {flags: "dlrtz", long: set("abbrev full-name full-tree long name-only name-status object-only")},
 	// Excluded: --textconv and --filters run programs.
 	"cat-file": {flags: "epst"},
 	// Excluded: options of git diff that are not listed. blame passes unknown options on, including --output.
@@ -122,9 +129,9 @@ func gitBranch(args []Word) error {
 			break
 		}
 		list = list || a.Text == "--list"
-		if a.Text == "--sort" { // it would take a following --list as its value
-			return fmt.Errorf("--sort is known only with its value in the same word")
-		}
+	}
+	if err := sortsOnly(args); err != nil { // --sort alone would take a following --list as its value
+		return err
 	}
 	for i, a := range args {
 		takes := i > 0 && args[i-1].Literal && branchCommits[args[i-1].Text]
@@ -142,7 +149,7 @@ var (
 	branchCommits = set("--contains --no-contains --merged --no-merged --points-at")
 	branchOptions = options{
 		flags: "airv",
-		long: set(`abbrev all color column contains ignore-case list merged no-abbrev no-color no-column no-contains no-merged
+		long: set(`abbrev all color column contains format ignore-case list merged no-abbrev no-color no-column no-contains no-merged
 			omit-empty points-at remotes show-current sort verbose`),
 	}
 )

@@ -64,6 +64,17 @@ var uniqOptions = options{
 		"zero-terminated"),
 }
 
+// Excluded: -o and --output, which write a file in some systems.
+var base64Options = options{flags: "d", values: "w", long: set("decode ignore-garbage wrap help version")}
+
+// Excluded: -o and --output, and -R, which writes files with -H. Values are words of their own: tree takes the letters
+// behind an option for more options.
+var treeOptions = options{
+	flags: "adfilpsugDFqNQrtUvcnACJSXLIPhx",
+	long: set(`dirsfirst filesfirst du si inodes device noreport gitignore ignore-case matchdirs prune metafirst
+		filelimit charset sort timefmt help version`),
+}
+
 // Excluded: -C and --compile (they write), -p (it resets times), -z and -Z (they run decompressors).
 var fileOptions = options{
 	flags: "0bhiklLNrv", values: "eFm",

@@ -3,6 +3,7 @@ package shell
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -19,8 +20,8 @@ import (
 // [Behind].
 //
 // Excluded on purpose, though often harmless: less and more (they run editors and shells), awk, perl and the like
-// (languages), xargs, tee, env with arguments, tree and xxd (they have output files), hostname with its argument, read
-// (it sets variables).
+// (languages; only their version), xargs, tee, env with arguments, xxd (it has an output file), hostname with its
+// argument, read (it sets variables).
 var programs = map[string]func(args []Word) error{
 	// Files and their contents.
 	"ls": anything, "cat": anything, "head": anything, "tail": anything, "wc": anything, "grep": anything,
@@ -31,6 +32,9 @@ var programs = map[string]func(args []Word) error{
 	"expand": anything, "unexpand": anything, "stat": anything, "du": anything, "df": anything, "basename": anything,
 	"dirname": anything, "realpath": anything, "readlink": anything, "cksum": anything, "md5sum": anything,
 	"sha1sum": anything, "sha256sum": anything, "sha512sum": anything, "jq": anything,
+	"b2sum": anything, "sum": anything, "sha224sum": anything, "sha384sum": anything, "hexdump": anything,
+	"column": anything, "fmt": anything, "pr": anything, "tsort": anything, "numfmt": anything,
+	"base64": base64Options.check, "tree": treeOptions.check,
 	"find": find, "rg": rg.check, "sort": sortOptions.check, "uniq": uniq, "file": fileOptions.check, "sed": sed,
 
 	// The shell and the machine.
@@ -38,6 +42,9 @@ var programs = map[string]func(args []Word) error{
 	"seq":   anything,
 	"sleep": anything, "which": anything, "type": anything, "uname": anything, "whoami": anything, "id": anything,
 	"nproc": anything, "ps": anything, "printf": printf, "test": test, "[": bracket, "date": date, "env": nothing,
+	"expr": anything, "factor": anything, "groups": anything, "arch": anything, "uptime": anything, "free": anything,
+	"lscpu": anything, "printenv": anything, "hostname": nothing,
+	"python": version("--version"), "python3": version("--version"), "node": version("--version", "-v"),
 	"command": commandV, "exit": numbers, "break": numbers, "continue": numbers,
 
 	// Programs with subcommands.
@@ -52,6 +59,16 @@ func nothing(args []Word) error {
 		return errors.New("it only reads when it has no arguments")
 	}
 	return nil
+}
+
+// version is for programs that run their arguments, and print their version.
+func version(options ...string) func(args []Word) error {
+	return func(args []Word) error {
+		if len(args) != 1 || !args[0].Literal || !slices.Contains(options, args[0].Text) {
+			return fmt.Errorf("it is known to only read in the form %s alone", options[0])
+		}
+		return nil
+	}
 }
 
 // numbers is for exit, break and continue.
@@ -118,25 +135,6 @@ func uniq(args []Word) error {
 	}
 	if operands > 1 {
 		return errors.New("it writes to its second operand")
-	}
-	return nil
-}
-
-// sed allows only printing lines: sed -n 10,20p file. Its language can write files and run commands.
-func sed(args []Word) error {
-	refused := errors.New("it only reads in the form sed -n 10,20p file")
-	if len(args) < 2 || !args[0].Literal || args[0].Text != "-n" || !args[1].Literal {
-		return refused
-	}
-	span, ok := strings.CutSuffix(args[1].Text, "p")
-	from, to, two := strings.Cut(span, ",")
-	if !ok || !digits(from) || two && !digits(to) && to != "$" {
-		return refused
-	}
-	for _, a := range args[2:] {
-		if !a.operand() {
-			return notKnown(a)
-		}
 	}
 	return nil
 }
@@ -224,8 +222,9 @@ func test(args []Word) error {
 }
 
 var (
-	testUnary  = set("! -b -c -d -e -f -g -h -k -n -p -r -s -t -u -w -x -z -G -L -N -O -S")
-	testBinary = set("= == != < > -nt -ot -ef")
+	testUnary = set("! -b -c -d -e -f -g -h -k -n -p -r -s -t -u -w -x -z -G -L -N -O -S")
+	// Unlike [[ and other shells, Bash reads the operands of -eq and its like as numbers alone.
+	testBinary = set("= == != < > -nt -ot -ef -eq -ne -lt -le -gt -ge")
 )
 
 func notKnown(w Word) error {

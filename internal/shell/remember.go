@@ -50,7 +50,7 @@ func Remembering(command string) Remembered {
 	if name := foreignVariable(file); name != "" {
 		return unsafe(fmt.Sprintf("it reads the variable %s, which an earlier command may have set", name))
 	}
-	if slices.Contains(programs, "env") {
+	if slices.Contains(programs, "env") || slices.Contains(programs, "printenv") {
 		return unsafe("it shows the variables, which an earlier command may have set")
 	}
 	if slices.Contains(programs, "cd") || moves(file) {

@@ -26,6 +26,8 @@ func TestRemembering(t *testing.T) {
 		"cd":                               {Class: toolyard.WriteExclusive},
 		"cd -":                             {Class: toolyard.WriteExclusive},
 		"env":                              {Class: toolyard.Unsafe},
+		"printenv A":                       {Class: toolyard.Unsafe},
+		"git tag":                          {Class: toolyard.ReadOnly, Top: true},
 		"export A=1":                       {Class: toolyard.Unsafe},
 		"source env.sh":                    {Class: toolyard.Unsafe},
 		"rm a":                             {Class: toolyard.Unsafe},
