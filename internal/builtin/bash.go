@@ -138,6 +138,10 @@ func (b *bashTool) run(ctx context.Context, env tool.Env, in bashInput) (string,
 	res, err := b.box.Run(ctx, p, sandbox.Command{Argv: []string{"bash", "-c", in.Command}},
 		sandbox.Streams{Stdout: &out, Stderr: &out})
 	if errors.Is(err, sandbox.ErrNotStarted) { // a machine without bash
+		if other := shell.Portable(in.Command); other != nil { // it was judged, and allowed, as Bash reads it
+			return "", &tool.Error{Code: toolyard.SetupRequired, Err: err, Message: fmt.Sprintf("this worker has no "+
+				"bash, and its sh may do something else than was meant: %v. Write it for a POSIX shell", other)}
+		}
 		res, err = b.box.Run(ctx, p, sandbox.Command{Argv: []string{"sh", "-c", in.Command}},
 			sandbox.Streams{Stdout: &out, Stderr: &out})
 	}

@@ -197,6 +197,33 @@ func TestBashTellsEndsApart(t *testing.T) {
 	}
 }
 
+// TestShReadsNothingThatWasJudgedAsBash: without bash, sh runs only what it reads in the same way. Else a command that
+// Bash would only read with could remove a file.
+func TestShReadsNothingThatWasJudgedAsBash(t *testing.T) {
+	for command, runs := range map[string]bool{
+		"for x in rm; do [[ a || $x == f ]]; done": false, "echo $'a\\'; rm f #'": false, "ls | head -3 2>&1": true,
+	} {
+		b := newBench(t)
+		ran := false
+		bash, err := bash(acts{run: func(_ sandbox.Policy, c sandbox.Command, _ sandbox.Streams) (sandbox.Result,
+			error) {
+			if c.Argv[0] == "bash" {
+				return sandbox.Result{}, sandbox.ErrNotStarted
+			}
+			ran = true
+			return sandbox.Result{Reason: sandbox.Exited}, nil
+		}}, sandbox.Policy{}, nil)
+		b.must(err)
+		_, err = bash.Run(t.Context(), b.env, encode(in{"command": command}))
+		if ran != runs || runs != (err == nil) {
+			t.Errorf("%q: sh ran it: %t, %v", command, ran, err)
+		}
+		if err != nil {
+			b.contains(tool.AsError(err).Message, "only Bash")
+		}
+	}
+}
+
 // TestAFailedCommandsOutputIsItsOutput: it is beside the error and not in it, with the limits of a success.
 func TestAFailedCommandsOutputIsItsOutput(t *testing.T) {
 	b := newBench(t)
