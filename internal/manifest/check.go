@@ -121,6 +121,11 @@ func (t *Tool) check() error {
 	return t.HTTP.check(t, known, required)
 }
 
+// otherShells read some command lines in another way than Bash: [[ a || b ]] runs b.
+var otherShells = map[string]bool{"sh": true, "ash": true, "busybox": true, "csh": true, "dash": true, "fish": true,
+	"ksh": true, "mksh": true, "nu": true, "osh": true, "pwsh": true, "tcsh": true, "toybox": true, "xonsh": true,
+	"yash": true, "zsh": true}
+
 func (c *Command) check(t *Tool, known func(string, template) error) error {
 	fields := 0
 	for i, arg := range c.Argv {
@@ -133,6 +138,10 @@ func (c *Command) check(t *Tool, known func(string, template) error) error {
 			return err
 		}
 		fields += n
+		if name := path.Base(arg); t.Class.Shell != "" && otherShells[name] {
+			return fmt.Errorf("%s: the line in %q is judged as Bash reads it, and %s reads some lines in another way; "+
+				"run it with bash, or write UNSAFE for concurrency_class", key, t.Class.Shell, name)
+		}
 	}
 	var err error
 	if c.Stdin, err = checkStreams("command", t, c.Stdin, c.Output, fields); err != nil {

@@ -396,3 +396,20 @@ func TestWholeNumbersAreWrittenAsIntegers(t *testing.T) {
 		t.Errorf("%v, %v", u, err)
 	}
 }
+
+// TestACommandLineIsRunByBash: a class that is judged for each command line is judged as Bash reads it.
+func TestACommandLineIsRunByBash(t *testing.T) {
+	for argv, fits := range map[string]bool{
+		`["bash","-c","{a}"]`: true, `["/usr/bin/bash","-c","{a}"]`: true, `["timeout","5","bash","-c","{a}"]`: true,
+		`["./run","{a}"]`: true, `["sh","-c","exec bash -c \"$1\"","sh","{a}"]`: false, `["dash","-c","{a}"]`: false,
+		`["fish","-c","{a}"]`: false, `["env","zsh","-c","{a}"]`: false,
+		`["/bin/busybox","ash","-c","{a}"]`: false,
+	} {
+		_, err := Decode([]byte(`{"tools":[{"name":"x","description":"d","concurrency_class":{"shell":"a"},` +
+			`"input_schema":{"type":"object","required":["a"],"properties":{"a":{"type":"string"}}},` +
+			`"command":{"argv":` + argv + `}}]}`))
+		if fits != (err == nil) {
+			t.Errorf("%s: %v", argv, err)
+		}
+	}
+}
