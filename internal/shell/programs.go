@@ -42,7 +42,7 @@ var programs = map[string]func(args []Word) error{
 	"seq":   anything,
 	"sleep": anything, "which": anything, "type": anything, "uname": anything, "whoami": anything, "id": anything,
 	"nproc": anything, "ps": anything, "printf": printf, "test": test, "[": bracket, "date": date, "env": nothing,
-	"expr": anything, "factor": anything, "groups": anything, "arch": anything, "uptime": anything, "free": anything,
+	"expr": anything, "factor": anything, "groups": anything, "arch": nothing, "uptime": anything, "free": anything,
 	"lscpu": anything, "printenv": anything, "hostname": nothing,
 	"python": version("--version"), "python3": version("--version"), "node": version("--version", "-v"),
 	"command": commandV, "exit": numbers, "break": numbers, "continue": numbers,
