@@ -209,7 +209,8 @@ var unsafe = []classified{
 	{"tree -o f", "-o"}, {"tree -Lo 2 f", "-Lo"}, {"tree -R -H . -L 2", "-R"}, {"tree -L2o f", "-L2o"},
 	{"tree --output f", "--output"},
 	{"tree $x", "not literal"}, {"tree *", "not literal"}, {"base64 -o f", "-o"}, {"base64 --output=f", "--output"},
-	{"hostname x", "no arguments"}, {"arch -arm64 rm x", "no arguments"}, {"hostname -F f", "no arguments"}, {"python3 --version x", "python3"},
+	{"arch -arm64 rm x", "no arguments"},
+	{"hostname x", "no arguments"}, {"hostname -F f", "no arguments"}, {"python3 --version x", "python3"},
 	{"python3 x --version", "python3"}, {"node", "node"}, {"node -v x", "node"}, {"python3 -V", "python3"},
 	{"[ \"$x\" -eq ]", "operators"}, {"[[ \"$x\" -gt 1 ]]", "-gt"},
 	// behind others
