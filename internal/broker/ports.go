@@ -59,8 +59,10 @@ type Log interface {
 	RepliesFrom(ctx context.Context, k toolyard.BatchKey, after uint64, most int) ([]batch.Record, error)
 	// Ended reports whether no reply of a batch follows one, as far as is stored now.
 	Ended(ctx context.Context, k toolyard.BatchKey, seq uint64) (bool, error)
-	// EndReplies ends a batch whose log cannot be followed. RefuseBehind tells waiters that no more replies come.
+	// EndReplies ends a batch whose log cannot be followed. EndItems ends the calls of one whose submission and plan
+	// cannot be read, and RefuseBehind tells waiters that no more replies come.
 	EndReplies(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why string) error
+	EndItems(ctx context.Context, k toolyard.BatchKey, why string) error
 	RefuseBehind(ctx context.Context, k toolyard.BatchKey, why events.Refused) error
 
 	// Tail reads everything stored about a batch, from its submission on; TailAt begins after two sequences.

@@ -1,12 +1,14 @@
 package dispatcher
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 )
 
@@ -68,6 +70,66 @@ func TestTheWorkspaceOfABatchThatIsGivenUp(t *testing.T) {
 				}
 				if got := y.codes(k); got != "internal_error" {
 					y.Errorf("its call ended as %s", got)
+				}
+			})
+		})
+	}
+}
+
+// TestTheWorkspaceOfABatchOfWhichNothingCanBeRead: a worker runs a call of a batch whose submission and plan are lost.
+// Who waits for it is told, and with that others get its workspace, when the worker must have heard that the call is
+// over. So it is where the call was not claimed, and where another dispatcher has ended the call and died.
+func TestTheWorkspaceOfABatchOfWhichNothingCanBeRead(t *testing.T) {
+	type ending func(ctx context.Context, d *Dispatcher, k *kept) error
+	giveUp := func(ctx context.Context, d *Dispatcher, k *kept) error { return d.giveUp(ctx, k, errSubmissionLost) }
+	inTheWay := func(ctx context.Context, d *Dispatcher, k *kept) error {
+		d.endLost(ctx, map[toolyard.BatchKey]error{k.key: errSubmissionLost})
+		return nil
+	}
+	twice := func(ctx context.Context, d *Dispatcher, k *kept) error {
+		short, cancel := context.WithTimeout(ctx, d.b.Settings().CallAckWait/2)
+		defer cancel()
+		if giveUp(short, d, k) == nil {
+			d.log.Error("it was ended at once")
+		}
+		return giveUp(ctx, d, k)
+	}
+	for name, c := range map[string]struct {
+		tool  string
+		class toolyard.Class
+		end   ending
+	}{
+		"a write":                           {"write", toolyard.WriteExclusive, giveUp},
+		"a read, which has no claim":        {"read", toolyard.ReadOnly, giveUp},
+		"its ticket is in the way":          {"write", toolyard.WriteExclusive, inTheWay},
+		"one that has begun to end it died": {"read", toolyard.ReadOnly, twice},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inYard(t, func(y *yard) {
+				owner := y.dispatcher("d1")
+				k := y.submit(c.tool)
+				call, seq := y.take(c.class), uint64(0)
+				if c.class == toolyard.WriteExclusive {
+					seq = y.claim(call, "w")
+				}
+				owner.End()
+
+				d := New(&lostPlan{y.Broker("d2"), errSubmissionLost},
+					Config{ID: "d2", Base: y.entries(), Log: y.Log()})
+				of := &kept{key: k, log: d.log, sub: &broker.Submission{Key: k, SubmissionMessage: &lostMessage{}}}
+				if err := c.end(y.Context(), d, of); err != nil {
+					y.Fatal(err)
+				}
+				replied := batch.State{Key: k}
+				if err := y.b.CatchUp(y.Context(), &replied, batch.ChainReply, 0); err != nil ||
+					replied.Refused == nil {
+					y.Fatalf("who waits is told %+v, %v", replied.Refused, err)
+				}
+				if err := y.finish(call, seq); err == nil {
+					y.Error("what the worker did counts after others have the workspace")
+				}
+				if wait := time.Since(y.firstEnd(k)); wait < y.b.Settings().CallAckWait {
+					y.Errorf("others get the workspace %s after the call was ended", wait)
 				}
 			})
 		})

@@ -110,6 +110,8 @@ func (m *lostMessage) Read(context.Context) (batch.State, error) {
 func (m *lostMessage) BuryBatch(context.Context, string) error { m.buried = true; return nil }
 func (m *lostMessage) Done(context.Context) error              { m.done = true; return nil }
 
+func (m *lostMessage) Heartbeat(context.Context, bool) (bool, error) { return true, nil }
+
 // TestALostSubmissionThatAnotherHasRead: another dispatcher has read the submission before it was lost, and stands
 // still. The batch is refused in place of its plan, so that nothing of it runs when the other goes on. A plan that
 // cannot be read stands in the way: then only who waits is told.

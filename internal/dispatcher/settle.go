@@ -318,8 +318,8 @@ func (d *Dispatcher) giveUp(ctx context.Context, k *kept, why error) (err error)
 		err = d.answerAll(ctx, k.key, sub, why)
 	case planned == nil:
 		err = d.turnAway(ctx, k.key, cannotBeRead(unread))
-	default: // a plan that cannot be read is in the way: who waits is told, and that is all
-		err = d.tellWhoWaits(ctx, k.key, cannotBeRead(unread))
+	default: // a plan that cannot be read is in the way
+		err = d.endUnread(ctx, k.key, unread)
 	}
 	if err != nil {
 		return err
@@ -412,6 +412,8 @@ func (d *Dispatcher) endLost(ctx context.Context, lost map[toolyard.BatchKey]err
 	for k, why := range lost {
 		sub, err := d.b.AsPlanned(ctx, k)
 		switch {
+		case err != nil && permanent(err):
+			err = d.endUnread(ctx, k, why)
 		case err != nil:
 		case sub != nil:
 			if err = d.answerAll(ctx, k, sub, why); err == nil {
@@ -447,6 +449,15 @@ func (d *Dispatcher) turnAway(ctx context.Context, k toolyard.BatchKey, refused 
 		return err
 	}
 	return d.tellWhoWaits(ctx, k, refused)
+}
+
+// endUnread ends a batch of which neither the submission nor the plan can be read. Who waits is told when nothing of it
+// runs any more: from then on others get its workspace.
+func (d *Dispatcher) endUnread(ctx context.Context, k toolyard.BatchKey, why error) error {
+	if err := d.b.EndItems(ctx, k, "the batch cannot be read: "+why.Error()); err != nil {
+		return err
+	}
+	return d.tellWhoWaits(ctx, k, cannotBeRead(why))
 }
 
 // tellWhoWaits tells who waits for the replies of a batch that it was refused.

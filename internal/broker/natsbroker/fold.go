@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/batch"
@@ -505,4 +506,49 @@ func (b *Broker) endCall(
 		}
 		end = other.end
 	}
+}
+
+// EndItems ends the calls that may run of a batch of which neither the submission nor the plan can be read, and returns
+// when their workers must have stopped: see EndReplies. Which calls there are is known from what is queued for workers,
+// and from the chains that have events.
+func (b *Broker) EndItems(ctx context.Context, k toolyard.BatchKey, why string) error {
+	b, err := b.of(ctx, k)
+	if err != nil {
+		return err
+	}
+	started, err := b.counts(ctx, streamEvent, subjectEvents(k))
+	if err != nil {
+		return err
+	}
+	queued, err := b.counts(ctx, streamCall, prefixCall+"*.*.*."+broker.KeyTokens(k)+".>")
+	if err != nil {
+		return err
+	}
+	type item struct {
+		pool  toolyard.Pool
+		index int
+	}
+	items := map[item]toolyard.Pool{} // and the pool with its events, if there are any
+	for subject := range queued {
+		if _, index, err := parseCallSubject(subject); err == nil {
+			items[item{toolyard.Pool(strings.Split(subject, ".")[3]), index}] = ""
+		}
+	}
+	for subject := range started {
+		if p, err := parseSubject(subject); err == nil && p.chain == batch.ChainItem {
+			items[item{p.pool, p.index}] = p.pool
+		}
+	}
+	for i, has := range items {
+		chain := endedChain{item: i.index, alone: true, planned: i.pool, has: has}
+		if _, _, err := b.endCall(ctx, k, i.index, toolyard.Call{}, chain, why); err != nil {
+			return err
+		}
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	// Also where all have ended before: who has ended them may have died within the wait.
+	grace := b.Settings().CallAckWait
+	return wait(ctx, &grace)
 }
