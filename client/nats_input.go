@@ -27,6 +27,8 @@ type natsInput struct {
 	seq    uint64
 	closed bool
 	own    map[string]bool // the ids of calls that were appended here
+	// unsure are calls whose append got no answer: they may stand behind the others.
+	unsure []toolyard.Call
 }
 
 func (t overNATS) input(k toolyard.BatchKey, have []toolyard.Call) input {
@@ -60,9 +62,10 @@ func (in *natsInput) append(ctx context.Context, calls []toolyard.Call) (first i
 			continue
 		}
 		if err != nil {
+			in.unsure = fresh
 			return 0, err
 		}
-		first, in.seq = len(in.have), rec.Seq
+		first, in.seq, in.unsure = len(in.have), rec.Seq, nil
 		in.fits.Add(fresh)
 		for _, c := range fresh {
 			in.have = append(in.have, toolyard.Call{ID: c.ID, Tool: c.Tool})
@@ -74,22 +77,38 @@ func (in *natsInput) append(ctx context.Context, calls []toolyard.Call) (first i
 }
 
 func (in *natsInput) close(ctx context.Context, last bool) error {
+	// others have appended, or this input has, and got no answer
+	others := !in.known && len(in.own)+len(in.unsure) > 0
 	for range maxAppendTries {
-		if last && !in.known && len(in.own) > 0 {
+		if last && others && len(in.unsure) == 0 {
 			return nil
 		}
+		mine := len(in.have)
 		if err := in.read(ctx); err != nil || in.closed {
 			return err
+		}
+		if last && others && !in.tookUnsure(in.have[min(mine, len(in.have)):]) {
+			return nil
 		}
 		_, err := in.t.Append(ctx, in.k, batch.ChainInput, "", 0, in.seq, events.Closed{By: "agent"})
 		if !errors.Is(err, broker.ErrConflict) {
 			return err
 		}
-		if in.known = false; last {
-			return nil
-		}
+		in.known, others = false, true
 	}
 	return in.crowded()
+}
+
+// tookUnsure reports whether calls that have come are just those whose append got no answer. It asks once: what comes
+// then is of others.
+func (in *natsInput) tookUnsure(came []toolyard.Call) bool {
+	calls := in.unsure
+	in.unsure = nil
+	if len(came) != len(calls) {
+		return false
+	}
+	_, same := repeated(came, calls)
+	return same
 }
 
 // ended says why a closed batch takes no calls: it was closed, or refused. A refusal for want of room is in the log
