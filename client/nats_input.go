@@ -111,8 +111,8 @@ func (in *natsInput) tookUnsure(came []toolyard.Call) bool {
 	return same
 }
 
-// ended says why a closed batch takes no calls: it was closed, or refused. A refusal for want of room is in the log
-// before there is a reply, for which a full disk may have no room.
+// ended says why a closed batch takes no calls: it was closed, or refused. A refusal is in the log before there is a
+// reply, for which a full disk may have no room. Dispatchers of former versions store one as wrong in the reply alone.
 func (in *natsInput) ended(ctx context.Context) error {
 	replies, err := in.t.RepliesFrom(ctx, in.k, 0, 1)
 	if err == nil && len(replies) > 0 {
@@ -120,8 +120,11 @@ func (in *natsInput) ended(ctx context.Context) error {
 			return refused(r)
 		}
 	}
-	if s, err := in.t.Look(ctx, in.k); err == nil && s.Refused != nil {
-		return refused(*s.Refused)
+	begun, err := in.t.Newer(ctx, &batch.State{Key: in.k}, batch.ChainBatch, 0)
+	if err == nil && len(begun) > 0 {
+		if r, ok := begun[0].Body.(events.Refused); ok {
+			return refused(r)
+		}
 	}
 	return fmt.Errorf("%w: %s", ErrClosed, in.k)
 }

@@ -522,10 +522,11 @@ func (b *Broker) refuseSubject(ctx context.Context, subject string, why error) e
 func (s *submissions) Stop() { s.pull.stop() }
 
 func (s *submission) Refuse(ctx context.Context, why events.Refused) error {
-	if err := s.closeInput(ctx); err != nil {
+	why, err := s.closeInput(ctx, why)
+	if err != nil {
 		return err
 	}
-	_, err := s.b.Append(ctx, s.key, batch.ChainReply, "", 0, 0, why)
+	_, err = s.b.Append(ctx, s.key, batch.ChainReply, "", 0, 0, why)
 	if err != nil && !errors.Is(err, broker.ErrConflict) { // a conflict: it was refused before
 		return err
 	}
@@ -540,16 +541,29 @@ func (s *submission) Refuse(ctx context.Context, why events.Refused) error {
 }
 
 // closeInput ends the input of an open batch before its agent is told that it was refused: what is appended from then
-// on would be accepted, and have no result. Where something of the input is lost, nobody can append to it.
-func (s *submission) closeInput(ctx context.Context) error {
+// on would be accepted, and have no result. The log says first why, for who appends before there is a reply. It returns
+// what the log says, which may be of an earlier attempt. Where something of the input is lost, nobody can append to it.
+func (s *submission) closeInput(ctx context.Context, why events.Refused) (events.Refused, error) {
 	if !s.Outline(ctx, true).Open {
-		return nil
+		return why, nil
 	}
-	_, err := s.b.Input(ctx, s.key, 0, events.Closed{By: "dispatcher", Reason: "the batch was refused"})
+	_, err := s.b.Append(ctx, s.key, batch.ChainBatch, "", 0, 0, why)
+	if errors.Is(err, broker.ErrConflict) {
+		stored, unread := s.b.Newer(ctx, &batch.State{Key: s.key}, batch.ChainBatch, 0)
+		if err = nil; unread == nil && len(stored) > 0 {
+			if before, ok := stored[0].Body.(events.Refused); ok {
+				why = before
+			}
+		}
+	}
+	if err != nil {
+		return why, err
+	}
+	_, err = s.b.Input(ctx, s.key, 0, events.Closed{By: "dispatcher", Reason: "the batch was refused"})
 	if errors.Is(err, broker.ErrDamaged) {
-		return nil
+		return why, nil
 	}
-	return err
+	return why, err
 }
 
 // TurnAway appends the refusal in place of the plan. A dispatcher that gets the submission after that finds the
