@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -96,7 +97,7 @@ const (
 	expireEvery  = time.Second      // which requests have expired
 	missedEvery  = 30 * time.Second // whether a decision's wake was lost
 	wakeAgain    = 5 * time.Second  // how long a wake has to be acted on
-	missedAtOnce = 256              // requests that are looked at in one round
+	missedAtOnce = 256              // requests that are looked at in one round, before changes of the list are heard
 	sayAgain     = time.Hour        // how often the log says that a request cannot be looked after
 )
 
@@ -143,58 +144,82 @@ func (d *Dispatcher) watchApprovals(ctx context.Context) error {
 		case err := <-failed:
 			return err
 		case c := <-changes:
-			if c.Approval == nil {
-				delete(w.calls, c.ID)
-				continue
-			}
-			listed := &waitingCall{Approval: *c.Approval, lookedAfter: lookedAfter{checked: time.Now()}}
-			// an owner has listed it again: that is no reason to be woken again at once
-			if before, ok := w.calls[c.ID]; ok {
-				listed.lookedAfter = before.lookedAfter
-			}
-			w.calls[c.ID] = listed
+			w.hear(c)
 		case <-tick.C:
-			w.wakeDue(ctx, time.Now())
+			for w.wakeDue(ctx, time.Now()) && len(failed) == 0 {
+				for range len(changes) { // many may be decided, or woken by another dispatcher, meanwhile
+					w.hear(<-changes)
+				}
+			}
 		}
 	}
 }
 
-// wakeDue wakes the batches that are due.
-func (w *approvalWatch) wakeDue(ctx context.Context, now time.Time) {
-	checks := 0
-	for _, c := range w.calls {
-		expired := !w.d.clock.at(now).Before(c.Expires) && now.Sub(c.woken) >= wakeAgain
-		missed := now.Sub(c.checked) >= missedEvery && checks < missedAtOnce
-		if !expired && !missed || now.Before(c.again) {
-			continue
-		}
-		checks++
-		c.checked = now
-		_, _, err := w.d.b.Asked(ctx, c.Key(), c.Index)
-		decided := errors.Is(err, broker.ErrNoApproval)
-		if err != nil && !decided {
-			w.failed(ctx, c, "a call that waits for a person cannot be read", err, now)
-			continue
-		}
-		if !expired && !decided {
-			if cancelled, err := w.d.b.Controlled(ctx, c.Key()); err != nil || !cancelled {
-				c.succeeded()
-				continue
-			}
-		}
-		c.woken = now
-		_, err = w.d.b.WakeIfParked(ctx, c.Key())
-		// the list is late; whoever owns the batch, or is woken for it, finds the decision in the log
-		if err == nil && decided {
-			err = w.d.b.DropApproval(ctx, c.Key(), c.Index, c.AskedAt)
-		}
-		if err != nil {
-			w.failed(ctx, c, "a batch that waits for a person was not woken; it is tried again", err, now)
-			c.checked = c.again.Add(-missedEvery)
-			continue
-		}
-		c.succeeded()
+// hear takes in a change of the list.
+func (w *approvalWatch) hear(c broker.ApprovalChange) {
+	if c.Approval == nil {
+		delete(w.calls, c.ID)
+		return
 	}
+	listed := &waitingCall{Approval: *c.Approval, lookedAfter: lookedAfter{checked: time.Now()}}
+	// an owner has listed it again: that is no reason to be woken again at once
+	if before, ok := w.calls[c.ID]; ok {
+		listed.lookedAfter = before.lookedAfter
+	}
+	w.calls[c.ID] = listed
+}
+
+// wakeDue wakes the batches that are due, in one round. more says that others are due that have expired.
+func (w *approvalWatch) wakeDue(ctx context.Context, now time.Time) (more bool) {
+	var expired, missed []*waitingCall
+	for _, c := range w.calls {
+		switch {
+		case now.Before(c.again):
+		case !w.d.clock.at(now).Before(c.Expires) && now.Sub(c.woken) >= wakeAgain:
+			expired = append(expired, c)
+		case now.Sub(c.checked) >= missedEvery:
+			missed = append(missed, c)
+		}
+	}
+	more = len(expired) > missedAtOnce
+	slices.SortFunc(expired, func(a, b *waitingCall) int { return a.checked.Compare(b.checked) })
+	expired = expired[:min(len(expired), missedAtOnce)]
+	for i, c := range slices.Concat(expired, missed[:min(len(missed), missedAtOnce-len(expired))]) {
+		if ctx.Err() != nil {
+			return false
+		}
+		w.lookAfter(ctx, c, i < len(expired), now)
+	}
+	return more
+}
+
+// lookAfter wakes the batch of a call that has expired, or whose decision woke nobody.
+func (w *approvalWatch) lookAfter(ctx context.Context, c *waitingCall, expired bool, now time.Time) {
+	c.checked = now
+	_, _, err := w.d.b.Asked(ctx, c.Key(), c.Index)
+	decided := errors.Is(err, broker.ErrNoApproval)
+	if err != nil && !decided {
+		w.failed(ctx, c, "a call that waits for a person cannot be read", err, now)
+		return
+	}
+	if !expired && !decided {
+		if cancelled, err := w.d.b.Controlled(ctx, c.Key()); err != nil || !cancelled {
+			c.succeeded()
+			return
+		}
+	}
+	c.woken = now
+	_, err = w.d.b.WakeIfParked(ctx, c.Key())
+	// the list is late; whoever owns the batch, or is woken for it, finds the decision in the log
+	if err == nil && decided {
+		err = w.d.b.DropApproval(ctx, c.Key(), c.Index, c.AskedAt)
+	}
+	if err != nil {
+		w.failed(ctx, c, "a batch that waits for a person was not woken; it is tried again", err, now)
+		c.checked = c.again.Add(-missedEvery)
+		return
+	}
+	c.succeeded()
 }
 
 // succeeded notes that a call could be looked after.

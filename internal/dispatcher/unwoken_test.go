@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/toolyard/toolyard"
@@ -76,4 +79,67 @@ func TestAWaitingCallThatCannotBeLookedAfter(t *testing.T) {
 			}
 		})
 	}
+}
+
+// manyWaiting is a broker of calls that wait for people, all of which have expired. When the first is looked at, some
+// others are taken off the list, and that is heard before the look is over.
+type manyWaiting struct {
+	answers
+	calls   int
+	looks   *atomic.Int32
+	off     chan broker.ApprovalChange
+	removed int
+}
+
+func (b manyWaiting) WatchApprovals(ctx context.Context, see func(broker.ApprovalChange)) error {
+	for i := range b.calls {
+		see(broker.ApprovalChange{ID: fmt.Sprint(i), Approval: &broker.Approval{ID: fmt.Sprint(i), Agent: "a",
+			Batch: toolyard.BatchID(fmt.Sprint(i))}})
+	}
+	for {
+		select {
+		case c := <-b.off:
+			see(c)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (b manyWaiting) Asked(ctx context.Context, k toolyard.BatchKey, _ int) (e events.Waiting, at broker.ItemEnd,
+	err error) {
+	if b.looks.Add(1) == 1 {
+		for i, off := 0, 0; off < b.removed; i++ {
+			if id := fmt.Sprint(i); id != string(k.ID) {
+				b.off <- broker.ApprovalChange{ID: id}
+				off++
+			}
+		}
+	}
+	return e, at, ctx.Err()
+}
+
+func (manyWaiting) WakeIfParked(context.Context, toolyard.BatchKey) (bool, error) { return true, nil }
+
+// TestManyCallsExpireAtOnce: dispatchers do not look at all of them before they hear which of them are off the list by
+// then, and all others are woken in the same moment.
+func TestManyCallsExpireAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := manyWaiting{calls: 20 * missedAtOnce, looks: new(atomic.Int32), off: make(chan broker.ApprovalChange),
+			removed: missedAtOnce / 2}
+		d := New(b, Config{ID: "d", Planner: planner(), Log: slog.New(slog.DiscardHandler)})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- d.watchApprovals(ctx) }()
+		time.Sleep(expireEvery + expireEvery/2)
+		synctest.Wait()
+		if looks, least := int(b.looks.Load()), b.calls-b.removed; looks < least || looks > least+b.removed/2 {
+			t.Errorf("%d calls were looked at; %d are on the list", looks, least)
+		}
+		stop()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
 }

@@ -463,13 +463,13 @@ var teeth = []tooth{
 	},
 	{
 		fence: "sweep of lost wakes", attack: lateWakes, hint: 46, rare: true, breaks: []string{"liveness"},
-		edits: []edit{{inPark, "missed := now.Sub(c.checked) >= missedEvery && checks < missedAtOnce",
-			"missed := now.Sub(c.checked) >= missedEvery && checks < missedAtOnce && !OFF"}},
+		edits: []edit{{inPark, "case now.Sub(c.checked) >= missedEvery:",
+			"case now.Sub(c.checked) >= missedEvery && !OFF:"}},
 	},
 	{
 		fence: "sweep of expired requests", attack: slowParking, hint: 10, breaks: []string{"liveness"},
-		edits: []edit{{inPark, "expired := !w.d.clock.at(now).Before(c.Expires) && now.Sub(c.woken) >= wakeAgain",
-			"expired := !w.d.clock.at(now).Before(c.Expires) && now.Sub(c.woken) >= wakeAgain && !OFF"}},
+		edits: []edit{{inPark, "case !w.d.clock.at(now).Before(c.Expires) && now.Sub(c.woken) >= wakeAgain:",
+			"case !w.d.clock.at(now).Before(c.Expires) && now.Sub(c.woken) >= wakeAgain && !OFF:"}},
 	},
 	{
 		fence: "what the server may have forgotten is claimed", attack: killedServer, hint: 33, rare: true,
