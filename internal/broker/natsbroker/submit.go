@@ -346,7 +346,16 @@ func (b *Broker) Planned(ctx context.Context, k toolyard.BatchKey) (bool, error)
 type submissions struct {
 	b    *Broker
 	pull *pull
+	// unsure is when it could not be told in which shard a batch is.
+	unsure time.Time
 }
+
+// While another shard is away, it cannot be told where batches are, and all other submissions wait behind one for which
+// that is looked up.
+const (
+	longestLook = 2 * time.Second  // then the wake is given back
+	unsureFor   = 10 * time.Second // and others are given back at once
+)
 
 // prefetchSubmissions is how many submissions a dispatcher requests at a time. If it requested them one by one, a flood
 // would queue in the stream, where agents do not take turns. It handles each at once, so none grows old in the buffer.
@@ -372,6 +381,18 @@ func (b *Broker) submissions() (broker.Submissions, error) {
 // no batch is refused on the corresponding reply subject, and reported as an [*events.UnreadableError]. A wake that
 // only a newer version knows is given back for one, and reported as an [*events.NewerError].
 func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
+	for {
+		if sub, err := s.take(ctx); !errors.Is(err, errGivenBack) {
+			return sub, err
+		}
+	}
+}
+
+// errGivenBack says that a message was given back, and will be delivered again.
+var errGivenBack = errors.New("the message was given back")
+
+// take is Next for one message.
+func (s *submissions) take(ctx context.Context) (*broker.Submission, error) {
 	m, err := s.pull.one(prefetchSubmissions)
 	if err != nil {
 		return nil, err
@@ -392,7 +413,7 @@ func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 		switch err, unknown = s.misplaced(ctx, p, meta.Timestamp); {
 		case unknown != nil && MayPass(unknown) && ctx.Err() == nil: // it is delivered again
 			_ = m.NakWithDelay(longestPause) // or later, when its wait is over
-			return s.Next(ctx)
+			return nil, errGivenBack
 		case unknown != nil:
 			return nil, errors.Join(unknown, m.NakWithDelay(longestPause))
 		}
@@ -414,7 +435,7 @@ func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 		first, err := s.begins(ctx, m, meta.Sequence.Stream)
 		if err != nil { // it is delivered again
 			_ = m.NakWithDelay(longestPause) // or later, when its wait is over
-			return s.Next(ctx)
+			return nil, errGivenBack
 		}
 		if !first {
 			return nil, s.leaveOut(ctx, m, p.key, meta.Sequence.Stream)
@@ -449,8 +470,8 @@ func (s *submissions) Next(ctx context.Context) (*broker.Submission, error) {
 func (s *submissions) misplaced(ctx context.Context, p place, stored time.Time) (why, err error) {
 	v, slot := s.b.view(), shard.OfBatch(p.key)
 	if p.wake {
-		of, err := s.b.whole().of(ctx, p.key)
-		if err != nil || of.shard == s.b.shard {
+		n, err := s.lookUp(ctx, p.key)
+		if err != nil || n == s.b.shard {
 			return nil, err
 		}
 	}
@@ -474,6 +495,21 @@ func (s *submissions) misplaced(ctx context.Context, p place, stored time.Time) 
 	return fmt.Errorf("this system has %d shards, and batch %s belongs to shard %d: publish it to %s, under an id that "+
 		"was not used, and read %s", v.Shards(), p.key, n, subjectIn(n, subjectBatch(p.key)),
 		subjectIn(n, subjectReply(p.key))), nil
+}
+
+// lookUp finds the shard of a batch, unless that takes long.
+func (s *submissions) lookUp(ctx context.Context, k toolyard.BatchKey) (n int, err error) {
+	if since := time.Since(s.unsure); since < unsureFor {
+		return 0, fmt.Errorf("where batches are was not to be told %s ago: %w", since, context.DeadlineExceeded)
+	}
+	looking, cancel := context.WithTimeout(ctx, longestLook)
+	defer cancel()
+	of, err := s.b.whole().of(looking, k)
+	if err != nil {
+		s.unsure = time.Now()
+		return 0, err
+	}
+	return of.shard, nil
 }
 
 // begins reports whether a message is the submission of its batch, and does not stand behind it.

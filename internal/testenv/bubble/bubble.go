@@ -37,8 +37,9 @@ func Run(t *testing.T, settings broker.Settings, run func(e *Env)) {
 		e := &Env{T: t, settings: settings}
 		t.Cleanup(func() { time.Sleep(linger) })
 		e.Server = membroker.New(membroker.Options{
-			Settle: func() { synctest.Wait(); time.Sleep(StepTime); synctest.Wait() },
-			Fail:   func(err error) { t.Errorf("the server: %v", err) },
+			Settle:    func() { synctest.Wait(); time.Sleep(StepTime); synctest.Wait() },
+			Fail:      func(err error) { t.Errorf("the server: %v", err) },
+			Clustered: settings.Replicas > 1,
 		})
 		t.Cleanup(e.Server.Close)
 		run(e)
