@@ -49,6 +49,17 @@ type Worker struct {
 	Stalls int `json:"stalls,omitempty"`
 }
 
+// maxWorkerCount bounds each number of an entry, so that the sums over all workers are numbers, whatever a broken or
+// hostile worker says.
+const maxWorkerCount = 1 << 30
+
+// Bound takes numbers that no worker has for the nearest ones that one may have. Who reads an entry does it first.
+func (w *Worker) Bound() {
+	for _, n := range []*int{&w.Slots, &w.Busy, &w.Tools, &w.Stalls, &w.Shards} {
+		*n = min(max(0, *n), maxWorkerCount)
+	}
+}
+
 // WorkerChange is an event of a watch of the registry. One of ID and State is set.
 type WorkerChange struct {
 	ID string

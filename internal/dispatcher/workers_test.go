@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
 )
 
@@ -56,4 +58,33 @@ func TestAnUnreadableEntryIsLoggedOnce(t *testing.T) {
 	if n := strings.Count(log.String(), "entry cannot be read"); n != 1 {
 		t.Errorf("%d lines about one worker's entry:\n%s", n, log.String())
 	}
+}
+
+// TestWhatWorkersSayAddsUp: the entries of broken workers have numbers that no worker has. The sums over all workers
+// are numbers all the same.
+func TestWhatWorkersSayAddsUp(t *testing.T) {
+	inYard(t, func(y *yard) {
+		d := New(y.Broker("d"), Config{ID: "d", Base: y.entries(), Log: y.Log(), Planner: planner()})
+		y.Start(d)
+		beat := func(n int) {
+			for _, id := range []string{"v", "u"} {
+				if err := y.b.Beat(y.Context(), broker.Worker{ID: id, Pool: toolyard.DefaultPool, Slots: n, Busy: n,
+					Stalls: n}); err != nil {
+					y.Fatal(err)
+				}
+			}
+		}
+		var l Load
+		for _, n := range []int{math.MaxInt, math.MinInt, math.MaxInt} {
+			beat(n)
+			y.settle()
+			l = Load{}
+			if d.workers.count(&l); l.Slots < 0 || l.Busy < 0 || l.Stalls < 0 {
+				y.Errorf("the workers have %d slots, %d are busy, %d calls have stalled", l.Slots, l.Busy, l.Stalls)
+			}
+		}
+		if l.Workers != 3 || l.Slots == 0 || l.Stalls == 0 {
+			y.Errorf("in the end there is %+v", l)
+		}
+	})
 }

@@ -99,6 +99,7 @@ func decodeWorker(id string, e jetstream.KeyValueEntry) (*broker.Worker, error) 
 	if err := json.Unmarshal(e.Value(), &v); err != nil {
 		return nil, fmt.Errorf("the key of worker %q is not readable: %w", id, err)
 	}
+	v.Bound()
 	return &v, nil
 }
 
