@@ -41,6 +41,7 @@ type workerRegistry struct {
 	changes   atomic.Uint64
 	conflicts map[string]bool
 	unread    map[string]string // why a worker's entry or its tools cannot be read, by its id, as it was logged
+	unproven  broker.Said       // why it cannot be read whether workers that were not heard of live
 	ready     chan struct{}     // closed when the first look at all workers is complete
 	began     time.Time         // when it was
 }
@@ -237,7 +238,8 @@ func (r *workerRegistry) checkOverdue(ctx context.Context) {
 		switch v, err := r.read(ctx, id); {
 		case err != nil:
 			if ctx.Err() == nil {
-				r.log.Warn("a worker was not heard of, and its entry cannot be read", "worker", id, "error", err)
+				r.log.Log(ctx, r.unproven.Level(err.Error()), "a worker was not heard of, and its entry cannot be read",
+					"worker", id, "error", err)
 			}
 			return // so it is with the others
 		case v == presence.Alive:
@@ -252,6 +254,7 @@ func (r *workerRegistry) checkOverdue(ctx context.Context) {
 			}
 			return
 		case v == presence.Silent:
+			r.unproven = ""
 			r.mu.Lock()
 			r.book.Forget(id)
 			r.mu.Unlock()

@@ -8,10 +8,12 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/broker"
+	"github.com/toolyard/toolyard/internal/presence"
 )
 
 // TestUnreadableToolsAreLoggedOnce: the tools of the worker w cannot be read at any of its heartbeats. The log says so
@@ -85,6 +87,31 @@ func TestWhatWorkersSayAddsUp(t *testing.T) {
 		}
 		if l.Workers != 3 || l.Slots == 0 || l.Stalls == 0 {
 			y.Errorf("in the end there is %+v", l)
+		}
+	})
+}
+
+// awayEntries cannot read the entry of any worker.
+type awayEntries struct{ unreadEntry }
+
+func (awayEntries) ReadEntry(context.Context, string) (presence.Reading, error) {
+	return presence.Reading{}, errors.New("no leader")
+}
+
+// TestWorkersOfWhichNothingCanBeReadAreLoggedOnce: the registry is away for longer than workers are known to live. The
+// log says so once.
+func TestWorkersOfWhichNothingCanBeReadAreLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		r := newWorkerRegistry(awayEntries{}, slog.New(slog.NewTextHandler(&log, nil)), nil)
+		r.book.CaughtUp(time.Now())
+		r.noteEntry(broker.Worker{ID: "w"}, 1, true)
+		for range 20 {
+			time.Sleep(r.b.Settings().WorkerTTL)
+			r.checkOverdue(t.Context())
+		}
+		if n := strings.Count(log.String(), "was not heard of"); n != 1 {
+			t.Errorf("%d lines:\n%s", n, log.String())
 		}
 	})
 }
