@@ -64,6 +64,25 @@ func (n *node) audit(ctx context.Context, to *audit.Log, begun func()) {
 	}
 }
 
+// auditLinger is how long the audit log goes on when all else has ended: what was stored last is on its way to it, in
+// this process.
+const auditLinger = 100 * time.Millisecond
+
+// endAudit ends the audit log, if there is one, behind all that was stored before.
+func (n *node) endAudit() {
+	if n.auditEnd == nil {
+		return
+	}
+	if n.nc.IsConnected() {
+		if err := n.nc.FlushTimeout(auditPause); err != nil {
+			n.log.Warn("the end of the audit log may miss deeds", "error", err)
+		}
+		time.Sleep(auditLinger)
+	}
+	n.auditEnd()
+	n.auditing.Wait()
+}
+
 // missing is an entry for what could not be read.
 func missing(why string) audit.Entry {
 	return audit.Entry{Action: "gap", Proof: string(api.ProvedByNothing), Reason: why}

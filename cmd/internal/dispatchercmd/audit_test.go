@@ -1,6 +1,7 @@
 package dispatchercmd
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -84,5 +85,55 @@ func TestAForgedDecisionIsNobodys(t *testing.T) {
 	line := has(`"action":"gap"`, "nobody who may decide has decided so about call 0 of ann/b", `"proof":"nothing"`)
 	if strings.Contains(line, "petra") {
 		t.Errorf("the forged name is put down: %s", line)
+	}
+}
+
+// TestDeedsWhileADispatcherStops: a dispatcher is told to stop, and a part of it goes on for a while, as a worker does
+// with its calls. What agents do until the end is put down too.
+func TestDeedsWhileADispatcherStops(t *testing.T) {
+	t.Parallel()
+	s := testenv.Server(t)
+	path := filepath.Join(t.TempDir(), "audit")
+	log, err := audit.Open(path, testenv.Log(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := startNode(t.Context(), testenv.Log(t), nodeConfig{url: s.ClientURL(), reach: &cli.Reach{},
+		audit: log, observed: cli.NewObserved()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := make(chan struct{})
+	n.run(t.Context(), "a call", func(context.Context) error { <-running; return nil })
+	c, err := client.Connect(t.Context(), testenv.Conn(t, s), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := c.Open(t.Context(), toolyard.Batch{ID: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan struct{})
+	go func() {
+		n.close()
+		close(closed)
+	}()
+	const deeds = 20
+	for range deeds {
+		if err := st.Append(t.Context(), toolyard.Call{Tool: "read"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(running)
+	<-closed
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(string(data), `"action":"calls.appended"`); got != deeds {
+		t.Errorf("%d deeds of %d are put down:\n%s", got, deeds, data)
+	}
+	if strings.Contains(string(data), `"action":"gap"`) {
+		t.Errorf("deeds may be missing:\n%s", data)
 	}
 }

@@ -63,6 +63,9 @@ type node struct {
 	failed chan error
 	stop   context.CancelFunc
 	parts  sync.WaitGroup
+	// auditEnd ends the audit log, which goes on until the parts have ended; nil: there is none.
+	auditEnd context.CancelFunc
+	auditing sync.WaitGroup
 	// unsend sends the last spans and metrics, and ends that; nil: nothing is sent.
 	unsend func()
 	tracer *tracing.Tracer // nil: nobody watches
@@ -203,10 +206,9 @@ func startNode(ctx context.Context, log *slog.Logger, cfg nodeConfig) (n *node, 
 	if cfg.audit != nil { // before anything is planned
 		begun := make(chan struct{})
 		first := sync.OnceFunc(func() { close(begun) })
-		n.run(running, "audit log", func(ctx context.Context) error {
-			n.audit(ctx, cfg.audit, first)
-			return nil
-		})
+		auditing, end := context.WithCancel(context.WithoutCancel(ctx))
+		n.auditEnd = end
+		n.auditing.Go(func() { n.audit(auditing, cfg.audit, first) })
 		if err := n.await(setup, begun); err != nil {
 			return n, err
 		}
@@ -277,6 +279,7 @@ func (n *node) close() {
 		n.stop()
 	}
 	n.parts.Wait()
+	n.endAudit()
 	if n.unsend != nil {
 		n.unsend()
 	}
