@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
@@ -38,6 +37,9 @@ type aloneConfig struct {
 	worker         *cli.Worker
 }
 
+// aloneStore begins the name of a temporary store.
+const aloneStore = "toolyard-alone-"
+
 // aloneStoreBytes bounds the streams, which go with the process.
 const aloneStoreBytes = 2 << 30
 
@@ -56,15 +58,11 @@ func withAlone(ctx context.Context, log *slog.Logger, cfg aloneConfig, do func(c
 	if err != nil {
 		return err
 	}
-	store, err := os.MkdirTemp("", "toolyard-")
+	store, remove, err := tempDir(aloneStore, log)
 	if err != nil {
 		return fmt.Errorf("make a temporary store: %w", err)
 	}
-	defer func() {
-		if err := os.RemoveAll(store); err != nil {
-			log.Warn("the temporary store was not removed", "path", store, "error", err)
-		}
-	}()
+	defer remove()
 	a := &alone{base: base(tools), rules: rules, notices: after != nil}
 	a.node, err = startNode(ctx, log, nodeConfig{
 		observed: cli.NewObserved(), hooks: cfg.worker.Guard.Hooks(),

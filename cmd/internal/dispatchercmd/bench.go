@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -190,15 +189,11 @@ func (s *std) bench(ctx context.Context, o *benchFlags) (got benched, err error)
 
 // benchHere measures a system that has everything in this process.
 func (s *std) benchHere(ctx context.Context, o *benchFlags, got *benched, log *slog.Logger) error {
-	dir, err := os.MkdirTemp("", "toolyard-bench-")
+	dir, remove, err := tempDir("toolyard-bench-", log)
 	if err != nil {
 		return fmt.Errorf("make a temporary workspace: %w", err)
 	}
-	defer func() {
-		if err := os.RemoveAll(dir); err != nil {
-			log.Warn("the temporary workspace was not removed", "path", dir, "error", err)
-		}
-	}()
+	defer remove()
 	var perms cli.Permissions
 	w := cli.Worker{ReadSlots: worker.DefaultReadSlots, WriteSlots: worker.DefaultWriteSlots, Drain: runDrainGrace}
 	cfg := aloneConfig{workspace: toolyard.Workspace(o.workspace), dir: dir, onDisk: true,
