@@ -24,8 +24,8 @@ const (
 	tellEvery = time.Second
 	// maxRejecting is how many batches are rejected at a time; the next submission is taken when there are fewer.
 	maxRejecting = 16
-	// longestLook is how long it is looked whether a batch is under way, and lookAgain how long it is not looked again
-	// in a shard where that was not to be found out: other batches wait until it is.
+	// longestLook is how long it is looked whether a batch is under way, or what a large one asks for, and lookAgain
+	// how long it is not looked again where that was not to be found out: other batches wait until it is.
 	longestLook = 2 * time.Second
 	lookAgain   = 10 * time.Second
 )
@@ -57,7 +57,7 @@ func (d *Dispatcher) receive(ctx context.Context, work *sync.WaitGroup, sub *bro
 // out by whoever plans it, who also refuses a batch that only says so.
 func (d *Dispatcher) outline(ctx context.Context, sub *broker.Submission, underWay bool) (b admission.Batch,
 	child bool) {
-	o := sub.Outline(ctx, d.cfg.quotas())
+	o := d.look(ctx, sub)
 	most := cmp.Or(o.MaxConcurrency, d.planner.Load().MaxConcurrency)
 	b = admission.Batch{Key: sub.Key, Priority: o.Priority, Calls: most, Begins: o.Calls, Bytes: o.Bytes}
 	if !o.Open && o.Calls > 0 {
@@ -67,6 +67,23 @@ func (d *Dispatcher) outline(ctx context.Context, sub *broker.Submission, underW
 		b.Begins = 0
 	}
 	return b, o.Child
+}
+
+// look reads the outline of a batch. That of a large one stands in an object, and the store of objects may be away.
+func (d *Dispatcher) look(ctx context.Context, sub *broker.Submission) broker.Outline {
+	longest := longestLook
+	if time.Since(d.objectsAway) < lookAgain {
+		longest = 0 // what stands in the message is read all the same
+	}
+	looking, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	began := time.Now()
+	o := sub.Outline(looking, d.cfg.quotas())
+	if longest > 0 && time.Since(began) >= longest && ctx.Err() == nil {
+		d.objectsAway = time.Now()
+		d.log.Warn("a large batch cannot be looked at; it waits like any other", "batch", sub.Key)
+	}
+	return o
 }
 
 // underWay reports whether a batch was planned before, so that others may wait for what it holds. It returns true

@@ -346,3 +346,52 @@ func TestBatchesBehindOnesOfWhichNothingIsKnown(t *testing.T) {
 		}
 	})
 }
+
+// objectsAway is a broker of batches some of which are objects, whose store is away.
+type objectsAway struct {
+	*natsbroker.Broker
+	of map[toolyard.BatchKey]bool
+}
+
+func (b objectsAway) Submissions() (broker.Submissions, error) {
+	subs, err := b.Broker.Submissions()
+	return awaySubmissions{subs, b.of}, err
+}
+
+type awaySubmissions struct {
+	broker.Submissions
+	of map[toolyard.BatchKey]bool
+}
+
+func (s awaySubmissions) Next(ctx context.Context) (*broker.Submission, error) {
+	sub, err := s.Submissions.Next(ctx)
+	if err == nil && s.of[sub.Key] {
+		sub.SubmissionMessage = awayObject{sub.SubmissionMessage}
+	}
+	return sub, err
+}
+
+type awayObject struct{ broker.SubmissionMessage }
+
+func (awayObject) Outline(ctx context.Context, _ bool) (o broker.Outline) {
+	_ = pause.For(ctx, time.Minute) // it is not read then either
+	return o
+}
+
+// TestBatchesBehindLargeOnesThatCannotBeRead: large batches come while the store of objects is away. One that comes
+// behind them begins all the same.
+func TestBatchesBehindLargeOnesThatCannotBeRead(t *testing.T) {
+	inYard(t, func(y *yard) {
+		large := map[toolyard.BatchKey]bool{}
+		for range 20 {
+			large[y.submit("read")] = true
+		}
+		next, began := y.submit("read"), time.Now()
+		y.Start(New(objectsAway{y.Broker("d"), large},
+			Config{ID: "d", Base: y.entries(), Log: y.Log(), Planner: planner()}))
+		y.Eventually("the next batch is planned", func() bool { return y.fold(next).Plan != nil })
+		if took := time.Since(began); took > 5*time.Second {
+			y.Errorf("the next batch is planned after %s", took)
+		}
+	})
+}

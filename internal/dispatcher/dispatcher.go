@@ -131,6 +131,7 @@ type Dispatcher struct {
 	rejecting, restReads chan struct{}
 	suspects             *semaphore.Weighted // who is taken up now of those whose dispatchers may have ended
 	unsure               map[int]time.Time   // when it could not be told of a shard which batches are under way
+	objectsAway          time.Time           // when a submission that is an object could not be looked at
 	newer                newerBatches
 	store                storeWatch
 	clock                serverClock
