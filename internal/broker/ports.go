@@ -60,9 +60,12 @@ type Log interface {
 	// Ended reports whether no reply of a batch follows one, as far as is stored now.
 	Ended(ctx context.Context, k toolyard.BatchKey, seq uint64) (bool, error)
 	// EndReplies ends a batch whose log cannot be followed. EndItems ends the calls of one whose submission and plan
-	// cannot be read, and RefuseBehind tells waiters that no more replies come.
+	// cannot be read.
 	EndReplies(ctx context.Context, k toolyard.BatchKey, sub *toolyard.Batch, why string) error
 	EndItems(ctx context.Context, k toolyard.BatchKey, why string) error
+	// CloseInput has an open batch that is refused take no more calls.
+	CloseInput(ctx context.Context, k toolyard.BatchKey) error
+	// RefuseBehind tells waiters that no more replies come.
 	RefuseBehind(ctx context.Context, k toolyard.BatchKey, why events.Refused) error
 
 	// Tail reads everything stored about a batch, from its submission on; TailAt begins after two sequences.

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/toolyard/toolyard"
@@ -92,4 +93,30 @@ func TestTheListOfABatchThatWasGivenUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestNothingIsAppendedToABatchThatWasGivenUpUnplanned: an open batch is given up before it is planned, so that it is
+// refused. What is appended then would be accepted, and have no result.
+func TestNothingIsAppendedToABatchThatWasGivenUpUnplanned(t *testing.T) {
+	inYard(t, func(y *yard) {
+		k := y.submitBatch(toolyard.Batch{Open: true, Calls: []toolyard.Call{{Tool: "write"}}})
+		subs, err := y.b.Submissions()
+		if err != nil {
+			y.Fatal(err)
+		}
+		defer subs.Stop()
+		sub, err := subs.Next(y.Context())
+		if err != nil {
+			y.Fatal(err)
+		}
+		d := New(y.Broker("d"), Config{ID: "d", Base: y.entries(), Log: y.Log(), Planner: planner()})
+		d.locks = lock.New(y.Context(), d.b, d.log, 0)
+		if err := d.giveUp(y.Context(), &kept{key: k, log: d.log, sub: sub}, errDeadly); err != nil {
+			y.Fatal(err)
+		}
+		more := events.Appended{Calls: []toolyard.Call{{Tool: "write"}}}
+		if _, err := y.b.Input(y.Context(), k, 0, more); !errors.Is(err, broker.ErrClosed) {
+			y.Errorf("an append to the batch: %v", err)
+		}
+	})
 }

@@ -310,14 +310,14 @@ func (d *Dispatcher) giveUp(ctx context.Context, k *kept, why error) (err error)
 	}
 	switch {
 	case !begun: // nothing of it has run, which no result could say
-		if err = d.turnAway(ctx, k.key, cannotBePlanned(why)); err == nil {
+		if err = d.turnAway(ctx, k.key, cannotBePlanned(why), sub.Open); err == nil {
 			err = errors.Join(d.locks.ReleaseAll(ctx, sub.Workspace, k.key), d.abandonBudget(ctx, k.key, sub))
 		}
 		sub = nil // it was never listed
 	case sub != nil:
 		err = d.answerAll(ctx, k.key, sub, why)
 	case planned == nil:
-		err = d.turnAway(ctx, k.key, cannotBeRead(unread))
+		err = d.turnAway(ctx, k.key, cannotBeRead(unread), false)
 	default: // a plan that cannot be read is in the way
 		err = d.endUnread(ctx, k.key, unread)
 	}
@@ -420,7 +420,7 @@ func (d *Dispatcher) endLost(ctx context.Context, lost map[toolyard.BatchKey]err
 				d.indexGivenUp(ctx, &kept{key: k, log: d.log}, &batch.State{}, sub)
 			}
 		default:
-			err = d.turnAway(ctx, k, cannotBeRead(why))
+			err = d.turnAway(ctx, k, cannotBeRead(why), false)
 		}
 		if err == nil {
 			err = d.b.Bury(ctx, broker.DeadLetter{Kind: broker.DeadBatch, Agent: k.Agent, Batch: k.ID,
@@ -433,8 +433,9 @@ func (d *Dispatcher) endLost(ctx context.Context, lost map[toolyard.BatchKey]err
 
 // turnAway refuses a batch in place of its plan, and tells who waits. Then nobody can plan it any more, such as a
 // dispatcher that has read the submission before, and start a group with the ticket that it may have. The next sweep
-// takes that out. A plan that cannot be read is in the way.
-func (d *Dispatcher) turnAway(ctx context.Context, k toolyard.BatchKey, refused events.Refused) error {
+// takes that out. A plan that cannot be read is in the way. What is appended to an open batch from then on would be
+// accepted, and have no result: so its input is closed. Where its submission cannot be read, nobody can append.
+func (d *Dispatcher) turnAway(ctx context.Context, k toolyard.BatchKey, refused events.Refused, open bool) error {
 	_, err := d.b.Append(ctx, k, batch.ChainBatch, "", 0, 0, refused)
 	if errors.Is(err, broker.ErrConflict) {
 		s := batch.State{Key: k}
@@ -444,6 +445,9 @@ func (d *Dispatcher) turnAway(ctx context.Context, k toolyard.BatchKey, refused 
 		if s.Refused != nil { // somebody has begun this before
 			err = nil
 		}
+	}
+	if err == nil && open {
+		err = d.b.CloseInput(ctx, k)
 	}
 	if err != nil {
 		return err

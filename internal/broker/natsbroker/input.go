@@ -38,3 +38,13 @@ func (b *Broker) Input(ctx context.Context, k toolyard.BatchKey, after uint64, b
 	}
 	return after, fmt.Errorf("append to the input of %s: %d other writers were faster", k, maxInputTries)
 }
+
+// CloseInput has an open batch that is refused take no more calls, which would be accepted and have no result. Where
+// something of the input is lost, nobody can append to it.
+func (b *Broker) CloseInput(ctx context.Context, k toolyard.BatchKey) error {
+	_, err := b.Input(ctx, k, 0, events.Closed{By: "dispatcher", Reason: "the batch was refused"})
+	if errors.Is(err, broker.ErrDamaged) {
+		return nil
+	}
+	return err
+}

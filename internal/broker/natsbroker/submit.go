@@ -578,7 +578,7 @@ func (s *submission) Refuse(ctx context.Context, why events.Refused) error {
 
 // closeInput ends the input of an open batch before its agent is told that it was refused: what is appended from then
 // on would be accepted, and have no result. The log says first why, for who appends before there is a reply. It returns
-// what the log says, which may be of an earlier attempt. Where something of the input is lost, nobody can append to it.
+// what the log says, which may be of an earlier attempt.
 func (s *submission) closeInput(ctx context.Context, why events.Refused) (events.Refused, error) {
 	if !s.Outline(ctx, true).Open {
 		return why, nil
@@ -595,11 +595,7 @@ func (s *submission) closeInput(ctx context.Context, why events.Refused) (events
 	if err != nil {
 		return why, err
 	}
-	_, err = s.b.Input(ctx, s.key, 0, events.Closed{By: "dispatcher", Reason: "the batch was refused"})
-	if errors.Is(err, broker.ErrDamaged) {
-		return why, nil
-	}
-	return why, err
+	return why, s.b.CloseInput(ctx, s.key)
 }
 
 // TurnAway appends the refusal in place of the plan. A dispatcher that gets the submission after that finds the
