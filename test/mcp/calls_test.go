@@ -259,8 +259,7 @@ func TestProgressIsPassedOn(t *testing.T) {
 		last := -1.0
 		for _, status := range []string{"begins", "goes on", "is nearly done"} {
 			for {
-				var n *sdk.ProgressNotificationParams
-				n = testenv.Within(t, "somebody says that it "+status, told)
+				n := testenv.Within(t, "somebody says that it "+status, told)
 				if n.ProgressToken != "bar-1" || n.Progress <= last || n.Progress > 1 {
 					t.Errorf("after %v comes %+v", last, n)
 				}

@@ -70,8 +70,7 @@ func TestProgressIsHeard(t *testing.T) {
 	listen.Wait()
 	close(listening)
 	for range 3 {
-		var all []client.Progress
-		all = testenv.Within(t, "progress ends with the batch", heard)
+		all := testenv.Within(t, "progress ends with the batch", heard)
 		var said, out strings.Builder
 		for _, p := range all {
 			if p.Index == 1 {
