@@ -104,6 +104,19 @@ func (w patternWord) matches(text string) bool {
 	return true
 }
 
+// leftBy reports whether a text that matches has a ".." in place of a star: build/../x is not in build/*.
+func (w patternWord) leftBy(text string) bool {
+	up := func(path string) (n int) {
+		for name := range strings.SplitSeq(path, "/") {
+			if name == ".." {
+				n++
+			}
+		}
+		return n
+	}
+	return len(w) > 1 && up(text) > up(strings.Join(w, "*"))
+}
+
 // matchesProgram is matches for the name of a program, whatever its path, here or there: a file has many paths, and a
 // rule that denies one means the program.
 func (w patternWord) matchesProgram(text string) bool {
@@ -121,7 +134,7 @@ func (r Rule) commandPattern() (*commandPattern, error) {
 }
 
 // matches reports whether a command of literal words matches, as an allow rule requires. A star inside a word stays
-// within the word.
+// within the word, and in the directory where it stands.
 func (p *commandPattern) matches(args []shell.Word) bool {
 	if slices.ContainsFunc(args, func(w shell.Word) bool { return !w.Literal }) {
 		return false
@@ -135,7 +148,7 @@ func (p *commandPattern) matches(args []shell.Word) bool {
 			if word.isStars() {
 				begun = begun || at[i]
 				next[i+1] = begun
-			} else if at[i] && word.matches(arg.Text) {
+			} else if at[i] && word.matches(arg.Text) && !word.leftBy(arg.Text) {
 				next[i+1] = true
 			}
 		}

@@ -26,6 +26,14 @@ func TestStars(t *testing.T) {
 		{"bash(ls *.go)", "ls a.go", true, true},
 		{"bash(ls *.go)", "ls -l a.go", true, false}, // an allow reads a star inside a word within the word
 		{"bash(ls *.go)", "ls a.py", false, false},
+		{"bash(rm build/*)", "rm build/a", true, true},
+		{"bash(rm build/*)", "rm build/../x", true, false}, // which is no part of what the rule names
+		{"bash(rm build/*)", "rm build/a/..", true, false},
+		{"bash(./bin/*)", "./bin/../../x", true, false},
+		{"bash(cat docs*)", "cat docs/../../x", true, false},
+		{"bash(cat ../docs/*)", "cat ../docs/x", true, true},
+		{"bash(cat ../docs/*)", "cat ../docs/../x", true, false},
+		{"bash(git log v*)", "git log v1..v2", true, true},
 		{"bash(ls '*')", "ls x", false, false}, // a quoted star is a star
 		{`bash(ls \*)`, "ls '*'", true, true},
 		{"bash(ls 'a b'*)", "ls 'a bc'", true, true},
