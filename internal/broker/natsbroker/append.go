@@ -205,7 +205,7 @@ func classify(err error) (again bool, verdict error) {
 // cluster misses a server, or the connection is being restored.
 func MayPass(err error) bool {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
-		return api.Code >= 500 || api.ErrorCode == codeNoPeers && misses(api.Description)
+		return api.Code >= 500 || misses(api)
 	}
 	for _, passes := range []error{
 		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, jetstream.ErrNoStreamResponse,
@@ -220,11 +220,11 @@ func MayPass(err error) bool {
 	return false
 }
 
-// misses reports whether a cluster that has no place for a stream misses servers, or has not heard of all of them since
-// it was started, and no server lacks room.
-func misses(description string) bool {
-	return !strings.Contains(description, "insufficient storage") &&
-		(strings.Contains(description, "peer offline") || strings.Contains(description, "miscellaneous issue"))
+// misses reports whether a cluster has no place for a stream because it misses servers, or has not heard of all of them
+// since it was started, and no server lacks room.
+func misses(api *jetstream.APIError) bool {
+	return api.ErrorCode == codeNoPeers && !strings.Contains(api.Description, "insufficient storage") &&
+		(strings.Contains(api.Description, "peer offline") || strings.Contains(api.Description, "miscellaneous issue"))
 }
 
 // MayPass calls the function of this name.

@@ -31,6 +31,8 @@ const (
 	snapshotSilence = 30 * time.Second
 	// checkTimeout bounds how long a server takes to read and check a stream before it sends the first part of it.
 	checkTimeout = 10 * time.Minute
+	// placedWithin is how long a cluster may not know of enough servers for a stream that is restored.
+	placedWithin = 30 * time.Second
 	// heardWithin is how long the servers of a cluster take to tell each other who listens.
 	heardWithin = 5 * time.Second
 	// restoreTimeout bounds how long a server takes to open a stream that it was sent.
@@ -147,7 +149,13 @@ func RestoreStream(ctx context.Context, nc *nats.Conn, stream string, saved Stre
 	var answer struct {
 		DeliverSubject string `json:"deliver_subject"`
 	}
-	if err := askAPI(ctx, nc, apiRestore+stream, saved, &answer, snapshotSilence); err != nil {
+	ask := func() error { return askAPI(ctx, nc, apiRestore+stream, saved, &answer, snapshotSilence) }
+	err := ask()
+	for pause, began := firstPause, time.Now(); missesServers(err) && time.Since(began) < placedWithin &&
+		wait(ctx, &pause) == nil; {
+		err = ask()
+	}
+	if err != nil {
 		return fmt.Errorf("restore %s: %w", stream, err)
 	}
 	send := func(data []byte, within time.Duration) error {
@@ -211,6 +219,12 @@ func askAPI(ctx context.Context, nc *nats.Conn, subject string, request, answer 
 		return failed.Error
 	}
 	return nil
+}
+
+// missesServers reports whether a stream was refused because the cluster misses servers.
+func missesServers(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && misses(api)
 }
 
 // Existing returns the streams of a system that are there.

@@ -3,6 +3,7 @@ package natsbroker_test
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,4 +68,44 @@ func TestASnapshotOfAStreamWithoutLeader(t *testing.T) {
 			t.Errorf("after %s: %v", took, err)
 		}
 	})
+}
+
+// TestARestoreWhileTheClusterMissesAServer: for a moment the leader of a cluster may not have heard of all servers. The
+// stream is made when it has. One for which no server has room is refused at once.
+func TestARestoreWhileTheClusterMissesAServer(t *testing.T) {
+	for why, want := range map[string]bool{"peer offline": true, "peer offline, insufficient storage": false} {
+		t.Run(why, func(t *testing.T) {
+			bubble.Run(t, broker.Settings{}, func(e *bubble.Env) {
+				nc := e.Conn("server")
+				const stream, to = "TY_EVENT", "restored"
+				refused, got := 0, ""
+				answer := func(m *nats.Msg, text string) {
+					if err := m.Respond([]byte(text)); err != nil {
+						t.Error(err)
+					}
+				}
+				for subject, answers := range map[string]nats.MsgHandler{
+					"$JS.API.STREAM.RESTORE." + stream: func(m *nats.Msg) {
+						if refused++; refused < 5 {
+							answer(m, `{"error":{"code":400,"err_code":10005,"description":"no suitable peers for `+
+								`placement, `+why+`"}}`)
+							return
+						}
+						answer(m, `{"deliver_subject":"`+to+`"}`)
+					},
+					to: func(m *nats.Msg) { got += string(m.Data); answer(m, "") },
+				} {
+					sub, err := nc.Subscribe(subject, answers)
+					must.OK(t, err)
+					defer sub.Unsubscribe() //nolint:errcheck // the connection ends with the test
+				}
+				must.OK(t, nc.Flush())
+				err := natsbroker.RestoreStream(e.Context(), e.Conn("backup"), stream, natsbroker.StreamBackup{},
+					strings.NewReader("all of it"))
+				if done := err == nil && got == "all of it"; done != want {
+					t.Errorf("%q is restored after %d answers: %v", got, refused, err)
+				}
+			})
+		})
+	}
 }
