@@ -205,7 +205,7 @@ func New(b Broker, cfg Config) *Dispatcher {
 	d := &Dispatcher{
 		b: b, cfg: cfg, log: log, workers: newWorkerRegistry(b, log, cfg.Base),
 		admission: newAdmissionQueue(&cfg, log), rejecting: make(chan struct{}, maxRejecting),
-		restReads: make(chan struct{}, maxRestReads), suspects: semaphore.NewWeighted(everyTurn),
+		restReads: make(chan struct{}, maxRestReads), suspects: semaphore.NewWeighted(suspectsAtOnce),
 		ready: make(chan struct{}), unsure: map[int]time.Time{},
 		stored: map[string]time.Time{}, built: map[surfaceKey]registry.Surface{}, crew: crew.New(),
 	}

@@ -227,6 +227,8 @@ func (r *runner) end(stop context.CancelFunc) {
 
 // stepped tells others what the batch wants now, and sets the timer to when the machine is to be stepped again.
 func (r *runner) stepped(wake *time.Timer) {
+	r.trial.begins()
+	r.trial = nil
 	r.leaveRated()
 	if wants := r.m.Wanted(); !maps.Equal(wants, r.wants) {
 		r.d.demand.change(r.wants, wants)

@@ -21,6 +21,8 @@ type kept struct {
 	key  toolyard.BatchKey
 	log  *slog.Logger
 	idle atomic.Bool // the batch is open and has nothing to do
+	// trial is for its runner; nil: it is no suspect.
+	trial *trial
 
 	mu  sync.Mutex // of sub
 	sub *broker.Submission

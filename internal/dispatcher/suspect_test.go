@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/toolyard/toolyard"
-	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 )
 
@@ -123,11 +123,11 @@ func TestABatchWhoseDispatchersStop(t *testing.T) {
 				k := y.submit("read")
 				y.Eventually("it is planned", func() bool { return y.fold(k).Plan != nil })
 				y.Server.Cut("d0")
-				for n := range UsualDeliveries + 2*MaxDeaths {
+				for n := range UsualDeliveries + 1*MaxDeaths {
 					party := fmt.Sprintf("d%d", n+1)
 					y.dispatcher(party)
 					y.Eventually("it is adopted", func() bool { return y.fold(k).Owner == party })
-					time.Sleep(broker.Lease(y.b.Settings().BatchAckWait) + time.Second) // until it has lived with it
+					time.Sleep(time.Second) // longer than its trial
 					y.Server.Cut(party)
 				}
 				y.dispatcher("last")
@@ -139,4 +139,27 @@ func TestABatchWhoseDispatchersStop(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestManySuspects: batches that are open for long are taken up soon by the next dispatcher, however often they were
+// delivered before.
+func TestManySuspects(t *testing.T) {
+	inYard(t, func(y *yard) {
+		var all []toolyard.BatchKey
+		for range suspectsAtOnce + 10 {
+			all = append(all, y.submitBatch(toolyard.Batch{Open: true}))
+		}
+		for n := range UsualDeliveries + 2 {
+			party := fmt.Sprintf("d%d", n)
+			y.dispatcher(party, func(cfg *Config) { cfg.MaxAgentBatches = len(all) })
+			began := time.Now()
+			y.Eventually("all have this owner", func() bool {
+				return !slices.ContainsFunc(all, func(k toolyard.BatchKey) bool { return y.fold(k).Owner != party })
+			})
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("dispatcher %d has them after %s", n, took)
+			}
+			y.Server.Cut(party)
+		}
+	})
 }

@@ -21,9 +21,9 @@ import (
 func (d *Dispatcher) serve(ctx context.Context, k *kept) {
 	var deadline time.Time
 	var rest *resting
-	lived, err := d.takeUp(ctx, k)
-	defer lived()
-	if err == nil {
+	t, err := d.takeUp(ctx, k)
+	defer t.leave()
+	if k.trial = t; err == nil {
 		deadline, rest, err = d.attempt(ctx, k, nil)
 	}
 	for rest != nil {
