@@ -330,10 +330,10 @@ var bannedNames = []string{"util", "utils", "common", "helper", "helpers", "mode
 // What a later step finds out reaches an earlier one as a result.
 var stories = map[string][]string{
 	"internal/dispatcher": {
-		"dispatcher.go", "admit.go", "take.go", "suspect.go", "drive.go", "rest.go", "observe.go", "background.go",
+		"dispatcher.go", "admit.go", "take.go", "drive.go", "rest.go", "observe.go", "background.go",
 		"plan.go",
 		"park.go", "settle.go", "newer.go", "archive.go", "meter.go", "usage.go", "trace.go", "undo.go", "budgets.go",
-		"rates.go", "queue.go",
+		"rates.go", "queue.go", "suspect.go",
 		"keep.go", "besides.go", "child.go", "store.go", "workers.go", "rategate.go",
 		"planner.go", "outlive.go", "clock.go", "failpoints.go", "next.go", "today.go",
 	},

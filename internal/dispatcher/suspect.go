@@ -59,8 +59,9 @@ func (t *trial) leave() {
 	}
 }
 
-// takeUp waits until a suspect may be taken up. It counts that until the trial ends, which is a lease of the batch later
-// at most. [errDeadly] says that the batch is to be given up, which is a trial too: it may end the dispatcher as well.
+// takeUp waits until a suspect may be taken up. It counts that until the trial ends, which is a lease of the batch
+// later at most. [errDeadly] says that the batch is to be given up, which is a trial too: it may end the dispatcher as
+// well.
 func (d *Dispatcher) takeUp(ctx context.Context, k *kept) (*trial, error) {
 	if k.submission().Deliveries <= UsualDeliveries {
 		return nil, nil
