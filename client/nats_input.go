@@ -29,6 +29,8 @@ type natsInput struct {
 	own    map[string]bool // the ids of calls that were appended here
 	// unsure are calls whose append got no answer: they may stand behind the others.
 	unsure []toolyard.Call
+	// behind says that calls stand behind those that were found there last.
+	behind bool
 }
 
 func (t overNATS) input(k toolyard.BatchKey, have []toolyard.Call) input {
@@ -44,6 +46,7 @@ func (in *natsInput) append(ctx context.Context, calls []toolyard.Call) (first i
 			return 0, err
 		}
 		if at, again := repeated(in.have, calls); again && !in.own[calls[0].ID] {
+			in.behind = at+len(calls) < len(in.have)
 			return at, nil
 		}
 		if in.closed {
@@ -65,7 +68,7 @@ func (in *natsInput) append(ctx context.Context, calls []toolyard.Call) (first i
 			in.unsure = fresh
 			return 0, err
 		}
-		first, in.seq, in.unsure = len(in.have), rec.Seq, nil
+		first, in.seq, in.unsure, in.behind = len(in.have), rec.Seq, nil, false
 		in.fits.Add(fresh)
 		for _, c := range fresh {
 			in.have = append(in.have, toolyard.Call{ID: c.ID, Tool: c.Tool})
@@ -79,6 +82,9 @@ func (in *natsInput) append(ctx context.Context, calls []toolyard.Call) (first i
 func (in *natsInput) close(ctx context.Context, last bool) error {
 	// others have appended, or this input has, and got no answer
 	others := !in.known && len(in.own)+len(in.unsure) > 0
+	if last && in.behind {
+		return nil
+	}
 	for range maxAppendTries {
 		if last && others && len(in.unsure) == 0 {
 			return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/follow"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 )
 
 // unanswered is a store that answers no append of calls while it is silent. Each is stored if it keeps them.
@@ -85,5 +86,30 @@ func TestReleaseBehindAnAppendWithoutAnswer(t *testing.T) {
 				t.Errorf("the batch is closed: %t, %v", now.InputClosed, err)
 			}
 		})
+	}
+}
+
+// TestReleaseBehindRepeatedCalls: who has come again with the calls that were appended before, and goes, closes the
+// batch if it has come to the last of them. What stands behind may be that of somebody who goes on.
+func TestReleaseBehindRepeatedCalls(t *testing.T) {
+	t.Parallel()
+	b := testenv.Broker(t, testenv.Server(t), "/dispatcher/a")
+	cl := &Client{overNATS{follow.New(b, follow.Options{}), b, func(int, []toolyard.Call) error { return nil }}}
+	calls := []toolyard.Call{{ID: "one", Tool: "t"}, {ID: "two", Tool: "t"}}
+	for come, closed := range map[int]bool{1: false, 2: true} {
+		st, err := cl.Open(t.Context(), toolyard.Batch{})
+		must.OK(t, err)
+		again := cl.Reopen(st.Key())
+		for _, c := range calls {
+			must.OK(t, st.Append(t.Context(), c))
+		}
+		for _, c := range calls[:come] {
+			must.OK(t, again.Append(t.Context(), c))
+		}
+		must.OK(t, again.Release(t.Context()))
+		now := batch.State{Key: st.Key()}
+		if err := b.CatchUp(t.Context(), &now, batch.ChainInput, 0); err != nil || now.InputClosed != closed {
+			t.Errorf("behind %d of 2 calls the batch is closed: %t, %v", come, now.InputClosed, err)
+		}
 	}
 }
