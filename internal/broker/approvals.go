@@ -55,7 +55,9 @@ func ParseApprovalID(id string) (k toolyard.BatchKey, index int, err error) {
 
 // ApprovalChange is a change of the list: Approval is nil if the call was removed.
 type ApprovalChange struct {
-	ID       string
+	ID string
+	// Shard is where the call's batch is.
+	Shard    int
 	Approval *Approval
 }
 

@@ -98,6 +98,7 @@ const (
 	missedEvery  = 30 * time.Second // whether a decision's wake was lost
 	wakeAgain    = 5 * time.Second  // how long a wake has to be acted on
 	missedAtOnce = 256              // requests that are looked at in one round, before changes of the list are heard
+	lookWithin   = 5 * time.Second  // how long one request is looked after; then its shard is away for a while
 	sayAgain     = time.Hour        // how often the log says that a request cannot be looked after
 )
 
@@ -105,10 +106,12 @@ const (
 type approvalWatch struct {
 	d     *Dispatcher
 	calls map[string]*waitingCall
+	away  map[int]time.Time // until when shards are not asked, which did not answer
 }
 
 type waitingCall struct {
 	broker.Approval
+	shard int
 	lookedAfter
 }
 
@@ -126,7 +129,7 @@ type lookedAfter struct {
 
 // watchApprovals wakes the batches whose requests expire, and those whose wake was lost, until ctx ends.
 func (d *Dispatcher) watchApprovals(ctx context.Context) error {
-	w := approvalWatch{d: d, calls: map[string]*waitingCall{}}
+	w := approvalWatch{d: d, calls: map[string]*waitingCall{}, away: map[int]time.Time{}}
 	changes := make(chan broker.ApprovalChange, missedAtOnce)
 	failed := make(chan error, 1)
 	go func() {
@@ -161,7 +164,7 @@ func (w *approvalWatch) hear(c broker.ApprovalChange) {
 		delete(w.calls, c.ID)
 		return
 	}
-	listed := &waitingCall{Approval: *c.Approval, lookedAfter: lookedAfter{checked: time.Now()}}
+	listed := &waitingCall{Approval: *c.Approval, shard: c.Shard, lookedAfter: lookedAfter{checked: time.Now()}}
 	// an owner has listed it again: that is no reason to be woken again at once
 	if before, ok := w.calls[c.ID]; ok {
 		listed.lookedAfter = before.lookedAfter
@@ -174,7 +177,7 @@ func (w *approvalWatch) wakeDue(ctx context.Context, now time.Time) (more bool) 
 	var expired, missed []*waitingCall
 	for _, c := range w.calls {
 		switch {
-		case now.Before(c.again):
+		case now.Before(c.again), now.Before(w.away[c.shard]):
 		case !w.d.clock.at(now).Before(c.Expires) && now.Sub(c.woken) >= wakeAgain:
 			expired = append(expired, c)
 		case now.Sub(c.checked) >= missedEvery:
@@ -188,7 +191,15 @@ func (w *approvalWatch) wakeDue(ctx context.Context, now time.Time) (more bool) 
 		if ctx.Err() != nil {
 			return false
 		}
-		w.lookAfter(ctx, c, i < len(expired), now)
+		if time.Now().Before(w.away[c.shard]) {
+			continue
+		}
+		looking, cancel := context.WithTimeout(ctx, lookWithin)
+		w.lookAfter(looking, c, i < len(expired), now)
+		if errors.Is(looking.Err(), context.DeadlineExceeded) { // so it would be with the others of the shard
+			w.away[c.shard] = time.Now().Add(lookAgain)
+		}
+		cancel()
 	}
 	return more
 }

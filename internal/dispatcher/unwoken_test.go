@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -86,6 +87,7 @@ func TestAWaitingCallThatCannotBeLookedAfter(t *testing.T) {
 type manyWaiting struct {
 	answers
 	calls   int
+	shards  int
 	looks   *atomic.Int32
 	off     chan broker.ApprovalChange
 	removed int
@@ -93,7 +95,7 @@ type manyWaiting struct {
 
 func (b manyWaiting) WatchApprovals(ctx context.Context, see func(broker.ApprovalChange)) error {
 	for i := range b.calls {
-		see(broker.ApprovalChange{ID: fmt.Sprint(i), Approval: &broker.Approval{ID: fmt.Sprint(i), Agent: "a",
+		see(broker.ApprovalChange{ID: fmt.Sprint(i), Shard: i % max(b.shards, 1), Approval: &broker.Approval{ID: fmt.Sprint(i), Agent: "a",
 			Batch: toolyard.BatchID(fmt.Sprint(i))}})
 	}
 	for {
@@ -136,6 +138,46 @@ func TestManyCallsExpireAtOnce(t *testing.T) {
 		synctest.Wait()
 		if looks, least := int(b.looks.Load()), b.calls-b.removed; looks < least || looks > least+b.removed/2 {
 			t.Errorf("%d calls were looked at; %d are on the list", looks, least)
+		}
+		stop()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
+// awayAtOdd is a broker of calls in two shards, one of which is away.
+type awayAtOdd struct {
+	manyWaiting
+	woken *atomic.Int32
+}
+
+func (awayAtOdd) Asked(ctx context.Context, k toolyard.BatchKey, _ int) (e events.Waiting, at broker.ItemEnd,
+	err error) {
+	if n, _ := strconv.Atoi(string(k.ID)); n%2 == 1 {
+		<-ctx.Done()
+		return e, at, ctx.Err()
+	}
+	return e, at, nil
+}
+
+func (b awayAtOdd) WakeIfParked(context.Context, toolyard.BatchKey) (bool, error) {
+	b.woken.Add(1)
+	return true, nil
+}
+
+// TestCallsThatExpireWhileAnotherShardIsAway: they are woken soon, however many there are in the shard that is away.
+func TestCallsThatExpireWhileAnotherShardIsAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := awayAtOdd{manyWaiting{calls: 4 * missedAtOnce, shards: 2}, new(atomic.Int32)}
+		d := New(b, Config{ID: "d", Planner: planner(), Log: slog.New(slog.DiscardHandler)})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- d.watchApprovals(ctx) }()
+		time.Sleep(30 * time.Second)
+		if got := int(b.woken.Load()); got < b.calls/2 {
+			t.Errorf("%d of %d calls of the shard that is there are woken", got, b.calls/2)
 		}
 		stop()
 		if err := <-ended; !errors.Is(err, context.Canceled) {

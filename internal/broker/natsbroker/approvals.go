@@ -169,14 +169,14 @@ func (b *Broker) WatchApprovals(ctx context.Context, see func(broker.ApprovalCha
 func (b *Broker) watchApprovals(ctx context.Context, see func(broker.ApprovalChange)) error {
 	return b.watchKeys(ctx, b.approvals, nil, keyWatch{
 		see: func(e jetstream.KeyValueEntry) {
-			c := broker.ApprovalChange{ID: e.Key()}
+			c := broker.ApprovalChange{ID: e.Key(), Shard: b.shard}
 			var a broker.Approval
 			if e.Operation() == jetstream.KeyValuePut && json.Unmarshal(e.Value(), &a) == nil && a.ID == c.ID {
 				c.Approval = &a
 			}
 			see(c)
 		},
-		vanished: func(key string) { see(broker.ApprovalChange{ID: key}) },
+		vanished: func(key string) { see(broker.ApprovalChange{ID: key, Shard: b.shard}) },
 		state:    func(broker.WatchState) {},
 	})
 }
