@@ -95,8 +95,9 @@ type manyWaiting struct {
 
 func (b manyWaiting) WatchApprovals(ctx context.Context, see func(broker.ApprovalChange)) error {
 	for i := range b.calls {
-		see(broker.ApprovalChange{ID: fmt.Sprint(i), Shard: i % max(b.shards, 1), Approval: &broker.Approval{ID: fmt.Sprint(i), Agent: "a",
-			Batch: toolyard.BatchID(fmt.Sprint(i))}})
+		id := fmt.Sprint(i)
+		see(broker.ApprovalChange{ID: id, Shard: i % max(b.shards, 1), Approval: &broker.Approval{ID: id, Agent: "a",
+			Batch: toolyard.BatchID(id)}})
 	}
 	for {
 		select {
