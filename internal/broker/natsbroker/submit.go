@@ -557,12 +557,36 @@ func (b *Broker) refuseSubject(ctx context.Context, subject string, why error) e
 // Stop ends Next. Messages that are on their way are given back.
 func (s *submissions) Stop() { s.pull.stop() }
 
+// Refuse answers that the batch is refused. The log of an open one says first why, for who appends before there is a
+// reply; an earlier attempt may have said it otherwise.
 func (s *submission) Refuse(ctx context.Context, why events.Refused) error {
-	why, err := s.closeInput(ctx, why)
+	if !s.Outline(ctx, true).Open {
+		return s.answerRefused(ctx, why)
+	}
+	_, err := s.b.Append(ctx, s.key, batch.ChainBatch, "", 0, 0, why)
+	if errors.Is(err, broker.ErrConflict) {
+		stored, unread := s.b.Newer(ctx, &batch.State{Key: s.key}, batch.ChainBatch, 0)
+		if err = nil; unread == nil && len(stored) > 0 {
+			if before, ok := stored[0].Body.(events.Refused); ok {
+				why = before
+			}
+		}
+	}
 	if err != nil {
 		return err
 	}
-	_, err = s.b.Append(ctx, s.key, batch.ChainReply, "", 0, 0, why)
+	return s.answerRefused(ctx, why)
+}
+
+// answerRefused closes the input of an open batch, and tells its agent that it is refused: what is appended from then
+// on would be accepted, and have no result.
+func (s *submission) answerRefused(ctx context.Context, why events.Refused) error {
+	if s.Outline(ctx, true).Open {
+		if err := s.b.CloseInput(ctx, s.key); err != nil {
+			return err
+		}
+	}
+	_, err := s.b.Append(ctx, s.key, batch.ChainReply, "", 0, 0, why)
 	if err != nil && !errors.Is(err, broker.ErrConflict) { // a conflict: it was refused before
 		return err
 	}
@@ -576,33 +600,11 @@ func (s *submission) Refuse(ctx context.Context, why events.Refused) error {
 	return s.Done(ctx)
 }
 
-// closeInput ends the input of an open batch before its agent is told that it was refused: what is appended from then
-// on would be accepted, and have no result. The log says first why, for who appends before there is a reply. It returns
-// what the log says, which may be of an earlier attempt.
-func (s *submission) closeInput(ctx context.Context, why events.Refused) (events.Refused, error) {
-	if !s.Outline(ctx, true).Open {
-		return why, nil
-	}
-	_, err := s.b.Append(ctx, s.key, batch.ChainBatch, "", 0, 0, why)
-	if errors.Is(err, broker.ErrConflict) {
-		stored, unread := s.b.Newer(ctx, &batch.State{Key: s.key}, batch.ChainBatch, 0)
-		if err = nil; unread == nil && len(stored) > 0 {
-			if before, ok := stored[0].Body.(events.Refused); ok {
-				why = before
-			}
-		}
-	}
-	if err != nil {
-		return why, err
-	}
-	return why, s.b.CloseInput(ctx, s.key)
-}
-
 // TurnAway appends the refusal in place of the plan. A dispatcher that gets the submission after that finds the
 // refusal, and answers.
 func (s *submission) TurnAway(ctx context.Context, why events.Refused) error {
 	if _, err := s.b.Append(ctx, s.key, batch.ChainBatch, "", 0, 0, why); err != nil {
 		return err
 	}
-	return s.Refuse(ctx, why)
+	return s.answerRefused(ctx, why)
 }
