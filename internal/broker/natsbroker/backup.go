@@ -149,24 +149,22 @@ func RestoreStream(ctx context.Context, nc *nats.Conn, stream string, saved Stre
 	var answer struct {
 		DeliverSubject string `json:"deliver_subject"`
 	}
-	ask := func() error { return askAPI(ctx, nc, apiRestore+stream, saved, &answer, snapshotSilence) }
-	err := ask()
-	for pause, began := firstPause, time.Now(); missesServers(err) && time.Since(began) < placedWithin &&
-		wait(ctx, &pause) == nil; {
-		err = ask()
-	}
+	err := repeat(ctx, placedWithin, missesServers, func() error {
+		return askAPI(ctx, nc, apiRestore+stream, saved, &answer, snapshotSilence)
+	})
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", stream, err)
 	}
 	send := func(data []byte, within time.Duration) error {
 		sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 		defer cancel()
-		m, err := nc.RequestWithContext(sending, answer.DeliverSubject, data)
+		var m *nats.Msg
 		// Another server of a cluster may restore it, and this one may not know yet that it listens.
-		for pause, began := firstPause, time.Now(); errors.Is(err, nats.ErrNoResponders) &&
-			time.Since(began) < heardWithin && wait(sending, &pause) == nil; {
+		unheard := func(err error) bool { return errors.Is(err, nats.ErrNoResponders) }
+		err := repeat(sending, heardWithin, unheard, func() (err error) {
 			m, err = nc.RequestWithContext(sending, answer.DeliverSubject, data)
-		}
+			return err
+		})
 		var got apiAnswer
 		if err == nil && len(m.Data) > 0 {
 			err = json.Unmarshal(m.Data, &got)
@@ -219,6 +217,16 @@ func askAPI(ctx context.Context, nc *nats.Conn, subject string, request, answer 
 		return failed.Error
 	}
 	return nil
+}
+
+// repeat makes a request, and again while its error passes, until ctx ends or for so long. It returns the last error.
+func repeat(ctx context.Context, within time.Duration, passes func(error) bool, request func() error) error {
+	err := request()
+	for pause, began := firstPause, time.Now(); passes(err) && time.Since(began) < within &&
+		wait(ctx, &pause) == nil; {
+		err = request()
+	}
+	return err
 }
 
 // missesServers reports whether a stream was refused because the cluster misses servers.
