@@ -24,7 +24,7 @@ func sed(args []Word) error {
 			given = given || expects
 			continue
 		}
-		if script := expects || !given && firstScript(args[:i]); script {
+		if expects || !given && firstScript(args[:i]) {
 			if !a.Literal || !sedScript.MatchString(a.Text) {
 				return refused
 			}
