@@ -335,7 +335,7 @@ var stories = map[string][]string{
 		"park.go", "settle.go", "newer.go", "archive.go", "meter.go", "usage.go", "trace.go", "undo.go", "budgets.go",
 		"rates.go", "queue.go", "suspect.go",
 		"keep.go", "besides.go", "child.go", "store.go", "workers.go", "rategate.go",
-		"planner.go", "outlive.go", "clock.go", "failpoints.go", "next.go", "today.go",
+		"planner.go", "outlive.go", "clock.go", "away.go", "failpoints.go", "next.go", "today.go",
 	},
 	"internal/worker": {
 		"worker.go", "reload.go", "pipe.go", "take.go", "together.go", "judge.go", "repair.go", "answers.go",

@@ -24,10 +24,9 @@ const (
 	tellEvery = time.Second
 	// maxRejecting is how many batches are rejected at a time; the next submission is taken when there are fewer.
 	maxRejecting = 16
-	// longestLook is how long it is looked whether a batch is under way, or what a large one asks for, and lookAgain
-	// how long it is not looked again where that was not to be found out: other batches wait until it is.
+	// longestLook is how long it is looked whether a batch is under way, or what a large one asks for: other batches
+	// wait until that is known.
 	longestLook = 2 * time.Second
-	lookAgain   = 10 * time.Second
 )
 
 // receive takes a delivery in: its batch runs, waits or is rejected.
@@ -95,14 +94,14 @@ func (d *Dispatcher) underWay(ctx context.Context, sub *broker.Submission) bool 
 	if sub.Deliveries == 1 {
 		return false
 	}
-	if failed, ok := d.unsure[sub.Shard]; ok && time.Since(failed) < lookAgain {
+	if d.unsure.has(sub.Shard) {
 		return true
 	}
 	looking, cancel := context.WithTimeout(ctx, longestLook)
 	defer cancel()
 	planned, err := d.b.Planned(looking, sub.Key)
 	if err != nil && ctx.Err() == nil {
-		d.unsure[sub.Shard] = time.Now()
+		d.unsure.add(sub.Shard)
 		d.log.Warn("it cannot be told whether a batch is under way; it goes first", "batch", sub.Key, "error", err)
 	}
 	return planned || err != nil

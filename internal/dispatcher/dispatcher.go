@@ -130,7 +130,7 @@ type Dispatcher struct {
 	// rejecting is a semaphore for concurrent rejections, and restReads one for readings of batches that rest.
 	rejecting, restReads chan struct{}
 	suspects             *semaphore.Weighted // who is taken up now of those whose dispatchers may have ended
-	unsure               map[int]time.Time   // when it could not be told of a shard which batches are under way
+	unsure               awayShards          // of which it could not be told which batches are under way
 	objectsAway          time.Time           // when a submission that is an object could not be looked at
 	newer                newerBatches
 	store                storeWatch
@@ -206,7 +206,7 @@ func New(b Broker, cfg Config) *Dispatcher {
 		b: b, cfg: cfg, log: log, workers: newWorkerRegistry(b, log, cfg.Base),
 		admission: newAdmissionQueue(&cfg, log), rejecting: make(chan struct{}, maxRejecting),
 		restReads: make(chan struct{}, maxRestReads), suspects: semaphore.NewWeighted(suspectsAtOnce),
-		ready: make(chan struct{}), unsure: map[int]time.Time{},
+		ready: make(chan struct{}), unsure: awayShards{},
 		stored: map[string]time.Time{}, built: map[surfaceKey]registry.Surface{}, crew: crew.New(),
 	}
 	d.Reload(cfg.Planner)

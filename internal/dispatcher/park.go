@@ -106,7 +106,7 @@ const (
 type approvalWatch struct {
 	d     *Dispatcher
 	calls map[string]*waitingCall
-	away  map[int]time.Time // until when shards are not asked, which did not answer
+	away  awayShards
 }
 
 type waitingCall struct {
@@ -129,7 +129,7 @@ type lookedAfter struct {
 
 // watchApprovals wakes the batches whose requests expire, and those whose wake was lost, until ctx ends.
 func (d *Dispatcher) watchApprovals(ctx context.Context) error {
-	w := approvalWatch{d: d, calls: map[string]*waitingCall{}, away: map[int]time.Time{}}
+	w := approvalWatch{d: d, calls: map[string]*waitingCall{}, away: awayShards{}}
 	changes := make(chan broker.ApprovalChange, missedAtOnce)
 	failed := make(chan error, 1)
 	go func() {
@@ -177,7 +177,7 @@ func (w *approvalWatch) wakeDue(ctx context.Context, now time.Time) (more bool) 
 	var expired, missed []*waitingCall
 	for _, c := range w.calls {
 		switch {
-		case now.Before(c.again), now.Before(w.away[c.shard]):
+		case now.Before(c.again), w.away.has(c.shard):
 		case !w.d.clock.at(now).Before(c.Expires) && now.Sub(c.woken) >= wakeAgain:
 			expired = append(expired, c)
 		case now.Sub(c.checked) >= missedEvery:
@@ -191,13 +191,13 @@ func (w *approvalWatch) wakeDue(ctx context.Context, now time.Time) (more bool) 
 		if ctx.Err() != nil {
 			return false
 		}
-		if time.Now().Before(w.away[c.shard]) {
+		if w.away.has(c.shard) {
 			continue
 		}
 		looking, cancel := context.WithTimeout(ctx, lookWithin)
 		w.lookAfter(looking, c, i < len(expired), now)
 		if errors.Is(looking.Err(), context.DeadlineExceeded) { // so it would be with the others of the shard
-			w.away[c.shard] = time.Now().Add(lookAgain)
+			w.away.add(c.shard)
 		}
 		cancel()
 	}
