@@ -89,13 +89,13 @@ func Find(path []int, stands map[int]Stand, fresh bool) Step {
 	return Step{Kind: None}
 }
 
-// Take decides what a dispatcher does with a submission that was stored in a shard at a time. read is when its map was
-// read.
-func Take(m Map, read time.Time, s Slot, shard int, stored time.Time) Step {
+// Take decides what a dispatcher does with a submission that was stored in a shard at a time, by the server's clock.
+// read is when its map was read, and received when it got the submission, by its own clock.
+func Take(m Map, read time.Time, s Slot, shard int, stored, received time.Time) Step {
 	for _, t := range m.stays(s) {
 		switch {
 		case t.shard != shard:
-		case t.left.IsZero() && stored.After(read.Add(freshFor)): // it may have left since
+		case t.left.IsZero() && received.After(read.Add(freshFor)): // it may have left since
 			return Step{Kind: Renew}
 		case t.left.IsZero(), !stored.After(t.left.Add(Grace)):
 			return Step{Run, shard}
@@ -103,7 +103,7 @@ func Take(m Map, read time.Time, s Slot, shard int, stored time.Time) Step {
 			return Step{Refuse, shard}
 		}
 	}
-	if !read.After(stored.Add(freshFor)) { // its sender may know a newer map
+	if !read.After(received) { // its sender may know a newer map
 		return Step{Kind: Renew}
 	}
 	return Step{Refuse, shard}

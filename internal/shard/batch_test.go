@@ -30,7 +30,7 @@ type rules struct {
 	path   func(m Map, s Slot, now time.Time, kept time.Duration) []int
 	submit func(path []int, stands map[int]Stand) Step
 	find   func(path []int, stands map[int]Stand, fresh bool) Step
-	take   func(m Map, read time.Time, s Slot, shard int, stored time.Time) Step
+	take   func(m Map, read time.Time, s Slot, shard int, stored, received time.Time) Step
 	// current says that a reader need not read the map again.
 	current func(m Map, read, now time.Time) bool
 }
@@ -178,7 +178,7 @@ func (w *world) moves(r *rules) (out []*world, err error) {
 			continue
 		}
 		for read := range w.now + 1 {
-			switch step := r.take(w.mapAt(read), clock(read), moving, at, clock(s.at)); step.Kind {
+			switch step := r.take(w.mapAt(read), clock(read), moving, at, clock(s.at), clock(w.now)); step.Kind {
 			case Run:
 				next(func(n *world) {
 					n.shards[at].taken, n.shards[at].ran = true, true
@@ -378,16 +378,16 @@ func TestEachRuleOfSubmissionsIsNeeded(t *testing.T) {
 			}
 		}, twice},
 		"late submissions run": {func(r *rules) {
-			r.take = func(m Map, read time.Time, s Slot, shard int, stored time.Time) Step {
-				if step := Take(m, read, s, shard, stored); step.Kind != Refuse {
+			r.take = func(m Map, read time.Time, s Slot, shard int, stored, received time.Time) Step {
+				if step := Take(m, read, s, shard, stored, received); step.Kind != Refuse {
 					return step
 				}
 				return Step{Run, shard}
 			}
 		}, twice},
 		"dispatchers trust an old map": {func(r *rules) {
-			r.take = func(m Map, _ time.Time, s Slot, shard int, stored time.Time) Step {
-				return Take(m, stored.Add(time.Hour), s, shard, stored)
+			r.take = func(m Map, _ time.Time, s Slot, shard int, stored, received time.Time) Step {
+				return Take(m, received.Add(time.Hour), s, shard, stored, received)
 			}
 		}, twice},
 		"readers look into the home alone": {func(r *rules) {

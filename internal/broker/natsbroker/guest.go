@@ -163,7 +163,7 @@ func (b *Broker) attachGuest(ctx context.Context, without error) error {
 	if err := b.readyGuest(ctx); err != nil {
 		return err
 	}
-	return b.see(o.settings, h.Shards, read, func(one *Broker) error { return one.readyGuest(ctx) })
+	return b.see(o.settings, h.Shards, read, time.Time{}, func(one *Broker) error { return one.readyGuest(ctx) })
 }
 
 // hello asks whose account this is, and for the system's settings and its map of shards.

@@ -98,7 +98,7 @@ func (b *Broker) lookOnce(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return b.see(o.settings, h.Shards, read, func(one *Broker) error { return one.readyGuest(ctx) })
+		return b.see(o.settings, h.Shards, read, time.Time{}, func(one *Broker) error { return one.readyGuest(ctx) })
 	}
 	s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) {
 		return b.js.Stream(ctx, streamBatch)
@@ -114,7 +114,7 @@ func (b *Broker) lookOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return b.see(o.settings, m.Map, read, func(one *Broker) error { return one.attachShard(ctx) })
+	return b.see(o.settings, m.Map, read, s.CachedInfo().TimeStamp, func(one *Broker) error { return one.attachShard(ctx) })
 }
 
 // markRaised notes in the batch stream's metadata that there is a map, and who may read it.

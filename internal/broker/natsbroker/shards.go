@@ -80,10 +80,20 @@ type view struct {
 	shard.Map
 	// read is when the map was read: a moment before that.
 	read time.Time
+	// server is about what the server's clock showed then; zero: that is not known.
+	server time.Time
 	// sets are the brokers of the shards.
 	sets []*Broker
 	// grown is closed when there is a view with more shards.
 	grown chan struct{}
+}
+
+// time is the time by the server's clock, by which epochs begin, as far as it is known.
+func (v *view) time() time.Time {
+	if v.server.IsZero() {
+		return time.Now()
+	}
+	return v.server.Add(time.Since(v.read))
 }
 
 // system is what all copies of a broker share.
@@ -146,12 +156,12 @@ func (b *Broker) all(ctx context.Context) ([]*Broker, error) {
 
 // see takes in the settings and the map that were read, and makes the brokers of the shards that it does not have yet:
 // ready prepares each. An older map changes nothing: the number of shards only grows.
-func (b *Broker) see(s broker.Settings, m shard.Map, read time.Time, ready func(*Broker) error) error {
+func (b *Broker) see(s broker.Settings, m shard.Map, read, server time.Time, ready func(*Broker) error) error {
 	was := b.view()
 	if m.Served() < was.Served() || len(m.Epochs) < len(was.Epochs) {
 		return nil
 	}
-	now := &view{Map: m, read: read, sets: was.sets, grown: was.grown}
+	now := &view{Map: m, read: read, server: server, sets: was.sets, grown: was.grown}
 	if m.Served() > len(was.sets) {
 		now.sets, now.grown = slices.Clone(was.sets), make(chan struct{})
 		for n := len(was.sets); n < m.Served(); n++ {
@@ -198,7 +208,7 @@ func (b *Broker) renewed(ctx context.Context) (*view, error) {
 }
 
 func (b *Broker) path(v *view, s shard.Slot) []int {
-	return v.Path(s, time.Now(), b.Settings().KeptFor())
+	return v.Path(s, v.time(), b.Settings().KeptFor())
 }
 
 // of returns the broker of a batch's shard. If there is no such batch, it is the one where it would be submitted.

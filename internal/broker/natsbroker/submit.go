@@ -410,7 +410,7 @@ func (s *submissions) take(ctx context.Context) (*broker.Submission, error) {
 	p, err := parseSubject(m.Subject)
 	if err == nil {
 		var unknown error
-		switch err, unknown = s.misplaced(ctx, p, meta.Timestamp); {
+		switch err, unknown = s.misplaced(ctx, p, meta.Timestamp, m.received); {
 		case unknown != nil && MayPass(unknown) && ctx.Err() == nil: // it is delivered again
 			_ = m.NakWithDelay(longestPause) // or later, when its wait is over
 			return nil, errGivenBack
@@ -467,7 +467,7 @@ func (s *submissions) take(ctx context.Context) (*broker.Submission, error) {
 // misplaced is what is wrong if a message belongs to another shard: it was published without a client of ours, or too
 // late after the system got more shards. Nobody looks for it here. A submission is one of a moment, and a wake is of a
 // batch that is here.
-func (s *submissions) misplaced(ctx context.Context, p place, stored time.Time) (why, err error) {
+func (s *submissions) misplaced(ctx context.Context, p place, stored, received time.Time) (why, err error) {
 	v, slot := s.b.view(), shard.OfBatch(p.key)
 	if p.wake {
 		n, err := s.lookUp(ctx, p.key)
@@ -476,13 +476,13 @@ func (s *submissions) misplaced(ctx context.Context, p place, stored time.Time) 
 		}
 	}
 	if !p.wake {
-		step := shard.Take(v.Map, v.read, slot, s.b.shard, stored)
+		step := shard.Take(v.Map, v.read, slot, s.b.shard, stored, received)
 		if step.Kind == shard.Renew {
 			if v, err = s.b.renewed(ctx); err != nil {
 				return nil, err
 			}
-			// Whatever the clocks say, the map was read after this was stored, and after its sender had read its own.
-			step = shard.Take(v.Map, stored.Add(shard.Grace), slot, s.b.shard, stored)
+			// The map was read after this was received, and so after its sender had read its own.
+			step = shard.Take(v.Map, received.Add(1), slot, s.b.shard, stored, received)
 		}
 		if step.Kind == shard.Run {
 			if v.Served() > 1 {

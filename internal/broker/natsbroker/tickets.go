@@ -261,7 +261,7 @@ func (b *Broker) DeleteTickets(ctx context.Context, seen broker.TicketQueue) err
 
 // deleteLeft deletes the keys of a workspace in the shards in which nothing of it counts any more.
 func (b *Broker) deleteLeft(ctx context.Context, v *view, w toolyard.Workspace) error {
-	for _, at := range v.Left(shard.OfWorkspace(w), time.Now(), b.Settings().KeptFor()) {
+	for _, at := range v.Left(shard.OfWorkspace(w), v.time(), b.Settings().KeptFor()) {
 		one := b.inOf(v, at)
 		key := one.out("$KV." + bucketLock + "." + broker.Escape(string(w)))
 		if err := one.streams[streamTickets].Purge(ctx, jetstream.WithPurgeSubject(key)); err != nil {
