@@ -79,8 +79,8 @@ func agent(s agentSpec) func(*party) error {
 			}
 			if spec.twice {
 				each.Go(func() {
-					if p.until(spec.submit+50*time.Microsecond) == nil {
-						p.handInAgain(c, b)
+					if p.until(spec.submit+spec.again+50*time.Microsecond) == nil {
+						p.handInAgain(c, spec.again > 0, s.http, b)
 					}
 				})
 			}
@@ -100,7 +100,7 @@ func (p *party) untilDue(spec *batchSpec, moment time.Duration) error {
 		over := b.over
 		b.mu.Unlock()
 		if !over.IsZero() {
-			return p.until(over.Sub(p.w.began) + spec.submit + moment)
+			return p.until(over.Sub(p.w.began) - p.w.opens + spec.submit + moment)
 		}
 		if err := p.sleep(2*look + time.Duration(p.rand64()%100_000)); err != nil {
 			return err
@@ -121,9 +121,9 @@ func (w *world) othersOver(but *seen) bool {
 	return true
 }
 
-// until waits for an instant of the history.
+// until waits for an instant after the agents have begun.
 func (p *party) until(at time.Duration) error {
-	return p.sleep(max(0, at-p.w.now()) + time.Duration(p.rand64()%100_000|1))
+	return p.sleep(max(0, p.w.opens+at-p.w.now()) + time.Duration(p.rand64()%100_000|1))
 }
 
 // insist does something until it is done, or it is clear that it will not be.
@@ -171,10 +171,18 @@ func (p *party) handIn(c *client.Client, b *seen) {
 	p.read(c, b)
 }
 
-// handInAgain hands in the same over the same connection, at nearly the same time.
-func (p *party) handInAgain(c *client.Client, b *seen) {
+// handInAgain hands in the same again, over the same connection or a new one.
+func (p *party) handInAgain(c *client.Client, anew, http bool, b *seen) {
 	if b.spec.open {
 		return
+	}
+	if anew {
+		other, end, err := p.client(http)
+		if err != nil {
+			return
+		}
+		defer end()
+		c = other
 	}
 	if err := p.insist(func() error { _, err := c.Submit(p.ctx, b.spec.batch); return err }); err != nil {
 		p.excuse(b, "submit again", err)

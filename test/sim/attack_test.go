@@ -37,6 +37,7 @@ const (
 	keptOutputs   attack = "outputs answer other calls, while owners and workers are lost"
 	undoneWork    attack = "batches are undone when they are over, while owners and workers are lost"
 	laidWork      attack = "batches run on overlays that are committed or dropped, while owners and workers are lost"
+	moreShards    attack = "batches come, some of them twice, while a system gets another shard"
 	formerOwners  attack = "owners are cut off while calls wait, and hear of decisions before the next owner"
 )
 
@@ -72,6 +73,8 @@ type plan struct {
 	// overlays says that batches run on overlays, which are committed or dropped, and apart that no two workers see the
 	// same ones.
 	overlays, apart bool
+	// raised is how many shards the system gets when the agents have begun; 0: it keeps its one.
+	raised int
 	// budget is how many calls an agent may make; 0: any.
 	budget int64
 	// gentle says that nobody is lost for anything that happens.
@@ -104,6 +107,7 @@ var (
 	onRead    = regexp.MustCompile(`^PUB \$JS\.API\.STREAM\.MSG\.GET\.TY_EVENT`)
 	onQueue   = regexp.MustCompile(`^HPUB ty\.call\.READ`)
 	onBeat    = regexp.MustCompile(`^(PUB \$JS\.ACK\.TY_CALL|HPUB \$KV\.ty_worker)`)
+	onMap     = regexp.MustCompile(`^HPUB \$KV\.ty_shards\.`)
 	onWake    = regexp.MustCompile(`^HPUB ty\.wake\.`)
 )
 
@@ -243,6 +247,14 @@ var plans = map[attack]plan{
 			{onTicket, 0.1, "", append([]fault{loses}, lost...), 500 * ms, 4000 * ms, 0},
 		},
 	},
+	moreShards: {
+		kinds: []string{"write", "read"}, commits: 2, work: 1500 * ms, gap: 4 * time.Second, batches: 4, raised: 2,
+		ambushes: []ambush{
+			{onBatch, 0.1, "", append([]fault{crash}, lost...), 500 * ms, 4000 * ms, 0},
+			{onTicket, 0.1, "", append([]fault{loses}, lost...), 500 * ms, 4000 * ms, 0},
+			{onMap, 0.3, "raiser", []fault{crash, loses, late, pause}, 10 * ms, 2000 * ms, 0},
+		},
+	},
 	formerOwners: {
 		kinds: []string{"read", "ask_read"}, others: []string{"write"}, least: 1000 * ms, work: 3000 * ms, commits: 4,
 		people: true,
@@ -268,6 +280,9 @@ func (w *world) attacked(by attack) {
 		archiveAfter: p.archiveAfter, backgroundCalls: p.background,
 		inquiries: p.inquiries, repairs: p.repairs, undoes: p.undoes, overlays: p.overlays, apart: p.apart,
 		approvalWait: d.between(6*time.Second, 12*time.Second).Truncate(ms), workspaces: []toolyard.Workspace{"ws1"},
+	}
+	if w.sc.shards, w.sc.raised = 1, p.raised; p.raised > 0 {
+		w.sc.lead = d.between(0, 4*time.Second)
 	}
 	if p.patient {
 		w.sc.approvalWait = longWait
@@ -317,6 +332,9 @@ func (p *plan) batch(d draws, a *agentSpec, agent, n int) *batchSpec {
 			Partition: toolyard.Consecutive, OnError: toolyard.Continue, MaxConcurrency: 1 + d.IntN(4),
 			TimeoutMS: longWait.Milliseconds(),
 		},
+	}
+	if p.raised > 0 && d.one(2) {
+		b.twice, b.again = true, d.between(ms, 3*time.Second)
 	}
 	kinds := p.kinds
 	if agent > 0 && p.others != nil {

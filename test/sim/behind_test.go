@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -132,17 +133,21 @@ type started struct {
 
 // findStarted finds the batches that calls have started, when all are over: they are those that no agent has handed in.
 func (w *world) findStarted(ctx context.Context, b *natsbroker.Broker, js jetstream.JetStream) error {
-	stream, err := js.Stream(ctx, "TY_BATCH")
-	if err != nil {
-		return err
-	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter("ty.batch.>"))
-	if err != nil {
-		return err
+	var subjects []string
+	for n := range w.sc.count() {
+		stream, err := js.Stream(ctx, nameIn(n, "TY_BATCH"))
+		if err != nil {
+			return err
+		}
+		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(nameIn(n, "ty.batch.>")))
+		if err != nil {
+			return err
+		}
+		subjects = slices.AppendSeq(subjects, maps.Keys(info.State.Subjects))
 	}
 	var keys []toolyard.BatchKey
-	for subject := range info.State.Subjects {
-		tokens := strings.Split(strings.TrimPrefix(subject, "ty.batch."), ".")
+	for _, subject := range subjects {
+		tokens := strings.Split(strings.TrimPrefix(inFirst(subject), "ty.batch."), ".")
 		if len(tokens) != 2 {
 			return fmt.Errorf("subject %s is no batch's", subject)
 		}
@@ -157,6 +162,7 @@ func (w *world) findStarted(ctx context.Context, b *natsbroker.Broker, js jetstr
 		}
 	}
 	slices.SortFunc(keys, func(a, b toolyard.BatchKey) int { return strings.Compare(a.String(), b.String()) })
+	keys = slices.Compact(keys) // in a former shard there is a fence
 	for _, k := range keys {
 		s, err := b.Look(ctx, k)
 		if err != nil {

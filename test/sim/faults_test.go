@@ -358,7 +358,7 @@ func (f *fate) fitting(other time.Duration) time.Duration {
 func (f *fate) hitServer(k fault, d time.Duration) {
 	f.w.disturbed.Store(true)
 	s := f.w.bus.server()
-	which := pick(f.d, mayBeFull)
+	which := pick(f.d, f.w.sc.streams(mayBeFull...))
 	f.mu.Lock()
 	ailing := f.ailing
 	f.ailing = true

@@ -124,6 +124,9 @@ func (w *world) play(opt options) *report {
 	}
 	w.workersReady.Wait()
 	var agents []*machine
+	if m := w.startRaise(); m != nil {
+		agents = append(agents, m)
+	}
 	for _, s := range w.sc.agents {
 		agents = append(agents, w.add(string(s.name), agent(s)))
 	}

@@ -89,24 +89,39 @@ func (w *world) judge(r *report) {
 	<-done
 }
 
-// archived notes which batches were read from the archive.
+// archived notes which batches were read from the archive, and in which shards they are.
 func (w *world) archived(ctx context.Context, r *report, js jetstream.JetStream) error {
-	submissions, err := js.Stream(ctx, "TY_BATCH")
-	if err != nil {
-		return err
-	}
-	n := 0
+	n, in := 0, map[int]bool{}
 	for _, k := range w.keys() {
-		m, err := submissions.GetLastMsgForSubject(ctx, "ty.batch."+broker.KeyTokens(k))
-		if err != nil {
-			return fmt.Errorf("look at the submission of %s: %w", k, err)
-		}
-		if m.Header.Get("ce-type") == string(events.BatchArchived) {
-			n++
+		for at := range w.sc.count() {
+			submissions, err := js.Stream(ctx, nameIn(at, "TY_BATCH"))
+			if err != nil {
+				return err
+			}
+			m, err := submissions.GetLastMsgForSubject(ctx, nameIn(at, "ty.batch.")+broker.KeyTokens(k))
+			if errors.Is(err, jetstream.ErrMsgNotFound) {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("look at the submission of %s: %w", k, err)
+			}
+			switch events.Type(m.Header.Get("ce-type")) {
+			case events.BatchMoved:
+				continue
+			case events.BatchArchived:
+				n++
+			}
+			in[at] = true
 		}
 	}
 	r.saw(playsArchived, n > 0)
 	r.saw(playsStaying, n > 0 && n < len(w.keys()))
+	r.saw(playsDivided, len(in) > 1)
+	former, later := false, false
+	for at := range in {
+		former, later = former || at < w.sc.shards, later || at >= w.sc.shards
+	}
+	r.saw(playsRaised, w.sc.raised > 0 && former && later)
 	return nil
 }
 
@@ -131,7 +146,7 @@ func (w *world) history(ctx context.Context, b *natsbroker.Broker, c *client.Cli
 		h.Batches[k] = rec
 		s := w.seen[k]
 		s.mu.Lock()
-		sub := &verdict.Submission{Batch: s.spec.batch, Acked: w.began.Add(s.spec.submit), Over: s.over}
+		sub := &verdict.Submission{Batch: s.spec.batch, Acked: w.began.Add(w.opens + s.spec.submit), Over: s.over}
 		sub.Batch.Calls = nil
 		for _, l := range rec.Log {
 			switch body := l.Body.(type) {
@@ -397,12 +412,12 @@ func (w *world) atRest(p *party, b *natsbroker.Broker, js jetstream.JetStream) {
 
 func (w *world) left(ctx context.Context, b *natsbroker.Broker, js jetstream.JetStream) (string, error) {
 	var left []string
-	for _, name := range []string{"TY_CALL", "TY_BATCH"} {
+	for _, name := range w.sc.streams("TY_CALL", "TY_BATCH") {
 		stream, err := js.Stream(ctx, name)
 		if err != nil {
 			return "", err
 		}
-		if n := stream.CachedInfo().State.Msgs; name == "TY_CALL" && n > 0 {
+		if n := stream.CachedInfo().State.Msgs; strings.HasSuffix(name, "_CALL") && n > 0 {
 			left = append(left, fmt.Sprintf("%d messages on %s", n, name))
 		}
 		consumers := stream.ListConsumers(ctx)

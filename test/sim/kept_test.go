@@ -25,6 +25,7 @@ type keeping struct {
 type keptBatch struct {
 	key    toolyard.BatchKey
 	ws     toolyard.Workspace
+	at     int    // its shard, once it has a log
 	seq    uint64 // of the last event of the batch chain
 	reply  uint64 // of the last message of replies
 	over   bool   // that message says that no more come
@@ -68,23 +69,36 @@ func (k *keeping) before() {
 		!strings.HasSuffix(what, "._.batch") {
 		return
 	}
-	s := k.w.bus.server()
 	for _, b := range k.batches {
 		b.look(k.w)
-		if b.over && b.settled.IsZero() && b.handle != 0 && !s.Unacknowledged("TY_BATCH", "dispatchers", b.handle) {
+		if b.over && b.settled.IsZero() && b.handle != 0 && !b.kept(k.w) {
 			b.settled = time.Now()
 		}
 		b.checkLeft(k.w)
-		if b.owned && !s.Unacknowledged("TY_BATCH", "dispatchers", b.handle) {
+		if b.owned && !b.kept(k.w) {
 			k.w.fail("kept", "%s has an owner, and message %d is acknowledged, by which it is kept", b.key, b.handle)
 		}
 	}
 }
 
+// kept reports whether the message by which the batch is kept is not acknowledged.
+func (b *keptBatch) kept(w *world) bool {
+	return w.bus.server().Unacknowledged(nameIn(b.shard(w), "TY_BATCH"), "dispatchers", b.handle)
+}
+
+// shard is the shard in which the batch is.
+func (b *keptBatch) shard(w *world) int {
+	if b.seq == 0 { // it is not known yet
+		b.at = w.shardOf(b.key)
+	}
+	return b.at
+}
+
 // look takes in what the batch chain and the replies have.
 func (b *keptBatch) look(w *world) {
 	s := w.bus.server()
-	if m := s.Last("TY_REPLY", "ty.reply."+broker.KeyTokens(b.key)); m != nil {
+	n := b.shard(w)
+	if m := s.Last(nameIn(n, "TY_REPLY"), nameIn(n, "ty.reply.")+broker.KeyTokens(b.key)); m != nil {
 		if m.Sequence != b.reply {
 			var r events.Reply
 			fenced := strings.Contains(string(m.Header), headerType+string(events.ChainEnded)+"\r\n")
@@ -95,7 +109,7 @@ func (b *keptBatch) look(w *world) {
 			return
 		}
 	}
-	m := s.Last("TY_EVENT", "ty.event."+broker.KeyTokens(b.key)+"._.batch")
+	m := s.Last(nameIn(n, "TY_EVENT"), nameIn(n, "ty.event.")+broker.KeyTokens(b.key)+"._.batch")
 	if m == nil || m.Sequence == b.seq {
 		return
 	}
@@ -128,7 +142,7 @@ func (b *keptBatch) checkLeft(w *world) {
 	if b.owned { // whoever adopted it keeps the ticket under which calls may run
 		b.left = nil
 	}
-	if len(b.left) == 0 || w.bus.server().Unacknowledged("TY_BATCH", "dispatchers", b.handle) {
+	if len(b.left) == 0 || b.kept(w) {
 		return
 	}
 	now := b.tickets(w)
@@ -140,17 +154,19 @@ func (b *keptBatch) checkLeft(w *world) {
 
 // tickets are the numbers of the batch's tickets that its owner, or an earlier one, may take out.
 func (b *keptBatch) tickets(w *world) (out []uint64) {
-	m := w.bus.server().Last("KV_ty_ticket", "$KV.ty_ticket."+broker.Escape(string(b.ws)))
-	if m == nil || len(m.Data) == 0 {
-		return nil
-	}
-	var q ticket.Queue
-	if err := json.Unmarshal(m.Data, &q); err != nil {
-		w.fail("kept", "the tickets of %s cannot be read: %v", b.ws, err)
-	}
-	for _, t := range q.Tickets {
-		if t.Agent == b.key.Agent && t.Batch == b.key.ID && t.Term <= b.term {
-			out = append(out, t.N)
+	for n := range w.sc.count() { // one of them may be a former one
+		m := w.bus.server().Last(nameIn(n, "KV_ty_ticket"), nameIn(n, "$KV.ty_ticket.")+broker.Escape(string(b.ws)))
+		if m == nil || len(m.Data) == 0 {
+			continue
+		}
+		var q ticket.Queue
+		if err := json.Unmarshal(m.Data, &q); err != nil {
+			w.fail("kept", "the tickets of %s cannot be read: %v", b.ws, err)
+		}
+		for _, t := range q.Tickets {
+			if t.Agent == b.key.Agent && t.Batch == b.key.ID && t.Term <= b.term {
+				out = append(out, t.N)
+			}
 		}
 	}
 	return out

@@ -47,11 +47,12 @@ func (b *memBus) start(w *world, opt options) {
 		Trace: func(s membroker.Step) {
 			b.steps++
 			w.note(s.Party, "%d %s %s", s.Conn, s.Kind, s.What)
-			keeping.step(s.What)
-			accounts.step(s.What)
+			what := inFirst(s.What)
+			keeping.step(what)
+			accounts.step(what)
 			if w.fate != nil {
-				w.fate.step(s.Party, s.What)
-				w.stage.step(s.Party, s.What)
+				w.fate.step(s.Party, what)
+				w.stage.step(s.Party, what)
 			}
 		},
 		Lens: w.lens,
@@ -127,7 +128,7 @@ func (n *names) replace(text string) string {
 			out = strconv.AppendInt(append(append(out, text[done:word]...), '#'), int64(n.known[w]), 10)
 			done = i
 		}
-		bucket = strings.HasPrefix(text[word:i], "KV_ty_") || strings.HasPrefix(text[word:i], "OBJ_ty_")
+		bucket = strings.HasPrefix(text[word:i], "KV_ty") || strings.HasPrefix(text[word:i], "OBJ_ty")
 		word = i + 1
 	}
 	if done == 0 {

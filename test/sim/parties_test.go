@@ -44,7 +44,7 @@ func dispatch(p *party) error {
 		return err
 	}
 	defer nc.Close()
-	b, err := natsbroker.Open(p.ctx, nc, settings, "/dispatcher/"+p.name)
+	b, err := natsbroker.Open(p.ctx, nc, p.w.sc.settings(), "/dispatcher/"+p.name)
 	if err != nil {
 		return err
 	}

@@ -65,6 +65,8 @@ const (
 	playsResumedIn   = "a commit goes on with what another run has begun"
 	playsConflict    = "an overlay is not committed, for what others have changed"
 	playsNotHeld     = "a call does not run that an overlay does not hold"
+	playsDivided     = "batches are in several shards"
+	playsRaised      = "batches are in the shards from before and in those that were added"
 	playsMoved       = "the calls of a batch run on an overlay with several workers"
 )
 
@@ -74,7 +76,7 @@ var plays = []string{playsApproved, playsEdited, playsDenied, playsExpired, play
 	playsAnswered, playsInquiries, playsMended, playsMalformed, playsTwice, playsArchived, playsStaying, playsScript,
 	playsOrphan, playsBackground, playsHandle, playsInTime, playsOutlived, playsLeft, playsSpent, playsLimited,
 	playsFound, playsUndone, playsNotUndone, playsCommitted, playsDropped, playsTwiceIn, playsBoth, playsNotHeld,
-	playsMoved}
+	playsMoved, playsDivided, playsRaised}
 
 // rare are plays that histories which are drawn need not have: [TestOverlaysInHistories] has them.
 var rare = []string{playsResumedIn, playsConflict}

@@ -16,9 +16,13 @@ import (
 type scenario struct {
 	focus       focus
 	dispatchers int
-	workers     []workerSpec
-	agents      []agentSpec
-	people      bool
+	// shards is how many sets of streams the system has, and raised how many it gets; 0: it keeps them.
+	shards, raised int
+	// lead is how long before the new ones are used the agents begin.
+	lead    time.Duration
+	workers []workerSpec
+	agents  []agentSpec
+	people  bool
 	// peopleHTTP says that one of them comes over HTTP.
 	peopleHTTP bool
 	workspaces []toolyard.Workspace
@@ -88,6 +92,7 @@ type batchSpec struct {
 	// and canceled which calls (none: all).
 	submit, cancel time.Duration
 	twice          bool
+	again          time.Duration // over a new connection, so much later; 0: over the same at nearly the same time
 	canceled       []int
 	apart          time.Duration // they are canceled one by one, so long after each other
 	// open says that the calls from first on are appended later, one every pause, and then the batch is closed, or left
@@ -143,6 +148,7 @@ func (w *world) drawScenario(about focus) *scenario {
 			{Kind: admission.BudgetOfBatch, Agents: "*", Budget: wide}}
 	}
 	draws{w.random("limits")}.limits(sc)
+	draws{w.random("shards")}.divide(sc)
 	workspaces, agents := 1+d.IntN(2), 1+d.IntN(3)
 	switch sc.focus {
 	case takeovers:

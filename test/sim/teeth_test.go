@@ -80,10 +80,29 @@ const (
 	inLaid     = "internal/worker/overlay.go"
 	inJob      = "internal/worker/job.go"
 	inCopies   = "internal/snapshot/overlay.go"
+	inTickets  = "internal/broker/natsbroker/tickets.go"
+	inSubmit   = "internal/shard/batch.go"
 )
 
 // teeth are all.
 var teeth = []tooth{
+	{
+		fence: "fences of ids in former shards", attack: moreShards, breaks: []string{"Q10", "Q3", "Q1", "contradiction"},
+		edits: []edit{{inSubmit, "			return Step{Fence, at}\n", `			if OFF {
+				continue
+			}
+			return Step{Fence, at}
+`}},
+	},
+	{
+		fence: "maps are older than what came since", attack: moreShards, hint: 10,
+		breaks: []string{"agent"},
+		edits: []edit{{inSubmit, "	if !read.After(received) {", "	if !read.After(received) && !(OFF && read.After(stored.Add(freshFor))) {"}},
+	},
+	{
+		fence: "seals of former queues", attack: moreShards, breaks: []string{"Q5", "Q7", "liveness"},
+		edits: []edit{{inTickets, "			if q.Sealed {\n", "			if q.Sealed && !OFF {\n"}},
+	},
 	{
 		fence: "ends of archived calls", attack: sleepers, breaks: []string{"Q13", "Q3", "Q2", "Q1", "contradiction"},
 		edits: []edit{{inArchiver, "	if err := purge(streamEvent, subjectEvents(s.key), before); err != nil {",

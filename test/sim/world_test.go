@@ -47,7 +47,11 @@ type world struct {
 
 	began   time.Time
 	quietAt time.Duration // when the faults stop
-	ahead   time.Duration // by how much the server's clock is ahead
+	opens   time.Duration // when the agents begin
+	// announced is when more shards were announced, and nearly is called when they are nearly used.
+	announced time.Time
+	nearly    func()
+	ahead     time.Duration // by how much the server's clock is ahead
 	// disturbed says that something happened to the server, or on the way to it, so that anybody may seem to be lost.
 	disturbed atomic.Bool
 
