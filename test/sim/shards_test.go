@@ -46,8 +46,8 @@ func (sc *scenario) settings() broker.Settings {
 	return s
 }
 
-// raise is the process of an operator who gives the system more shards. Who goes on behind one that has ended knows when
-// the new number was announced.
+// raise is the process of an operator who gives the system more shards. Who goes on behind one that has ended knows
+// when the new number was announced.
 func raise(p *party) error {
 	nc, err := p.connect()
 	if err != nil {

@@ -97,7 +97,8 @@ var teeth = []tooth{
 	{
 		fence: "maps are older than what came since", attack: moreShards, hint: 10,
 		breaks: []string{"agent"},
-		edits: []edit{{inSubmit, "	if !read.After(received) {", "	if !read.After(received) && !(OFF && read.After(stored.Add(freshFor))) {"}},
+		edits: []edit{{inSubmit, "	if !read.After(received) {",
+			"	if !read.After(received) && !(OFF && read.After(stored.Add(freshFor))) {"}},
 	},
 	{
 		fence: "seals of former queues", attack: moreShards, breaks: []string{"Q5", "Q7", "liveness"},

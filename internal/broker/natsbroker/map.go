@@ -114,7 +114,8 @@ func (b *Broker) lookOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return b.see(o.settings, m.Map, read, s.CachedInfo().TimeStamp, func(one *Broker) error { return one.attachShard(ctx) })
+	return b.see(o.settings, m.Map, read, s.CachedInfo().TimeStamp,
+		func(one *Broker) error { return one.attachShard(ctx) })
 }
 
 // markRaised notes in the batch stream's metadata that there is a map, and who may read it.

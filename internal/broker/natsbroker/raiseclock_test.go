@@ -11,7 +11,6 @@ import (
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
 	"github.com/toolyard/toolyard/internal/testenv/bubble"
 	"github.com/toolyard/toolyard/internal/testenv/must"
-	"github.com/toolyard/toolyard/internal/ticket"
 )
 
 // TestShardsAreAddedWhereClocksDiffer: epochs begin by the server's clock. A process whose clock is days ahead of that
@@ -31,7 +30,7 @@ func TestShardsAreAddedWhereClocksDiffer(t *testing.T) {
 		must.OK(e.T, err)
 		must.OK(e.T, sub.Done(e.Context()))
 		w := moving(1, 2)
-		_, err = b.ChangeTickets(e.Context(), broker.TicketQueue{Workspace: w}, join(ticket.Holder{Agent: "a", Batch: "former"}))
+		_, err = b.ChangeTickets(e.Context(), broker.TicketQueue{Workspace: w}, join(standing("former")))
 		must.OK(e.T, err)
 		_, _, err = natsbroker.Raise(e.Context(), e.Conn("raises"), broker.Settings{Shards: 2}, 0,
 			func(r natsbroker.Raising) {
@@ -47,7 +46,7 @@ func TestShardsAreAddedWhereClocksDiffer(t *testing.T) {
 		if err := later.Submit(e.Context(), other); !errors.Is(err, broker.ErrOtherContent) {
 			e.Errorf("another batch under the id of one in a former shard: %v", err)
 		}
-		q, err := later.ChangeTickets(e.Context(), broker.TicketQueue{Workspace: w}, join(ticket.Holder{Agent: "a", Batch: "later"}))
+		q, err := later.ChangeTickets(e.Context(), broker.TicketQueue{Workspace: w}, join(standing("later")))
 		if err != nil || len(q.Tickets) != 2 {
 			e.Errorf("behind a ticket in a former shard the queue is %+v, %v", q.Tickets, err)
 		}
