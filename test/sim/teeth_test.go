@@ -87,7 +87,8 @@ const (
 // teeth are all.
 var teeth = []tooth{
 	{
-		fence: "fences of ids in former shards", attack: moreShards, breaks: []string{"Q10", "Q3", "Q1", "contradiction"},
+		fence: "fences of ids in former shards", attack: moreShards,
+		breaks: []string{"Q10", "Q3", "Q1", "contradiction"},
 		edits: []edit{{inSubmit, "			return Step{Fence, at}\n", `			if OFF {
 				continue
 			}
