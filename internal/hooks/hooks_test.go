@@ -471,6 +471,16 @@ func TestConditions(t *testing.T) {
 			t.Errorf("%s on %s %s: ran %t", c.condition, c.tool, c.input, v.Block)
 		}
 	}
+	s := r.set(hook(PreToolUse, "exit 2", `"if": "Write(/srv/app/src/**)"`))
+	for path, runs := range map[string]bool{"src/a.txt": true, "docs/a.txt": false} { // in a copy of the workspace
+		in := r.input("write_file", `{"file_path":"`+path+`"}`)
+		in.CopyOf = "/srv/app"
+		v, err := s.Pre(t.Context(), in)
+		must.OK(t, err)
+		if v.Block != runs {
+			t.Errorf("%s in a copy: ran %t", path, v.Block)
+		}
+	}
 }
 
 // TestEndpoints: the event is posted, and the body of the response is the answer.

@@ -99,7 +99,7 @@ func (s *Set) conditionMatches(r policy.Rule, in *pipeline.HookInput) bool {
 	if r.Specifier != "" && (!ok || partial(string(in.Input))) {
 		r.Specifier = "" // what it would be matched against is not known
 	}
-	req := policy.Request{Declaration: &d, Input: in.Input, WorkspaceDir: in.WorkspaceDir}
+	req := policy.Request{Declaration: &d, Input: in.Input, WorkspaceDir: in.WorkspaceDir, RulesDir: in.RulesDir()}
 	if field := d.Specifier.Path; field != "" && r.Specifier != "" {
 		if path, ok := policy.PathField(in.Input, field); ok {
 			if forms := in.Root.Forms(path); len(forms) == 1 { // with two forms, a link leads the path elsewhere

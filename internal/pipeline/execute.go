@@ -218,7 +218,7 @@ func (c *call) env(ctx context.Context) tool.Env {
 	if c.job.Root != nil {
 		root = c.job.Root
 		if c.p.Permission != nil {
-			hidden = c.p.Permission.Hidden(&c.entry.Declaration, c.job.Rules, c.job.WorkspaceDir)
+			hidden = c.p.Permission.Hidden(&c.entry.Declaration, c.job.Rules, c.job.RulesDir())
 		}
 	}
 	var background time.Duration

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"time"
@@ -22,9 +23,14 @@ type CallContext struct {
 	WorkspaceDir string
 	// Root is that directory, held open; nil if there is none.
 	Root *place.Root
+	// CopyOf is the directory of the workspace, if WorkspaceDir is a copy of it. Rules are written about the workspace.
+	CopyOf string
 	// Interactive says that a person can be asked: a call that needs a person then ends the run with [WaitingError].
 	Interactive bool
 }
+
+// RulesDir is the directory of the workspace, as rules with absolute paths name it.
+func (c *CallContext) RulesDir() string { return cmp.Or(c.CopyOf, c.WorkspaceDir) }
 
 // Job is one execution of one call: what was pinned at plan, and where it runs.
 type Job struct {

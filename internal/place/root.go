@@ -21,6 +21,7 @@ import (
 // is protected in it. It is safe for concurrent use.
 type Root struct {
 	names []string // its absolute paths: with no symbolic link in it, and as it was given
+	of    []string // those of the directory that this one is a copy of
 	held  *os.Root
 	info  fs.FileInfo
 	list  *protect.List
@@ -54,8 +55,15 @@ func Hold(dir string, list *protect.List) (*Root, error) {
 	return r, nil
 }
 
-// Beside opens another directory, in which the same is protected.
-func (r *Root) Beside(dir string) (*Root, error) { return Hold(dir, r.list) }
+// Beside opens a copy of the directory, in which the same is protected. What names a path of the directory itself means
+// the same in the copy, since that comes back from there.
+func (r *Root) Beside(dir string) (*Root, error) {
+	c, err := Hold(dir, r.list)
+	if err == nil {
+		c.of = slices.Concat(r.names, r.of)
+	}
+	return c, err
+}
 
 // Dir is the directory's path, with no symbolic link in it, as it was found when it was held.
 func (r *Root) Dir() string { return r.names[0] }
@@ -107,7 +115,9 @@ func (r *Root) Forms(p string) []string {
 }
 
 // Protection looks at what is protected.
-func (r *Root) Protection() (*protect.Set, error) { return r.list.Of(r.held, r.names...) }
+func (r *Root) Protection() (*protect.Set, error) {
+	return r.list.Of(r.held, slices.Concat(r.names, r.of)...)
+}
 
 // Protected returns the protected place that one of a path's forms is in. What cannot be read counts as protected.
 func (r *Root) Protected(forms []string) (protect.Place, bool) {

@@ -101,6 +101,25 @@ func TestProtectedPlacesOfARoot(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", p, got, want)
 		}
 	}
+	// In a copy, what names a path of the directory itself means the same.
+	config := "[core]\n\thooksPath = " + filepath.Join(r.Dir(), "scripts") + "\n"
+	copied := t.TempDir()
+	for _, in := range []string{dir, copied} {
+		must.OK(t, os.MkdirAll(filepath.Join(in, ".git"), 0o755))
+		must.OK(t, os.WriteFile(filepath.Join(in, ".git/config"), []byte(config), 0o644))
+		must.OK(t, os.WriteFile(filepath.Join(in, ".git/HEAD"), []byte("ref: refs/heads/main\n"), 0o644))
+	}
+	c, err := r.Beside(copied)
+	must.OK(t, err)
+	defer func() { _ = c.Close() }()
+	for _, in := range []*Root{r, c} {
+		if got, ok := in.Protected(in.Forms("scripts/pre-commit")); !ok || got.Path != "scripts" {
+			t.Errorf("%s: %+v", in.Dir(), got)
+		}
+	}
+	if got := c.Forms(filepath.Join(r.Dir(), "scripts")); len(got) != 0 {
+		t.Errorf("the path of the directory leads to its copy: %q", got)
+	}
 	if got, ok := (*Root)(nil).Protected([]string{".git"}); ok {
 		t.Errorf("%+v", got)
 	}

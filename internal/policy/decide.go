@@ -29,8 +29,11 @@ type Request struct {
 	Tool tool.Permission
 	// Workspace is the batch's, for what people have allowed in it: see [Recalls]. Empty means the default one.
 	Workspace toolyard.Workspace
-	// WorkspaceDir is the workspace's directory, for rules with absolute paths. Empty: no such rule matches.
+	// WorkspaceDir is the directory in which the call acts.
 	WorkspaceDir string
+	// RulesDir is the workspace's directory, for rules with absolute paths: another one if the call acts in a copy of
+	// it. Empty: WorkspaceDir. If both are empty, no such rule matches.
+	RulesDir string
 	// Paths are the forms of the input's path, relative to the workspace: as written, and with its symlinks resolved. A
 	// deny or ask rule matches if one of them does, an allow rule if all do. If it is empty, or a form is not inside
 	// the workspace, the path is unknown. It is used only for tools whose declaration has a path specifier.

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -95,10 +96,11 @@ type subject struct {
 	why          string       // why the value is unknown, for people
 	paths        []string     // clean and relative
 	workspaceDir string
+	rulesDir     string // the directory that rules with absolute paths name
 }
 
 func newSubject(req *Request) *subject {
-	s := &subject{workspaceDir: req.WorkspaceDir}
+	s := &subject{workspaceDir: req.WorkspaceDir, rulesDir: cmp.Or(req.RulesDir, req.WorkspaceDir)}
 	var field string
 	switch s.kind, field = specifierOf(req.Declaration); s.kind {
 	case kindNone:
@@ -134,7 +136,7 @@ func (s *subject) mayMatch(r Rule) (match bool, why string) {
 			return p.mayMatchScript(s.script)
 		}
 	case kindPath:
-		if match, err = matchAnyPath(r.Specifier, s.workspaceDir, s.paths); err == nil {
+		if match, err = matchAnyPath(r.Specifier, s.rulesDir, s.paths); err == nil {
 			return match, ""
 		}
 	case kindURL:
@@ -156,7 +158,7 @@ func (s *subject) covers(r Rule) bool {
 	}
 	switch s.kind {
 	case kindPath:
-		match, err := matchAllPaths(r.Specifier, s.workspaceDir, s.paths)
+		match, err := matchAllPaths(r.Specifier, s.rulesDir, s.paths)
 		return match && err == nil
 	case kindURL:
 		domain, err := parseDomain(r.Specifier)

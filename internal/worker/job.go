@@ -45,7 +45,7 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 			answer = &elicit.Answer{Key: q.Key, State: q.State, Content: content}
 		}
 	}
-	dir, root := w.cfg.Workspaces[d.Workspace], w.roots[d.Workspace]
+	dir, root, copyOf := w.cfg.Workspaces[d.Workspace], w.roots[d.Workspace], ""
 	background, holds := d.Batch.Background()
 	if background && !holds {
 		dir, root = "", nil
@@ -55,14 +55,14 @@ func (w *Worker) job(ctx context.Context, r *running) (pipeline.Job, error) {
 		turn = &cache.Turn{Generation: d.Generation, Deny: d.Deny, Ask: d.Ask}
 	}
 	if r.overlay != nil {
-		dir, root = r.overlay.Dir(), r.overlay
+		dir, root, copyOf = r.overlay.Dir(), r.overlay, dir
 	}
 	return pipeline.Job{
 		Turn:     turn,
 		Approved: approved, Answer: answer, Remembered: d.Remembered, Context: d.Context,
 		CallContext: pipeline.CallContext{
 			Key: d.Key(), Index: call.Index, Session: d.Session, Workspace: d.Workspace, Interactive: d.Interactive,
-			WorkspaceDir: dir, Root: root,
+			WorkspaceDir: dir, Root: root, CopyOf: copyOf,
 		},
 		Call:        toolyard.Call{ID: call.ID, Tool: call.Tool, Input: input, Echo: call.Echo},
 		Start:       func(ctx context.Context) (func(), error) { return w.start(ctx, r) },

@@ -40,10 +40,10 @@ func (p Permission) Hidden(d *tool.Declaration, own pipeline.Rules, dir string) 
 
 // Decide implements [pipeline.Permission].
 func (p Permission) Decide(_ context.Context, in pipeline.PermissionInput) (pipeline.PermissionDecision, error) {
-	rules := p.rules(&in.Declaration, in.Rules, in.WorkspaceDir)
+	rules := p.rules(&in.Declaration, in.Rules, in.RulesDir())
 	req := policy.Request{
 		Declaration: &in.Declaration, Input: in.Input, Judgement: in.Judgement, Mode: p.Mode,
-		Interactive: in.Interactive, Workspace: in.Workspace, WorkspaceDir: in.WorkspaceDir,
+		Interactive: in.Interactive, Workspace: in.Workspace, WorkspaceDir: in.WorkspaceDir, RulesDir: in.RulesDir(),
 		HookAllows: in.Opinion == pipeline.Allow, Tool: in.Tool,
 	}
 	if field := in.Declaration.Specifier.Path; field != "" {
