@@ -33,11 +33,14 @@ func (s *Store) Commit(ctx context.Context, root *place.Root, w Commit) (o *tool
 		w.kept(as.Kept)
 		return as.Changes, err
 	}
-	c, err := s.openCopy(ctx, home, &w.Key, w.Ran)
+	c, err := s.openCopy(ctx, home, root, &w)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
+	if err := c.root.Check(); err != nil { // what it is in quarantine for would be in the workspace then
+		return nil, err
+	}
 	was := make(map[string]*entry, len(c.was.entries))
 	for i := range c.was.entries {
 		was[string(c.was.entries[i].Path)] = &c.was.entries[i]

@@ -263,6 +263,8 @@ type Commit struct {
 	Force bool
 	// Hidden reports which paths a refusal must not name. Nil: none.
 	Hidden func(path string) bool
+	// Recover undoes in the overlay what a killed worker has left. Nil: there is nothing.
+	Recover Recover
 	// Act says before each change whether it may still be made. Nil: it may.
 	Act func() error
 	// Progress gets the share that is done, 0 to 1. Nil: nobody listens.
@@ -282,6 +284,10 @@ const overlaySchema = `{"type":"object","additionalProperties":false,"required":
 // a file that is not there.
 type Differ func(name string, before, after []byte) (diff, note string)
 
+// Recover undoes in a directory in which commands run what a killed worker has left. What it cannot undo moves the
+// directory to quarantine.
+type Recover func(ctx context.Context, root *place.Root) error
+
 // Overlays shows, commits and drops overlays: a [Store]. The root of a workspace for which the worker has no directory
 // is nil.
 type Overlays interface {
@@ -291,7 +297,7 @@ type Overlays interface {
 }
 
 // OverlayTool makes the tool that shows, commits and drops the overlays of a store.
-func OverlayTool(s Overlays, diff Differ) tool.Tool {
+func OverlayTool(s Overlays, diff Differ, mend Recover) tool.Tool {
 	idempotent := true // a commit that was broken off is run again
 	return tool.Tool{
 		Declaration: tool.Declaration{
@@ -320,13 +326,13 @@ func OverlayTool(s Overlays, diff Differ) tool.Tool {
 			if err := json.Unmarshal(raw, &in); err != nil {
 				return tool.Output{}, tool.Invalid("the input does not fit: %v", err)
 			}
-			return useOverlay(ctx, s, env, in, diff)
+			return useOverlay(ctx, s, env, in, diff, mend)
 		},
 	}
 }
 
 func useOverlay(ctx context.Context, s Overlays, env tool.Env, in toolyard.OverlayInput, diff Differ,
-) (tool.Output, error) {
+	mend Recover) (tool.Output, error) {
 	said, ok := ctx.Value(undoKey{}).(*events.Undo)
 	switch {
 	case !ok || said == nil:
@@ -339,7 +345,7 @@ func useOverlay(ctx context.Context, s Overlays, env tool.Env, in toolyard.Overl
 	}
 	root, _ := env.Root.(*place.Root)
 	c := Commit{Key: Key{Workspace: env.Workspace, Batch: toolyard.BatchKey{Agent: env.Agent, ID: in.Batch}},
-		Ran: RanOn(said.Overlay), Force: in.Force, Hidden: env.Hidden, Act: env.CommitPoint,
+		Ran: RanOn(said.Overlay), Force: in.Force, Hidden: env.Hidden, Recover: mend, Act: env.CommitPoint,
 		Progress: func(share float64) { env.Progress(tool.Progress{Fraction: share}) }}
 	var o *toolyard.Overlay
 	var text string

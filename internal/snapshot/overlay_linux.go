@@ -287,13 +287,15 @@ func sweepOverlays(ctx context.Context, home string) error {
 type copyOf struct {
 	ctx     context.Context
 	top     *os.File
+	root    *place.Root // top, as commands have it
 	was, is *listing
 	changes []edit
 }
 
-// openCopy compares an overlay with the workspace that it was made from. One on which a group has not run that ran is
-// not the batch's.
-func (s *Store) openCopy(ctx context.Context, home string, k *Key, ran []Ran) (c *copyOf, err error) {
+// openCopy compares an overlay with the workspace that it was made from, which is at root. One on which a group has not
+// run that ran is not the batch's.
+func (s *Store) openCopy(ctx context.Context, home string, root *place.Root, w *Commit) (c *copyOf, err error) {
+	k := &w.Key
 	as, err := s.over(home, k)
 	if err != nil {
 		return nil, err
@@ -302,7 +304,7 @@ func (s *Store) openCopy(ctx context.Context, home string, k *Key, ran []Ran) (c
 		return nil, notNow("the overlay of batch %s is %s already", k.Batch, as.As)
 	}
 	at := filepath.Join(home, overlays, k.batchName())
-	seen, err := ranOn(at, ran)
+	seen, err := ranOn(at, w.Ran)
 	if err != nil {
 		return nil, err
 	}
@@ -323,6 +325,19 @@ func (s *Store) openCopy(ctx context.Context, home string, k *Key, ran []Ran) (c
 		}
 	}()
 	c = &copyOf{ctx: ctx, top: top}
+	if c.root, err = root.Beside(top.Name()); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.root.Close())
+		}
+	}()
+	if w.Recover != nil {
+		if err := w.Recover(ctx, c.root); err != nil {
+			return nil, fmt.Errorf("undo what a killed worker has left in the overlay: %w", err)
+		}
+	}
 	if c.was, err = readListing(filepath.Join(home, k.listingName(base))); err != nil {
 		return nil, err
 	}
@@ -337,7 +352,7 @@ func (s *Store) openCopy(ctx context.Context, home string, k *Key, ran []Ran) (c
 	return c, err
 }
 
-func (c *copyOf) close() error { return c.top.Close() }
+func (c *copyOf) close() error { return errors.Join(c.top.Close(), c.root.Close()) }
 
 // sum is the content of a file of the copy.
 func (c *copyOf) sum(e *entry) (string, error) { return sumAt(c.ctx, c.top, string(e.Path)) }
@@ -379,7 +394,7 @@ func (s *Store) Diff(ctx context.Context, root *place.Root, w Commit, differ Dif
 	}
 	defer func() { err = errors.Join(err, leave()) }()
 	_ = top // the workspace itself is not looked at
-	c, err := s.openCopy(ctx, home, &w.Key, w.Ran)
+	c, err := s.openCopy(ctx, home, root, &w)
 	if err != nil {
 		return nil, "", err
 	}
@@ -500,7 +515,8 @@ func (s *Store) Drop(ctx context.Context, root *place.Root, w Commit) (err error
 	case !errors.Is(begun, fs.ErrNotExist):
 		return begun
 	}
-	c, err := s.openCopy(ctx, home, &w.Key, w.Ran) // one that is not there is no overlay
+	w.Recover = nil                           // it goes with all that is in it
+	c, err := s.openCopy(ctx, home, root, &w) // one that is not there is no overlay
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/place"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
@@ -261,6 +263,27 @@ func TestACopyOfNoRun(t *testing.T) {
 	if _, err := y.commit(t, w); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestAnOverlayInQuarantine: it is looked at, and dropped, and not committed.
+func TestAnOverlayInQuarantine(t *testing.T) {
+	y := newYard(t)
+	y.write(t, "a", "x")
+	w := Commit{Key: key("b", 0), Force: true, Recover: func(_ context.Context, root *place.Root) error {
+		return root.Quarantine(place.Quarantine{Why: "a command left .vscode", Places: []string{".vscode"}})
+	}}
+	o := y.overlay(t, w.Key)
+	o.write(t, "a", "y")
+	before := y.look(t)
+	var refused *tool.Error
+	if _, err := y.commit(t, w); !errors.As(err, &refused) || refused.Code != toolyard.SandboxViolation {
+		t.Errorf("%v", err)
+	}
+	same(t, y.look(t), before)
+	if changes, _, err := y.store.Diff(t.Context(), y.root, w, nil); err != nil || changes.Changed != 1 {
+		t.Errorf("%v, %v", changes, err)
+	}
+	must.OK(t, y.store.Drop(t.Context(), y.root, w))
 }
 
 // TestDrop: a dropped overlay changes nothing, is gone, and is not made again.

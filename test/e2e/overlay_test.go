@@ -129,6 +129,83 @@ func TestOverlay(t *testing.T) {
 	}
 }
 
+// TestAnOverlayHasTheRulesOfItsWorkspace: what rules and git's configuration say of paths from the root of the machine
+// to the workspace holds in the copy, too.
+func TestAnOverlayHasTheRulesOfItsWorkspace(t *testing.T) {
+	t.Parallel()
+	dir := workspace(t, map[string]string{"secret/key.txt": "hush\n", "docs/a.txt": "a\n", "tools/run.sh": "old\n",
+		".git/HEAD": "ref: refs/heads/main\n"})
+	must.OK(t, os.WriteFile(filepath.Join(dir, ".git/config"), []byte("[core]\n\thooksPath = "+dir+"/tools\n"), 0o600))
+	url := dispatcher(t).says["nats"]
+	worker(t, url, dir, "--permission-mode", "accept_edits", "--snapshots", filepath.Join(t.TempDir(), "snapshots"),
+		"--allow", "bash", "--deny", "read_file("+dir+"/secret)", "--ask", "write_file("+dir+"/docs)",
+		"--allow", "edit_file("+dir+"/tools/**)")
+	for _, overlay := range []bool{true, false} {
+		args := []string{"submit", "--nats", url, "--json"}
+		if overlay {
+			args = append(args, "--overlay")
+		}
+		stdout, stderr, _ := run(t, nil, "dispatcher", append(args, batchFile(t, toolyard.Batch{Calls: []toolyard.Call{
+			{Tool: "read_file", Input: input(map[string]any{"file_path": "secret/key.txt"})},
+			{Tool: "grep", Input: input(map[string]any{"pattern": "hush"})},
+			{Tool: "bash", Input: input(map[string]any{"command": "cat secret/key.txt"})},
+			{Tool: "write_file", Input: input(map[string]any{"file_path": "docs/a.txt", "content": "b"})},
+			{Tool: "write_file", Input: input(map[string]any{"file_path": "tools/run.sh", "content": "evil"})},
+			{Tool: "bash", Input: input(map[string]any{"command": "echo evil >tools/run.sh"})},
+			{Tool: "edit_file", Input: input(map[string]any{"file_path": "tools/run.sh", "old_string": "old",
+				"new_string": "new"})},
+		}}))...)
+		v := viewOf(t, stdout)
+		if len(v.Results) != 7 {
+			t.Fatalf("%s%s", stdout, stderr)
+		}
+		for i, want := range []toolyard.Code{toolyard.PermissionDenied, "", toolyard.ExecutionFailed,
+			toolyard.PermissionDenied, toolyard.PermissionDenied, toolyard.ExecutionFailed, ""} {
+			if r := v.Results[i]; r.Code != want || strings.Contains(r.Output+r.Error, "hush\n") {
+				t.Errorf("overlay %t, call %d: code %q, want %q: %s%s", overlay, i, r.Code, want, r.Output, r.Error)
+			}
+		}
+	}
+}
+
+// TestWhatAKilledWorkerLeavesInAnOverlay: what its sandbox has made there for the time of a command is undone before
+// anybody looks at the overlay, and is not committed.
+func TestWhatAKilledWorkerLeavesInAnOverlay(t *testing.T) {
+	t.Parallel()
+	dir := workspace(t, map[string]string{"note.txt": "one\n"})
+	want := filesIn(t, dir)
+	want["note.txt"], want["made"] = "two\n", ""
+	url := dispatcher(t).says["nats"]
+	snapshots := filepath.Join(t.TempDir(), "snapshots")
+	args := []string{"--permission-mode", "accept_edits", "--snapshots", snapshots, "--allow", "bash", "--allow",
+		toolyard.OverlayTool}
+	first := worker(t, url, dir, args...)
+	done := make(chan string, 1)
+	go func() {
+		stdout, _, _ := run(t, nil, "dispatcher", "submit", "--nats", url, "--json", "--id", "killed", "--overlay",
+			batchFile(t, toolyard.Batch{Calls: []toolyard.Call{{Tool: "bash",
+				Input: input(map[string]any{"command": "echo two >note.txt; >made; sleep 600"})}}}))
+		done <- stdout
+	}()
+	testenv.Until(t, "the command runs", func() bool {
+		found, err := filepath.Glob(filepath.Join(snapshots, "*", "overlays", "*", "tree", "made"))
+		must.OK(t, err)
+		return len(found) > 0
+	})
+	first.stop(syscall.SIGKILL)
+	if r := viewOf(t, <-done).Results; len(r) != 1 || r[0].Code != toolyard.OutcomeUnknown {
+		t.Fatalf("%+v", r)
+	}
+	worker(t, url, dir, args...)
+	for _, action := range []string{"diff", "commit"} {
+		stdout, stderr, status := run(t, nil, "dispatcher", "overlay", action, "--nats", url, "killed")
+		if status != 0 || !strings.Contains(stdout, "1 added, 1 changed") {
+			t.Errorf("%s: status %d: %s%s", action, status, stdout, stderr)
+		}
+	}
+	sameFiles(t, "committed", dir, want)
+}
+
 // TestOverlaysFailClosed: where there is none, or a call could change more than it, nothing runs.
 func TestOverlaysFailClosed(t *testing.T) {
 	t.Parallel()

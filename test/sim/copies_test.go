@@ -454,7 +454,7 @@ func (s ofParty) Drop(ctx context.Context, _ *place.Root, w snapshot.Commit) err
 
 // overlayTool is the tool that commits and drops overlays, with a store in memory. It writes the ledger as others do.
 func (p *party) overlayTool(k kind, s ofParty) tool.Tool {
-	t := snapshot.OverlayTool(s, nil)
+	t := snapshot.OverlayTool(s, nil, nil)
 	run := t.Run
 	t.Declaration.Dependency, t.Declaration.TimeoutMS = k.name, toolTimeout.Milliseconds()
 	t.Run = func(ctx context.Context, env tool.Env, raw json.RawMessage) (tool.Output, error) {

@@ -23,6 +23,7 @@ import (
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/protect"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/sandbox"
 	"github.com/toolyard/toolyard/internal/shells"
 	"github.com/toolyard/toolyard/internal/snapshot"
 	"github.com/toolyard/toolyard/internal/worker"
@@ -234,7 +235,7 @@ func (w *Worker) Tools() ([]tool.Tool, error) {
 		return nil, err
 	}
 	if store != nil {
-		tools = append(tools, snapshot.Tool(store), snapshot.OverlayTool(store, builtin.Diff))
+		tools = append(tools, snapshot.Tool(store), snapshot.OverlayTool(store, builtin.Diff, sandbox.Recover))
 	}
 	if w.Background {
 		tools = append(tools, background.Tools()...)
