@@ -69,6 +69,9 @@ func (w *Worker) noteChanges(ctx context.Context, r *running, res *toolyard.Resu
 		r.log().Warn("what a call has changed in the overlay of its batch is not known", "error", err)
 		o = &toolyard.Overlay{Problem: "the worker could not look at the overlay"}
 	}
+	for i := range o.Paths { // a name may be a secret
+		o.Paths[i].Path = w.pipe.Load().Withhold(o.Paths[i].Path)
+	}
 	res.Overlay = o
 }
 

@@ -88,6 +88,14 @@ func TestOverlay(t *testing.T) {
 	if r := v.Results[0]; r.IsError || r.Overlay == nil || r.Overlay.Changed != 1 || r.Overlay.Added != 1 {
 		t.Fatalf("%+v", r)
 	}
+	// A name may be a secret that a command has found.
+	token := "ghp_" + strings.Repeat("a1B2", 9)
+	v = submit("names", "--overlay", batchFile(t, toolyard.Batch{Calls: []toolyard.Call{
+		{Tool: "bash", Input: input(map[string]any{"command": "mkdir d; >d/" + token})}}}))
+	if r := v.Results[0]; r.IsError || r.Overlay == nil || r.Overlay.Added != 2 ||
+		r.Overlay.Paths[1].Path != "d/[redacted: GitHub token]" {
+		t.Errorf("%+v", r.Overlay)
+	}
 	submit("between", batchFile(t, toolyard.Batch{Calls: []toolyard.Call{
 		{Tool: "write_file", Input: input(map[string]any{"file_path": "other.txt", "content": "x"})},
 		{Tool: "write_file", Input: input(map[string]any{"file_path": "note.txt", "content": "theirs"})}}}))
