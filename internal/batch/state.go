@@ -581,6 +581,7 @@ func (s *State) approved(index int) *events.Approved {
 func (s *State) Request(index int, approved *events.Approved) events.Requested {
 	r := RequestOf(s.Submission, s.Plan)
 	r.Calls = []events.RequestedCall{s.requested(index, approved)}
+	r.Overlay = s.overlay(len(s.Plan.Groups) - 1)
 	for _, g := range s.Plan.Groups {
 		if len(g.Locks) > 0 && slices.Contains(g.Calls, index) {
 			r.Locks = g.Locks

@@ -30,6 +30,11 @@ func (s *Store) Overlay(context.Context, *place.Root, Key, string, []Ran) (*plac
 	return nil, unable(errSystem, "the worker's system has no overlays")
 }
 
+// Standing needs Linux.
+func (s *Store) Standing(context.Context, *place.Root, Key, []Ran) (*place.Root, error) {
+	return nil, errSystem
+}
+
 // Changes needs Linux.
 func (s *Store) Changes(context.Context, *place.Root, Key) (*toolyard.Overlay, error) {
 	return nil, errSystem

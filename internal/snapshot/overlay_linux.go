@@ -133,30 +133,16 @@ func (s *Store) overlay(ctx context.Context, root *place.Root, k Key, by string,
 			err = asFailure(err)
 		}
 	}()
-	at := filepath.Join(home, overlays, k.batchName())
-	dir = filepath.Join(at, tree)
-	as, err := s.over(home, &k)
+	at, there, err := s.stands(home, &k, ran)
 	if err != nil {
 		return "", err
 	}
-	if as.As != "" {
-		return "", noOverlay("the overlay of the batch is %s", as.As)
-	}
-	switch seen, err := ranOn(at, ran); {
-	case err != nil:
-		return "", err
-	case !seen:
-		return "", noOverlay("an earlier call of the batch ran on an overlay that this worker does not see: its " +
-			"workers must share a directory of snapshots")
-	}
-	switch _, err := os.Lstat(dir); {
-	case errors.Is(err, fs.ErrNotExist):
+	if !there {
 		if err := s.makeOverlay(limited, top, home, at, &k); err != nil {
 			return "", err
 		}
-	case err != nil:
-		return "", err
 	}
+	dir = filepath.Join(at, tree)
 	if by == "" {
 		return dir, nil
 	}
@@ -166,6 +152,45 @@ func (s *Store) overlay(ctx context.Context, root *place.Root, k Key, by string,
 		}
 	}
 	return dir, nil
+}
+
+// stands reports whether the overlay of a batch is there, and where it is or would be.
+func (s *Store) stands(home string, k *Key, ran []Ran) (at string, there bool, err error) {
+	at = filepath.Join(home, overlays, k.batchName())
+	as, err := s.over(home, k)
+	if err != nil {
+		return at, false, err
+	}
+	if as.As != "" {
+		return at, false, noOverlay("the overlay of the batch is %s", as.As)
+	}
+	switch seen, err := ranOn(at, ran); {
+	case err != nil:
+		return at, false, err
+	case !seen:
+		return at, false, noOverlay("an earlier call of the batch ran on an overlay that this worker does not see: its " +
+			"workers must share a directory of snapshots")
+	}
+	_, err = os.Lstat(filepath.Join(at, tree))
+	if errors.Is(err, fs.ErrNotExist) {
+		return at, false, nil
+	}
+	return at, err == nil, err
+}
+
+// Standing opens the overlay of a batch to look at it, without a call that has the workspace. Nil: none was made yet,
+// and the workspace is as its calls will find it. The caller closes what is opened.
+func (s *Store) Standing(ctx context.Context, root *place.Root, k Key, ran []Ran) (over *place.Root, err error) {
+	_, home, leave, err := s.enter(ctx, root, &k)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, leave()) }()
+	at, there, err := s.stands(home, &k, ran)
+	if err != nil || !there {
+		return nil, err
+	}
+	return root.Beside(filepath.Join(at, tree))
 }
 
 // markName is the mark that a worker, or with an empty name any worker, may have run the call of a group.

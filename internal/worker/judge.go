@@ -45,7 +45,14 @@ func (w *Worker) rehearse(ctx context.Context, c broker.JudgeCall) broker.Judged
 	if len(r.Calls) != 1 {
 		return broker.Judged{}
 	}
-	job, err := w.job(ctx, &running{d: &broker.Delivery{Requested: *r}, call: r.Calls[0]})
+	run := &running{d: &broker.Delivery{Requested: *r}, call: r.Calls[0]}
+	lift, err := w.lookAtOverlay(ctx, run)
+	if err != nil {
+		w.log.Warn("a call was not checked", "batch", r.Batch, "call", r.Calls[0].Index, "error", err)
+		return broker.Judged{}
+	}
+	defer lift()
+	job, err := w.job(ctx, run)
 	if err != nil {
 		w.log.Warn("a call was not checked", "batch", r.Batch, "call", r.Calls[0].Index,
 			"error", err)

@@ -55,6 +55,23 @@ func (w *Worker) layOver(ctx context.Context, r *running) (lift func(), err erro
 	}, nil
 }
 
+// lookAtOverlay has a call that is only checked looked at where it would run. The caller calls lift when that is done.
+func (w *Worker) lookAtOverlay(ctx context.Context, r *running) (lift func(), err error) {
+	if r.d.Overlay == nil || w.cfg.Snapshots == nil || w.roots[r.d.Workspace] == nil {
+		return func() {}, nil
+	}
+	over, err := w.cfg.Snapshots.Standing(ctx, w.roots[r.d.Workspace], r.snapshotKey(), snapshot.RanOn(r.d.Overlay))
+	if err != nil || over == nil {
+		return func() {}, err
+	}
+	r.overlay = over
+	return func() {
+		if err := over.Close(); err != nil {
+			w.log.Warn("the directory of an overlay was not closed", "batch", r.d.Batch, "error", err)
+		}
+	}, nil
+}
+
 // noteChanges says in a result what the calls of the batch have changed in its overlay so far.
 func (w *Worker) noteChanges(ctx context.Context, r *running, res *toolyard.Result) {
 	if r.overlay == nil || res.Attempts == 0 || r.call.Judgement.Class.Safe() || w.mayAct(r) != nil {

@@ -31,6 +31,7 @@ type Snapshots interface {
 	Take(ctx context.Context, root *place.Root, k snapshot.Key) (snapshot.Info, error)
 	After(ctx context.Context, root *place.Root, k snapshot.Key, act func() error) error
 	Overlay(ctx context.Context, root *place.Root, k snapshot.Key, by string, ran []snapshot.Ran) (*place.Root, error)
+	Standing(ctx context.Context, root *place.Root, k snapshot.Key, ran []snapshot.Ran) (*place.Root, error)
 	Changes(ctx context.Context, root *place.Root, k snapshot.Key) (*toolyard.Overlay, error)
 	Sweep(ctx context.Context) error
 }

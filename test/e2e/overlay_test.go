@@ -214,6 +214,37 @@ func TestWhatAKilledWorkerLeavesInAnOverlay(t *testing.T) {
 	sameFiles(t, "committed", dir, want)
 }
 
+// TestAnEditIsCheckedInTheOverlay: what a person makes of an input is checked where the call would run.
+func TestAnEditIsCheckedInTheOverlay(t *testing.T) {
+	t.Parallel()
+	dir := workspace(t, map[string]string{"note.txt": "one\n"})
+	url := dispatcher(t).says["nats"]
+	worker(t, url, dir, "--permission-mode", "accept_edits", "--ask", "edit_file", "--snapshots",
+		filepath.Join(t.TempDir(), "snapshots"))
+	done := make(chan string, 1)
+	go func() {
+		stdout, _, _ := run(t, nil, "dispatcher", "submit", "--nats", url, "--json", "--id", "asks", "--overlay",
+			"--interactive", batchFile(t, toolyard.Batch{Calls: []toolyard.Call{
+				{Tool: "write_file", Input: input(map[string]any{"file_path": "note.txt", "content": "two\n"})},
+				{Tool: "edit_file", Input: input(map[string]any{"file_path": "note.txt", "old_string": "two",
+					"new_string": "three"})}}}))
+		done <- stdout
+	}()
+	testenv.Until(t, "the call waits", func() bool {
+		stdout, _, _ := run(t, nil, "dispatcher", "approvals", "--nats", url, "--json")
+		return strings.Contains(stdout, "default.asks.1")
+	})
+	edited := string(input(map[string]any{"file_path": "note.txt", "old_string": "two", "new_string": "four"}))
+	_, stderr, status := run(t, nil, "dispatcher", "approve", "--nats", url, "--input", edited, "default.asks.1")
+	if status != 0 {
+		t.Errorf("status %d: %s", status, stderr)
+		_, _, _ = run(t, nil, "dispatcher", "deny", "--nats", url, "default.asks.1")
+	}
+	if r := viewOf(t, <-done).Results; len(r) != 2 || r[1].IsError || !strings.Contains(r[1].Output, "note.txt") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestOverlaysFailClosed: where there is none, or a call could change more than it, nothing runs.
 func TestOverlaysFailClosed(t *testing.T) {
 	t.Parallel()

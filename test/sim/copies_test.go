@@ -297,6 +297,18 @@ func (c *copied) saw(groups []snapshot.Ran) bool {
 	return !slices.ContainsFunc(groups, func(g snapshot.Ran) bool { return c == nil || !c.ran[g] })
 }
 
+// Standing implements [worker.Snapshots].
+func (s ofParty) Standing(ctx context.Context, root *place.Root, k snapshot.Key, ran []snapshot.Ran) (*place.Root,
+	error) {
+	s.mu.Lock()
+	c := s.copies[s.key(k.Batch)]
+	s.mu.Unlock()
+	if c == nil && len(ran) == 0 {
+		return nil, nil //nolint:nilnil // none was made
+	}
+	return s.Overlay(ctx, root, k, "", ran)
+}
+
 // Changes implements [worker.Snapshots].
 func (s ofParty) Changes(ctx context.Context, _ *place.Root, k snapshot.Key) (*toolyard.Overlay, error) {
 	leave, err := s.enter(ctx, k.Workspace, k)
