@@ -1,9 +1,11 @@
 package http
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -12,15 +14,20 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/internal/api"
+	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/replay"
 	"github.com/toolyard/toolyard/internal/testenv"
 )
 
-// published puts an event where an agent may put it with nothing but a NATS connection.
-func (p *pool) published(subject string, typ events.Type, data string) {
+// published puts an event where an agent may put it with nothing but a NATS connection. attributes are names and values
+// of those that CloudEvents leaves to the writer.
+func (p *pool) published(subject string, typ events.Type, data string, attributes ...string) {
 	p.Helper()
 	m := nats.NewMsg(subject)
+	for i := 0; i < len(attributes); i += 2 {
+		m.Header.Set("ce-"+attributes[i], attributes[i+1])
+	}
 	for name, value := range map[string]string{"ce-specversion": "1.0", "ce-id": subject + " " + string(typ),
 		"ce-source": "/agent", "ce-type": string(typ), "content-type": "application/json"} {
 		m.Header.Set(name, value)
@@ -83,6 +90,45 @@ func TestStrayEventsOfAnAgentStopNothing(t *testing.T) {
 		}
 		if stray != 2 {
 			t.Errorf("%s on %s: the log has %d events that cannot be read, want 2", c.typ, c.chain, stray)
+		}
+	}
+}
+
+// TestAnAgentLeavesAttributesOut: an event needs neither subject nor time, and a wrong subject means nothing: the place
+// says whose the event is. Everybody can follow the log of such a batch.
+func TestAnAgentLeavesAttributesOut(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil)
+	for id, attributes := range map[string][]string{
+		"bare": nil, "no name": {"subject", "x"}, "of another": {"subject", "default/other"},
+	} {
+		tokens := "default." + broker.Escape(id)
+		p.published("ty.batch."+tokens, events.BatchSubmitted, `{"open": true}`, attributes...)
+		p.published("ty.event."+tokens+"._.input", events.CallsAppended,
+			`{"calls": [{"tool": "echo", "input": {"text": "1"}}]}`, attributes...)
+		p.published("ty.event."+tokens+"._.control", events.BatchInterrupted, `{"reason": "enough"}`, attributes...)
+		p.published("ty.event."+tokens+"._.input", events.BatchClosed, `{}`, attributes...)
+		at := batches + "/" + url.PathEscape(id)
+		want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, at+"?wait=60", "")
+
+		log := p.do(http.MethodGet, at+"/events?follow=false", "").body
+		var all replay.All
+		for e, err := range replay.Read(bytes.NewReader(log)) {
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", id, err, log)
+			}
+			if e.Meta.Time.IsZero() {
+				t.Errorf("%s: event %d, a %T, has no time", id, e.Seq, e.Body)
+			}
+			all.Add(e)
+		}
+		if reports := all.Reports(); len(reports) != 1 || reports[0].Contradiction != nil ||
+			string(reports[0].Batch.ID) != id {
+			t.Errorf("%s: the log is that of %d batches, the first is %+v", id, len(reports), reports[0])
+		}
+		line := want[api.Timeline](p, http.StatusOK, http.MethodGet, at+"/timeline", "")
+		if line.Batch.Status != toolyard.StatusCompleted || len(line.Rows) != 1 {
+			t.Errorf("%s: the timeline has %+v and %d rows", id, line.Batch, len(line.Rows))
 		}
 	}
 }

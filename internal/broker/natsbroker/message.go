@@ -198,6 +198,13 @@ func (b *Broker) record(ctx context.Context, m raw) (toolyard.BatchKey, batch.Re
 			return p.key, batch.Record{}, meta, err
 		}
 	}
+	switch p.chain {
+	case batch.ChainSubmission, batch.ChainInput, batch.ChainControl:
+		// An agent that writes without our clients may leave both out, and its subject may be wrong.
+		if meta.Subject = about(p.key); meta.Time.IsZero() {
+			meta.Time = m.time
+		}
+	}
 	r := p.record(m, body)
 	if p.chain == batch.ChainSubmission {
 		r.Trace = traceparent.Of(meta.TraceParent, meta.TraceState, meta.Baggage)
