@@ -383,9 +383,9 @@ func (m *Machine) retryLost(ended map[int][]events.End) []Effect {
 
 // evidence is what is known of whether a call's tool was started.
 func (m *Machine) evidence(i int, never bool) outcome.Evidence {
-	c := &m.state.Calls[i]
+	c, p := &m.state.Calls[i], &m.state.Plan.Calls[i]
 	return outcome.Evidence{
-		Judgement: m.state.Plan.Calls[i].Judgement, Started: c.Started(),
+		Tool: p.Tool, Judgement: p.Judgement, Started: c.Started(),
 		MayHaveStarted: c.Status == Claimed || m.unseen(i) && !never,
 	}
 }

@@ -5,10 +5,14 @@
 // is known, and that it may have taken effect only where it may.
 package outcome
 
-import "github.com/toolyard/toolyard/tool"
+import (
+	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/tool"
+)
 
 // Evidence is what is known of a call. The zero Evidence is of a call that never ran.
 type Evidence struct {
+	Tool      string
 	Judgement tool.Judgement
 	// Started is how many executions of its tool were started.
 	Started int
@@ -20,6 +24,13 @@ type Evidence struct {
 
 // Ran reports whether the tool may have been started.
 func (e Evidence) Ran() bool { return e.Started > 0 || e.MayHaveStarted || e.StillRuns }
+
+// MayRepeat reports whether somebody may make the same call again, as another one, and no more happens. A call that may
+// run twice is such a call, but for a start of a background call: that one finds what it has started, and another start
+// starts another.
+func MayRepeat(name string, j tool.Judgement) bool {
+	return j.Idempotent && name != toolyard.BackgroundStart
+}
 
 // The sentences, each with the space before it.
 const (
@@ -38,7 +49,7 @@ func (e Evidence) Sentence() string {
 		return didNotRun
 	case e.Judgement.ReadOnly:
 		s = onlyReads
-	case e.Judgement.Idempotent:
+	case MayRepeat(e.Tool, e.Judgement):
 		s = mayRepeat
 	}
 	if e.StillRuns {

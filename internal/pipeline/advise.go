@@ -30,6 +30,13 @@ func (c *call) errorText(output string) string {
 		message += "."
 	}
 	next := cmp.Or(f.next, advice(f.code, c.executed, f.retryable, f.retryAfterMS))
+	switch evidence := c.evidence(); {
+	case c.executed && interrupted(f.code):
+		next += evidence.Sentence()
+	case !c.executed && c.job.Earlier > 0: // what is said of this attempt is not true of those before it
+		evidence.Started--
+		next += " The call was attempted before." + evidence.Sentence()
+	}
 	// The error of another call, which a tool passes on, has both already.
 	message = strings.TrimSpace(strings.TrimSuffix(message, next))
 	if f.foreign {
@@ -39,16 +46,16 @@ func (c *call) errorText(output string) string {
 	if strings.Contains(message, "\n") {
 		separator = "\n"
 	}
-	out := message + separator + next
-	switch evidence := (outcome.Evidence{Judgement: c.judgement, Started: c.job.Earlier + 1}); {
-	case c.executed && interrupted(f.code):
-		out += evidence.Sentence()
-	case !c.executed && c.job.Earlier > 0: // what is said of this attempt is not true of those before it
-		evidence.Started--
-		out += " The call was attempted before." + evidence.Sentence()
-	}
-	return out
+	return message + separator + next
 }
+
+// evidence is what is known of the call if this attempt has started its tool.
+func (c *call) evidence() outcome.Evidence {
+	return outcome.Evidence{Tool: c.entry.Name, Judgement: c.judgement, Started: c.job.Earlier + 1}
+}
+
+// mayRepeat reports whether the model may make the same call again, whatever this one has done.
+func (c *call) mayRepeat() bool { return outcome.MayRepeat(c.entry.Name, c.judgement) }
 
 // withoutLines is a text without the first place where some lines of it are these. Where they only stand within a line,
 // the text has words of its own around them.

@@ -172,7 +172,7 @@ func (c *call) judgeEnd(ctx context.Context, err error) *failure {
 	switch e.Code {
 	case toolyard.ExecutionFailed:
 	case toolyard.DependencyUnavailable, toolyard.Timeout:
-		f.retryable = f.retryable || c.judgement.Idempotent
+		f.retryable = f.retryable || c.mayRepeat()
 	case toolyard.InvalidArguments, toolyard.SetupRequired, toolyard.SandboxViolation, toolyard.OutcomeUnknown:
 		f.retryable = false
 	case toolyard.ResultMappingFailed:

@@ -25,7 +25,7 @@ func (c *call) persistResult(ctx context.Context) finding {
 			"is withheld.", err.Error())
 	case err != nil:
 		c.kept = true
-		return finding{fail: &failure{code: toolyard.ResultTooLarge, retryable: c.judgement.Idempotent,
+		return finding{fail: &failure{code: toolyard.ResultTooLarge, retryable: c.mayRepeat(),
 			detail: err.Error(),
 			message: "The tool succeeded, but its output is too long for a result and could not be stored. Only a " +
 				"preview is kept."}}

@@ -82,7 +82,7 @@ func (c *call) stopped(cause error) *failure {
 			"Stopped, because call "+sibling.Culprit+" of the same group failed."
 	case isLate:
 		f.code, f.message = toolyard.Timeout, "Timed out: "+late.Error()+"."
-		f.retryable = !c.executed || c.judgement.Idempotent
+		f.retryable = !c.executed || c.mayRepeat()
 	case errors.Is(cause, ErrDeadline), errors.Is(cause, context.DeadlineExceeded):
 		f.code, f.message = toolyard.DeadlineExceeded, "The batch's time limit passed before the call was done."
 	default:

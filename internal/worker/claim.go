@@ -29,8 +29,8 @@ func (r *running) mustClaim() bool {
 // earlierEvidence is what is known of the call's executions before this delivery.
 func (r *running) earlierEvidence() outcome.Evidence {
 	return outcome.Evidence{
-		Judgement: r.call.Judgement, Started: r.call.Earlier(), MayHaveStarted: r.call.Again && !r.call.Claim &&
-			r.call.Earlier() == 0,
+		Tool: r.call.Tool, Judgement: r.call.Judgement, Started: r.call.Earlier(),
+		MayHaveStarted: r.call.Again && !r.call.Claim && r.call.Earlier() == 0,
 	}
 }
 

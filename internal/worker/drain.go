@@ -48,7 +48,8 @@ func (w *Worker) settleLost(ctx context.Context, m *message, r *running, why err
 			Reason: why.Error(), NotStarted: !started,
 		})), 0
 	case claimed:
-		evidence := outcome.Evidence{Judgement: r.call.Judgement, Started: r.call.Earlier() + 1, StillRuns: runs}
+		evidence := outcome.Evidence{Tool: r.call.Tool, Judgement: r.call.Judgement, Started: r.call.Earlier() + 1,
+			StillRuns: runs}
 		return answered(w.finish(ctx, r, w.ended(r, toolyard.PhaseSchedule, toolyard.OutcomeUnknown,
 			"The worker had to stop this call while it ran."+evidence.Sentence(), why))), 0
 	case errors.Is(why, errShutdown) && started:

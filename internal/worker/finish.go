@@ -124,7 +124,7 @@ func (w *Worker) store(storing context.Context, r *running, what events.Type,
 // lostTrack is the result of a call that may have been claimed before, by a claim that is lost.
 func (w *Worker) lostTrack(r *running, why error) toolyard.Result {
 	r.log().Error("a call that was delivered before is not run: what was stored of it is lost", "error", why)
-	evidence := outcome.Evidence{Judgement: r.call.Judgement, MayHaveStarted: true}
+	evidence := outcome.Evidence{Tool: r.call.Tool, Judgement: r.call.Judgement, MayHaveStarted: true}
 	return w.ended(r, toolyard.PhaseSchedule, toolyard.InternalError,
 		"Internal error: the system lost track of this call."+evidence.Sentence(), why)
 }

@@ -35,6 +35,8 @@ func shellTool(t testing.TB, begun chan<- tool.Env, gate <-chan struct{}) tool.T
 				return "", errors.New("exit status 2")
 			case "mkdir loud":
 				return strings.Repeat("a line of a long output\n", 1_000), errors.New("exit status 2")
+			case "mkdir late":
+				return "", &tool.Error{Code: toolyard.Timeout, Message: "It was stopped after 1s."}
 			case "mkdir slow":
 				begun <- env
 				select {
@@ -63,6 +65,7 @@ func TestACommandGoesOn(t *testing.T) {
 	const patient = 5 * time.Minute
 	failed := resultsOf(k, k.command("sh", "mkdir bad", 0))[0].Text()
 	loud := resultsOf(k, k.command("sh", "mkdir loud", 0))[0].Text()
+	late := resultsOf(k, k.command("sh", "mkdir late", 0))[0].Text()
 	for _, c := range []struct {
 		name, command string
 		after         time.Duration
@@ -73,14 +76,15 @@ func TestACommandGoesOn(t *testing.T) {
 		{"sh", "mkdir x", patient, toolyard.BackgroundStart, "", "done: mkdir x"},
 		{"sh", "mkdir bad", patient, toolyard.BackgroundStart, toolyard.ExecutionFailed, failed},
 		{"sh", "mkdir loud", patient, toolyard.BackgroundStart, toolyard.ExecutionFailed, loud},
+		{"sh", "mkdir late", patient, toolyard.BackgroundStart, toolyard.Timeout, late},
 		{"sh", "ls", patient, "sh", "", "done: ls"},
 		{"sh", "mkdir x", 0, "sh", "", "done: mkdir x"},
 		{"bare", "mkdir x", patient, "bare", "", "done: mkdir x"},
 	} {
 		r := resultsOf(k, k.command(c.name, c.command, c.after))[0]
-		if r.Tool != c.runs || r.Code != c.code || r.IsError != (c.code != "") || r.Text() != c.text {
-			t.Errorf("%s %q after %s: %s ended as %q: %q, want %q", c.name, c.command, c.after, r.Tool, r.Code,
-				r.Text(), c.text)
+		if r.Tool != c.runs || r.Code != c.code || r.IsError != (c.code != "") || r.Text() != c.text || r.Retryable {
+			t.Errorf("%s %q after %s: %s ended as %q, retryable %v: %q, want %q", c.name, c.command, c.after, r.Tool,
+				r.Code, r.Retryable, r.Text(), c.text)
 		}
 	}
 
@@ -94,7 +98,7 @@ func TestACommandGoesOn(t *testing.T) {
 	if err := canceled.Cancel(t.Context(), "no more"); err != nil {
 		t.Fatal(err)
 	}
-	if r := resultsOf(k, canceled)[0]; r.Code != toolyard.Canceled {
+	if r := resultsOf(k, canceled)[0]; r.Code != toolyard.Canceled || !strings.Contains(r.Error, "check before") {
 		t.Errorf("canceled: %+v", r)
 	}
 	h := toolyard.BackgroundID(canceled.Key(), 0, true)
