@@ -293,8 +293,9 @@ func (o *Options) validate() error {
 	if most := MaxBackgroundWait.Milliseconds(); o.BackgroundAfterMS < 0 || o.BackgroundAfterMS > most {
 		return bad("background_after_ms", "is %d; use 1 to %d milliseconds, or leave it out", o.BackgroundAfterMS, most)
 	}
-	if o.BackgroundAfterMS > 0 && o.Overlay {
-		return bad("background_after_ms", "has commands leave the batch, and with it the overlay; leave one out")
+	if o.BackgroundAfterMS > 0 && (o.Overlay || o.Snapshot) {
+		return bad("background_after_ms", "has commands leave the batch, and with it its overlay and its snapshots; "+
+			"leave out overlay and snapshot")
 	}
 	if o.DryRun && o.Supersede {
 		return bad("supersede", "ends calls, and dry_run changes nothing; leave one out")

@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/batch"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/events"
+	"github.com/toolyard/toolyard/internal/submission"
 )
 
 // The limits of what is read of other batches when one is undone.
@@ -21,6 +22,7 @@ const (
 	lookBackTime = 20 * time.Second // for reading other batches
 	maxLookedAt  = 200              // batches that are read for those that came later
 	maxLater     = 10               // that are named
+	maxMade      = 4_000            // that are looked for among those that its calls started
 )
 
 // lookBack tells the call of a batch that acts on another one what the log says of that one. The group has its ticket,
@@ -50,7 +52,7 @@ func (r *runner) undoOf(ctx context.Context, input json.RawMessage) *events.Undo
 	if problem != "" {
 		return &events.Undo{Batch: in.Batch, Problem: problem}
 	}
-	u := undone(s, in, r.m.State().Plan.Workspace)
+	u := undone(s, in, r.m.State().Plan.Workspace, func(before int) string { return r.made(ctx, s, before) })
 	if u.Problem == "" {
 		u.Later = r.later(ctx, s, u.Group)
 	}
@@ -102,8 +104,9 @@ func noOverlay(s *batch.State, w toolyard.Workspace) string {
 	return ""
 }
 
-// undone is what a batch's own log says about undoing it.
-func undone(s *batch.State, in toolyard.UndoInput, w toolyard.Workspace) events.Undo {
+// undone is what a batch's own log says about undoing it. made says what changed the workspace for its calls before one
+// of its groups, without being of the batch; empty if nothing did.
+func undone(s *batch.State, in toolyard.UndoInput, w toolyard.Workspace, made func(before int) string) events.Undo {
 	u := events.Undo{Batch: in.Batch}
 	problem := func(format string, args ...any) events.Undo {
 		u.Problem = fmt.Sprintf("batch %q ", in.Batch) + fmt.Sprintf(format, args...)
@@ -124,9 +127,17 @@ func undone(s *batch.State, in toolyard.UndoInput, w toolyard.Workspace) events.
 	}
 	switch {
 	case len(u.Groups) == 0:
+		if others := made(len(s.Plan.Groups)); others != "" {
+			return problem("has changed nothing itself, and what its calls started is undone by itself, the newest "+
+				"first: %s", others)
+		}
 		return problem("has not run a call that could change the workspace; there is nothing to undo")
 	case in.Group == nil:
 		u.Group = u.Groups[0]
+		if others := made(u.Group); others != "" {
+			return problem("has no snapshot from before what its calls started first. Undo it before group %d, and then "+
+				"by themselves, the newest first: %s", u.Group+1, others)
+		}
 	case !slices.Contains(u.Groups, *in.Group):
 		return problem("has no snapshot before group %d; groups with one are %s, counted from 1", *in.Group+1,
 			shown(u.Groups))
@@ -134,6 +145,93 @@ func undone(s *batch.State, in toolyard.UndoInput, w toolyard.Workspace) events.
 		u.Group = *in.Group
 	}
 	return u
+}
+
+// made names the batches that the calls of a batch started before one of its groups, and that may have changed its
+// workspace: background calls, and the calls of scripts. The newest is the first.
+func (r *runner) made(ctx context.Context, s *batch.State, before int) string {
+	look := &madeBatches{r: r, workspace: s.Plan.Workspace}
+	look.by(ctx, s, before)
+	slices.Reverse(look.found)
+	names := make([]string, 0, maxLater+1)
+	for _, id := range look.found {
+		if len(names) == maxLater {
+			names = append(names, "others")
+			break
+		}
+		names = append(names, fmt.Sprintf("batch %q", id))
+	}
+	if look.unknown {
+		names = append(names, "and some that cannot be looked at now")
+	}
+	return strings.Join(names, ", ")
+}
+
+// madeBatches looks for batches that calls have started and that may have changed a workspace.
+type madeBatches struct {
+	r         *runner
+	workspace toolyard.Workspace
+	looked    int
+	found     []toolyard.BatchID
+	unknown   bool // one could not be looked at
+}
+
+// by adds those that the calls of a batch started before one of its groups, and what these started.
+func (m *madeBatches) by(ctx context.Context, s *batch.State, before int) {
+	for _, g := range s.Plan.Groups[:before] {
+		for _, i := range g.Calls {
+			switch s.Plan.Calls[i].Tool {
+			case toolyard.BackgroundStart:
+				m.add(ctx, toolyard.BatchKey{Agent: s.Key.Agent, ID: toolyard.BackgroundID(s.Key, i, false)})
+				m.add(ctx, toolyard.BatchKey{Agent: s.Key.Agent, ID: toolyard.BackgroundID(s.Key, i, true)})
+			case toolyard.RunCodeTool:
+				m.byScript(ctx, s, i)
+			}
+		}
+	}
+}
+
+// byScript adds those that a script made. The log that an owner reads does not say in which attempts it ran.
+func (m *madeBatches) byScript(ctx context.Context, s *batch.State, call int) {
+	r := s.Calls[call].Result
+	if r != nil && r.Attempts == 0 {
+		return
+	}
+	for attempt, ran := 1, 0; attempt <= maxAttempts && (r == nil || ran < r.Attempts); attempt++ {
+		any := false
+		for n := 1; n <= submission.MaxChildren; n++ {
+			id := submission.ChildID(toolyard.Parent{Batch: s.Key.ID, Call: call, Attempt: attempt, N: n})
+			any = m.add(ctx, toolyard.BatchKey{Agent: s.Key.Agent, ID: id}) || any
+		}
+		if any {
+			ran++
+		}
+	}
+}
+
+// add looks at one batch, and reports whether it may be there. These nest a few deep: a script runs no script.
+func (m *madeBatches) add(ctx context.Context, k toolyard.BatchKey) bool {
+	if m.looked++; m.looked > maxMade {
+		m.unknown = true
+		return true
+	}
+	s, err := m.r.d.b.Look(ctx, k)
+	switch {
+	case errors.Is(err, broker.ErrNoBatch):
+		return false
+	case err != nil:
+		m.unknown = true
+	case s.Plan != nil && s.Plan.Workspace == m.workspace:
+		m.by(ctx, &s, len(s.Plan.Groups))
+		changed := false
+		for g := range s.Plan.Groups {
+			changed = changed || s.MayHaveChanged(g)
+		}
+		if changed {
+			m.found = append(m.found, k.ID)
+		}
+	}
+	return true
 }
 
 // shown are groups as people see them.

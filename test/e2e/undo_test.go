@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/submission"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 )
@@ -129,6 +130,66 @@ func TestUndo(t *testing.T) {
 		Calls: []toolyard.Call{{Tool: toolyard.UndoTool, Input: input(map[string]any{"batch": "first"})}}}))
 	if r := viewOf(t, stdout).Results; len(r) != 1 || r[0].Code != toolyard.UnknownTool {
 		t.Errorf("a model's call: %+v", r)
+	}
+}
+
+// TestUndoIsOfTheBatchAlone: background calls and calls of scripts are batches, which are undone by their own ids. A
+// batch before whose first snapshot they may have changed the workspace is not said to be undone without them.
+func TestUndoIsOfTheBatchAlone(t *testing.T) {
+	t.Parallel()
+	dir := workspace(t, map[string]string{"note.txt": "one\n"})
+	before := filesIn(t, dir)
+	d := dispatcher(t, "--run-code")
+	url := d.says["nats"]
+	worker(t, url, dir, "--permission-mode", "accept_edits", "--snapshots", filepath.Join(t.TempDir(), "snapshots"),
+		"--background", "--run-code", "--allow", toolyard.RunCodeTool, "--allow", toolyard.UndoTool)
+	write := func(name string) map[string]any { return map[string]any{"file_path": name, "content": name} }
+	start := toolyard.Call{Tool: toolyard.BackgroundStart, Input: input(map[string]any{"tool": "write_file",
+		"input": write("started"), "workspace": true, "wait_ms": 300_000})}
+	script := toolyard.Call{Tool: toolyard.RunCodeTool, Input: input(map[string]any{
+		"code": "from toolyard import call\ncall('write_file', file_path='called', content='x')"})}
+	own := toolyard.Call{Tool: "write_file", Input: input(write("own"))}
+	child := func(of toolyard.BatchID) string {
+		return string(submission.ChildID(toolyard.Parent{Batch: of, Attempt: 1, N: 1}))
+	}
+	background := func(of toolyard.BatchID) string {
+		return string(toolyard.BackgroundID(toolyard.BatchKey{Agent: toolyard.DefaultAgent, ID: of}, 0, true))
+	}
+	undo := func(wantStatus int, says string, args ...string) {
+		t.Helper()
+		stdout, stderr, status := run(t, nil, "dispatcher", append([]string{"undo", "--nats", url}, args...)...)
+		all := strings.Join(strings.Fields(strings.ReplaceAll(stdout+stderr, "|", "")), " ")
+		if status != wantStatus || !strings.Contains(all, says) {
+			t.Errorf("undo %q: status %d, want %d and %q:\n%s", args, status, wantStatus, says, all)
+		}
+	}
+	for _, c := range []struct {
+		id      string
+		calls   []toolyard.Call
+		made    string
+		ownsToo bool
+		sandbox bool
+	}{
+		{"starts", []toolyard.Call{start}, background("starts"), false, false},
+		{"starts-and-writes", []toolyard.Call{start, own}, background("starts-and-writes"), true, false},
+		{"calls-and-writes", []toolyard.Call{script, own}, child("calls-and-writes"), true, true},
+	} {
+		if c.sandbox && commandCode(t) != toolyard.OK {
+			continue
+		}
+		stdout, stderr, status := run(t, nil, "dispatcher", "submit", "--nats", url, "--json", "--snapshot", "--id",
+			c.id, batchFile(t, toolyard.Batch{Calls: c.calls}))
+		for _, r := range viewOf(t, stdout).Results {
+			if r.IsError {
+				t.Fatalf("%s: status %d, %s: %s", c.id, status, stderr, r.Error)
+			}
+		}
+		undo(1, c.made, c.id)
+		if c.ownsToo {
+			undo(0, "before group 2 of batch "+c.id, "--group", "2", c.id)
+		}
+		undo(0, "as it was before group 1", c.made)
+		sameFiles(t, c.id, dir, before)
 	}
 }
 
