@@ -172,7 +172,8 @@ func (b *bashTool) keep(ctx context.Context, env tool.Env, sh *shells.Shell, top
 			left))
 	}
 	if env.CommitPoint != nil && env.CommitPoint() != nil {
-		return news, shells.Lost // another may act for the call by now, and the model gets no result of this one
+		// The call has been stopped, or another may act for it by now: the model may get nothing of this output.
+		return news, shells.Lost
 	}
 	if err := sh.Commit(context.WithoutCancel(ctx), next, !directory); err != nil {
 		return []string{asBefore + "the worker could not store them"}, shells.Told

@@ -196,7 +196,7 @@ func TestWhoMayNotActChangesNoShell(t *testing.T) {
 	b.bash("cd ..; echo two > /tmp/f")
 	b.env.CommitPoint = func() error { return nil }
 	b.env.CallID = "c2"
-	want := "one\n[shell: call c1 of batch b1 was lost while it ran: what it changed in directory, variables and /tmp is " +
+	want := "one\n[shell: call c1 of batch b1 was stopped or lost while it ran: what it changed in directory, variables and /tmp is " +
 		"not here]\n"
 	b.says("cat /tmp/f", want)
 	b.says("cat /tmp/f; true $HOME", want)

@@ -28,6 +28,6 @@ func TestACommandThatFindsTheDiskFull(t *testing.T) {
 		b.sees(key, "a", "")
 		b.must(b.open(key, true).Close(Lost))
 		refused()
-		b.sees(key, "a", "", "call a was lost")
+		b.sees(key, "a", "", "call a was stopped or lost")
 	})
 }

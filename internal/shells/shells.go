@@ -107,7 +107,7 @@ type Shell struct {
 	agent string
 	name  string
 	tmp   string // the name of From
-	lost  []byte // the mark of a command that was lost; nil for none
+	lost  []byte // the mark of a command that was stopped or lost; nil for none
 	kept  bool   // Commit has stored a state, and removed the mark of this command
 }
 
@@ -117,7 +117,7 @@ type End int
 const (
 	Unused End = iota // the command did not start: the next one is told what this one would have been
 	Told              // the model knows what became of the shell
-	Lost              // the next command is told that this one was lost
+	Lost              // the next command is told that this one was stopped or lost
 )
 
 // Open opens a shell for a command. call names it, for whoever opens the shell after a loss. changes says that the
@@ -141,8 +141,8 @@ func (s *Store) Open(ctx context.Context, key Key, call string, changes bool) (s
 	switch lost, err := os.ReadFile(s.path(sh.name + runningSuffix)); {
 	case err == nil:
 		sh.lost = lost
-		sh.News = append(sh.News, fmt.Sprintf("%s was lost while it ran: what it changed in directory, variables and "+
-			"/tmp is not here", strings.ToValidUTF8(string(lost[:min(len(lost), maxNamedBytes)]), "\uFFFD")))
+		sh.News = append(sh.News, fmt.Sprintf("%s was stopped or lost while it ran: what it changed in directory, "+
+			"variables and /tmp is not here", strings.ToValidUTF8(string(lost[:min(len(lost), maxNamedBytes)]), "\uFFFD")))
 	case !errors.Is(err, fs.ErrNotExist):
 		return sh, err
 	}

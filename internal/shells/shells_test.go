@@ -120,8 +120,8 @@ func TestWhatWasLostIsTold(t *testing.T) {
 	lost := b.open(key, true)
 	_, err := io.WriteString(lost.To, "half")
 	b.must(err) // and its worker dies
-	b.sees(key, "src", "one", "call a was lost while it ran")
-	b.sees(key, "src", "one", "call a was lost while it ran") // a read does not take the news away
+	b.sees(key, "src", "one", "call a was stopped or lost while it ran")
+	b.sees(key, "src", "one", "call a was stopped or lost while it ran") // a read does not take the news away
 	b.must(lost.Close(Lost))
 	next := b.open(key, true)
 	if len(next.News) != 1 {
@@ -129,7 +129,7 @@ func TestWhatWasLostIsTold(t *testing.T) {
 	}
 	b.must(next.Close(Unused)) // it did not start, and so nobody was told
 	next = b.open(key, true)
-	if len(next.News) != 1 || !strings.Contains(next.News[0], "call a was lost") {
+	if len(next.News) != 1 || !strings.Contains(next.News[0], "call a was stopped or lost") {
 		t.Error(next.News)
 	}
 	b.must(next.Close(Told))
@@ -183,7 +183,7 @@ func TestWhatWasKeptIsNotLost(t *testing.T) {
 	b.sees(key, "src", "")
 	next := b.open(key, true)
 	b.must(sh.Close(Told)) // it was not dead: it only took long, and another command runs
-	b.sees(key, "src", "", "call a was lost while it ran")
+	b.sees(key, "src", "", "call a was stopped or lost while it ran")
 	b.must(next.Close(Told))
 }
 

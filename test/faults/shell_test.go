@@ -48,7 +48,8 @@ func TestWorkerDiesInAShell(t *testing.T) {
 			s.t.Errorf("%s %s", r.Code, r.Error)
 		}
 		r := bash("next", "pwd; echo $V; cat /tmp/f; ls ..")
-		want := filepath.Join(workspace, "a") + "\n1\none\na\nran\n[shell: call call_lost of batch lost was lost"
+		want := filepath.Join(workspace, "a") + "\n1\none\na\nran\n" +
+			"[shell: call call_lost of batch lost was stopped or lost while it ran"
 		if r.IsError || !strings.HasPrefix(r.Output, want) {
 			s.t.Errorf("%s %q, want %q", r.Code, r.Text(), want)
 		}
