@@ -29,7 +29,7 @@ func (d draws) undo(sc *scenario) {
 	for i := range sc.agents {
 		a := &sc.agents[i]
 		for _, b := range slices.Clone(a.batches) {
-			if d.one(4) {
+			if d.one(4) || b.batch.Options.BackgroundAfterMS > 0 { // whose commands leave it
 				continue
 			}
 			b.batch.Options.Snapshot = true
@@ -349,8 +349,8 @@ func (w *world) checkUndone(r *report) {
 // checkRestored checks a workspace that was set back.
 func (w *world) checkRestored(u *undone) {
 	for _, c := range u.is {
-		if c.of(u.of) {
-			w.fail("undone", "%s has undone %s, and call %d of it has left something", u.by, u.of, c.index)
+		if c.of(u.of) || w.madeFor(c, u.of) {
+			w.fail("undone", "%s has undone %s, and call %d of %s has left something", u.by, u.of, c.index, c.by)
 		}
 	}
 	for _, c := range u.was {
@@ -374,7 +374,7 @@ func (w *world) checkRestored(u *undone) {
 // checkRefused checks that a workspace was left as it is for a reason.
 func (w *world) checkRefused(u *undone) {
 	spec := w.seen[u.by].spec
-	acted := slices.ContainsFunc(u.is, func(c mark) bool { return c.of(u.of) })
+	acted := slices.ContainsFunc(u.is, func(c mark) bool { return c.of(u.of) || w.madeFor(c, u.of) })
 	switch why := u.refused; {
 	case strings.Contains(why, "is not over"):
 		if spec.of != nil {
@@ -383,6 +383,10 @@ func (w *world) checkRefused(u *undone) {
 	case strings.Contains(why, "nothing to undo"):
 		if acted {
 			w.fail("undone", "%s hears that %s has changed nothing, and it has: %s", u.by, u.of, why)
+		}
+	case strings.Contains(why, "what its calls started"):
+		if !slices.ContainsFunc(w.behind, func(s *started) bool { return s.startedBy(u.of) }) {
+			w.fail("undone", "%s hears of what %s has started, and it has started nothing: %s", u.by, u.of, why)
 		}
 	case w.disturbed.Load() || w.ailed(): // nobody knows, or somebody was not to be reached
 	case why == othersChange:
@@ -394,6 +398,11 @@ func (w *world) checkRefused(u *undone) {
 	default:
 		w.fail("undone", "%s does not undo %s: %s", u.by, u.of, why)
 	}
+}
+
+// madeFor reports whether a change is of a batch that a call of another one has started.
+func (w *world) madeFor(c mark, of toolyard.BatchKey) bool {
+	return slices.ContainsFunc(w.behind, func(s *started) bool { return s.key == c.by && s.startedBy(of) })
 }
 
 // setBackBetween reports whether the undo of another batch has changed the workspace between the first change of the
