@@ -196,8 +196,8 @@ func TestWhoMayNotActChangesNoShell(t *testing.T) {
 	b.bash("cd ..; echo two > /tmp/f")
 	b.env.CommitPoint = func() error { return nil }
 	b.env.CallID = "c2"
-	want := "one\n[shell: call c1 of batch b1 was stopped or lost while it ran: what it changed in directory, variables and /tmp is " +
-		"not here]\n"
+	want := "one\n[shell: call c1 of batch b1 was stopped or lost while it ran: what it changed in directory, " +
+		"variables and /tmp is not here]\n"
 	b.says("cat /tmp/f", want)
 	b.says("cat /tmp/f; true $HOME", want)
 	b.says("cat /tmp/f; true $HOME", "one\n") // it was told

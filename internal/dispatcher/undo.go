@@ -128,15 +128,15 @@ func undone(s *batch.State, in toolyard.UndoInput, w toolyard.Workspace, made fu
 	switch {
 	case len(u.Groups) == 0:
 		if others := made(len(s.Plan.Groups)); others != "" {
-			return problem("has changed nothing itself, and what its calls started is undone by itself, the newest "+
-				"first: %s", others)
+			return problem("has changed nothing itself, and what its calls started is undone by ids of its own, the "+
+				"newest first: %s", others)
 		}
 		return problem("has not run a call that could change the workspace; there is nothing to undo")
 	case in.Group == nil:
 		u.Group = u.Groups[0]
 		if others := made(u.Group); others != "" {
-			return problem("has no snapshot from before what its calls started first. Undo it before group %d, and then "+
-				"by themselves, the newest first: %s", u.Group+1, others)
+			return problem("has no snapshot from before what its calls started first. Undo it before group %d, and "+
+				"then by their ids, the newest first: %s", u.Group+1, others)
 		}
 	case !slices.Contains(u.Groups, *in.Group):
 		return problem("has no snapshot before group %d; groups with one are %s, counted from 1", *in.Group+1,

@@ -141,8 +141,9 @@ func (s *Store) Open(ctx context.Context, key Key, call string, changes bool) (s
 	switch lost, err := os.ReadFile(s.path(sh.name + runningSuffix)); {
 	case err == nil:
 		sh.lost = lost
-		sh.News = append(sh.News, fmt.Sprintf("%s was stopped or lost while it ran: what it changed in directory, "+
-			"variables and /tmp is not here", strings.ToValidUTF8(string(lost[:min(len(lost), maxNamedBytes)]), "\uFFFD")))
+		named := strings.ToValidUTF8(string(lost[:min(len(lost), maxNamedBytes)]), "\uFFFD")
+		sh.News = append(sh.News, named+" was stopped or lost while it ran: what it changed in directory, variables and "+
+			"/tmp is not here")
 	case !errors.Is(err, fs.ErrNotExist):
 		return sh, err
 	}
