@@ -198,12 +198,12 @@ func (m *madeBatches) byScript(ctx context.Context, s *batch.State, call int) {
 		return
 	}
 	for attempt, ran := 1, 0; attempt <= maxAttempts && (r == nil || ran < r.Attempts); attempt++ {
-		any := false
+		there := false
 		for n := 1; n <= submission.MaxChildren; n++ {
 			id := submission.ChildID(toolyard.Parent{Batch: s.Key.ID, Call: call, Attempt: attempt, N: n})
-			any = m.add(ctx, toolyard.BatchKey{Agent: s.Key.Agent, ID: id}) || any
+			there = m.add(ctx, toolyard.BatchKey{Agent: s.Key.Agent, ID: id}) || there
 		}
-		if any {
+		if there {
 			ran++
 		}
 	}
