@@ -142,8 +142,8 @@ func (s *Store) Open(ctx context.Context, key Key, call string, changes bool) (s
 	case err == nil:
 		sh.lost = lost
 		named := strings.ToValidUTF8(string(lost[:min(len(lost), maxNamedBytes)]), "\uFFFD")
-		sh.News = append(sh.News, named+" was stopped or lost while it ran: what it changed in directory, variables and "+
-			"/tmp is not here")
+		sh.News = append(sh.News, named+" was stopped or lost while it ran: what it changed in directory, "+
+			"variables and /tmp is not here")
 	case !errors.Is(err, fs.ErrNotExist):
 		return sh, err
 	}
