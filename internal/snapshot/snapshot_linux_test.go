@@ -258,7 +258,7 @@ func change(r *rand.Rand, dir string) error {
 	case 5:
 		err = os.Rename(p, below())
 	case 6:
-		err = os.Symlink([]string{"/etc/passwd", "..", "n1", "gone"}[r.IntN(4)], below())
+		err = os.Symlink([]string{"/dev/null", "..", "n1", "gone"}[r.IntN(4)], below())
 	case 7:
 		err = os.Link(p, below())
 	case 8:
@@ -274,7 +274,7 @@ func change(r *rand.Rand, dir string) error {
 	case 10:
 		err = unix.Mkfifo(below(), 0o600)
 	case 11: // what it had, with its time: only the inode tells
-		info, serr := os.Stat(p)
+		info, serr := os.Lstat(p) // not what a link leads to
 		if serr != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 			return nil
 		}
