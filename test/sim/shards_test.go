@@ -24,10 +24,10 @@ func (d draws) divide(sc *scenario) {
 	if sc.focus == upgrades {
 		return
 	}
-	switch d.IntN(12) {
-	case 0:
+	switch d.IntN(36) {
+	case 0, 1, 2:
 		sc.shards = 2 + d.IntN(maxShards-1)
-	case 1:
+	case 3: // a raise is announced for a minute, which takes as long to play as the rest
 		sc.shards = 1 + d.IntN(2)
 		sc.raised = sc.shards + 1 + d.IntN(maxShards-sc.shards)
 		sc.lead = d.between(0, 6*time.Second)
