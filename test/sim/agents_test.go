@@ -80,7 +80,7 @@ func agent(s agentSpec) func(*party) error {
 			if spec.twice {
 				each.Go(func() {
 					if p.until(spec.submit+spec.again+50*time.Microsecond) == nil {
-						p.handInAgain(c, spec.again > 0, s.http, b)
+						p.handInAgain(c, s.http, b)
 					}
 				})
 			}
@@ -172,11 +172,11 @@ func (p *party) handIn(c *client.Client, b *seen) {
 }
 
 // handInAgain hands in the same again, over the same connection or a new one.
-func (p *party) handInAgain(c *client.Client, anew, http bool, b *seen) {
+func (p *party) handInAgain(c *client.Client, http bool, b *seen) {
 	if b.spec.open {
 		return
 	}
-	if anew {
+	if b.spec.again > 0 {
 		other, end, err := p.client(http)
 		if err != nil {
 			return

@@ -91,13 +91,13 @@ func (w *world) judge(r *report) {
 
 // archived notes which batches were read from the archive, and in which shards they are.
 func (w *world) archived(ctx context.Context, r *report, js jetstream.JetStream) error {
-	n, in := 0, map[int]bool{}
-	for _, k := range w.keys() {
-		for at := range w.sc.count() {
-			submissions, err := js.Stream(ctx, nameIn(at, "TY_BATCH"))
-			if err != nil {
-				return err
-			}
+	n, found, in := 0, 0, map[int]bool{}
+	for at := range w.sc.count() {
+		submissions, err := js.Stream(ctx, nameIn(at, "TY_BATCH"))
+		if err != nil {
+			return err
+		}
+		for _, k := range w.keys() {
 			m, err := submissions.GetLastMsgForSubject(ctx, nameIn(at, "ty.batch.")+broker.KeyTokens(k))
 			if errors.Is(err, jetstream.ErrMsgNotFound) {
 				continue
@@ -111,8 +111,12 @@ func (w *world) archived(ctx context.Context, r *report, js jetstream.JetStream)
 			case events.BatchArchived:
 				n++
 			}
+			found++
 			in[at] = true
 		}
+	}
+	if found != len(w.keys()) {
+		return fmt.Errorf("%d of %d batches have a submission", found, len(w.keys()))
 	}
 	r.saw(playsArchived, n > 0)
 	r.saw(playsStaying, n > 0 && n < len(w.keys()))
