@@ -27,16 +27,24 @@ func (b *Broker) WrapObjects(wrap func(jetstream.ObjectStore) jetstream.ObjectSt
 // BeforeLast calls before whenever the broker reads the last event of a subject.
 func (b *Broker) BeforeLast(before func(subject string)) {
 	b.streams = maps.Clone(b.streams)
-	b.streams[streamEvent] = watchedStream{b.streams[streamEvent], before}
+	b.streams[streamEvent] = watchedStream{b.streams[streamEvent], before, func(string) {}}
+}
+
+// AfterLastSubmission calls after whenever the broker has read what stands under the id of a batch in shard 0.
+func (b *Broker) AfterLastSubmission(after func(subject string)) {
+	one := b.view().sets[0]
+	one.streams = maps.Clone(one.streams)
+	one.streams[streamBatch] = watchedStream{one.streams[streamBatch], func(string) {}, after}
 }
 
 type watchedStream struct {
 	jetstream.Stream
-	before func(subject string)
+	before, after func(subject string)
 }
 
 func (s watchedStream) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
 	s.before(subject)
+	defer s.after(subject)
 	return s.Stream.GetLastMsgForSubject(ctx, subject)
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/toolyard/toolyard/internal/natsd"
 	"github.com/toolyard/toolyard/internal/shard"
 	"github.com/toolyard/toolyard/internal/testenv"
+	"github.com/toolyard/toolyard/internal/testenv/bubble"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/internal/ticket"
 )
@@ -276,6 +277,31 @@ func (g *grower) setOpenedBefore(later int, at time.Time) {
 	if _, err := kv.Put(g.t.Context(), "map", value); err != nil {
 		g.t.Fatal(err)
 	}
+}
+
+// TestABatchIsLookedForWhileItIsSubmitted: the one who looks finds nothing in the former shard, and then counts the
+// fence that is stored there meanwhile. That is no batch.
+func TestABatchIsLookedForWhileItIsSubmitted(t *testing.T) {
+	settings := broker.Settings{MaxStoreBytes: 256 << 20}.WithDefaults()
+	bubble.Run(t, settings, func(e *bubble.Env) {
+		e.Broker("makes the streams")
+		_, _, err := natsbroker.Raise(e.Context(), e.Conn("raises"), broker.Settings{Shards: 2}, 0,
+			func(natsbroker.Raising) {})
+		must.OK(e.T, err)
+		looks, submits := e.Broker("looks"), e.Broker("submits")
+		sub, submitted := submission(string(moves(1, 2, 0))), false
+		looks.AfterLastSubmission(func(string) {
+			if !submitted {
+				submitted = true
+				must.OK(e.T, submits.Submit(e.Context(), sub))
+			}
+		})
+		for range 2 {
+			if n, err := looks.ShardOf(e.Context(), sub.Key()); err != nil || n != 1 {
+				e.Errorf("the batch in shard 1 is looked for in shard %d, %v", n, err)
+			}
+		}
+	})
 }
 
 // TestALateSubmissionInAFormerShard: soon after a raise it is taken there. Later its sender is told where to submit.

@@ -274,16 +274,27 @@ func (b *Broker) search(ctx context.Context, k toolyard.BatchKey) (n int, found 
 
 // stand is what stands under the id of a batch in this broker's shard.
 func (b *Broker) stand(ctx context.Context, k toolyard.BatchKey) (shard.Stand, error) {
-	m, ok, err := b.hotLast(ctx, streamBatch, subjectBatch(k))
+	subject := subjectBatch(k)
+	m, ok, err := b.hotLast(ctx, streamBatch, subject)
+	if err == nil && !ok {
+		err = b.countedWith(ctx, streamBatch, subject, true, func(counted map[string]uint64, _ uint64) (err error) {
+			if counted[subject] == 0 {
+				return nil
+			}
+			if m, ok, err = b.hotLast(ctx, streamBatch, subject); ok || err != nil { // it was just stored
+				return err
+			}
+			return tooFew(subject, counted[subject], 0)
+		})
+		if errors.Is(err, broker.ErrDamaged) {
+			return shard.Taken, nil
+		}
+	}
 	switch {
 	case err != nil:
 		return shard.Unread, err
 	case !ok:
-		counted, err := b.counts(ctx, streamBatch, subjectBatch(k))
-		if err == nil && counted[subjectBatch(k)] > 0 { // it is lost, or was just stored
-			return shard.Taken, nil
-		}
-		return shard.Nothing, err
+		return shard.Nothing, nil
 	case m.header.Get(headerType) == string(events.BatchMoved):
 		return shard.Moved, nil
 	}
