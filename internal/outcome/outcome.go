@@ -36,12 +36,12 @@ func MayRepeat(name string, j tool.Judgement) bool {
 const (
 	didNotRun  = " The call did not run."
 	onlyReads  = "" // what changes nothing leaves no question open
-	mayRepeat  = " It may or may not have taken effect; it does no harm to make the same call again."
 	lookBefore = " It may or may not have taken effect: check before trying again."
 	stillRuns  = " Its tool was told to stop and has not returned: it may still act."
 )
 
-// Sentence is what the model is told of the call's effects, behind what else there is to say.
+// Sentence is what the model is told of the call's effects, behind what else there is to say. An idempotent tool may be
+// so by the call's idempotency key, which is another one in the model's next call: the model is to check there too.
 func (e Evidence) Sentence() string {
 	s := lookBefore
 	switch {
@@ -49,8 +49,6 @@ func (e Evidence) Sentence() string {
 		return didNotRun
 	case e.Judgement.ReadOnly:
 		s = onlyReads
-	case MayRepeat(e.Tool, e.Judgement):
-		s = mayRepeat
 	}
 	if e.StillRuns {
 		s += stillRuns
