@@ -26,6 +26,7 @@ type natsInput struct {
 	fits   submission.Input
 	seq    uint64
 	closed bool
+	why    string          // it is closed, if that is known
 	own    map[string]bool // the ids of calls that were appended here
 	// unsure are calls whose append got no answer: they may stand behind the others.
 	unsure []toolyard.Call
@@ -132,6 +133,9 @@ func (in *natsInput) ended(ctx context.Context) error {
 			return refused(r)
 		}
 	}
+	if in.why != "" {
+		return fmt.Errorf("%w: %s: %s", ErrClosed, in.k, in.why)
+	}
 	return fmt.Errorf("%w: %s", ErrClosed, in.k)
 }
 
@@ -157,7 +161,8 @@ func (in *natsInput) read(ctx context.Context) error {
 		return err
 	}
 	in.have = slices.Concat(sub.Calls, st.Input)
-	in.known, in.seq, in.closed, in.fits = true, st.InputSeq, st.InputClosed, submission.Input{}
+	in.known, in.seq, in.fits = true, st.InputSeq, submission.Input{}
+	in.closed, in.why = st.InputClosed, st.InputEnd
 	in.fits.Add(in.have)
 	return nil
 }

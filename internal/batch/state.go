@@ -189,9 +189,10 @@ type State struct {
 	Parked    bool
 	Remaining time.Duration
 	// Input are the calls of an open batch that were appended after its submission; InputClosed says that none
-	// follow, and InputAt when the last event of the input chain was stored.
+	// follow, InputEnd why, if that is known, and InputAt when the last event of the input chain was stored.
 	Input       []toolyard.Call
 	InputClosed bool
+	InputEnd    string
 	InputAt     time.Time
 	// Closed says that the plan has all calls; PlannedInput is the last event of the input chain that it took in.
 	Closed       bool
@@ -286,7 +287,7 @@ func (s *State) Apply(r Record) error {
 			}
 		case events.Closed, events.Unreadable: // a stream that is broken off is over
 			if !s.InputClosed {
-				s.InputClosed, s.closedAt = true, r.Seq
+				s.InputClosed, s.InputEnd, s.closedAt = true, inputEnd(b), r.Seq
 			}
 		default:
 			return bad("%T is no input event", r.Body)

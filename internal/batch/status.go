@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/events"
 )
 
 // Status returns where the batch stands.
@@ -41,3 +42,25 @@ func (s *State) CanceledInTime() bool {
 
 // canceled reports whether a cancel of the whole batch was asked for.
 func (s *State) canceled() bool { return s.canceledAt != 0 }
+
+// inputEnd is why an event of the input chain is the last one that counts.
+func inputEnd(b events.Body) string {
+	switch b := b.(type) {
+	case events.Closed:
+		return brief(b.Reason)
+	case events.Unreadable:
+		return brief("an event that was appended cannot be read: " + b.Problem)
+	}
+	return ""
+}
+
+// EndsInput reports whether an event is the one behind which the batch takes no more calls. The fold may have it or
+// not.
+func (s *State) EndsInput(r Record) bool {
+	switch r.Body.(type) {
+	case events.Closed, events.Unreadable:
+		return r.Chain == ChainInput && s.Submission != nil && s.Submission.Open &&
+			(s.closedAt == 0 || s.closedAt == r.Seq)
+	}
+	return false
+}

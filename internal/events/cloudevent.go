@@ -1,7 +1,9 @@
 package events
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"reflect"
@@ -338,9 +340,18 @@ func (v *Envelope) Body(data []byte) (m Meta, b Body, err error) {
 		return m, nil, &NewerError{newer}
 	}
 	if err != nil {
-		return m, nil, v.unreadable("the data is not of its type: %v", err)
+		return m, nil, v.unreadable("the data is not of its type: %s", misfit(err))
 	}
 	return m, b, nil
+}
+
+// misfit is an error of unmarshal for who wrote the event, in whatever language: without the names of types in Go.
+func misfit(err error) string {
+	wrong, ok := errors.AsType[*jsonv1.UnmarshalTypeError](err)
+	if !ok {
+		return err.Error()
+	}
+	return fmt.Sprintf("%s cannot be a JSON %s", cmp.Or(wrong.Field, "it"), wrong.Value)
 }
 
 // readGeneral reads the data of an event of a known type, in whatever layout it is.

@@ -17,7 +17,7 @@ func DecodeJSON(text []byte) (Meta, Body, error) {
 	v := EnvelopeOf(&e)
 	var u Unreadable
 	if err := unmarshal(e.Data(), &u); err != nil {
-		return v.Meta, nil, v.unreadable("the data is not of its type: %v", err)
+		return v.Meta, nil, v.unreadable("the data is not of its type: %s", misfit(err))
 	}
 	return v.Meta, u, nil
 }

@@ -111,6 +111,9 @@ func Words(r batch.Record, s *batch.State) string {
 		return fmt.Sprintf("an event that only a newer version knows (%s, wire version %d)", plain(string(b.Type)),
 			b.Needs())
 	case events.Unreadable:
+		if s != nil && s.EndsInput(r) {
+			return "closed by something that cannot be read: " + plain(b.Problem)
+		}
 		return "something that cannot be read, and changes nothing: " + plain(b.Problem)
 	}
 	return string(r.Body.EventType())

@@ -94,6 +94,39 @@ func TestStrayEventsOfAnAgentStopNothing(t *testing.T) {
 	}
 }
 
+// TestAStrayEventEndsAnOpenBatch: what cannot be read among the calls that are appended to an open batch closes it.
+// Whoever appends behind it, and whoever follows the batch, is told that it did, and why.
+func TestAStrayEventEndsAnOpenBatch(t *testing.T) {
+	t.Parallel()
+	p := start(t, nil)
+	p.published("ty.batch.default.b", events.BatchSubmitted, `{"open": true}`)
+	p.published("ty.event.default.b._.input", events.CallsAppended, `{"calls": 3}`)
+	p.published("ty.event.default.b._.input", events.CallsAppended, `garbage`)
+	const why = "an event that was appended cannot be read: event "
+	r := p.do(http.MethodPost, batches+"/b/calls", `{"calls": [{"id": "c", "tool": "echo", "input": {"text": "1"}}]}`)
+	if r.status != http.StatusConflict || !strings.Contains(r.String(), why) ||
+		strings.Contains(r.String(), "Go struct") {
+		t.Errorf("who appends behind it gets %s", r)
+	}
+	want[toolyard.BatchView](p, http.StatusOK, http.MethodGet, batches+"/b?wait=60", "")
+	var all replay.All
+	for e, err := range replay.Read(bytes.NewReader(p.do(http.MethodGet, batches+"/b/events?follow=false", "").body)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Add(e)
+	}
+	reports := all.Reports()
+	if len(reports) != 1 || !reports[0].Consistent {
+		t.Fatalf("the log is read as %+v", reports)
+	}
+	text := reports[0].Text()
+	if strings.Count(text, "closed by something that cannot be read") != 1 ||
+		strings.Count(text, "cannot be read, and changes nothing") != 1 {
+		t.Errorf("who follows it reads\n%s", text)
+	}
+}
+
 // TestAnAgentLeavesAttributesOut: an event needs neither subject nor time, and a wrong subject means nothing: the place
 // says whose the event is. Everybody can follow the log of such a batch.
 func TestAnAgentLeavesAttributesOut(t *testing.T) {
