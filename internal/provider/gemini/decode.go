@@ -19,7 +19,8 @@ import (
 const madeID = "toolyard_call_"
 
 // Decode reads the functionCall parts of a content, or of a whole response, in their order, from data that passed
-// [strictjson.Check]. A content without any gives no calls and no error.
+// [strictjson.Check]. A content without any gives no calls and no error. Fields may have the names with underscores,
+// which the SDK for Python writes.
 //
 // Parts of other kinds (text, thoughts, executableCode, toolCall, ...) are skipped; the provider runs its own tools. Of
 // several candidates only one may have calls, because they are alternatives. A call without id gets "toolyard_call_N",
@@ -46,7 +47,11 @@ func Decode(data []byte) ([]toolyard.Call, error) {
 		if err != nil {
 			return nil, err
 		}
-		finish, err := candidate.OptionalString("finishReason")
+		named, err := spelled(candidate, "finishReason", "finish_reason")
+		if err != nil {
+			return nil, err
+		}
+		finish, err := candidate.OptionalString(named)
 		if err != nil {
 			return nil, err
 		}
@@ -101,10 +106,14 @@ func callsOf(c strictjson.Object, finish string) ([]toolyard.Call, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !part.Given("functionCall") {
+		named, err := spelled(part, "functionCall", "function_call")
+		if err != nil {
+			return nil, err
+		}
+		if !part.Given(named) {
 			continue
 		}
-		call, err := functionCall(part, len(calls)+1)
+		call, err := functionCall(part, named, len(calls)+1)
 		if err != nil {
 			return nil, err
 		}
@@ -116,9 +125,21 @@ func callsOf(c strictjson.Object, finish string) ([]toolyard.Call, error) {
 	return calls, nil
 }
 
-// functionCall reads one call, the nth of its content, counted from 1.
-func functionCall(part strictjson.Object, nth int) (call toolyard.Call, err error) {
-	o, err := part.Object("functionCall")
+// spelled is the name that a field has in o. The API takes each field under both names, and answers with the first; the
+// SDK for Python writes the second.
+func spelled(o strictjson.Object, camel, snake string) (string, error) {
+	switch {
+	case !o.Given(snake):
+		return camel, nil
+	case o.Given(camel):
+		return "", strictjson.Errorf(o.At(snake), "is there beside %s; write one of them", camel)
+	}
+	return snake, nil
+}
+
+// functionCall reads one call, the nth of its content, counted from 1, from the field of that name.
+func functionCall(part strictjson.Object, named string, nth int) (call toolyard.Call, err error) {
+	o, err := part.Object(named)
 	if err != nil {
 		return call, err
 	}
@@ -134,11 +155,15 @@ func functionCall(part strictjson.Object, nth int) (call toolyard.Call, err erro
 	if call.Tool, err = o.String("name"); err != nil {
 		return call, err
 	}
-	more, err := o.OptionalBool("willContinue")
+	named, err = spelled(o, "willContinue", "will_continue")
 	if err != nil {
 		return call, err
 	}
-	if more || o.Given("partialArgs") {
+	more, err := o.OptionalBool(named)
+	if err != nil {
+		return call, err
+	}
+	if more || o.Given("partialArgs") || o.Given("partial_args") {
 		return call, strictjson.Errorf(o.Path(), "is one piece of a streamed call; hand in the accumulated response")
 	}
 	call.Input = json.RawMessage("{}")

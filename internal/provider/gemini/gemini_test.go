@@ -41,6 +41,10 @@ func TestDecode(t *testing.T) {
 			`]},"finishReason":"MAX_TOKENS"}]}`,
 			[]toolyard.Call{call("toolyard_call_1", "grep", `{"a": 1.0}`),
 				call("toolyard_call_2", "grep", `"{\"a\": 1.0,"`)}},
+		{"names as the SDK for Python writes them", `{"candidates":[{"content":{"parts":[{"function_call":null,"text":"so"},` +
+			`{"function_call":{"id":null,"name":"grep","args":{"a": 1.0},"will_continue":null,"partial_args":null},` +
+			`"functionCall":null}],"role":"model"},"finish_reason":"MAX_TOKENS"}]}`,
+			[]toolyard.Call{call("toolyard_call_1", "grep", `"{\"a\": 1.0,"`)}},
 		{"no parts", `{"parts":[]}`, nil},
 		{"blocked", `{"candidates":[]}`, nil},
 	} {
@@ -74,6 +78,12 @@ func TestDecodeRefuses(t *testing.T) {
 			`parts[0].functionCall: is one piece of a streamed call; hand in the accumulated response`},
 		{`{"parts":[{"functionCall":{"name":"t","partialArgs":[]}}]}`,
 			`parts[0].functionCall: is one piece of a streamed call; hand in the accumulated response`},
+		{`{"parts":[{"function_call":{"name":"t","will_continue":true}}]}`,
+			`parts[0].function_call: is one piece of a streamed call; hand in the accumulated response`},
+		{`{"parts":[{"function_call":{"name":"t","partial_args":[]}}]}`,
+			`parts[0].function_call: is one piece of a streamed call; hand in the accumulated response`},
+		{`{"parts":[{"function_call":{"name":"t"},"functionCall":{"name":"u"}}]}`,
+			`parts[0].function_call: is there beside functionCall; write one of them`},
 	} {
 		_, err := Decode([]byte(tt.text))
 		if _, ok := errors.AsType[*toolyard.InputError](err); !ok || err.Error() != tt.want {
