@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/events"
 )
 
 // problemTypes are the kinds of problems that the HTTP API tells apart by the type of a problem document, beside their
@@ -31,7 +32,7 @@ var problemTypes = []struct {
 // The types of problems that are more than one error value.
 const (
 	refusedType = "urn:toolyard:problem:refused"
-	inputType   = "urn:toolyard:problem:input"
+	inputType   = events.InputProblem
 	plainType   = "about:blank"
 )
 

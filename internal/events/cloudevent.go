@@ -393,9 +393,12 @@ func (e *UnreadableError) Error() string {
 	return fmt.Sprintf("event %q of type %q: %s", e.ID, e.Type, e.Problem)
 }
 
+// InputProblem is the type of the problem documents about wrong input, over NATS and over HTTP.
+const InputProblem = "urn:toolyard:problem:input"
+
 // Refuse makes the problem document of a submission that is refused.
 func Refuse(err *toolyard.InputError) Refused {
-	r := Refused{Type: "about:blank", Title: "Bad Request", Status: 400, Detail: err.Error(), Field: err.Field}
+	r := Refused{Type: InputProblem, Title: "Bad Request", Status: 400, Detail: err.Error(), Field: err.Field}
 	if err.TooLarge {
 		r.Title, r.Status = "Content Too Large", 413
 	}

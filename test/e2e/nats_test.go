@@ -317,8 +317,8 @@ func TestRefusals(t *testing.T) {
 		}
 		decode(t, replies[0].Data(), &problem)
 		if len(replies) != 1 || replies[0].Type() != "dev.toolyard.batch.refused.v1" || problem.Status != c.status ||
-			problem.Field != c.field ||
-			problem.Type == "" || problem.Title == "" || problem.Detail == "" {
+			problem.Field != c.field || strings.Contains(problem.Detail, " Go ") ||
+			problem.Type != "urn:toolyard:problem:input" || problem.Title == "" || problem.Detail == "" {
 			t.Errorf("%s: answered with %v", c.name, replies)
 		}
 		for _, s := range c.says {
