@@ -65,7 +65,39 @@ func OnlyDocument(d *yaml.Decoder, to any) error {
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
+	if misfits, ok := errors.AsType[*yaml.LoadErrors](err); ok {
+		return errors.New(inWords(misfits.Error()))
+	}
 	return err
+}
+
+// The library's sentences about what does not fit the type in Go that a file is read into.
+var (
+	misfit     = regexp.MustCompile("cannot construct !!([a-z]+)( `[^`]*`)? into ([^;]+)")
+	unknownKey = regexp.MustCompile("field (.*?) not found in type [^;]+")
+)
+
+// inWords is such an error for the author of the file, who knows nothing of types in Go.
+func inWords(text string) string {
+	text = strings.TrimPrefix(text, "yaml: construct errors: ")
+	text = unknownKey.ReplaceAllString(text, "the key $1 is not known")
+	return misfit.ReplaceAllStringFunc(text, func(found string) string {
+		part := misfit.FindStringSubmatch(found)
+		want, got := "keys with values", "the value"+part[2]
+		switch {
+		case strings.HasPrefix(part[3], "[]"):
+			want = "a list"
+		case part[3] == "string":
+			want = "a text"
+		}
+		switch part[1] {
+		case "seq":
+			got = "a list"
+		case "map":
+			got = "keys with values"
+		}
+		return "want " + want + ", got " + got
+	})
 }
 
 // saysNothing reports whether a document is empty, but for comments.
