@@ -53,6 +53,9 @@ type LostError struct {
 	Problem string
 	// Submission says that the batch's submission is lost.
 	Submission bool
+	// End is where the server counts the last message on the subject, if it was that which an append has met. Who ends
+	// what is lost appends behind it.
+	End uint64
 }
 
 func (e *LostError) Error() string {

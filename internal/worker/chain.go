@@ -71,6 +71,13 @@ func (c *chain) read(ctx context.Context) error {
 	return err
 }
 
+// goBehind has the next event appended behind one that cannot be read.
+func (c *chain) goBehind(seq uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seq = max(c.seq, seq)
+}
+
 func (c *chain) note(rec batch.Record) {
 	c.seq = rec.Seq
 	for _, call := range rec.Calls() {

@@ -129,6 +129,17 @@ func (w *Worker) lostTrack(r *running, why error) toolyard.Result {
 		"Internal error: the system lost track of this call."+evidence.Sentence(), why)
 }
 
+// finishLost stores a result as that of a call whose claim is lost, behind the claim if the server still counts it.
+func (w *Worker) finishLost(ctx context.Context, r *running, res toolyard.Result) error {
+	err := w.finish(ctx, r, res)
+	lost, ok := errors.AsType[*broker.LostError](err)
+	if !ok || lost.End == 0 {
+		return err
+	}
+	r.chain.goBehind(lost.End)
+	return w.finish(ctx, r, res)
+}
+
 // toolUnavailable is the result of a call whose tool no worker of the pool has as it was planned.
 func (w *Worker) toolUnavailable(r *running) toolyard.Result {
 	res := w.ended(r, toolyard.PhaseSchedule, toolyard.DependencyUnavailable,

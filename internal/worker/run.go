@@ -88,7 +88,7 @@ func (w *Worker) runCall(ctx context.Context, m *message, call events.RequestedC
 	e.atClose(func() { w.removeRunning(r) })
 	err := w.findEarlierRun(ctx, r)
 	if errors.Is(err, broker.ErrDamaged) {
-		return e.is(answered(w.finish(ctx, r, w.lostTrack(r, err))), returnPause)
+		return e.is(answered(w.finishLost(ctx, r, w.lostTrack(r, err))), returnPause)
 	}
 	if err != nil {
 		r.log().Warn("a call that was delivered before is given back", "error", err)

@@ -251,7 +251,10 @@ func (b *Broker) resolveConflict(
 	if ok && m.header.Get(headerID) == msg.Header.Get(headerID) {
 		return m.seq, nil
 	}
-	end, ok, err := b.hotLast(ctx, stream, msg.Subject)
+	end, ok, err := b.hotLastOrLost(ctx, stream, msg.Subject)
+	if lost, ok := errors.AsType[*broker.LostError](err); ok {
+		lost.End, _ = reportedEnd(verdict)
+	}
 	switch {
 	case err != nil:
 		return 0, err

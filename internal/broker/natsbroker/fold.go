@@ -500,11 +500,11 @@ func (b *Broker) endCall(
 		}
 		_, err = b.Append(ctx, k, batch.ChainItem, at, chain.item, expected,
 			events.Finish(events.End{Result: res}))
-		other, conflicts := errors.AsType[*conflictError](err)
+		reported, conflicts := reportedEnd(err)
 		if !conflicts {
 			return res, claimed, err
 		}
-		end = other.end
+		end = reported
 	}
 }
 

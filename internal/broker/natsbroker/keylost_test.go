@@ -56,31 +56,37 @@ func TestADamagedRecordOfAccountsProvesNothing(t *testing.T) {
 }
 
 // TestWhatIsStoredMeanwhileMakesUpForNothing: a takeover counts the events of a batch and reads them then. An event
-// that is stored in between does not stand for one that is lost.
+// that is stored in between does not stand for one that is lost: its agent knows where the chain ended. Who does not
+// know it cannot append, and learns why.
 func TestWhatIsStoredMeanwhileMakesUpForNothing(t *testing.T) {
 	testenv.OneShard(t)
 	s := testenv.Restartable(t)
 	sub := toolyard.Batch{Agent: "a", Open: true, Calls: []toolyard.Call{{ID: "0", Tool: "x"}}}
 	sub.Normalize("b")
 	k := sub.Key()
-	more := func(b *natsbroker.Broker, id string) {
-		calls := []toolyard.Call{{ID: id, Tool: "x"}}
-		if _, err := b.Input(t.Context(), k, 0, events.Appended{Calls: calls}); err != nil {
-			t.Error(err)
-		}
+	more := func(b *natsbroker.Broker, end uint64, id string) (uint64, error) {
+		return b.Input(t.Context(), k, end, events.Appended{Calls: []toolyard.Call{{ID: id, Tool: "x"}}})
 	}
 	b := testenv.Broker(t, s.Server, "/test")
 	must.OK(t, b.Submit(t.Context(), sub))
-	more(b, "lost")
+	end, err := more(b, 0, "lost")
+	must.OK(t, err)
 	s.Shutdown()
 	testenv.Damage(t, s.Options.StoreDir, "TY_EVENT", func(string, []byte) bool { return true })
 	s.Start()
 	agent := testenv.Broker(t, s.Server, "/agent")
 	b = testenv.Broker(t, s.Server, "/test")
+	if _, err := more(agent, 0, "more"); !errors.Is(err, broker.ErrDamaged) {
+		t.Errorf("an append behind an event that is lost: %v", err)
+	}
 	var once sync.Once
 	b.BeforeLast(func(subject string) {
 		if strings.HasSuffix(subject, ".input") {
-			once.Do(func() { more(agent, "more") })
+			once.Do(func() {
+				if _, err := more(agent, end, "more"); err != nil {
+					t.Error(err)
+				}
+			})
 		}
 	})
 	if st, err := b.Resume(t.Context(), k); !errors.Is(err, broker.ErrDamaged) {

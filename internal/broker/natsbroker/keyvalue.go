@@ -72,7 +72,7 @@ func swap[T any](ctx context.Context, b *Broker, kv jetstream.KeyValue, key stri
 		if !again && !errors.Is(verdict, broker.ErrConflict) && !errors.Is(err, jetstream.ErrKeyExists) {
 			return have, revision, verdict
 		}
-		if err := b.unanswered(ctx, kv, key, asked); err != nil {
+		if err := b.unchangeable(ctx, kv, key, revision, asked); err != nil {
 			return have, revision, err
 		}
 		if again || conflicts > 0 { // the first conflict is repeated at once
@@ -93,12 +93,21 @@ func replace(ctx context.Context, kv jetstream.KeyValue, key string, value []byt
 	return kv.Update(ctx, key, value, revision)
 }
 
-// unanswered is a [*LostError] if a write to a key, which has failed, will never be answered: an older value of the key
-// is damaged. The server stores the new one, cannot remove the older one, and says nothing, now and later. A write that
-// failed soon was answered.
-func (b *Broker) unanswered(ctx context.Context, kv jetstream.KeyValue, key string, asked time.Time) error {
+// unchangeable is a [*LostError] if a write to a key has failed because its value is damaged. A server before 2.15.3
+// stores the new value, cannot remove the damaged one, and says nothing, now and later. A later one refuses to create a
+// key that it counts, and that reads as missing: revision is 0 then. A write that failed soon was answered.
+func (b *Broker) unchangeable(ctx context.Context, kv jetstream.KeyValue, key string, revision uint64,
+	asked time.Time) error {
 	if time.Since(asked) < attemptTimeout {
-		return nil
+		if revision > 0 {
+			return nil
+		}
+		// Others may remove the key and make it anew all the time.
+		_, err := b.keyLostIf(ctx, canonicalBucket(kv.Bucket()), key, true)
+		if !errors.Is(err, broker.ErrDamaged) {
+			return nil
+		}
+		return err
 	}
 	looking, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -136,8 +145,14 @@ func load[T any](ctx context.Context, kv jetstream.KeyValue, key string) (v T, v
 // keyLost is a [*LostError] if a key that reads as missing is damaged. Who acts on it that there is none asks. there
 // says that it is there by now: the caller reads it again.
 func (b *Broker) keyLost(ctx context.Context, bucket, key string) (there bool, err error) {
+	return b.keyLostIf(ctx, bucket, key, false)
+}
+
+// keyLostIf is keyLost. quiet says that only a look counts in which nothing was stored in the bucket: a key that was
+// there before and is there after it was there all the time.
+func (b *Broker) keyLostIf(ctx context.Context, bucket, key string, quiet bool) (there bool, err error) {
 	stream, subject := "KV_"+bucket, "$KV."+bucket+"."+key
-	err = b.countedWith(ctx, stream, subject, true, func(counted map[string]uint64, _ uint64) error {
+	err = b.countedWith(ctx, stream, subject, true, func(counted map[string]uint64, end uint64) error {
 		if counted[subject] == 0 {
 			return nil
 		}
@@ -149,6 +164,12 @@ func (b *Broker) keyLost(ctx context.Context, bucket, key string) (there bool, e
 			return s.GetLastMsgForSubject(ctx, b.out(subject))
 		})
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			if quiet {
+				after, now, err := b.countsTo(ctx, stream, subject)
+				if err != nil || now != end || after[subject] == 0 {
+					return err
+				}
+			}
 			return tooFew(subject, counted[subject], 0)
 		}
 		if err != nil {

@@ -112,11 +112,21 @@ func (b *Broker) countsTo(ctx context.Context, stream, subjects string) (counted
 // lastOrLost reads the last message of a literal subject. Unlike last, it distinguishes a subject without messages from
 // one whose last message is lost.
 func (b *Broker) lastOrLost(ctx context.Context, stream, subject string) (m raw, ok bool, err error) {
-	if m, ok, err = b.last(ctx, stream, subject); ok || err != nil {
+	return b.orLost(ctx, stream, subject, b.guest != nil, b.last)
+}
+
+// hotLastOrLost is lastOrLost for [Broker.hotLast], which reads fences too.
+func (b *Broker) hotLastOrLost(ctx context.Context, stream, subject string) (m raw, ok bool, err error) {
+	return b.orLost(ctx, stream, subject, true, b.hotLast)
+}
+
+func (b *Broker) orLost(ctx context.Context, stream, subject string, fences bool,
+	last func(ctx context.Context, stream, subject string) (raw, bool, error)) (m raw, ok bool, err error) {
+	if m, ok, err = last(ctx, stream, subject); ok || err != nil {
 		return m, ok, err
 	}
-	err = b.counted(ctx, stream, subject, func(counted map[string]uint64) (err error) {
-		if m, ok, err = b.last(ctx, stream, subject); ok || err != nil { // it was just stored
+	err = b.countedWith(ctx, stream, subject, fences, func(counted map[string]uint64, _ uint64) (err error) {
+		if m, ok, err = last(ctx, stream, subject); ok || err != nil { // it was just stored
 			return err
 		}
 		return tooFew(subject, counted[subject], 0)
@@ -319,12 +329,24 @@ func (b *Broker) AsPlanned(ctx context.Context, k toolyard.BatchKey) (sub *tooly
 func (b *Broker) RefuseBehind(ctx context.Context, k toolyard.BatchKey, why events.Refused) error {
 	for expected := uint64(0); ; {
 		_, err := b.Append(ctx, k, batch.ChainReply, "", 0, expected, why)
-		other, ok := errors.AsType[*conflictError](err)
-		if !ok || other.end <= expected {
+		end, ok := reportedEnd(err)
+		if !ok || end <= expected {
 			return err
 		}
-		expected = other.end
+		expected = end
 	}
+}
+
+// reportedEnd is where the server has said that a chain ends, to who has appended behind another end.
+func reportedEnd(err error) (end uint64, ok bool) {
+	if other, ok := errors.AsType[*conflictError](err); ok {
+		return other.end, true
+	}
+	lost, ok := errors.AsType[*broker.LostError](err)
+	if !ok || lost.End == 0 {
+		return 0, false
+	}
+	return lost.End, true
 }
 
 // conflictError is an [ErrConflict] with the subject's last sequence according to the server: that message may be lost.

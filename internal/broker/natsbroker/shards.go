@@ -71,6 +71,9 @@ func canonical(subject string) string {
 	return root + strings.TrimLeft(rest, "0123456789")
 }
 
+// canonicalBucket is the name in shard 0 of a bucket.
+func canonicalBucket(name string) string { return strings.TrimPrefix(canonical("$KV."+name), "$KV.") }
+
 // name is the name of a stream or bucket in this broker's shard, and out a subject there.
 func (b *Broker) name(name string) string   { return nameIn(b.shard, name) }
 func (b *Broker) out(subject string) string { return subjectIn(b.shard, subject) }
@@ -274,23 +277,10 @@ func (b *Broker) search(ctx context.Context, k toolyard.BatchKey) (n int, found 
 
 // stand is what stands under the id of a batch in this broker's shard.
 func (b *Broker) stand(ctx context.Context, k toolyard.BatchKey) (shard.Stand, error) {
-	subject := subjectBatch(k)
-	m, ok, err := b.hotLast(ctx, streamBatch, subject)
-	if err == nil && !ok {
-		err = b.countedWith(ctx, streamBatch, subject, true, func(counted map[string]uint64, _ uint64) (err error) {
-			if counted[subject] == 0 {
-				return nil
-			}
-			if m, ok, err = b.hotLast(ctx, streamBatch, subject); ok || err != nil { // it was just stored
-				return err
-			}
-			return tooFew(subject, counted[subject], 0)
-		})
-		if errors.Is(err, broker.ErrDamaged) {
-			return shard.Taken, nil
-		}
-	}
+	m, ok, err := b.hotLastOrLost(ctx, streamBatch, subjectBatch(k))
 	switch {
+	case errors.Is(err, broker.ErrDamaged):
+		return shard.Taken, nil
 	case err != nil:
 		return shard.Unread, err
 	case !ok:

@@ -93,7 +93,7 @@ func (b *Broker) await(ctx context.Context, f jetstream.PubAckFuture, msg *nats.
 			switch again, verdict := classify(err); {
 			case errors.Is(verdict, broker.ErrConflict):
 				// None is there if it was removed since, or if this is no conflict: see [errNoConflict].
-				if m, ok, err := b.last(ctx, streamCall, msg.Subject); err != nil || ok {
+				if m, ok, err := b.hotLastOrLost(ctx, streamCall, msg.Subject); err != nil || ok {
 					return m.seq, err
 				}
 			case !again:
