@@ -53,7 +53,7 @@ type LostError struct {
 	Problem string
 	// Submission says that the batch's submission is lost.
 	Submission bool
-	// End is where the server counts the last message on the subject, if it was that which an append has met. Who ends
+	// End is the sequence of the last message that the server counts on the subject, if an append has met it. Who ends
 	// what is lost appends behind it.
 	End uint64
 }
