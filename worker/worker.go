@@ -148,9 +148,11 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 		return fmt.Errorf("worker: mode: %w", err)
 	}
 	cfg.Rules.Confirm = o.Confirm
-	if cfg.Redact, err = o.redactor(); err != nil {
+	secrets, err := o.redactor()
+	if err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}
+	cfg.Redact, cfg.Unfinished = secrets.Redact, secrets.Unfinished
 	if cfg.Scan, err = scan.Parse(o.Scan); err != nil {
 		return fmt.Errorf("worker: scan: %w", err)
 	}
@@ -227,7 +229,7 @@ func checkTool(t tool.Tool) error {
 
 // redactor makes what takes secrets out of texts. A credential that is too short to be found is refused: it would be
 // shown.
-func (o *Options) redactor() (func(string) string, error) {
+func (o *Options) redactor() (*redact.Redactor, error) {
 	secrets, err := redact.Named(o.Secrets, os.LookupEnv)
 	if err != nil {
 		return nil, fmt.Errorf("secrets: %w", err)
@@ -242,5 +244,5 @@ func (o *Options) redactor() (func(string) string, error) {
 			secrets = append(secrets, redact.Secret{Name: variable, Value: value})
 		}
 	}
-	return redact.New(append(secrets, redact.Environ(os.Environ())...)).Redact, nil
+	return redact.New(append(secrets, redact.Environ(os.Environ())...)), nil
 }

@@ -41,6 +41,9 @@ type Pipeline struct {
 	// Redact removes secrets from a text. It is applied to each string of an input, to outputs, errors and details.
 	// Nil: nothing is removed. If it panics, the text is withheld.
 	Redact func(string) string
+	// Unfinished returns where the end of a text begins that may be the beginning of a secret, for progress, which is
+	// told in pieces. Nil: nobody knows, and only whole lines are told.
+	Unfinished func(string) int
 	// Classify judges shell commands, for inputs that a hook has changed. Nil: all of those are UNSAFE.
 	Classify registry.Classifier
 	// Scan are the scanners that look through outputs from outside before a model reads them. Nil: none do.

@@ -6,6 +6,7 @@ import "strings"
 type matcher struct {
 	byStart map[string][]known // by their first [MinValueBytes] bytes
 	pairs   pairSet            // those that one begins with
+	longest int                // bytes of the longest
 }
 
 type known struct{ text, mark string }
@@ -26,6 +27,7 @@ func (m *matcher) add(text, mark string) {
 	}
 	m.byStart[start] = append(m.byStart[start], known{text, mark})
 	m.pairs.add(text)
+	m.longest = max(m.longest, len(text))
 }
 
 // finds reports whether some text of the matcher stands in a longer one.

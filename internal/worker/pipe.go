@@ -13,7 +13,7 @@ func (w *Worker) newPipe(cfg *Config, dirs []string) *pipeline.Pipeline {
 		Cache: &pipeline.Cache{}, // what is kept was made under the rules of its pipeline
 		Blobs: blobs{w.b}, Classify: shell.Judge, Isolation: cfg.Isolation, Unsandboxed: cfg.Unsandboxed,
 		Worker: cfg.ID,
-		Redact: cfg.Redact, Scan: cfg.Scan, Fence: cfg.Fence, Tokens: cfg.Tokens,
+		Redact: cfg.Redact, Unfinished: cfg.Unfinished, Scan: cfg.Scan, Fence: cfg.Fence, Tokens: cfg.Tokens,
 		StopGrace: broker.StopGrace(w.b.Settings().CallAckWait),
 		Schemas:   &w.schemas, Leaks: &w.leaked,
 	}

@@ -32,6 +32,8 @@ const (
 type reporter struct {
 	tell   func(p tool.Progress, lostBytes int)
 	redact func(string) string
+	// unfinished returns where the end of a text begins that may be the beginning of a secret. Nil: nobody knows.
+	unfinished func(string) int
 
 	sending gate.Gate // held while one report is made and told, so that they keep their order
 	mu      sync.Mutex
@@ -120,7 +122,7 @@ func (r *reporter) flush(final bool) {
 	r.sending.Lock()
 	defer r.sending.Unlock()
 	r.mu.Lock()
-	text, lost := r.output.take(time.Now(), final)
+	text, lost := r.output.take(time.Now(), final, r.part)
 	p, news := r.last, r.news && (r.spoke || !final || !r.told.IsZero())
 	r.news = false
 	r.mu.Unlock()
@@ -151,9 +153,25 @@ func (r *reporter) clean(text string) (clean string) {
 	return r.redact(text)
 }
 
+// part returns how much of the beginning of a line may be told before the line goes on. The rest may be half a secret.
+func (r *reporter) part(line string) (n int) {
+	switch {
+	case r.redact == nil:
+		return len(line)
+	case r.unfinished == nil:
+		return 0
+	}
+	defer func() {
+		if recover() != nil {
+			n = 0
+		}
+	}()
+	return r.unfinished(line)
+}
+
 // heldOutput is output that has not been told. Pieces come cut anywhere, and a secret is recognised only as a whole:
 // so it goes out in whole lines, and a private key, which has several, when its end has come. The beginning of a line
-// that does not go on is let go after [progressHold].
+// that does not go on is let go after [progressHold], but for what may be the beginning of a secret.
 type heldOutput struct {
 	text  string
 	since time.Time // when the last line began
@@ -238,12 +256,13 @@ func keyAt(text string) int {
 // lines is how long the whole lines at the beginning of a text are.
 func lines(text string) int { return strings.LastIndexAny(text, "\r\n") + 1 }
 
-// take returns what may be told now, and how many bytes before it were left out.
-func (o *heldOutput) take(now time.Time, all bool) (text string, lost int) {
+// take returns what may be told now, and how many bytes before it were left out. part says how much of the beginning of
+// a line may be told.
+func (o *heldOutput) take(now time.Time, all bool, part func(string) int) (text string, lost int) {
 	n := len(o.text)
 	if !all {
-		if now.Sub(o.since) < progressHold {
-			n = lines(o.text)
+		if n = lines(o.text); now.Sub(o.since) >= progressHold {
+			n += part(o.text[n:])
 		}
 		if at := keyAt(o.text); at >= 0 {
 			n = min(n, at)
@@ -262,7 +281,8 @@ func (o *heldOutput) take(now time.Time, all bool) (text string, lost int) {
 
 // reporter makes what tells the progress of a call, as long as this worker may act for it.
 func (w *Worker) reporter(r *running) *reporter {
-	return &reporter{redact: w.pipe.Load().Redact, tell: func(p tool.Progress, lost int) {
+	pipe := w.pipe.Load()
+	return &reporter{redact: pipe.Redact, unfinished: pipe.Unfinished, tell: func(p tool.Progress, lost int) {
 		if w.mayAct(r) != nil {
 			return // another worker may have the call by now, and tell of it
 		}

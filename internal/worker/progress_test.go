@@ -199,6 +199,40 @@ func TestALineIsToldWhole(t *testing.T) {
 	})
 }
 
+// TestNoHalfOfASecretIsTold: the line in which it stands is let go after a while, but not in the middle of the secret.
+func TestNoHalfOfASecretIsTold(t *testing.T) {
+	const secret = "hunter2-correct-horse-battery"
+	known := redact.New([]redact.Secret{{Name: "DOOR", Value: secret}})
+	for _, tt := range []struct {
+		name, before, after, want string
+		unfinished                func(string) int
+	}{
+		{"a known value", "the door's is " + secret[:9], secret[9:] + ", it says", "the door's is ", known.Unfinished},
+		{"a token", "GET / Authorization: Bearer abcdef0", "123456789ABCDEF x", "GET / ", known.Unfinished},
+		{"no secret", "......", "...", "......", known.Unfinished},
+		{"nobody knows", "......", "...", "", nil},
+		{"a broken redactor", "......", "...", "", func(string) int { panic("oh") }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, h := listen(known.Redact)
+				r.unfinished = tt.unfinished
+				r.report(tool.Progress{Output: tt.before})
+				time.Sleep(10 * progressHold)
+				if _, out, _ := h.all(); out != tt.want {
+					t.Errorf("told after a while is %q, want %q", out, tt.want)
+				}
+				r.report(tool.Progress{Output: tt.after})
+				time.Sleep(10 * progressHold)
+				r.end()
+				if _, out, _ := h.all(); out != known.Redact(tt.before+tt.after) {
+					t.Errorf("told in the end is %q", out)
+				}
+			})
+		})
+	}
+}
+
 const sampleKey = "-----BEGIN OPENSSH PRIVATE KEY-----\n" +
 	"b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW\n" +
 	"QyNTUxOQAAACBwZ2hIT29wc0lBbU5vdEFSZWFsS2V5QXRBbGxCdXRMb29rc0xpa2VPbmUA\n" +

@@ -15,7 +15,7 @@ import (
 func (w *Worker) Reload(cfg Config) error {
 	next := w.cfg
 	next.Tools, next.Declared, next.Toolsets, next.Credentials = cfg.Tools, cfg.Declared, cfg.Toolsets, cfg.Credentials
-	next.Rules, next.Mode, next.Redact = cfg.Rules, cfg.Mode, cfg.Redact
+	next.Rules, next.Mode, next.Redact, next.Unfinished = cfg.Rules, cfg.Mode, cfg.Redact, cfg.Unfinished
 	if next.Origin = cfg.Origin; next.Origin == "" {
 		next.Origin = registry.Builtin
 	}

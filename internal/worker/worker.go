@@ -79,6 +79,8 @@ type Config struct {
 	Repair func(context.Context, Malformed) (Repaired, error)
 	// Redact takes secrets out of what others will read. Nil: nothing is taken out.
 	Redact func(string) string
+	// Unfinished is that of [pipeline.Pipeline].
+	Unfinished func(string) int
 	// Scan are the scanners that look through outputs from outside. Nil: none do.
 	Scan []scan.Rule
 	// Fence puts outputs from outside between delimiters, also where their batch does not ask for it.

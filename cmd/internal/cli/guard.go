@@ -72,7 +72,7 @@ func (g *Guard) AddFence(f *pflag.FlagSet) {
 
 // Redactor makes what takes secrets out of texts: the named ones, those that hooks send along, those that the
 // environment seems to have, and well-known shapes.
-func (g *Guard) Redactor() (func(string) string, error) {
+func (g *Guard) Redactor() (*redact.Redactor, error) {
 	file, err := g.hooks()
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (g *Guard) Redactor() (func(string) string, error) {
 	for name, value := range file.Env {
 		environ = append(environ, name+"="+value)
 	}
-	return redact.New(slices.Concat(secrets, granted, redact.Environ(environ))).Redact, nil
+	return redact.New(slices.Concat(secrets, granted, redact.Environ(environ))), nil
 }
 
 // grants are the credentials of tools, from flags and manifests.
@@ -128,9 +128,11 @@ func (g *Guard) grants() ([]string, error) {
 
 // apply puts hooks, redaction and credentials into a worker's configuration.
 func (g *Guard) apply(cfg *worker.Config, tools []tool.Tool, mode policy.Mode, log *slog.Logger) (err error) {
-	if cfg.Redact, err = g.Redactor(); err != nil {
+	secrets, err := g.Redactor()
+	if err != nil {
 		return err
 	}
+	cfg.Redact, cfg.Unfinished = secrets.Redact, secrets.Unfinished
 	if cfg.Scan, err = scan.Parse(g.ScanOutputs); err != nil {
 		return Usagef("--scan-outputs %w", err)
 	}

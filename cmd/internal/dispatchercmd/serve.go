@@ -382,13 +382,13 @@ func (o *serveFlags) decide(w *cli.Worker) (d fileDecisions, err error) {
 	if err != nil {
 		return d, err
 	}
-	redact, err := w.Guard.Redactor()
+	secrets, err := w.Guard.Redactor()
 	if err != nil {
 		return d, err
 	}
-	d.planner = planner(d.rules, o.maxConcurrency, redact)
+	d.planner = planner(d.rules, o.maxConcurrency, secrets.Redact)
 	if o.refuseSecrets {
-		d.planner.CheckCalls = func(from int, calls []toolyard.Call) error { return scan.Inputs(from, calls, redact) }
+		d.planner.CheckCalls = func(from int, calls []toolyard.Call) error { return scan.Inputs(from, calls, secrets.Redact) }
 	}
 	if d.planner.Views, err = registry.ParseViews(o.views); err != nil {
 		return d, cli.Usagef("--view: %w", err)
