@@ -40,7 +40,7 @@ func (s *Set) Covers(p string) (Place, bool) {
 		return place, true
 	}
 	for _, place := range s.pointed {
-		if own, ok := split(place.Path); ok && len(own) <= len(names) && same(names[:len(own)], own) {
+		if place.Holds(p) {
 			return place, true
 		}
 	}
@@ -53,6 +53,23 @@ func (s *Set) Covers(p string) (Place, bool) {
 			return Place{}, false
 		}
 	}
+}
+
+// Holds reports whether a path is the place, or lies in it.
+func (p Place) Holds(other string) bool {
+	own, ok := split(p.Path)
+	names, known := split(other)
+	return ok && known && len(own) <= len(names) && same(names[:len(own)], own)
+}
+
+// Since are the places that a repository's configuration names, or where one lies, that an earlier look did not find.
+func (s *Set) Since(was *Set) (more []Place) {
+	for _, place := range s.pointed {
+		if _, known := was.Covers(place.Path); !known {
+			more = append(more, place)
+		}
+	}
+	return more
 }
 
 // isGitDir reports whether git takes a directory for a repository by what lies in it.

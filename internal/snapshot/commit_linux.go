@@ -18,6 +18,8 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/place"
+	"github.com/toolyard/toolyard/internal/protect"
+	"github.com/toolyard/toolyard/tool"
 )
 
 // Commit makes the changes of an overlay in the workspace. Where others have changed the same names since, nothing is
@@ -57,6 +59,9 @@ func (s *Store) Commit(ctx context.Context, root *place.Root, w Commit) (o *tool
 	all := planned(l, was)
 	o = summary(all)
 	if err := complete(home, l); err != nil {
+		return nil, err
+	}
+	if err := c.unguarded(root, all, w.Hidden); err != nil {
 		return nil, err
 	}
 	if !w.Force {
@@ -177,6 +182,43 @@ func (s *Store) toCommit(c *copyOf, home string, k *Key) (*listing, error) {
 		l.entries = append(l.entries, e)
 	}
 	return l, nil
+}
+
+// unguarded refuses changes in places that are protected in the workspace since its git was set up to run or read them,
+// and were not in the overlay: nothing kept commands from writing there. Force is about the work of others, and allows
+// none of it.
+func (c *copyOf) unguarded(root *place.Root, all []edit, hidden func(string) bool) error {
+	now, err := root.Protection()
+	if err != nil {
+		return unguarded(err.Error())
+	}
+	was, err := c.root.Protection()
+	if err != nil {
+		return unguarded(err.Error())
+	}
+	for _, p := range now.Since(was) {
+		for _, at := range append(root.Forms(p.Path), p.Path) {
+			there := protect.Place{Path: at}
+			for i := range all {
+				e := &all[i]
+				inWay := (protect.Place{Path: e.path()}).Holds(at) && e.is != nil && e.is.Kind != aDir
+				if !inWay && !there.Holds(e.path()) {
+					continue
+				}
+				if hidden != nil && hidden(e.path()) {
+					return unguarded(p.Why)
+				}
+				return unguarded(fmt.Sprintf("%q: %s", e.path(), p.Why))
+			}
+		}
+	}
+	return nil
+}
+
+func unguarded(why string) error {
+	return &tool.Error{Code: toolyard.SandboxViolation, Message: "the overlay was not committed: it changes what " +
+		"became a protected place of the workspace after the overlay was made, so that nothing has kept its commands " +
+		"from that (" + why + "). Take that out of git's configuration, or make the other changes by hand"}
 }
 
 // planned are the changes of a commit. was is the workspace that the overlay was made from.

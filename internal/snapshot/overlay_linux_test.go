@@ -286,6 +286,50 @@ func TestAnOverlayInQuarantine(t *testing.T) {
 	must.OK(t, y.store.Drop(t.Context(), y.root, w))
 }
 
+// TestWhatGitRunsByNow: where the workspace's git looks since the overlay was made, the overlay's commands could write,
+// so nothing is committed there, by force neither. What was protected in the overlay too is committed.
+func TestWhatGitRunsByNow(t *testing.T) {
+	for _, c := range []struct{ name, before, since, writes, link, names string }{
+		{"hooks", "", "[core]\n\thooksPath = tools/hooks\n", "tools/hooks/pre-commit", "", `"tools/hooks`},
+		{"an include", "", "[include]\n\tpath = ../conf\n", "conf", "", `"conf"`},
+		{"a program", "", "[filter \"x\"]\n\tclean = ./bin/clean\n", "bin/clean", "", `"bin/clean"`},
+		{"through a link", "", "[core]\n\thooksPath = lead\n", "led/pre-commit", "", `"led/pre-commit"`},
+		{"a link on the way", "", "[core]\n\thooksPath = deep/hooks\n", "x/hooks/pre-commit", "deep", `"deep"`},
+		{"somewhere else", "", "[core]\n\thooksPath = tools/hooks\n", "tools/other", "", ""},
+		{"protected before", "[core]\n\thooksPath = hooks\n", "[core]\n\thooksPath = hooks\n", "hooks/x", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			y := newYard(t)
+			y.write(t, ".git/HEAD", "ref: refs/heads/main\n")
+			y.write(t, ".git/config", c.before)
+			y.write(t, "led/a", "x")
+			must.OK(t, os.Symlink("led", y.at("lead")))
+			w := Commit{Key: key("b", 0), Force: true}
+			o := y.overlay(t, w.Key)
+			o.write(t, c.writes, "evil")
+			if c.link != "" {
+				must.OK(t, os.Symlink("x", o.at(c.link)))
+			}
+			y.write(t, ".git/config", c.since)
+			before := y.look(t)
+			_, err := y.commit(t, w)
+			if c.names == "" {
+				must.OK(t, err)
+				return
+			}
+			var refused *tool.Error
+			if !errors.As(err, &refused) || refused.Code != toolyard.SandboxViolation ||
+				!strings.Contains(refused.Message, c.names) {
+				t.Errorf("%v", err)
+			}
+			same(t, y.look(t), before)
+			y.write(t, ".git/config", "")
+			_, err = y.commit(t, w)
+			must.OK(t, err)
+		})
+	}
+}
+
 // TestDrop: a dropped overlay changes nothing, is gone, and is not made again.
 func TestDrop(t *testing.T) {
 	y := newYard(t)

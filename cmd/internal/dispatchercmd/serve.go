@@ -388,7 +388,9 @@ func (o *serveFlags) decide(w *cli.Worker) (d fileDecisions, err error) {
 	}
 	d.planner = planner(d.rules, o.maxConcurrency, secrets.Redact)
 	if o.refuseSecrets {
-		d.planner.CheckCalls = func(from int, calls []toolyard.Call) error { return scan.Inputs(from, calls, secrets.Redact) }
+		d.planner.CheckCalls = func(from int, calls []toolyard.Call) error {
+			return scan.Inputs(from, calls, secrets.Redact)
+		}
 	}
 	if d.planner.Views, err = registry.ParseViews(o.views); err != nil {
 		return d, cli.Usagef("--view: %w", err)
