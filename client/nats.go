@@ -261,7 +261,7 @@ func (t overNATS) session(ctx context.Context, a toolyard.Agent, s toolyard.Sess
 	}
 	out := sessionOf(v)
 	accounts, err := t.b.Budgets(ctx, a, s)
-	out.Budgets = budgetsOf(accounts)
+	out.Budgets = budgetsOf(accounts, time.Now())
 	return out, err
 }
 

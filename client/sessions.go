@@ -54,10 +54,11 @@ func amountOf(a admission.Amount) BudgetAmount {
 	return BudgetAmount{Calls: a.Calls, Seconds: float64(a.MS) / 1_000, Bytes: a.Bytes, Cost: a.Cost}
 }
 
-// budgetsOf puts accounts into the order of their names.
-func budgetsOf(accounts map[string]admission.Account) (out []Budget) {
+// budgetsOf puts accounts, as they stand now, into the order of their names.
+func budgetsOf(accounts map[string]admission.Account, now time.Time) (out []Budget) {
 	for _, name := range slices.Sorted(maps.Keys(accounts)) {
-		a := accounts[name]
+		kept := accounts[name]
+		a := kept.At(now)
 		used, reserved := a.Total()
 		b := Budget{Of: name, Left: a.Left(), Limit: amountOf(a.Limit.Amount), Used: amountOf(used),
 			Reserved: amountOf(reserved)}

@@ -270,6 +270,14 @@ func (a *Account) copied(b Budget, now time.Time) Account {
 	return out
 }
 
+// At is the account as it stands at a time, for whoever looks at it. It is stored only when a call is reserved or
+// settled: behind the end of its period nothing is used, and what batches had reserved that are over is there again.
+func (a *Account) At(now time.Time) Account {
+	out := a.copied(a.Limit, now)
+	out.Since = a.Since // the next period begins with a call
+	return out
+}
+
 // Reserve sets a batch's line to what it has used and reserved so far, and reserves as many of the calls to come as
 // fit, in their order. It returns how many, and which resource the next one is past; "" if all fit. A former owner gets
 // [ErrPassed]: it knows of fewer calls than the next one.

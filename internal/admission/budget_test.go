@@ -161,6 +161,18 @@ func TestPeriodsOfABudget(t *testing.T) {
 	if at, ok := a.Renews(); !ok || !at.Equal(now.Add(time.Hour)) {
 		t.Errorf("it renews at %s", at)
 	}
+	for _, tt := range []struct {
+		at   time.Duration
+		left string
+	}{{59 * time.Minute, "2 of 3 calls and 1 reserved"}, {time.Hour, "0 of 3 calls and 1 reserved"}} {
+		shown := a.At(now.Add(tt.at))
+		if at, _ := shown.Renews(); shown.Left() != tt.left || !at.Equal(now.Add(time.Hour)) {
+			t.Errorf("after %s it shows %q, and renews at %s", tt.at, shown.Left(), at)
+		}
+	}
+	if used, _ := a.Total(); used.Calls != 2 {
+		t.Errorf("looking at it changed it: %+v", used)
+	}
 	a, fit, past, _ = a.Reserve(h, b, Amount{Calls: 3}, Amount{}, calls, now.Add(time.Hour))
 	if fit != 2 || past != "" {
 		t.Errorf("in the next hour %d fit, past %q", fit, past)
