@@ -160,13 +160,13 @@ func (p *commandPattern) matches(args []shell.Word) bool {
 // coveredCommands reports which allow rules together cover a command line. Each part must match one of the rules, or
 // only read in a directory of the workspace, and at least one part must match a rule. Prefixes that limit or slow down
 // a part (timeout, nice) are ignored. The line must consist of nothing but its parts, joined: see [shell.Parts]. Behind
-// a cd, a program of a relative path is another one than the rule means.
-func coveredCommands(line, workspaceDir string, rules []Rule) (used []Rule, ok bool) {
+// a cd, and if the line begins elsewhere, a program of a relative path is another one than the rule means.
+func coveredCommands(line, workspaceDir string, elsewhere bool, rules []Rule) (used []Rule, ok bool) {
 	parts, ok := shell.Parts(line)
 	if !ok {
 		return nil, false
 	}
-	moved := slices.ContainsFunc(parts, func(p shell.Part) bool { return leavesTop(p.Args, workspaceDir) })
+	moved := elsewhere || slices.ContainsFunc(parts, func(p shell.Part) bool { return leavesTop(p.Args, workspaceDir) })
 	for _, part := range parts {
 		r, ok := covering(part, rules)
 		switch {

@@ -31,6 +31,8 @@ type Request struct {
 	Workspace toolyard.Workspace
 	// WorkspaceDir is the directory in which the call acts.
 	WorkspaceDir string
+	// Elsewhere says that a command does not begin in WorkspaceDir, or may not: an earlier one has moved its shell.
+	Elsewhere bool
 	// RulesDir is the workspace's directory, for rules with absolute paths: another one if the call acts in a copy of
 	// it. Empty: WorkspaceDir. If both are empty, no such rule matches.
 	RulesDir string
@@ -229,7 +231,7 @@ func allowedByRules(rules []Rule, d *tool.Declaration, s *subject) (source strin
 	if s.kind != kindCommand || !s.known {
 		return "", false
 	}
-	used, ok := coveredCommands(s.value, s.workspaceDir, specified)
+	used, ok := coveredCommands(s.value, s.workspaceDir, s.elsewhere, specified)
 	if !ok {
 		return "", false
 	}

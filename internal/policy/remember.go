@@ -51,10 +51,10 @@ func RememberedRule(text string) (r Rule, ok bool) {
 
 // Remember returns what a person's approval of a call would allow for the rest of the session: the narrowest rule that
 // covers it, or only this input of this tool, in the call's workspace. The rules of a session are separate from the
-// operator's: see [Recalls].
+// operator's: see [Recalls]. Empty: it cannot be remembered.
 func Remember(req Request, inputHash string) string {
 	d := req.Declaration
-	if d == nil {
+	if d == nil || !newSubject(&req).means() {
 		return ""
 	}
 	return rememberedRule(req, inputHash) + inWorkspace(d, req.Workspace)
@@ -93,11 +93,14 @@ func Recalls(remembered []string, req Request, inputHash string) (rule string, o
 	if d == nil || inputHash == "" {
 		return "", false
 	}
+	s := newSubject(&req)
+	if !s.means() {
+		return "", false
+	}
 	where := inWorkspace(d, req.Workspace)
 	if own := rememberedInput(d.Name, inputHash) + where; slices.Contains(remembered, own) {
 		return own, true
 	}
-	s := newSubject(&req)
 	exact := ""
 	if req.guarded() {
 		exact = Remember(req, inputHash)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/toolyard/toolyard/internal/shell"
@@ -96,11 +97,12 @@ type subject struct {
 	why          string       // why the value is unknown, for people
 	paths        []string     // clean and relative
 	workspaceDir string
+	elsewhere    bool   // a command may begin in another directory
 	rulesDir     string // the directory that rules with absolute paths name
 }
 
 func newSubject(req *Request) *subject {
-	s := &subject{workspaceDir: req.WorkspaceDir, rulesDir: cmp.Or(req.RulesDir, req.WorkspaceDir)}
+	s := &subject{workspaceDir: req.WorkspaceDir, elsewhere: req.Elsewhere, rulesDir: cmp.Or(req.RulesDir, req.WorkspaceDir)}
 	var field string
 	switch s.kind, field = specifierOf(req.Declaration); s.kind {
 	case kindNone:
@@ -148,6 +150,14 @@ func (s *subject) mayMatch(r Rule) (match bool, why string) {
 		}
 	}
 	return true, err.Error()
+}
+
+// means reports whether the words of a command mean what they mean at the top of the workspace. Elsewhere a program of a
+// relative path is another one.
+func (s *subject) means() bool {
+	return !s.elsewhere || s.known && !slices.ContainsFunc(s.script.Commands, func(c shell.Command) bool {
+		return runsNearby(c.Args)
+	})
 }
 
 // covers reports whether an allow rule with a specifier matches the whole call, for paths and URLs. For commands,

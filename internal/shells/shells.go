@@ -161,6 +161,19 @@ func (s *Store) Open(ctx context.Context, key Key, call string, changes bool) (s
 	return sh, s.replace(sh.name+runningSuffix, []byte(call))
 }
 
+// Directory returns the directory in which the next command of a shell begins, relative to the workspace; empty: at its
+// top.
+func (s *Store) Directory(ctx context.Context, key Key) (dir string, err error) {
+	if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	sh, err := s.Open(ctx, key, "", false)
+	if err != nil {
+		return "", err
+	}
+	return sh.Dir, sh.Close(Unused)
+}
+
 // read fills a shell from its record. known reports whether there is one that has not ended.
 func (s *Store) read(sh *Shell) (known bool, err error) {
 	file := s.path(sh.name + recordSuffix)

@@ -6,6 +6,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
+	"github.com/toolyard/toolyard/internal/shells"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -16,12 +17,19 @@ type Permission struct {
 	Mode  policy.Mode
 	// Dirs are the directories of all workspaces of the worker: a rule about a path in one says nothing in the others.
 	Dirs []string
+	// Shells is what the shells of sessions remember. Nil: each command begins at the top of its workspace.
+	Shells *shells.Store
 }
 
-// DecidesAtOnce implements [pipeline.AtOnce]: a path is looked up in its file system, which may hang; all else are
-// values.
-func (Permission) DecidesAtOnce(in *pipeline.PermissionInput) bool {
-	return in.Declaration.Specifier.Path == ""
+// DecidesAtOnce implements [pipeline.AtOnce]: a path is looked up in its file system, and the directory of a shell in
+// that of the shells, which may hang; all else are values.
+func (p Permission) DecidesAtOnce(in *pipeline.PermissionInput) bool {
+	return in.Declaration.Specifier.Path == "" && !p.moves(in)
+}
+
+// moves reports whether an earlier call may have moved the shell of this one.
+func (p Permission) moves(in *pipeline.PermissionInput) bool {
+	return p.Shells != nil && in.Declaration.Class.Remembers && in.Root != nil
 }
 
 // rules are those that hold for calls of a tool in a workspace.
@@ -39,7 +47,7 @@ func (p Permission) Hidden(d *tool.Declaration, own pipeline.Rules, dir string) 
 }
 
 // Decide implements [pipeline.Permission].
-func (p Permission) Decide(_ context.Context, in pipeline.PermissionInput) (pipeline.PermissionDecision, error) {
+func (p Permission) Decide(ctx context.Context, in pipeline.PermissionInput) (pipeline.PermissionDecision, error) {
 	rules := p.rules(&in.Declaration, in.Rules, in.RulesDir())
 	req := policy.Request{
 		Declaration: &in.Declaration, Input: in.Input, Judgement: in.Judgement, Mode: p.Mode,
@@ -53,6 +61,11 @@ func (p Permission) Decide(_ context.Context, in pipeline.PermissionInput) (pipe
 		if p, ok := in.Root.Protected(req.Paths); ok {
 			req.Protected = &p
 		}
+	}
+	if p.moves(&in) {
+		dir, err := p.Shells.Directory(ctx, shells.Key{Agent: string(in.Key.Agent), Session: string(in.Session),
+			Workspace: string(in.Workspace), Dir: in.Root.Dir()})
+		req.Elsewhere = err != nil || dir != "" // where nobody knows, a rule for ./run.sh allows nothing
 	}
 	d := policy.Decide(rules, req)
 	out := pipeline.PermissionDecision{Source: d.Source, Reason: d.Reason, Code: d.Code,
