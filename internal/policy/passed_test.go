@@ -123,7 +123,9 @@ func TestMoreWrappers(t *testing.T) {
 		"chronic rm x", "ls | ifne rm x", "sshpass -p a rm x", "npm exec -- rm x", "npm x rm", "pnpm exec rm x",
 		"pnpm dlx rm x",
 		"yarn exec rm x", "conda run -n a rm x", "micromamba run rm x", "hatch run rm x", "rustup run nightly rm x",
-		"conda run sh -c 'rm x'",
+		"conda run sh -c 'rm x'", "docker exec -u 0 web rm -rf /data", "docker run --rm -v a:/b img rm x",
+		"docker compose exec web sh -c 'rm x'", "podman run img rm", "kubectl exec -n a pod -- rm x", "bun x rm",
+		"aws-vault exec prod -- rm x", "op run -- rm x", "pwsh -c 'rm x'", "pwsh -Command rm x", "wsl rm x",
 	} {
 		if !denies(t, line) {
 			t.Errorf("rm is denied, and not %q", line)
@@ -131,7 +133,7 @@ func TestMoreWrappers(t *testing.T) {
 	}
 	for _, line := range []string{
 		"npm install rm", "npm run build", "fd -e rm", "fd -x ls", "fd xrm", "npm install \"$x\"", "conda install rm",
-		"yarn add rm",
+		"yarn add rm", "docker rm web", "docker run img ls", "kubectl get rm", "bun run build", "pwsh -c 'ls'",
 	} {
 		if denies(t, line) {
 			t.Errorf("%q runs no rm, and is denied", line)

@@ -17,10 +17,10 @@ var (
 		fakeroot firejail flock gdb gosu hash i386 ifne ionice linux32 linux64 ltrace mise nice nix nohup nsenter numactl parallel pdm perf
 		pipenv pipx pkexec npx pnpx poetry prlimit proot proxychains proxychains4 rlwrap rr runuser rye setarch setpriv setsid setuidgid
 		sg softlimit ssh-agent sshpass start-stop-daemon stdbuf strace su su-exec sudo systemd-inhibit systemd-run taskset time timeout tini
-		torify torsocks toybox tsocks unbuffer unshare uname26 uv uvx valgrind watch x86_64 xargs xvfb-run`)
+		torify torsocks toybox tsocks unbuffer unshare uname26 uv uvx valgrind watch wsl x86_64 xargs xvfb-run`)
 	// shells run text: each argument may be a command line.
-	shells = wordSet(`ash bash csh dash elvish eval fish ksh mksh nu osh parallel posh rbash runuser screen sg sh ssh su tcsh tmux trap
-		watch xonsh yash zsh`)
+	shells = wordSet(`ash bash csh dash elvish eval fish ksh mksh nu osh parallel posh powershell pwsh rbash runuser screen sg sh ssh su tcsh
+		tmux trap watch xonsh yash zsh`)
 	// readers are the shells whose -s reads standard input, and whose -o takes the name of a setting.
 	readers = wordSet(`ash bash csh dash ksh mksh osh posh rbash sh tcsh yash zsh`)
 	// sourcing run a file in the shell itself.

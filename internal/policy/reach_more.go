@@ -12,7 +12,11 @@ var (
 	// runners run the command that follows one of these words.
 	runners = map[string]string{
 		"npm": "exec x", "pnpm": "exec dlx", "yarn": "exec dlx", "conda": "run", "mamba": "run", "micromamba": "run",
-		"hatch": "run", "rustup": "run",
+		"hatch": "run", "rustup": "run", "bun": "x",
+		"docker": "exec run", "podman": "exec run", "nerdctl": "exec run", "docker-compose": "exec run",
+		"podman-compose": "exec run", "kubectl": "exec", "oc": "exec rsh", "lxc": "exec", "incus": "exec",
+		"machinectl": "shell", "distrobox": "enter", "toolbox": "run", "devbox": "run", "aws-vault": "exec",
+		"dotenvx": "run", "doppler": "run", "op": "run", "foreman": "run",
 	}
 	// starters start a shell, which reads its standard input, where they are given no command.
 	starters = map[string]starter{

@@ -102,7 +102,8 @@ type subject struct {
 }
 
 func newSubject(req *Request) *subject {
-	s := &subject{workspaceDir: req.WorkspaceDir, elsewhere: req.Elsewhere, rulesDir: cmp.Or(req.RulesDir, req.WorkspaceDir)}
+	s := &subject{workspaceDir: req.WorkspaceDir, rulesDir: cmp.Or(req.RulesDir, req.WorkspaceDir),
+		elsewhere: req.Elsewhere}
 	var field string
 	switch s.kind, field = specifierOf(req.Declaration); s.kind {
 	case kindNone:
@@ -152,8 +153,8 @@ func (s *subject) mayMatch(r Rule) (match bool, why string) {
 	return true, err.Error()
 }
 
-// means reports whether the words of a command mean what they mean at the top of the workspace. Elsewhere a program of a
-// relative path is another one.
+// means reports whether the words of a command mean what they mean at the top of the workspace. Elsewhere a program of
+// a relative path is another one.
 func (s *subject) means() bool {
 	return !s.elsewhere || s.known && !slices.ContainsFunc(s.script.Commands, func(c shell.Command) bool {
 		return runsNearby(c.Args)

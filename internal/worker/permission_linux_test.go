@@ -60,7 +60,9 @@ func TestARuleMeansTheProgramAtTheTop(t *testing.T) {
 				t.Errorf("%s: %q, remembered as %q, is %+v, want %s", where, command, remembered, got, want)
 			}
 		}
-		for command, rules := range map[string]policy.Rules{"npm test": allow, "./run.sh": {Allow: []policy.Rule{whole}}} {
+		for command, rules := range map[string]policy.Rules{
+			"npm test": allow, "./run.sh": {Allow: []policy.Rule{whole}},
+		} {
 			if got := decide(rules, command); got.Behavior != pipeline.Allow {
 				t.Errorf("%s: %q is %+v", where, command, got)
 			}
