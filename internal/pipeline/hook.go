@@ -17,7 +17,7 @@ import (
 func (c *call) hookInput() HookInput {
 	return HookInput{
 		CallContext: c.job.CallContext, CallID: c.job.Call.ID, Tool: c.entry.Name, Judgement: c.judgement,
-		Input: bytes.Clone(c.observable), InputHash: c.value.Hash(),
+		Input: bytes.Clone(c.toHooks), InputHash: c.value.Hash(),
 	}
 }
 
@@ -103,15 +103,15 @@ func (c *call) replaceInput(ctx context.Context, v HookVerdict) (changed bool, w
 	if err != nil {
 		return false, "the input of " + who + " can't be parsed: " + err.Error()
 	}
-	if same(update.Doc(), c.observed) {
+	if same(update.Doc(), c.seen) {
 		return false, ""
 	}
-	if hasStandIns(update.Doc(), c.observed, c.value.Doc()) {
+	if hasStandIns(update.Doc(), c.seen, c.value.Doc()) {
 		return false, who + " saw only a part of the input, and changed it: an input that is cut, or has a secret in a " +
 			"name, and a list of which it cannot be told what its secrets are, must come back as it was shown or be " +
 			"written anew"
 	}
-	doc := restore(update.Doc(), c.observed, c.value.Doc())
+	doc := restore(update.Doc(), c.seen, c.value.Doc())
 	if same(doc, c.value.Doc()) {
 		return false, ""
 	}

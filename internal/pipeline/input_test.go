@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/toolyard/toolyard"
+	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
 )
 
@@ -152,6 +153,29 @@ func TestAHookMayChangeAListWithSecrets(t *testing.T) {
 				t.Errorf("ran %s, want %s: %s", ran, tt.runs, res.Error)
 			}
 		})
+	}
+}
+
+// TestAHookSeesWhatStandsBehindACut: a command of any length that bash takes comes whole to a hook that looks for what
+// must not run, and so does what it is hidden behind.
+func TestAHookSeesWhatStandsBehindACut(t *testing.T) {
+	const commandBytes = 128 << 10 // bash takes no more
+	for _, pad := range []string{"x", "\"", "\x01"} {
+		command := ": " + strings.Repeat(pad, commandBytes-20) + "\nrm -rf important"
+		guard := func(r *rig) {
+			r.pre = func(_ context.Context, in HookInput) (HookVerdict, error) {
+				return HookVerdict{Block: strings.Contains(string(in.Input), "rm -rf")}, nil
+			}
+		}
+		in, err := json.Marshal(map[string]string{"text": command})
+		must.OK(t, err)
+		var told json.RawMessage
+		res := newRig(input(string(in)), guard, func(r *rig) {
+			r.job.Observe = func(in json.RawMessage, _ string) { told = in }
+		}).result(t)
+		if res.Code != toolyard.HookBlocked || len(told) > MaxObservableBytes {
+			t.Errorf("behind %q: %q, and %d bytes are told", pad, res.Code, len(told))
+		}
 	}
 }
 

@@ -38,4 +38,7 @@ const (
 	MaxShownDiffBytes        = 16 << 10 // bytes of what a call would change, for the person who decides
 	MaxObservableBytes       = 32 << 10 // bytes of the observable copy of an input
 	MaxObservableStringBytes = 2 << 10  // bytes of one string in an observable copy that is too long as a whole
+	// bytes of an input that hooks see whole, which any command of bash is below; of a longer one they see the
+	// observable copy
+	MaxHookInputBytes = 1 << 20
 )

@@ -16,8 +16,9 @@ import (
 	"github.com/toolyard/toolyard/internal/schema"
 )
 
-// prepareObservableInput makes the copy of the input that hooks, approval, events and transcripts see. It is canonical,
-// redacted string by string, and long strings are cut and marked.
+// prepareObservableInput makes the copy of the input that approval, events and transcripts see. It is canonical,
+// redacted string by string, and long strings are cut and marked. Hooks see it uncut, up to [MaxHookInputBytes]: one
+// that looks for what must not run would not find it behind a cut.
 func (c *call) prepareObservableInput(context.Context) finding {
 	var observed any
 	var raw json.RawMessage
@@ -30,13 +31,12 @@ func (c *call) prepareObservableInput(context.Context) finding {
 		raw, err = schema.Encode(observed)
 		return err
 	})
-	cut := ""
+	cut, whole, all := "", raw, observed
 	if err == nil && len(raw) > MaxObservableBytes {
-		whole := len(raw)
-		cut = fmt.Sprintf(", cut from %d bytes", whole)
+		cut = fmt.Sprintf(", cut from %d bytes", len(whole))
 		observed = mapStrings(observed, func(s string) string { return cutString(s, MaxObservableStringBytes) })
 		if raw, err = schema.Encode(observed); err == nil && len(raw) > MaxObservableBytes {
-			observed = map[string]any{"_cut": display.CutMark(whole), "_head": cutString(string(raw),
+			observed = map[string]any{"_cut": display.CutMark(len(whole)), "_head": cutString(string(raw),
 				MaxObservableStringBytes)}
 			raw, err = schema.Encode(observed)
 		}
@@ -45,7 +45,10 @@ func (c *call) prepareObservableInput(context.Context) finding {
 		return failed(toolyard.InputMutationFailed, "The input could not be prepared for hooks and approval.",
 			err.Error())
 	}
-	c.observable, c.observed = raw, observed
+	c.observable, c.toHooks, c.seen = raw, raw, observed
+	if cut != "" && c.p.Hooks != nil && len(whole) <= MaxHookInputBytes {
+		c.toHooks, c.seen = whole, all
+	}
 	hash := c.value.Hash()
 	if c.job.Observe != nil {
 		c.job.Observe(bytes.Clone(raw), hash)

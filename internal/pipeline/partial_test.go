@@ -14,7 +14,9 @@ import (
 // the beginning of a long input, or lacks a secret in a name. What stands for the rest never runs.
 func TestAHookReturnsWhatItWasShown(t *testing.T) {
 	const short = `{"list":["b"],"text":"x"}`
-	long := `{"list":["` + strings.Repeat(`a","`, MaxObservableBytes/4) + `b"],"text":"x"}`
+	word := strings.Repeat("a", 100) + `","`
+	long := `{"list":["` + strings.Repeat(word, MaxHookInputBytes/len(word)+1) + `b"],"text":"x"}`
+	fits := strings.Repeat(word, MaxObservableBytes/len(word)+1) // but not into what others see
 	secret := `{"s3cret":1,"text":"x"}`
 	shown := func(in json.RawMessage) json.RawMessage { return in }
 	more := func(in json.RawMessage) json.RawMessage {
@@ -25,7 +27,9 @@ func TestAHookReturnsWhatItWasShown(t *testing.T) {
 		give  func(json.RawMessage) json.RawMessage
 		runs  string // empty: the hook breaks
 	}{
-		"a short input":               {short, shown, short},
+		"a short input": {short, shown, short},
+		"one that is cut for others": {`{"list":["` + fits + `b"],"text":"x"}`, more,
+			`{"list":["` + fits + `b"],"more":1,"text":"x"}`},
 		"a long input":                {long, shown, long},
 		"a long input with a field":   {long, more, ""},
 		"a long input written anew":   {long, func(json.RawMessage) json.RawMessage { return []byte(short) }, short},

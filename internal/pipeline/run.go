@@ -104,9 +104,9 @@ type call struct {
 	givenHash string // of the input as it came, by its canonical form
 	patterns  *schema.Allowance
 	judgement tool.Judgement
-	// observable is the copy of the input for others; observed is the same, decoded.
-	observable json.RawMessage
-	observed   any
+	// observable is the copy of the input for others, and toHooks the one for hooks; seen is the latter, decoded.
+	observable, toHooks json.RawMessage
+	seen                any
 	// hidden says that more than a secret may be missing from observable.
 	hidden bool
 

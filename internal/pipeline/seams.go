@@ -42,8 +42,8 @@ type HookInput struct {
 	CallID    string
 	Tool      string
 	Judgement tool.Judgement
-	// Input is the observable copy: normalised, redacted, and cut if it is long. InputHash is the hash of the input
-	// itself.
+	// Input is a copy: normalised, redacted, and cut if it is longer than [MaxHookInputBytes]. InputHash is the hash of
+	// the input itself.
 	Input     json.RawMessage
 	InputHash string
 	// Outcome is the outcome of the tool; zero for Pre.
@@ -75,7 +75,7 @@ type HookVerdict struct {
 	By string
 	// Broken says which hooks broke and were ignored, and why, for the operator. The fact says so too.
 	Broken []string
-	// Input, from Pre, replaces the whole input. Where it equals the observable copy, it stands for the original.
+	// Input, from Pre, replaces the whole input. Where it equals the copy, it stands for the original.
 	Input json.RawMessage
 	// Output, from Post, replaces the output of a tool that succeeded. Nil leaves it.
 	Output *string
