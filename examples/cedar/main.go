@@ -32,7 +32,7 @@ import (
 
 // The limits of the server.
 const (
-	maxEventBytes = 1 << 20 // of a hook's event
+	maxEventBytes = 4 << 20 // of a hook's event, whose input has at most 1 MiB
 	readTimeout   = 10 * time.Second
 	stopTimeout   = 5 * time.Second
 )
