@@ -94,7 +94,7 @@ func fraction(f float64) float64 {
 
 // schedule sees to it that what is to be told is, when it is time. r.mu is held.
 func (r *reporter) schedule() {
-	if r.timer != nil || !r.news && r.output.text == "" {
+	if r.timer != nil || !r.news && (r.output.text == "" || r.output.stuck) {
 		return
 	}
 	at := r.told.Add(ProgressInterval)
@@ -179,6 +179,8 @@ type heldOutput struct {
 	inKey bool      // the beginning of a private key was left out: so is the rest
 	// inLine says that the beginning of a line was left out whose end has not come: so is the rest of it.
 	inLine bool
+	// stuck says that time alone lets nothing go: only what comes next does.
+	stuck bool
 }
 
 const (
@@ -190,6 +192,7 @@ func (o *heldOutput) add(piece string, now time.Time) {
 	if piece == "" {
 		return
 	}
+	o.stuck = false
 	if o.inLine {
 		end := strings.IndexAny(piece, "\r\n")
 		if end < 0 {
@@ -260,6 +263,7 @@ func lines(text string) int { return strings.LastIndexAny(text, "\r\n") + 1 }
 // a line may be told.
 func (o *heldOutput) take(now time.Time, all bool, part func(string) int) (text string, lost int) {
 	n := len(o.text)
+	o.stuck = !all && now.Sub(o.since) >= progressHold
 	if !all {
 		if n = lines(o.text); now.Sub(o.since) >= progressHold {
 			n += part(o.text[n:])
