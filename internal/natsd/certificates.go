@@ -43,21 +43,34 @@ type Certificate struct {
 
 // NewAuthority makes an authority with a new key.
 func NewAuthority(name string) (*Authority, error) {
-	now := time.Now()
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	return selfSigned(name, key, time.Now().Add(AuthorityLifetime))
+}
+
+// Renewed is an authority with the same name and key, and a certificate that is valid for longer. What either signs is
+// valid for whoever has the certificate of one of them, so they can be replaced in any order.
+func (a *Authority) Renewed() (*Authority, error) {
+	return selfSigned(a.cert.Subject.CommonName, a.key, time.Now().Add(AuthorityLifetime))
+}
+
+// selfSigned is an authority that is valid from now on until some time.
+func selfSigned(name string, key crypto.Signer, until time.Time) (*Authority, error) {
 	template := &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-clockSlack), NotAfter: now.Add(AuthorityLifetime),
+		Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-clockSlack), NotAfter: until,
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
-	a := &Authority{}
-	der, key, err := a.sign(template)
+	a := &Authority{cert: template, key: key}
+	der, err := a.sign(template, key)
 	if err != nil {
 		return nil, err
 	}
 	if a.cert, err = x509.ParseCertificate(der); err != nil {
 		return nil, fmt.Errorf("natsd: make an authority: %w", err)
 	}
-	a.key = key
 	return a, nil
 }
 
@@ -99,7 +112,7 @@ func (a *Authority) Issue(c Certificate) (cert, key []byte, err error) {
 		}
 		if !c.From.Before(c.To) {
 			return nil, nil, fmt.Errorf("natsd: the certificate of the authority %s ran out on %s, and what it signs is "+
-				"valid no longer: make a new cluster with init-auth", a.cert.Subject.CommonName,
+				"valid no longer", a.cert.Subject.CommonName,
 				a.cert.NotAfter.Format(time.DateOnly))
 		}
 	}
@@ -117,29 +130,34 @@ func (a *Authority) Issue(c Certificate) (cert, key []byte, err error) {
 	if len(c.Hosts) > 0 {
 		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
 	}
-	der, signer, err := a.sign(template)
+	signer, err := newKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := a.sign(template, signer)
 	if err != nil {
 		return nil, nil, err
 	}
 	return inPEM(der, signer)
 }
 
-// sign makes a key and signs a certificate for it; the authority's own if it has none yet.
-func (a *Authority) sign(template *x509.Certificate) (der []byte, key crypto.Signer, err error) {
-	if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		return nil, nil, fmt.Errorf("natsd: make a key: %w", err)
+func newKey() (crypto.Signer, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("natsd: make a key: %w", err)
 	}
+	return key, nil
+}
+
+// sign signs a certificate for a key.
+func (a *Authority) sign(template *x509.Certificate, key crypto.Signer) (der []byte, err error) {
 	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
-		return nil, nil, fmt.Errorf("natsd: make a certificate: %w", err)
+		return nil, fmt.Errorf("natsd: make a certificate: %w", err)
 	}
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		parent, signer = template, key
+	if der, err = x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key); err != nil {
+		return nil, fmt.Errorf("natsd: make a certificate: %w", err)
 	}
-	if der, err = x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer); err != nil {
-		return nil, nil, fmt.Errorf("natsd: make a certificate: %w", err)
-	}
-	return der, key, nil
+	return der, nil
 }
 
 func inPEM(der []byte, signer crypto.Signer) (cert, key []byte, err error) {

@@ -220,6 +220,11 @@ func (c Cluster) update(dir string, acc *accounts) error {
 	if err != nil {
 		return err
 	}
+	if time.Until(authority.cert.NotAfter) < CertificateLifetime { // what it signs would not be valid for as long
+		if authority, err = renewAuthority(dir, authority, cert); err != nil {
+			return err
+		}
+	}
 	nodes, err := os.ReadDir(filepath.Join(dir, nodesDir))
 	if err != nil {
 		return fmt.Errorf("natsd: %w", err)
@@ -243,6 +248,35 @@ func (c Cluster) update(dir string, acc *accounts) error {
 		}
 	}
 	return nil
+}
+
+// renewAuthority makes a certificate that is valid for longer for a directory's CA, and puts it wherever the former one
+// stands. An operator may have put another CA there.
+func renewAuthority(dir string, a *Authority, former []byte) (*Authority, error) {
+	a, err := a.Renewed()
+	if err != nil {
+		return nil, err
+	}
+	cert, _, err := a.PEM()
+	if err != nil {
+		return nil, err
+	}
+	// Of nodes and edges; the name of dir is no part of the pattern.
+	copies, err := fs.Glob(os.DirFS(dir), "*/*/"+caFile)
+	if err != nil {
+		return nil, fmt.Errorf("natsd: %w", err)
+	}
+	for _, name := range append(copies, caFile) { // the directory's last: then it is done
+		path := filepath.Join(dir, name)
+		content, err := os.ReadFile(path)
+		if err == nil && bytes.Equal(content, former) {
+			err = replaceFile(path, cert, 0o644)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("natsd: %w", err)
+		}
+	}
+	return a, nil
 }
 
 // replaceFile writes a file whole or not at all.

@@ -1,6 +1,7 @@
 package natsd
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -140,6 +141,59 @@ func TestClusterUpdate(t *testing.T) {
 	remove.Removed = []access.Principal{{Role: access.Operator}}
 	if err := remove.Update(dir); err == nil {
 		t.Error("the operators' credentials are removed")
+	}
+}
+
+// TestClusterUpdateRenewsTheCA: an update in the last two years of a CA makes a new certificate for its key. Nodes and
+// clients that have the former one and those that have the new one take each other's. An operator's own CA stays.
+func TestClusterUpdateRenewsTheCA(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "auth")
+	c := cluster(dir)
+	c.Edges = []string{"words"}
+	must.OK(t, c.Write(dir))
+	at := func(path string) string { return filepath.Join(dir, path) }
+	a, err := ReadAuthority(must.Read(t, at("ca.pem")), must.Read(t, at("creds/keys/ca-key.pem")))
+	must.OK(t, err)
+	old, err := selfSigned(a.cert.Subject.CommonName, a.key, time.Now().Add(CertificateLifetime-time.Hour))
+	must.OK(t, err)
+	former, _, err := old.PEM()
+	must.OK(t, err)
+	for _, path := range []string{"ca.pem", "nodes/localhost/ca.pem", "edge/words/ca.pem"} {
+		must.OK(t, os.WriteFile(at(path), former, 0o644))
+	}
+	must.OK(t, os.WriteFile(at("nodes/node-2/ca.pem"), []byte("the operator's own"), 0o644))
+	byFormer, _, err := old.Issue(Certificate{Name: "n", Hosts: []string{"localhost"}})
+	must.OK(t, err)
+	c.Edges = nil
+	must.OK(t, c.Update(dir))
+	now := must.Read(t, at("ca.pem"))
+	for path, want := range map[string][]byte{"nodes/localhost/ca.pem": now, "edge/words/ca.pem": now,
+		"nodes/node-2/ca.pem": []byte("the operator's own")} {
+		if got := must.Read(t, at(path)); !bytes.Equal(got, want) {
+			t.Errorf("%s is %s; want %s", path, got, want)
+		}
+	}
+	must.OK(t, c.Update(dir))
+	if !bytes.Equal(must.Read(t, at("ca.pem")), now) {
+		t.Error("a CA that is young is renewed")
+	}
+	for _, roots := range [][]byte{former, now} {
+		for _, cert := range [][]byte{byFormer, must.Read(t, at("nodes/localhost/cert.pem"))} {
+			pool := x509.NewCertPool()
+			pool.AppendCertsFromPEM(roots)
+			block, _ := pem.Decode(cert)
+			leaf, err := x509.ParseCertificate(block.Bytes)
+			must.OK(t, err)
+			if _, err := leaf.Verify(x509.VerifyOptions{DNSName: "localhost", Roots: pool}); err != nil {
+				t.Errorf("the certificate until %v with the CA's: %v", leaf.NotAfter, err)
+			}
+		}
+	}
+	block, _ := pem.Decode(must.Read(t, at("nodes/localhost/cert.pem")))
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	must.OK(t, err)
+	if left := time.Until(leaf.NotAfter); left < CertificateLifetime-time.Hour {
+		t.Errorf("a node's certificate is valid for %s", left)
 	}
 }
 
