@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"crypto/tls"
 	"os"
 	"path/filepath"
 	"testing"
@@ -24,6 +25,18 @@ func Configured(t testing.TB, path string, adjust func(*server.Options)) string 
 		t.Fatalf("the server of %s was not ready after %s", path, readyWait)
 	}
 	return s.ClientURL()
+}
+
+// tlsTimeout bounds a handshake with a server of [OverTLS], in seconds.
+const tlsTimeout = 30
+
+// OverTLS starts a nats-server that asks for no credentials and speaks TLS as a test says, and stops it with the test.
+// It returns its URL.
+func OverTLS(t testing.TB, config *tls.Config) string {
+	t.Helper()
+	return Configured(t, must.File(t, "nats.conf", ""), func(o *server.Options) {
+		o.TLS, o.TLSConfig, o.TLSTimeout = true, config, tlsTimeout
+	})
 }
 
 // configured does not wait until the server is ready: one of a cluster needs the others.

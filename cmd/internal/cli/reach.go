@@ -180,6 +180,9 @@ func (r *Reach) dialer(url string, p access.Principal, name string, log *slog.Lo
 	opts = append(opts, who.whenRefusedLater(log))
 	return func() (*nats.Conn, error) {
 		nc, err := connect(opts...)
+		if err == nil {
+			go who.sayWhyNot(nc, log)
+		}
 		return nc, who.explain(err)
 	}, at, nil
 }

@@ -167,6 +167,28 @@ func (i identity) whenRefusedLater(log *slog.Logger) nats.Option {
 	}
 }
 
+// sayWhyNot logs which certificate keeps a lost connection from coming back, until the connection is closed. The
+// library tries again several times a second and tells nobody why that fails; one line says it in each outage.
+func (i identity) sayWhyNot(nc *nats.Conn, log *slog.Logger) {
+	link := nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
+	defer nc.RemoveStatusListener(link)
+	said := false
+	for status := range link {
+		why := nc.LastError()
+		switch {
+		case nc.IsClosed():
+			return
+		case status == nats.CONNECTED:
+			said = false
+		case !said && why != nil:
+			if text := i.explainTLS(why); text != "" {
+				log.Error("the connection to NATS does not come back; trying again", "error", text)
+				said = true
+			}
+		}
+	}
+}
+
 // explain says which credentials a server did not take, and what to do.
 func (c *credentials) explain(err error) error {
 	c.mu.Lock()

@@ -301,11 +301,7 @@ func ofCertificates(what, server string, state *tls.ConnectionState, now time.Ti
 	if state == nil {
 		return finding{}, false
 	}
-	chain := state.PeerCertificates
-	if len(state.VerifiedChains) > 0 {
-		chain = state.VerifiedChains[0]
-	}
-	for _, c := range chain {
+	for _, c := range cli.Chain(state) {
 		if left := c.NotAfter.Sub(now); left < doctorExpires {
 			return found(what, levelWarn, "put a new one there; init-auth --update makes new ones for the nodes of its "+
 				"cluster", "the certificate %q of %s runs out in %s", c.Subject.CommonName, server,

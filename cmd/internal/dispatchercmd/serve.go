@@ -18,6 +18,7 @@ import (
 	"github.com/toolyard/toolyard"
 	"github.com/toolyard/toolyard/client"
 	"github.com/toolyard/toolyard/cmd/internal/cli"
+	"github.com/toolyard/toolyard/internal/access"
 	"github.com/toolyard/toolyard/internal/api"
 	"github.com/toolyard/toolyard/internal/broker"
 	"github.com/toolyard/toolyard/internal/broker/natsbroker"
@@ -167,6 +168,11 @@ func (s *std) serve(ctx context.Context, o serveFlags) (err error) {
 	watching, still := context.WithCancel(ctx)
 	defer still() // before n is closed, which waits for it
 	n.run(watching, "watch the store", n.watchStock)
+	if !cfg.embeds() {
+		n.parts.Go(func() {
+			o.reach.WarnOfEnds(watching, n.nc, o.url, access.Principal{Role: access.Dispatcher}, log)
+		})
+	}
 	var blocks atomic.Pointer[policy.Rules]
 	blocks.Store(&decided.rules)
 	reload.On("rules and tools", func() error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -146,6 +147,13 @@ func serve(ctx context.Context, out, errw io.Writer, logs *cli.Log, url string, 
 	}
 	defer nc.Close()
 	observed.Connection(nc)
+	warning, still := context.WithCancel(ctx)
+	var warns sync.WaitGroup
+	warns.Go(func() { reach.WarnOfEnds(warning, nc, url, who, log) })
+	defer func() {
+		still()
+		warns.Wait()
+	}()
 	b, err := natsbroker.Join(ctx, nc, broker.SourceWorker+
 		cfg.ID, func(why error) { log.Warn("waiting for the system", "url", natsbroker.ShownURL(url), "error", why) })
 	if err != nil && ctx.Err() != nil {
