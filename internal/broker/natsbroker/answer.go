@@ -215,8 +215,8 @@ func (d *Answerer) hello(ctx context.Context, who access.Principal, m *nats.Msg)
 	if err != nil {
 		return err
 	}
-	metadata := s.CachedInfo().Config.Metadata
-	o, err := readOrigin(metadata)
+	info := s.CachedInfo()
+	o, err := readOrigin(info.Config.Metadata)
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,8 @@ func (d *Answerer) hello(ctx context.Context, who access.Principal, m *nats.Msg)
 	if err != nil {
 		return err
 	}
-	return d.json(m, hello{Role: who.Role, Name: who.Name, Metadata: metadata, Shards: stored.Map})
+	return d.json(m, hello{Role: who.Role, Name: who.Name, Metadata: info.Config.Metadata, Shards: stored.Map,
+		Time: info.TimeStamp})
 }
 
 // where answers in which shard a batch is. It tells an agent of its own ones, and a worker of any: a call of its pool

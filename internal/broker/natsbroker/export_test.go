@@ -117,5 +117,8 @@ func (b *Broker) Age(by time.Duration) {
 	b.system.now.Store(&v)
 }
 
+// ServerTime is what the server's clock showed when the map of shards was read; zero: that is not known.
+func (b *Broker) ServerTime() time.Time { return b.view().server }
+
 // ReliedOn is reliedOn.
 func ReliedOn(version string) bool { return reliedOn(version) }

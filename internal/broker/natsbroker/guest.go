@@ -85,6 +85,8 @@ type hello struct {
 	Name     string            `json:"name"`
 	Metadata map[string]string `json:"metadata"` // of the batch stream
 	Shards   shard.Map         `json:"shards"`
+	// Time is what the server's clock shows, by which epochs begin; older dispatchers do not say it.
+	Time time.Time `json:"time,omitzero"`
 }
 
 // whereAnswer is the answer to opWhere.
@@ -163,7 +165,7 @@ func (b *Broker) attachGuest(ctx context.Context, without error) error {
 	if err := b.readyGuest(ctx); err != nil {
 		return err
 	}
-	return b.see(o.settings, h.Shards, read, time.Time{}, func(one *Broker) error { return one.readyGuest(ctx) })
+	return b.see(o.settings, h.Shards, read, h.Time, func(one *Broker) error { return one.readyGuest(ctx) })
 }
 
 // hello asks whose account this is, and for the system's settings and its map of shards.

@@ -50,6 +50,28 @@ func raisedGuarded(t *testing.T, s *natsd.Server, before func(natsbroker.Raising
 	}
 }
 
+// TestGuestsGoByTheServersClock: an agent or worker with an account of its own is told the server's time with the map of
+// shards, by which it is known for how long a former shard counts. Its own clock may show another one.
+func TestGuestsGoByTheServersClock(t *testing.T) {
+	testenv.OneShard(t)
+	s := testenv.Guarded(t)
+	d := testenv.BrokerAs(t, s, access.Principal{Role: access.Dispatcher}, "/d")
+	defer answers(t, d)()
+	for _, who := range []access.Principal{{Role: access.Worker, Name: "p"}, {Role: access.Agent, Name: "ann"}} {
+		g := testenv.BrokerAs(t, s, who, "/guest")
+		if g.ServerTime().IsZero() {
+			t.Errorf("%s takes its own clock for the server's", who)
+		}
+		now, err := d.Clock(t.Context())
+		must.OK(t, err)
+		_, _, err = g.Renew(t.Context())
+		must.OK(t, err)
+		if got := g.ServerTime(); got.Before(now) {
+			t.Errorf("%s has read the map again, and the server's clock showed %v; want %v or later", who, got, now)
+		}
+	}
+}
+
 // TestLanesOfANewShard: a worker with an account of its own reads before one of two dispatchers that there is a
 // new shard, and the other dispatcher, which has not read that yet, makes the worker's lanes.
 func TestLanesOfANewShard(t *testing.T) {

@@ -98,7 +98,7 @@ func (b *Broker) lookOnce(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return b.see(o.settings, h.Shards, read, time.Time{}, func(one *Broker) error { return one.readyGuest(ctx) })
+		return b.see(o.settings, h.Shards, read, h.Time, func(one *Broker) error { return one.readyGuest(ctx) })
 	}
 	s, err := answered(ctx, func(ctx context.Context) (jetstream.Stream, error) {
 		return b.js.Stream(ctx, streamBatch)
