@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,12 +12,14 @@ import (
 	"github.com/toolyard/toolyard/internal/crew"
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/pipeline"
+	"github.com/toolyard/toolyard/internal/suspend"
 )
 
-// lease is a right to act, on the monotonic clock. It counts from when the last answered heartbeat was sent. Once
-// it has lapsed it stays lapsed for what was begun under it: the stream answers a heartbeat also for a message that
+// lease is a right to act, on a clock that nobody sets, and that goes on while the machine is suspended. It counts from
+// when the last answered heartbeat was sent. Once it has lapsed it stays lapsed for what was begun under it: the stream answers a heartbeat also for a message that
 // another worker has by now, and an owner may have settled the calls of a worker that fell silent.
 type lease struct {
+	clock *suspend.Clock
 	mu    sync.Mutex
 	wait  time.Duration // whose parts [broker.Lease] and [broker.Stop] are
 	since time.Time
@@ -34,11 +37,12 @@ func (l *lease) begin(wait time.Duration, since time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.wait, l.since, l.lapsed, l.renewed = wait, since, false, make(chan struct{})
+	l.clock = cmp.Or(l.clock, suspend.Machine)
 }
 
 // checkLapsed notes whether the lease has lapsed. l.mu is held.
 func (l *lease) checkLapsed() {
-	l.lapsed = l.lapsed || time.Since(l.since) > broker.Lease(l.wait)
+	l.lapsed = l.lapsed || l.clock.Elapsed(l.since) > broker.Lease(l.wait)
 }
 
 // remaining returns how long the lease lasts if it is not renewed.
@@ -48,7 +52,7 @@ func (l *lease) remaining() time.Duration {
 	if l.checkLapsed(); l.lapsed {
 		return 0
 	}
-	return broker.Lease(l.wait) - time.Since(l.since)
+	return broker.Lease(l.wait) - l.clock.Elapsed(l.since)
 }
 
 // holds reports whether the lease has not lapsed, and which term it is in.
@@ -82,7 +86,7 @@ func (l *lease) renew(sent time.Time) {
 func (l *lease) renewOrRestart(sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !sent.After(l.since) || time.Since(sent) > broker.Lease(l.wait) {
+	if !sent.After(l.since) || l.clock.Elapsed(sent) > broker.Lease(l.wait) {
 		return // the answer came too late to be worth anything
 	}
 	if l.checkLapsed(); l.lapsed {

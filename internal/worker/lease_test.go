@@ -14,6 +14,7 @@ import (
 	"github.com/toolyard/toolyard/internal/pipeline"
 	"github.com/toolyard/toolyard/internal/policy"
 	"github.com/toolyard/toolyard/internal/registry"
+	"github.com/toolyard/toolyard/internal/suspend"
 	"github.com/toolyard/toolyard/internal/testenv"
 	"github.com/toolyard/toolyard/internal/testenv/must"
 	"github.com/toolyard/toolyard/tool"
@@ -116,6 +117,15 @@ func (l *lease) lapse(ago time.Duration) {
 	l.since = time.Now().Add(-ago)
 }
 
+// suspend has the machine suspended for some time since the lease was renewed.
+func (l *lease) suspend(ago time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var asleep time.Duration
+	l.clock = suspend.NewClock(func() time.Duration { return asleep })
+	asleep = ago
+}
+
 // between is a time between a lapsed lease and the end of its tool.
 func between(wait time.Duration) time.Duration { return (broker.Lease(wait) + broker.Stop(wait)) / 2 }
 
@@ -161,9 +171,19 @@ func TestALapsedLeaseIsProvenInTheLog(t *testing.T) {
 	}
 }
 
-// TestASettledCallIsNotProven: the owner has settled the call while its worker's lease had lapsed. The commit point
-// is refused, and what the tool makes of that is no result.
+// TestASettledCallIsNotProven: the owner has settled the call while its worker's lease had lapsed, since its heartbeats
+// failed, or while its machine was suspended: then the monotonic clock stood still. The commit point is refused, and
+// what the tool makes of that is no result.
 func TestASettledCallIsNotProven(t *testing.T) {
+	for name, lapse := range map[string]func(*lease){
+		"heartbeats fail":          func(l *lease) { l.lapse(between(4 * time.Minute)) },
+		"the machine is suspended": func(l *lease) { l.suspend(10 * time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) { settledCall(t, lapse) })
+	}
+}
+
+func settledCall(t *testing.T, lapse func(*lease)) {
 	began, goOn, refused := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	b := newBench(t, toolyard.WriteExclusive, func(_ context.Context, env tool.Env) (string, error) {
 		close(began)
@@ -174,7 +194,7 @@ func TestASettledCallIsNotProven(t *testing.T) {
 	})
 	b.hand(write)
 	<-began
-	b.w.registered.lapse(between(4 * time.Minute))
+	lapse(&b.w.registered)
 	claim := b.chain()[0]
 	settled := events.Finish(events.End{Result: toolyard.Result{CallID: "c", Tool: "do", IsError: true,
 		Code: toolyard.OutcomeUnknown, Error: "lost"}})
