@@ -3,22 +3,9 @@ package admission
 import (
 	"testing"
 	"time"
-	"unsafe"
-)
 
-// stepped is a time as a process reads it after somebody has set the machine's clock: the wall clock shows another
-// time, and the monotonic one has gone on.
-func stepped(t *testing.T, now time.Time, by time.Duration) time.Time {
-	t.Helper()
-	out := now
-	// With a monotonic reading, the upper bits of the first word are the seconds of the wall clock, above 30 bits of
-	// nanoseconds.
-	*(*uint64)(unsafe.Pointer(&out)) += uint64(by/time.Second) << 30
-	if out.Sub(now) != 0 || out.Round(0).Sub(now.Round(0)) != by {
-		t.Fatalf("%v is not %v by another clock", out, now)
-	}
-	return out
-}
+	"github.com/toolyard/toolyard/internal/testenv/must"
+)
 
 // TestAClockThatIsSet: what has begun counts for a second or a minute, and no longer and no shorter when somebody sets
 // the machine's clock meanwhile.
@@ -26,7 +13,7 @@ func TestAClockThatIsSet(t *testing.T) {
 	for _, by := range []time.Duration{-time.Hour, time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
 			start := time.Now()
-			at := func(after time.Duration) time.Time { return stepped(t, start.Add(after), by) }
+			at := func(after time.Duration) time.Time { return must.Step(t, start.Add(after), by) }
 
 			r := NewRates(Grants{Tools: []NamedRate{{"fetch", Rate{PerMinute: 1, Wait: time.Hour}}}})
 			r.Know(true)

@@ -70,8 +70,11 @@ func (m Map) MadeWith(shard int) int {
 func (m Map) Current(read, now time.Time) bool { return m.Next == 0 && Young(read, now) }
 
 // Young says that a map that was read at a time need not be read again before it is used. Whoever finds with it that
-// there is nothing asks [Map.Current] too.
-func Young(read, now time.Time) bool { return now.Sub(read) <= freshFor }
+// there is nothing asks [Map.Current] too. The clock that went on for longer counts: the monotonic one stands still
+// while a machine is suspended, and a raise may be over by then.
+func Young(read, now time.Time) bool {
+	return max(now.Sub(read), now.Round(0).Sub(read.Round(0))) <= freshFor
+}
 
 // Home is the shard of what is new.
 func (m Map) Home(s Slot) int { return s.Shard(m.Shards()) }

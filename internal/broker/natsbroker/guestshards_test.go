@@ -50,8 +50,8 @@ func raisedGuarded(t *testing.T, s *natsd.Server, before func(natsbroker.Raising
 	}
 }
 
-// TestGuestsGoByTheServersClock: an agent or worker with an account of its own is told the server's time with the map of
-// shards, by which it is known for how long a former shard counts. Its own clock may show another one.
+// TestGuestsGoByTheServersClock: an agent or worker with an account of its own is told the server's time with the map
+// of shards, by which it is known for how long a former shard counts. Its own clock may show another one.
 func TestGuestsGoByTheServersClock(t *testing.T) {
 	testenv.OneShard(t)
 	s := testenv.Guarded(t)
