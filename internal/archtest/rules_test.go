@@ -108,6 +108,7 @@ var packages = []struct {
 	{"internal/otlp", drivers, "spans and metrics to a collector, over HTTP"},
 	{"internal/natsd", drivers, "the embedded nats-server"},
 	{"internal/durable", drivers, "names that survive a power loss"},
+	{"internal/suspend", drivers, "a clock that goes on while the machine is suspended"},
 	{"internal/builtin", drivers, "the built-in tools: files, processes, HTTP"},
 	{"internal/sandbox", drivers, "isolated processes"},
 	{"internal/sandbox/stage", drivers,

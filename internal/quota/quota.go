@@ -1,4 +1,4 @@
-// Package quota bounds how many things of a kind are under way, in all and for each agent. The two doors of the
+// Package quota bounds how many things are under way, in all and for each agent. The two doors of the
 // dispatcher, HTTP and MCP, ask it; each has its own words for a refusal. It is safe for concurrent use, and keeps
 // nothing of an agent that has nothing under way.
 package quota

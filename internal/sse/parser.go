@@ -1,5 +1,5 @@
-// Package sse reads server-sent events, as the HTML standard defines them, out of bytes that arrive in any pieces. It
-// is pure, and its time is linear in what it is fed.
+// Package sse reads server-sent events out of bytes that arrive in any pieces. They are as the HTML standard defines
+// them. It is pure, and its time is linear in what it is fed.
 package sse
 
 import (

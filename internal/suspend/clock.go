@@ -1,5 +1,5 @@
-// Package suspend tells for how long a time is over on a machine that may have been suspended meanwhile. Go's monotonic
-// clock stands still then, at least on Linux, and the wall clock may be set.
+// Package suspend has a clock that goes on while the machine is suspended. Go's monotonic clock stands still then, at
+// least on Linux, and the wall clock may be set.
 package suspend
 
 import (
@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// shortest is the shortest suspension that is noticed: the two clocks are read one after the other, and their reader
-	// may be kept waiting in between.
+	// shortest is the shortest suspension that is noticed: the two clocks are read one after the other, and what reads
+	// them may wait in between.
 	shortest = time.Second
 	// maxSeen is how many suspensions a clock knows apart. It takes earlier ones for one.
 	maxSeen = 64

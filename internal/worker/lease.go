@@ -16,8 +16,9 @@ import (
 )
 
 // lease is a right to act, on a clock that nobody sets, and that goes on while the machine is suspended. It counts from
-// when the last answered heartbeat was sent. Once it has lapsed it stays lapsed for what was begun under it: the stream answers a heartbeat also for a message that
-// another worker has by now, and an owner may have settled the calls of a worker that fell silent.
+// when the last answered heartbeat was sent. Once it has lapsed it stays lapsed for what was begun under it: the stream
+// answers a heartbeat also for a message that another worker has by now, and an owner may have settled the calls of a
+// worker that fell silent.
 type lease struct {
 	clock *suspend.Clock
 	mu    sync.Mutex
