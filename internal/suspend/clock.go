@@ -36,19 +36,20 @@ func NewClock(asleep func() time.Duration) *Clock {
 	return &Clock{asleep: asleep, seen: []seen{{time.Now(), asleep()}}}
 }
 
-// Elapsed is for how long a time is over. A suspension that ended before it counts too, if nobody has asked in between.
+// Now is the time, which is behind every suspension until then.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, _ := c.look()
+	return now
+}
+
+// Elapsed is for how long a time is over. A suspension that ended before it counts too, unless somebody has asked in
+// between, or the time is from [Clock.Now].
 func (c *Clock) Elapsed(since time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now, total := time.Now(), c.asleep()
-	if last := c.seen[len(c.seen)-1].asleep; total-last < shortest {
-		total = last
-	} else {
-		if len(c.seen) == maxSeen {
-			c.seen = append(c.seen[:1], c.seen[2:]...)
-		}
-		c.seen = append(c.seen, seen{now, total})
-	}
+	now, total := c.look()
 	before := c.seen[0].asleep
 	for _, s := range c.seen {
 		if !s.at.After(since) {
@@ -56,4 +57,17 @@ func (c *Clock) Elapsed(since time.Time) time.Duration {
 		}
 	}
 	return now.Sub(since) + total - before
+}
+
+// look returns the time, and for how long the machine has been suspended. c.mu is held.
+func (c *Clock) look() (now time.Time, total time.Duration) {
+	now, total = time.Now(), c.asleep()
+	if last := c.seen[len(c.seen)-1].asleep; total-last < shortest {
+		return now, last
+	}
+	if len(c.seen) == maxSeen {
+		c.seen = append(c.seen[:1], c.seen[2:]...)
+	}
+	c.seen = append(c.seen, seen{now, total})
+	return now, total
 }

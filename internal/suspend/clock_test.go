@@ -37,6 +37,12 @@ func TestElapsed(t *testing.T) {
 		// The first two suspensions are no longer told apart: both count.
 		is("suspended often", later, 30*time.Minute+time.Second+shortest/2+2*maxSeen*time.Minute)
 		is("since then", time.Now(), 0)
+		asleep += time.Minute
+		awake := c.Now()
+		is("since a time that knows of all", awake, 0)
+		time.Sleep(time.Second)
+		asleep += time.Minute
+		is("and suspended once more", awake, time.Minute+time.Second)
 		if len(c.seen) > maxSeen {
 			t.Errorf("it knows %d suspensions", len(c.seen))
 		}

@@ -116,6 +116,13 @@ func (l *lease) stopTime(term int) time.Time {
 	return time.Time{} // long ago
 }
 
+// now is the time for a heartbeat that is about to be sent.
+func (l *lease) now() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.clock.Now()
+}
+
 // renewal returns a channel that is closed when the lease is renewed.
 func (l *lease) renewal() <-chan struct{} {
 	l.mu.Lock()
@@ -205,7 +212,7 @@ func (w *Worker) prove(ctx context.Context, r *running) error {
 func (w *Worker) claimAnew(ctx context.Context, r *running, term int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	sent := time.Now()
+	sent := suspend.Machine.Now()
 	if err := r.d.Alive(ctx); err != nil { // or others are handed the call while it runs
 		return err
 	}

@@ -148,7 +148,7 @@ func (w *Worker) beat(ctx context.Context, e broker.Worker) {
 func (w *Worker) sendBeat(ctx context.Context, e broker.Worker) error {
 	ctx, cancel := context.WithTimeout(ctx, broker.Lease(w.b.Settings().WorkerTTL))
 	defer cancel()
-	sent := time.Now()
+	sent := w.registered.now()
 	if err := w.b.Beat(ctx, e); err != nil {
 		return err
 	}
