@@ -251,9 +251,12 @@ func (b *Broker) resolveConflict(
 	if ok && m.header.Get(headerID) == msg.Header.Get(headerID) {
 		return m.seq, nil
 	}
-	end, ok, err := b.hotLastOrLost(ctx, stream, msg.Subject)
-	if lost, ok := errors.AsType[*broker.LostError](err); ok {
-		lost.End, _ = reportedEnd(verdict)
+	end, ok, err := b.hotLast(ctx, stream, msg.Subject)
+	if reported, _ := reportedEnd(verdict); err == nil && !ok && reported > 0 {
+		end, ok, err = b.hotLastOrLost(ctx, stream, msg.Subject)
+		if lost, ok := errors.AsType[*broker.LostError](err); ok {
+			lost.End = reported
+		}
 	}
 	switch {
 	case err != nil:

@@ -72,7 +72,7 @@ func swap[T any](ctx context.Context, b *Broker, kv jetstream.KeyValue, key stri
 		if !again && !errors.Is(verdict, broker.ErrConflict) && !errors.Is(err, jetstream.ErrKeyExists) {
 			return have, revision, verdict
 		}
-		if err := b.unchangeable(ctx, kv, key, revision, asked); err != nil {
+		if err := b.unchangeable(ctx, kv, key, revision, asked, err); err != nil {
 			return have, revision, err
 		}
 		if again || conflicts > 0 { // the first conflict is repeated at once
@@ -95,11 +95,13 @@ func replace(ctx context.Context, kv jetstream.KeyValue, key string, value []byt
 
 // unchangeable is a [*LostError] if a write to a key has failed because its value is damaged. A server before 2.15.3
 // stores the new value, cannot remove the damaged one, and says nothing, now and later. A later one refuses to create a
-// key that it counts, and that reads as missing: revision is 0 then. A write that failed soon was answered.
+// key that it counts, and that reads as missing, and says where it is: revision is 0 then. A write that failed soon was
+// answered.
 func (b *Broker) unchangeable(ctx context.Context, kv jetstream.KeyValue, key string, revision uint64,
-	asked time.Time) error {
+	asked time.Time, failed error) error {
 	if time.Since(asked) < attemptTimeout {
-		if revision > 0 {
+		_, verdict := classify(failed)
+		if end, _ := reportedEnd(verdict); revision > 0 || end == 0 {
 			return nil
 		}
 		// Others may remove the key and make it anew all the time.

@@ -107,7 +107,7 @@ func (b *Broker) setPart(ctx context.Context, w toolyard.Workspace, was part, q 
 	if err == nil {
 		return part{under(q, revision), revision}, nil
 	}
-	if err := b.unchangeable(ctx, b.tickets, key, was.revision, asked); err != nil {
+	if err := b.unchangeable(ctx, b.tickets, key, was.revision, asked, err); err != nil {
 		return was, err
 	}
 	again, verdict := classify(err)
