@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -111,12 +112,19 @@ func (c *cluster) form() {
 	})
 }
 
-// freePorts are addresses that nobody listens on now. They lie below those that the system gives to connections: a
-// server that is away for a moment must find its own free when it comes back.
+// given are the ports that tests of this package have.
+var given sync.Map
+
+// freePorts are addresses that nobody listens on now, and that no other test gets. They lie below those that the system
+// gives to connections: a server that is away for a moment must find its own free when it comes back.
 func (s *system) freePorts(n int) (out []string) {
 	s.t.Helper()
 	for len(out) < n {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000)))
+		port := 20_000 + rand.IntN(12_000)
+		if _, taken := given.LoadOrStore(port, true); taken {
+			continue
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if errors.Is(err, syscall.EADDRINUSE) {
 			continue
 		}

@@ -47,6 +47,14 @@ func (v *bytesValue) String() string { return strconv.FormatInt(int64(*v), 10) }
 // Type implements [pflag.Value].
 func (*bytesValue) Type() string { return "bytes" }
 
+// wholeNumber says how a whole number is written that cannot be read. The flag library does not tell why.
+func wholeNumber[T any](_ T, err error) string {
+	if errors.Is(err, strconv.ErrRange) {
+		return "the number is too large"
+	}
+	return "write a whole number"
+}
+
 // explain says in place of the flag library how the value of a flag is written. Its own error names functions of Go.
 func explain(err error) error {
 	bad, ok := errors.AsType[*pflag.InvalidValueError](err)
@@ -57,10 +65,10 @@ func explain(err error) error {
 	switch bad.GetFlag().Value.Type() {
 	case "duration":
 		how = "write a number with its unit, like 10s or 5m"
-	case "int", "int64", "uint64":
-		if how = "write a whole number"; errors.Is(bad, strconv.ErrRange) {
-			how = "the number is too large"
-		}
+	case "int", "int64":
+		how = wholeNumber(strconv.ParseInt(bad.GetValue(), 0, 64))
+	case "uint64":
+		how = wholeNumber(strconv.ParseUint(bad.GetValue(), 0, 64))
 	case "bool":
 		how = "write true or false"
 	}
