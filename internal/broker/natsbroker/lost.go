@@ -22,6 +22,9 @@ import (
 // A stored message with a wrong checksum reads as missing, like one that never existed or has expired. One rule tells
 // them apart: a message that nats-server counts on a subject, but that cannot be read there, is lost. [Broker.counted]
 // applies this rule.
+//
+// Where the last message of a subject is damaged, a server before 2.15.3 appends as if there were none. A later one
+// refuses that, and says where the damaged message is.
 
 // lostAfter is how long a message that the server counts must be missing, if there are replicas: a leader that was cut
 // off needs this long to notice, and answers from its own data until then.
