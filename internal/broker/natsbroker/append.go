@@ -251,17 +251,19 @@ func (b *Broker) resolveConflict(
 	if ok && m.header.Get(headerID) == msg.Header.Get(headerID) {
 		return m.seq, nil
 	}
-	end, ok, err := b.hotLast(ctx, stream, msg.Subject)
-	if reported, _ := reportedEnd(verdict); err == nil && !ok && reported > 0 {
-		end, ok, err = b.hotLastOrLost(ctx, stream, msg.Subject)
-		if lost, ok := errors.AsType[*broker.LostError](err); ok {
-			lost.End = reported
-		}
+	read := b.hotLast
+	reported, _ := reportedEnd(verdict)
+	if reported > 0 { // so the server counts a message there
+		read = b.hotLastOrLost
+	}
+	end, ok, err := read(ctx, stream, msg.Subject)
+	if lost, ok := errors.AsType[*broker.LostError](err); ok {
+		lost.End = reported
 	}
 	switch {
 	case err != nil:
 		return 0, err
-	case end.seq <= expected && b.mayBeNone(verdict, expected): // both are 0 where there is no message
+	case end.seq <= expected && b.mayBeNone(reported, expected): // both are 0 where there is no message
 		if end.seq < expected {
 			return 0, errBehind
 		}
@@ -274,9 +276,8 @@ func (b *Broker) resolveConflict(
 
 // mayBeNone reports whether a conflict may be none although the server reported it. A guest reads through a dispatcher,
 // which passes over fences: if the server has reported another end than the expected one, that may be a fence.
-func (b *Broker) mayBeNone(verdict error, expected uint64) bool {
-	reported, ok := errors.AsType[*conflictError](verdict)
-	return b.guest == nil || !ok || reported.end <= expected
+func (b *Broker) mayBeNone(reported, expected uint64) bool {
+	return b.guest == nil || reported <= expected
 }
 
 // hotAfter reads the first message of a subject after a sequence, from the stream's leader: also a fence.

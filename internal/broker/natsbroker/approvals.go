@@ -87,7 +87,7 @@ func (b *Broker) changeApproval(ctx context.Context, id string, asked time.Time,
 		if !again && !errors.Is(verdict, broker.ErrConflict) && !errors.Is(err, jetstream.ErrKeyExists) {
 			return verdict
 		}
-		if err := b.unchangeable(ctx, b.approvals, id, revision, began, err); err != nil {
+		if err := b.unchangeable(ctx, b.approvals, id, revision, began, verdict); err != nil {
 			return err
 		}
 		if err := wait(ctx, &pause); err != nil {

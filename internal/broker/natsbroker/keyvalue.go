@@ -72,7 +72,7 @@ func swap[T any](ctx context.Context, b *Broker, kv jetstream.KeyValue, key stri
 		if !again && !errors.Is(verdict, broker.ErrConflict) && !errors.Is(err, jetstream.ErrKeyExists) {
 			return have, revision, verdict
 		}
-		if err := b.unchangeable(ctx, kv, key, revision, asked, err); err != nil {
+		if err := b.unchangeable(ctx, kv, key, revision, asked, verdict); err != nil {
 			return have, revision, err
 		}
 		if again || conflicts > 0 { // the first conflict is repeated at once
@@ -98,9 +98,8 @@ func replace(ctx context.Context, kv jetstream.KeyValue, key string, value []byt
 // key that it counts, and that reads as missing, and says where it is: revision is 0 then. A write that failed soon was
 // answered.
 func (b *Broker) unchangeable(ctx context.Context, kv jetstream.KeyValue, key string, revision uint64,
-	asked time.Time, failed error) error {
+	asked time.Time, verdict error) error {
 	if time.Since(asked) < attemptTimeout {
-		_, verdict := classify(failed)
 		if end, _ := reportedEnd(verdict); revision > 0 || end == 0 {
 			return nil
 		}

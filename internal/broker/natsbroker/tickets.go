@@ -107,10 +107,10 @@ func (b *Broker) setPart(ctx context.Context, w toolyard.Workspace, was part, q 
 	if err == nil {
 		return part{under(q, revision), revision}, nil
 	}
-	if err := b.unchangeable(ctx, b.tickets, key, was.revision, asked, err); err != nil {
+	again, verdict := classify(err)
+	if err := b.unchangeable(ctx, b.tickets, key, was.revision, asked, verdict); err != nil {
 		return was, err
 	}
-	again, verdict := classify(err)
 	switch {
 	case errors.Is(err, jetstream.ErrKeyExists):
 		return was, broker.ErrConflict
