@@ -54,15 +54,17 @@ func RememberedRule(text string) (r Rule, ok bool) {
 // operator's: see [Recalls]. Empty: it cannot be remembered.
 func Remember(req Request, inputHash string) string {
 	d := req.Declaration
-	if d == nil || !newSubject(&req).means() {
+	if d == nil {
 		return ""
 	}
-	return rememberedRule(req, inputHash) + inWorkspace(d, req.Workspace)
+	s := newSubject(&req)
+	if !s.means() {
+		return ""
+	}
+	return rememberedRule(d, s, inputHash) + inWorkspace(d, req.Workspace)
 }
 
-func rememberedRule(req Request, inputHash string) string {
-	d := req.Declaration
-	s := newSubject(&req)
+func rememberedRule(d *tool.Declaration, s *subject, inputHash string) string {
 	specifier := ""
 	switch {
 	case !s.known:
@@ -103,7 +105,7 @@ func Recalls(remembered []string, req Request, inputHash string) (rule string, o
 	}
 	exact := ""
 	if req.guarded() {
-		exact = Remember(req, inputHash)
+		exact = rememberedRule(d, s, inputHash) + where
 	}
 	for _, text := range remembered {
 		rule, here := strings.CutSuffix(text, where)
