@@ -212,7 +212,7 @@ func (w *Worker) prove(ctx context.Context, r *running) error {
 func (w *Worker) claimAnew(ctx context.Context, r *running, term int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	sent := suspend.Machine.Now()
+	sent := r.lease.now()
 	if err := r.d.Alive(ctx); err != nil { // or others are handed the call while it runs
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/toolyard/toolyard/internal/events"
 	"github.com/toolyard/toolyard/internal/failpoint"
 	"github.com/toolyard/toolyard/internal/pipeline"
-	"github.com/toolyard/toolyard/internal/suspend"
 )
 
 // message is a message of the work queue that this worker has, with its calls.
@@ -254,7 +253,7 @@ func (m *message) keep(ctx context.Context) (stop func()) {
 func (m *message) heartbeat(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, broker.Lease(m.w.b.Settings().CallAckWait))
 	defer cancel()
-	sent := suspend.Machine.Now()
+	sent := m.lease.now()
 	if err := m.d.Alive(ctx); err != nil {
 		return // the leases say what that means
 	}
